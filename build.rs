@@ -1,0 +1,23 @@
+//! Tells the linker where libtorch is at run time, so that the program starts without `LD_LIBRARY_PATH`.
+
+use std::path::Path;
+
+fn main() {
+    println!("cargo:rerun-if-env-changed=LIBTORCH");
+    if std::env::var_os("CARGO_FEATURE_LEARNING").is_none() {
+        return;
+    }
+    let Some(libtorch) = std::env::var_os("LIBTORCH") else {
+        println!("cargo:warning=LIBTORCH is not set: run scripts/libtorch first");
+        return;
+    };
+    // scripts/libtorch makes a folder of links; the libraries find the nvidia ones relative to where they really are.
+    let library = Path::new(&libtorch).join("lib/libtorch_cpu.so");
+    match library.canonicalize() {
+        Ok(real) => {
+            let folder = real.parent().unwrap_or(Path::new("/"));
+            println!("cargo:rustc-link-arg=-Wl,-rpath,{}", folder.display());
+        }
+        Err(error) => println!("cargo:warning={}: {error}: run scripts/libtorch first", library.display()),
+    }
+}

@@ -1,0 +1,118 @@
+//! Which parts of the model make up each level, and what a level's flat buffer holds.
+
+use serde::{Deserialize, Serialize};
+
+use super::model::{ModelConfig, Part, TensorSpec};
+use crate::grid::Sharing;
+
+/// One `[[levels]]` table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LevelConfig {
+    /// Parts: `embedding`, `block.3`, `blocks.0-5`, `final-norm`, `head`.
+    pub parts: Vec<String>,
+    /// `"shared"`, `{ experts = K }` or `"path"`.
+    pub sharing: Sharing,
+}
+
+/// Why levels do not cover a model.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum LevelError {
+    /// Not the name of a part of this model.
+    #[error("level {level} lists {name:?}, which this model does not have; its parts are {parts}")]
+    Unknown {
+        /// Position of the level.
+        level: usize,
+        /// What stands there.
+        name: String,
+        /// What may stand there.
+        parts: String,
+    },
+    /// A part in two places.
+    #[error("{part} is listed in level {first} and again in level {second}; list it once")]
+    Twice {
+        /// The part.
+        part: String,
+        /// Where first.
+        first: usize,
+        /// Where again.
+        second: usize,
+    },
+    /// A part nowhere.
+    #[error("no level lists {0}; every parameter must belong to one level")]
+    Missing(String),
+    /// A level of nothing.
+    #[error("level {0} lists no parts; list some or remove it")]
+    Empty(usize),
+    /// More levels than a module's name can count.
+    #[error("{0} levels are too many; at most 65535")]
+    TooMany(usize),
+}
+
+impl LevelConfig {
+    /// The parts named, in the order written.
+    fn parse(&self, model: &ModelConfig, level: usize) -> Result<Vec<Part>, LevelError> {
+        let known = model.parts();
+        let mut found = Vec::new();
+        for name in &self.parts {
+            let listed = part_names(name, model.blocks).filter(|parts| parts.iter().all(|part| known.contains(part)));
+            let Some(parts) = listed else {
+                let parts = known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                return Err(LevelError::Unknown { level, name: name.clone(), parts });
+            };
+            found.extend(parts);
+        }
+        Ok(found)
+    }
+}
+
+fn part_names(name: &str, blocks: usize) -> Option<Vec<Part>> {
+    match name {
+        "embedding" => return Some(vec![Part::Embedding]),
+        "final-norm" => return Some(vec![Part::FinalNorm]),
+        "head" => return Some(vec![Part::Head]),
+        _ => {}
+    }
+    if let Some(index) = name.strip_prefix("block.") {
+        return Some(vec![Part::Block(index.parse().ok()?)]);
+    }
+    let (first, last) = name.strip_prefix("blocks.")?.split_once('-')?;
+    let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+    (first <= last && last < blocks).then(|| (first..=last).map(Part::Block).collect())
+}
+
+/// # Errors
+/// If a part is unknown, listed twice or missing, or a level is empty.
+pub fn check_levels(model: &ModelConfig, levels: &[LevelConfig]) -> Result<(), LevelError> {
+    if levels.len() > usize::from(u16::MAX) {
+        return Err(LevelError::TooMany(levels.len()));
+    }
+    let mut places: Vec<(Part, usize)> = Vec::new();
+    for (level, config) in levels.iter().enumerate() {
+        let parts = config.parse(model, level)?;
+        if parts.is_empty() {
+            return Err(LevelError::Empty(level));
+        }
+        for part in parts {
+            if let Some((_, first)) = places.iter().find(|(placed, _)| *placed == part) {
+                return Err(LevelError::Twice { part: part.to_string(), first: *first, second: level });
+            }
+            places.push((part, level));
+        }
+    }
+    match model.parts().iter().find(|part| !places.iter().any(|(placed, _)| placed == *part)) {
+        Some(part) => Err(LevelError::Missing(part.to_string())),
+        None => Ok(()),
+    }
+}
+
+/// The tensors of a level's flat buffer, in order. The levels must have been checked.
+pub fn level_tensors(model: &ModelConfig, level: &LevelConfig) -> Vec<TensorSpec> {
+    let parts = level.parse(model, 0).unwrap_or_default();
+    parts.into_iter().flat_map(|part| model.tensors(part)).collect()
+}
+
+/// Number of values in a level's flat buffer.
+pub fn level_parameters(model: &ModelConfig, level: &LevelConfig) -> usize {
+    level_tensors(model, level).iter().map(TensorSpec::count).sum()
+}

@@ -1,0 +1,66 @@
+//! What a machine brings: one TOML for a kind of machine. Never part of a run's identity.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Where tensors live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceChoice {
+    /// CUDA if there is some, else the CPU.
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// The first CUDA device.
+    Cuda,
+}
+
+/// What the inner steps compute in. Parameters stay in f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Precision {
+    /// 32 bits throughout.
+    F32,
+    /// Matrix products in bfloat16 (autocast).
+    Bf16,
+}
+
+/// A machine's profile.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MachineConfig {
+    /// Where tensors live.
+    pub device: DeviceChoice,
+    /// What inner steps compute in.
+    pub precision: Precision,
+    /// Threads that a tensor operation may use; 0 for all cores.
+    pub threads: usize,
+    /// Sequences computed at once; a batch is gathered from several. 0 for the whole batch.
+    pub micro_batch_sequences: usize,
+    /// Addresses to listen on.
+    pub listen: Vec<String>,
+    /// Where runs are kept.
+    pub runs: PathBuf,
+}
+
+impl Default for MachineConfig {
+    fn default() -> Self {
+        Self {
+            device: DeviceChoice::Auto,
+            precision: Precision::F32,
+            threads: 0,
+            micro_batch_sequences: 0,
+            listen: vec!["/ip4/0.0.0.0/udp/0/quic-v1".to_owned(), "/ip4/0.0.0.0/tcp/0".to_owned()],
+            runs: PathBuf::from("runs"),
+        }
+    }
+}
+
+impl MachineConfig {
+    /// # Errors
+    /// An unknown key or a wrong type, named.
+    pub fn from_toml(text: &str) -> Result<Self, toml::de::Error> {
+        toml::from_str(text)
+    }
+}

@@ -1,0 +1,283 @@
+//! The network of a path: its sizes, its parts, and every tensor in them.
+//!
+//! The parts of a model are `embedding`, `block.0` to `block.N-1`, `final-norm` and, unless the head is tied to the
+//! embedding, `head`. This list is the one place that knows which tensors a part has and in which order they lie in a
+//! module's flat buffer.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How a model knows positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Positions {
+    /// A learned vector for each position.
+    Learned,
+    /// Queries and keys are rotated (RoFormer); no parameters.
+    Rotary,
+}
+
+/// `[model]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelConfig {
+    /// Transformer blocks.
+    pub blocks: usize,
+    /// Width of the residual stream.
+    pub width: usize,
+    /// Attention heads; each has `width / heads` dimensions unless `head_width` says otherwise.
+    pub heads: usize,
+    /// Dimensions of a head.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head_width: Option<usize>,
+    /// Hidden width of the feed-forward part; four times `width` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feed_forward: Option<usize>,
+    /// Entries of the tokenizer.
+    pub vocabulary: usize,
+    /// Longest sequence, in tokens.
+    pub context: usize,
+    /// Learned or rotary.
+    #[serde(default = "rotary")]
+    pub positions: Positions,
+    /// Whether the head is the embedding, transposed.
+    #[serde(default)]
+    pub tied_head: bool,
+    /// Whether linear layers and norms have biases.
+    #[serde(default)]
+    pub biases: bool,
+}
+
+fn rotary() -> Positions {
+    Positions::Rotary
+}
+
+/// Why a model's sizes do not fit each other.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ModelError {
+    /// A size out of range.
+    #[error("{key} = {found}: must be {least} to {most}")]
+    Size {
+        /// The key.
+        key: &'static str,
+        /// What stands there.
+        found: usize,
+        /// Smallest allowed.
+        least: usize,
+        /// Largest allowed.
+        most: usize,
+    },
+    /// The heads do not divide the width.
+    #[error("heads = {heads} do not divide width = {width}; change one or give head_width")]
+    Heads {
+        /// `heads`
+        heads: usize,
+        /// `width`
+        width: usize,
+    },
+    /// Rotary positions turn pairs of dimensions.
+    #[error("rotary positions need heads of even width, found {0}")]
+    OddHead(usize),
+}
+
+/// A part of a model: the smallest thing that a level can be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Token embedding and, if learned, positions.
+    Embedding,
+    /// One block.
+    Block(usize),
+    /// The norm before the head.
+    FinalNorm,
+    /// The output projection, if it is not tied.
+    Head,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Embedding => f.write_str("embedding"),
+            Self::Block(index) => write!(f, "block.{index}"),
+            Self::FinalNorm => f.write_str("final-norm"),
+            Self::Head => f.write_str("head"),
+        }
+    }
+}
+
+/// How a tensor starts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Initial {
+    /// Normal with this standard deviation.
+    Normal(f64),
+    /// All ones.
+    Ones,
+    /// All zeros.
+    Zeros,
+}
+
+/// One tensor of a module's flat buffer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorSpec {
+    /// For instance `block.3.attention.qkv.weight`.
+    pub name: String,
+    /// Row-major.
+    pub shape: Vec<usize>,
+    /// Initial values.
+    pub initial: Initial,
+}
+
+impl TensorSpec {
+    /// Number of values.
+    pub fn count(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+impl ModelConfig {
+    /// Dimensions of a head.
+    pub fn head_width(&self) -> usize {
+        self.head_width.unwrap_or(self.width / self.heads.max(1))
+    }
+
+    /// Hidden width of the feed-forward part.
+    pub fn feed_forward(&self) -> usize {
+        self.feed_forward.unwrap_or(4 * self.width)
+    }
+
+    /// All parts, in the order in which data flows through them.
+    pub fn parts(&self) -> Vec<Part> {
+        let mut parts = vec![Part::Embedding];
+        parts.extend((0..self.blocks).map(Part::Block));
+        parts.push(Part::FinalNorm);
+        if !self.tied_head {
+            parts.push(Part::Head);
+        }
+        parts
+    }
+
+    /// # Errors
+    /// If sizes are out of range or do not fit each other.
+    pub fn check(&self) -> Result<(), ModelError> {
+        let in_range = |key, found, least, most| {
+            if (least..=most).contains(&found) { Ok(()) } else { Err(ModelError::Size { key, found, least, most }) }
+        };
+        in_range("blocks", self.blocks, 1, 1024)?;
+        in_range("width", self.width, 1, 1 << 16)?;
+        in_range("heads", self.heads, 1, 1024)?;
+        in_range("feed_forward", self.feed_forward(), 1, 1 << 18)?;
+        in_range("vocabulary", self.vocabulary, 258, 1 << 22)?;
+        in_range("context", self.context, 8, 1 << 20)?;
+        if self.head_width.is_none() && !self.width.is_multiple_of(self.heads) {
+            return Err(ModelError::Heads { heads: self.heads, width: self.width });
+        }
+        in_range("head_width", self.head_width(), 1, 1 << 14)?;
+        if self.positions == Positions::Rotary && !self.head_width().is_multiple_of(2) {
+            return Err(ModelError::OddHead(self.head_width()));
+        }
+        Ok(())
+    }
+
+    /// The tensors of a part, in the order in which they lie in a flat buffer.
+    ///
+    /// Linear weights are `[out, in]`. Those that write into the residual stream start smaller by √(2·blocks), as in
+    /// GPT-2, so that the stream's variance does not grow with depth.
+    pub fn tensors(&self, part: Part) -> Vec<TensorSpec> {
+        let narrow = Initial::Normal(0.02);
+        let residual = Initial::Normal(0.02 / (2.0 * self.blocks as f64).sqrt());
+        let inner = self.heads * self.head_width();
+        let mut list = TensorList { tensors: Vec::new(), part, biases: self.biases };
+        match part {
+            Part::Embedding => {
+                list.add("tokens.weight", &[self.vocabulary, self.width], narrow);
+                if self.positions == Positions::Learned {
+                    list.add("positions.weight", &[self.context, self.width], narrow);
+                }
+            }
+            Part::Block(_) => {
+                list.norm("attention-norm", self.width);
+                list.linear("attention.qkv", 3 * inner, self.width, narrow);
+                list.linear("attention.out", self.width, inner, residual);
+                list.norm("feed-forward-norm", self.width);
+                list.linear("feed-forward.in", self.feed_forward(), self.width, narrow);
+                list.linear("feed-forward.out", self.width, self.feed_forward(), residual);
+            }
+            Part::FinalNorm => list.norm("", self.width),
+            Part::Head => list.add("weight", &[self.vocabulary, self.width], narrow),
+        }
+        list.tensors
+    }
+
+    /// Number of parameters of a part.
+    pub fn parameters(&self, part: Part) -> usize {
+        self.tensors(part).iter().map(TensorSpec::count).sum()
+    }
+}
+
+struct TensorList {
+    tensors: Vec<TensorSpec>,
+    part: Part,
+    biases: bool,
+}
+
+impl TensorList {
+    fn add(&mut self, name: &str, shape: &[usize], initial: Initial) {
+        let name = format!("{}.{name}", self.part);
+        self.tensors.push(TensorSpec { name, shape: shape.to_vec(), initial });
+    }
+
+    fn linear(&mut self, name: &str, outputs: usize, inputs: usize, initial: Initial) {
+        self.add(&format!("{name}.weight"), &[outputs, inputs], initial);
+        if self.biases {
+            self.add(&format!("{name}.bias"), &[outputs], Initial::Zeros);
+        }
+    }
+
+    fn norm(&mut self, name: &str, width: usize) {
+        let dotted = if name.is_empty() { String::new() } else { format!("{name}.") };
+        self.add(&format!("{dotted}weight"), &[width], Initial::Ones);
+        if self.biases {
+            self.add(&format!("{dotted}bias"), &[width], Initial::Zeros);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn small() -> ModelConfig {
+        ModelConfig {
+            blocks: 2,
+            width: 8,
+            heads: 2,
+            head_width: None,
+            feed_forward: None,
+            vocabulary: 300,
+            context: 16,
+            positions: Positions::Learned,
+            tied_head: false,
+            biases: true,
+        }
+    }
+
+    #[test]
+    fn every_tensor_has_one_place() {
+        let model = small();
+        let names: Vec<String> =
+            model.parts().into_iter().flat_map(|part| model.tensors(part)).map(|tensor| tensor.name).collect();
+        let mut distinct = names.clone();
+        distinct.sort();
+        distinct.dedup();
+        assert_eq!(distinct.len(), names.len());
+        assert!(names.contains(&"block.1.attention.qkv.bias".to_owned()));
+        assert!(names.contains(&"final-norm.weight".to_owned()));
+        assert_eq!(model.parameters(Part::Block(0)), 16 + (24 * 8 + 24) + (64 + 8) + 16 + (256 + 32) + (256 + 8));
+    }
+
+    #[test]
+    fn a_tied_head_has_no_part() {
+        let model = ModelConfig { tied_head: true, ..small() };
+        assert_eq!(model.parts().len(), 4);
+    }
+}

@@ -1,0 +1,188 @@
+//! The grid: levels times experts, and the paths through it.
+//!
+//! A path takes one module per level (DiPaCo, section 2.1). The levels with `experts` span the grid: path `i`,
+//! written in mixed radix over their counts, first level slowest, names its expert of each. A `shared` level has one
+//! module; a `path` level has one for each path.
+
+use serde::{Deserialize, Serialize};
+
+use crate::names::{ModuleId, PathId};
+
+/// Who shares the parameters of a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sharing {
+    /// One module, which all paths go through.
+    Shared,
+    /// This many modules; the paths are all their combinations.
+    Experts(u32),
+    /// A module for each path.
+    Path,
+}
+
+/// The most paths a grid may have; a bound for what a manifest can make a peer allocate.
+pub const MAX_PATHS: u32 = 1 << 20;
+
+/// Why levels do not make a grid.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum GridError {
+    /// There are no levels.
+    #[error("a grid needs at least one level")]
+    Empty,
+    /// `experts = 0`.
+    #[error("level {level} has no experts; give it 1 or more")]
+    NoExperts {
+        /// Position of the level.
+        level: usize,
+    },
+    /// The product of the experts is too large.
+    #[error("the grid has more than {MAX_PATHS} paths; use fewer experts or levels")]
+    TooManyPaths,
+}
+
+/// Which modules there are and which paths go through them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grid {
+    levels: Vec<Sharing>,
+    paths: u32,
+}
+
+impl Grid {
+    /// # Errors
+    /// If there is no level, a level without experts, or there are more than [`MAX_PATHS`] paths.
+    pub fn new(levels: Vec<Sharing>) -> Result<Self, GridError> {
+        if levels.is_empty() {
+            return Err(GridError::Empty);
+        }
+        let mut paths = 1u32;
+        for (level, sharing) in levels.iter().enumerate() {
+            if let Sharing::Experts(experts) = *sharing {
+                if experts == 0 {
+                    return Err(GridError::NoExperts { level });
+                }
+                paths =
+                    paths.checked_mul(experts).filter(|paths| *paths <= MAX_PATHS).ok_or(GridError::TooManyPaths)?;
+            }
+        }
+        Ok(Self { levels, paths })
+    }
+
+    /// As [`Grid::new`], for a grid whose number of paths no `experts` level gives: a flat mixture, or DiLoCo on
+    /// several shards. `paths` counts only where no level has experts.
+    ///
+    /// # Errors
+    /// As [`Grid::new`].
+    pub fn with_paths(levels: Vec<Sharing>, paths: u32) -> Result<Self, GridError> {
+        let spanned = levels.iter().any(|sharing| matches!(sharing, Sharing::Experts(_)));
+        let mut grid = Self::new(levels)?;
+        if !spanned {
+            if paths == 0 || paths > MAX_PATHS {
+                return Err(GridError::TooManyPaths);
+            }
+            grid.paths = paths;
+        }
+        Ok(grid)
+    }
+
+    /// How many levels.
+    pub fn levels(&self) -> usize {
+        self.levels.len()
+    }
+
+    /// How many paths.
+    pub fn path_count(&self) -> u32 {
+        self.paths
+    }
+
+    /// All paths, in order.
+    pub fn paths(&self) -> impl Iterator<Item = PathId> + use<> {
+        (0..self.paths).map(PathId)
+    }
+
+    /// How many modules a level has.
+    pub fn experts(&self, level: usize) -> u32 {
+        match self.levels[level] {
+            Sharing::Shared => 1,
+            Sharing::Experts(experts) => experts,
+            Sharing::Path => self.paths,
+        }
+    }
+
+    /// All modules, by level and expert.
+    pub fn modules(&self) -> Vec<ModuleId> {
+        (0..self.levels.len())
+            .flat_map(|level| (0..self.experts(level)).map(move |expert| ModuleId { level: level as u16, expert }))
+            .collect()
+    }
+
+    /// Whether this module is in the grid.
+    pub fn contains(&self, module: ModuleId) -> bool {
+        let level = usize::from(module.level);
+        level < self.levels.len() && module.expert < self.experts(level)
+    }
+
+    /// The modules of a path, one per level, bottom first.
+    pub fn modules_of(&self, path: PathId) -> Vec<ModuleId> {
+        let mut rest = path.0;
+        let mut modules: Vec<ModuleId> = self
+            .levels
+            .iter()
+            .enumerate()
+            .rev()
+            .map(|(level, sharing)| {
+                let expert = match *sharing {
+                    Sharing::Shared => 0,
+                    Sharing::Path => path.0,
+                    Sharing::Experts(experts) => {
+                        let expert = rest % experts;
+                        rest /= experts;
+                        expert
+                    }
+                };
+                ModuleId { level: level as u16, expert }
+            })
+            .collect();
+        modules.reverse();
+        modules
+    }
+
+    /// The paths that go through a module, in order.
+    pub fn paths_of(&self, module: ModuleId) -> Vec<PathId> {
+        let level = usize::from(module.level);
+        self.paths().filter(|path| self.modules_of(*path)[level] == module).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_two_by_two_has_four_paths_and_each_module_two() {
+        let grid = Grid::new(vec![Sharing::Experts(2), Sharing::Shared, Sharing::Experts(2), Sharing::Path]).unwrap();
+        assert_eq!(grid.path_count(), 4);
+        let path = |i| grid.modules_of(PathId(i)).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(path(0), ["0.0", "1.0", "2.0", "3.0"]);
+        assert_eq!(path(1), ["0.0", "1.0", "2.1", "3.1"]);
+        assert_eq!(path(3), ["0.1", "1.0", "2.1", "3.3"]);
+        assert_eq!(grid.paths_of("2.1".parse().unwrap()), [PathId(1), PathId(3)]);
+        assert_eq!(grid.modules().len(), 2 + 1 + 2 + 4);
+        assert!(!grid.contains("1.1".parse().unwrap()));
+    }
+
+    #[test]
+    fn all_shared_or_all_path_specific_takes_the_stated_number_of_paths() {
+        let diloco = Grid::with_paths(vec![Sharing::Shared], 8).unwrap();
+        assert_eq!(diloco.paths_of("0.0".parse().unwrap()).len(), 8);
+        let flat = Grid::with_paths(vec![Sharing::Path], 8).unwrap();
+        assert_eq!(flat.modules().len(), 8);
+    }
+
+    #[test]
+    fn impossible_grids_are_refused() {
+        assert_eq!(Grid::new(vec![]), Err(GridError::Empty));
+        assert_eq!(Grid::new(vec![Sharing::Experts(0)]), Err(GridError::NoExperts { level: 0 }));
+        let huge = vec![Sharing::Experts(u32::MAX); 3];
+        assert_eq!(Grid::new(huge), Err(GridError::TooManyPaths));
+    }
+}

@@ -1,0 +1,7 @@
+//! pathswarm: people with one machine each train one modular language model together.
+
+pub mod clock;
+pub mod config;
+pub mod grid;
+pub mod names;
+pub mod seed;
