@@ -4,4 +4,5 @@ pub mod clock;
 pub mod config;
 pub mod grid;
 pub mod names;
+pub mod protocol;
 pub mod seed;

@@ -1,0 +1,154 @@
+//! What a node wants done. The driver and the simulator carry out actions in order.
+
+use super::event::{ReplyToken, RequestId};
+use super::message::{Counted, Message, Request, Response, Update};
+use super::record::{Record, StartedFrom};
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Write to the journal and sync, before any later action.
+    Persist(Record),
+    /// Hear this module's topic, and be found as its member.
+    Subscribe(ModuleId),
+    /// Hear it no longer.
+    Unsubscribe(ModuleId),
+    /// Say this on the module's topic.
+    Publish {
+        /// The topic.
+        module: ModuleId,
+        /// What.
+        message: Message,
+    },
+    /// This peer can be reached there: be connected to it.
+    Learn {
+        /// Who.
+        peer: PeerKey,
+        /// Where.
+        addresses: Vec<String>,
+    },
+    /// Ask one peer.
+    Ask {
+        /// Comes back with the answer.
+        id: RequestId,
+        /// Whom.
+        to: PeerKey,
+        /// What.
+        request: Request,
+    },
+    /// Answer one peer.
+    Reply {
+        /// From its request.
+        token: ReplyToken,
+        /// What.
+        response: Response,
+    },
+    /// Bring a blob into the store.
+    Fetch {
+        /// Which, and how large.
+        blob: BlobRef,
+        /// From whom.
+        from: PeerKey,
+    },
+    /// Nothing refers to this blob any more.
+    Forget(BlobHash),
+    /// Train one phase of a path from these states.
+    Train {
+        /// Which path.
+        path: PathId,
+        /// Which phase: it sets the learning rate.
+        phase: Phase,
+        /// Each of its modules, bottom first, and the state to start from.
+        start: Vec<(StartedFrom, BlobRef)>,
+        /// Where its trainer stood after the phase before, if this peer trained it.
+        trainer: Option<BlobRef>,
+    },
+    /// Begin an empty exact sum for this version of the module, in place of any other.
+    OpenSum {
+        /// The module.
+        module: ModuleId,
+        /// The version to be made.
+        target: Version,
+    },
+    /// Add a contribution that is in the store to the sum.
+    Accumulate {
+        /// The module.
+        module: ModuleId,
+        /// The version to be made.
+        target: Version,
+        /// The contribution.
+        blob: BlobHash,
+        /// Its weight.
+        weight: u32,
+    },
+    /// Average the sum, compress the average, and say which state it makes of this one.
+    Combine {
+        /// The module.
+        module: ModuleId,
+        /// The version to be made.
+        target: Version,
+        /// The state before it.
+        from: BlobRef,
+        /// What the sum must hold, exactly.
+        contributions: Vec<Counted>,
+    },
+    /// Sign this update.
+    Seal(Update),
+    /// Apply an average that is in the store.
+    Apply {
+        /// The module.
+        module: ModuleId,
+        /// The version to be made.
+        version: Version,
+        /// The state before it.
+        from: BlobRef,
+        /// The compressed average.
+        average: BlobRef,
+    },
+    /// For people and programs that watch.
+    Report(Report),
+}
+
+/// A thing worth telling.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// The peer took a path.
+    PathTaken(PathId),
+    /// The peer gave a path to another.
+    PathYielded(PathId),
+    /// All phases of a path are done.
+    PathDone(PathId),
+    /// A module has a new owner.
+    Owner {
+        /// The module.
+        module: ModuleId,
+        /// Who.
+        owner: PeerKey,
+    },
+    /// A module has a new head here.
+    Advanced {
+        /// The module.
+        module: ModuleId,
+        /// Its version.
+        version: Version,
+        /// How many contributions are in it.
+        contributions: usize,
+    },
+    /// An update was refused; the reason is for people.
+    Refused {
+        /// The module.
+        module: ModuleId,
+        /// Why.
+        reason: String,
+    },
+    /// A lighter chain was given up for a heavier one.
+    ChainSwitched {
+        /// The module.
+        module: ModuleId,
+        /// The version of the chain given up.
+        from: Version,
+        /// The version of the chain taken.
+        to: Version,
+    },
+}

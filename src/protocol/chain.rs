@@ -1,0 +1,181 @@
+//! A module's chain of updates, as one member has applied it.
+
+use std::collections::VecDeque;
+
+use super::limits::VERSIONS_KEPT;
+use super::message::{Counted, GENESIS, Head, SignedUpdate, Update, UpdateHash};
+use super::wire::update_hash;
+use crate::names::{BlobRef, PathId, Version};
+
+/// The head, and the updates that led there, as far as they are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chain {
+    head: Head,
+    /// Newest last, without gaps, the last being the head (unless at genesis).
+    recent: VecDeque<(UpdateHash, SignedUpdate)>,
+    /// The version that the oldest kept update starts from.
+    base: Version,
+    base_update: UpdateHash,
+}
+
+/// How two places in a chain lie to each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// These follow.
+    Updates(Vec<SignedUpdate>),
+    /// The place is not in this chain, or lies too far back.
+    Unknown,
+}
+
+impl Chain {
+    /// Before the first update.
+    pub fn genesis(state: BlobRef) -> Self {
+        let head = Head { version: Version(0), update: GENESIS, state, weight: 0 };
+        Self { head, recent: VecDeque::new(), base: Version(0), base_update: GENESIS }
+    }
+
+    /// Ends with the last of these; nothing if they are empty or do not follow each other.
+    pub fn ending_with(updates: Vec<SignedUpdate>) -> Option<Self> {
+        let mut updates = updates.into_iter();
+        let first = updates.next()?;
+        let base = Version(first.update.version.0.checked_sub(1)?);
+        let mut chain =
+            Self { head: head_of(&first.update)?, base, base_update: first.update.parent, recent: VecDeque::new() };
+        chain.recent.push_back((chain.head.update, first));
+        for signed in updates {
+            if !chain.fits(&signed.update) {
+                return None;
+            }
+            chain.push(signed);
+        }
+        Some(chain)
+    }
+
+    /// The newest place.
+    pub fn head(&self) -> Head {
+        self.head
+    }
+
+    /// Whether an update comes right after the head.
+    pub fn fits(&self, update: &Update) -> bool {
+        update.version == self.head.version.next() && update.parent == self.head.update
+    }
+
+    /// Makes an update, which fits, the head. Returns the oldest kept update, if there are now too many.
+    pub fn push(&mut self, signed: SignedUpdate) -> Option<SignedUpdate> {
+        self.head = head_of(&signed.update)?;
+        self.recent.push_back((self.head.update, signed));
+        if self.recent.len() as u64 <= VERSIONS_KEPT {
+            return None;
+        }
+        let (hash, oldest) = self.recent.pop_front()?;
+        self.base = oldest.update.version;
+        self.base_update = hash;
+        Some(oldest)
+    }
+
+    /// The kept updates, oldest first.
+    pub fn recent(&self) -> impl Iterator<Item = &SignedUpdate> {
+        self.recent.iter().map(|(_, signed)| signed)
+    }
+
+    /// What follows a place.
+    pub fn since(&self, version: Version, update: UpdateHash) -> Since {
+        if (version, update) == (self.base, self.base_update) {
+            return Since::Updates(self.recent().cloned().collect());
+        }
+        let place = self.recent.iter().position(|(hash, signed)| *hash == update && signed.update.version == version);
+        match place {
+            Some(place) => Since::Updates(self.recent().skip(place + 1).cloned().collect()),
+            None => Since::Unknown,
+        }
+    }
+
+    /// Whether every update after this version is known here: only then is it certain what has been counted.
+    pub fn knows_all_since(&self, version: Version) -> bool {
+        self.base <= version && version <= self.head.version
+    }
+
+    /// Whether a path's contribution to this version is counted in a kept update.
+    pub fn has_counted(&self, path: PathId, parent: Version) -> bool {
+        self.counted().any(|counted| counted.path == path && counted.parent == parent)
+    }
+
+    fn counted(&self) -> impl Iterator<Item = &Counted> {
+        self.recent().flat_map(|signed| &signed.update.contributions)
+    }
+}
+
+/// The head that an update makes; nothing if it cannot be encoded.
+pub fn head_of(update: &Update) -> Option<Head> {
+    let hash = update_hash(update)?;
+    Some(Head { version: update.version, update: hash, state: update.state, weight: update.weight })
+}
+
+#[cfg(test)]
+pub mod made_up {
+    //! Updates for tests.
+    use super::*;
+    use crate::names::{BlobHash, ModuleId, PeerKey, Term};
+
+    /// The next update of a chain, with one contribution of this path.
+    pub fn next(chain: &Chain, path: u32, weight: u32) -> SignedUpdate {
+        let head = chain.head();
+        let blob = BlobRef::of(&[path.to_le_bytes(), (head.version.0 as u32).to_le_bytes()].concat());
+        let update = Update {
+            module: ModuleId { level: 0, expert: 0 },
+            term: Term(1),
+            owner: PeerKey([1; 32]),
+            version: head.version.next(),
+            parent: head.update,
+            contributions: vec![Counted { path: PathId(path), parent: head.version, weight, blob: blob.hash }],
+            average: blob,
+            state: BlobRef { hash: BlobHash::of(&blob.hash.0), bytes: 100 },
+            weight: head.weight + u64::from(weight),
+        };
+        SignedUpdate { update, signature: vec![] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain_of(length: u64) -> Chain {
+        let mut chain = Chain::genesis(BlobRef::of(b"genesis"));
+        for _ in 0..length {
+            chain.push(made_up::next(&chain, 0, 5));
+        }
+        chain
+    }
+
+    #[test]
+    fn a_place_in_the_chain_gets_what_follows_it() {
+        let chain = chain_of(3);
+        let all: Vec<SignedUpdate> = chain.recent().cloned().collect();
+        assert_eq!(chain.since(Version(0), GENESIS), Since::Updates(all.clone()));
+        let second = head_of(&all[1].update).unwrap();
+        assert_eq!(chain.since(second.version, second.update), Since::Updates(vec![all[2].clone()]));
+        assert_eq!(chain.since(Version(2), GENESIS), Since::Unknown);
+        assert_eq!(chain.head().weight, 15);
+    }
+
+    #[test]
+    fn only_so_many_updates_are_kept_and_it_knows_what_it_forgot() {
+        let chain = chain_of(VERSIONS_KEPT + 3);
+        assert_eq!(chain.recent().count() as u64, VERSIONS_KEPT);
+        assert!(!chain.knows_all_since(Version(2)));
+        assert!(chain.knows_all_since(Version(3)));
+        assert!(chain.has_counted(PathId(0), Version(3)));
+        assert!(!chain.has_counted(PathId(0), Version(2)));
+        assert_eq!(chain.since(Version(0), GENESIS), Since::Unknown);
+    }
+
+    #[test]
+    fn a_chain_with_a_gap_is_refused() {
+        let updates: Vec<SignedUpdate> = chain_of(3).recent().cloned().collect();
+        assert_eq!(Chain::ending_with(updates.clone()).unwrap().head(), chain_of(3).head());
+        assert_eq!(Chain::ending_with(vec![updates[0].clone(), updates[2].clone()]), None);
+        assert_eq!(Chain::ending_with(vec![]), None);
+    }
+}

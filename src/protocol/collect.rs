@@ -1,0 +1,233 @@
+//! What an owner gathers for the next update, and when it closes.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::limits::{DEADLINE_FACTOR, DEADLINE_LEAST_MS, DURATIONS_KEPT, MAX_CONTRIBUTIONS};
+use super::message::{Counted, Offer};
+use crate::clock::Millis;
+use crate::names::{BlobHash, PathId, PeerKey, Version};
+
+/// How far a contribution has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Its blob is being fetched.
+    Fetching,
+    /// It is being added to the sum.
+    Adding,
+    /// It is in.
+    Counted,
+}
+
+/// One contribution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// As offered.
+    pub offer: Offer,
+    /// Who has it.
+    pub from: PeerKey,
+    /// Its integer weight, discounts included.
+    pub weight: u32,
+    /// How far it has come.
+    pub progress: Progress,
+}
+
+/// The gathering for one version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Collection {
+    /// The version to be made.
+    pub target: Version,
+    /// When it began.
+    pub opened: Millis,
+    /// Nothing closes before: a new owner listens first.
+    pub settled: Millis,
+    /// When it closes without those who are missing; nothing before there is a measure.
+    pub deadline: Option<Millis>,
+    /// Whether it has closed and the average is being made.
+    pub closing: bool,
+    entries: BTreeMap<(PathId, Version), Entry>,
+}
+
+/// Why a collection is still open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// These paths' contributions are missing.
+    Missing(Vec<PathId>),
+    /// Contributions are on their way.
+    Arriving,
+    /// A new owner still listens.
+    Settling,
+}
+
+impl Collection {
+    /// Begins to gather.
+    pub fn new(target: Version, opened: Millis, settled: Millis, deadline: Option<Millis>) -> Self {
+        Self { target, opened, settled, deadline, closing: false, entries: BTreeMap::new() }
+    }
+
+    /// Whether a path's contribution to this version may be added: there is room, and none of it yet.
+    pub fn wants(&self, path: PathId, parent: Version) -> bool {
+        !self.closing && self.entries.len() < MAX_CONTRIBUTIONS && !self.entries.contains_key(&(path, parent))
+    }
+
+    /// Takes a contribution in hand.
+    pub fn begin(&mut self, entry: Entry) {
+        self.entries.insert((entry.offer.path, entry.offer.parent), entry);
+    }
+
+    /// Moves a contribution on; nothing if it is not there, at that point.
+    pub fn advance(&mut self, blob: BlobHash, from: Progress, to: Progress) -> Option<&Entry> {
+        let entry = self.entries.values_mut().find(|entry| entry.offer.blob.hash == blob && entry.progress == from)?;
+        entry.progress = to;
+        Some(entry)
+    }
+
+    /// Drops a contribution that cannot be had or is not valid.
+    pub fn drop_blob(&mut self, blob: BlobHash) -> Option<Entry> {
+        let key = *self.entries.iter().find(|(_, entry)| entry.offer.blob.hash == blob)?.0;
+        self.entries.remove(&key)
+    }
+
+    /// How many contributions are in.
+    pub fn counted(&self) -> usize {
+        self.entries.values().filter(|entry| entry.progress == Progress::Counted).count()
+    }
+
+    /// What the update will name, in order.
+    pub fn contributions(&self) -> Vec<Counted> {
+        let mut counted: Vec<Counted> = self
+            .entries
+            .values()
+            .filter(|entry| entry.progress == Progress::Counted)
+            .map(|entry| Counted {
+                path: entry.offer.path,
+                parent: entry.offer.parent,
+                weight: entry.weight,
+                blob: entry.offer.blob.hash,
+            })
+            .collect();
+        counted.sort_unstable();
+        counted
+    }
+
+    /// Whether it can close now, given the paths that are expected to contribute and their weights.
+    ///
+    /// It closes when every expected path has contributed to the version before the target, or at the deadline when
+    /// at least half of the expected weight is in. What has begun to be added is waited for, since it is in the sum.
+    pub fn state(&self, now: Millis, expected: &BTreeMap<PathId, u32>) -> Result<(), Open> {
+        if now < self.settled {
+            return Err(Open::Settling);
+        }
+        let parent = Version(self.target.0 - 1);
+        let fresh = |path: &PathId| self.entries.get(&(*path, parent)).map(|entry| entry.progress);
+        let missing: Vec<PathId> = expected.keys().filter(|path| fresh(path).is_none()).copied().collect();
+        let late = self.deadline.is_some_and(|deadline| now >= deadline);
+        let present: u64 = expected
+            .iter()
+            .filter(|(path, _)| fresh(path) == Some(Progress::Counted))
+            .map(|(_, weight)| u64::from(*weight))
+            .sum();
+        let all: u64 = expected.values().map(|weight| u64::from(*weight)).sum();
+        let quorum = late && 2 * present >= all;
+        if !missing.is_empty() && !quorum {
+            return Err(Open::Missing(missing));
+        }
+        let waited_for = |entry: &Entry| match entry.progress {
+            Progress::Counted => false,
+            Progress::Adding => true,
+            Progress::Fetching => !quorum,
+        };
+        if self.counted() == 0 || self.entries.values().any(waited_for) {
+            return Err(Open::Arriving);
+        }
+        Ok(())
+    }
+}
+
+/// How long phases took, from which deadlines follow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Durations {
+    last_ms: VecDeque<u64>,
+}
+
+impl Durations {
+    /// A collection was open for this long.
+    pub fn add(&mut self, duration_ms: u64) {
+        if self.last_ms.len() == DURATIONS_KEPT {
+            self.last_ms.pop_front();
+        }
+        self.last_ms.push_back(duration_ms);
+    }
+
+    /// How long to wait at the most; nothing before anything was measured.
+    pub fn deadline_ms(&self) -> Option<u64> {
+        let longest = self.last_ms.iter().max()?;
+        Some((longest * DEADLINE_FACTOR).max(DEADLINE_LEAST_MS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::BlobRef;
+
+    fn entry(path: u32, parent: u64, progress: Progress) -> Entry {
+        let blob = BlobRef::of(format!("{path} {parent}").as_bytes());
+        let offer =
+            Offer { path: PathId(path), parent: Version(parent), parent_update: BlobHash([0; 32]), router: 0, blob };
+        Entry { offer, from: PeerKey([0; 32]), weight: 10, progress }
+    }
+
+    fn expecting(paths: &[u32]) -> BTreeMap<PathId, u32> {
+        paths.iter().map(|path| (PathId(*path), 10)).collect()
+    }
+
+    fn collection(entries: Vec<Entry>) -> Collection {
+        let mut collection = Collection::new(Version(4), Millis(0), Millis(100), Some(Millis(1_000)));
+        for entry in entries {
+            collection.begin(entry);
+        }
+        collection
+    }
+
+    #[test]
+    fn it_closes_on_everything_expected() {
+        let both = collection(vec![entry(1, 3, Progress::Counted), entry(2, 3, Progress::Counted)]);
+        assert_eq!(both.state(Millis(50), &expecting(&[1, 2])), Err(Open::Settling));
+        assert_eq!(both.state(Millis(100), &expecting(&[1, 2])), Ok(()));
+        let one = collection(vec![entry(1, 3, Progress::Counted)]);
+        assert_eq!(one.state(Millis(100), &expecting(&[1, 2])), Err(Open::Missing(vec![PathId(2)])));
+    }
+
+    #[test]
+    fn at_the_deadline_half_of_the_weight_is_enough_and_less_is_not() {
+        let one = collection(vec![entry(1, 3, Progress::Counted)]);
+        assert_eq!(one.state(Millis(1_000), &expecting(&[1, 2])), Ok(()));
+        let third = one.state(Millis(1_000), &expecting(&[1, 2, 3]));
+        assert_eq!(third, Err(Open::Missing(vec![PathId(2), PathId(3)])));
+    }
+
+    #[test]
+    fn what_is_in_the_sum_is_waited_for_even_after_the_deadline() {
+        let adding = collection(vec![entry(1, 3, Progress::Counted), entry(2, 3, Progress::Adding)]);
+        assert_eq!(adding.state(Millis(2_000), &expecting(&[1, 2])), Err(Open::Arriving));
+        let fetching = collection(vec![entry(1, 3, Progress::Counted), entry(2, 3, Progress::Fetching)]);
+        assert_eq!(fetching.state(Millis(2_000), &expecting(&[1, 2])), Ok(()));
+        assert_eq!(fetching.contributions().len(), 1);
+    }
+
+    #[test]
+    fn a_late_contribution_does_not_stand_for_a_fresh_one() {
+        let late = collection(vec![entry(1, 3, Progress::Counted), entry(2, 2, Progress::Counted)]);
+        assert_eq!(late.state(Millis(200), &expecting(&[1, 2])), Err(Open::Missing(vec![PathId(2)])));
+    }
+
+    #[test]
+    fn deadlines_come_from_what_was_measured() {
+        let mut durations = Durations::default();
+        assert_eq!(durations.deadline_ms(), None);
+        durations.add(10);
+        assert_eq!(durations.deadline_ms(), Some(DEADLINE_LEAST_MS));
+        durations.add(60_000);
+        assert_eq!(durations.deadline_ms(), Some(180_000));
+    }
+}

@@ -1,0 +1,106 @@
+//! What happens to a node.
+
+use super::message::{Message, Request, Response, SignedUpdate};
+use super::record::Finished;
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Version};
+
+/// Names a request that a node made, so that a late answer finds nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestId(pub u64);
+
+/// Names a request that a peer made of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReplyToken(pub u64);
+
+/// A peer that a newcomer was told of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contact {
+    /// Who.
+    pub peer: PeerKey,
+    /// Where.
+    pub addresses: Vec<String>,
+}
+
+/// Something that happened, in the order in which the driver saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The run's founder begins: it holds all genesis states and takes all paths.
+    Found,
+    /// A peer begins, or begins again, and knows these others.
+    Join(Vec<Contact>),
+    /// The peer can be reached at these addresses.
+    Listening(Vec<String>),
+    /// Gossip on a module's topic; the author is authenticated, an update's signature verified.
+    Heard {
+        /// The topic.
+        module: ModuleId,
+        /// Who said it.
+        author: PeerKey,
+        /// What.
+        message: Message,
+    },
+    /// A peer asks. (A request for the manifest is answered by the driver.)
+    Asked {
+        /// Who.
+        from: PeerKey,
+        /// To answer with.
+        token: ReplyToken,
+        /// What.
+        request: Request,
+    },
+    /// An answer, its updates' signatures verified; nothing if there was none.
+    Answered {
+        /// To which request.
+        id: RequestId,
+        /// What.
+        response: Option<Response>,
+    },
+    /// A blob that was asked for is in the store, or could not be had from that peer.
+    Fetched {
+        /// Which.
+        blob: BlobHash,
+        /// Whether it is there.
+        found: bool,
+    },
+    /// A phase of a path was trained; its blobs are in the store.
+    Trained(Finished),
+    /// A phase could not be trained; the reason was logged.
+    TrainingFailed(PathId),
+    /// A contribution was added to the module's sum, or is no valid one.
+    Accumulated {
+        /// The module.
+        module: ModuleId,
+        /// The version that the sum is for.
+        target: Version,
+        /// The contribution.
+        blob: BlobHash,
+        /// Whether it is in.
+        valid: bool,
+    },
+    /// The sum was averaged, compressed and applied to a copy; both blobs are in the store.
+    Combined {
+        /// The module.
+        module: ModuleId,
+        /// The version that it makes.
+        target: Version,
+        /// The compressed average.
+        average: BlobRef,
+        /// The state that results.
+        state: BlobRef,
+    },
+    /// An update of this node's has its signature.
+    Sealed(SignedUpdate),
+    /// An update's average was applied; the state that resulted is in the store.
+    Applied {
+        /// The module.
+        module: ModuleId,
+        /// The version made.
+        version: Version,
+        /// The state; nothing if the average's frame is broken.
+        state: Option<BlobRef>,
+    },
+    /// A deadline that `Node::next_deadline` named has come.
+    Tick,
+    /// The user asks the peer to leave in order.
+    Leave,
+}

@@ -1,0 +1,81 @@
+//! Every bound and every interval of the protocol, each with its reason.
+
+/// A member's beat on each of its modules' topics. Small enough that an owner's death is seen in seconds.
+pub const BEAT_MS: u64 = 1_000;
+
+/// A member not heard for this long is taken for dead. Five beats: a busy machine may lose some.
+pub const MEMBER_LEASE_MS: u64 = 5_000;
+
+/// A path without a living holder for this long is taken up by another. Longer than a member's lease, so that a
+/// peer that restarts at once finds its path as it left it.
+pub const PATH_LEASE_MS: u64 = 15_000;
+
+/// Each lower rank waits this much longer before it claims a module, so that the first claims alone.
+pub const CLAIM_STAGGER_MS: u64 = 1_000;
+
+/// A new owner listens this long for heads and offers that it has not seen before it closes anything.
+pub const SETTLE_MS: u64 = 1_500;
+
+/// How often leases, gaps and stale requests are looked at.
+pub const SWEEP_MS: u64 = 250;
+
+/// An offer that no update counts yet is said again this often: gossip may lose a message.
+pub const OFFER_REPEAT_MS: u64 = 2_000;
+
+/// A member that sees a newer head than its own waits this long for the update itself before it asks.
+pub const GAP_PATIENCE_MS: u64 = 500;
+
+/// A request without an answer is given up after this and asked of another.
+pub const REQUEST_TIMEOUT_MS: u64 = 8_000;
+
+/// A fetch that failed is tried again after this, from the next holder.
+pub const FETCH_RETRY_MS: u64 = 500;
+
+/// A collection's deadline is this many times the longest of the last phases, measured from when it opened.
+pub const DEADLINE_FACTOR: u64 = 3;
+
+/// No deadline is shorter: a phase of milliseconds must not fence out a peer for one lost packet.
+pub const DEADLINE_LEAST_MS: u64 = 10_000;
+
+/// Durations kept for the deadline.
+pub const DURATIONS_KEPT: usize = 8;
+
+/// Updates, their blobs and one's own contributions are kept for this many versions: what a member may lag behind
+/// and still replay, and how late a contribution may come.
+pub const VERSIONS_KEPT: u64 = 16;
+
+/// Whole states kept per module: the head's, and the one before it, which a donor may be sending.
+pub const STATES_KEPT: usize = 2;
+
+/// Contributions in one update. 64 × 44 bytes are under 3 KiB, so that an update fits a gossip message.
+pub const MAX_CONTRIBUTIONS: usize = 64;
+
+/// Leases in one beat: a peer trains at most this many paths in turn.
+pub const MAX_LEASES: usize = 16;
+
+/// Addresses in one beat.
+pub const MAX_ADDRESSES: usize = 8;
+
+/// Bytes of one address.
+pub const MAX_ADDRESS_BYTES: usize = 128;
+
+/// Members known of one module. What is beyond is not remembered.
+pub const MAX_MEMBERS: usize = 1_024;
+
+/// Offers remembered per module: 64 paths at 4 versions.
+pub const MAX_OFFERS: usize = 256;
+
+/// Peers named in one answer to a newcomer.
+pub const MAX_DIRECTORY: usize = 64;
+
+/// Peers that a newcomer asks before it decides.
+pub const MAX_ASKED: usize = 16;
+
+/// Bytes of a gossip message.
+pub const MAX_GOSSIP_BYTES: usize = 4_096;
+
+/// Bytes of a request or an answer.
+pub const MAX_CONTROL_BYTES: usize = 256 * 1024;
+
+/// A full shard's weight; others in proportion. 2^14, times the grid of `ExactSum` and 2^12 contributions, fits i64.
+pub const FULL_WEIGHT: u32 = 1 << 14;

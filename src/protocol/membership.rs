@@ -1,0 +1,134 @@
+//! Beats: said, and heard.
+
+use super::action::Action;
+use super::limits::{MAX_LEASES, MEMBER_LEASE_MS};
+use super::message::{Beat, Lease, Message, Stage};
+use super::roster::Heard;
+use super::{Module, Node};
+use crate::names::{ModuleId, PeerKey, Phase, Version};
+
+impl Node {
+    pub(super) fn listening(&mut self, addresses: Vec<String>) {
+        self.addresses = addresses;
+        self.addresses.truncate(super::limits::MAX_ADDRESSES);
+    }
+
+    /// This node's paths, as its beats carry them.
+    pub(super) fn leases(&self) -> Vec<Lease> {
+        let lease = |(path, held): (&crate::names::PathId, &super::Held)| Lease {
+            path: *path,
+            phase: self.phase(*path).unwrap_or(Phase(0)),
+            stage: held.stage,
+        };
+        self.held.iter().map(lease).take(MAX_LEASES).collect()
+    }
+
+    fn beat(&mut self, module: ModuleId, leaving: bool) {
+        let leases = self.leases();
+        let Some(state) = self.modules.get(&module) else { return };
+        self.sequence += 1;
+        let beat = Beat {
+            incarnation: self.incarnation,
+            sequence: self.sequence,
+            head: state.head(),
+            owner: state.owner.map(|owner| (state.term, owner)),
+            leases,
+            addresses: self.addresses.clone(),
+            leaving,
+        };
+        self.act(Action::Publish { module, message: Message::Beat(beat) });
+    }
+
+    pub(super) fn beat_on(&mut self, module: ModuleId) {
+        self.beat(module, false);
+    }
+
+    pub(super) fn beat_everywhere(&mut self) {
+        let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
+        for module in modules {
+            self.beat(module, false);
+        }
+    }
+
+    pub(super) fn say_goodbye(&mut self, module: ModuleId) {
+        self.beat(module, true);
+        self.act(Action::Unsubscribe(module));
+    }
+
+    pub(super) fn heard(&mut self, module: ModuleId, author: PeerKey, message: Message) {
+        if author == self.me || !self.modules.contains_key(&module) {
+            return;
+        }
+        match message {
+            Message::Beat(beat) => self.heard_beat(module, author, &beat),
+            Message::Offer(offer) => self.heard_offer(module, author, offer),
+            Message::Update(signed) => self.heard_update(module, signed),
+        }
+    }
+
+    fn heard_beat(&mut self, module: ModuleId, author: PeerKey, beat: &Beat) {
+        let heard = self.roster.hear(self.now, module, author, beat);
+        if heard == Heard::Ignored {
+            return;
+        }
+        if heard == Heard::New {
+            self.act(Action::Learn { peer: author, addresses: beat.addresses.clone() });
+        }
+        if let Some((term, owner)) = beat.owner {
+            self.hear_owner(module, author, term, owner);
+        }
+        self.settle_leases(author, &beat.leases);
+    }
+
+    /// A module that no path of ours goes through, and for which nothing of ours is outstanding, is left.
+    pub(super) fn leave_unused_modules(&mut self) {
+        let needed = self.needed_modules();
+        let unused: Vec<ModuleId> = self
+            .modules
+            .iter()
+            .filter(|(module, state)| !needed.contains(module) && self.may_leave(**module, state))
+            .map(|(module, _)| *module)
+            .collect();
+        for module in unused {
+            self.say_goodbye(module);
+            self.act(Action::Persist(super::Record::Left(module)));
+            if let Some(state) = self.modules.remove(&module) {
+                for blob in state.states {
+                    self.act(Action::Forget(blob.hash));
+                }
+            }
+        }
+    }
+
+    fn may_leave(&self, module: ModuleId, state: &Module) -> bool {
+        let Some(head) = state.head() else { return true };
+        let copied = self.roster.heads(self.now, module).any(|(_, other)| other == head);
+        let offering = self.outstanding_offers().any(|(_, from, _)| from.module == module);
+        copied && !offering
+    }
+
+    /// Who is alive on a module, this node included.
+    pub(super) fn living_members(&self, module: ModuleId) -> Vec<PeerKey> {
+        let mut members: Vec<PeerKey> = self.roster.living(self.now, module).map(|(peer, _)| peer).collect();
+        members.push(self.me);
+        members.sort_unstable();
+        members
+    }
+
+    /// The phase that a path is in: the lowest version of its modules. Nothing before all of them are here.
+    pub(super) fn phase(&self, path: crate::names::PathId) -> Option<Phase> {
+        let version = |module: ModuleId| Some(self.modules.get(&module)?.head()?.version);
+        let versions: Option<Vec<Version>> = self.plan.grid.modules_of(path).into_iter().map(version).collect();
+        versions?.into_iter().min().map(|version| Phase(version.0))
+    }
+
+    /// Whether a lease means that its holder trains the path.
+    pub(super) fn trains(stage: Stage) -> bool {
+        matches!(stage, Stage::Waiting | Stage::Training)
+    }
+
+    pub(super) fn forget_the_dead(&mut self) {
+        // Ten leases: long enough that a restart finds its addresses still known.
+        self.roster.forget_before(self.now - 10 * MEMBER_LEASE_MS);
+    }
+}

@@ -1,0 +1,201 @@
+//! What peers say to each other. Everything here is bounded and checked by `wire` and `check` before it is believed.
+
+use serde::{Deserialize, Serialize};
+
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
+
+/// BLAKE3 of an update's encoding: a place in a module's chain.
+pub type UpdateHash = BlobHash;
+
+/// The place before the first update.
+pub const GENESIS: UpdateHash = BlobHash([0; 32]);
+
+/// The newest update of a module's chain, as one member has applied it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// How many updates.
+    pub version: Version,
+    /// The newest one.
+    pub update: UpdateHash,
+    /// The whole state after it: parameters and momentum.
+    pub state: BlobRef,
+    /// All weight accepted since genesis: the heavier of two chains goes on.
+    pub weight: u64,
+}
+
+impl Head {
+    /// Whether this chain goes on where the two meet: more weight, then the smaller hash.
+    pub fn beats(&self, other: &Self) -> bool {
+        self.weight > other.weight || (self.weight == other.weight && self.update < other.update)
+    }
+}
+
+/// What a peer does with a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stage {
+    /// It fetches the path's modules.
+    Joining,
+    /// It waits for its turn or for its modules.
+    Waiting,
+    /// It trains.
+    Training,
+    /// All phases are done.
+    Done,
+    /// It replicates the modules and stands ready.
+    Standby,
+}
+
+/// A path held by a peer, for as long as its beats say so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// Which path.
+    pub path: PathId,
+    /// The phase that it is in.
+    pub phase: Phase,
+    /// What is being done with it.
+    pub stage: Stage,
+}
+
+/// By which members of a module know each other to be alive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beat {
+    /// How often this peer has started.
+    pub incarnation: u64,
+    /// Counts this incarnation's beats.
+    pub sequence: u64,
+    /// Where the sender's chain stands; nothing while it is still fetching it.
+    pub head: Option<Head>,
+    /// Whom the sender takes for the owner.
+    pub owner: Option<(Term, PeerKey)>,
+    /// The sender's paths.
+    pub leases: Vec<Lease>,
+    /// Where the sender can be reached.
+    pub addresses: Vec<String>,
+    /// The sender leaves this module now.
+    pub leaving: bool,
+}
+
+/// One path's compressed outer gradient for one module, announced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// Which path trained.
+    pub path: PathId,
+    /// The version that it started from.
+    pub parent: Version,
+    /// The update that made that version.
+    pub parent_update: UpdateHash,
+    /// The router's version whose shard it trained on.
+    pub router: u32,
+    /// The bytes.
+    pub blob: BlobRef,
+}
+
+/// A contribution as an update counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Counted {
+    /// Which path.
+    pub path: PathId,
+    /// The version that it started from.
+    pub parent: Version,
+    /// Its integer weight in the sum.
+    pub weight: u32,
+    /// Its bytes.
+    pub blob: BlobHash,
+}
+
+/// What takes a module from one version to the next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Update {
+    /// The module.
+    pub module: ModuleId,
+    /// In which the owner combined.
+    pub term: Term,
+    /// Who combined.
+    pub owner: PeerKey,
+    /// The version that this makes.
+    pub version: Version,
+    /// The update before it.
+    pub parent: UpdateHash,
+    /// Everything counted, in order, each once.
+    pub contributions: Vec<Counted>,
+    /// The compressed average.
+    pub average: BlobRef,
+    /// The whole state after it.
+    pub state: BlobRef,
+    /// All weight since genesis, this update's included.
+    pub weight: u64,
+}
+
+impl Update {
+    /// How many paths are in it: the P of √P.
+    pub fn distinct_paths(&self) -> usize {
+        let mut paths: Vec<PathId> = self.contributions.iter().map(|counted| counted.path).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        paths.len()
+    }
+}
+
+/// An update with its owner's signature, so that anybody can serve it again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignedUpdate {
+    /// What is signed.
+    pub update: Update,
+    /// ed25519 over the update's encoding.
+    #[serde(with = "serde_bytes")]
+    pub signature: Vec<u8>,
+}
+
+/// On a module's topic.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// Alive.
+    Beat(Beat),
+    /// Trained.
+    Offer(Offer),
+    /// Combined.
+    Update(SignedUpdate),
+}
+
+/// A peer and its paths, as another knows them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryEntry {
+    /// Who.
+    pub peer: PeerKey,
+    /// Where.
+    pub addresses: Vec<String>,
+    /// What it holds.
+    pub leases: Vec<Lease>,
+}
+
+/// Asked of one peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// The run's manifest: how a newcomer who knows an address alone begins.
+    Manifest,
+    /// Who holds which path, as far as you know?
+    Directory,
+    /// Bring me from this place in the module's chain to your head.
+    CatchUp {
+        /// The module.
+        module: ModuleId,
+        /// Where I am; nothing if I have no state at all.
+        from: Option<(Version, UpdateHash)>,
+    },
+}
+
+/// Answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Response {
+    /// The manifest's bytes.
+    Manifest(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// Peers and their paths, the sender among them.
+    Directory(Vec<DirectoryEntry>),
+    /// The updates that follow yours, oldest first; none if you are at my head.
+    Replay(Vec<SignedUpdate>),
+    /// Yours is too old or not in my chain: take the state that the last of these attests. They are the newest
+    /// updates, oldest first; none if I am still at genesis.
+    Snapshot(Vec<SignedUpdate>),
+    /// I cannot; the reason is for people.
+    Refused(String),
+}

@@ -1,0 +1,266 @@
+//! The protocol's core: what a peer does when something happens, and nothing else.
+//!
+//! `Node::handle(now, event)` returns what to do. It reads no clock, rolls no dice, touches no tensor, file or socket,
+//! and iterates only over ordered collections, so the same events at the same times give the same actions. The driver
+//! (`peer/`) and the simulator (`simulator/`) run this same code.
+//!
+//! The way of an outer step: [`phases`] starts training and offers what was trained; [`gathering`] is the owner's part,
+//! from offers to a signed update; [`applying`] takes an update to a new head. [`membership`] beats and hears beats,
+//! [`ownership`] decides who combines, [`placement`] who trains which path, [`transfer`] how a member that is behind
+//! catches up. [`fetching`] gets every blob for all of them.
+
+pub mod action;
+mod applying;
+pub mod chain;
+mod check;
+pub mod collect;
+pub mod event;
+mod fetching;
+mod gathering;
+pub mod limits;
+mod membership;
+pub mod message;
+mod ownership;
+mod phases;
+mod placement;
+pub mod record;
+mod restore;
+pub mod roster;
+pub mod status;
+pub mod timers;
+mod transfer;
+pub mod wire;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+pub use action::{Action, Report};
+pub use event::{Contact, Event, ReplyToken, RequestId};
+pub use message::{Message, Request, Response, SignedUpdate, Update};
+pub use record::Record;
+
+use self::applying::Next;
+use self::chain::Chain;
+use self::collect::{Collection, Durations};
+use self::fetching::Fetching;
+use self::limits::{BEAT_MS, SWEEP_MS};
+use self::message::{Head, Offer, Stage, UpdateHash};
+use self::placement::Search;
+use self::record::Finished;
+use self::roster::Roster;
+use self::timers::{Timer, Timers};
+use self::transfer::CatchUp;
+use crate::clock::Millis;
+use crate::grid::Grid;
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Term, Version};
+
+/// What a node must know of its run; all of it follows from the manifest.
+#[derive(Clone, Debug)]
+pub struct RunPlan {
+    /// Modules and paths.
+    pub grid: Grid,
+    /// The version at which a module is done.
+    pub phases: u64,
+    /// A path's integer weight, from the size of its shard, at most [`limits::FULL_WEIGHT`].
+    pub weights: Vec<u32>,
+    /// The state of each module before the first update.
+    pub genesis: BTreeMap<ModuleId, BlobRef>,
+    /// For each level, the most bytes of a compressed outer gradient or average.
+    pub frame_bytes: Vec<u64>,
+}
+
+impl RunPlan {
+    fn weight(&self, path: PathId, staleness: u64) -> u32 {
+        let full = self.weights.get(path.0 as usize).copied().unwrap_or(1);
+        full.checked_shr(staleness as u32).unwrap_or(0).max(1)
+    }
+}
+
+/// A module as this node knows it.
+#[derive(Debug, Default)]
+struct Module {
+    /// Nothing while the first state is being fetched.
+    chain: Option<Chain>,
+    /// States kept, oldest first; the last is the head's.
+    states: VecDeque<BlobRef>,
+    term: Term,
+    owner: Option<PeerKey>,
+    /// Since when there is no living owner, as far as this node can see.
+    vacant_since: Option<Millis>,
+    /// Offers heard and not yet counted.
+    offers: BTreeMap<(PathId, Version), (Offer, PeerKey)>,
+    /// While this node is the owner.
+    collection: Option<Collection>,
+    durations: Durations,
+    /// The update that is being applied.
+    next: Option<Next>,
+    /// Updates to apply after it.
+    replay: VecDeque<SignedUpdate>,
+    /// Updates whose state came out differently here.
+    refused: BTreeSet<UpdateHash>,
+    catch_up: CatchUp,
+}
+
+impl Module {
+    fn head(&self) -> Option<Head> {
+        self.chain.as_ref().map(Chain::head)
+    }
+}
+
+/// A path that this node holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    stage: Stage,
+    /// Earlier ones train first: several paths take turns.
+    last_trained: Millis,
+}
+
+/// One peer's part in the protocol.
+#[derive(Debug)]
+pub struct Node {
+    me: PeerKey,
+    plan: RunPlan,
+    now: Millis,
+    incarnation: u64,
+    sequence: u64,
+    request: u64,
+    addresses: Vec<String>,
+    roster: Roster,
+    modules: BTreeMap<ModuleId, Module>,
+    held: BTreeMap<PathId, Held>,
+    /// Since when a path next to ours has no living holder.
+    orphans: BTreeMap<PathId, Millis>,
+    search: Search,
+    /// What this node trained, newest last, for as long as it may be counted.
+    finished: VecDeque<Finished>,
+    offered_at: Millis,
+    trainers: BTreeMap<PathId, BlobRef>,
+    /// Whether the path in training was given to another meanwhile.
+    training_yielded: bool,
+    /// Updates signed before a restart.
+    sealed_before: Vec<SignedUpdate>,
+    fetching: BTreeMap<BlobHash, Fetching>,
+    timers: Timers,
+    leaving: bool,
+    actions: Vec<Action>,
+}
+
+impl Node {
+    /// A node that holds nothing yet.
+    pub fn new(me: PeerKey, plan: RunPlan) -> Self {
+        Self {
+            me,
+            plan,
+            now: Millis(0),
+            incarnation: 0,
+            sequence: 0,
+            request: 0,
+            addresses: Vec::new(),
+            roster: Roster::default(),
+            modules: BTreeMap::new(),
+            held: BTreeMap::new(),
+            orphans: BTreeMap::new(),
+            search: Search::default(),
+            finished: VecDeque::new(),
+            offered_at: Millis(0),
+            trainers: BTreeMap::new(),
+            training_yielded: false,
+            sealed_before: Vec::new(),
+            fetching: BTreeMap::new(),
+            timers: Timers::default(),
+            leaving: false,
+            actions: Vec::new(),
+        }
+    }
+
+    /// Whose node this is.
+    pub fn me(&self) -> PeerKey {
+        self.me
+    }
+
+    /// When `handle` must be called with a tick, at the latest.
+    pub fn next_deadline(&self) -> Option<Millis> {
+        self.timers.next()
+    }
+
+    /// What follows from something that happened.
+    pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Action> {
+        self.now = self.now.max(now);
+        match event {
+            Event::Found => self.found(),
+            Event::Join(contacts) => self.join(contacts),
+            Event::Listening(addresses) => self.listening(addresses),
+            Event::Heard { module, author, message } => self.heard(module, author, message),
+            Event::Asked { from: _, token, request } => self.asked(token, request),
+            Event::Answered { id, response } => self.answered(id, response),
+            Event::Fetched { blob, found } => self.fetched(blob, found),
+            Event::Trained(finished) => self.trained(finished),
+            Event::TrainingFailed(path) => self.training_failed(path),
+            Event::Accumulated { module, target, blob, valid } => self.accumulated(module, target, blob, valid),
+            Event::Combined { module, target, average, state } => self.combined(module, target, average, state),
+            Event::Sealed(signed) => self.sealed(signed),
+            Event::Applied { module, version, state } => self.applied(module, version, state),
+            Event::Tick => self.tick(),
+            Event::Leave => self.leave(),
+        }
+        if !self.leaving {
+            self.go_on();
+        }
+        std::mem::take(&mut self.actions)
+    }
+
+    /// After every event: whatever has become possible is begun.
+    fn go_on(&mut self) {
+        let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
+        for module in modules {
+            self.gather(module);
+        }
+        self.start_next_phase();
+    }
+
+    fn act(&mut self, action: Action) {
+        self.actions.push(action);
+    }
+
+    /// Begins to beat; called once the node has something to beat about.
+    fn start_timers(&mut self) {
+        self.timers.set(Timer::Beat, self.now);
+        self.timers.set(Timer::Sweep, self.now + SWEEP_MS);
+    }
+
+    fn tick(&mut self) {
+        for timer in self.timers.take_due(self.now) {
+            match timer {
+                Timer::Beat => {
+                    self.timers.set(Timer::Beat, self.now + BEAT_MS);
+                    self.beat_everywhere();
+                }
+                Timer::Sweep => {
+                    self.timers.set(Timer::Sweep, self.now + SWEEP_MS);
+                    self.sweep();
+                }
+                // What can close is closed by `go_on`.
+                Timer::Close(_) => {}
+            }
+        }
+    }
+
+    fn sweep(&mut self) {
+        self.watch_owners();
+        self.watch_paths();
+        self.retry_fetches();
+        self.close_gaps();
+        self.repeat_offers();
+        self.leave_unused_modules();
+        self.search_on();
+    }
+
+    /// In order: everybody is told, so that no lease has to run out.
+    fn leave(&mut self) {
+        self.leaving = true;
+        let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
+        for module in modules {
+            self.say_goodbye(module);
+        }
+        self.timers = Timers::default();
+    }
+}

@@ -1,0 +1,267 @@
+//! Who trains which path.
+//!
+//! A path is held by a lease that its holder's beats carry. A newcomer asks those it can reach for theirs, and takes a
+//! path that nobody holds, or else one from a peer that trains several in turn; if there is none, it stands by. Where
+//! two hold the same path, the one that has more of them yields, or else the one that ranks lower for it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::action::{Action, Report};
+use super::chain::Chain;
+use super::event::{Contact, RequestId};
+use super::limits::{MAX_ASKED, MAX_DIRECTORY, MAX_LEASES, PATH_LEASE_MS, REQUEST_TIMEOUT_MS};
+use super::message::{DirectoryEntry, Lease, Request, Stage};
+use super::ownership::path_rank;
+use super::record::Record;
+use super::{Held, Module, Node};
+use crate::clock::Millis;
+use crate::names::{ModuleId, PathId, PeerKey};
+
+/// A newcomer's walk from peer to peer.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    contacts: Vec<Contact>,
+    to_ask: VecDeque<PeerKey>,
+    asked: BTreeSet<PeerKey>,
+    waiting: BTreeMap<RequestId, (PeerKey, Millis)>,
+    pub(super) directory: BTreeMap<PeerKey, DirectoryEntry>,
+    active: bool,
+}
+
+fn active_leases(leases: &[Lease]) -> usize {
+    leases.iter().filter(|lease| lease.stage != Stage::Standby).count()
+}
+
+impl Node {
+    /// The founder holds everything until others come.
+    pub(super) fn found(&mut self) {
+        self.start_timers();
+        for module in self.plan.grid.modules() {
+            if !self.modules.contains_key(&module) {
+                self.enter_at_genesis(module);
+            }
+            self.claim(module);
+        }
+        let paths: Vec<PathId> = self.plan.grid.paths().take(MAX_LEASES).collect();
+        for path in paths {
+            self.take_path(path, Stage::Waiting);
+        }
+        self.beat_everywhere();
+    }
+
+    fn enter_at_genesis(&mut self, module: ModuleId) {
+        let Some(state) = self.plan.genesis.get(&module).copied() else { return };
+        self.act(Action::Persist(Record::Genesis { module, state }));
+        self.act(Action::Subscribe(module));
+        let chain = Some(Chain::genesis(state));
+        self.modules.insert(module, Module { chain, states: [state].into(), ..Module::default() });
+    }
+
+    /// A newcomer, or one that has come back with what its journal says.
+    pub(super) fn join(&mut self, contacts: Vec<Contact>) {
+        self.start_timers();
+        for contact in &contacts {
+            self.act(Action::Learn { peer: contact.peer, addresses: contact.addresses.clone() });
+        }
+        self.search.contacts = contacts;
+        let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
+        for module in modules {
+            self.act(Action::Subscribe(module));
+        }
+        self.resume();
+        if self.held.is_empty() {
+            self.begin_search();
+        }
+    }
+
+    fn begin_search(&mut self) {
+        let known: Vec<DirectoryEntry> = self.roster.directory(self.now).collect();
+        let search = &mut self.search;
+        search.active = true;
+        search.asked.clear();
+        search.directory = known.into_iter().map(|entry| (entry.peer, entry)).collect();
+        search.to_ask = search.contacts.iter().map(|contact| contact.peer).collect();
+        self.ask_more();
+    }
+
+    fn ask_more(&mut self) {
+        while let Some(peer) = self.search.to_ask.pop_front() {
+            if peer == self.me || self.search.asked.len() >= MAX_ASKED || !self.search.asked.insert(peer) {
+                continue;
+            }
+            let id = self.ask(peer, Request::Directory);
+            self.search.waiting.insert(id, (peer, self.now));
+        }
+    }
+
+    pub(super) fn directory_answered(&mut self, id: RequestId, entries: Option<Vec<DirectoryEntry>>) -> bool {
+        if self.search.waiting.remove(&id).is_none() {
+            return false;
+        }
+        for entry in entries.unwrap_or_default().into_iter().take(MAX_DIRECTORY) {
+            if entry.peer == self.me || self.search.directory.len() >= 4 * MAX_DIRECTORY {
+                continue;
+            }
+            self.act(Action::Learn { peer: entry.peer, addresses: entry.addresses.clone() });
+            self.search.to_ask.push_back(entry.peer);
+            self.search.directory.insert(entry.peer, entry);
+        }
+        self.ask_more();
+        self.decide();
+        true
+    }
+
+    /// Gives up on those that do not answer, and starts again if nobody has.
+    pub(super) fn search_on(&mut self) {
+        if !self.search.active {
+            return;
+        }
+        let now = self.now;
+        self.search.waiting.retain(|_, (_, asked_at)| now.since(*asked_at) < REQUEST_TIMEOUT_MS);
+        self.decide();
+        if self.search.active && self.search.waiting.is_empty() {
+            self.begin_search();
+        }
+    }
+
+    /// Takes a path once everybody asked has answered.
+    fn decide(&mut self) {
+        if !self.search.active || !self.search.waiting.is_empty() || self.search.directory.is_empty() {
+            return;
+        }
+        self.search.active = false;
+        let (path, stage) = self.choose_path();
+        self.take_path(path, stage);
+    }
+
+    fn choose_path(&self) -> (PathId, Stage) {
+        let entries: Vec<&DirectoryEntry> = self.search.directory.values().collect();
+        let mut holders: BTreeMap<PathId, Vec<(usize, Stage)>> = BTreeMap::new();
+        for entry in &entries {
+            let load = active_leases(&entry.leases);
+            for lease in &entry.leases {
+                holders.entry(lease.path).or_default().push((load, lease.stage));
+            }
+        }
+        let mine = |path: &PathId| path_rank(*path, self.me);
+        let unserved = self.plan.grid.paths().find(|path| !holders.contains_key(path));
+        if let Some(path) = unserved {
+            return (path, Stage::Joining);
+        }
+        // A path that one peer alone trains, in turn with others: the busiest peer's, its last in turn.
+        let spare = holders
+            .iter()
+            .filter(|(_, holders)| holders.iter().all(|(load, stage)| *load > 1 && *stage != Stage::Joining))
+            .max_by_key(|(path, holders)| (holders.iter().map(|(load, _)| *load).max(), **path));
+        if let Some((path, _)) = spare {
+            return (*path, Stage::Joining);
+        }
+        let standby = self.plan.grid.paths().min_by_key(|path| (holders.get(path).map_or(0, Vec::len), mine(path)));
+        (standby.unwrap_or(PathId(0)), Stage::Standby)
+    }
+
+    pub(super) fn take_path(&mut self, path: PathId, stage: Stage) {
+        self.orphans.remove(&path);
+        self.act(Action::Persist(Record::Lease { path, held: true }));
+        self.act(Action::Report(Report::PathTaken(path)));
+        self.held.insert(path, Held { stage, last_trained: Millis(0) });
+        for module in self.plan.grid.modules_of(path) {
+            if !self.modules.contains_key(&module) {
+                self.act(Action::Subscribe(module));
+                self.modules.insert(module, Module::default());
+            }
+            self.beat_on(module);
+        }
+        self.close_gaps();
+    }
+
+    fn yield_path(&mut self, path: PathId) {
+        let Some(held) = self.held.remove(&path) else { return };
+        // What is being trained is offered all the same.
+        self.training_yielded |= held.stage == Stage::Training;
+        self.act(Action::Persist(Record::Lease { path, held: false }));
+        self.act(Action::Report(Report::PathYielded(path)));
+        if let Some(trainer) = self.trainers.remove(&path) {
+            self.act(Action::Forget(trainer.hash));
+        }
+        for module in self.plan.grid.modules_of(path) {
+            self.beat_on(module);
+        }
+        if self.held.is_empty() {
+            self.begin_search();
+        }
+    }
+
+    /// Another peer's leases were heard: where they meet ours, one of us yields.
+    pub(super) fn settle_leases(&mut self, peer: PeerKey, leases: &[Lease]) {
+        let (mine, theirs) = (active_leases(&self.leases()), active_leases(leases));
+        for lease in leases {
+            let Some(held) = self.held.get(&lease.path).copied() else { continue };
+            let ranks_lower = path_rank(lease.path, self.me) < path_rank(lease.path, peer);
+            let yields = match (held.stage, lease.stage) {
+                (Stage::Standby | Stage::Done, _) | (_, Stage::Standby | Stage::Done) => false,
+                (Stage::Joining, Stage::Joining) => ranks_lower,
+                (Stage::Joining, _) => theirs <= 1,
+                (_, Stage::Joining) => false,
+                (_, _) => mine > theirs || (mine == theirs && ranks_lower),
+            };
+            if yields {
+                return self.yield_path(lease.path);
+            }
+        }
+    }
+
+    /// Takes up paths whose holders are dead, when it is this node's turn.
+    pub(super) fn watch_paths(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let near: BTreeSet<PathId> = self
+            .modules
+            .iter()
+            .filter(|(_, state)| state.head().is_some_and(|head| head.version.0 < self.plan.phases))
+            .flat_map(|(module, _)| self.plan.grid.paths_of(*module))
+            .collect();
+        self.orphans.retain(|path, _| near.contains(path));
+        for path in near {
+            if self.has_trainer(path) {
+                self.orphans.remove(&path);
+                continue;
+            }
+            let since = *self.orphans.entry(path).or_insert(self.now);
+            if self.now.since(since) >= PATH_LEASE_MS && self.next_in_rank(path) {
+                self.adopt_path(path);
+            }
+        }
+    }
+
+    fn has_trainer(&self, path: PathId) -> bool {
+        let mine = self.held.get(&path).is_some_and(|held| held.stage != Stage::Standby);
+        mine || self.roster.holders(self.now, path).any(|(_, _, lease)| lease.stage != Stage::Standby)
+    }
+
+    /// Fewest paths first, standbys before all; then by rank.
+    fn next_in_rank(&self, path: PathId) -> bool {
+        let mine = (active_leases(&self.leases()), std::cmp::Reverse(path_rank(path, self.me)));
+        let modules = self.plan.grid.modules_of(path);
+        let neighbours = modules.iter().flat_map(|module| self.roster.living(self.now, *module));
+        let first = !neighbours
+            .into_iter()
+            .any(|(peer, member)| (active_leases(&member.leases), std::cmp::Reverse(path_rank(path, peer))) < mine);
+        first && self.held.len() < MAX_LEASES
+    }
+
+    fn adopt_path(&mut self, path: PathId) {
+        // A standby gives up standing by.
+        let standby: Vec<PathId> =
+            self.held.iter().filter(|(_, held)| held.stage == Stage::Standby).map(|(path, _)| *path).collect();
+        for standing in standby {
+            self.held.remove(&standing);
+        }
+        self.take_path(path, Stage::Joining);
+    }
+
+    pub(super) fn needed_modules(&self) -> BTreeSet<ModuleId> {
+        self.held.keys().flat_map(|path| self.plan.grid.modules_of(*path)).collect()
+    }
+}

@@ -1,0 +1,68 @@
+//! What must survive a kill, as it stands in the journal. Written and synced before it is acted upon.
+
+use serde::{Deserialize, Serialize};
+
+use super::message::{SignedUpdate, UpdateHash};
+use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
+
+/// A module as a path took it into a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartedFrom {
+    /// The module.
+    pub module: ModuleId,
+    /// Its version.
+    pub version: Version,
+    /// The update that made it.
+    pub update: UpdateHash,
+}
+
+/// A finished phase of a path: what it offered and where its trainer stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finished {
+    /// The path.
+    pub path: PathId,
+    /// The phase.
+    pub phase: Phase,
+    /// What it started from, and its outer gradient for each.
+    pub offers: Vec<(StartedFrom, BlobRef)>,
+    /// The trainer after it: AdamW's moments, the data cursor, the residuals.
+    pub trainer: BlobRef,
+}
+
+/// One entry of the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Record {
+    /// The peer started for the n-th time.
+    Started(u64),
+    /// It takes this peer for the owner of the module.
+    Term {
+        /// The module.
+        module: ModuleId,
+        /// The term.
+        term: Term,
+        /// The owner.
+        owner: PeerKey,
+    },
+    /// As owner it has signed this update, which may be out already.
+    Sealed(SignedUpdate),
+    /// It holds the module at genesis.
+    Genesis {
+        /// The module.
+        module: ModuleId,
+        /// Its state.
+        state: BlobRef,
+    },
+    /// It has applied this update: the new head.
+    Head(SignedUpdate),
+    /// It has left the module.
+    Left(ModuleId),
+    /// It holds, or no longer holds, this path.
+    Lease {
+        /// The path.
+        path: PathId,
+        /// Whether it does.
+        held: bool,
+    },
+    /// It has finished a phase.
+    Finished(Finished),
+}

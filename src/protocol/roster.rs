@@ -1,0 +1,189 @@
+//! Whom a node knows: the members of its own modules, from their beats, and nobody else.
+
+use std::collections::BTreeMap;
+
+use super::limits::{MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_LEASES, MAX_MEMBERS, MEMBER_LEASE_MS};
+use super::message::{Beat, DirectoryEntry, Head, Lease};
+use crate::clock::Millis;
+use crate::names::{ModuleId, PathId, PeerKey};
+
+/// One module of another peer, as last heard.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// When, on this node's clock.
+    pub at: Millis,
+    /// Where its chain stood.
+    pub head: Option<Head>,
+}
+
+/// Another peer.
+#[derive(Clone, Debug, Default)]
+pub struct Member {
+    incarnation: u64,
+    /// The newest beat of each topic; gossip may bring them out of order.
+    sequences: BTreeMap<ModuleId, u64>,
+    newest: u64,
+    /// Where it can be reached.
+    pub addresses: Vec<String>,
+    /// Its paths.
+    pub leases: Vec<Lease>,
+    /// Its modules.
+    pub modules: BTreeMap<ModuleId, Seen>,
+}
+
+/// What a beat changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Old, malformed or beyond a bound: ignored.
+    Ignored,
+    /// Known before.
+    Known,
+    /// New, or at other addresses: connect to it.
+    New,
+}
+
+/// Everybody that a node knows.
+#[derive(Clone, Debug, Default)]
+pub struct Roster {
+    members: BTreeMap<PeerKey, Member>,
+}
+
+fn well_formed(beat: &Beat) -> bool {
+    beat.leases.len() <= MAX_LEASES
+        && beat.addresses.len() <= MAX_ADDRESSES
+        && beat.addresses.iter().all(|address| address.len() <= MAX_ADDRESS_BYTES)
+}
+
+impl Roster {
+    /// Takes in a beat.
+    pub fn hear(&mut self, now: Millis, module: ModuleId, author: PeerKey, beat: &Beat) -> Heard {
+        let room = self.members.len() < MAX_MEMBERS || self.members.contains_key(&author);
+        if !well_formed(beat) || !room {
+            return Heard::Ignored;
+        }
+        let known = self.members.contains_key(&author);
+        let member = self.members.entry(author).or_default();
+        if beat.incarnation > member.incarnation {
+            member.incarnation = beat.incarnation;
+            member.sequences.clear();
+            member.newest = 0;
+        }
+        let last = member.sequences.entry(module).or_default();
+        if beat.incarnation < member.incarnation || beat.sequence <= *last {
+            return Heard::Ignored;
+        }
+        *last = beat.sequence;
+        let moved = member.addresses != beat.addresses;
+        if beat.sequence > member.newest {
+            member.newest = beat.sequence;
+            member.leases.clone_from(&beat.leases);
+            member.addresses.clone_from(&beat.addresses);
+        }
+        if beat.leaving {
+            member.modules.remove(&module);
+        } else {
+            member.modules.insert(module, Seen { at: now, head: beat.head });
+        }
+        if known && !moved { Heard::Known } else { Heard::New }
+    }
+
+    /// Forgets peers that were on no module for a long time.
+    pub fn forget_before(&mut self, time: Millis) {
+        for member in self.members.values_mut() {
+            member.modules.retain(|_, seen| seen.at >= time);
+        }
+        self.members.retain(|_, member| !member.modules.is_empty());
+    }
+
+    /// What is known of a peer.
+    pub fn member(&self, peer: PeerKey) -> Option<&Member> {
+        self.members.get(&peer)
+    }
+
+    /// Whether a peer is alive on a module.
+    pub fn lives(&self, now: Millis, module: ModuleId, peer: PeerKey) -> bool {
+        let seen = self.members.get(&peer).and_then(|member| member.modules.get(&module));
+        seen.is_some_and(|seen| now.since(seen.at) < MEMBER_LEASE_MS)
+    }
+
+    /// The living members of a module, in order of their keys.
+    pub fn living(&self, now: Millis, module: ModuleId) -> impl Iterator<Item = (PeerKey, &Member)> {
+        self.members
+            .iter()
+            .filter(move |(peer, _)| self.lives(now, module, **peer))
+            .map(|(peer, member)| (*peer, member))
+    }
+
+    /// The living members of a module that have its state, and where they stand.
+    pub fn heads(&self, now: Millis, module: ModuleId) -> impl Iterator<Item = (PeerKey, Head)> {
+        self.living(now, module).filter_map(move |(peer, member)| Some((peer, member.modules.get(&module)?.head?)))
+    }
+
+    /// Whether a peer is alive on any module.
+    pub fn alive(&self, now: Millis, member: &Member) -> bool {
+        member.modules.values().any(|seen| now.since(seen.at) < MEMBER_LEASE_MS)
+    }
+
+    /// The living peers that hold a path, with their lease of it.
+    pub fn holders(&self, now: Millis, path: PathId) -> impl Iterator<Item = (PeerKey, &Member, Lease)> {
+        self.members.iter().filter(move |(_, member)| self.alive(now, member)).filter_map(move |(peer, member)| {
+            let lease = member.leases.iter().find(|lease| lease.path == path)?;
+            Some((*peer, member, *lease))
+        })
+    }
+
+    /// Everybody alive, for a newcomer.
+    pub fn directory(&self, now: Millis) -> impl Iterator<Item = DirectoryEntry> {
+        self.members.iter().filter(move |(_, member)| self.alive(now, member)).map(|(peer, member)| DirectoryEntry {
+            peer: *peer,
+            addresses: member.addresses.clone(),
+            leases: member.leases.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn beat(incarnation: u64, sequence: u64) -> Beat {
+        Beat { incarnation, sequence, head: None, owner: None, leases: vec![], addresses: vec![], leaving: false }
+    }
+
+    const MODULE: ModuleId = ModuleId { level: 0, expert: 0 };
+    const PEER: PeerKey = PeerKey([7; 32]);
+
+    #[test]
+    fn a_member_lives_as_long_as_its_lease() {
+        let mut roster = Roster::default();
+        assert_eq!(roster.hear(Millis(100), MODULE, PEER, &beat(1, 1)), Heard::New);
+        assert!(roster.lives(Millis(100 + MEMBER_LEASE_MS - 1), MODULE, PEER));
+        assert!(!roster.lives(Millis(100 + MEMBER_LEASE_MS), MODULE, PEER));
+    }
+
+    #[test]
+    fn an_old_beat_does_not_revive_the_dead() {
+        let mut roster = Roster::default();
+        roster.hear(Millis(0), MODULE, PEER, &beat(2, 5));
+        assert_eq!(roster.hear(Millis(9_000), MODULE, PEER, &beat(2, 5)), Heard::Ignored);
+        assert_eq!(roster.hear(Millis(9_000), MODULE, PEER, &beat(1, 99)), Heard::Ignored);
+        assert!(!roster.lives(Millis(9_000), MODULE, PEER));
+        assert_eq!(roster.hear(Millis(9_000), MODULE, PEER, &beat(3, 1)), Heard::Known);
+        assert!(roster.lives(Millis(9_000), MODULE, PEER));
+    }
+
+    #[test]
+    fn a_beat_beyond_the_bounds_is_ignored() {
+        let mut roster = Roster::default();
+        let long = Beat { addresses: vec!["x".repeat(MAX_ADDRESS_BYTES + 1)], ..beat(1, 1) };
+        assert_eq!(roster.hear(Millis(0), MODULE, PEER, &long), Heard::Ignored);
+    }
+
+    #[test]
+    fn one_that_leaves_is_gone_at_once() {
+        let mut roster = Roster::default();
+        roster.hear(Millis(0), MODULE, PEER, &beat(1, 1));
+        roster.hear(Millis(1), MODULE, PEER, &Beat { leaving: true, ..beat(1, 2) });
+        assert!(!roster.lives(Millis(1), MODULE, PEER));
+    }
+}

@@ -1,0 +1,188 @@
+//! What a node is doing and what it waits for, as a value: for `status`, for the progress lines, for programs.
+
+use serde::Serialize;
+
+use super::Node;
+use super::collect::Open;
+use super::message::Stage;
+use super::phases::Readiness;
+use crate::names::{ModuleId, PathId, PeerKey};
+
+/// One module here.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+pub struct ModuleStatus {
+    /// Its name, as `level.expert`.
+    pub module: String,
+    /// How many updates; nothing while its first state is being fetched.
+    pub version: Option<u64>,
+    /// BLAKE3 of the whole state at that version.
+    pub state_hash: Option<String>,
+    /// Who combines.
+    pub owner: Option<String>,
+    /// In which term.
+    pub term: u64,
+    /// Whether that is this peer.
+    pub owned_here: bool,
+    /// Living members, this peer included.
+    pub members: usize,
+    /// Whether no other living peer has it.
+    pub no_replica: bool,
+}
+
+/// One path here.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+pub struct PathStatus {
+    /// Its number.
+    pub path: u32,
+    /// Its phase.
+    pub phase: Option<u64>,
+    /// What is being done with it.
+    pub stage: String,
+    /// What it waits for, and why; nothing while it trains.
+    pub waits_for: Option<String>,
+}
+
+/// A whole node.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+pub struct Status {
+    /// Whose.
+    pub peer: String,
+    /// The version at which modules are done.
+    pub phases: u64,
+    /// Its modules.
+    pub modules: Vec<ModuleStatus>,
+    /// Its paths.
+    pub paths: Vec<PathStatus>,
+    /// Living peers known, this one not counted.
+    pub peers: Vec<String>,
+    /// Whether every path here is done.
+    pub done: bool,
+}
+
+impl Node {
+    /// What this node is doing now.
+    pub fn status(&self) -> Status {
+        Status {
+            peer: self.me.to_string(),
+            phases: self.plan.phases,
+            modules: self.modules.keys().map(|module| self.module_status(*module)).collect(),
+            paths: self.held.keys().map(|path| self.path_status(*path)).collect(),
+            peers: self.roster.directory(self.now).map(|entry| entry.peer.to_string()).collect(),
+            done: self.is_done(),
+        }
+    }
+
+    /// Whether every path held here has had all its phases.
+    pub fn is_done(&self) -> bool {
+        let resting = |stage: Stage| matches!(stage, Stage::Done | Stage::Standby);
+        !self.held.is_empty()
+            && self.held.iter().all(|(path, held)| {
+                resting(held.stage) && self.phase(*path).is_some_and(|phase| phase.0 >= self.plan.phases)
+            })
+    }
+
+    /// The paths held here.
+    pub fn paths(&self) -> Vec<PathId> {
+        self.held.keys().copied().collect()
+    }
+
+    /// The head's state of each module here.
+    pub fn states(&self) -> Vec<(ModuleId, crate::names::Version, crate::names::BlobRef)> {
+        let state = |(module, state): (&ModuleId, &super::Module)| {
+            let head = state.head()?;
+            Some((*module, head.version, head.state))
+        };
+        self.modules.iter().filter_map(state).collect()
+    }
+
+    fn module_status(&self, module: ModuleId) -> ModuleStatus {
+        let state = &self.modules[&module];
+        let head = state.head();
+        ModuleStatus {
+            module: module.to_string(),
+            version: head.map(|head| head.version.0),
+            state_hash: head.map(|head| head.state.hash.to_string()),
+            owner: state.owner.map(|owner| owner.to_string()),
+            term: state.term.0,
+            owned_here: self.owns(module),
+            members: self.living_members(module).len(),
+            no_replica: self.roster.heads(self.now, module).next().is_none(),
+        }
+    }
+
+    fn path_status(&self, path: PathId) -> PathStatus {
+        let held = self.held[&path];
+        PathStatus {
+            path: path.0,
+            phase: self.phase(path).map(|phase| phase.0),
+            stage: format!("{:?}", held.stage).to_lowercase(),
+            waits_for: self.waits_for(path),
+        }
+    }
+
+    /// Why a path does not train, in words.
+    pub fn waits_for(&self, path: PathId) -> Option<String> {
+        let held = self.held.get(&path)?;
+        if matches!(held.stage, Stage::Training | Stage::Done | Stage::Standby) {
+            return None;
+        }
+        match self.readiness(path) {
+            Readiness::Done => None,
+            Readiness::Fetching(modules) => {
+                let donors: usize = modules.iter().map(|module| self.roster.living(self.now, *module).count()).sum();
+                let whence = if donors == 0 { "; no member of it has been heard yet" } else { "" };
+                Some(format!("fetching {}{whence}", list(&modules)))
+            }
+            Readiness::Ready(_) => Some("its turn: another path of this peer trains".to_owned()),
+            Readiness::NotUpdated(modules) => modules.first().map(|module| self.why_not_updated(*module)),
+        }
+    }
+
+    fn why_not_updated(&self, module: ModuleId) -> String {
+        let state = &self.modules[&module];
+        if state.next.is_some() {
+            return format!("module {module}: an update is being fetched and applied");
+        }
+        let Some(owner) = state.owner else {
+            return format!("module {module}: nobody owns it yet");
+        };
+        if owner != self.me {
+            let alive = self.roster.lives(self.now, module, owner);
+            let state = if alive { "to combine" } else { "to be replaced: it is not heard any more" };
+            return format!("module {module}: its owner {} {state}", short(owner));
+        }
+        let Some(collection) = &state.collection else {
+            return format!("module {module}: about to collect");
+        };
+        if collection.closing {
+            return format!("module {module}: combining {} contributions", collection.counted());
+        }
+        let expected = self.expected(module);
+        let have = collection.counted();
+        match collection.state(self.now, &expected) {
+            Err(Open::Missing(paths)) => {
+                let left = collection.deadline.map(|deadline| deadline.since(self.now).div_ceil(1000));
+                let left = left.map(|seconds| format!(", {seconds} s left")).unwrap_or_default();
+                let paths: Vec<String> = paths.iter().map(|path| format!("path {path}")).collect();
+                format!(
+                    "module {module}: {have} of {} contributions, waiting for {}{left}",
+                    expected.len(),
+                    paths.join(", ")
+                )
+            }
+            Err(Open::Arriving) => format!("module {module}: contributions are arriving"),
+            Err(Open::Settling) => format!("module {module}: its new owner listens before it closes anything"),
+            Ok(()) => format!("module {module}: about to close"),
+        }
+    }
+}
+
+fn short(peer: PeerKey) -> String {
+    format!("…{}", peer.short())
+}
+
+fn list(modules: &[ModuleId]) -> String {
+    let names: Vec<String> = modules.iter().map(ToString::to_string).collect();
+    let noun = if modules.len() == 1 { "module" } else { "modules" };
+    format!("{noun} {}", names.join(", "))
+}

@@ -1,0 +1,243 @@
+//! Catching up: by replaying the updates that were missed, or by taking a whole state that the chain attests.
+
+use super::Node;
+use super::action::{Action, Report};
+use super::applying::Next;
+use super::chain::{Chain, Since};
+use super::check::check_update;
+use super::event::{ReplyToken, RequestId};
+use super::fetching::Purpose;
+use super::limits::{GAP_PATIENCE_MS, MAX_DIRECTORY, REQUEST_TIMEOUT_MS, VERSIONS_KEPT};
+use super::message::{DirectoryEntry, Head, Request, Response, SignedUpdate, UpdateHash};
+use super::record::Record;
+use crate::clock::Millis;
+use crate::names::{BlobHash, ModuleId, PeerKey, Version};
+
+/// How far catching up has come for one module.
+#[derive(Debug, Default)]
+pub(super) struct CatchUp {
+    /// Since when a better head than ours is known.
+    behind_since: Option<Millis>,
+    /// A request under way.
+    asked: Option<(RequestId, PeerKey, Millis)>,
+    /// How many donors have failed: the next one is asked.
+    failures: usize,
+    /// A chain whose state is being fetched.
+    installing: Option<Chain>,
+}
+
+impl Node {
+    pub(super) fn ask(&mut self, to: PeerKey, request: Request) -> RequestId {
+        self.request += 1;
+        let id = RequestId(self.request);
+        self.act(Action::Ask { id, to, request });
+        id
+    }
+
+    pub(super) fn asked(&mut self, token: ReplyToken, request: Request) {
+        let response = match request {
+            Request::Manifest => Response::Refused("the manifest is not mine to give".to_owned()),
+            Request::Directory => Response::Directory(self.directory()),
+            Request::CatchUp { module, from } => self.bring_up(module, from),
+        };
+        self.act(Action::Reply { token, response });
+    }
+
+    fn directory(&self) -> Vec<DirectoryEntry> {
+        let me = DirectoryEntry { peer: self.me, addresses: self.addresses.clone(), leases: self.leases() };
+        std::iter::once(me).chain(self.roster.directory(self.now)).take(MAX_DIRECTORY).collect()
+    }
+
+    fn bring_up(&self, module: ModuleId, from: Option<(Version, UpdateHash)>) -> Response {
+        let Some(chain) = self.modules.get(&module).and_then(|state| state.chain.as_ref()) else {
+            return Response::Refused(format!("I do not hold module {module}"));
+        };
+        match from.map(|(version, update)| chain.since(version, update)) {
+            Some(Since::Updates(updates)) => Response::Replay(updates),
+            Some(Since::Unknown) | None => Response::Snapshot(chain.recent().cloned().collect()),
+        }
+    }
+
+    /// Asks a member that is ahead, for every module that has been behind for a while.
+    pub(super) fn close_gaps(&mut self) {
+        let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
+        for module in modules {
+            self.close_gap(module);
+        }
+    }
+
+    fn close_gap(&mut self, module: ModuleId) {
+        let now = self.now;
+        let Some(state) = self.modules.get(&module) else { return };
+        let mine = state.head();
+        let busy = state.next.is_some() || !state.replay.is_empty() || state.catch_up.installing.is_some();
+        let donors = self.donors(module, mine);
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let catch_up = &mut state.catch_up;
+        if catch_up.asked.is_some_and(|(_, _, at)| now.since(at) >= REQUEST_TIMEOUT_MS) {
+            catch_up.asked = None;
+            catch_up.failures += 1;
+        }
+        if donors.is_empty() {
+            catch_up.behind_since = None;
+            return;
+        }
+        let since = *catch_up.behind_since.get_or_insert(now);
+        let patience = if mine.is_none() { 0 } else { GAP_PATIENCE_MS };
+        if busy || catch_up.asked.is_some() || now.since(since) < patience {
+            return;
+        }
+        let donor = donors[catch_up.failures % donors.len()];
+        let from = mine.map(|head| (head.version, head.update));
+        let id = self.ask(donor, Request::CatchUp { module, from });
+        if let Some(state) = self.modules.get_mut(&module) {
+            state.catch_up.asked = Some((id, donor, now));
+        }
+    }
+
+    /// Members whose chain beats ours, best first; for a module not here yet, also those that a search found.
+    fn donors(&self, module: ModuleId, mine: Option<Head>) -> Vec<PeerKey> {
+        let refused = self.modules.get(&module).map(|state| &state.refused);
+        let mut ahead: Vec<(PeerKey, Head)> = self
+            .roster
+            .heads(self.now, module)
+            .filter(|(_, head)| mine.is_none_or(|mine| head.beats(&mine)))
+            .filter(|(_, head)| refused.is_none_or(|refused| !refused.contains(&head.update)))
+            .collect();
+        ahead.sort_by(|(_, a), (_, b)| b.weight.cmp(&a.weight).then(a.update.cmp(&b.update)));
+        let mut donors: Vec<PeerKey> = ahead.into_iter().map(|(peer, _)| peer).collect();
+        if mine.is_none() && donors.is_empty() {
+            let through = |entry: &&DirectoryEntry| {
+                entry.leases.iter().any(|lease| {
+                    lease.path.0 < self.plan.grid.path_count()
+                        && self.plan.grid.modules_of(lease.path).contains(&module)
+                })
+            };
+            donors.extend(self.search.directory.values().filter(through).map(|entry| entry.peer));
+        }
+        donors
+    }
+
+    pub(super) fn answered(&mut self, id: RequestId, response: Option<Response>) {
+        let response = match response {
+            Some(Response::Directory(entries)) => {
+                self.directory_answered(id, Some(entries));
+                return;
+            }
+            other => other,
+        };
+        if self.directory_answered(id, None) {
+            return;
+        }
+        let asked = self.modules.iter().find_map(|(module, state)| {
+            let (expected, donor, _) = state.catch_up.asked?;
+            (expected == id).then_some((*module, donor))
+        });
+        let Some((module, donor)) = asked else { return };
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        state.catch_up.asked = None;
+        let understood = match response {
+            Some(Response::Replay(updates)) => self.replay(module, updates),
+            Some(Response::Snapshot(updates)) => self.install(module, donor, updates),
+            _ => false,
+        };
+        if let Some(state) = self.modules.get_mut(&module)
+            && !understood
+        {
+            state.catch_up.failures += 1;
+        }
+    }
+
+    fn replay(&mut self, module: ModuleId, updates: Vec<SignedUpdate>) -> bool {
+        let Some(state) = self.modules.get_mut(&module) else { return false };
+        if updates.is_empty() || updates.len() as u64 > VERSIONS_KEPT {
+            return false;
+        }
+        state.replay = updates.into();
+        self.replay_next(module);
+        true
+    }
+
+    /// Goes on with what was missed. The fence of terms is for what is said now, not for history.
+    pub(super) fn replay_next(&mut self, module: ModuleId) {
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        if state.next.as_ref().is_some_and(|next: &Next| next.applying) {
+            return;
+        }
+        let Some(chain) = &state.chain else { return };
+        let known = chain.head().version;
+        state.replay.retain(|signed| signed.update.version > known);
+        let Some(signed) = state.replay.pop_front() else { return };
+        if signed.update.module == module && chain.fits(&signed.update) {
+            self.take_next(module, signed);
+        } else {
+            state.replay.clear();
+        }
+    }
+
+    /// Takes a chain whose last update attests a whole state, and fetches that state.
+    fn install(&mut self, module: ModuleId, donor: PeerKey, updates: Vec<SignedUpdate>) -> bool {
+        let Some(genesis) = self.plan.genesis.get(&module).copied() else { return false };
+        let Some(state) = self.modules.get_mut(&module) else { return false };
+        if updates.len() as u64 > VERSIONS_KEPT || updates.iter().any(|signed| signed.update.module != module) {
+            return false;
+        }
+        let chain = if updates.is_empty() { Some(Chain::genesis(genesis)) } else { Chain::ending_with(updates) };
+        let Some(chain) = chain else { return false };
+        let head = chain.head();
+        let better = state.head().is_none_or(|mine| head.beats(&mine));
+        if !better || head.state.bytes != genesis.bytes || !consistent(&self.plan, &chain) {
+            return false;
+        }
+        state.catch_up.installing = Some(chain);
+        self.fetch(head.state, donor, Purpose::State(module));
+        true
+    }
+
+    pub(super) fn state_fetched(&mut self, module: ModuleId, blob: BlobHash, found: bool) {
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let fits = state.catch_up.installing.as_ref().is_some_and(|chain| chain.head().state.hash == blob);
+        let Some(chain) = state.catch_up.installing.take_if(|_| fits) else { return };
+        if !found {
+            state.catch_up.failures += 1;
+            return;
+        }
+        let head = chain.head();
+        let before = state.head();
+        if before.is_some_and(|before| !head.beats(&before)) {
+            return;
+        }
+        let old_states = std::mem::replace(&mut state.states, [head.state].into());
+        state.next = None;
+        state.collection = None;
+        state.replay.clear();
+        let updates: Vec<SignedUpdate> = chain.recent().cloned().collect();
+        state.chain = Some(chain);
+        if updates.is_empty() {
+            self.act(Action::Persist(Record::Genesis { module, state: head.state }));
+        }
+        for signed in updates {
+            self.act(Action::Persist(Record::Head(signed)));
+        }
+        for old in old_states.into_iter().filter(|old| *old != head.state) {
+            self.act(Action::Forget(old.hash));
+        }
+        if let Some(before) = before {
+            let (from, to) = (before.version, head.version);
+            self.act(Action::Report(Report::ChainSwitched { module, from, to }));
+        }
+        if self.owns(module) {
+            self.open_collection(module, super::limits::SETTLE_MS);
+        }
+        // What the other chain has not counted is offered to it.
+        self.offered_at = Millis(0);
+    }
+}
+
+/// Each update, seen from the one before it, must be one that an honest owner could have made.
+fn consistent(plan: &super::RunPlan, chain: &Chain) -> bool {
+    let updates: Vec<&SignedUpdate> = chain.recent().collect();
+    updates.windows(2).all(|pair| {
+        super::chain::head_of(&pair[0].update).is_some_and(|head| check_update(plan, head, &pair[1].update).is_ok())
+    })
+}

@@ -1,0 +1,205 @@
+//! Messages as bytes: a header of magic, version and kind, then bincode, little endian, bounded, consumed whole.
+//!
+//! bincode is no longer maintained; nothing else in the project knows that it is used.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::limits::{MAX_CONTROL_BYTES, MAX_GOSSIP_BYTES};
+use super::message::{Message, Request, Response, Update, UpdateHash};
+use super::record::Record;
+use crate::names::BlobHash;
+
+/// Changes whenever the encoding or the meaning of a message does.
+pub const WIRE_VERSION: u16 = 1;
+
+const MAGIC: [u8; 4] = *b"PSW1";
+const HEADER_BYTES: usize = 8;
+
+/// Something that travels or is kept under a kind of its own.
+pub trait Framed: Serialize + DeserializeOwned {
+    /// Tells frames apart.
+    const KIND: u16;
+    /// The most bytes that are encoded or decoded.
+    const MAX_BYTES: usize;
+}
+
+macro_rules! framed {
+    ($($name:ty = $kind:literal, $most:expr;)*) => {
+        $(impl Framed for $name {
+            const KIND: u16 = $kind;
+            const MAX_BYTES: usize = $most;
+        })*
+    };
+}
+
+framed! {
+    Message = 1, MAX_GOSSIP_BYTES;
+    Request = 2, MAX_CONTROL_BYTES;
+    Response = 3, MAX_CONTROL_BYTES;
+    Update = 4, MAX_GOSSIP_BYTES;
+    Record = 5, MAX_CONTROL_BYTES;
+}
+
+/// Why bytes are not a message, or a message not bytes.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum WireError {
+    /// Not ours.
+    #[error("not a pathswarm message")]
+    Magic,
+    /// Another version of ours.
+    #[error("message of wire version {found}, this program speaks {WIRE_VERSION}")]
+    Version {
+        /// What it says.
+        found: u16,
+    },
+    /// Another kind than expected here.
+    #[error("message of kind {found}, expected {expected}")]
+    Kind {
+        /// What it says.
+        found: u16,
+        /// What belongs here.
+        expected: u16,
+    },
+    /// Too long.
+    #[error("message of {found} bytes, at most {most} are allowed")]
+    Size {
+        /// How long.
+        found: usize,
+        /// How long it may be.
+        most: usize,
+    },
+    /// The body does not decode, or something follows it.
+    #[error("broken message: {0}")]
+    Body(String),
+}
+
+fn configuration() -> impl bincode::config::Config {
+    bincode::config::standard().with_little_endian().with_fixed_int_encoding()
+}
+
+/// # Errors
+/// If the value is longer than its kind may be.
+pub fn encode<T: Framed>(value: &T) -> Result<Vec<u8>, WireError> {
+    let mut bytes = Vec::with_capacity(256);
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&WIRE_VERSION.to_le_bytes());
+    bytes.extend_from_slice(&T::KIND.to_le_bytes());
+    let body =
+        bincode::serde::encode_to_vec(value, configuration()).map_err(|error| WireError::Body(error.to_string()))?;
+    bytes.extend_from_slice(&body);
+    if bytes.len() > T::MAX_BYTES {
+        return Err(WireError::Size { found: bytes.len(), most: T::MAX_BYTES });
+    }
+    Ok(bytes)
+}
+
+/// # Errors
+/// If the bytes are not exactly one value of this kind and version.
+pub fn decode<T: Framed>(bytes: &[u8]) -> Result<T, WireError> {
+    if bytes.len() > T::MAX_BYTES {
+        return Err(WireError::Size { found: bytes.len(), most: T::MAX_BYTES });
+    }
+    let Some((header, body)) = bytes.split_at_checked(HEADER_BYTES) else {
+        return Err(WireError::Magic);
+    };
+    if header[..4] != MAGIC {
+        return Err(WireError::Magic);
+    }
+    let version = u16::from_le_bytes([header[4], header[5]]);
+    if version != WIRE_VERSION {
+        return Err(WireError::Version { found: version });
+    }
+    let kind = u16::from_le_bytes([header[6], header[7]]);
+    if kind != T::KIND {
+        return Err(WireError::Kind { found: kind, expected: T::KIND });
+    }
+    // The limit bounds what a length from the wire can make bincode allocate.
+    let limited = bincode::config::standard()
+        .with_little_endian()
+        .with_fixed_int_encoding()
+        .with_limit::<{ MAX_CONTROL_BYTES }>();
+    let (value, used) =
+        bincode::serde::decode_from_slice(body, limited).map_err(|error| WireError::Body(error.to_string()))?;
+    if used != body.len() {
+        return Err(WireError::Body(format!("{} bytes follow it", body.len() - used)));
+    }
+    Ok(value)
+}
+
+/// The place of an update in its chain: BLAKE3 of what is signed. An update too long to encode has no place.
+pub fn update_hash(update: &Update) -> Option<UpdateHash> {
+    encode(update).ok().map(|bytes| BlobHash::of(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::{Beat, Offer};
+    use super::*;
+    use crate::names::{BlobRef, PathId, Version};
+
+    fn offer() -> Message {
+        Message::Offer(Offer {
+            path: PathId(3),
+            parent: Version(7),
+            parent_update: BlobHash([1; 32]),
+            router: 0,
+            blob: BlobRef { hash: BlobHash([2; 32]), bytes: 1000 },
+        })
+    }
+
+    #[test]
+    fn an_offer_has_these_bytes() {
+        let mut golden = b"PSW1\x01\x00\x01\x00".to_vec();
+        golden.extend(1u32.to_le_bytes());
+        golden.extend(3u32.to_le_bytes());
+        golden.extend(7u64.to_le_bytes());
+        golden.extend([1; 32]);
+        golden.extend(0u32.to_le_bytes());
+        golden.extend([2; 32]);
+        golden.extend(1000u64.to_le_bytes());
+        assert_eq!(encode(&offer()).unwrap(), golden);
+        assert_eq!(decode::<Message>(&golden), Ok(offer()));
+    }
+
+    #[test]
+    fn other_versions_kinds_and_tails_are_refused() {
+        let good = encode(&offer()).unwrap();
+        let changed = |at: usize, byte: u8| {
+            let mut bytes = good.clone();
+            bytes[at] = byte;
+            decode::<Message>(&bytes).unwrap_err()
+        };
+        assert_eq!(changed(0, 0), WireError::Magic);
+        assert_eq!(changed(4, 9), WireError::Version { found: 9 });
+        assert_eq!(changed(6, 2), WireError::Kind { found: 2, expected: 1 });
+        assert!(matches!(decode::<Message>(&[good.clone(), vec![0]].concat()), Err(WireError::Body(_))));
+        for length in 0..good.len() {
+            assert!(decode::<Message>(&good[..length]).is_err());
+        }
+    }
+
+    #[test]
+    fn a_length_from_the_wire_allocates_nothing() {
+        let beat = Message::Beat(Beat {
+            incarnation: 1,
+            sequence: 1,
+            head: None,
+            owner: None,
+            leases: vec![],
+            addresses: vec![],
+            leaving: false,
+        });
+        let mut bytes = encode(&beat).unwrap();
+        let leases_length = bytes.len() - 1 - 8 - 8;
+        bytes[leases_length..leases_length + 8].copy_from_slice(&(u64::MAX / 64).to_le_bytes());
+        assert!(matches!(decode::<Message>(&bytes), Err(WireError::Body(_))));
+    }
+
+    #[test]
+    fn too_long_a_message_is_refused_on_both_sides() {
+        let long = Response::Refused("x".repeat(MAX_CONTROL_BYTES));
+        assert!(matches!(encode(&long), Err(WireError::Size { .. })));
+        assert!(matches!(decode::<Message>(&vec![0; MAX_GOSSIP_BYTES + 1]), Err(WireError::Size { .. })));
+    }
+}
