@@ -3,14 +3,34 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A 32-byte value that is written as 64 hexadecimal digits.
+/// A 32-byte value that is written as 64 hexadecimal digits, for people and in JSON; as 32 bytes on the wire.
 macro_rules! bytes32 {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub [u8; 32]);
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                if serializer.is_human_readable() {
+                    serializer.collect_str(self)
+                } else {
+                    self.0.serialize(serializer)
+                }
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                if deserializer.is_human_readable() {
+                    String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+                } else {
+                    <[u8; 32]>::deserialize(deserializer).map(Self)
+                }
+            }
+        }
 
         impl $name {
             /// The first eight hexadecimal digits, for people.
@@ -191,6 +211,9 @@ mod tests {
         let module = ModuleId { level: 3, expert: 12 };
         assert_eq!(module.to_string(), "3.12");
         assert_eq!("3.12".parse(), Ok(module));
+        let json = serde_json::to_string(&hash).unwrap();
+        assert_eq!(json, format!("\"{hash}\""));
+        assert_eq!(serde_json::from_str::<BlobHash>(&json).unwrap(), hash);
     }
 
     #[test]

@@ -79,6 +79,11 @@ impl Chain {
         self.recent.iter().map(|(_, signed)| signed)
     }
 
+    /// The kept updates and their places, oldest first.
+    pub fn places(&self) -> impl Iterator<Item = (UpdateHash, &SignedUpdate)> {
+        self.recent.iter().map(|(hash, signed)| (*hash, signed))
+    }
+
     /// What follows a place.
     pub fn since(&self, version: Version, update: UpdateHash) -> Since {
         if (version, update) == (self.base, self.base_update) {

@@ -95,6 +95,11 @@ impl Node {
         self.modules.iter().filter_map(state).collect()
     }
 
+    /// The chain of each module here.
+    pub fn chains(&self) -> impl Iterator<Item = (ModuleId, &super::chain::Chain)> {
+        self.modules.iter().filter_map(|(module, state)| Some((*module, state.chain.as_ref()?)))
+    }
+
     fn module_status(&self, module: ModuleId) -> ModuleStatus {
         let state = &self.modules[&module];
         let head = state.head();

@@ -1,0 +1,4 @@
+//! What must hold at every moment, one promise a file.
+
+pub mod counted_once;
+pub mod one_state;

@@ -1,0 +1,28 @@
+//! A stand-in for training with the same shape: from a path's modules to an outer gradient for each.
+//!
+//! Path `p` pulls each value of its module `m` towards a target of its own, a given share of the way in a phase:
+//! gradient descent on ½‖θ − target(p, m)‖². The consensus of a module is the mean of its paths' targets.
+
+use crate::names::{ModuleId, PathId};
+use crate::seed::Seed;
+
+/// The share of the way to its target that a phase goes.
+const STRIDE: f32 = 0.5;
+
+/// Where a path wants a module's values.
+pub fn target(module: ModuleId, path: PathId, values: usize) -> Vec<f32> {
+    let seed = Seed::root(7).child("learner").number(u64::from(module.level)).number(u64::from(module.expert));
+    let seed = seed.number(u64::from(path.0)).to_u64();
+    (0..values as u64)
+        .map(|index| {
+            let mixed = (seed ^ index.wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+            (mixed >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+        })
+        .collect()
+}
+
+/// The outer gradient of one phase: parameters before minus after.
+pub fn outer_gradient(module: ModuleId, path: PathId, parameters: &[f32]) -> Vec<f32> {
+    let target = target(module, path, parameters.len());
+    parameters.iter().zip(target).map(|(value, target)| STRIDE * (value - target)).collect()
+}
