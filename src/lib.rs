@@ -4,4 +4,8 @@ pub mod clock;
 pub mod config;
 pub mod grid;
 pub mod names;
+#[cfg(feature = "learning")]
+pub mod routing;
 pub mod seed;
+#[cfg(feature = "learning")]
+pub mod text;

@@ -1,0 +1,1 @@
+//! Which sequence goes to which path.
