@@ -73,12 +73,13 @@ impl Tokenizer {
         }
         let byte_level = ByteLevel::new(false, false, true);
         let mut untrained =
-            TokenizerBuilder::<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>::new()
-                .with_model(BPE::default())
-                .with_pre_tokenizer(Some(byte_level.into()))
-                .with_decoder(Some(byte_level.into()))
-                .build()
-                .map_err(library)?;
+            TokenizerBuilder::<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>::new(
+            )
+            .with_model(BPE::default())
+            .with_pre_tokenizer(Some(byte_level.into()))
+            .with_decoder(Some(byte_level.into()))
+            .build()
+            .map_err(library)?;
         let mut trainer = BpeTrainer::builder()
             .vocab_size(vocabulary)
             .show_progress(false)
@@ -192,9 +193,7 @@ mod tests {
 
     fn documents() -> Vec<String> {
         let words = ["path", "swarm", "module", "owner", "level", "expert", "shard", "beat"];
-        (0..200)
-            .map(|i| (0..60).map(|j| words[(i * 7 + j * j + i * j) % 8]).collect::<Vec<_>>().join(" "))
-            .collect()
+        (0..200).map(|i| (0..60).map(|j| words[(i * 7 + j * j + i * j) % 8]).collect::<Vec<_>>().join(" ")).collect()
     }
 
     #[test]
