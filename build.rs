@@ -1,8 +1,13 @@
-//! Tells the linker where libtorch is at run time, so that the program starts without `LD_LIBRARY_PATH`.
+//! Tells the linker where libtorch is at run time, so that the program starts without `LD_LIBRARY_PATH`, and the
+//! program which platform it is for.
 
 use std::path::Path;
 
 fn main() {
+    // The default corpus is the sources of the dependencies, which differ between platforms.
+    if let Some(target) = std::env::var_os("TARGET") {
+        println!("cargo:rustc-env=PATHSWARM_TARGET={}", target.display());
+    }
     println!("cargo:rerun-if-env-changed=LIBTORCH");
     if std::env::var_os("CARGO_FEATURE_LEARNING").is_none() {
         return;

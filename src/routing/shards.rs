@@ -1,0 +1,316 @@
+//! Where every training document went: the one source for the sizes of shards.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::grid::MAX_PATHS;
+use crate::names::{BlobHash, PathId};
+use crate::text::TokenSet;
+use crate::text::corpus::falls_within;
+
+const MAGIC: [u8; 4] = *b"PSSI";
+const VERSION: u16 = 1;
+const HEADER_BYTES: usize = 16;
+const ENTRY_BYTES: usize = 25;
+
+/// Names a document: the first 16 bytes of BLAKE3 over its tokens, four bytes each, little endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DocumentKey(pub [u8; 16]);
+
+impl DocumentKey {
+    /// The name of these tokens.
+    pub fn of(tokens: &[u32]) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        for token in tokens {
+            hasher.update(&token.to_le_bytes());
+        }
+        let mut key = [0; 16];
+        hasher.finalize_xof().fill(&mut key);
+        Self(key)
+    }
+}
+
+/// Where a document belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// The path that trains on it.
+    pub path: PathId,
+    /// Kept from training, to evaluate the path.
+    pub held_out: bool,
+    /// How many sequences it has.
+    pub sequences: u32,
+}
+
+/// Why there is no shard index.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ShardError {
+    /// The paths do not go with the documents.
+    #[error("{paths} paths were given for {documents} documents")]
+    Count {
+        /// Paths given.
+        paths: usize,
+        /// Documents in the set.
+        documents: usize,
+    },
+    /// A path beyond the grid.
+    #[error("a document is for path {path}, but there are {paths} paths")]
+    NoSuchPath {
+        /// The path.
+        path: PathId,
+        /// How many there are.
+        paths: u32,
+    },
+    /// A path with nothing to train on.
+    #[error("path {path} has no training sequences; give more text or use fewer paths")]
+    Empty {
+        /// The path.
+        path: PathId,
+    },
+    /// Not an encoded index of this version.
+    #[error("not a shard index of version {VERSION}: {0}")]
+    Format(&'static str),
+}
+
+/// For every document its shard, in order of key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardIndex {
+    paths: u32,
+    shards: BTreeMap<DocumentKey, Shard>,
+}
+
+impl ShardIndex {
+    /// Writes down the path of each document of a set, in the order of [`TokenSet::documents`]. A document is held out
+    /// by its key alone, so the same ones are held out however documents are routed. Of documents with the same
+    /// tokens the first counts.
+    ///
+    /// # Errors
+    /// If the paths do not fit the documents or the grid, or a path would have nothing to train on.
+    pub fn build(set: &TokenSet, routes: &[PathId], paths: u32, held_out_share: f64) -> Result<Self, ShardError> {
+        let documents = set.documents();
+        if documents.len() != routes.len() {
+            return Err(ShardError::Count { paths: routes.len(), documents: documents.len() });
+        }
+        let mut shards: BTreeMap<DocumentKey, Shard> = BTreeMap::new();
+        for (range, path) in documents.zip(routes) {
+            if path.0 >= paths {
+                return Err(ShardError::NoSuchPath { path: *path, paths });
+            }
+            let key = DocumentKey::of(set.span(range.clone()));
+            let held_out = falls_within(&key.0, held_out_share);
+            shards.entry(key).or_insert(Shard { path: *path, held_out, sequences: range.len() as u32 });
+        }
+        let index = Self { paths, shards };
+        match index.sizes().iter().position(|size| *size == 0) {
+            Some(path) => Err(ShardError::Empty { path: PathId(path as u32) }),
+            None => Ok(index),
+        }
+    }
+
+    /// Where a document belongs, if it is known.
+    pub fn find(&self, key: DocumentKey) -> Option<Shard> {
+        self.shards.get(&key).copied()
+    }
+
+    /// All documents, by key.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (DocumentKey, Shard)> + '_ {
+        self.shards.iter().map(|(key, shard)| (*key, *shard))
+    }
+
+    /// How many paths.
+    pub fn paths(&self) -> u32 {
+        self.paths
+    }
+
+    /// Training sequences of each path: the weights of their contributions.
+    pub fn sizes(&self) -> Vec<u64> {
+        self.count(false)
+    }
+
+    /// Held-out sequences of each path.
+    pub fn held_out_sizes(&self) -> Vec<u64> {
+        self.count(true)
+    }
+
+    fn count(&self, held_out: bool) -> Vec<u64> {
+        let mut sizes = vec![0; self.paths as usize];
+        for shard in self.shards.values().filter(|shard| shard.held_out == held_out) {
+            sizes[shard.path.0 as usize] += u64::from(shard.sequences);
+        }
+        sizes
+    }
+
+    /// The sequences of a set that belong to a path, to be trained on or held out; for [`TokenSet::subset`]. A
+    /// document that the index does not know belongs nowhere, and one that comes twice counts once.
+    pub fn select(&self, set: &TokenSet, path: PathId, held_out: bool) -> Vec<usize> {
+        let mut seen = BTreeSet::new();
+        let mut selected = Vec::new();
+        for range in set.documents() {
+            let key = DocumentKey::of(set.span(range.clone()));
+            let belongs = self.find(key).is_some_and(|shard| shard.path == path && shard.held_out == held_out);
+            if belongs && seen.insert(key) {
+                selected.extend(range);
+            }
+        }
+        selected
+    }
+
+    /// Little endian: `PSSI`, version u16, 0 u16, paths u32, documents u32; for each document its key of 16 bytes,
+    /// path u32, sequences u32 and 1 if held out, else 0. In order of key, so that an index has one encoding.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + ENTRY_BYTES * self.shards.len());
+        bytes.extend(MAGIC);
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend([0, 0]);
+        bytes.extend(self.paths.to_le_bytes());
+        bytes.extend((self.shards.len() as u32).to_le_bytes());
+        for (key, shard) in &self.shards {
+            bytes.extend(key.0);
+            bytes.extend(shard.path.0.to_le_bytes());
+            bytes.extend(shard.sequences.to_le_bytes());
+            bytes.push(u8::from(shard.held_out));
+        }
+        bytes
+    }
+
+    /// Reads an encoded index.
+    ///
+    /// # Errors
+    /// If it is not the one encoding of an index.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ShardError> {
+        let wrong = ShardError::Format;
+        let (head, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(wrong("too short"))?;
+        if head[..4] != MAGIC || head[4..6] != VERSION.to_le_bytes() || head[6..8] != [0, 0] {
+            return Err(wrong("another kind of file"));
+        }
+        let (paths, count) = (read_u32(&head[8..]), read_u32(&head[12..]));
+        if paths == 0 || paths > MAX_PATHS || rest.len() as u64 != u64::from(count) * ENTRY_BYTES as u64 {
+            return Err(wrong("a size that does not fit its counts"));
+        }
+        let mut shards = BTreeMap::new();
+        let mut previous = None;
+        for entry in rest.chunks_exact(ENTRY_BYTES) {
+            let mut key = DocumentKey([0; 16]);
+            key.0.copy_from_slice(&entry[..16]);
+            let shard = Shard {
+                path: PathId(read_u32(&entry[16..])),
+                sequences: read_u32(&entry[20..]),
+                held_out: entry[24] == 1,
+            };
+            if previous.is_some_and(|previous| previous >= key) {
+                return Err(wrong("keys that are not in order"));
+            }
+            if shard.path.0 >= paths || shard.sequences == 0 || entry[24] > 1 {
+                return Err(wrong("an entry that makes no sense"));
+            }
+            previous = Some(key);
+            shards.insert(key, shard);
+        }
+        Ok(Self { paths, shards })
+    }
+
+    /// BLAKE3 of [`ShardIndex::encode`].
+    pub fn hash(&self) -> BlobHash {
+        BlobHash::of(&self.encode())
+    }
+}
+
+fn read_u32(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// 300 documents of one to three sequences; the third is the first once more.
+    fn set() -> TokenSet {
+        let mut documents: Vec<Vec<u32>> = (0..300).map(|i| (0..4 + i % 9).map(|j| i * 10 + j).collect()).collect();
+        documents[2] = documents[0].clone();
+        TokenSet::cut(&documents, 4)
+    }
+
+    fn routes() -> Vec<PathId> {
+        (0..300).map(|i| PathId(i % 3)).collect()
+    }
+
+    #[test]
+    fn each_sequence_belongs_to_one_path_once() {
+        let set = set();
+        let index = ShardIndex::build(&set, &routes(), 3, 0.1).unwrap();
+        let mut all = Vec::new();
+        for path in (0..3).map(PathId) {
+            let (training, held_out) = (index.select(&set, path, false), index.select(&set, path, true));
+            assert_eq!(index.sizes()[path.0 as usize], training.len() as u64);
+            assert_eq!(index.held_out_sizes()[path.0 as usize], held_out.len() as u64);
+            assert!(training.iter().chain(&held_out).all(|i| set.document(*i) % 3 == path.0));
+            all.extend(training.into_iter().chain(held_out));
+        }
+        all.sort_unstable();
+        let expected: Vec<usize> = (0..set.len()).filter(|i| set.document(*i) != 2).collect();
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn the_same_documents_are_held_out_however_they_are_routed() {
+        let set = set();
+        let held_out = |routes: &[PathId]| -> Vec<DocumentKey> {
+            let index = ShardIndex::build(&set, routes, 3, 0.1).unwrap();
+            index.iter().filter(|(_, shard)| shard.held_out).map(|(key, _)| key).collect()
+        };
+        let other: Vec<PathId> = (0..300).map(|i| PathId(i / 100)).collect();
+        assert_eq!(held_out(&routes()), held_out(&other));
+        assert!((10..60).contains(&held_out(&other).len()));
+    }
+
+    #[test]
+    fn a_shard_keeps_its_documents_when_it_is_cut_out_and_encoded() {
+        let set = set();
+        let index = ShardIndex::build(&set, &routes(), 3, 0.1).unwrap();
+        let shard = set.subset(&index.select(&set, PathId(1), false));
+        let shard = TokenSet::decode(&shard.encode(), 4000, 4).unwrap();
+        assert_eq!(index.select(&shard, PathId(1), false).len(), shard.len());
+        assert!(index.select(&shard, PathId(0), false).is_empty());
+    }
+
+    #[test]
+    fn routes_that_leave_a_path_empty_or_do_not_fit_are_refused() {
+        let (set, all) = (set(), vec![PathId(0); 300]);
+        assert_eq!(ShardIndex::build(&set, &all, 2, 0.1), Err(ShardError::Empty { path: PathId(1) }));
+        assert_eq!(ShardIndex::build(&set, &all[1..], 1, 0.1), Err(ShardError::Count { paths: 299, documents: 300 }));
+        let error = ShardIndex::build(&set, &routes(), 2, 0.1).unwrap_err();
+        assert_eq!(error, ShardError::NoSuchPath { path: PathId(2), paths: 2 });
+    }
+
+    #[test]
+    fn an_index_has_one_encoding() {
+        let index = ShardIndex::build(&set(), &routes(), 3, 0.1).unwrap();
+        let bytes = index.encode();
+        assert_eq!(bytes.len(), HEADER_BYTES + 299 * ENTRY_BYTES);
+        assert_eq!(ShardIndex::decode(&bytes).unwrap(), index);
+        assert_eq!(ShardIndex::decode(&bytes).unwrap().hash(), index.hash());
+        let mut swapped = bytes.clone();
+        swapped[HEADER_BYTES..HEADER_BYTES + 2 * ENTRY_BYTES].rotate_left(ENTRY_BYTES);
+        assert_eq!(ShardIndex::decode(&swapped), Err(ShardError::Format("keys that are not in order")));
+        assert!(ShardIndex::decode(&bytes[..bytes.len() - 1]).is_err());
+        let mut huge = bytes;
+        huge[12..16].fill(0xff);
+        assert!(ShardIndex::decode(&huge).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn changed_bytes_never_panic_and_never_read_as_another_encoding(
+            at in any::<prop::sample::Index>(),
+            to in any::<u8>(),
+        ) {
+            let mut bytes = ShardIndex::build(&set(), &routes(), 3, 0.1).unwrap().encode();
+            let at = at.index(bytes.len());
+            bytes[at] = to;
+            if let Ok(index) = ShardIndex::decode(&bytes) {
+                prop_assert_eq!(index.encode(), bytes);
+                prop_assert_eq!(index.sizes().len(), index.paths() as usize);
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Reading a corpus from files and folders, packed or not, one line at a time.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::corpus::{CorpusError, Gathering};
+use super::documents::Cutter;
+
+/// The longest line that is read; bounds what a packed file can make of the memory.
+pub(super) const MAX_LINE_BYTES: u64 = 64 << 20;
+
+/// What is taken from a JSON line; other fields are passed over.
+#[derive(Deserialize)]
+struct JsonLine {
+    text: String,
+}
+
+/// Reads all paths, in the order given.
+pub(super) fn read(paths: &[PathBuf], document_bytes: usize, into: &mut Gathering) -> Result<(), CorpusError> {
+    for path in paths {
+        for file in files_under(path)? {
+            read_file(&file, document_bytes, into)?;
+        }
+    }
+    Ok(())
+}
+
+/// A file itself, or the files of a folder and those below it, in order of name. Hidden ones are left out, and so are
+/// links to folders, which may lead in circles.
+pub(super) fn files_under(path: &Path) -> Result<Vec<PathBuf>, CorpusError> {
+    if !metadata(path)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut names = Vec::new();
+    for entry in fs::read_dir(path).map_err(|error| unreadable(path, error))? {
+        let entry = entry.map_err(|error| unreadable(path, error))?;
+        if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+            names.push(entry.path());
+        }
+    }
+    names.sort();
+    let mut files = Vec::new();
+    for name in names {
+        let link = fs::symlink_metadata(&name).map_err(|error| unreadable(&name, error))?.is_symlink();
+        let found = metadata(&name)?;
+        if found.is_dir() && !link {
+            files.extend(files_under(&name)?);
+        } else if found.is_file() {
+            files.push(name);
+        }
+    }
+    Ok(files)
+}
+
+fn metadata(path: &Path) -> Result<fs::Metadata, CorpusError> {
+    fs::metadata(path).map_err(|error| unreadable(path, error))
+}
+
+pub(super) fn unreadable(path: &Path, source: io::Error) -> CorpusError {
+    CorpusError::Unreadable { path: path.to_owned(), source }
+}
+
+fn ending(path: &Path) -> String {
+    path.extension().map(|ending| ending.to_string_lossy().to_lowercase()).unwrap_or_default()
+}
+
+fn read_file(path: &Path, document_bytes: usize, into: &mut Gathering) -> Result<(), CorpusError> {
+    let packing = ending(path);
+    let packed = matches!(packing.as_str(), "zst" | "gz");
+    let kind = if packed { ending(&path.with_extension("")) } else { packing.clone() };
+    let file = File::open(path).map_err(|error| unreadable(path, error))?;
+    let unpacked: Box<dyn Read> = match packing.as_str() {
+        "zst" => Box::new(zstd::stream::read::Decoder::new(file).map_err(|error| unreadable(path, error))?),
+        "gz" => Box::new(flate2::read::MultiGzDecoder::new(file)),
+        _ => Box::new(file),
+    };
+    let lines = Lines { path, reader: BufReader::with_capacity(1 << 16, unpacked), number: 0 };
+    match kind.as_str() {
+        "jsonl" | "ndjson" => read_json_lines(lines, &kind, into),
+        "" => read_plain(lines, "text", document_bytes, into),
+        _ => read_plain(lines, &kind, document_bytes, into),
+    }
+}
+
+/// Each object is a document, however long or short.
+fn read_json_lines(mut lines: Lines<'_>, kind: &str, into: &mut Gathering) -> Result<(), CorpusError> {
+    let mut line = Vec::new();
+    while lines.next(&mut line)? {
+        let Ok(text) = std::str::from_utf8(&line) else {
+            into.skipped.invalid_utf8 += 1;
+            continue;
+        };
+        if text.trim().is_empty() {
+            continue;
+        }
+        match serde_json::from_str::<JsonLine>(text) {
+            Ok(object) => into.add(kind, object.text),
+            Err(_) => into.skipped.unparsable += 1,
+        }
+    }
+    Ok(())
+}
+
+/// A file that is not UTF-8 somewhere is most likely no text at all, so none of it is taken.
+fn read_plain(mut lines: Lines<'_>, kind: &str, target: usize, into: &mut Gathering) -> Result<(), CorpusError> {
+    let mut cutter = Cutter::new(target);
+    let mut line = Vec::new();
+    while lines.next(&mut line)? {
+        let Ok(text) = std::str::from_utf8(&line) else {
+            into.skipped.invalid_utf8 += 1;
+            return Ok(());
+        };
+        cutter.line(text);
+    }
+    for document in cutter.finish() {
+        into.add(kind, document);
+    }
+    Ok(())
+}
+
+/// Lines of bounded length, each with its line end.
+struct Lines<'a> {
+    path: &'a Path,
+    reader: BufReader<Box<dyn Read>>,
+    number: u64,
+}
+
+impl Lines<'_> {
+    /// Reads the next line into `line`; whether there was one.
+    fn next(&mut self, line: &mut Vec<u8>) -> Result<bool, CorpusError> {
+        line.clear();
+        self.number += 1;
+        let mut bounded = (&mut self.reader).take(MAX_LINE_BYTES + 1);
+        let count = bounded.read_until(b'\n', line).map_err(|error| unreadable(self.path, error))?;
+        if count as u64 > MAX_LINE_BYTES {
+            return Err(CorpusError::LineTooLong { path: self.path.to_owned(), line: self.number });
+        }
+        Ok(count > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::config::TextConfig;
+    use crate::text::{Corpus, CorpusSource, Skipped, read_corpus};
+
+    fn read_path(path: &Path) -> Result<Corpus, CorpusError> {
+        let text = TextConfig { document_bytes: 100, ..TextConfig::default() };
+        read_corpus(&CorpusSource::Paths(vec![path.to_owned()]), &text)
+    }
+
+    const LINES: &str = concat!(
+        "{\"text\": \"first\", \"domain\": \"a\"}\n",
+        "\n",
+        "not json\n",
+        "{\"domain\": \"no text\"}\n",
+        "{\"text\": \"  \"}\n",
+        "{\"text\": \"first\"}\n",
+        "{\"text\": \"second\"}",
+    );
+
+    #[test]
+    fn an_object_a_line_is_a_document_and_the_rest_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("some.jsonl");
+        let mut bytes = LINES.as_bytes().to_vec();
+        bytes.extend(b"\n{\"text\": \"\xff\"}\n");
+        fs::write(&path, bytes).unwrap();
+        let corpus = read_path(&path).unwrap();
+        assert_eq!(corpus.documents, ["first", "second"]);
+        assert_eq!(corpus.skipped, Skipped { invalid_utf8: 1, empty: 1, duplicate: 1, unparsable: 2 });
+    }
+
+    #[test]
+    fn packed_files_give_the_same_corpus() {
+        let folder = tempfile::tempdir().unwrap();
+        let [plain, zst, gz] = ["a.jsonl", "b.jsonl.zst", "c.jsonl.gz"].map(|name| folder.path().join(name));
+        fs::write(&plain, LINES).unwrap();
+        fs::write(&zst, zstd::encode_all(LINES.as_bytes(), 3).unwrap()).unwrap();
+        let mut encoder = flate2::write::GzEncoder::new(File::create(&gz).unwrap(), flate2::Compression::fast());
+        encoder.write_all(LINES.as_bytes()).unwrap();
+        encoder.finish().unwrap();
+        let expected = read_path(&plain).unwrap();
+        assert_eq!(read_path(&zst).unwrap(), expected);
+        assert_eq!(read_path(&gz).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_folder_is_read_in_order_of_name_without_hidden_and_binary_files() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("b")).unwrap();
+        for (name, text) in [("c.txt", "three"), ("b/x", "two"), ("a.md", "one"), (".hidden", "no")] {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        fs::write(folder.path().join("d.bin"), b"text\n\xff\xfe").unwrap();
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(folder.path(), folder.path().join("circle")).unwrap();
+        let corpus = read_path(folder.path()).unwrap();
+        assert_eq!(corpus.documents, ["one", "two", "three"]);
+        assert_eq!(corpus.skipped.invalid_utf8, 1);
+        let kinds: Vec<_> = corpus.kinds.iter().map(|kind| kind.name.as_str()).collect();
+        assert_eq!(kinds, ["md", "text", "txt"]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("missing.txt");
+        assert!(read_path(&missing).unwrap_err().to_string().contains("missing.txt"));
+        let broken = folder.path().join("broken.jsonl.zst");
+        fs::write(&broken, b"not zstd").unwrap();
+        assert!(read_path(&broken).unwrap_err().to_string().contains("broken.jsonl.zst"));
+    }
+
+    #[test]
+    fn a_packed_line_that_would_fill_the_memory_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let bomb = folder.path().join("bomb.jsonl.zst");
+        let zeros = io::repeat(b'0').take(MAX_LINE_BYTES + 10);
+        zstd::stream::copy_encode(b"{}\n".chain(zeros), File::create(&bomb).unwrap(), 1).unwrap();
+        let error = read_path(&bomb).unwrap_err();
+        assert!(matches!(error, CorpusError::LineTooLong { line: 2, .. }), "{error}");
+    }
+}

@@ -1,0 +1,17 @@
+//! Files become documents, documents become token ids, token ids become sequences that never span two documents.
+//!
+//! In data order: [`read_corpus`] finds and cuts the documents, [`split_test`] sets some aside, [`Tokenizer`] turns
+//! them into ids, [`TokenSet`] cuts these into sequences and carries each document's first tokens for the router.
+//! No model and no path is known here.
+
+pub mod corpus;
+mod dependencies;
+mod documents;
+mod files;
+pub mod tokenizer;
+mod tokenizer_file;
+pub mod tokens;
+
+pub use corpus::{Corpus, CorpusError, CorpusSource, KindCount, Skipped, read_corpus, split_test};
+pub use tokenizer::{Tokenizer, TokenizerError};
+pub use tokens::{TokenSet, TokensError};

@@ -1,0 +1,277 @@
+//! Byte-level BPE: text to token ids and back, with nothing lost.
+
+use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rayon::prelude::*;
+use tokenizers::models::bpe::{BPE, BpeTrainer};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::{
+    AddedToken, DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, TokenizerBuilder,
+};
+
+use super::tokenizer_file::{self, MAX_FILE_BYTES, MAX_VOCABULARY};
+
+/// What ends a document, in the order in which other people's tokenizers are asked for it.
+const END_OF_DOCUMENT: [&str; 4] = ["<|end|>", "<|endoftext|>", "</s>", "<eos>"];
+
+/// The 256 bytes and the end of a document.
+const MIN_VOCABULARY: usize = 257;
+
+/// More text does not make a better vocabulary, and the library counts pairs in 32 bits.
+const MAX_TRAINING_BYTES: usize = 256 << 20;
+
+/// Must come back unchanged from every tokenizer that is let in.
+const PROBE: &str = "It's 12,345 o'clock;\n\n\tif (x != y) { return \"é漢字🦀\"; }\r\n  end. ";
+
+/// Why there is no tokenizer, or no tokens.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenizerError {
+    /// Not even the bytes fit, or more than a model can have.
+    #[error("a vocabulary of {0} entries is not possible: {MIN_VOCABULARY} to {MAX_VOCABULARY}")]
+    Vocabulary(usize),
+    /// A file that is too large to be one.
+    #[error("a tokenizer of {bytes} bytes is too large: {MAX_FILE_BYTES} is the most")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+    },
+    /// Not a `tokenizer.json`.
+    #[error("not a tokenizer.json: {0}")]
+    Syntax(serde_json::Error),
+    /// A tokenizer of another kind.
+    #[error("this tokenizer cannot be used: {reason}; byte-level BPE (as of GPT-2, Llama 3, Qwen) can")]
+    Unsupported {
+        /// What is the matter with it.
+        reason: String,
+    },
+    /// Nothing in it ends a document.
+    #[error("this tokenizer has no token for the end of a document: one of {} is needed", END_OF_DOCUMENT.join(", "))]
+    NoEndOfDocument,
+    /// The library failed.
+    #[error("the tokenizer failed: {0}")]
+    Library(String),
+}
+
+/// A tokenizer and the file it came from.
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    json: Vec<u8>,
+    end_of_document: u32,
+    pieces: Vec<Vec<u8>>,
+    piece_bytes: Vec<u32>,
+}
+
+impl Tokenizer {
+    /// Learns at most `vocabulary` entries, the 256 bytes and `<|end|>` among them; fewer if the text is small.
+    ///
+    /// # Errors
+    /// If `vocabulary` is out of range or the library fails.
+    pub fn train(documents: &[String], vocabulary: usize) -> Result<Self, TokenizerError> {
+        if !(MIN_VOCABULARY..=MAX_VOCABULARY).contains(&vocabulary) {
+            return Err(TokenizerError::Vocabulary(vocabulary));
+        }
+        let byte_level = ByteLevel::new(false, false, true);
+        let mut untrained =
+            TokenizerBuilder::<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>::new(
+            )
+            .with_model(BPE::default())
+            .with_pre_tokenizer(Some(byte_level.into()))
+            .with_decoder(Some(byte_level.into()))
+            .build()
+            .map_err(library)?;
+        let mut trainer = BpeTrainer::builder()
+            .vocab_size(vocabulary)
+            .show_progress(false)
+            .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+            .special_tokens(vec![AddedToken::from(END_OF_DOCUMENT[0], true)])
+            .build();
+        let bytes: usize = documents.iter().map(String::len).sum();
+        let every = bytes.div_ceil(MAX_TRAINING_BYTES).max(1);
+        let trained =
+            untrained.train(&mut trainer, documents.iter().step_by(every).map(String::as_str)).map_err(library)?;
+        let json = trained.to_string(false).map_err(library)?;
+        Self::from_json(json.as_bytes())
+    }
+
+    /// Reads a `tokenizer.json` of byte-level BPE. The bytes may come from anybody.
+    ///
+    /// # Errors
+    /// If it is too large, of another kind, loses text, or knows no end of a document.
+    pub fn from_json(json: &[u8]) -> Result<Self, TokenizerError> {
+        let pieces = tokenizer_file::check(json)?;
+        let mut inner = guarded(|| tokenizers::Tokenizer::from_bytes(json))?;
+        inner.with_truncation(None).map_err(library)?;
+        inner.with_padding(None);
+        inner.with_post_processor(None::<PostProcessorWrapper>);
+        // A document that quotes "<|end|>" must not end there.
+        inner.set_encode_special_tokens(true);
+        let end_of_document = END_OF_DOCUMENT
+            .iter()
+            .find_map(|name| inner.token_to_id(name))
+            .filter(|id| (*id as usize) < pieces.len())
+            .ok_or(TokenizerError::NoEndOfDocument)?;
+        let mut tokenizer = Self { inner, json: json.to_vec(), end_of_document, pieces, piece_bytes: Vec::new() };
+        tokenizer.pieces[end_of_document as usize].clear();
+        tokenizer.piece_bytes = tokenizer.pieces.iter().map(|piece| piece.len() as u32).collect();
+        let back = tokenizer.decode(&tokenizer.encode(PROBE)?);
+        if back != PROBE && back.strip_prefix(' ') != Some(PROBE) {
+            let reason = format!("{PROBE:?} comes back from it as {:?}", back.chars().take(120).collect::<String>());
+            return Err(TokenizerError::Unsupported { reason });
+        }
+        Ok(tokenizer)
+    }
+
+    /// The file, for a run's manifest.
+    pub fn json(&self) -> &[u8] {
+        &self.json
+    }
+
+    /// The ids of a text, without an end.
+    ///
+    /// # Errors
+    /// If the library fails, as it can on a pattern made to fail.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        let encoding = guarded(|| self.inner.encode_fast(text, false))?;
+        let ids = encoding.get_ids();
+        match ids.iter().find(|id| **id as usize >= self.pieces.len()) {
+            Some(id) => Err(TokenizerError::Library(format!("it gave the id {id}, which it does not have"))),
+            None => Ok(ids.to_vec()),
+        }
+    }
+
+    /// The ids of documents, each with the end of a document behind it; on all cores, in order.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn encode_all(&self, documents: &[String]) -> Result<Vec<Vec<u32>>, TokenizerError> {
+        let ended = |document: &String| {
+            let mut ids = self.encode(document)?;
+            ids.push(self.end_of_document);
+            Ok(ids)
+        };
+        documents.par_iter().map(ended).collect()
+    }
+
+    /// The text of ids. Ends of documents and unknown ids give none; what is not UTF-8 becomes U+FFFD.
+    pub fn decode(&self, ids: &[u32]) -> String {
+        let pieces = ids.iter().filter_map(|id| self.pieces.get(*id as usize));
+        String::from_utf8_lossy(&pieces.flatten().copied().collect::<Vec<u8>>()).into_owned()
+    }
+
+    /// The id that ends a document.
+    pub fn end_of_document(&self) -> u32 {
+        self.end_of_document
+    }
+
+    /// One more than the largest id.
+    pub fn vocabulary(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// How many bytes of text each id stands for; 0 for the end of a document and other special tokens.
+    pub fn token_bytes(&self) -> &[u32] {
+        &self.piece_bytes
+    }
+}
+
+/// Runs the library, which panics on some input instead of refusing it.
+fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, TokenizerError> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(result) => result.map_err(library),
+        Err(_) => Err(TokenizerError::Library("it panicked".into())),
+    }
+}
+
+fn library(error: impl Display) -> TokenizerError {
+    TokenizerError::Library(error.to_string().chars().take(400).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn documents() -> Vec<String> {
+        let words = ["path", "swarm", "module", "owner", "level", "expert", "shard", "beat"];
+        (0..200).map(|i| (0..60).map(|j| words[(i * 7 + j * j + i * j) % 8]).collect::<Vec<_>>().join(" ")).collect()
+    }
+
+    #[test]
+    fn any_text_comes_back_and_its_bytes_are_counted() {
+        let tokenizer = Tokenizer::train(&documents(), 300).unwrap();
+        for text in ["", "path swarm", "never seen: 漢字 🦀\0\u{7f}\r\n", "an <|end|> in the text", PROBE] {
+            let ids = tokenizer.encode(text).unwrap();
+            assert_eq!(tokenizer.decode(&ids), text);
+            let bytes: u32 = ids.iter().map(|id| tokenizer.token_bytes()[*id as usize]).sum();
+            assert_eq!(bytes as usize, text.len());
+            assert!(!ids.contains(&tokenizer.end_of_document()));
+        }
+        assert_eq!(tokenizer.token_bytes()[tokenizer.end_of_document() as usize], 0);
+        assert_eq!(tokenizer.token_bytes().len(), tokenizer.vocabulary());
+        assert!(tokenizer.vocabulary() <= 300);
+    }
+
+    #[test]
+    fn training_twice_gives_the_same_file() {
+        let documents = documents();
+        let first = Tokenizer::train(&documents, 400).unwrap();
+        assert_eq!(first.json(), Tokenizer::train(&documents, 400).unwrap().json());
+        let read = Tokenizer::from_json(first.json()).unwrap();
+        assert_eq!(read.encode_all(&documents).unwrap(), first.encode_all(&documents).unwrap());
+    }
+
+    #[test]
+    fn all_documents_are_encoded_in_order_and_ended() {
+        let documents = documents();
+        let tokenizer = Tokenizer::train(&documents, 300).unwrap();
+        let all = tokenizer.encode_all(&documents).unwrap();
+        for (document, ids) in documents.iter().zip(&all) {
+            assert_eq!(ids.last(), Some(&tokenizer.end_of_document()));
+            assert_eq!(&tokenizer.decode(ids), document);
+        }
+    }
+
+    fn changed(from: &str, to: &str) -> Result<Tokenizer, TokenizerError> {
+        let json = String::from_utf8(Tokenizer::train(&documents(), 300).unwrap().json().to_vec()).unwrap();
+        assert!(json.contains(from));
+        Tokenizer::from_json(json.replace(from, to).as_bytes())
+    }
+
+    #[test]
+    fn other_names_for_the_end_of_a_document_are_known() {
+        let other = changed("<|end|>", "<|endoftext|>").unwrap();
+        assert_eq!(other.decode(&[other.end_of_document()]), "");
+        assert!(matches!(changed("<|end|>", "<|fin|>"), Err(TokenizerError::NoEndOfDocument)));
+    }
+
+    #[test]
+    fn hostile_files_are_errors() {
+        assert!(matches!(Tokenizer::from_json(b""), Err(TokenizerError::Syntax(_))));
+        assert!(matches!(Tokenizer::from_json(&vec![b' '; MAX_FILE_BYTES + 1]), Err(TokenizerError::TooLarge { .. })));
+        assert!(matches!(Tokenizer::from_json(&[b'['; 100_000]), Err(TokenizerError::Syntax(_))));
+        let split = |pattern: &str, behavior: &str| {
+            format!(
+                "\"pre_tokenizer\":{{\"type\":\"Sequence\",\"pretokenizers\":[{{\"type\":\"Split\",\"invert\":false,\
+                 \"pattern\":{{\"Regex\":\"{pattern}\"}},\"behavior\":\"{behavior}\"}},{{\"type\":\"ByteLevel\","
+            )
+        };
+        let replaced = |start: &str| {
+            let json = String::from_utf8(Tokenizer::train(&documents(), 300).unwrap().json().to_vec()).unwrap();
+            let begin = json.find("\"pre_tokenizer\":{\"type\":\"ByteLevel\",").unwrap();
+            let end = begin + json[begin..].find('}').unwrap();
+            let old = "\"pre_tokenizer\":{\"type\":\"ByteLevel\",";
+            let new = format!("{}{start}{}}}]{}", &json[..begin], &json[begin + old.len()..end], &json[end..]);
+            Tokenizer::from_json(new.as_bytes()).map(|_| ())
+        };
+        assert!(replaced(&split("\\\\d", "Isolated")).is_ok());
+        let lossy = replaced(&split("\\\\d", "Removed")).unwrap_err();
+        assert!(lossy.to_string().contains("comes back"), "{lossy}");
+        assert!(matches!(replaced(&split("(", "Isolated")), Err(TokenizerError::Library(_))));
+    }
+
+    #[test]
+    fn a_vocabulary_that_cannot_hold_the_bytes_is_refused() {
+        assert!(matches!(Tokenizer::train(&documents(), 256), Err(TokenizerError::Vocabulary(256))));
+        assert_eq!(Tokenizer::train(&documents(), 257).unwrap().vocabulary(), 257);
+    }
+}
