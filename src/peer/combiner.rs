@@ -1,0 +1,239 @@
+//! The outer arithmetic, on a thread of its own: sums of contributions, averages, and the states they make.
+//!
+//! It works on blobs alone: states and frames come from the store and go back there, so that it keeps nothing but the
+//! open sums, and nothing is lost with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use crate::compress::frame;
+use crate::config::OuterConfig;
+use crate::names::{BlobHash, BlobRef, ModuleId, Version};
+use crate::outer::{ExactSum, step};
+use crate::protocol::Event;
+use crate::protocol::message::Counted;
+use crate::store::BlobStore;
+
+/// Commands that may wait. The driver sends the next one when the last is answered, so one is enough.
+const MAILBOX: usize = 1;
+
+/// What the combiner is asked to do: the protocol's actions of the same names.
+#[derive(Debug)]
+pub enum Work {
+    /// Begin a sum.
+    OpenSum {
+        /// The module.
+        module: ModuleId,
+        /// The version to be made.
+        target: Version,
+    },
+    /// Add to it.
+    Accumulate {
+        /// The module.
+        module: ModuleId,
+        /// The version to be made.
+        target: Version,
+        /// The contribution.
+        blob: BlobHash,
+        /// Its weight.
+        weight: u32,
+    },
+    /// Make an average and a state of it.
+    Combine {
+        /// The module.
+        module: ModuleId,
+        /// The version to be made.
+        target: Version,
+        /// The state before it.
+        from: BlobRef,
+        /// What the sum must hold.
+        contributions: Vec<Counted>,
+    },
+    /// Make a state of another's average.
+    Apply {
+        /// The module.
+        module: ModuleId,
+        /// The version to be made.
+        version: Version,
+        /// The state before it.
+        from: BlobRef,
+        /// The average.
+        average: BlobRef,
+    },
+}
+
+/// Why the combiner had to give up: this peer's disk or memory, never another peer's bytes.
+#[derive(Debug, thiserror::Error)]
+pub enum CombineError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] crate::store::BlobError),
+    /// A state that should be here is not.
+    #[error("module {module}: the state {state} is not in the store")]
+    StateGone {
+        /// The module.
+        module: ModuleId,
+        /// Its state's hash.
+        state: BlobHash,
+    },
+    /// The sum does not hold what it should.
+    #[error("module {module} version {target}: the sum does not hold the contributions it should")]
+    Sum {
+        /// The module.
+        module: ModuleId,
+        /// The version.
+        target: Version,
+    },
+    /// The average cannot be compressed.
+    #[error("module {module}: {source}")]
+    Encode {
+        /// The module.
+        module: ModuleId,
+        /// Why.
+        source: crate::compress::EncodeError,
+    },
+    /// The state does not decode, or the own average does not apply.
+    #[error("module {module}: {source}")]
+    Apply {
+        /// The module.
+        module: ModuleId,
+        /// Why.
+        source: step::ApplyError,
+    },
+}
+
+/// What came of a command; nothing of one that needs no answer.
+pub type Answer = Result<Option<Event>, CombineError>;
+
+/// Tells the combiner what to do. The thread ends when the handle is dropped.
+#[derive(Debug)]
+pub struct Combiner {
+    work: mpsc::Sender<Work>,
+}
+
+struct Worker {
+    blobs: Arc<BlobStore>,
+    outer: OuterConfig,
+    counts: Vec<usize>,
+    sums: BTreeMap<ModuleId, (Version, ExactSum)>,
+}
+
+impl Combiner {
+    /// Starts the thread. Answers come out of the receiver, one for each command, in order.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn start(
+        blobs: Arc<BlobStore>,
+        outer: OuterConfig,
+        counts: Vec<usize>,
+    ) -> std::io::Result<(Self, mpsc::Receiver<Answer>)> {
+        let (work, mut mailbox) = mpsc::channel(MAILBOX);
+        let (answers, receiver) = mpsc::channel(MAILBOX);
+        let mut worker = Worker { blobs, outer, counts, sums: BTreeMap::new() };
+        std::thread::Builder::new().name("combiner".to_owned()).spawn(move || {
+            while let Some(work) = mailbox.blocking_recv() {
+                if answers.blocking_send(worker.carry_out(work)).is_err() {
+                    break;
+                }
+            }
+        })?;
+        Ok((Self { work }, receiver))
+    }
+
+    /// Hands over a command. To be called when the one before is answered; then there is room.
+    pub fn begin(&self, work: Work) -> bool {
+        self.work.try_send(work).is_ok()
+    }
+}
+
+impl Worker {
+    fn carry_out(&mut self, work: Work) -> Answer {
+        match work {
+            Work::OpenSum { module, target } => {
+                let sum = ExactSum::new(self.count(module));
+                self.sums.insert(module, (target, sum));
+                Ok(None)
+            }
+            Work::Accumulate { module, target, blob, weight } => {
+                let valid = self.accumulate(module, target, blob, weight)?;
+                Ok(Some(Event::Accumulated { module, target, blob, valid }))
+            }
+            Work::Combine { module, target, from, contributions } => {
+                self.combine(module, target, from, &contributions).map(Some)
+            }
+            Work::Apply { module, version, from, average } => {
+                let state = self.apply(module, from, average)?;
+                Ok(Some(Event::Applied { module, version, state }))
+            }
+        }
+    }
+
+    fn count(&self, module: ModuleId) -> usize {
+        self.counts[usize::from(module.level)]
+    }
+
+    /// Whether the contribution is valid and now in the sum.
+    fn accumulate(
+        &mut self,
+        module: ModuleId,
+        target: Version,
+        blob: BlobHash,
+        weight: u32,
+    ) -> Result<bool, CombineError> {
+        let count = self.count(module);
+        let most = frame::max_bytes(self.outer.codec, count);
+        let Some((open, sum)) = self.sums.get_mut(&module) else { return Ok(false) };
+        if *open != target {
+            return Ok(false);
+        }
+        let Some(bytes) = self.blobs.get(blob, most)? else { return Ok(false) };
+        match frame::decode(&bytes, count) {
+            Ok(values) => Ok(sum.add(&values, weight).is_ok()),
+            Err(error) => {
+                tracing::warn!(%module, %blob, %error, "a contribution is not valid");
+                Ok(false)
+            }
+        }
+    }
+
+    fn state(&self, module: ModuleId, state: BlobRef) -> Result<Vec<u8>, CombineError> {
+        let bytes = self.blobs.get(state.hash, state.bytes)?;
+        bytes.ok_or(CombineError::StateGone { module, state: state.hash })
+    }
+
+    fn combine(
+        &mut self,
+        module: ModuleId,
+        target: Version,
+        from: BlobRef,
+        contributions: &[Counted],
+    ) -> Result<Event, CombineError> {
+        let weight: u64 = contributions.iter().map(|counted| u64::from(counted.weight)).sum();
+        let sum = self.sums.remove(&module).filter(|(open, sum)| *open == target && sum.weight() == weight);
+        let Some((_, sum)) = sum else { return Err(CombineError::Sum { module, target }) };
+        let paths: BTreeSet<_> = contributions.iter().map(|counted| counted.path).collect();
+        let frame = step::combine(&sum, paths.len(), &self.outer)
+            .map_err(|source| CombineError::Encode { module, source })?;
+        let state = self.state(module, from)?;
+        let made = step::apply(&state, module, self.count(module), &frame, &self.outer)
+            .map_err(|source| CombineError::Apply { module, source })?;
+        let (average, state) = (self.blobs.put(&frame)?, self.blobs.put(&made)?);
+        Ok(Event::Combined { module, target, average, state })
+    }
+
+    /// Another's average may be broken: then there is no state, and no error of ours.
+    fn apply(&self, module: ModuleId, from: BlobRef, average: BlobRef) -> Result<Option<BlobRef>, CombineError> {
+        let Some(frame) = self.blobs.get(average.hash, average.bytes)? else { return Ok(None) };
+        let state = self.state(module, from)?;
+        match step::apply(&state, module, self.count(module), &frame, &self.outer) {
+            Ok(made) => Ok(Some(self.blobs.put(&made)?)),
+            Err(error) => {
+                tracing::warn!(%module, %error, "an average cannot be applied");
+                Ok(None)
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The manifest: everything that makes a run this run. Its BLAKE3 is the run's id; all it names is fetched by hash.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::compress::frame;
+use crate::config::run::RunConfigError;
+use crate::config::{RunConfig, level_parameters};
+use crate::grid::GridError;
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, RunId};
+use crate::outer::ModuleState;
+use crate::protocol::RunPlan;
+use crate::protocol::limits::{FULL_WEIGHT, MAX_CONTROL_BYTES};
+use crate::protocol::wire::WIRE_VERSION;
+
+/// Changes when the manifest, a blob's format or the outer arithmetic does: peers that differ refuse each other.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// One path's part of the text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shard {
+    /// Sequences to train on: a token file.
+    pub train: BlobRef,
+    /// Sequences held out from training.
+    pub held_out: BlobRef,
+    /// Test sequences that the router sends here.
+    pub test: BlobRef,
+    /// Training sequences: the path's weight.
+    pub sequences: u64,
+}
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// [`FORMAT_VERSION`] of the founder.
+    pub format_version: u32,
+    /// Version of the messages.
+    pub wire_version: u16,
+    /// What is trained.
+    pub config: RunConfig,
+    /// The text, before it was cut into tokens.
+    pub corpus: BlobHash,
+    /// The text of the test set.
+    pub test_corpus: BlobHash,
+    /// Whether newcomers receive their shard from peers.
+    pub share_text: bool,
+    /// A `tokenizer.json`.
+    pub tokenizer: BlobRef,
+    /// The router.
+    pub router: BlobRef,
+    /// Which document is in which shard.
+    pub shard_index: BlobRef,
+    /// Parameters of the dense ancestor, which the router needs too: a safetensors file.
+    pub ancestor: BlobRef,
+    /// By path.
+    pub shards: Vec<Shard>,
+    /// The state of each module before the first update.
+    pub genesis: Vec<(ModuleId, BlobRef)>,
+}
+
+/// Why a manifest is not this run's, or not one that this program can take part in.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// Not JSON of this shape.
+    #[error("the manifest does not read: {0}")]
+    Syntax(#[from] serde_json::Error),
+    /// Founded by another version of the program.
+    #[error(
+        "the run speaks wire version {wire} and format version {format}, this program {WIRE_VERSION} and {FORMAT_VERSION}; \
+         use the founder's version of pathswarm"
+    )]
+    Version {
+        /// Of messages.
+        wire: u16,
+        /// Of files.
+        format: u32,
+    },
+    /// The configuration in it is wrong.
+    #[error("the configuration in the manifest: {0}")]
+    Config(#[from] RunConfigError),
+    /// The levels in it make no grid.
+    #[error("the configuration in the manifest: {0}")]
+    Grid(#[from] GridError),
+    /// It is not complete.
+    #[error("the manifest names {found} {what}, its grid has {expected}")]
+    Count {
+        /// Shards or modules.
+        what: &'static str,
+        /// In the manifest.
+        found: usize,
+        /// In the grid.
+        expected: usize,
+    },
+    /// A size in it is not what its configuration makes.
+    #[error("the manifest gives module {0} a state of the wrong size")]
+    StateSize(ModuleId),
+    /// Too large to be sent.
+    #[error("the manifest has {0} bytes, at most {MAX_CONTROL_BYTES} can be sent; use a smaller grid")]
+    Large(usize),
+}
+
+impl Manifest {
+    /// The bytes whose hash is the run's id.
+    ///
+    /// # Errors
+    /// If they are too many to be sent to a newcomer.
+    pub fn encode(&self) -> Result<Vec<u8>, ManifestError> {
+        let bytes = serde_json::to_vec_pretty(self)?;
+        // An answer's own header and length come on top.
+        if bytes.len() + 64 > MAX_CONTROL_BYTES {
+            return Err(ManifestError::Large(bytes.len()));
+        }
+        Ok(bytes)
+    }
+
+    /// Reads and checks a manifest, wherever it came from.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn decode(bytes: &[u8]) -> Result<(Self, RunId), ManifestError> {
+        #[derive(Deserialize)]
+        struct Versions {
+            format_version: u32,
+            wire_version: u16,
+        }
+        let versions: Versions = serde_json::from_slice(bytes)?;
+        let (wire, format) = (versions.wire_version, versions.format_version);
+        if (wire, format) != (WIRE_VERSION, FORMAT_VERSION) {
+            return Err(ManifestError::Version { wire, format });
+        }
+        let manifest: Self = serde_json::from_slice(bytes)?;
+        manifest.check()?;
+        Ok((manifest, RunId(*blake3::hash(bytes).as_bytes())))
+    }
+
+    fn check(&self) -> Result<(), ManifestError> {
+        self.config.check()?;
+        let grid = self.config.grid()?;
+        let counted = |what, found: usize, expected: usize| {
+            if found == expected { Ok(()) } else { Err(ManifestError::Count { what, found, expected }) }
+        };
+        counted("shards", self.shards.len(), grid.path_count() as usize)?;
+        counted("modules", self.genesis.len(), grid.modules().len())?;
+        let counts = self.level_counts();
+        for (expected, (module, state)) in grid.modules().into_iter().zip(&self.genesis) {
+            if *module != expected || state.bytes != ModuleState::size_bytes(counts[usize::from(expected.level)]) {
+                return Err(ManifestError::StateSize(expected));
+            }
+        }
+        Ok(())
+    }
+
+    /// Values in a module of each level.
+    pub fn level_counts(&self) -> Vec<usize> {
+        self.config.levels.iter().map(|level| level_parameters(&self.config.model, level)).collect()
+    }
+
+    /// What the protocol needs to know.
+    ///
+    /// # Errors
+    /// If the levels make no grid, which `decode` has excluded.
+    pub fn plan(&self) -> Result<RunPlan, ManifestError> {
+        let largest = self.shards.iter().map(|shard| shard.sequences).max().unwrap_or(1).max(1);
+        let weight = |shard: &Shard| {
+            let share = u128::from(shard.sequences) * u128::from(FULL_WEIGHT) / u128::from(largest);
+            (share as u32).clamp(1, FULL_WEIGHT)
+        };
+        let codec = self.config.outer.codec;
+        Ok(RunPlan {
+            grid: self.config.grid()?,
+            phases: self.config.training.phases,
+            weights: self.shards.iter().map(weight).collect(),
+            genesis: self.genesis.iter().copied().collect::<BTreeMap<_, _>>(),
+            frame_bytes: self.level_counts().into_iter().map(|count| frame::max_bytes(codec, count)).collect(),
+        })
+    }
+
+    /// One path's part of the text.
+    pub fn shard(&self, path: PathId) -> &Shard {
+        &self.shards[path.0 as usize]
+    }
+
+    /// What every peer of the run keeps, whatever its paths.
+    pub fn for_everybody(&self) -> Vec<BlobRef> {
+        vec![self.tokenizer, self.router, self.shard_index, self.ancestor]
+    }
+
+    /// Bytes that a peer of one path downloads at first, keeps on disk and holds in memory, about.
+    pub fn cost_of_a_path(&self) -> PathCost {
+        let everybody: u64 = self.for_everybody().iter().map(|blob| blob.bytes).sum();
+        let shard = |shard: &Shard| shard.train.bytes + shard.held_out.bytes + shard.test.bytes;
+        let text = self.shards.iter().map(shard).max().unwrap_or(0);
+        let text_download = if self.share_text { text } else { 0 };
+        let parameters: u64 = self.level_counts().into_iter().map(|count| count as u64).sum();
+        let states = 8 * parameters;
+        PathCost {
+            download_bytes: everybody + text_download + states,
+            // Two states of each module, the trainer's moments and residual, and compressed gradients besides.
+            disk_bytes: everybody + text + 2 * states + 12 * parameters + 16 * parameters,
+            // Parameters, gradient, two moments, and the states in hand while an update is applied.
+            memory_bytes: 16 * parameters + 2 * states + text,
+        }
+    }
+}
+
+/// What taking part costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PathCost {
+    /// Over the network, once.
+    pub download_bytes: u64,
+    /// In the run's folder.
+    pub disk_bytes: u64,
+    /// Besides what the tensors of a batch need.
+    pub memory_bytes: u64,
+}
