@@ -1,0 +1,260 @@
+//! Values to small integers and back, in groups of 128 that share a scale.
+//!
+//! A group's scale is its largest magnitude divided by the largest level (7 or 127), rounded to bfloat16; a value
+//! becomes the level nearest to `value · (1 / scale)`, a tie going to the even one. Only plain f32 operations with one
+//! correctly rounded result are used, so the bytes are the same on every machine.
+
+use half::bf16;
+
+use crate::config::Codec;
+
+/// Values that share a scale.
+pub(super) const GROUP: usize = 128;
+const HALF: usize = GROUP / 2;
+const SCALE_BYTES: usize = 2;
+
+/// The largest magnitude that can travel. An outer gradient beyond it comes from a path that has diverged.
+pub const MAX_MAGNITUDE: f32 = 65536.0;
+
+/// A group whose largest magnitude is below this travels as zeros: its levels would leave the normal range of f32.
+const MIN_MAGNITUDE: f32 = 1.0e-30;
+
+/// 1.5·2²³. A small value added to it is rounded to an integer, half to even, which then stands in the low bits.
+const ROUNDER: f32 = 12_582_912.0;
+
+const MAGNITUDE_BITS: u32 = 0x7fff_ffff;
+
+/// Bytes that `count` values take before zstd.
+pub(super) fn payload_bytes(codec: Codec, count: usize) -> usize {
+    let groups = count.div_ceil(GROUP);
+    match codec {
+        Codec::Fp32 => count * size_of::<f32>(),
+        Codec::Int8 => groups * (GROUP + SCALE_BYTES),
+        Codec::Int4 => groups * (HALF + SCALE_BYTES),
+    }
+}
+
+/// Replaces `payload` by the quantised values: all levels, then all scales.
+///
+/// # Errors
+/// The position of a value that is not finite or larger than [`MAX_MAGNITUDE`].
+pub(super) fn quantize(codec: Codec, values: &[f32], payload: &mut Vec<u8>) -> Result<(), usize> {
+    payload.clear();
+    payload.resize(payload_bytes(codec, values.len()), 0);
+    match codec {
+        Codec::Fp32 => {
+            if largest(values) > MAX_MAGNITUDE.to_bits() {
+                return Err(unfit(values));
+            }
+            for (bytes, value) in payload.as_chunks_mut::<4>().0.iter_mut().zip(values) {
+                *bytes = value.to_le_bytes();
+            }
+            Ok(())
+        }
+        Codec::Int8 => quantize_groups::<GROUP>(values, payload, 127.0, |group, inverse, levels| {
+            for (level, value) in levels.iter_mut().zip(group) {
+                *level = level_of(*value, inverse);
+            }
+        }),
+        Codec::Int4 => quantize_groups::<HALF>(values, payload, 7.0, |group, inverse, levels| {
+            let (low, high) = group.split_at(HALF);
+            for (level, (low, high)) in levels.iter_mut().zip(low.iter().zip(high)) {
+                *level = (level_of(*low, inverse) & 15) | (level_of(*high, inverse) << 4);
+            }
+        }),
+    }
+}
+
+/// `WIDTH`: bytes that the levels of a group take.
+fn quantize_groups<const WIDTH: usize>(
+    values: &[f32],
+    payload: &mut [u8],
+    largest_level: f32,
+    pack: impl Fn(&[f32; GROUP], f32, &mut [u8; WIDTH]),
+) -> Result<(), usize> {
+    let (levels, scales) = payload.split_at_mut(values.len().div_ceil(GROUP) * WIDTH);
+    let (groups, rest) = values.as_chunks::<GROUP>();
+    let mut last = [0.0; GROUP];
+    last[..rest.len()].copy_from_slice(rest);
+    let groups = groups.iter().chain((!rest.is_empty()).then_some(&last));
+    let places = levels.as_chunks_mut::<WIDTH>().0.iter_mut().zip(scales.as_chunks_mut::<SCALE_BYTES>().0);
+    for (group, (levels, place)) in groups.zip(places) {
+        let largest = largest(group);
+        if largest > MAX_MAGNITUDE.to_bits() {
+            return Err(unfit(values));
+        }
+        let largest = f32::from_bits(largest);
+        if largest >= MIN_MAGNITUDE {
+            let scale = bf16::from_f32(largest / largest_level);
+            *place = scale.to_le_bytes();
+            pack(group, 1.0 / scale.to_f32(), levels);
+        }
+    }
+    Ok(())
+}
+
+/// The bits of the largest magnitude; above every finite one if some value is not finite.
+fn largest(values: &[f32]) -> u32 {
+    values.iter().fold(0, |largest, value| largest.max(value.to_bits() & MAGNITUDE_BITS))
+}
+
+fn unfit(values: &[f32]) -> usize {
+    values.iter().position(|value| value.to_bits() & MAGNITUDE_BITS > MAX_MAGNITUDE.to_bits()).unwrap_or(0)
+}
+
+/// The nearest level, in two's complement. It cannot exceed the largest level: the scale was rounded by at most one part
+/// in 256, which moves 127 by less than a half.
+#[inline]
+fn level_of(value: f32, inverse: f32) -> u8 {
+    (value * inverse + ROUNDER).to_bits() as u8
+}
+
+/// Why a payload is not what [`quantize`] makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PayloadError {
+    /// A scale that is negative, not finite or too large; a value that is not finite or too large.
+    Unfit,
+    /// The padding of the last group is not zero.
+    Padding,
+}
+
+/// Fills `values` from a payload of exactly the bytes that [`payload_bytes`] says.
+pub(super) fn dequantize(codec: Codec, payload: &[u8], values: &mut [f32]) -> Result<(), PayloadError> {
+    match codec {
+        Codec::Fp32 => {
+            for (value, bytes) in values.iter_mut().zip(payload.as_chunks::<4>().0) {
+                *value = f32::from_le_bytes(*bytes);
+            }
+            if largest(values) > MAX_MAGNITUDE.to_bits() { Err(PayloadError::Unfit) } else { Ok(()) }
+        }
+        Codec::Int8 => dequantize_groups::<GROUP>(payload, values, |levels, scale, group| {
+            for (value, level) in group.iter_mut().zip(levels) {
+                *value = f32::from(*level as i8) * scale;
+            }
+        }),
+        Codec::Int4 => dequantize_groups::<HALF>(payload, values, |levels, scale, group| {
+            let (low, high) = group.split_at_mut(HALF);
+            for (level, (low, high)) in levels.iter().zip(low.iter_mut().zip(high)) {
+                *low = f32::from((*level << 4) as i8 >> 4) * scale;
+                *high = f32::from(*level as i8 >> 4) * scale;
+            }
+        }),
+    }
+}
+
+fn dequantize_groups<const WIDTH: usize>(
+    payload: &[u8],
+    values: &mut [f32],
+    unpack: impl Fn(&[u8; WIDTH], f32, &mut [f32; GROUP]),
+) -> Result<(), PayloadError> {
+    let (levels, scales) = payload.split_at(values.len().div_ceil(GROUP) * WIDTH);
+    let mut places = levels.as_chunks::<WIDTH>().0.iter().zip(scales.as_chunks::<SCALE_BYTES>().0);
+    let (groups, rest) = values.as_chunks_mut::<GROUP>();
+    for (group, (levels, scale)) in groups.iter_mut().zip(&mut places) {
+        unpack(levels, scale_of(*scale)?, group);
+    }
+    if let Some((levels, scale)) = places.next() {
+        let mut last = [0.0; GROUP];
+        unpack(levels, scale_of(*scale)?, &mut last);
+        let (kept, padding) = last.split_at(rest.len());
+        rest.copy_from_slice(kept);
+        if padding.iter().any(|value| *value != 0.0) {
+            return Err(PayloadError::Padding);
+        }
+    }
+    Ok(())
+}
+
+fn scale_of(bytes: [u8; SCALE_BYTES]) -> Result<f32, PayloadError> {
+    let scale = bf16::from_le_bytes(bytes).to_f32();
+    if (0.0..=MAX_MAGNITUDE).contains(&scale) && scale.is_sign_positive() {
+        Ok(scale)
+    } else {
+        Err(PayloadError::Unfit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip(codec: Codec, values: &[f32]) -> Vec<f32> {
+        let mut payload = Vec::new();
+        quantize(codec, values, &mut payload).unwrap();
+        assert_eq!(payload.len(), payload_bytes(codec, values.len()));
+        let mut decoded = vec![f32::NAN; values.len()];
+        dequantize(codec, &payload, &mut decoded).unwrap();
+        decoded
+    }
+
+    #[test]
+    fn levels_of_four_bits_are_rounded_half_to_even() {
+        let mut values = vec![0.0; GROUP];
+        values[..8].copy_from_slice(&[7.0, -7.0, 0.5, 1.5, -0.5, -2.5, 3.49, -3.51]);
+        let decoded = round_trip(Codec::Int4, &values);
+        assert_eq!(decoded[..8], [7.0, -7.0, 0.0, 2.0, 0.0, -2.0, 3.0, -4.0]);
+    }
+
+    #[test]
+    fn a_group_of_four_bits_lies_as_the_document_says() {
+        let mut values = vec![0.0; GROUP + 1];
+        values[0] = 7.0;
+        values[1] = -1.0;
+        values[64] = -7.0;
+        values[128] = 14.0;
+        let mut payload = Vec::new();
+        quantize(Codec::Int4, &values, &mut payload).unwrap();
+        assert_eq!(payload[..3], [0x97, 0x0f, 0x00]);
+        assert_eq!(payload[64], 0x07);
+        assert_eq!(payload[128..], [0x80, 0x3f, 0x00, 0x40]);
+    }
+
+    #[test]
+    fn every_level_survives_whatever_the_scale_is_rounded_to() {
+        for (codec, top) in [(Codec::Int4, 7), (Codec::Int8, 127)] {
+            for step in 0..4000 {
+                let scale = 1.0e-6 * (1.0 + step as f32 / 1000.0);
+                let mut values = vec![0.0; GROUP];
+                for (value, level) in values.iter_mut().zip(-top..=top) {
+                    *value = level as f32 * scale;
+                }
+                // Each value is a multiple of the scale, so only the rounding of the scale (8 bits) may show.
+                for (value, decoded) in values.iter().zip(round_trip(codec, &values)) {
+                    assert!((value - decoded).abs() <= value.abs() / 255.0, "{value} became {decoded}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tiny_groups_become_zeros_and_small_ones_do_not() {
+        assert!(round_trip(Codec::Int4, &[1.0e-31; 9]).iter().all(|value| *value == 0.0));
+        let decoded = round_trip(Codec::Int4, &[3.0e-9; 9]);
+        assert!(decoded.iter().all(|value| (value / 3.0e-9 - 1.0).abs() < 0.01));
+    }
+
+    #[test]
+    fn what_is_not_finite_is_found() {
+        for codec in [Codec::Fp32, Codec::Int8, Codec::Int4] {
+            for bad in [f32::NAN, f32::INFINITY, -f32::INFINITY, 65537.0, -f32::NAN] {
+                let mut values = vec![0.25; 300];
+                values[271] = bad;
+                assert_eq!(quantize(codec, &values, &mut Vec::new()), Err(271));
+            }
+        }
+    }
+
+    #[test]
+    fn scales_and_padding_that_no_encoder_writes_are_refused() {
+        let mut payload = Vec::new();
+        quantize(Codec::Int4, &[1.0; 3], &mut payload).unwrap();
+        let mut decoded = [0.0; 3];
+        for scale in [f32::NAN, f32::INFINITY, -1.0, -0.0, 1.0e6] {
+            payload[64..].copy_from_slice(&bf16::from_f32(scale).to_le_bytes());
+            assert_eq!(dequantize(Codec::Int4, &payload, &mut decoded), Err(PayloadError::Unfit));
+        }
+        payload[64..].copy_from_slice(&bf16::from_f32(1.0).to_le_bytes());
+        payload[3] = 1;
+        assert_eq!(dequantize(Codec::Int4, &payload, &mut decoded), Err(PayloadError::Padding));
+    }
+}

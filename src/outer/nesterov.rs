@@ -1,0 +1,88 @@
+//! Nesterov's momentum as PyTorch's `SGD(nesterov=True)` has it, which DiLoCo and DiPaCo use as outer optimiser.
+//!
+//! With `d` the average outer gradient, `β` the momentum factor and `η` the learning rate:
+//!
+//! ```text
+//! m ← β·m + d
+//! θ ← θ − η·(d + β·m)
+//! ```
+//!
+//! Each of the six operations is one correctly rounded f32 operation, in this order; nothing is fused. So every member
+//! of a module computes the same bits.
+
+use rayon::prelude::*;
+
+use super::CHUNK_VALUES;
+
+/// One outer step, in place.
+///
+/// # Panics
+/// If the three slices differ in length: all three belong to one module, and decoders have checked that.
+pub fn step(parameters: &mut [f32], momentum: &mut [f32], average: &[f32], learning_rate: f32, momentum_factor: f32) {
+    assert!(
+        parameters.len() == momentum.len() && parameters.len() == average.len(),
+        "an outer step needs slices of one module"
+    );
+    let chunks = parameters.par_chunks_mut(CHUNK_VALUES).zip(momentum.par_chunks_mut(CHUNK_VALUES));
+    chunks.zip(average.par_chunks(CHUNK_VALUES)).for_each(|((parameters, momentum), average)| {
+        for ((parameter, momentum), average) in parameters.iter_mut().zip(momentum).zip(average) {
+            *momentum = momentum_factor * *momentum + *average;
+            *parameter -= learning_rate * (*average + momentum_factor * *momentum);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_and_threads_change_nothing() {
+        let count = 3 * CHUNK_VALUES + 17;
+        let wave = |phase: f32| (0..count).map(|i| (i as f32 * 0.001 + phase).sin()).collect::<Vec<f32>>();
+        let (mut parameters, mut momentum, average) = (wave(0.0), wave(1.0), wave(2.0));
+        let mut expected = (parameters.clone(), momentum.clone());
+        step(&mut parameters, &mut momentum, &average, 0.7, 0.9);
+        for ((parameter, momentum), average) in expected.0.iter_mut().zip(&mut expected.1).zip(&average) {
+            let kept = 0.9f32 * *momentum;
+            *momentum = kept + *average;
+            let ahead = 0.9f32 * *momentum;
+            let moved = 0.7f32 * (*average + ahead);
+            *parameter -= moved;
+        }
+        assert_eq!((parameters, momentum), expected);
+    }
+
+    #[derive(serde::Deserialize)]
+    struct Reference {
+        learning_rate: f32,
+        momentum: f32,
+        start: Vec<f32>,
+        steps: Vec<ReferenceStep>,
+    }
+
+    #[derive(serde::Deserialize)]
+    struct ReferenceStep {
+        average: Vec<f32>,
+        parameters: Vec<f32>,
+        momentum: Vec<f32>,
+    }
+
+    #[test]
+    fn pytorch_takes_the_same_steps() {
+        let reference = include_str!("../../tests/reference/nesterov.json");
+        let reference: Reference = serde_json::from_str(reference).unwrap();
+        let (mut parameters, mut momentum) = (reference.start.clone(), vec![0.0; reference.start.len()]);
+        // PyTorch may fuse a product and a sum, so the last bits can differ.
+        let close = |ours: &[f32], theirs: &[f32]| {
+            assert_eq!(ours.len(), theirs.len());
+            ours.iter().zip(theirs).for_each(|(a, b)| assert!((a - b).abs() <= 1.0e-6, "{a} {b}"));
+        };
+        for expected in &reference.steps {
+            step(&mut parameters, &mut momentum, &expected.average, reference.learning_rate, reference.momentum);
+            close(&parameters, &expected.parameters);
+            close(&momentum, &expected.momentum);
+        }
+        assert_eq!(reference.steps.len(), 6);
+    }
+}

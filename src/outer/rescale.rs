@@ -1,0 +1,28 @@
+//! How the average of outer gradients is scaled before it is applied.
+
+use crate::config::Rescale;
+
+/// √P for the P distinct paths in an update (DiPaCo, section 2.3), or 1.
+///
+/// Averaging P gradients that point in different directions shrinks them by about √P; this undoes it, so that modules
+/// which many paths share learn as fast as those which few do. 1 for no paths at all.
+pub fn rescale_factor(rescale: Rescale, distinct_paths: usize) -> f32 {
+    match rescale {
+        // A grid has at most 2^20 paths, which f32 holds exactly; its square root is correctly rounded everywhere.
+        Rescale::SqrtPaths => (distinct_paths.max(1) as f32).sqrt(),
+        Rescale::None => 1.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_distinct_paths_count_and_only_if_asked() {
+        assert_eq!(rescale_factor(Rescale::SqrtPaths, 16), 4.0);
+        assert_eq!(rescale_factor(Rescale::SqrtPaths, 2), std::f32::consts::SQRT_2);
+        assert_eq!(rescale_factor(Rescale::SqrtPaths, 0), 1.0);
+        assert_eq!(rescale_factor(Rescale::None, 16), 1.0);
+    }
+}
