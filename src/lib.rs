@@ -6,11 +6,6 @@ pub mod config;
 pub mod grid;
 pub mod names;
 pub mod outer;
-#[cfg(all(feature = "learning", feature = "network"))]
-pub mod peer;
-pub mod protocol;
-#[cfg(feature = "learning")]
-pub mod routing;
 pub mod seed;
 pub mod simulator;
 #[cfg(feature = "learning")]

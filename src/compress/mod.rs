@@ -1,10 +1,11 @@
 //! How outer gradients and their averages travel: few bits a value, checked before they are believed.
 //!
-//! Values are cut into chunks, each chunk is quantised ([`quantize`]), compressed by zstd and put behind one header
-//! ([`frame`]); what quantising lost is kept for the next time ([`residual`]). Plain slices, no tensors.
+//! Values are cut into chunks, each chunk is quantised (`quantize`), compressed by zstd and put behind one header
+//! (`header`, [`frame`]); what quantising lost is kept for the next time ([`residual`]). Plain slices, no tensors.
 //! The layout, byte by byte, is in `docs/formats.md`.
 
 pub mod frame;
+mod header;
 mod quantize;
 pub mod residual;
 

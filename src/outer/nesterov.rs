@@ -43,12 +43,12 @@ mod tests {
         let (mut parameters, mut momentum, average) = (wave(0.0), wave(1.0), wave(2.0));
         let mut expected = (parameters.clone(), momentum.clone());
         step(&mut parameters, &mut momentum, &average, 0.7, 0.9);
-        for i in 0..count {
-            let kept = 0.9f32 * expected.1[i];
-            expected.1[i] = kept + average[i];
-            let ahead = 0.9f32 * expected.1[i];
-            let moved = 0.7f32 * (average[i] + ahead);
-            expected.0[i] -= moved;
+        for ((parameter, momentum), average) in expected.0.iter_mut().zip(&mut expected.1).zip(&average) {
+            let kept = 0.9f32 * *momentum;
+            *momentum = kept + *average;
+            let ahead = 0.9f32 * *momentum;
+            let moved = 0.7f32 * (*average + ahead);
+            *parameter -= moved;
         }
         assert_eq!((parameters, momentum), expected);
     }
