@@ -178,10 +178,10 @@ fn move_centroids(rows: &[f32], width: usize, clusters: usize, old: &[f32], near
     }
     let mut taken = vec![false; nearest.len()];
     let mut centroids = Vec::with_capacity(clusters * width);
-    for cluster in 0..clusters {
+    for (cluster, count) in counts.into_iter().enumerate() {
         let place = cluster * width..(cluster + 1) * width;
-        if counts[cluster] > 0 {
-            centroids.extend(sums[place].iter().map(|sum| (sum / counts[cluster] as f64) as f32));
+        if count > 0 {
+            centroids.extend(sums[place].iter().map(|sum| (sum / count as f64) as f32));
             continue;
         }
         let mut worst: Option<usize> = None;

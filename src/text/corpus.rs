@@ -24,7 +24,7 @@ pub enum CorpusSource {
 /// How much of one kind of text a corpus holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KindCount {
-    /// `rust`, `c`, `prose`, `legal` or `data` of dependencies; the ending of a file otherwise.
+    /// `rust`, `c`, `prose` or `legal` of dependencies; the ending of a file otherwise.
     pub name: String,
     /// Documents.
     pub documents: u64,

@@ -43,7 +43,6 @@ struct Package {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     C,
-    Data,
     Legal,
     Prose,
     Rust,
@@ -53,14 +52,14 @@ impl Kind {
     fn name(self) -> &'static str {
         match self {
             Self::C => "c",
-            Self::Data => "data",
             Self::Legal => "legal",
             Self::Prose => "prose",
             Self::Rust => "rust",
         }
     }
 
-    /// Which kind a file is of, by its name.
+    /// Which kind a file is of, by its name. TOML, JSON and the like are left out: manifests that all begin alike, and
+    /// tables.
     fn of(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_string_lossy().to_lowercase();
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase()).unwrap_or_default();
@@ -70,7 +69,6 @@ impl Kind {
             "c" | "h" | "cc" | "cpp" | "cxx" | "hh" | "hpp" => Some(Self::C),
             _ if legal.iter().any(|start| name.starts_with(start)) => Some(Self::Legal),
             "md" => Some(Self::Prose),
-            "toml" | "json" | "yaml" | "yml" => Some(Self::Data),
             _ => None,
         }
     }
@@ -168,7 +166,7 @@ fn read_package(folder: &Path, text: &TextConfig) -> Result<(Vec<Candidate>, Lef
             }
         }
     }
-    candidates.sort_by(|a, b| a.hash.cmp(&b.hash));
+    candidates.sort_by_key(|candidate| candidate.hash);
     let mut taken: BTreeMap<Kind, u64> = BTreeMap::new();
     candidates.retain(|candidate| {
         let bytes = taken.entry(candidate.kind).or_default();
@@ -253,7 +251,7 @@ mod tests {
         assert_eq!(of("COPYING"), Some("legal"));
         assert_eq!(of("src/license.rs"), Some("rust"));
         assert_eq!(of("README.md"), Some("prose"));
-        assert_eq!(of("a.png"), None);
+        assert_eq!(of("Cargo.toml"), None);
     }
 
     #[test]

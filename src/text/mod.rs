@@ -8,10 +8,12 @@ pub mod corpus;
 mod dependencies;
 mod documents;
 mod files;
+mod token_file;
 pub mod tokenizer;
 mod tokenizer_file;
 pub mod tokens;
 
 pub use corpus::{Corpus, CorpusError, CorpusSource, KindCount, Skipped, read_corpus, split_test};
+pub use token_file::TokensError;
 pub use tokenizer::{Tokenizer, TokenizerError};
-pub use tokens::{TokenSet, TokensError};
+pub use tokens::TokenSet;

@@ -245,6 +245,12 @@ mod tests {
     }
 
     #[test]
+    fn an_old_file_that_does_not_name_its_model_is_read_as_bpe() {
+        let old = changed("\"type\":\"BPE\",", "").unwrap();
+        assert_eq!(old.decode(&old.encode("path swarm").unwrap()), "path swarm");
+    }
+
+    #[test]
     fn hostile_files_are_errors() {
         assert!(matches!(Tokenizer::from_json(b""), Err(TokenizerError::Syntax(_))));
         assert!(matches!(Tokenizer::from_json(&vec![b' '; MAX_FILE_BYTES + 1]), Err(TokenizerError::TooLarge { .. })));

@@ -47,11 +47,10 @@ struct Added {
 
 #[derive(Deserialize)]
 struct Model {
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(default)]
+    /// The oldest files leave it out; with a vocabulary and merges they are read as BPE.
+    #[serde(rename = "type", default)]
+    kind: Option<String>,
     vocab: BTreeMap<String, u32>,
-    #[serde(default)]
     merges: Vec<Merge>,
     #[serde(default)]
     dropout: Option<f32>,
@@ -87,7 +86,8 @@ fn require(holds: bool, reason: impl FnOnce() -> String) -> Result<(), Tokenizer
 }
 
 fn check_model(model: &Model) -> Result<(), TokenizerError> {
-    require(model.kind == "BPE", || format!("its model is {:.40}, not BPE", model.kind))?;
+    let kind = model.kind.as_deref().unwrap_or("BPE");
+    require(kind == "BPE", || format!("its model is {kind:.40}, not BPE"))?;
     require(model.dropout.is_none_or(|dropout| dropout == 0.0), || "its dropout makes encoding random".into())?;
     let plain = |part: &Option<String>| part.as_ref().is_none_or(String::is_empty);
     require(plain(&model.continuing_subword_prefix) && plain(&model.end_of_word_suffix), || {

@@ -2,11 +2,6 @@
 
 use std::ops::Range;
 
-const MAGIC: [u8; 4] = *b"PSTK";
-const VERSION: u16 = 1;
-const HEADER_BYTES: usize = 24;
-const DOCUMENT_BYTES: usize = 12;
-
 /// Sequences of at most `context` tokens. A document is cut into as many as it needs, neither joined with others nor
 /// overlapping; a last piece of one token is dropped, since there is nothing to predict in it.
 ///
@@ -15,77 +10,54 @@ const DOCUMENT_BYTES: usize = 12;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenSet {
     /// Of every document in turn: the copy of its head, if any, then its sequences.
-    tokens: Vec<u32>,
-    sequences: Vec<Sequence>,
-    documents: Vec<Document>,
+    pub(super) tokens: Vec<u32>,
+    pub(super) sequences: Vec<Sequence>,
+    pub(super) documents: Vec<Document>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sequence {
+pub(super) struct Sequence {
     start: usize,
-    length: u32,
+    pub(super) length: u32,
     /// Position in `documents`.
     document: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Document {
-    number: u32,
+pub(super) struct Document {
+    pub(super) number: u32,
     /// How many tokens of a copied head lie before the first sequence.
-    copied: u32,
+    pub(super) copied: u32,
     head_start: usize,
     head_length: u32,
     first_sequence: usize,
 }
 
-/// Why bytes are not an encoded [`TokenSet`].
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum TokensError {
-    /// Another kind of file, or one from another version.
-    #[error("not a token file of version {VERSION}")]
-    Header,
-    /// Cut short, or counts that do not fit the size.
-    #[error("a token file of {found} bytes, where its header asks for {expected}")]
-    Size {
-        /// By the header.
-        expected: u128,
-        /// In fact.
-        found: usize,
-    },
-    /// Tables that contradict each other.
-    #[error("a token file whose table of {0} makes no sense")]
-    Table(&'static str),
-    /// A sequence that the model cannot take.
-    #[error("sequence {sequence} of a token file has {length} tokens; 2 to {context} are possible")]
-    Length {
-        /// Position of the sequence.
-        sequence: usize,
-        /// Its length.
-        length: u32,
-        /// The model's context.
-        context: usize,
-    },
-    /// An id that the tokenizer does not have.
-    #[error("a token file has the id {id}, but the vocabulary ends at {vocabulary}")]
-    Id {
-        /// The id.
-        id: u32,
-        /// Entries of the vocabulary.
-        vocabulary: usize,
-    },
-}
-
 impl TokenSet {
-    /// Cuts documents, which already have their end, into sequences of at most `context` tokens (2 or more).
-    /// Documents are numbered by their position.
+    /// Cuts documents, which already have their end, into sequences of at most `context` tokens (2 or more), for
+    /// training. Documents are numbered by their position.
     pub fn cut(documents: &[Vec<u32>], context: usize) -> Self {
+        let context = context.max(2);
+        Self::windows(documents, context, context)
+    }
+
+    /// Cuts documents for scoring: at most `context + 1` tokens a sequence, each beginning with the last token of the
+    /// one before, so that every token of a document but its first is a target once. A model of this context takes all
+    /// but the last token of a sequence in.
+    pub fn cut_for_scoring(documents: &[Vec<u32>], context: usize) -> Self {
+        let context = context.max(1);
+        Self::windows(documents, context + 1, context)
+    }
+
+    fn windows(documents: &[Vec<u32>], longest: usize, stride: usize) -> Self {
         let mut set = Self::default();
         for (number, tokens) in documents.iter().enumerate() {
-            let mut pieces = tokens.chunks(context.max(2)).filter(|piece| piece.len() > 1).peekable();
-            if pieces.peek().is_some() {
-                set.begin_document(number as u32, &[]);
+            for start in (0..tokens.len().saturating_sub(1)).step_by(stride) {
+                if start == 0 {
+                    set.begin_document(number as u32, &[]);
+                }
+                set.push_sequence(&tokens[start..tokens.len().min(start + longest)]);
             }
-            pieces.for_each(|piece| set.push_sequence(piece));
         }
         set
     }
@@ -120,6 +92,15 @@ impl TokenSet {
     /// If there is no such sequence.
     pub fn document(&self, i: usize) -> u32 {
         self.documents[self.sequences[i].document as usize].number
+    }
+
+    /// Whether sequence `i` is the beginning of its document: only there does the prefix that chose the path stand.
+    ///
+    /// # Panics
+    /// If there is no such sequence.
+    pub fn begins_document(&self, i: usize) -> bool {
+        let sequence = self.sequences[i];
+        sequence.start == self.documents[sequence.document as usize].head_start
     }
 
     /// The first `count` tokens of the document that sequence `i` is from; fewer if the document, or `context`, is
@@ -163,8 +144,7 @@ impl TokenSet {
             let position = self.sequences[*i].document;
             if previous != Some(position) {
                 let document = self.documents[position as usize];
-                let begins = self.sequences[*i].start == document.head_start;
-                let head = if begins { &[] } else { self.prefix(*i, usize::MAX) };
+                let head = if self.begins_document(*i) { &[] } else { self.prefix(*i, usize::MAX) };
                 set.begin_document(document.number, head);
             }
             previous = Some(position);
@@ -173,14 +153,14 @@ impl TokenSet {
         set
     }
 
-    fn begin_document(&mut self, number: u32, head: &[u32]) {
+    pub(super) fn begin_document(&mut self, number: u32, head: &[u32]) {
         let length = head.len() as u32;
         let (head_start, first_sequence) = (self.tokens.len(), self.sequences.len());
         self.tokens.extend_from_slice(head);
         self.documents.push(Document { number, copied: length, head_start, head_length: length, first_sequence });
     }
 
-    fn push_sequence(&mut self, tokens: &[u32]) {
+    pub(super) fn push_sequence(&mut self, tokens: &[u32]) {
         let (position, length) = (self.documents.len() - 1, tokens.len() as u32);
         let document = &mut self.documents[position];
         if document.head_length == 0 {
@@ -189,97 +169,6 @@ impl TokenSet {
         self.sequences.push(Sequence { start: self.tokens.len(), length, document: position as u32 });
         self.tokens.extend_from_slice(tokens);
     }
-
-    /// The bytes of a token file, little endian: `PSTK`, version u16, bytes an id (2 or 4) u16, documents u32,
-    /// sequences u32, ids u64; for each document its number, the length of its copied head and how many sequences it
-    /// has, u32 each; the length of each sequence, u32; the ids.
-    pub fn encode(&self) -> Vec<u8> {
-        let width: u16 = if self.tokens.iter().all(|id| *id <= u32::from(u16::MAX)) { 2 } else { 4 };
-        let mut bytes = Vec::new();
-        bytes.extend(MAGIC);
-        bytes.extend(VERSION.to_le_bytes());
-        bytes.extend(width.to_le_bytes());
-        bytes.extend((self.documents.len() as u32).to_le_bytes());
-        bytes.extend((self.sequences.len() as u32).to_le_bytes());
-        bytes.extend((self.tokens.len() as u64).to_le_bytes());
-        for (document, range) in self.documents.iter().zip(self.documents()) {
-            for value in [document.number, document.copied, range.len() as u32] {
-                bytes.extend(value.to_le_bytes());
-            }
-        }
-        for sequence in &self.sequences {
-            bytes.extend(sequence.length.to_le_bytes());
-        }
-        for id in &self.tokens {
-            bytes.extend_from_slice(&id.to_le_bytes()[..usize::from(width)]);
-        }
-        bytes
-    }
-
-    /// Reads a token file. Nothing is allocated that the bytes do not pay for.
-    ///
-    /// # Errors
-    /// If it is not one, or does not fit the vocabulary or the context.
-    pub fn decode(bytes: &[u8], vocabulary: usize, context: usize) -> Result<Self, TokensError> {
-        let (width, tables, lengths, ids) = sections(bytes)?;
-        let mut ids = ids.chunks_exact(width).map(|id| {
-            let mut all = [0; 4];
-            all[..width].copy_from_slice(id);
-            u32::from_le_bytes(all)
-        });
-        let mut take = |length: u32| -> Result<Vec<u32>, TokensError> {
-            let taken: Vec<u32> = ids.by_ref().take(length as usize).collect();
-            match taken.iter().find(|id| **id as usize >= vocabulary) {
-                Some(id) => Err(TokensError::Id { id: *id, vocabulary }),
-                None if taken.len() < length as usize => Err(TokensError::Table("lengths")),
-                None => Ok(taken),
-            }
-        };
-        let mut lengths = lengths.chunks_exact(4).map(read_u32).enumerate();
-        let mut set = Self::default();
-        for entry in tables.chunks_exact(DOCUMENT_BYTES) {
-            let (number, copied, count) = (read_u32(entry), read_u32(&entry[4..]), read_u32(&entry[8..]));
-            if copied as usize > context || count == 0 {
-                return Err(TokensError::Table("documents"));
-            }
-            set.begin_document(number, &take(copied)?);
-            for _ in 0..count {
-                let (sequence, length) = lengths.next().ok_or(TokensError::Table("documents"))?;
-                if length < 2 || length as usize > context {
-                    return Err(TokensError::Length { sequence, length, context });
-                }
-                set.push_sequence(&take(length)?);
-            }
-        }
-        if lengths.next().is_some() || ids.next().is_some() {
-            return Err(TokensError::Table("lengths"));
-        }
-        Ok(set)
-    }
-}
-
-/// The bytes of an id, then the tables of documents, of lengths, and of ids.
-fn sections(bytes: &[u8]) -> Result<(usize, &[u8], &[u8], &[u8]), TokensError> {
-    let head = bytes.get(..HEADER_BYTES).ok_or(TokensError::Header)?;
-    let width = usize::from(u16::from_le_bytes([head[6], head[7]]));
-    if head[..4] != MAGIC || head[4..6] != VERSION.to_le_bytes() || (width != 2 && width != 4) {
-        return Err(TokensError::Header);
-    }
-    let (documents, sequences) = (u128::from(read_u32(&head[8..])), u128::from(read_u32(&head[12..])));
-    let ids = u128::from(read_u32(&head[16..])) | u128::from(read_u32(&head[20..])) << 32;
-    let sizes = [documents * DOCUMENT_BYTES as u128, sequences * 4, ids * width as u128];
-    let expected = HEADER_BYTES as u128 + sizes.iter().sum::<u128>();
-    if expected != bytes.len() as u128 {
-        return Err(TokensError::Size { expected, found: bytes.len() });
-    }
-    let (tables, rest) = bytes[HEADER_BYTES..].split_at(sizes[0] as usize);
-    let (lengths, ids) = rest.split_at(sizes[1] as usize);
-    Ok((width, tables, lengths, ids))
-}
-
-/// The first four bytes, of which there must be as many.
-fn read_u32(bytes: &[u8]) -> u32 {
-    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
 #[cfg(test)]
@@ -304,6 +193,18 @@ mod tests {
     }
 
     #[test]
+    fn for_scoring_every_token_but_a_documents_first_is_a_target_once() {
+        let set = TokenSet::cut_for_scoring(&[(0..9).collect(), vec![9], (10..14).collect(), (20..26).collect()], 4);
+        let sequences: Vec<&[u32]> = (0..set.len()).map(|i| set.sequence(i)).collect();
+        let expected = [&[0, 1, 2, 3, 4][..], &[4, 5, 6, 7, 8], &[10, 11, 12, 13], &[20, 21, 22, 23, 24], &[24, 25]];
+        assert_eq!(sequences, expected);
+        let begins: Vec<bool> = (0..set.len()).map(|i| set.begins_document(i)).collect();
+        assert_eq!(begins, [true, false, true, true, false]);
+        assert!(!set.subset(&[1]).begins_document(0));
+        assert_eq!(TokenSet::decode(&set.encode(), 26, 5).unwrap(), set);
+    }
+
+    #[test]
     fn the_prefix_is_the_documents_even_where_its_first_sequence_is_missing() {
         let set = set();
         assert_eq!(set.prefix(1, 3), [1, 2, 3]);
@@ -316,42 +217,6 @@ mod tests {
         let again = TokenSet::decode(&later.encode(), 20, 4).unwrap();
         assert_eq!(again, later);
         assert_eq!(again.subset(&[1]).prefix(0, 9), [1, 2, 3, 4]);
-    }
-
-    #[test]
-    fn ids_take_two_bytes_where_they_fit() {
-        let small = TokenSet::cut(&[vec![1, 65_535]], 8);
-        let large = TokenSet::cut(&[vec![1, 65_536]], 8);
-        assert_eq!(large.encode().len() - small.encode().len(), 4);
-        for set in [small, large, TokenSet::default()] {
-            assert_eq!(TokenSet::decode(&set.encode(), 65_537, 8).unwrap(), set);
-        }
-    }
-
-    #[test]
-    fn the_format_does_not_change_unnoticed() {
-        let bytes = TokenSet::cut(&[vec![1, 258]], 4).encode();
-        let expected = [
-            &b"PSTK\x01\0\x02\0"[..],
-            &[1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0],
-            &[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0],
-            &[2, 0, 0, 0],
-            &[1, 0, 2, 1],
-        ];
-        assert_eq!(bytes, expected.concat());
-    }
-
-    #[test]
-    fn what_does_not_fit_is_refused_in_words() {
-        let bytes = set().encode();
-        assert_eq!(TokenSet::decode(&bytes, 16, 4), Err(TokensError::Id { id: 16, vocabulary: 16 }));
-        let error = TokensError::Length { sequence: 0, length: 4, context: 3 };
-        assert_eq!(TokenSet::decode(&bytes, 20, 3), Err(error));
-        assert_eq!(TokenSet::decode(b"", 20, 4), Err(TokensError::Header));
-        let mut huge = bytes.clone();
-        huge[16..24].fill(0xff);
-        assert!(matches!(TokenSet::decode(&huge, 20, 4), Err(TokensError::Size { .. })));
-        assert!(matches!(TokenSet::decode(&bytes[..bytes.len() - 1], 20, 4), Err(TokensError::Size { .. })));
     }
 
     proptest! {
@@ -372,17 +237,6 @@ mod tests {
                     prop_assert_eq!(subset.document(position), set.document(*pick));
                 }
                 prop_assert_eq!(&TokenSet::decode(&subset.encode(), 300, context).unwrap(), &subset);
-            }
-        }
-
-        #[test]
-        fn changed_bytes_never_panic(at in any::<prop::sample::Index>(), to in any::<u8>(), cut in 0usize..4) {
-            let mut bytes = set().encode();
-            let at = at.index(bytes.len());
-            bytes[at] = to;
-            bytes.truncate(bytes.len() - cut);
-            if let Ok(read) = TokenSet::decode(&bytes, 20, 4) {
-                prop_assert!((0..read.len()).all(|i| read.sequence(i).len() <= 4 && read.prefix(i, 3).len() <= 3));
             }
         }
     }
