@@ -3,5 +3,7 @@
 pub mod clock;
 pub mod config;
 pub mod grid;
+#[cfg(feature = "learning")]
+pub mod model;
 pub mod names;
 pub mod seed;
