@@ -7,3 +7,5 @@ pub mod grid;
 pub mod model;
 pub mod names;
 pub mod seed;
+#[cfg(feature = "learning")]
+pub mod training;

@@ -185,7 +185,8 @@ impl PathModel {
         Ok(())
     }
 
-    fn exact(&self) -> Products {
+    /// How everything but training computes products.
+    pub(crate) fn exact(&self) -> Products {
         Products { precision: Precision::F32, ..self.products }
     }
 
