@@ -4,9 +4,10 @@ pub mod clock;
 pub mod compress;
 pub mod config;
 pub mod grid;
+#[cfg(feature = "learning")]
+pub mod model;
 pub mod names;
 pub mod outer;
 pub mod seed;
-pub mod simulator;
 #[cfg(feature = "learning")]
-pub mod text;
+pub mod training;

@@ -1,0 +1,128 @@
+//! Causal self-attention: learned positions or rotary ones (RoFormer, section 3.2).
+//!
+//! Rotation is NeoX's: in each head, dimension `i` is paired with `i + width/2`. It is computed as one complex product,
+//! which wants the two of a pair side by side. So the rows of the query and key weights are put in that order first
+//! (few values); queries and keys are permuted alike, and their inner products stay what they were.
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use super::linear::Products;
+use super::weights::{Weights, WeightsError};
+use crate::config::{ModelConfig, Positions};
+
+const ROTARY_BASE: f64 = 10_000.0;
+
+/// The attention of one block.
+pub struct Attention {
+    qkv: Tensor,
+    qkv_bias: Option<Tensor>,
+    out: Tensor,
+    out_bias: Option<Tensor>,
+    heads: i64,
+    head_width: i64,
+}
+
+impl Attention {
+    /// Takes its tensors from the weights; `prefix` is such as `block.3.attention`.
+    ///
+    /// # Errors
+    /// If one is missing.
+    pub fn new(weights: &Weights, prefix: &str, model: &ModelConfig) -> Result<Self, WeightsError> {
+        Ok(Self {
+            qkv: weights.tensor(&format!("{prefix}.qkv.weight"))?,
+            qkv_bias: weights.optional(&format!("{prefix}.qkv.bias")),
+            out: weights.tensor(&format!("{prefix}.out.weight"))?,
+            out_bias: weights.optional(&format!("{prefix}.out.bias")),
+            heads: model.heads as i64,
+            head_width: model.head_width() as i64,
+        })
+    }
+
+    /// `[batch, time, width]` to the same shape. `rotation` is `[time, 1, 1, head/2]`, complex, if positions are rotary.
+    ///
+    /// # Errors
+    /// If shapes do not fit or memory is short.
+    pub fn forward(&self, input: &Tensor, products: &Products, rotation: Option<&Tensor>) -> Result<Tensor, TchError> {
+        let (batch, time, _) = input.size3()?;
+        let heads_first = |x: Tensor| x.f_transpose(1, 2);
+        let (q, k, v) = match rotation {
+            None => {
+                let qkv = products.linear(input, &self.qkv, self.qkv_bias.as_ref())?;
+                let mut parts = qkv.f_view([batch, time, 3, self.heads, self.head_width])?.f_unbind(2)?.into_iter();
+                three(&mut parts)?
+            }
+            Some(rotation) => self.rotated(input, products, rotation)?,
+        };
+        let (q, k, v) = (heads_first(q)?, heads_first(k)?, heads_first(v)?);
+        let mixed = Tensor::f_scaled_dot_product_attention(&q, &k, &v, None::<&Tensor>, 0.0, true, None, false)?;
+        let mixed = mixed.f_transpose(1, 2)?.f_reshape([batch, time, self.heads * self.head_width])?;
+        products.linear(&mixed, &self.out, self.out_bias.as_ref())
+    }
+
+    /// Queries, keys and values, `[batch, time, heads, head]` each, the first two rotated and with pairs side by side.
+    fn rotated(
+        &self,
+        input: &Tensor,
+        products: &Products,
+        rotation: &Tensor,
+    ) -> Result<(Tensor, Tensor, Tensor), TchError> {
+        let (batch, time, _) = input.size3()?;
+        let inner = self.heads * self.head_width;
+        let weight = self.pairs_together(&self.qkv)?;
+        let bias = self.qkv_bias.as_ref().map(|bias| self.pairs_together(bias)).transpose()?;
+        let qkv = products.linear(input, &weight, bias.as_ref())?;
+        let mut parts = qkv.f_split_with_sizes([2 * inner, inner], -1)?.into_iter();
+        let (Some(qk), Some(v)) = (parts.next(), parts.next()) else {
+            return Err(TchError::Shape("queries, keys and values could not be split".to_owned()));
+        };
+        let kind = qk.f_kind()?;
+        // Rotated in f32 also where products are bfloat16: angles of far positions need the bits.
+        let pairs = qk.f_to_kind(Kind::Float)?.f_reshape([batch, time, 2, self.heads, self.head_width / 2, 2])?;
+        let turned = pairs.f_view_as_complex()?.f_mul(rotation)?.f_view_as_real()?;
+        let turned = turned.f_to_kind(kind)?.f_view([batch, time, 2, self.heads, self.head_width])?;
+        let mut parts = turned.f_unbind(2)?.into_iter();
+        let (Some(q), Some(k)) = (parts.next(), parts.next()) else {
+            return Err(TchError::Shape("queries and keys could not be split".to_owned()));
+        };
+        Ok((q, k, v.f_view([batch, time, self.heads, self.head_width])?))
+    }
+
+    /// Reorders the query and key rows of a weight or bias from halves (`a0 a1 .. b0 b1 ..`) to pairs (`a0 b0 a1 b1 ..`).
+    fn pairs_together(&self, stacked: &Tensor) -> Result<Tensor, TchError> {
+        let inner = self.heads * self.head_width;
+        let mut parts = stacked.f_split_with_sizes([2 * inner, inner], 0)?.into_iter();
+        let (Some(qk), Some(v)) = (parts.next(), parts.next()) else {
+            return Err(TchError::Shape("the query, key and value weight could not be split".to_owned()));
+        };
+        let halves = qk.f_reshape([2 * self.heads, 2, self.head_width / 2, -1])?;
+        let pairs = halves.f_transpose(1, 2)?.f_reshape(qk.size().as_slice())?;
+        Tensor::f_cat(&[pairs, v], 0)
+    }
+}
+
+fn three(parts: &mut impl Iterator<Item = Tensor>) -> Result<(Tensor, Tensor, Tensor), TchError> {
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(q), Some(k), Some(v)) => Ok((q, k, v)),
+        _ => Err(TchError::Shape("queries, keys and values could not be split".to_owned())),
+    }
+}
+
+/// The complex numbers of length 1 that turn each pair at each position, `[context, 1, 1, head/2]`, or none if positions
+/// are learned.
+///
+/// # Errors
+/// If memory is short.
+pub fn rotation(model: &ModelConfig, device: Device) -> Result<Option<Tensor>, TchError> {
+    if model.positions != Positions::Rotary {
+        return Ok(None);
+    }
+    let width = model.head_width();
+    let angles: Vec<f64> = (0..model.context)
+        .flat_map(|position| {
+            (0..width / 2).map(move |pair| position as f64 * ROTARY_BASE.powf(-2.0 * pair as f64 / width as f64))
+        })
+        .collect();
+    let angles = Tensor::f_from_slice(&angles)?.f_view([model.context as i64, 1, 1, (width / 2) as i64])?;
+    let (real, imaginary) = (angles.f_cos()?.f_to_kind(Kind::Float)?, angles.f_sin()?.f_to_kind(Kind::Float)?);
+    Ok(Some(Tensor::f_complex(&real, &imaginary)?.f_to_device(device)?))
+}

@@ -1,0 +1,108 @@
+//! Where tensors live, and how the process is set up for them: CUDA's library, threads, freed memory.
+//!
+//! The program links no CUDA, so that one binary serves machines with and without it: the library is loaded when a
+//! device is opened.
+
+use tch::Device;
+
+use crate::config::DeviceChoice;
+
+/// Why a device cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The library, or one that it needs, is not there.
+    #[error(
+        "device = \"cuda\": cannot load libtorch's CUDA library: {0}; install the full torch 2.11.0 wheel or use device = \"cpu\""
+    )]
+    Library(String),
+    /// The library is there, but no device that it can use.
+    #[error("device = \"cuda\": libtorch finds no CUDA device; check the driver (nvidia-smi) or use device = \"cpu\"")]
+    NoDevice,
+}
+
+/// Opens the device that a machine's configuration asks for; `auto` takes CUDA where it works and else the CPU.
+///
+/// # Errors
+/// If `cuda` is asked for and there is none.
+pub fn open_device(choice: DeviceChoice) -> Result<Device, DeviceError> {
+    keep_freed_memory();
+    match choice {
+        DeviceChoice::Cpu => Ok(Device::Cpu),
+        DeviceChoice::Cuda => open_cuda(),
+        DeviceChoice::Auto => Ok(open_cuda().unwrap_or_else(|reason| {
+            tracing::debug!(%reason, "using the CPU");
+            Device::Cpu
+        })),
+    }
+}
+
+/// How many threads a tensor operation may use, in the whole process; 0 for all cores.
+pub fn set_threads(threads: usize) {
+    let threads = if threads == 0 { available_threads() } else { threads };
+    tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
+}
+
+fn available_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn open_cuda() -> Result<Device, DeviceError> {
+    load_cuda_library()?;
+    if tch::Cuda::is_available() { Ok(Device::Cuda(0)) } else { Err(DeviceError::NoDevice) }
+}
+
+#[cfg(target_os = "linux")]
+fn load_cuda_library() -> Result<(), DeviceError> {
+    // SAFETY: the name is a C string; the library's initialisers only register kernels with libtorch; it is never
+    // closed. The error text is valid until the next dl call of this thread, and copied before.
+    unsafe {
+        if libc::dlopen(c"libtorch_cuda.so".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL).is_null() {
+            let reason = libc::dlerror();
+            let text = if reason.is_null() { c"unknown error" } else { std::ffi::CStr::from_ptr(reason) };
+            return Err(DeviceError::Library(text.to_string_lossy().into_owned()));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn load_cuda_library() -> Result<(), DeviceError> {
+    Ok(())
+}
+
+/// Tells the C library to keep freed memory for the next step instead of giving it back to the system.
+///
+/// A step allocates and frees the same few hundred megabytes each time. By default glibc returns large blocks at
+/// once, and the page faults of getting them again took a quarter of a step on the CPU.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn keep_freed_memory() {
+    const ALMOST_ALL: libc::c_int = 1 << 30;
+    // SAFETY: mallopt changes the allocator's parameters only; it is thread-safe, and refusals are harmless.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, ALMOST_ALL);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, ALMOST_ALL);
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn keep_freed_memory() {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cpu_is_always_there_and_auto_always_finds_a_device() {
+        assert_eq!(open_device(DeviceChoice::Cpu).unwrap(), Device::Cpu);
+        let found = open_device(DeviceChoice::Auto).unwrap();
+        assert!(found == Device::Cpu || found == Device::Cuda(0));
+    }
+
+    #[test]
+    fn missing_cuda_is_said_in_words() {
+        if let Err(error) = open_device(DeviceChoice::Cuda) {
+            assert!(error.to_string().contains("use device = \"cpu\""), "{error}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Initial parameters: each tensor from a seed of its own name, so that grouping into levels changes nothing.
+
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+
+use crate::config::model::Initial;
+use crate::config::{LevelConfig, ModelConfig, level_tensors};
+use crate::seed::Seed;
+
+/// Initial values of each level's buffer. The levels must have been checked.
+///
+/// The founder draws them once and ships them; other machines never need to draw the same.
+pub fn initial_levels(model: &ModelConfig, levels: &[LevelConfig], seed: Seed) -> Vec<Vec<f32>> {
+    let seed = seed.child("initial parameters");
+    levels
+        .iter()
+        .map(|level| {
+            let mut values = Vec::new();
+            for tensor in level_tensors(model, level) {
+                let count = tensor.count();
+                match tensor.initial {
+                    Initial::Ones => values.resize(values.len() + count, 1.0),
+                    Initial::Zeros => values.resize(values.len() + count, 0.0),
+                    Initial::Normal(deviation) => {
+                        let mut generator = seed.child(&tensor.name).generator();
+                        let mut normals = Normals { generator: &mut generator, spare: None };
+                        values.extend((0..count).map(|_| (deviation * normals.next()) as f32));
+                    }
+                }
+            }
+            values
+        })
+        .collect()
+}
+
+/// Standard normal numbers by Marsaglia's polar method.
+struct Normals<'a> {
+    generator: &'a mut ChaCha8Rng,
+    spare: Option<f64>,
+}
+
+impl Normals<'_> {
+    fn next(&mut self) -> f64 {
+        if let Some(spare) = self.spare.take() {
+            return spare;
+        }
+        loop {
+            let (x, y) = (self.generator.random_range(-1.0..1.0), self.generator.random_range(-1.0..1.0));
+            let square: f64 = x * x + y * y;
+            if square > 0.0 && square < 1.0 {
+                let scale = (-2.0 * square.ln() / square).sqrt();
+                self.spare = Some(y * scale);
+                return x * scale;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ModelConfig;
+    use crate::model::transformer::samples::{small_levels, small_model};
+
+    #[test]
+    fn grouping_into_levels_changes_no_value() {
+        let model = small_model();
+        let apart = initial_levels(&model, &small_levels(), Seed::root(1));
+        let mut whole = small_levels();
+        let rest: Vec<String> = whole.drain(1..).flat_map(|level| level.parts).collect();
+        whole[0].parts.extend(rest);
+        assert_eq!(initial_levels(&model, &whole, Seed::root(1)), [apart.concat()]);
+        assert_ne!(initial_levels(&model, &whole, Seed::root(2)), [apart.concat()]);
+    }
+
+    #[test]
+    fn values_have_the_stated_spread() {
+        let model = ModelConfig { vocabulary: 4096, width: 64, ..small_model() };
+        let values = &initial_levels(&model, &small_levels(), Seed::root(1))[0][..4096 * 64];
+        let mean = values.iter().map(|x| f64::from(*x)).sum::<f64>() / values.len() as f64;
+        let square = values.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / values.len() as f64;
+        assert!(mean.abs() < 2e-4, "{mean}");
+        assert!((square.sqrt() - 0.02).abs() < 2e-4, "{}", square.sqrt());
+    }
+}

@@ -1,0 +1,132 @@
+//! Matrix products: which of libtorch's kernels computes them, and in which precision.
+//!
+//! libtorch gives an f32 product on the CPU to MKL, which uses AVX2 on processors that are not Intel's, though they may
+//! have AVX-512. Its other library, oneDNN, generates code for what the processor has, but libtorch uses it only for
+//! convolutions. A product with a weight *is* a 1x1 convolution over a channels-last image, with no copy on either
+//! side. Measured on an AVX-512 EPYC, forward and backward: 2.2 times as fast as MKL.
+//!
+//! bfloat16 is done by casting here rather than with autocast, which in tch 0.24 means float16 and CUDA only. Like
+//! autocast, it leaves parameters, norms, the residual stream and the loss in f32.
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use crate::config::Precision;
+
+/// libtorch uses oneDNN for a 1x1 convolution on a single thread only from this many images on.
+const IMAGES: i64 = 16;
+
+/// How f32 products are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// libtorch's default: MKL on the CPU, cuBLAS on CUDA.
+    Default,
+    /// oneDNN on the CPU.
+    OneDnn,
+}
+
+impl Kernel {
+    /// The faster one for this device. It depends on the machine alone, so that the same machine computes the same bits.
+    pub fn for_device(device: Device) -> Self {
+        if device == Device::Cpu && wide_vectors() { Self::OneDnn } else { Self::Default }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn wide_vectors() -> bool {
+    std::arch::is_x86_feature_detected!("avx512f") && std::arch::is_x86_feature_detected!("avx512bw")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn wide_vectors() -> bool {
+    false
+}
+
+/// How matrix products are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Products {
+    /// For f32.
+    pub kernel: Kernel,
+    /// f32, or operands rounded to bfloat16.
+    pub precision: Precision,
+}
+
+impl Products {
+    /// `input [.., in]` times `weight [out, in]` transposed, plus the bias: `[.., out]`.
+    ///
+    /// In bfloat16 the result is bfloat16 too.
+    ///
+    /// # Errors
+    /// If shapes do not fit or memory is short.
+    pub fn linear(&self, input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, TchError> {
+        if self.precision == Precision::Bf16 {
+            let bias = bias.map(|bias| bias.f_to_kind(Kind::BFloat16)).transpose()?;
+            return input.f_to_kind(Kind::BFloat16)?.f_linear(&weight.f_to_kind(Kind::BFloat16)?, bias);
+        }
+        let mut shape = input.size();
+        let columns = shape.pop().unwrap_or(0);
+        let rows: i64 = shape.iter().product();
+        if self.kernel == Kernel::Default || rows == 0 || rows % IMAGES != 0 {
+            return input.f_linear(weight, bias);
+        }
+        shape.push(weight.size().first().copied().unwrap_or(0));
+        let image = input.f_reshape([IMAGES, rows / IMAGES, 1, columns])?.f_permute([0, 3, 1, 2])?;
+        let kernel = weight.f_unsqueeze(-1)?.f_unsqueeze(-1)?;
+        image.f_conv2d(&kernel, bias, 1, 0, 1, 1)?.f_permute([0, 2, 3, 1])?.f_reshape(shape.as_slice())
+    }
+
+    /// What the residual stream and the norms compute in, from what a product gave.
+    ///
+    /// # Errors
+    /// If memory is short.
+    pub fn widen(&self, value: Tensor) -> Result<Tensor, TchError> {
+        if self.precision == Precision::Bf16 { value.f_to_kind(Kind::Float) } else { Ok(value) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn products(kernel: Kernel, precision: Precision) -> Products {
+        Products { kernel, precision }
+    }
+
+    fn sample(shape: &[i64]) -> Tensor {
+        let count: i64 = shape.iter().product();
+        (Tensor::arange(count, (Kind::Float, Device::Cpu)) * 0.37).sin().view(shape)
+    }
+
+    #[test]
+    fn both_kernels_agree_forward_and_backward() {
+        for rows in [7, 32] {
+            let inputs = [sample(&[2, rows, 24]), sample(&[40, 24]), sample(&[40])];
+            let compute = |kernel| {
+                let leaves: Vec<Tensor> = inputs.iter().map(|x| x.copy().set_requires_grad(true)).collect();
+                let out = products(kernel, Precision::F32).linear(&leaves[0], &leaves[1], Some(&leaves[2])).unwrap();
+                assert_eq!(out.size(), [2, rows, 40]);
+                let mut results = Tensor::run_backward(&[out.square().sum(Kind::Float)], &leaves, false, false);
+                results.push(out.detach());
+                results
+            };
+            for (a, b) in compute(Kernel::Default).iter().zip(compute(Kernel::OneDnn)) {
+                assert!(a.allclose(&b, 1e-5, 1e-4, false));
+            }
+        }
+    }
+
+    #[test]
+    fn bfloat16_is_close_and_comes_back_wide() {
+        let (x, w) = (sample(&[32, 24]), sample(&[40, 24]));
+        let narrow = products(Kernel::OneDnn, Precision::Bf16);
+        let out = narrow.widen(narrow.linear(&x, &w, None).unwrap()).unwrap();
+        assert_eq!(out.kind(), Kind::Float);
+        assert!(out.allclose(&x.linear(&w, None::<Tensor>), 0.02, 0.05, false));
+    }
+
+    #[test]
+    fn shapes_that_do_not_fit_are_an_error() {
+        for kernel in [Kernel::Default, Kernel::OneDnn] {
+            assert!(products(kernel, Precision::F32).linear(&sample(&[32, 23]), &sample(&[40, 24]), None).is_err());
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The network of a path: where its tensors live, how its levels lie in memory, and what it computes.
+
+pub mod attention;
+pub mod block;
+pub mod device;
+pub mod initial;
+pub mod linear;
+pub mod transformer;
+pub mod weights;
+
+pub use device::{DeviceError, open_device, set_threads};
+pub use initial::initial_levels;
+pub use transformer::{ForwardError, PathModel};
+pub use weights::WeightsError;

@@ -1,0 +1,336 @@
+//! The network of one path: tokens in, logits or hidden states out.
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use super::attention::rotation;
+use super::block::{Block, Norm};
+use super::linear::{Kernel, Products};
+use super::weights::{Weights, WeightsError, to_values};
+use crate::config::{LevelConfig, ModelConfig, Precision};
+
+/// Why a network could not be computed.
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    /// Not `[batch, time]` of integers.
+    #[error("tokens must be a [batch, time] tensor of 64-bit integers, found {kind:?} {shape:?}")]
+    Shape {
+        /// Type of the values.
+        kind: Kind,
+        /// Their shape.
+        shape: Vec<i64>,
+    },
+    /// More tokens than positions.
+    #[error("{found} tokens exceed the context of {context}; cut the sequence")]
+    TooLong {
+        /// Tokens in the sequence.
+        found: usize,
+        /// Longest allowed.
+        context: usize,
+    },
+    /// A token that the embedding does not have.
+    #[error("token {token} is outside the vocabulary of {vocabulary}; was this text encoded by another tokenizer?")]
+    Token {
+        /// The token.
+        token: i64,
+        /// Entries of the vocabulary.
+        vocabulary: usize,
+    },
+    /// A sequence without tokens has no features.
+    #[error("sequence {0} is empty")]
+    Empty(usize),
+    /// libtorch refused, out of memory most likely.
+    #[error("the network: {0}")]
+    Tensor(#[from] TchError),
+}
+
+/// A path's network and its parameters.
+pub struct PathModel {
+    config: ModelConfig,
+    weights: Weights,
+    tokens: Tensor,
+    positions: Option<Tensor>,
+    blocks: Vec<Block>,
+    norm: Norm,
+    head: Tensor,
+    rotation: Option<Tensor>,
+    products: Products,
+}
+
+impl PathModel {
+    /// A network with all parameters zero, until its levels are set.
+    ///
+    /// `precision` is that of training; logits, hidden states and features are always computed in f32, so that machines
+    /// agree about routes and scores.
+    ///
+    /// # Errors
+    /// If the configuration makes no model or memory is short.
+    pub fn new(
+        model: &ModelConfig,
+        levels: &[LevelConfig],
+        device: Device,
+        precision: Precision,
+    ) -> Result<Self, WeightsError> {
+        let weights = Weights::new(model, levels, device)?;
+        let head = if model.tied_head { "embedding.tokens.weight" } else { "head.weight" };
+        Ok(Self {
+            tokens: weights.tensor("embedding.tokens.weight")?,
+            positions: weights.optional("embedding.positions.weight"),
+            blocks: (0..model.blocks).map(|index| Block::new(&weights, index, model)).collect::<Result<_, _>>()?,
+            norm: Norm::new(&weights, "final-norm")?,
+            head: weights.tensor(head)?,
+            rotation: rotation(model, device)?,
+            products: Products { kernel: Kernel::for_device(device), precision },
+            config: model.clone(),
+            weights,
+        })
+    }
+
+    /// The model's sizes.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Where its tensors live.
+    pub fn device(&self) -> Device {
+        self.weights.device()
+    }
+
+    /// Number of parameters of each level.
+    pub fn level_sizes(&self) -> Vec<usize> {
+        self.weights.sizes()
+    }
+
+    /// Copies values into a level.
+    ///
+    /// # Errors
+    /// If there is no such level, or the values are too few, too many or not finite.
+    pub fn set_level(&mut self, level: usize, values: &[f32]) -> Result<(), WeightsError> {
+        self.weights.set(level, values)
+    }
+
+    /// A level's values.
+    ///
+    /// # Errors
+    /// If there is no such level.
+    pub fn level(&self, level: usize) -> Result<Vec<f32>, WeightsError> {
+        self.weights.get(level)
+    }
+
+    /// Scores of the next token at each position: `[batch, time]` to `[batch, time, vocabulary]`, f32, without gradient.
+    ///
+    /// # Errors
+    /// If tokens are no valid sequences of this model.
+    pub fn logits(&self, tokens: &Tensor) -> Result<Tensor, ForwardError> {
+        let _no_gradient = tch::no_grad_guard();
+        let hidden = self.hidden(tokens)?;
+        Ok(self.exact().linear(&hidden, &self.head, None)?)
+    }
+
+    /// Hidden states after the final norm: `[batch, time]` to `[batch, time, width]`, f32, without gradient.
+    ///
+    /// # Errors
+    /// If tokens are no valid sequences of this model.
+    pub fn hidden(&self, tokens: &Tensor) -> Result<Tensor, ForwardError> {
+        let _no_gradient = tch::no_grad_guard();
+        self.check(tokens)?;
+        Ok(self.trunk(&tokens.f_to_device(self.device())?, &self.exact())?)
+    }
+
+    /// The mean, over each prefix's tokens, of the hidden state after the final norm: `[prefixes, width]`, row-major.
+    ///
+    /// All are computed at once: give a moderate number.
+    ///
+    /// # Errors
+    /// If a prefix is empty or no valid sequence of this model.
+    pub fn prefix_features(&self, prefixes: &[&[u32]]) -> Result<Vec<f32>, ForwardError> {
+        if let Some(empty) = prefixes.iter().position(|prefix| prefix.is_empty()) {
+            return Err(ForwardError::Empty(empty));
+        }
+        let Some(longest) = prefixes.iter().map(|prefix| prefix.len()).max() else {
+            return Ok(Vec::new());
+        };
+        if longest > self.config.context {
+            return Err(ForwardError::TooLong { found: longest, context: self.config.context });
+        }
+        let mut padded = vec![0i64; prefixes.len() * longest];
+        let mut shares = vec![0f32; prefixes.len() * longest];
+        for (row, prefix) in prefixes.iter().enumerate() {
+            for (column, token) in prefix.iter().enumerate() {
+                padded[row * longest + column] = i64::from(*token);
+                shares[row * longest + column] = 1.0 / prefix.len() as f32;
+            }
+        }
+        let shape = [prefixes.len() as i64, longest as i64];
+        let hidden = self.hidden(&Tensor::f_from_slice(&padded)?.f_view(shape)?)?;
+        let shares = Tensor::f_from_slice(&shares)?.f_view([shape[0], 1, shape[1]])?.f_to_device(self.device())?;
+        Ok(to_values(&shares.f_matmul(&hidden)?)?)
+    }
+
+    fn check(&self, tokens: &Tensor) -> Result<(), ForwardError> {
+        let shape = tokens.size();
+        let kind = tokens.f_kind()?;
+        if shape.len() != 2 || kind != Kind::Int64 || shape.contains(&0) {
+            return Err(ForwardError::Shape { kind, shape });
+        }
+        let (found, context) = (shape[1] as usize, self.config.context);
+        if found > context {
+            return Err(ForwardError::TooLong { found, context });
+        }
+        let vocabulary = self.config.vocabulary;
+        for token in [tokens.f_min()?.f_int64_value(&[])?, tokens.f_max()?.f_int64_value(&[])?] {
+            if token < 0 || token as usize >= vocabulary {
+                return Err(ForwardError::Token { token, vocabulary });
+            }
+        }
+        Ok(())
+    }
+
+    /// How everything but training computes products.
+    pub(crate) fn exact(&self) -> Products {
+        Products { precision: Precision::F32, ..self.products }
+    }
+
+    /// How training computes products.
+    pub(crate) fn products(&self) -> Products {
+        self.products
+    }
+
+    /// The output projection, `[vocabulary, width]`.
+    pub(crate) fn head(&self) -> &Tensor {
+        &self.head
+    }
+
+    pub(crate) fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    pub(crate) fn weights_mut(&mut self) -> &mut Weights {
+        &mut self.weights
+    }
+
+    /// From tokens on this device, known to be valid, to the hidden states after the final norm; recorded by autograd
+    /// unless that is off.
+    pub(crate) fn trunk(&self, tokens: &Tensor, products: &Products) -> Result<Tensor, TchError> {
+        let (_, time) = tokens.size2()?;
+        let mut stream = Tensor::f_embedding(&self.tokens, tokens, -1, false, false)?;
+        if let Some(positions) = &self.positions {
+            stream = stream.f_add(&positions.f_narrow(0, 0, time)?)?;
+        }
+        let rotation = self.rotation.as_ref().map(|all| all.f_narrow(0, 0, time)).transpose()?;
+        for block in &self.blocks {
+            stream = block.forward(&stream, products, rotation.as_ref())?;
+        }
+        self.norm.forward(&stream)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod samples {
+    //! A network small enough for tests.
+
+    use super::*;
+    use crate::config::Positions;
+    use crate::grid::Sharing;
+    use crate::model::initial_levels;
+    use crate::seed::Seed;
+
+    pub(crate) fn small_model() -> ModelConfig {
+        ModelConfig {
+            blocks: 2,
+            width: 16,
+            heads: 2,
+            head_width: None,
+            feed_forward: None,
+            vocabulary: 300,
+            context: 24,
+            positions: Positions::Rotary,
+            tied_head: false,
+            biases: false,
+        }
+    }
+
+    pub(crate) fn small_levels() -> Vec<LevelConfig> {
+        let level = |parts: &[&str]| LevelConfig {
+            parts: parts.iter().map(|part| (*part).to_owned()).collect(),
+            sharing: Sharing::Shared,
+        };
+        vec![level(&["embedding", "block.0"]), level(&["block.1", "final-norm", "head"])]
+    }
+
+    /// With initial values of seed 1, tenfold, so that tokens differ clearly.
+    pub(crate) fn small_path(model: &ModelConfig, levels: &[LevelConfig]) -> PathModel {
+        let mut path = PathModel::new(model, levels, Device::Cpu, Precision::F32).unwrap();
+        for (level, values) in initial_levels(model, levels, Seed::root(1)).iter().enumerate() {
+            let wide: Vec<f32> = values.iter().map(|value| if *value == 1.0 { 1.0 } else { value * 10.0 }).collect();
+            path.set_level(level, &wide).unwrap();
+        }
+        path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::samples::{small_levels, small_model, small_path};
+    use super::*;
+    use crate::config::Positions;
+
+    fn tokens(rows: &[&[i64]]) -> Tensor {
+        Tensor::from_slice(&rows.concat()).view([rows.len() as i64, -1])
+    }
+
+    #[test]
+    fn a_later_token_changes_no_earlier_score() {
+        for positions in [Positions::Rotary, Positions::Learned] {
+            let model = ModelConfig { positions, ..small_model() };
+            let path = small_path(&model, &small_levels());
+            let a = path.logits(&tokens(&[&[5, 6, 7, 8]])).unwrap();
+            let b = path.logits(&tokens(&[&[5, 6, 7, 99]])).unwrap();
+            assert!(a.narrow(1, 0, 3).allclose(&b.narrow(1, 0, 3), 1e-5, 1e-6, false));
+            assert!(!a.narrow(1, 3, 1).allclose(&b.narrow(1, 3, 1), 1e-5, 1e-3, false));
+        }
+    }
+
+    #[test]
+    fn order_matters_because_positions_do() {
+        for positions in [Positions::Rotary, Positions::Learned] {
+            let path = small_path(&ModelConfig { positions, ..small_model() }, &small_levels());
+            let a = path.hidden(&tokens(&[&[5, 6, 7, 8]])).unwrap().narrow(1, 3, 1);
+            let b = path.hidden(&tokens(&[&[6, 5, 7, 8]])).unwrap().narrow(1, 3, 1);
+            assert!(!a.allclose(&b, 1e-5, 1e-4, false));
+        }
+    }
+
+    #[test]
+    fn a_tied_head_scores_with_the_embedding() {
+        let model = ModelConfig { tied_head: true, ..small_model() };
+        let mut levels = small_levels();
+        levels[1].parts.pop();
+        let path = small_path(&model, &levels);
+        let hidden = path.hidden(&tokens(&[&[1, 2]])).unwrap();
+        let expected = hidden.matmul(&path.tokens.transpose(0, 1));
+        assert!(path.logits(&tokens(&[&[1, 2]])).unwrap().allclose(&expected, 1e-5, 1e-5, false));
+    }
+
+    #[test]
+    fn features_are_means_over_real_tokens() {
+        let path = small_path(&small_model(), &small_levels());
+        let together = path.prefix_features(&[&[1, 2, 3], &[4], &[5, 6]]).unwrap();
+        let alone = path.prefix_features(&[&[5, 6]]).unwrap();
+        assert_eq!(together.len(), 3 * 16);
+        assert!(together[32..].iter().zip(&alone).all(|(a, b)| (a - b).abs() < 1e-5));
+        let hidden = path.hidden(&tokens(&[&[5, 6]])).unwrap();
+        let mean = hidden.mean_dim([1i64].as_slice(), false, Kind::Float);
+        assert!((f64::from(alone[0]) - mean.double_value(&[0, 0])).abs() < 1e-5);
+    }
+
+    #[test]
+    fn invalid_tokens_are_errors() {
+        let path = small_path(&small_model(), &small_levels());
+        assert!(matches!(path.logits(&tokens(&[&[300]])), Err(ForwardError::Token { token: 300, .. })));
+        assert!(matches!(path.logits(&tokens(&[&[-1]])), Err(ForwardError::Token { token: -1, .. })));
+        assert!(matches!(path.logits(&tokens(&[&[1; 25]])), Err(ForwardError::TooLong { found: 25, .. })));
+        assert!(matches!(path.logits(&Tensor::from_slice(&[1i64])), Err(ForwardError::Shape { .. })));
+        assert!(matches!(path.prefix_features(&[&[1], &[]]), Err(ForwardError::Empty(1))));
+        assert!(path.prefix_features(&[]).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,241 @@
+//! A path's parameters: one flat f32 buffer a level, and the tensors that view it.
+//!
+//! Outer gradients, hashes, checkpoints and installing an update are then one pass over a level, with no gathering.
+//! Every tensor is a detached view into its level's buffer and a leaf of its own in autograd: measured faster on the CPU
+//! than one flat leaf that is split in the graph, and a gradient arrives without a copy.
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use crate::config::levels::check_levels;
+use crate::config::{LevelConfig, ModelConfig, level_tensors};
+
+/// Why parameters cannot be set or read.
+#[derive(Debug, thiserror::Error)]
+pub enum WeightsError {
+    /// The levels or sizes do not make a model.
+    #[error("{0}")]
+    Config(String),
+    /// There is no such level.
+    #[error("level {level} does not exist; this model has {levels}")]
+    NoLevel {
+        /// Which was asked for.
+        level: usize,
+        /// How many there are.
+        levels: usize,
+    },
+    /// Not as many values as the level has.
+    #[error("level {level} has {expected} parameters, found {found}")]
+    Count {
+        /// Which level.
+        level: usize,
+        /// Its parameters.
+        expected: usize,
+        /// What was given.
+        found: usize,
+    },
+    /// A parameter that is not finite.
+    #[error("level {level}: parameter {index} is {value}; parameters must be finite")]
+    NotFinite {
+        /// Which level.
+        level: usize,
+        /// Where in its buffer.
+        index: usize,
+        /// What stands there.
+        value: f32,
+    },
+    /// libtorch refused, out of memory most likely.
+    #[error("parameters: {0}")]
+    Tensor(#[from] TchError),
+}
+
+/// One tensor of a level.
+pub struct Leaf {
+    /// For instance `block.3.attention.qkv.weight`.
+    pub name: String,
+    /// A view into the level's buffer.
+    pub tensor: Tensor,
+    /// Where it begins in the level's buffer.
+    pub offset: usize,
+    /// Number of values.
+    pub count: usize,
+}
+
+struct Level {
+    flat: Tensor,
+    count: usize,
+    leaves: Vec<Leaf>,
+}
+
+/// The parameters of one path.
+pub struct Weights {
+    levels: Vec<Level>,
+    device: Device,
+}
+
+impl Weights {
+    /// All zero, until levels are set.
+    ///
+    /// # Errors
+    /// If the configuration makes no model or memory is short.
+    pub fn new(model: &ModelConfig, levels: &[LevelConfig], device: Device) -> Result<Self, WeightsError> {
+        model.check().map_err(|error| WeightsError::Config(error.to_string()))?;
+        check_levels(model, levels).map_err(|error| WeightsError::Config(error.to_string()))?;
+        let levels = levels.iter().map(|level| Level::new(model, level, device)).collect::<Result<_, _>>()?;
+        Ok(Self { levels, device })
+    }
+
+    /// Where the parameters live.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Number of values of each level.
+    pub fn sizes(&self) -> Vec<usize> {
+        self.levels.iter().map(|level| level.count).collect()
+    }
+
+    /// The tensors of each level, in the order of its buffer.
+    pub fn leaves(&self) -> impl Iterator<Item = &[Leaf]> {
+        self.levels.iter().map(|level| level.leaves.as_slice())
+    }
+
+    /// The tensor of this name; it shares the buffer.
+    ///
+    /// # Errors
+    /// If this model has none.
+    pub fn tensor(&self, name: &str) -> Result<Tensor, WeightsError> {
+        self.leaves()
+            .flatten()
+            .find(|leaf| leaf.name == name)
+            .map(|leaf| leaf.tensor.shallow_clone())
+            .ok_or_else(|| WeightsError::Config(format!("the model has no tensor {name:?}")))
+    }
+
+    /// As [`Weights::tensor`], for one that a model may lack.
+    pub fn optional(&self, name: &str) -> Option<Tensor> {
+        self.tensor(name).ok()
+    }
+
+    /// Copies values into a level's buffer.
+    ///
+    /// # Errors
+    /// If there is no such level, or the values are too few, too many or not finite.
+    pub fn set(&mut self, level: usize, values: &[f32]) -> Result<(), WeightsError> {
+        let levels = self.levels.len();
+        let place = self.levels.get_mut(level).ok_or(WeightsError::NoLevel { level, levels })?;
+        if values.len() != place.count {
+            return Err(WeightsError::Count { level, expected: place.count, found: values.len() });
+        }
+        if let Some((index, value)) = values.iter().enumerate().find(|(_, value)| !value.is_finite()) {
+            return Err(WeightsError::NotFinite { level, index, value: *value });
+        }
+        place.flat.f_copy_(&Tensor::f_from_slice(values)?)?;
+        Ok(())
+    }
+
+    /// A level's values.
+    ///
+    /// # Errors
+    /// If there is no such level or the device fails.
+    pub fn get(&self, level: usize) -> Result<Vec<f32>, WeightsError> {
+        let place = self.levels.get(level).ok_or(WeightsError::NoLevel { level, levels: self.levels.len() })?;
+        Ok(to_values(&place.flat)?)
+    }
+
+    /// A level's buffer, to be changed in place by the optimiser.
+    pub(crate) fn flat_mut(&mut self, level: usize) -> &mut Tensor {
+        &mut self.levels[level].flat
+    }
+}
+
+impl Level {
+    fn new(model: &ModelConfig, config: &LevelConfig, device: Device) -> Result<Self, WeightsError> {
+        let specs = level_tensors(model, config);
+        let count = specs.iter().map(|spec| spec.count()).sum();
+        let flat = Tensor::f_zeros([count as i64], (Kind::Float, device))?;
+        let mut leaves = Vec::with_capacity(specs.len());
+        let mut offset = 0;
+        for spec in specs {
+            let count = spec.count();
+            let shape: Vec<i64> = spec.shape.iter().map(|size| *size as i64).collect();
+            let view = flat.f_narrow(0, offset as i64, count as i64)?.f_view(shape.as_slice())?;
+            let tensor = view.f_detach()?.f_set_requires_grad(true)?;
+            leaves.push(Leaf { name: spec.name, tensor, offset, count });
+            offset += count;
+        }
+        Ok(Self { flat, count, leaves })
+    }
+}
+
+/// Copies an f32 tensor, of any shape and on any device, to the host.
+pub(crate) fn to_values(tensor: &Tensor) -> Result<Vec<f32>, TchError> {
+    let flat = tensor.f_detach()?.f_to_device(Device::Cpu)?.f_contiguous()?;
+    let mut values = vec![0.0; flat.numel()];
+    let count = values.len();
+    flat.f_copy_data(&mut values, count)?;
+    Ok(values)
+}
+
+/// The values of a contiguous f32 tensor on the CPU, without a copy.
+///
+/// # Panics
+/// If it is none.
+pub(crate) fn host_values(tensor: &Tensor) -> &[f32] {
+    assert_host(tensor);
+    // SAFETY: a contiguous f32 tensor on the CPU is `numel` floats at `data_ptr`, which live as long as the tensor.
+    // Nothing writes to them meanwhile: operations on tensors that share the storage run on this thread only.
+    unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast(), tensor.numel()) }
+}
+
+/// As [`host_values`], to write.
+///
+/// # Panics
+/// If it is no contiguous f32 tensor on the CPU.
+pub(crate) fn host_values_mut(tensor: &mut Tensor) -> &mut [f32] {
+    assert_host(tensor);
+    // SAFETY: as above; the callers hold no other slice of the same storage, and no graph that saved these values is
+    // used after they change.
+    unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr().cast(), tensor.numel()) }
+}
+
+fn assert_host(tensor: &Tensor) {
+    assert!(
+        tensor.device() == Device::Cpu && tensor.kind() == Kind::Float && tensor.is_contiguous(),
+        "only a contiguous f32 tensor on the CPU has values on the host"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::transformer::samples::{small_levels, small_model};
+
+    #[test]
+    fn tensors_view_their_levels_buffer() {
+        let mut weights = Weights::new(&small_model(), &small_levels(), Device::Cpu).unwrap();
+        let sizes = weights.sizes();
+        let values: Vec<f32> = (0..sizes[0]).map(|index| index as f32).collect();
+        weights.set(0, &values).unwrap();
+        let second = weights.levels[0].leaves[1].offset;
+        let name = weights.levels[0].leaves[1].name.clone();
+        assert_eq!(weights.tensor(&name).unwrap().flatten(0, -1).double_value(&[0]), second as f64);
+        assert_eq!(weights.get(0).unwrap(), values);
+    }
+
+    #[test]
+    fn wrong_values_are_refused_and_change_nothing() {
+        let mut weights = Weights::new(&small_model(), &small_levels(), Device::Cpu).unwrap();
+        let mut values = vec![1.0; weights.sizes()[1]];
+        assert!(matches!(weights.set(9, &values), Err(WeightsError::NoLevel { .. })));
+        assert!(matches!(weights.set(1, &values[1..]), Err(WeightsError::Count { .. })));
+        values[3] = f32::NAN;
+        assert!(matches!(weights.set(1, &values), Err(WeightsError::NotFinite { index: 3, .. })));
+        assert!(weights.get(1).unwrap().iter().all(|value| *value == 0.0));
+    }
+
+    #[test]
+    fn impossible_sizes_are_refused_in_words() {
+        let model = ModelConfig { heads: 3, ..small_model() };
+        assert!(Weights::new(&model, &small_levels(), Device::Cpu).is_err());
+    }
+}

@@ -1,0 +1,194 @@
+//! How well a path predicts sequences: nats, tokens and bytes, from which perplexity and bits per byte follow.
+
+use std::iter::Sum;
+use std::ops::Add;
+
+use tch::TchError;
+
+use super::batches::{Batch, BatchError, BatchLimits, Sequences};
+use super::loss::row_losses;
+use crate::model::PathModel;
+use crate::model::weights::to_values;
+
+/// Padded tokens computed at once.
+const BATCH_TOKENS: usize = 8192;
+
+/// What some targets cost to predict.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Score {
+    /// Sum of their negative log-probabilities.
+    pub nats: f64,
+    /// How many there are.
+    pub tokens: u64,
+    /// How many bytes of text they stand for.
+    pub bytes: u64,
+}
+
+impl Score {
+    /// Of the mean token; 1 if there are none.
+    pub fn perplexity(&self) -> f64 {
+        (self.nats / self.tokens.max(1) as f64).exp()
+    }
+
+    /// Comparable between tokenizers; 0 if there are no bytes.
+    pub fn bits_per_byte(&self) -> f64 {
+        if self.bytes == 0 { 0.0 } else { self.nats / std::f64::consts::LN_2 / self.bytes as f64 }
+    }
+}
+
+impl Add for Score {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { nats: self.nats + other.nats, tokens: self.tokens + other.tokens, bytes: self.bytes + other.bytes }
+    }
+}
+
+impl Sum for Score {
+    fn sum<I: Iterator<Item = Self>>(scores: I) -> Self {
+        scores.fold(Self::default(), Add::add)
+    }
+}
+
+/// Why a path could not be evaluated.
+#[derive(Debug, thiserror::Error)]
+pub enum EvaluateError {
+    /// The sequences do not fit the model.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// The table of bytes does not belong to this vocabulary.
+    #[error("the vocabulary has {expected} tokens, but the bytes of {found} are known")]
+    TokenBytes {
+        /// The model's vocabulary.
+        expected: usize,
+        /// Entries of the table.
+        found: usize,
+    },
+    /// The model's scores are no numbers.
+    #[error("the loss of sequence {sequence} is {nats}; the model diverged")]
+    NotFinite {
+        /// Which.
+        sequence: usize,
+        /// Its loss.
+        nats: f64,
+    },
+    /// libtorch refused, out of memory most likely.
+    #[error("evaluation: {0}")]
+    Tensor(#[from] TchError),
+}
+
+/// The score of all sequences together; see [`evaluate_each`].
+///
+/// # Errors
+/// As [`evaluate_each`].
+pub fn evaluate(
+    model: &PathModel,
+    set: &(impl Sequences + ?Sized),
+    prefix_tokens: usize,
+    token_bytes: &[u32],
+) -> Result<Score, EvaluateError> {
+    Ok(evaluate_each(model, set, prefix_tokens, token_bytes)?.into_iter().sum())
+}
+
+/// The score of each sequence. Only targets at index `prefix_tokens` of their sequence and later count, and never the
+/// first token. `token_bytes` is how many bytes of text each token stands for.
+///
+/// Computed in f32 without gradient, in batches of similar length; summed in f64.
+///
+/// # Errors
+/// If a sequence does not fit the model, or a loss is not finite.
+pub fn evaluate_each(
+    model: &PathModel,
+    set: &(impl Sequences + ?Sized),
+    prefix_tokens: usize,
+    token_bytes: &[u32],
+) -> Result<Vec<Score>, EvaluateError> {
+    let config = model.config();
+    if token_bytes.len() != config.vocabulary {
+        return Err(EvaluateError::TokenBytes { expected: config.vocabulary, found: token_bytes.len() });
+    }
+    let limits =
+        BatchLimits { context: config.context, vocabulary: config.vocabulary, first_target: prefix_tokens.max(1) };
+    let mut by_length: Vec<usize> =
+        (0..set.len()).filter(|index| set.sequence(*index).len() > limits.first_target).collect();
+    by_length.sort_by_key(|index| std::cmp::Reverse(set.sequence(*index).len()));
+    let mut scores = vec![Score::default(); set.len()];
+    let mut rest = by_length.as_slice();
+    while let Some(longest) = rest.first() {
+        let rows = (BATCH_TOKENS / set.sequence(*longest).len()).clamp(1, rest.len());
+        let (chosen, later) = rest.split_at(rows);
+        rest = later;
+        let batch = Batch::new(set, chosen, &limits, model.device())?;
+        let losses = batch_losses(model, &batch)?;
+        let mut losses = losses.as_slice();
+        for (sequence, count) in chosen.iter().zip(&batch.counts) {
+            let (own, others) = losses.split_at((*count).min(losses.len()));
+            losses = others;
+            scores[*sequence] = score(*sequence, &set.sequence(*sequence)[limits.first_target..], own, token_bytes)?;
+        }
+    }
+    Ok(scores)
+}
+
+fn batch_losses(model: &PathModel, batch: &Batch) -> Result<Vec<f32>, TchError> {
+    let _no_gradient = tch::no_grad_guard();
+    let products = model.exact();
+    let hidden = batch.scored_rows(&model.trunk(&batch.inputs, &products)?)?;
+    to_values(&row_losses(&products, model.head(), &hidden, &batch.targets)?)
+}
+
+fn score(sequence: usize, targets: &[u32], losses: &[f32], token_bytes: &[u32]) -> Result<Score, EvaluateError> {
+    let nats: f64 = losses.iter().map(|loss| f64::from(*loss)).sum();
+    if !nats.is_finite() {
+        return Err(EvaluateError::NotFinite { sequence, nats });
+    }
+    let bytes = targets.iter().map(|token| u64::from(token_bytes[*token as usize])).sum();
+    Ok(Score { nats, tokens: targets.len() as u64, bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ModelConfig;
+    use crate::model::transformer::samples::{small_levels, small_model, small_path};
+    use crate::training::inner::samples::small_set;
+    use tch::{Kind, Tensor};
+
+    fn path() -> PathModel {
+        small_path(&ModelConfig { context: 48, ..small_model() }, &small_levels())
+    }
+
+    #[test]
+    fn it_is_the_sum_over_targets_after_the_prefix_of_each_sequence_alone() {
+        let (path, set) = (path(), small_set(40));
+        let bytes: Vec<u32> = (0..300).map(|token| token % 5).collect();
+        let found = evaluate_each(&path, &set[..], 8, &bytes).unwrap();
+        for (tokens, found) in set.iter().zip(&found) {
+            let ids: Vec<i64> = tokens.iter().map(|token| i64::from(*token)).collect();
+            let logits = path.logits(&Tensor::from_slice(&ids).view([1, -1])).unwrap();
+            let chances = logits.log_softmax(-1, Kind::Double);
+            let nats: f64 = (8..ids.len()).map(|index| -chances.double_value(&[0, index as i64 - 1, ids[index]])).sum();
+            assert!((found.nats - nats).abs() < 1e-4 * nats.max(1.0), "{} {nats}", found.nats);
+            assert_eq!(found.tokens as usize, tokens.len().saturating_sub(8));
+            assert_eq!(found.bytes, tokens.iter().skip(8).map(|token| u64::from(token % 5)).sum::<u64>());
+        }
+        assert_eq!(evaluate(&path, &set[..], 8, &bytes).unwrap(), found.into_iter().sum());
+    }
+
+    #[test]
+    fn perplexity_and_bits_per_byte_follow_from_the_sums() {
+        let score = Score { nats: 20.0 * 8f64.ln(), tokens: 10, bytes: 0 } + Score { nats: 0.0, tokens: 10, bytes: 30 };
+        assert!((score.perplexity() - 8.0).abs() < 1e-9);
+        assert!((score.bits_per_byte() - 2.0).abs() < 1e-9);
+        assert_eq!((Score::default().perplexity(), Score::default().bits_per_byte()), (1.0, 0.0));
+    }
+
+    #[test]
+    fn nothing_to_score_scores_nothing_and_what_does_not_fit_is_an_error() {
+        let path = path();
+        let none = evaluate(&path, &[vec![1, 2, 3], vec![]][..], 8, &[1; 300]).unwrap();
+        assert_eq!(none, Score::default());
+        assert!(matches!(evaluate(&path, &small_set(2)[..], 1, &[1; 7]), Err(EvaluateError::TokenBytes { .. })));
+        assert!(evaluate(&path, &[vec![1, 999]][..], 0, &[1; 300]).is_err());
+    }
+}

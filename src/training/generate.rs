@@ -1,0 +1,165 @@
+//! Continues a text, token by token.
+
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use tch::{TchError, Tensor};
+
+use crate::model::weights::to_values;
+use crate::model::{ForwardError, PathModel};
+use crate::seed::Seed;
+
+/// How tokens are chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// Tokens to make, at most.
+    pub count: usize,
+    /// Logits are divided by it; 0 takes the likeliest token always.
+    pub temperature: f64,
+    /// Only so many of the likeliest tokens are drawn from; 0 for all.
+    pub top_k: usize,
+    /// Root of the draws.
+    pub seed: Seed,
+    /// The token that ends a document; it is not part of what is returned.
+    pub stop: u32,
+}
+
+/// Why nothing could be generated.
+#[derive(Debug, thiserror::Error)]
+pub enum GenerateError {
+    /// There is nothing to continue.
+    #[error("the prompt is empty; give at least one token")]
+    EmptyPrompt,
+    /// Not a temperature.
+    #[error("temperature = {0}: must be 0 or more, and finite")]
+    Temperature(f64),
+    /// The model's scores are no numbers.
+    #[error("the model's scores are not finite; it diverged or was never loaded")]
+    NotFinite,
+    /// The prompt does not fit the model.
+    #[error(transparent)]
+    Forward(#[from] ForwardError),
+}
+
+impl From<TchError> for GenerateError {
+    fn from(error: TchError) -> Self {
+        Self::Forward(error.into())
+    }
+}
+
+/// The tokens that follow the prompt. The model sees the last `context` tokens at most.
+///
+/// # Errors
+/// If the prompt is empty or does not fit the model, or the model's scores are not finite.
+pub fn generate(model: &PathModel, prompt: &[u32], sampling: &Sampling) -> Result<Vec<u32>, GenerateError> {
+    if prompt.is_empty() {
+        return Err(GenerateError::EmptyPrompt);
+    }
+    if !sampling.temperature.is_finite() || sampling.temperature < 0.0 {
+        return Err(GenerateError::Temperature(sampling.temperature));
+    }
+    let context = model.config().context;
+    let mut generator = sampling.seed.generator();
+    let mut tokens: Vec<i64> = prompt.iter().map(|token| i64::from(*token)).collect();
+    let mut made = Vec::new();
+    while made.len() < sampling.count {
+        let seen = &tokens[tokens.len().saturating_sub(context)..];
+        let hidden = model.hidden(&Tensor::f_from_slice(seen)?.f_unsqueeze(0)?)?;
+        let last = hidden.f_narrow(1, seen.len() as i64 - 1, 1)?;
+        let logits = {
+            let _no_gradient = tch::no_grad_guard();
+            to_values(&model.exact().linear(&last, model.head(), None)?)?
+        };
+        let token = choose(&logits, sampling, &mut generator)?;
+        if token == sampling.stop {
+            break;
+        }
+        made.push(token);
+        tokens.push(i64::from(token));
+    }
+    Ok(made)
+}
+
+fn choose(logits: &[f32], sampling: &Sampling, generator: &mut ChaCha8Rng) -> Result<u32, GenerateError> {
+    if logits.iter().any(|logit| !logit.is_finite()) {
+        return Err(GenerateError::NotFinite);
+    }
+    // Likeliest first; equals by number, so that the choice is the same everywhere.
+    let mut ranked: Vec<usize> = (0..logits.len()).collect();
+    ranked.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
+    let Some(best) = ranked.first().copied() else {
+        return Err(GenerateError::NotFinite);
+    };
+    if sampling.temperature == 0.0 {
+        return Ok(best as u32);
+    }
+    if sampling.top_k > 0 {
+        ranked.truncate(sampling.top_k);
+    }
+    let peak = f64::from(logits[best]);
+    let weight = |token: usize| ((f64::from(logits[token]) - peak) / sampling.temperature).exp();
+    let total: f64 = ranked.iter().map(|token| weight(*token)).sum();
+    let mut left = generator.random_range(0.0..1.0) * total;
+    for token in &ranked {
+        left -= weight(*token);
+        if left < 0.0 {
+            return Ok(*token as u32);
+        }
+    }
+    Ok(best as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::transformer::samples::{small_levels, small_model, small_path};
+
+    fn sampling() -> Sampling {
+        Sampling { count: 40, temperature: 1.0, top_k: 0, seed: Seed::root(4), stop: 9999 }
+    }
+
+    #[test]
+    fn it_goes_on_past_the_context_and_repeats_with_its_seed() {
+        let path = small_path(&small_model(), &small_levels());
+        let sampling = sampling();
+        let text = generate(&path, &[1, 2, 3], &sampling).unwrap();
+        assert_eq!(text.len(), 40);
+        assert_eq!(generate(&path, &[1, 2, 3], &sampling).unwrap(), text);
+        assert_ne!(generate(&path, &[1, 2, 3], &Sampling { seed: Seed::root(5), ..sampling }).unwrap(), text);
+    }
+
+    #[test]
+    fn it_ends_at_the_stop_token() {
+        let path = small_path(&small_model(), &small_levels());
+        let greedy = Sampling { temperature: 0.0, ..sampling() };
+        let text = generate(&path, &[1, 2, 3], &greedy).unwrap();
+        let stop = text[5];
+        let cut = generate(&path, &[1, 2, 3], &Sampling { stop, ..greedy }).unwrap();
+        let first = text.iter().position(|token| *token == stop).unwrap();
+        assert_eq!(cut, text[..first]);
+    }
+
+    #[test]
+    fn one_candidate_is_the_greedy_choice() {
+        let path = small_path(&small_model(), &small_levels());
+        let greedy = generate(&path, &[7], &Sampling { temperature: 0.0, ..sampling() }).unwrap();
+        assert_eq!(generate(&path, &[7], &Sampling { top_k: 1, temperature: 3.0, ..sampling() }).unwrap(), greedy);
+    }
+
+    #[test]
+    fn draws_follow_the_scores() {
+        let mut generator = Seed::root(1).generator();
+        let logits = [0.0, (3f32).ln()];
+        let drawn: u32 = (0..4000).map(|_| choose(&logits, &sampling(), &mut generator).unwrap()).sum();
+        assert!((2880..3120).contains(&drawn), "{drawn}");
+    }
+
+    #[test]
+    fn what_cannot_be_continued_is_an_error() {
+        let path = small_path(&small_model(), &small_levels());
+        assert!(matches!(generate(&path, &[], &sampling()), Err(GenerateError::EmptyPrompt)));
+        assert!(matches!(generate(&path, &[999], &sampling()), Err(GenerateError::Forward(_))));
+        let hot = Sampling { temperature: f64::NAN, ..sampling() };
+        assert!(matches!(generate(&path, &[1], &hot), Err(GenerateError::Temperature(_))));
+        assert!(choose(&[f32::NAN], &sampling(), &mut Seed::root(1).generator()).is_err());
+    }
+}

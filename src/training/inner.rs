@@ -1,0 +1,469 @@
+//! One inner step: a batch forward and backward, and AdamW.
+
+use rayon::ThreadPool;
+use tch::{Device, Kind, TchError, Tensor};
+
+use super::adamw::{AdamW, Moments, norm};
+use super::batches::{Batch, BatchCursor, BatchError, BatchLimits, BatchOrder, Sequences};
+use super::inner_state::InnerState;
+use super::loss::cross_entropy;
+use super::schedule::learning_rate;
+use crate::config::{MachineConfig, RunConfig, TrainingConfig};
+use crate::model::weights::to_values;
+use crate::model::{PathModel, WeightsError, set_threads};
+
+/// Why there was no step. Parameters, moments and cursor are as they were before it.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// The sequences make no batch.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// No sequence of the batch has two tokens.
+    #[error("no sequence of the batch at {cursor} has two tokens; there is nothing to predict")]
+    NoTargets {
+        /// Position in the order of sequences.
+        cursor: u64,
+    },
+    /// Training diverged.
+    #[error("step {step}: the {what} is {value}; training diverged, try a lower training.learning_rate")]
+    NotFinite {
+        /// Which step of the schedule.
+        step: u64,
+        /// The loss or the gradient's norm.
+        what: &'static str,
+        /// What it is.
+        value: f64,
+    },
+    /// libtorch refused, out of memory most likely.
+    #[error("inner step: {0}; if memory is short, set micro_batch_sequences in the machine's configuration")]
+    Tensor(#[from] TchError),
+}
+
+/// Why there is no trainer, or it cannot take a state.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainerError {
+    /// The model cannot be made or its parameters not set.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// Not one buffer for each level.
+    #[error("this model has {expected} levels, found {found}")]
+    Levels {
+        /// What it has.
+        expected: usize,
+        /// What was given.
+        found: usize,
+    },
+    /// The state is another model's.
+    #[error("the inner state does not fit the model: level {level} has {expected} parameters, found {found}")]
+    State {
+        /// Which level.
+        level: usize,
+        /// Its parameters.
+        expected: usize,
+        /// Moments given.
+        found: usize,
+    },
+    /// No threads.
+    #[error("cannot start the optimiser's threads: {0}")]
+    Threads(#[from] rayon::ThreadPoolBuildError),
+    /// libtorch refused, out of memory most likely.
+    #[error("inner trainer: {0}")]
+    Tensor(#[from] TchError),
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepReport {
+    /// Mean loss of the batch's targets before the step, in nats.
+    pub loss: f64,
+    /// Targets in the batch.
+    pub tokens: u64,
+    /// Norm of the gradient before clipping.
+    pub gradient_norm: f64,
+    /// Of this step.
+    pub learning_rate: f64,
+}
+
+/// Trains one path.
+pub struct InnerTrainer {
+    model: PathModel,
+    training: TrainingConfig,
+    optimizer: AdamW,
+    moments: Vec<Moments>,
+    steps: u64,
+    cursor: u64,
+    batches: BatchCursor,
+    micro_batch: usize,
+    pool: ThreadPool,
+}
+
+impl InnerTrainer {
+    /// A trainer with all parameters zero, until they are loaded. Sets the process's threads.
+    ///
+    /// # Errors
+    /// If the configuration makes no model, or memory or threads are short.
+    pub fn new(run: &RunConfig, machine: &MachineConfig, device: Device) -> Result<Self, TrainerError> {
+        set_threads(machine.threads);
+        let model = PathModel::new(&run.model, &run.levels, device, machine.precision)?;
+        let training = run.training.clone();
+        let (betas, weight_decay) = (training.betas, training.weight_decay);
+        let threads = usize::try_from(tch::get_num_threads()).unwrap_or(1).max(1);
+        let mut trainer = Self {
+            optimizer: AdamW { betas, weight_decay, clip_norm: training.clip_norm },
+            micro_batch: match machine.micro_batch_sequences {
+                0 => training.batch_sequences,
+                most => most,
+            },
+            training,
+            moments: Vec::new(),
+            steps: 0,
+            cursor: 0,
+            batches: BatchCursor::default(),
+            pool: rayon::ThreadPoolBuilder::new().num_threads(threads).build()?,
+            model,
+        };
+        trainer.restore(&InnerState::fresh(&trainer.model.level_sizes()))?;
+        Ok(trainer)
+    }
+
+    /// Sets all parameters; the optimiser's state stays.
+    ///
+    /// # Errors
+    /// If there are not as many levels and values as the model has, or a value is not finite.
+    pub fn load(&mut self, levels: &[&[f32]]) -> Result<(), TrainerError> {
+        let expected = self.moments.len();
+        if levels.len() != expected {
+            return Err(TrainerError::Levels { expected, found: levels.len() });
+        }
+        for (level, values) in levels.iter().enumerate() {
+            self.model.set_level(level, values)?;
+        }
+        Ok(())
+    }
+
+    /// Sets the optimiser's state and the data cursor; parameters stay.
+    ///
+    /// # Errors
+    /// If the state is another model's.
+    pub fn restore(&mut self, state: &InnerState) -> Result<(), TrainerError> {
+        let sizes = self.model.level_sizes();
+        if state.moments.len() != sizes.len() {
+            return Err(TrainerError::Levels { expected: sizes.len(), found: state.moments.len() });
+        }
+        for (level, (expected, moments)) in sizes.iter().zip(&state.moments).enumerate() {
+            if let Some(wrong) = moments.iter().find(|values| values.len() != *expected) {
+                return Err(TrainerError::State { level, expected: *expected, found: wrong.len() });
+            }
+        }
+        let device = self.model.device();
+        let place = |values: &[f32]| Tensor::f_from_slice(values)?.f_to_device(device);
+        self.moments = state
+            .moments
+            .iter()
+            .map(|[first, second]| Ok([place(first)?, place(second)?]))
+            .collect::<Result<_, TchError>>()?;
+        (self.steps, self.cursor) = (state.steps, state.cursor);
+        Ok(())
+    }
+
+    /// The path's network, also to evaluate it between steps.
+    pub fn model(&self) -> &PathModel {
+        &self.model
+    }
+
+    /// All parameters, by level.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn levels(&self) -> Result<Vec<Vec<f32>>, WeightsError> {
+        (0..self.moments.len()).map(|level| self.model.level(level)).collect()
+    }
+
+    /// What is needed to go on later.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn state(&self) -> Result<InnerState, TchError> {
+        let moments = self
+            .moments
+            .iter()
+            .map(|[first, second]| Ok([to_values(first)?, to_values(second)?]))
+            .collect::<Result<_, TchError>>()?;
+        Ok(InnerState { steps: self.steps, cursor: self.cursor, moments })
+    }
+
+    /// Trains on the next batch. The loss is the mean over all its targets, whatever the micro-batch.
+    ///
+    /// # Errors
+    /// If the batch cannot be made, or loss or gradient are not finite; nothing has changed then.
+    pub fn step(
+        &mut self,
+        set: &(impl Sequences + ?Sized),
+        order: &BatchOrder,
+        schedule_step: u64,
+    ) -> Result<StepReport, StepError> {
+        if set.len() != order.sequences {
+            return Err(BatchError::Sequences { expected: order.sequences, found: set.len() }.into());
+        }
+        let size = self.training.batch_sequences;
+        let mut chosen = self.batches.take(order, self.cursor, size)?;
+        // Longest first: micro-batches of similar length have the least padding.
+        chosen.sort_by_key(|index| std::cmp::Reverse(set.sequence(*index).len()));
+        let limits = BatchLimits {
+            context: self.model.config().context,
+            vocabulary: self.model.config().vocabulary,
+            first_target: 1,
+        };
+        let batches: Vec<Batch> = chosen
+            .chunks(self.micro_batch)
+            .map(|chosen| Batch::new(set, chosen, &limits, self.model.device()))
+            .collect::<Result<_, _>>()?;
+        let tokens: usize = batches.iter().map(Batch::target_count).sum();
+        if tokens == 0 {
+            return Err(StepError::NoTargets { cursor: self.cursor });
+        }
+        let (loss, gradients) = self.gradients(&batches, tokens)?;
+        finite(schedule_step, "loss", loss)?;
+        let gradient_norm = norm(&self.pool, &gradients)?;
+        finite(schedule_step, "gradient's norm", gradient_norm)?;
+        let learning_rate = learning_rate(&self.training, schedule_step);
+        let number = self.steps + 1;
+        let weights = self.model.weights_mut();
+        let moments = &mut self.moments;
+        self.optimizer.update(&self.pool, weights, moments, &gradients, gradient_norm, learning_rate, number)?;
+        self.steps = number;
+        self.cursor = self.cursor.wrapping_add(size as u64);
+        Ok(StepReport { loss, tokens: tokens as u64, gradient_norm, learning_rate })
+    }
+
+    /// The mean loss over all batches' targets and its gradients, by level and tensor.
+    fn gradients(&self, batches: &[Batch], tokens: usize) -> Result<(f64, Vec<Vec<Tensor>>), TchError> {
+        let mut nats = Tensor::f_zeros([0i64; 0].as_slice(), (Kind::Double, self.model.device()))?;
+        let mut sums: Option<Vec<Vec<Tensor>>> = None;
+        for batch in batches.iter().filter(|batch| batch.target_count() > 0) {
+            let (loss, gradients) = self.batch_gradients(batch, 1.0 / tokens as f64)?;
+            let _ = nats.f_add_(&loss)?;
+            match &mut sums {
+                None => sums = Some(gradients),
+                Some(sums) => {
+                    for (sum, gradient) in sums.iter_mut().flatten().zip(gradients.iter().flatten()) {
+                        let _ = sum.f_add_(gradient)?;
+                    }
+                }
+            }
+        }
+        Ok((nats.f_double_value(&[])? / tokens as f64, sums.unwrap_or_default()))
+    }
+
+    fn batch_gradients(&self, batch: &Batch, scale: f64) -> Result<(Tensor, Vec<Vec<Tensor>>), TchError> {
+        let (model, products) = (&self.model, self.model.products());
+        let hidden = batch.scored_rows(&model.trunk(&batch.inputs, &products)?)?;
+        let loss = cross_entropy(&products, model.head(), &hidden, &batch.targets, scale)?;
+        // Its gradient by the hidden states is the one that the head gave.
+        let carrier = hidden.f_mul(&loss.hidden)?.f_sum(Kind::Float)?;
+        let untied = (!model.config().tied_head).then_some("head.weight");
+        let leaves: Vec<&Tensor> = (model.weights().leaves().flatten())
+            .filter(|leaf| Some(leaf.name.as_str()) != untied)
+            .map(|leaf| &leaf.tensor)
+            .collect();
+        let mut found = Tensor::f_run_backward(&[carrier], &leaves, false, false)?.into_iter();
+        let mut gradients = Vec::new();
+        for level in model.weights().leaves() {
+            let mut tensors = Vec::with_capacity(level.len());
+            for leaf in level {
+                if Some(leaf.name.as_str()) == untied {
+                    tensors.push(loss.head.shallow_clone());
+                    continue;
+                }
+                let mut gradient = found.next().ok_or_else(|| TchError::Shape("a gradient is missing".to_owned()))?;
+                if model.config().tied_head && leaf.name == "embedding.tokens.weight" {
+                    let _ = gradient.f_add_(&loss.head)?;
+                }
+                tensors.push(gradient);
+            }
+            gradients.push(tensors);
+        }
+        Ok((loss.nats, gradients))
+    }
+}
+
+fn finite(step: u64, what: &'static str, value: f64) -> Result<(), StepError> {
+    if value.is_finite() { Ok(()) } else { Err(StepError::NotFinite { step, what, value }) }
+}
+
+#[cfg(test)]
+pub(crate) mod samples {
+    //! A run small enough for tests, and text for it.
+
+    use crate::config::RunConfig;
+    use crate::seed::Seed;
+    use rand::RngExt;
+
+    pub(crate) fn small_run() -> RunConfig {
+        RunConfig::from_toml(
+            r#"
+            name = "small"
+            [model]
+            blocks = 2
+            width = 16
+            heads = 2
+            vocabulary = 300
+            context = 48
+            [[levels]]
+            parts = ["embedding", "block.0"]
+            sharing = { experts = 2 }
+            [[levels]]
+            parts = ["block.1", "final-norm", "head"]
+            sharing = "shared"
+            [training]
+            batch_sequences = 4
+            inner_steps = 5
+            phases = 9
+            ancestor_steps = 4
+            learning_rate = 1e-2
+            "#,
+        )
+        .unwrap()
+    }
+
+    /// Ragged sequences of few distinct tokens.
+    pub(crate) fn small_set(sequences: usize) -> Vec<Vec<u32>> {
+        let mut generator = Seed::root(3).generator();
+        (0..sequences)
+            .map(|_| {
+                let length = generator.random_range(2..=48);
+                (0..length).map(|_| generator.random_range(0..9) * 31).collect()
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::samples::{small_run, small_set};
+    use super::*;
+    use crate::config::Precision;
+    use crate::model::initial_levels;
+    use crate::seed::Seed;
+
+    fn machine(micro_batch_sequences: usize) -> MachineConfig {
+        MachineConfig { threads: 2, micro_batch_sequences, ..MachineConfig::default() }
+    }
+
+    fn trainer(run: &RunConfig, machine: &MachineConfig) -> InnerTrainer {
+        let mut trainer = InnerTrainer::new(run, machine, Device::Cpu).unwrap();
+        let levels = initial_levels(&run.model, &run.levels, Seed::root(1));
+        trainer.load(&levels.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+        trainer
+    }
+
+    fn order(sequences: usize) -> BatchOrder {
+        BatchOrder { seed: Seed::root(2), sequences }
+    }
+
+    fn train(trainer: &mut InnerTrainer, set: &[Vec<u32>], steps: std::ops::Range<u64>) -> Vec<StepReport> {
+        steps.map(|step| trainer.step(set, &order(set.len()), step).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_loss_starts_at_chance_and_falls() {
+        let (run, set) = (small_run(), small_set(12));
+        let reports = train(&mut trainer(&run, &machine(0)), &set, 0..40);
+        assert!((reports[0].loss - 300f64.ln()).abs() < 0.1, "{}", reports[0].loss);
+        assert!(reports[39].loss < 2.6, "{}", reports[39].loss);
+        assert!(reports.iter().all(|report| report.tokens > 0 && report.gradient_norm > 0.0));
+    }
+
+    #[test]
+    fn the_same_steps_give_the_same_bits() {
+        let (run, set) = (small_run(), small_set(12));
+        let twice = [(); 2].map(|()| {
+            let mut trainer = trainer(&run, &machine(0));
+            let reports = train(&mut trainer, &set, 0..6);
+            (reports, trainer.levels().unwrap(), trainer.state().unwrap())
+        });
+        assert!(twice[0] == twice[1]);
+    }
+
+    #[test]
+    fn stopping_and_going_on_gives_the_same_bits_as_never_stopping() {
+        let (run, set) = (small_run(), small_set(10));
+        let mut through = trainer(&run, &machine(0));
+        let expected = train(&mut through, &set, 0..7);
+        let mut first = trainer(&run, &machine(0));
+        train(&mut first, &set, 0..4);
+        let (levels, bytes) = (first.levels().unwrap(), first.state().unwrap().encode());
+        drop(first);
+        let mut second = InnerTrainer::new(&run, &machine(0), Device::Cpu).unwrap();
+        second.load(&levels.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+        second.restore(&InnerState::decode(&bytes, &second.model().level_sizes()).unwrap()).unwrap();
+        assert_eq!(train(&mut second, &set, 4..7), expected[4..]);
+        assert!(second.levels().unwrap() == through.levels().unwrap());
+        assert!(second.state().unwrap() == through.state().unwrap());
+    }
+
+    #[test]
+    fn the_micro_batch_changes_nothing_but_rounding() {
+        let set = small_set(12);
+        for tied in [false, true] {
+            let mut run = small_run();
+            if tied {
+                run.model.tied_head = true;
+                run.levels[1].parts.pop();
+            }
+            let results = [0, 1, 3].map(|micro| {
+                let mut trainer = trainer(&run, &machine(micro));
+                // One step: Adam's division by the root of tiny squares makes rounding large over several.
+                let reports = train(&mut trainer, &set, 0..1);
+                (reports[0], trainer.state().unwrap().moments)
+            });
+            for (report, moments) in &results[1..] {
+                assert!((report.loss - results[0].0.loss).abs() < 1e-5);
+                assert!((report.gradient_norm - results[0].0.gradient_norm).abs() < 1e-5);
+                assert_eq!(report.tokens, results[0].0.tokens);
+                let pairs = moments.iter().flatten().flatten().zip(results[0].1.iter().flatten().flatten());
+                assert!(pairs.into_iter().all(|(a, b)| (a - b).abs() < 1e-5));
+            }
+        }
+    }
+
+    #[test]
+    fn bfloat16_trains_nearly_as_well_and_leaves_parameters_in_f32() {
+        let (run, set) = (small_run(), small_set(12));
+        let narrow = MachineConfig { precision: Precision::Bf16, ..machine(0) };
+        let wide = train(&mut trainer(&run, &machine(0)), &set, 0..30);
+        let narrow = train(&mut trainer(&run, &narrow), &set, 0..30);
+        assert!((wide[29].loss - narrow[29].loss).abs() < 0.1, "{} {}", wide[29].loss, narrow[29].loss);
+    }
+
+    #[test]
+    fn what_is_not_finite_is_an_error_and_changes_nothing() {
+        let (run, set) = (small_run(), small_set(12));
+        let mut trainer = trainer(&run, &machine(0));
+        train(&mut trainer, &set, 0..2);
+        let huge: Vec<Vec<f32>> =
+            trainer.levels().unwrap().iter().map(|level| level.iter().map(|x| x * 1e30).collect()).collect();
+        trainer.load(&huge.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+        let before = trainer.state().unwrap();
+        let error = trainer.step(&set[..], &order(12), 2).unwrap_err();
+        assert!(matches!(error, StepError::NotFinite { step: 2, .. }), "{error}");
+        assert!(trainer.state().unwrap() == before);
+        assert!(trainer.levels().unwrap() == huge);
+    }
+
+    #[test]
+    fn unusable_sequences_and_states_are_errors() {
+        let run = small_run();
+        let mut trainer = trainer(&run, &machine(0));
+        let step = |trainer: &mut InnerTrainer, set: Vec<Vec<u32>>| trainer.step(&set[..], &order(set.len()), 0);
+        assert!(matches!(step(&mut trainer, vec![]), Err(StepError::Batch(BatchError::NoSequences))));
+        assert!(matches!(step(&mut trainer, vec![vec![1], vec![]]), Err(StepError::NoTargets { .. })));
+        assert!(matches!(step(&mut trainer, vec![vec![1, 999]]), Err(StepError::Batch(BatchError::Token { .. }))));
+        assert!(matches!(
+            trainer.step(&small_set(3)[..], &order(4), 0),
+            Err(StepError::Batch(BatchError::Sequences { .. }))
+        ));
+        assert!(matches!(trainer.load(&[&[1.0]]), Err(TrainerError::Levels { .. })));
+        assert!(matches!(trainer.restore(&InnerState::fresh(&[1, 1])), Err(TrainerError::State { .. })));
+    }
+}

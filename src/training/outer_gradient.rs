@@ -1,0 +1,64 @@
+//! The outer gradient: what the inner steps changed, before minus after.
+
+/// Why there is no outer gradient.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum OuterGradientError {
+    /// The parts do not belong together.
+    #[error(
+        "an outer gradient needs equal lengths, found {before} parameters before, {after} after, residual {residual}"
+    )]
+    Lengths {
+        /// Parameters before the inner steps.
+        before: usize,
+        /// And after.
+        after: usize,
+        /// What compression lost last time.
+        residual: usize,
+    },
+    /// Training left the finite numbers.
+    #[error("the outer gradient is {value} at {index}; training diverged, nothing is sent")]
+    NotFinite {
+        /// Where.
+        index: usize,
+        /// What stands there.
+        value: f32,
+    },
+}
+
+/// `before - after`, plus the residual that compression left last time (error feedback), if any.
+///
+/// # Errors
+/// If the lengths differ or a value is not finite.
+pub fn outer_gradient(before: &[f32], after: &[f32], residual: Option<&[f32]>) -> Result<Vec<f32>, OuterGradientError> {
+    let extra = residual.map_or(before.len(), <[f32]>::len);
+    if before.len() != after.len() || before.len() != extra {
+        return Err(OuterGradientError::Lengths { before: before.len(), after: after.len(), residual: extra });
+    }
+    let mut gradient: Vec<f32> = before.iter().zip(after).map(|(before, after)| before - after).collect();
+    if let Some(residual) = residual {
+        gradient.iter_mut().zip(residual).for_each(|(value, lost)| *value += lost);
+    }
+    match gradient.iter().enumerate().find(|(_, value)| !value.is_finite()) {
+        Some((index, value)) => Err(OuterGradientError::NotFinite { index, value: *value }),
+        None => Ok(gradient),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_compression_lost_is_added_again() {
+        assert_eq!(outer_gradient(&[3.0, 1.0], &[1.0, 2.0], None).unwrap(), [2.0, -1.0]);
+        assert_eq!(outer_gradient(&[3.0, 1.0], &[1.0, 2.0], Some(&[0.5, 0.5])).unwrap(), [2.5, -0.5]);
+    }
+
+    #[test]
+    fn a_diverged_or_foreign_copy_gives_none() {
+        assert!(matches!(outer_gradient(&[1.0], &[1.0, 2.0], None), Err(OuterGradientError::Lengths { .. })));
+        assert!(matches!(outer_gradient(&[1.0], &[1.0], Some(&[])), Err(OuterGradientError::Lengths { .. })));
+        let diverged = outer_gradient(&[1.0, 1.0], &[1.0, f32::NAN], None);
+        assert!(matches!(diverged, Err(OuterGradientError::NotFinite { index: 1, .. })));
+    }
+}

@@ -1,0 +1,45 @@
+//! The inner learning rate: linear warm-up, then a cosine down to a share of the peak.
+
+use std::f64::consts::PI;
+
+use crate::config::TrainingConfig;
+
+/// The learning rate of a step. Step 0 is the ancestor's first; after the last of the run it stays at its end.
+pub fn learning_rate(training: &TrainingConfig, step: u64) -> f64 {
+    let (peak, warmup) = (training.learning_rate, training.warmup_steps);
+    if step < warmup {
+        return peak * (step + 1) as f64 / warmup as f64;
+    }
+    let falling = training.total_steps().saturating_sub(warmup).max(1);
+    let progress = ((step - warmup) as f64 / falling as f64).min(1.0);
+    let share = training.final_learning_rate_share;
+    peak * (share + (1.0 - share) * 0.5 * (1.0 + (PI * progress).cos()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::training::inner::samples::small_run;
+
+    #[test]
+    fn it_rises_to_the_peak_and_falls_to_its_share() {
+        let mut training = small_run().training;
+        (training.ancestor_steps, training.phases, training.inner_steps) = (10, 9, 10);
+        (training.learning_rate, training.final_learning_rate_share, training.warmup_steps) = (1e-3, 0.1, 10);
+        let rate = |step| learning_rate(&training, step);
+        assert!((rate(0) - 1e-4).abs() < 1e-12);
+        assert!((rate(9) - 1e-3).abs() < 1e-12);
+        assert!((rate(10) - 1e-3).abs() < 1e-12);
+        assert!((rate(55) - 5.5e-4).abs() < 1e-12);
+        assert!((rate(100) - 1e-4).abs() < 1e-12);
+        assert!((rate(u64::MAX) - 1e-4).abs() < 1e-12);
+        assert!((10..99).all(|step| rate(step) > rate(step + 1)));
+    }
+
+    #[test]
+    fn a_run_of_warm_up_alone_does_not_divide_by_zero() {
+        let mut training = small_run().training;
+        training.warmup_steps = training.total_steps();
+        assert!(learning_rate(&training, training.warmup_steps).is_finite());
+    }
+}
