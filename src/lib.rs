@@ -1,7 +1,9 @@
 //! pathswarm: people with one machine each train one modular language model together.
 
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod grid;
 pub mod names;
+pub mod observe;
 pub mod seed;
