@@ -1,5 +1,6 @@
 //! pathswarm: people with one machine each train one modular language model together.
 
+pub mod cli;
 pub mod clock;
 pub mod compress;
 pub mod config;
@@ -7,7 +8,7 @@ pub mod grid;
 #[cfg(feature = "learning")]
 pub mod model;
 pub mod names;
-pub mod outer;
+pub mod observe;
 pub mod seed;
 #[cfg(feature = "learning")]
 pub mod training;

@@ -1,3 +1,7 @@
 //! The program: everything is in `cli`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    pathswarm::cli::main()
+}

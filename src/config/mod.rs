@@ -3,9 +3,15 @@
 pub mod levels;
 pub mod machine;
 pub mod model;
+mod places;
+pub mod resolve;
 pub mod run;
+mod schema;
+pub mod settings;
 
 pub use levels::{LevelConfig, level_parameters, level_tensors};
 pub use machine::{DeviceChoice, MachineConfig, Precision};
 pub use model::{ModelConfig, Part, Positions, TensorSpec};
+pub use resolve::{Entry, ResolveError, Resolved};
 pub use run::{Codec, OuterConfig, Rescale, RoutingConfig, RoutingMethod, RunConfig, TextConfig, TrainingConfig};
+pub use settings::{Origin, Setting, SettingError, Settings};

@@ -1,0 +1,163 @@
+//! `pathswarm config`: what a configuration says, where each value came from, and what it adds up to.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::globals::Globals;
+use super::output::Output;
+use crate::config::{Entry, LevelConfig, Origin, RunConfig, level_parameters};
+use crate::grid::{Grid, Sharing};
+
+/// Longer values push their origin to the right.
+const WIDEST_VALUE: usize = 40;
+
+/// `pathswarm config`
+#[derive(Args)]
+pub struct Config {
+    #[command(subcommand)]
+    question: Question,
+}
+
+#[derive(Subcommand)]
+enum Question {
+    /// Every value of a run and of this machine, and where it came from.
+    Show {
+        /// The run, such as configs/demo.toml; without it only the machine is shown.
+        file: Option<PathBuf>,
+    },
+    /// Parameters per module, per path and in all.
+    Parameters {
+        /// The run, such as configs/demo.toml.
+        file: PathBuf,
+    },
+}
+
+impl Config {
+    /// # Errors
+    /// If a configuration is wrong, or the output cannot be written.
+    pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        match self.question {
+            Question::Show { file } => show(globals, file.as_deref()),
+            Question::Parameters { file } => {
+                let run = globals.run(&file)?.value;
+                let grid = run.grid()?;
+                Parameters { file: &file, run: &run, grid: &grid }.print(globals.output())
+            }
+        }
+    }
+}
+
+fn show(globals: &Globals, file: Option<&Path>) -> anyhow::Result<()> {
+    let machine = globals.machine()?.entries();
+    let run = file.map(|file| globals.run(file)).transpose()?.map(|run| run.entries());
+    let sections = [("run", run.unwrap_or_default()), ("machine", machine)];
+    let width = |part: fn(&Entry) -> &str| {
+        sections.iter().flat_map(|(_, entries)| entries).map(|entry| part(entry).chars().count()).max().unwrap_or(0)
+    };
+    let (keys, values) = (width(|entry| &entry.key), width(|entry| &entry.text).min(WIDEST_VALUE));
+    let output = globals.output();
+    for (section, entries) in &sections {
+        for Entry { key, text, origin } in entries {
+            output.text(&format!("{key:keys$}  {text:values$}  {origin}"))?;
+        }
+        for entry in entries {
+            output.json(&json!({
+                "event": "value", "of": section, "key": entry.key, "value": entry.value(),
+                "origin": kind(&entry.origin), "source": entry.origin.to_string(),
+            }))?;
+        }
+    }
+    Ok(())
+}
+
+fn kind(origin: &Origin) -> &'static str {
+    match origin {
+        Origin::Default => "default",
+        Origin::File(..) => "file",
+        Origin::Environment(_) => "environment",
+        Origin::Flag(_) => "flag",
+    }
+}
+
+/// How many parameters a run has, and where.
+struct Parameters<'a> {
+    file: &'a Path,
+    run: &'a RunConfig,
+    grid: &'a Grid,
+}
+
+impl Parameters<'_> {
+    fn print(&self, output: Output) -> anyhow::Result<()> {
+        let per_module: Vec<u64> =
+            self.run.levels.iter().map(|level| level_parameters(&self.run.model, level) as u64).collect();
+        let modules: Vec<u64> = (0..self.grid.levels()).map(|level| u64::from(self.grid.experts(level))).collect();
+        let path: u64 = per_module.iter().sum();
+        let all: u64 = per_module.iter().zip(&modules).map(|(each, count)| each * count).sum();
+
+        let (paths, levels) = (self.grid.path_count(), self.run.levels.len());
+        output.text(&format!("{}: paths: {paths}, levels: {levels}", self.file.display()))?;
+        output.text(&format!("{:5}  {:>7}  {:>13}  {:11}  parts", "level", "modules", "each", "sharing"))?;
+        for (index, level) in self.run.levels.iter().enumerate() {
+            let (count, each) = (modules[index], grouped(per_module[index]));
+            let (sharing, parts) = (sharing(level), level.parts.join(", "));
+            output.text(&format!("{index:5}  {count:7}  {each:>13}  {sharing:11}  {parts}"))?;
+        }
+        let line = |what: &str, count: u64| {
+            let megabytes = count as f64 * 4.0 / 1e6;
+            output.text(&format!("{what:14}  {:>13}  {megabytes:.1} MB as 32-bit floats", grouped(count)))
+        };
+        line("a path", path)?;
+        line("in all", all)?;
+
+        let levels: Vec<serde_json::Value> = self
+            .run
+            .levels
+            .iter()
+            .zip(modules.iter().zip(&per_module))
+            .map(|(level, (modules, each))| {
+                json!({
+                    "parts": level.parts, "sharing": level.sharing, "modules": modules, "parameters_per_module": each,
+                })
+            })
+            .collect();
+        output.json(&json!({
+            "event": "parameters", "paths": paths, "levels": levels, "per_path": path, "in_all": all,
+        }))?;
+        Ok(())
+    }
+}
+
+fn sharing(level: &LevelConfig) -> String {
+    match level.sharing {
+        Sharing::Shared => "shared".to_owned(),
+        Sharing::Experts(experts) => format!("experts = {experts}"),
+        Sharing::Path => "path".to_owned(),
+    }
+}
+
+/// A count with a comma before every third digit from the right.
+fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grouped;
+
+    #[test]
+    fn counts_are_grouped_by_threes() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(149_804_928), "149,804,928");
+    }
+}

@@ -1,0 +1,75 @@
+//! The flags that every command takes.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::mistake::Mistake;
+use super::output::Output;
+use crate::config::{MachineConfig, Resolved, RunConfig, Setting, Settings};
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For programs: JSON Lines on standard output and nothing else there.
+    Json,
+}
+
+/// The flags that every command takes.
+#[derive(Args, Clone, Debug)]
+pub struct Globals {
+    /// Print for people or for programs.
+    #[arg(long, global = true, env = "PATHSWARM_FORMAT", value_enum, default_value = "text")]
+    pub format: Format,
+    /// How much to log to the run's folder: error, warn, info, debug, trace, or filters as in RUST_LOG.
+    #[arg(long, global = true, env = "PATHSWARM_LOG", value_name = "LEVEL")]
+    pub log: Option<String>,
+    /// Set a key of the run or of the machine, such as training.phases=3 or device=cpu.
+    #[arg(long, global = true, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// The profile of this machine, such as peers/laptop-cpu.toml.
+    #[arg(long, global = true, env = "PATHSWARM_MACHINE", value_name = "FILE")]
+    pub machine: Option<PathBuf>,
+}
+
+impl Globals {
+    /// Where results go.
+    pub fn output(&self) -> Output {
+        Output::new(self.format)
+    }
+
+    /// What the environment and the flags set; `more` are a command's own flags, stronger than `--set`.
+    ///
+    /// # Errors
+    /// If one of them sets nothing.
+    pub fn settings(&self, more: Vec<Setting>) -> Result<Settings, Mistake> {
+        let set: Result<Vec<Setting>, _> = self.set.iter().map(|text| Setting::parse("--set", text)).collect();
+        let environment =
+            std::env::vars_os().filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
+        let all = |mut flags: Vec<Setting>| {
+            flags.extend(more);
+            Settings::new(environment, flags)
+        };
+        set.and_then(all).map_err(|error| {
+            Mistake::new(error.to_string()).hint("write it like --set training.phases=3 or PATHSWARM_DEVICE=cpu")
+        })
+    }
+
+    /// This machine's profile.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn machine(&self) -> Result<Resolved<MachineConfig>, Mistake> {
+        Ok(self.settings(Vec::new())?.machine(self.machine.as_deref())?)
+    }
+
+    /// A run's configuration.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn run(&self, file: &std::path::Path) -> Result<Resolved<RunConfig>, Mistake> {
+        Ok(self.settings(Vec::new())?.run(file)?)
+    }
+}

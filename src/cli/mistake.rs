@@ -1,0 +1,91 @@
+//! What went wrong, in one clear line, and what to do about it in another.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use super::output::Output;
+use crate::config::ResolveError;
+
+/// The exit status where the user can mend what is wrong.
+const THEIRS: u8 = 2;
+/// The exit status of every other failure.
+const OURS: u8 = 1;
+
+/// Something that the user can mend. Anywhere in a chain of errors, it makes the exit status 2.
+#[derive(Debug)]
+pub struct Mistake {
+    message: String,
+    hint: Option<String>,
+}
+
+impl Mistake {
+    /// Names the file, key or address, and what is wrong with it.
+    pub fn new(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), hint: None }
+    }
+
+    /// Says what to do.
+    pub fn hint(self, hint: impl fmt::Display) -> Self {
+        Self { hint: Some(hint.to_string()), ..self }
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+impl From<ResolveError> for Mistake {
+    fn from(error: ResolveError) -> Self {
+        Self::new(&error).hint(error.hint())
+    }
+}
+
+/// Turns a failure into a [`Mistake`], where the command knows that the user can mend it.
+pub trait OrMistake<T> {
+    /// # Errors
+    /// The failure's own words, with this hint.
+    fn or_mistake(self, hint: impl fmt::Display) -> Result<T, Mistake>;
+}
+
+impl<T, E: fmt::Display> OrMistake<T> for Result<T, E> {
+    fn or_mistake(self, hint: impl fmt::Display) -> Result<T, Mistake> {
+        self.map_err(|error| Mistake::new(error).hint(hint))
+    }
+}
+
+/// Says on standard error what went wrong (to programs also as a last line of output) and gives the exit status.
+pub(super) fn report(error: &anyhow::Error, output: Output) -> ExitCode {
+    let mistake = error.chain().find_map(|cause| cause.downcast_ref::<Mistake>());
+    let message = one_line(&format!("{error:#}"));
+    let hint = mistake.and_then(|mistake| mistake.hint.as_deref());
+    // Nobody is left to tell if these fail.
+    let _ = output.complain(&format!("error: {message}"));
+    if let Some(hint) = hint {
+        let _ = output.complain(&format!("hint: {hint}"));
+    }
+    let _ = output.json(&serde_json::json!({ "event": "error", "message": message, "hint": hint }));
+    ExitCode::from(if mistake.is_some() { THEIRS } else { OURS })
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn a_mistake_is_found_below_its_context() {
+        let failed: Result<(), &str> = Err("port 4001 is taken");
+        let error = failed.or_mistake("choose another").context("peer a").unwrap_err();
+        assert_eq!(format!("{error:#}"), "peer a: port 4001 is taken");
+        assert!(error.chain().any(|cause| cause.is::<Mistake>()));
+        assert_eq!(one_line("two\n  lines"), "two lines");
+    }
+}

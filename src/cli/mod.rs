@@ -1,0 +1,75 @@
+//! The command line: one file per command.
+//!
+//! A command's result goes to standard output, as text or (`--format json`) as JSON Lines; all else goes to standard
+//! error. The exit status is 2 where the user can mend what is wrong, 1 where only we can.
+//!
+//! To add a command: a file with a [`clap::Args`] type that has `fn run(self, globals: &Globals) ->
+//! anyhow::Result<()>`, its `mod` line, and one line in the list of commands below, with `#[cfg(feature = …)]` if it
+//! needs one.
+
+mod config;
+mod globals;
+mod mistake;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub use globals::{Format, Globals};
+pub use mistake::{Mistake, OrMistake};
+pub use output::Output;
+
+/// The enum of commands and the one `match` that runs them.
+macro_rules! commands {
+    ($($(#[doc = $doc:literal])* $(#[cfg($($condition:tt)*)])? $name:ident($arguments:ty),)+) => {
+        #[derive(Subcommand)]
+        enum Command {
+            $($(#[doc = $doc])* $(#[cfg($($condition)*)])? $name($arguments),)+
+        }
+
+        impl Command {
+            fn run(self, globals: &Globals) -> anyhow::Result<()> {
+                match self {
+                    $($(#[cfg($($condition)*)])? Self::$name(command) => command.run(globals),)+
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    /// Show what a configuration says and where each value came from.
+    Config(config::Config),
+}
+
+/// Train one modular language model together: DiPaCo, peer to peer.
+#[derive(Parser)]
+#[command(name = "pathswarm", version, arg_required_else_help = true)]
+struct CommandLine {
+    #[command(flatten)]
+    globals: Globals,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Runs the program: reads the command line, runs the command, says what went wrong.
+pub fn main() -> ExitCode {
+    let CommandLine { globals, command } = CommandLine::parse();
+    match command.run(&globals) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if output::reader_is_gone(&error) => ExitCode::SUCCESS,
+        Err(error) => mistake::report(&error, globals.output()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        use clap::CommandFactory;
+        CommandLine::command().debug_assert();
+    }
+}

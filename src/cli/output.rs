@@ -1,0 +1,55 @@
+//! Standard output, which only results go to.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::globals::Format;
+
+/// Prints results for people or for programs; what is meant for the other kind of reader is left out.
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    format: Format,
+}
+
+impl Output {
+    /// Prints in this format.
+    pub fn new(format: Format) -> Self {
+        Self { format }
+    }
+
+    /// Whether programs read this.
+    pub fn is_json(self) -> bool {
+        self.format == Format::Json
+    }
+
+    /// A line for people.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn text(self, line: &str) -> io::Result<()> {
+        if self.is_json() { Ok(()) } else { writeln!(io::stdout(), "{line}") }
+    }
+
+    /// A line for programs: an object with an `event`.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn json(self, value: &impl Serialize) -> io::Result<()> {
+        if self.is_json() { writeln!(io::stdout(), "{}", serde_json::to_string(value)?) } else { Ok(()) }
+    }
+
+    /// A line on standard error.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn complain(self, line: &str) -> io::Result<()> {
+        writeln!(io::stderr(), "{line}")
+    }
+}
+
+/// Whether this only says that nobody reads any more, as in `pathswarm … | head`.
+pub(super) fn reader_is_gone(error: &anyhow::Error) -> bool {
+    let cause = error.downcast_ref::<io::Error>();
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,148 @@
+//! The log: `tracing` to a file in the run's folder that never grows beyond a bound, and never over the progress.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+
+/// A log file is put aside when it is this long; one older one is kept, so a run's log takes at most twice this.
+const MAX_FILE_BYTES: u64 = 8 << 20;
+
+/// Lines that may wait for the disk; what comes beyond is left out, so that logging never stalls the work.
+const WAITING_LINES: usize = 8192;
+
+/// Why there is no log.
+#[derive(Debug, thiserror::Error)]
+pub enum LoggingError {
+    /// The file cannot be opened.
+    #[error("cannot write the log {}: {reason}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: io::Error,
+    },
+    /// Not a level and not filters.
+    #[error("{text:?} is no log level: write error, warn, info, debug or trace, or filters such as pathswarm=debug")]
+    Level {
+        /// What was given.
+        text: String,
+    },
+    /// Something logs already.
+    #[error("this program logs already")]
+    Twice,
+}
+
+/// Writes what waits when dropped.
+#[derive(Debug)]
+#[must_use = "the log ends when this is dropped"]
+pub struct LogGuard {
+    _worker: WorkerGuard,
+}
+
+/// Logs to `pathswarm.log` in a folder, which must exist. `level` beats `RUST_LOG`, that beats `info`.
+///
+/// # Errors
+/// If the file cannot be opened, the level is none, or this was called before.
+pub fn start(folder: &Path, level: Option<&str>) -> Result<LogGuard, LoggingError> {
+    let from_environment = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
+    let filter = filter(level.or(from_environment.as_deref()).unwrap_or("info"))?;
+    let path = folder.join("pathswarm.log");
+    let file = BoundedFile::open(path.clone(), MAX_FILE_BYTES).map_err(|reason| LoggingError::File { path, reason })?;
+    let (writer, worker) = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(WAITING_LINES).finish(file);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(false).finish();
+    tracing::subscriber::set_global_default(lines).map_err(|_| LoggingError::Twice)?;
+    Ok(LogGuard { _worker: worker })
+}
+
+/// A bare level is ours: the libraries below say much, so they are held to warnings.
+fn filter(text: &str) -> Result<EnvFilter, LoggingError> {
+    let wrong = || LoggingError::Level { text: text.to_owned() };
+    let directives = match text.parse::<LevelFilter>() {
+        Ok(LevelFilter::OFF) => "off".to_owned(),
+        Ok(level) => format!("warn,pathswarm={level}"),
+        // A lone word would be taken for the name of a module, and nothing be logged.
+        Err(_) if !text.contains(['=', ',']) => return Err(wrong()),
+        Err(_) => text.to_owned(),
+    };
+    EnvFilter::try_new(directives).map_err(|_| wrong())
+}
+
+/// A file that is put aside as `NAME.1` before it grows beyond a bound.
+struct BoundedFile {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    most: u64,
+}
+
+impl BoundedFile {
+    fn open(path: PathBuf, most: u64) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).open(&path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self { path, file, bytes, most })
+    }
+
+    fn put_aside(&mut self) -> io::Result<()> {
+        let mut older = self.path.clone().into_os_string();
+        older.push(".1");
+        std::fs::rename(&self.path, older)?;
+        *self = Self::open(std::mem::take(&mut self.path), self.most)?;
+        Ok(())
+    }
+}
+
+impl Write for BoundedFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes > 0 && self.bytes + bytes.len() as u64 > self.most {
+            self.put_aside()?;
+        }
+        let written = self.file.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_never_takes_more_than_two_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pathswarm.log");
+        let mut log = BoundedFile::open(path.clone(), 100).unwrap();
+        for line in 0..50 {
+            writeln!(log, "line {line:>4}").unwrap();
+        }
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+        let older = read(&folder.path().join("pathswarm.log.1"));
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
+        assert!(older.len() <= 100 && read(&path).len() <= 100);
+        assert!(read(&path).ends_with("line   49\n") && older.ends_with('\n'));
+    }
+
+    #[test]
+    fn a_log_goes_on_where_it_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pathswarm.log");
+        for _ in 0..2 {
+            writeln!(BoundedFile::open(path.clone(), 100).unwrap(), "hello").unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "hello\nhello\n");
+    }
+
+    #[test]
+    fn a_level_is_ours_and_nonsense_is_refused() {
+        assert_eq!(filter("DEBUG").unwrap().to_string(), "pathswarm=debug,warn");
+        assert!(filter("libp2p=trace,info").is_ok());
+        assert!(filter("loud").unwrap_err().to_string().starts_with("\"loud\" is no log level"));
+    }
+}

@@ -1,0 +1,236 @@
+//! Progress: a program sends events from any thread; one thread shows them, on a terminal, as lines, or as JSON Lines.
+//!
+//! Sending never waits for a slow terminal or a full pipe, save for results and notes, of which none may be lost.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::board::Board;
+use super::views::Screen;
+
+/// Events that may wait to be shown: a second's worth of 256 peers that make four steps in it.
+const MAILBOX: usize = 1024;
+
+/// How often the total is shown, and how often plain lines may repeat.
+const TICK: Duration = Duration::from_secs(5);
+
+/// Where one peer is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PeerProgress {
+    /// A short name for people.
+    pub peer: String,
+    /// The phase it is in, counted from 1.
+    pub phase: u64,
+    /// Phases in all.
+    pub phases: u64,
+    /// Inner steps made in this phase, over all paths that this peer trains.
+    pub step: u64,
+    /// Inner steps of a phase.
+    pub steps: u64,
+    /// Mean training loss of the last steps, in nats a token.
+    pub loss: Option<f64>,
+    /// Tokens trained on in a second.
+    pub tokens_per_s: Option<f64>,
+    /// What it waits for and why.
+    pub waiting: Option<String>,
+}
+
+impl PeerProgress {
+    /// Inner steps made since the first phase.
+    pub fn done(&self) -> u64 {
+        (self.phase.saturating_sub(1)).saturating_mul(self.steps).saturating_add(self.step).min(self.total())
+    }
+
+    /// Inner steps in all.
+    pub fn total(&self) -> u64 {
+        self.phases.saturating_mul(self.steps)
+    }
+}
+
+/// What a program tells of its progress.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum ProgressEvent {
+    /// A peer moved on.
+    Peer(PeerProgress),
+    /// A part of the work that comes before or after the peers', such as "tokenizer". It ends with `done == total`.
+    Stage {
+        /// What is being done.
+        name: String,
+        /// How much of it.
+        done: u64,
+        /// Out of how much.
+        total: u64,
+    },
+    /// A line that stays.
+    Note {
+        /// The line.
+        text: String,
+    },
+    /// What came out, for programs: an object. People are shown a table by the command instead.
+    Result(serde_json::Value),
+}
+
+/// How progress is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// A line per peer that changes in place, and a bar.
+    Terminal,
+    /// Lines on standard output, few enough to read.
+    Plain,
+    /// JSON Lines on standard output, one for each event.
+    Json,
+}
+
+impl View {
+    /// JSON if asked for, else bars if both standard output and standard error are a terminal, else plain lines.
+    pub fn choose(json: bool) -> Self {
+        use std::io::{IsTerminal, stderr, stdout};
+        if json {
+            Self::Json
+        } else if stdout().is_terminal() && stderr().is_terminal() {
+            Self::Terminal
+        } else {
+            Self::Plain
+        }
+    }
+}
+
+enum Message {
+    Event(ProgressEvent),
+    Stop,
+}
+
+/// A handle to send events with. Cheap to clone; sending after the end is ignored.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    mailbox: SyncSender<Message>,
+}
+
+impl Progress {
+    /// Starts showing progress until the guard is dropped.
+    pub fn start(view: View) -> (Self, ProgressGuard) {
+        Self::start_on(Screen::new(view))
+    }
+
+    fn start_on(screen: Screen) -> (Self, ProgressGuard) {
+        let (mailbox, messages) = sync_channel(MAILBOX);
+        let worker = std::thread::spawn(move || show(&messages, screen));
+        let guard = ProgressGuard { mailbox: mailbox.clone(), worker: Some(worker) };
+        (Self { mailbox }, guard)
+    }
+
+    /// Shows an event. Where a peer or a stage is, is left out if the screen cannot follow.
+    pub fn send(&self, event: ProgressEvent) {
+        // An error means that nobody watches any more, or that a newer event will follow: neither stops the work.
+        match event {
+            ProgressEvent::Peer(_) | ProgressEvent::Stage { .. } => {
+                let _ = self.mailbox.try_send(Message::Event(event));
+            }
+            ProgressEvent::Note { .. } | ProgressEvent::Result(_) => {
+                let _ = self.mailbox.send(Message::Event(event));
+            }
+        }
+    }
+
+    /// Shows a peer.
+    pub fn peer(&self, peer: PeerProgress) {
+        self.send(ProgressEvent::Peer(peer));
+    }
+
+    /// Shows how far a stage is.
+    pub fn stage(&self, name: &str, done: u64, total: u64) {
+        self.send(ProgressEvent::Stage { name: name.to_owned(), done, total });
+    }
+
+    /// Shows a line that stays.
+    pub fn note(&self, text: impl Into<String>) {
+        self.send(ProgressEvent::Note { text: text.into() });
+    }
+
+    /// Hands what came out, an object, to programs.
+    pub fn result(&self, value: serde_json::Value) {
+        self.send(ProgressEvent::Result(value));
+    }
+}
+
+/// Ends the showing when dropped, after everything sent before has been shown.
+#[derive(Debug)]
+#[must_use = "progress ends when this is dropped"]
+pub struct ProgressGuard {
+    mailbox: SyncSender<Message>,
+    worker: Option<JoinHandle<()>>,
+}
+
+impl Drop for ProgressGuard {
+    fn drop(&mut self) {
+        // Errors mean that the worker has gone already.
+        let _ = self.mailbox.send(Message::Stop);
+        if let Some(worker) = self.worker.take() {
+            let _ = worker.join();
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "progress is shown in real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn show(messages: &Receiver<Message>, mut screen: Screen) {
+    let began = now();
+    let mut board = Board::default();
+    let mut next_tick = TICK;
+    loop {
+        let wait = next_tick.saturating_sub(began.elapsed());
+        match messages.recv_timeout(wait) {
+            Ok(Message::Event(event)) => {
+                board.apply(&event, began.elapsed());
+                screen.event(&event, &board, began.elapsed());
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+        }
+        if began.elapsed() >= next_tick {
+            screen.tick(&mut board, began.elapsed());
+            next_tick = began.elapsed() + TICK;
+        }
+    }
+    screen.end(&mut board, began.elapsed());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::views::tests::Shared;
+
+    fn peer(phase: u64, step: u64) -> PeerProgress {
+        PeerProgress { peer: "a".to_owned(), phase, phases: 4, step, steps: 10, ..PeerProgress::default() }
+    }
+
+    #[test]
+    fn steps_count_from_the_first_phase() {
+        assert_eq!((peer(1, 3).done(), peer(3, 10).done(), peer(3, 10).total()), (3, 30, 40));
+        assert_eq!(peer(9, 9).done(), 40);
+    }
+
+    #[test]
+    fn json_is_one_object_a_line_and_ends_with_the_result() {
+        let written = Shared::default();
+        let (progress, guard) = Progress::start_on(Screen::json(written.clone()));
+        progress.peer(peer(1, 3));
+        progress.note("corpus 1.2 MB");
+        progress.result(serde_json::json!({ "train_s": 2 }));
+        drop(guard);
+        progress.note("too late");
+        let text = written.text();
+        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 3);
+        assert_eq!((&lines[0]["event"], &lines[0]["step"]), (&"peer".into(), &3.into()));
+        assert_eq!(lines[1], serde_json::json!({ "event": "note", "text": "corpus 1.2 MB" }));
+        assert_eq!(lines[2], serde_json::json!({ "event": "result", "train_s": 2 }));
+    }
+}

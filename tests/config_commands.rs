@@ -1,0 +1,191 @@
+//! What `pathswarm config` promises: every value with its origin, the count of parameters, and one clear line for
+//! each mistake.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// Runs the program in the project's folder, with nothing of ours in the environment but these variables.
+fn pathswarm(variables: &[(&str, &str)], arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pathswarm"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("PATHSWARM_")) {
+        command.env_remove(name);
+    }
+    let folder = env!("CARGO_MANIFEST_DIR");
+    command.envs(variables.iter().copied()).args(arguments).current_dir(folder).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// What a command that ends well prints.
+#[track_caller]
+fn printed(variables: &[(&str, &str)], arguments: &[&str]) -> String {
+    let output = pathswarm(variables, arguments);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "");
+    text(&output.stdout)
+}
+
+/// The error's line of a command that the user got wrong: exit status 2, one line, one hint, no output.
+#[track_caller]
+fn mistake(variables: &[(&str, &str)], arguments: &[&str]) -> String {
+    let output = pathswarm(variables, arguments);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!(text(&output.stdout), "");
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines.len() == 2 && lines[1].starts_with("hint: "), "{said}");
+    lines[0].strip_prefix("error: ").unwrap().to_owned()
+}
+
+fn json(lines: &str) -> Vec<Value> {
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn show_prints_every_value_with_its_origin() {
+    let variables = [("PATHSWARM_TRAINING_PHASES", "7"), ("PATHSWARM_DEVICE", "cuda")];
+    let arguments = ["config", "show", "configs/demo.toml", "--machine", "peers/laptop-cpu.toml", "--set", "seed=9"];
+    let shown = printed(&variables, &arguments);
+    let words = |key: &str| {
+        let line = shown.lines().find(|line| line.split_whitespace().next() == Some(key)).unwrap();
+        line.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(words("seed"), ["9", "--set"]);
+    assert_eq!(words("training.phases"), ["7", "PATHSWARM_TRAINING_PHASES"]);
+    assert_eq!(words("device"), ["\"cuda\"", "PATHSWARM_DEVICE"]);
+    assert_eq!(words("name"), ["\"demo\"", "configs/demo.toml:4"]);
+    assert_eq!(words("routing.kmeans_rounds"), ["50", "default"]);
+    assert!(words("precision")[1].starts_with("peers/laptop-cpu.toml:"));
+}
+
+#[test]
+fn show_gives_programs_the_same_facts() {
+    let lines = json(&printed(&[], &["config", "show", "configs/demo.toml", "--format", "json"]));
+    let find = |key: &str| lines.iter().find(|line| line["key"] == key).unwrap();
+    assert!(lines.iter().all(|line| line["event"] == "value"));
+    assert_eq!(find("levels[0].sharing.experts")["value"], 2);
+    assert_eq!(find("outer.learning_rate")["origin"], "file");
+    assert_eq!(find("listen")["of"], "machine");
+    assert_eq!(find("precision")["origin"], "default");
+}
+
+#[test]
+fn parameters_are_counted_per_module_per_path_and_in_all() {
+    let lines = json(&printed(&[], &["config", "parameters", "configs/dipaco-2x2.toml", "--format", "json"]));
+    let [line] = &lines[..] else { panic!("one line, found {lines:?}") };
+    let each: Vec<u64> = line["levels"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|level| level["parameters_per_module"].as_u64().unwrap())
+        .collect();
+    assert_eq!(line["per_path"], 3_344_064);
+    assert_eq!(each.iter().sum::<u64>(), 3_344_064);
+    assert_eq!(line["in_all"], 2 * 3_344_064);
+    let shown = printed(&[], &["config", "parameters", "configs/dipaco-16x16-150m.toml"]);
+    assert!(shown.contains("a path            149,804,928"), "{shown}");
+    assert!(shown.contains("in all          2,396,878,848"), "{shown}");
+}
+
+#[test]
+fn every_shipped_configuration_is_one() {
+    let names = |folder: &str| {
+        let entries = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with(".toml")).map(|name| format!("{folder}/{name}")).collect::<Vec<_>>()
+    };
+    for run in names("configs") {
+        let line = &json(&printed(&[], &["config", "parameters", &run, "--format", "json"]))[0];
+        let paths = if run.contains("16x16") { 256 } else { 4 };
+        assert_eq!(line["paths"], paths, "{run}");
+    }
+    for machine in names("peers") {
+        printed(&[], &["config", "show", "--machine", &machine]);
+    }
+}
+
+#[test]
+fn the_shipped_runs_are_as_long_as_they_say() {
+    let steps = |run: &str| {
+        let lines = json(&printed(&[], &["config", "show", run, "--format", "json"]));
+        let of = |key: &str| lines.iter().find(|line| line["key"] == key).unwrap()["value"].as_u64().unwrap();
+        (of("training.ancestor_steps"), of("training.phases") * of("training.inner_steps"))
+    };
+    assert_eq!(steps("configs/dipaco-2x2.toml"), (75, 325));
+    assert_eq!(steps("configs/demo.toml"), (100, 400));
+    assert_eq!(steps("configs/diloco.toml"), steps("configs/demo.toml"));
+    assert_eq!(steps("configs/flat-moe.toml"), steps("configs/demo.toml"));
+    assert_eq!(steps("configs/dipaco-16x16-150m.toml"), (24_000, 64_050));
+}
+
+#[test]
+fn each_mistake_in_a_file_is_one_line_that_names_file_line_and_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let demo = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/demo.toml")).unwrap();
+    let wrong = |from: &str, to: &str| {
+        assert!(demo.contains(from));
+        let file = write(folder.path(), "run.toml", &demo.replacen(from, to, 1));
+        let said = mistake(&[], &["config", "parameters", &file]);
+        said.strip_prefix(&file).unwrap_or_else(|| panic!("names no file: {said}")).to_owned()
+    };
+    assert!(wrong("phases =", "fases =").contains(": training.fases: unknown field `fases`, expected one of"));
+    assert!(wrong("seed = 1", "seed = \"one\"").starts_with(":5: seed: invalid type: string"));
+    assert!(wrong("seed = 1", "seed = ").starts_with(":5: "));
+    assert!(wrong("\"blocks.0-1\"", "\"blocks.0-2\"").contains("block.2 is listed in level 0 and again in level 1"));
+    assert!(wrong(", \"final-norm\"", "").contains("no level lists final-norm"));
+    assert!(wrong("experts = 2", "experts = 0").contains("has no experts"));
+    assert!(wrong("heads = 4", "heads = 3").contains(": model: heads = 3 do not divide width = 128"));
+    assert!(wrong("momentum = 0.9", "momentum = 1.5").contains(": outer.momentum = 1.5: from 0 up to"));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(mistake(&[], &["config", "parameters", "no-such.toml"]).starts_with("no-such.toml: No such file"));
+    assert_eq!(mistake(&[], &["config", "parameters", "configs"]), "configs: is not a file");
+    let latin1 = folder.path().join("latin1.toml");
+    std::fs::write(&latin1, b"name = \"caf\xe9\"").unwrap();
+    assert!(mistake(&[], &["config", "parameters", latin1.to_str().unwrap()]).contains("valid UTF-8"));
+    let machine = write(folder.path(), "machine.toml", "gpu = true\n");
+    let said = mistake(&[], &["config", "show", "--machine", &machine]);
+    assert!(said.starts_with(&format!("{machine}:1: gpu: unknown field `gpu`")), "{said}");
+}
+
+#[test]
+fn a_wrong_flag_or_variable_is_named() {
+    let show = ["config", "show", "configs/demo.toml"];
+    let said = mistake(&[("PATHSWARM_TRAINING_PHASES", "many")], &show);
+    assert!(said.starts_with("PATHSWARM_TRAINING_PHASES: training.phases: invalid type"), "{said}");
+    assert!(mistake(&[("PATHSWARM_FASES", "3")], &show).starts_with("PATHSWARM_FASES: there is no key \"fases\""));
+    assert_eq!(mistake(&[], &[&show[..], &["--set", "seed"]].concat()), "--set: \"seed\" is not KEY=VALUE");
+    let said = mistake(&[], &[&show[..], &["--set", "levels=[]"]].concat());
+    assert!(said.starts_with("--set: "), "{said}");
+}
+
+#[test]
+fn a_mistake_reaches_programs_too() {
+    let output = pathswarm(&[], &["config", "parameters", "no-such.toml", "--format", "json"]);
+    assert_eq!(output.status.code(), Some(2));
+    let [line] = &json(&text(&output.stdout))[..] else { panic!("one line") };
+    assert_eq!(line["event"], "error");
+    assert!(line["message"].as_str().unwrap().starts_with("no-such.toml: "));
+    assert!(line["hint"].is_string());
+}
+
+#[test]
+fn a_command_line_that_makes_no_sense_is_the_users_mistake() {
+    let output = pathswarm(&[], &["config", "shew"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).starts_with("error: unrecognized subcommand 'shew'"));
+    assert!(printed(&[], &["--help"]).contains("config"));
+}
