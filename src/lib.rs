@@ -5,3 +5,5 @@ pub mod config;
 pub mod grid;
 pub mod names;
 pub mod seed;
+#[cfg(feature = "network")]
+pub mod network;
