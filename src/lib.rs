@@ -10,5 +10,5 @@ pub mod model;
 pub mod names;
 pub mod observe;
 pub mod seed;
-#[cfg(feature = "learning")]
-pub mod training;
+#[cfg(feature = "network")]
+pub mod network;

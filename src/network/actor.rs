@@ -1,0 +1,357 @@
+//! The task that owns the swarm. It takes commands and libp2p's events in turn, answers or remembers who waits for what,
+//! and never waits for anything but the next of them: application code hears of things through bounded queues.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::StreamExt;
+use libp2p::gossipsub::{self, TopicHash};
+use libp2p::kad::{QueryId, RecordKey};
+use libp2p::request_response::{InboundRequestId, OutboundRequestId, ResponseChannel};
+use libp2p::{Multiaddr, PeerId, Swarm};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+
+use super::addresses::named_peer;
+use super::behaviour::Behaviour;
+use super::blobs::{BLOB_PROTOCOL, BlobAccess};
+use super::commands::Command;
+use super::connecting::{Connecting, Failed, Purpose, Unreachable};
+use super::control::RequestToken;
+use super::dial_error::DialError;
+use super::events::{EventQueues, NetworkEvent, Slot};
+use super::fetching::Fetcher;
+use super::gossip::{PublishError, Published, SubscribeError, topic};
+use super::identity::{peer_id, peer_key};
+use super::limits::{DIALS, GOSSIP_BYTES, TOPICS_PER_PEER};
+use super::providers::{ProvideError, Provider, module_key};
+use super::serving::serve_all;
+use super::swarm::StartError;
+use super::traffic::Counters;
+use crate::names::{ModuleId, PeerKey, RunId};
+
+pub(super) struct Actor {
+    pub(super) swarm: Swarm<Behaviour>,
+    mailbox: mpsc::Receiver<Command>,
+    pub(super) queues: EventQueues,
+    pub(super) counters: Arc<Counters>,
+    run: Option<RunId>,
+    pub(super) topics: BTreeMap<TopicHash, ModuleId>,
+    pub(super) provided: BTreeSet<ModuleId>,
+    pub(super) connecting: Connecting,
+    /// Connected, and known to speak our version.
+    pub(super) identified: BTreeSet<PeerId>,
+    /// Connected, and somebody waits to hear what they speak.
+    pub(super) joining: Vec<Joining>,
+    pub(super) asked: HashMap<OutboundRequestId, Asked>,
+    pub(super) unanswered: BTreeMap<RequestToken, Unanswered>,
+    pub(super) next_token: u64,
+    pub(super) lookups: HashMap<QueryId, Lookup>,
+    fetcher: Arc<Fetcher>,
+    /// Fetches, and the one that accepts streams. Dropped with the actor, which ends them.
+    transfers: JoinSet<()>,
+}
+
+/// A caller of `dial` whose peer is connected but has not said what it speaks.
+pub(super) struct Joining {
+    pub peer: PeerId,
+    pub address: Multiaddr,
+    pub asked: Instant,
+    pub connected: Instant,
+    pub reply: oneshot::Sender<Result<PeerKey, DialError>>,
+}
+
+/// A request of ours that is under way.
+pub(super) struct Asked {
+    pub id: u64,
+    pub to: PeerKey,
+    pub slot: Slot,
+}
+
+/// A request of another peer that the application has not answered.
+pub(super) struct Unanswered {
+    pub peer: PeerId,
+    pub request: InboundRequestId,
+    pub channel: ResponseChannel<Vec<u8>>,
+}
+
+/// A lookup under way.
+pub(super) struct Lookup {
+    pub id: u64,
+    pub module: ModuleId,
+    pub key: RecordKey,
+    pub found: BTreeMap<PeerKey, Provider>,
+    pub slot: Slot,
+}
+
+impl Actor {
+    pub(super) fn new(
+        swarm: Swarm<Behaviour>,
+        mailbox: mpsc::Receiver<Command>,
+        queues: EventQueues,
+        blobs: Arc<dyn BlobAccess>,
+        counters: Arc<Counters>,
+    ) -> Result<Self, StartError> {
+        let mut control = swarm.behaviour().streams.new_control();
+        let incoming = control
+            .accept(BLOB_PROTOCOL)
+            .map_err(|error| StartError::NotBuilt { part: "blob streams", reason: error.to_string() })?;
+        let mut transfers = JoinSet::new();
+        transfers.spawn(serve_all(incoming, blobs.clone(), counters.clone()));
+        Ok(Self {
+            swarm,
+            mailbox,
+            queues,
+            fetcher: Arc::new(Fetcher::new(control, blobs, counters.clone())),
+            counters,
+            run: None,
+            topics: BTreeMap::new(),
+            provided: BTreeSet::new(),
+            connecting: Connecting::default(),
+            identified: BTreeSet::new(),
+            joining: Vec::new(),
+            asked: HashMap::new(),
+            unanswered: BTreeMap::new(),
+            next_token: 0,
+            lookups: HashMap::new(),
+            transfers,
+        })
+    }
+
+    /// Until the last handle is dropped.
+    pub(super) async fn run(mut self) {
+        let mut tick = tokio::time::interval(std::time::Duration::from_millis(500));
+        loop {
+            tokio::select! {
+                command = self.mailbox.recv() => match command {
+                    Some(command) => self.carry_out(command),
+                    None => return,
+                },
+                event = self.swarm.select_next_some() => self.on_swarm_event(event),
+                () = self.queues.tell() => {}
+                Some(_) = self.transfers.join_next() => {}
+                _ = tick.tick() => self.give_up_joining(),
+            }
+        }
+    }
+
+    fn carry_out(&mut self, command: Command) {
+        // A reply whose asker has gone is of no interest to anybody: hence the `let _`.
+        match command {
+            Command::JoinRun { run, done } => {
+                self.join_run(run);
+                let _ = done.send(());
+            }
+            Command::Subscribe { module, reply } => {
+                let _ = reply.send(self.subscribe(module));
+            }
+            Command::Unsubscribe { module, done } => {
+                self.unsubscribe(module);
+                let _ = done.send(());
+            }
+            Command::Publish { module, bytes, reply } => {
+                let _ = reply.send(self.publish(module, bytes));
+            }
+            Command::Request { id, to, addresses, bytes, slot } => {
+                self.connect(to, addresses, Purpose::Request { id, to, bytes, slot });
+            }
+            Command::Respond { token, bytes } => self.respond(token, bytes),
+            Command::Fetch { id, blob, from, addresses, slot } => {
+                self.connect(from, addresses, Purpose::Fetch { id, from, blob, slot });
+            }
+            Command::Dial { address, reply } => self.dial(address, reply),
+            Command::DialPeer { peer, addresses } => self.dial_peer(peer, addresses),
+            Command::Provide { module, reply } => {
+                let _ = reply.send(self.provide(module));
+            }
+            Command::StopProviding { module } => self.stop_providing(module),
+            Command::FindProviders { id, module, slot } => self.find_providers(id, module, slot),
+            Command::Listeners { reply } => {
+                let addresses = self.swarm.listeners().chain(self.swarm.external_addresses());
+                let _ = reply.send(addresses.cloned().collect());
+            }
+            Command::Connections { reply } => {
+                let _ = reply.send(self.identified.iter().filter_map(peer_key).collect());
+            }
+        }
+    }
+
+    fn join_run(&mut self, run: RunId) {
+        if self.run == Some(run) {
+            return;
+        }
+        let modules: BTreeSet<ModuleId> = self.topics.values().chain(&self.provided).copied().collect();
+        for module in modules {
+            self.unsubscribe(module);
+            self.stop_providing(module);
+        }
+        self.run = Some(run);
+    }
+
+    fn subscribe(&mut self, module: ModuleId) -> Result<(), SubscribeError> {
+        let topic = topic(self.run.ok_or(SubscribeError::NoRun(module))?, module);
+        if self.topics.len() >= TOPICS_PER_PEER && !self.topics.contains_key(&topic.hash()) {
+            return Err(SubscribeError::TooMany(module));
+        }
+        // The filter knows all our topics, and nothing else can fail.
+        self.swarm.behaviour_mut().gossip.subscribe(&topic).map_err(|_| SubscribeError::TooMany(module))?;
+        self.topics.insert(topic.hash(), module);
+        Ok(())
+    }
+
+    fn unsubscribe(&mut self, module: ModuleId) {
+        let Some(run) = self.run else { return };
+        let topic = topic(run, module);
+        self.swarm.behaviour_mut().gossip.unsubscribe(&topic);
+        self.topics.remove(&topic.hash());
+    }
+
+    fn publish(&mut self, module: ModuleId, bytes: Vec<u8>) -> Result<Published, PublishError> {
+        let topic = topic(self.run.ok_or(PublishError::NoRun(module))?, module);
+        let length = bytes.len();
+        if length > GOSSIP_BYTES {
+            return Err(PublishError::TooLarge { module, bytes: length });
+        }
+        match self.swarm.behaviour_mut().gossip.publish(topic.hash(), bytes) {
+            Ok(_) => {
+                self.counters.gossip_sent.add(length);
+                Ok(Published::Sent)
+            }
+            Err(gossipsub::PublishError::NoPeersSubscribedToTopic) => Ok(Published::NobodyListens),
+            Err(gossipsub::PublishError::Duplicate) => Ok(Published::Repeated),
+            Err(gossipsub::PublishError::AllQueuesFull(peers)) => Err(PublishError::QueuesFull { module, peers }),
+            Err(error) => Err(PublishError::NotMade { module, reason: error.to_string() }),
+        }
+    }
+
+    fn respond(&mut self, token: RequestToken, bytes: Vec<u8>) {
+        let Some(Unanswered { channel, .. }) = self.unanswered.remove(&token) else { return };
+        let length = bytes.len();
+        if self.swarm.behaviour_mut().control.send_response(channel, bytes).is_ok() {
+            self.counters.control_sent.add(length);
+        }
+    }
+
+    fn dial(&mut self, address: Multiaddr, reply: oneshot::Sender<Result<PeerKey, DialError>>) {
+        let error = match named_peer(&address) {
+            None => DialError::NoPeer(address),
+            Some(peer) if peer == *self.swarm.local_peer_id() => DialError::Myself(address),
+            Some(peer) => match peer_key(&peer) {
+                None => DialError::NotOurKind(address),
+                Some(_) if self.joining.len() >= DIALS => DialError::Busy(address),
+                Some(key) => {
+                    let purpose = Purpose::Dial { address: address.clone(), asked: Instant::now(), reply };
+                    return self.connect(key, vec![address], purpose);
+                }
+            },
+        };
+        let _ = reply.send(Err(error));
+    }
+
+    fn dial_peer(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) {
+        let Some(id) = peer_id(peer).filter(|id| id != self.swarm.local_peer_id()) else { return };
+        if self.swarm.is_connected(&id) {
+            return;
+        }
+        if let Err(failed) = self.connecting.begin(&mut self.swarm, id, addresses, None) {
+            tracing::debug!(peer = %peer.short(), error = %failed.unreachable(), "not dialled");
+        }
+    }
+
+    fn connect(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>, purpose: Purpose) {
+        let Some(id) = peer_id(peer) else {
+            let reason = format!("{peer} is no ed25519 key");
+            return unreachable(purpose, Unreachable { reason, ..Unreachable::default() });
+        };
+        if self.swarm.is_connected(&id) {
+            return self.go_on(id, purpose);
+        }
+        if let Err(failed) = self.connecting.begin(&mut self.swarm, id, addresses, Some(purpose)) {
+            give_up(*failed);
+        }
+    }
+
+    /// There is a connection: what it was wanted for is done.
+    pub(super) fn go_on(&mut self, peer: PeerId, purpose: Purpose) {
+        match purpose {
+            Purpose::Dial { address, asked, reply } => {
+                match peer_key(&peer).filter(|_| self.identified.contains(&peer)) {
+                    Some(key) => drop(reply.send(Ok(key))),
+                    None => self.joining.push(Joining { peer, address, asked, connected: Instant::now(), reply }),
+                }
+            }
+            Purpose::Request { id, to, bytes, slot } => {
+                self.counters.control_sent.add(bytes.len());
+                let request = self.swarm.behaviour_mut().control.send_request(&peer, bytes);
+                self.asked.insert(request, Asked { id, to, slot });
+            }
+            Purpose::Fetch { id, from, blob, slot } => {
+                let fetcher = self.fetcher.clone();
+                self.transfers.spawn(async move {
+                    let result = fetcher.fetch(peer, from, blob).await;
+                    slot.send(NetworkEvent::Fetched { id, blob, from, result });
+                });
+            }
+        }
+    }
+
+    fn provide(&mut self, module: ModuleId) -> Result<(), ProvideError> {
+        let run = self.run.ok_or(ProvideError::NoRun(module))?;
+        let announced = self.swarm.behaviour_mut().providers.start_providing(module_key(run, module));
+        announced.map_err(|_| ProvideError::TooMany(module))?;
+        self.provided.insert(module);
+        Ok(())
+    }
+
+    /// What was announced while there was nobody to hear it is announced again.
+    pub(super) fn provide_again(&mut self) {
+        for module in self.provided.clone() {
+            if let Err(error) = self.provide(module) {
+                tracing::debug!(%error, "not announced again");
+            }
+        }
+    }
+
+    fn stop_providing(&mut self, module: ModuleId) {
+        let Some(run) = self.run else { return };
+        self.swarm.behaviour_mut().providers.stop_providing(&module_key(run, module));
+        self.provided.remove(&module);
+    }
+
+    fn find_providers(&mut self, id: u64, module: ModuleId, slot: Slot) {
+        let Some(run) = self.run else {
+            // Without a run nobody provides anything.
+            drop(slot.send(NetworkEvent::Providers { id, module, providers: Vec::new() }));
+            return;
+        };
+        let key = module_key(run, module);
+        let query = self.swarm.behaviour_mut().providers.get_providers(key.clone());
+        self.lookups.insert(query, Lookup { id, module, key, found: BTreeMap::new(), slot });
+    }
+}
+
+/// Tells all who waited for a connection that there is none.
+pub(super) fn give_up(mut failed: Failed) {
+    for purpose in std::mem::take(&mut failed.waiting) {
+        match purpose {
+            Purpose::Dial { address, asked, reply } => drop(reply.send(Err(failed.dial_error(address, asked)))),
+            other => unreachable(other, failed.unreachable()),
+        }
+    }
+}
+
+fn unreachable(purpose: Purpose, error: Unreachable) {
+    match purpose {
+        Purpose::Dial { address, asked, reply } => {
+            let failed = DialError::Failed { address, waited: asked.elapsed(), reason: error.reason };
+            drop(reply.send(Err(failed)));
+        }
+        Purpose::Request { id, to, slot, .. } => {
+            drop(slot.send(NetworkEvent::Response { id, from: to, result: Err(error.into()) }));
+        }
+        Purpose::Fetch { id, from, blob, slot } => {
+            drop(slot.send(NetworkEvent::Fetched { id, blob, from, result: Err(error.into()) }));
+        }
+    }
+}

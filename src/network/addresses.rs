@@ -1,0 +1,90 @@
+//! Multiaddresses: which peer one names, and which are worth passing on.
+
+use libp2p::multiaddr::Protocol;
+use libp2p::{Multiaddr, PeerId};
+
+use super::identity::peer_id;
+use super::limits::ADDRESSES_PER_PEER;
+use crate::names::PeerKey;
+
+/// The peer that an address ends with (`/p2p/…`).
+pub(super) fn named_peer(address: &Multiaddr) -> Option<PeerId> {
+    match address.iter().last() {
+        Some(Protocol::P2p(peer)) => Some(peer),
+        _ => None,
+    }
+}
+
+/// The address with `/p2p/<peer>` at its end: what somebody else needs to join. As it was, if the key is no key.
+pub fn with_peer(address: &Multiaddr, peer: PeerKey) -> Multiaddr {
+    match peer_id(peer) {
+        Some(peer) => full(address, peer),
+        None => address.clone(),
+    }
+}
+
+pub(super) fn full(address: &Multiaddr, peer: PeerId) -> Multiaddr {
+    match named_peer(address) {
+        Some(_) => address.clone(),
+        None => address.clone().with(Protocol::P2p(peer)),
+    }
+}
+
+/// At most [`ADDRESSES_PER_PEER`] of those that name this peer or nobody, without repetition, in their order.
+pub(super) fn usable(addresses: Vec<Multiaddr>, peer: PeerId) -> Vec<Multiaddr> {
+    let mut usable = Vec::new();
+    for address in addresses {
+        let fits = named_peer(&address).is_none_or(|named| named == peer);
+        let address = full(&address, peer);
+        if fits && !usable.contains(&address) {
+            usable.push(address);
+        }
+        if usable.len() == ADDRESSES_PER_PEER {
+            break;
+        }
+    }
+    usable
+}
+
+/// Whether an address means "this machine", whoever reads it.
+pub(super) fn is_loopback(address: &Multiaddr) -> bool {
+    address.iter().any(|part| match part {
+        Protocol::Ip4(ip) => ip.is_loopback(),
+        Protocol::Ip6(ip) => ip.is_loopback(),
+        _ => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::Identity;
+
+    #[test]
+    fn a_full_address_names_its_peer_once() {
+        let key = Identity::generate().key();
+        let bare: Multiaddr = "/ip4/127.0.0.1/udp/4001/quic-v1".parse().unwrap();
+        let once = with_peer(&bare, key);
+        assert_eq!(with_peer(&once, key), once);
+        assert_eq!(named_peer(&once), peer_id(key));
+        assert_eq!(named_peer(&bare), None);
+    }
+
+    #[test]
+    fn addresses_of_other_peers_and_floods_are_left_out() {
+        let peer = peer_id(Identity::generate().key()).unwrap();
+        let stranger = peer_id(Identity::generate().key()).unwrap();
+        let tcp = |port: u16| -> Multiaddr { format!("/ip4/10.0.0.1/tcp/{port}").parse().unwrap() };
+        let mut addresses = vec![full(&tcp(1), stranger), tcp(2), full(&tcp(2), peer)];
+        assert_eq!(usable(addresses.clone(), peer), [full(&tcp(2), peer)]);
+        addresses.extend((0..500).map(tcp));
+        assert_eq!(usable(addresses, peer).len(), ADDRESSES_PER_PEER);
+    }
+
+    #[test]
+    fn loopback_is_known_in_both_families() {
+        assert!(is_loopback(&"/ip4/127.0.0.1/tcp/1".parse().unwrap()));
+        assert!(is_loopback(&"/ip6/::1/udp/1/quic-v1".parse().unwrap()));
+        assert!(!is_loopback(&"/ip4/192.168.1.2/tcp/1".parse().unwrap()));
+    }
+}

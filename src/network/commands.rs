@@ -1,0 +1,30 @@
+//! What the task can be told to do.
+
+use libp2p::Multiaddr;
+use tokio::sync::oneshot;
+
+use super::control::RequestToken;
+use super::dial_error::DialError;
+use super::events::Slot;
+use super::gossip::{PublishError, Published, SubscribeError};
+use super::providers::ProvideError;
+use crate::names::{BlobRef, ModuleId, PeerKey, RunId};
+
+/// One line each to the task's mailbox. What carries a `slot` is answered by an event, what carries a `reply` at once
+/// (a dial: when it is known).
+pub(super) enum Command {
+    JoinRun { run: RunId, done: oneshot::Sender<()> },
+    Subscribe { module: ModuleId, reply: oneshot::Sender<Result<(), SubscribeError>> },
+    Unsubscribe { module: ModuleId, done: oneshot::Sender<()> },
+    Publish { module: ModuleId, bytes: Vec<u8>, reply: oneshot::Sender<Result<Published, PublishError>> },
+    Request { id: u64, to: PeerKey, addresses: Vec<Multiaddr>, bytes: Vec<u8>, slot: Slot },
+    Respond { token: RequestToken, bytes: Vec<u8> },
+    Fetch { id: u64, blob: BlobRef, from: PeerKey, addresses: Vec<Multiaddr>, slot: Slot },
+    Dial { address: Multiaddr, reply: oneshot::Sender<Result<PeerKey, DialError>> },
+    DialPeer { peer: PeerKey, addresses: Vec<Multiaddr> },
+    Provide { module: ModuleId, reply: oneshot::Sender<Result<(), ProvideError>> },
+    StopProviding { module: ModuleId },
+    FindProviders { id: u64, module: ModuleId, slot: Slot },
+    Listeners { reply: oneshot::Sender<Vec<Multiaddr>> },
+    Connections { reply: oneshot::Sender<Vec<PeerKey>> },
+}

@@ -1,0 +1,175 @@
+//! From a peer and some addresses to a connection: one attempt for each peer, however many wait for it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use libp2p::swarm::ConnectionId;
+use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
+use libp2p::{Multiaddr, PeerId, Swarm, swarm};
+use tokio::sync::oneshot;
+
+use super::addresses::usable;
+use super::behaviour::Behaviour;
+use super::dial_error::{DialError, explain};
+use super::events::Slot;
+use super::limits::{ADDRESSES_PER_PEER, DIALLED_PEERS};
+use crate::names::{BlobRef, PeerKey};
+
+/// There is no way to a peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
+#[error("no connection to the peer after {:.1} s: {reason}", waited.as_secs_f64())]
+pub struct Unreachable {
+    /// The addresses that were tried; Kademlia may have added some of its own.
+    pub tried: Vec<Multiaddr>,
+    /// How long.
+    pub waited: Duration,
+    /// What went wrong.
+    pub reason: String,
+}
+
+/// What a connection is for.
+pub(super) enum Purpose {
+    /// Somebody waits for [`super::NetworkHandle::dial`].
+    Dial { address: Multiaddr, asked: Instant, reply: oneshot::Sender<Result<PeerKey, DialError>> },
+    /// A request is sent next.
+    Request { id: u64, to: PeerKey, bytes: Vec<u8>, slot: Slot },
+    /// A blob is fetched next.
+    Fetch { id: u64, from: PeerKey, blob: BlobRef, slot: Slot },
+}
+
+/// Why an attempt ended without a connection.
+pub(super) enum Failure {
+    /// libp2p's reason.
+    Swarm(swarm::DialError),
+    /// Ours.
+    Busy,
+}
+
+/// An attempt that came to nothing, and who waited for it.
+pub(super) struct Failed {
+    pub waiting: Vec<Purpose>,
+    tried: Vec<Multiaddr>,
+    waited: Duration,
+    failure: Failure,
+}
+
+impl Failed {
+    /// For those who asked something of the peer.
+    pub(super) fn unreachable(&self) -> Unreachable {
+        let reason = match (&self.failure, self.tried.first()) {
+            (Failure::Busy, _) => "too many connections are being made already".to_owned(),
+            (Failure::Swarm(swarm::DialError::NoAddresses), _) => "no address of it is known".to_owned(),
+            (Failure::Swarm(error), Some(address)) => explain(error, address, self.waited).to_string(),
+            (Failure::Swarm(error), None) => error.to_string(),
+        };
+        Unreachable { tried: self.tried.clone(), waited: self.waited, reason }
+    }
+
+    /// For somebody who dialled this address.
+    pub(super) fn dial_error(&self, address: Multiaddr, asked: Instant) -> DialError {
+        match &self.failure {
+            Failure::Busy => DialError::Busy(address),
+            Failure::Swarm(error) => explain(error, &address, asked.elapsed()),
+        }
+    }
+}
+
+struct Attempt {
+    connection: ConnectionId,
+    began: Instant,
+    tried: Vec<Multiaddr>,
+    /// Learnt while the attempt was under way: tried if it fails.
+    next: Vec<Multiaddr>,
+    waiting: Vec<Purpose>,
+}
+
+/// The attempts under way.
+#[derive(Default)]
+pub(super) struct Connecting {
+    attempts: BTreeMap<PeerId, Attempt>,
+}
+
+impl Connecting {
+    /// Begins an attempt, or joins the one under way. Not to be called for a connected peer.
+    pub(super) fn begin(
+        &mut self,
+        swarm: &mut Swarm<Behaviour>,
+        peer: PeerId,
+        addresses: Vec<Multiaddr>,
+        purpose: Option<Purpose>,
+    ) -> Result<(), Box<Failed>> {
+        let mut addresses = usable(addresses, peer);
+        if let Some(attempt) = self.attempts.get_mut(&peer) {
+            addresses.retain(|address| !attempt.tried.contains(address) && !attempt.next.contains(address));
+            attempt.next.extend(addresses);
+            attempt.next.truncate(ADDRESSES_PER_PEER);
+            attempt.waiting.extend(purpose);
+            return Ok(());
+        }
+        let failed = |failure, tried, purpose: Option<Purpose>| {
+            let waiting = purpose.into_iter().collect();
+            Err(Box::new(Failed { waiting, tried, waited: Duration::ZERO, failure }))
+        };
+        if self.attempts.len() >= DIALLED_PEERS {
+            return failed(Failure::Busy, addresses, purpose);
+        }
+        match dial(swarm, peer, addresses.clone()) {
+            Ok(connection) => {
+                let waiting = purpose.into_iter().collect();
+                let attempt =
+                    Attempt { connection, began: Instant::now(), tried: addresses, next: Vec::new(), waiting };
+                self.attempts.insert(peer, attempt);
+                Ok(())
+            }
+            Err(error) => failed(Failure::Swarm(error), addresses, purpose),
+        }
+    }
+
+    /// A peer has been connected, by whichever side: these were waiting for it.
+    pub(super) fn connected(&mut self, peer: PeerId) -> Vec<Purpose> {
+        self.attempts.remove(&peer).map(|attempt| attempt.waiting).unwrap_or_default()
+    }
+
+    /// A dial has failed. Nothing to tell if it was not ours, or if there are more addresses to try.
+    pub(super) fn failed(
+        &mut self,
+        swarm: &mut Swarm<Behaviour>,
+        peer: PeerId,
+        connection: ConnectionId,
+        error: swarm::DialError,
+    ) -> Option<Failed> {
+        let attempt = self.attempts.get_mut(&peer).filter(|attempt| attempt.connection == connection)?;
+        let mut error = error;
+        if !attempt.next.is_empty() {
+            let next = std::mem::take(&mut attempt.next);
+            attempt.tried.extend(next.iter().cloned());
+            match dial(swarm, peer, next) {
+                Ok(connection) => {
+                    attempt.connection = connection;
+                    return None;
+                }
+                Err(second) => error = second,
+            }
+        }
+        let Attempt { began, tried, waiting, .. } = self.attempts.remove(&peer)?;
+        Some(Failed { waiting, tried, waited: began.elapsed(), failure: Failure::Swarm(error) })
+    }
+}
+
+/// Whatever else may be dialling the same peer (Kademlia, with other addresses) does not stop us. A port of its own:
+/// libp2p would else dial from the listening port, which only helps to punch holes, and fails on a quick reconnect.
+fn dial(
+    swarm: &mut Swarm<Behaviour>,
+    peer: PeerId,
+    addresses: Vec<Multiaddr>,
+) -> Result<ConnectionId, swarm::DialError> {
+    let options = DialOpts::peer_id(peer)
+        .condition(PeerCondition::Disconnected)
+        .addresses(addresses)
+        .extend_addresses_through_behaviour()
+        .allocate_new_port()
+        .build();
+    let connection = options.connection_id();
+    swarm.dial(options)?;
+    Ok(connection)
+}

@@ -1,0 +1,178 @@
+//! Gossip: one topic for each module of a run, messages under 4 KiB, to all members within a second.
+
+use std::time::Duration;
+
+use libp2p::gossipsub::{
+    self, CallbackSubscriptionFilter, ConfigBuilder, IdentTopic, IdentityTransform, MaxCountSubscriptionFilter,
+    Message, MessageAuthenticity, MessageId, TopicHash, ValidationMode,
+};
+use libp2p::identity::Keypair;
+
+use super::limits::{
+    GOSSIP_BYTES, GOSSIP_FRAME_BYTES, GOSSIP_IDS_PER_FRAME, GOSSIP_QUEUE_PER_PEER, TOPICS_PER_PEER,
+};
+use crate::names::{ModuleId, RunId};
+
+/// What all our topics begin with.
+const TOPIC_PREFIX: &str = "pathswarm/";
+
+/// The prefix, 64 digits, a slash, and a module of at most 5 + 1 + 10 digits.
+const TOPIC_BYTES: usize = TOPIC_PREFIX.len() + 64 + 1 + 16;
+
+type Filter = MaxCountSubscriptionFilter<CallbackSubscriptionFilter<fn(&TopicHash) -> bool>>;
+
+/// Gossipsub with our bounds on what others may subscribe to.
+pub(super) type Gossip = gossipsub::Behaviour<IdentityTransform, Filter>;
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Published {
+    /// On its way to some members.
+    Sent,
+    /// No connected peer has subscribed to the module (yet): nobody heard it.
+    NobodyListens,
+    /// The very same bytes went out within the last minute: they are not sent again.
+    Repeated,
+}
+
+/// Why a message was not published.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PublishError {
+    /// Larger than gossip carries.
+    #[error("a message of {bytes} bytes for module {module}: gossip carries at most {GOSSIP_BYTES}, send a blob")]
+    TooLarge {
+        /// Whose topic.
+        module: ModuleId,
+        /// How large it is.
+        bytes: usize,
+    },
+    /// Topics are named by the run.
+    #[error("no run has been joined, so module {0} has no topic yet")]
+    NoRun(ModuleId),
+    /// All members are slow to take what waits for them.
+    #[error("the queues to all {peers} members of module {module} are full: try again later")]
+    QueuesFull {
+        /// Whose topic.
+        module: ModuleId,
+        /// To how many members it was to go.
+        peers: usize,
+    },
+    /// libp2p could not sign or encode it.
+    #[error("a message for module {module} could not be made: {reason}")]
+    NotMade {
+        /// Whose topic.
+        module: ModuleId,
+        /// What libp2p said.
+        reason: String,
+    },
+    /// The network has stopped.
+    #[error("the network has stopped")]
+    Stopped,
+}
+
+/// Why a module's topic was not joined.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubscribeError {
+    /// Topics are named by the run.
+    #[error("no run has been joined, so module {0} has no topic yet")]
+    NoRun(ModuleId),
+    /// Others would ignore the rest.
+    #[error("module {0} would be one topic more than the {TOPICS_PER_PEER} a peer may have")]
+    TooMany(ModuleId),
+    /// The network has stopped.
+    #[error("the network has stopped")]
+    Stopped,
+}
+
+/// The topic of a module.
+pub(super) fn topic(run: RunId, module: ModuleId) -> IdentTopic {
+    IdentTopic::new(format!("{TOPIC_PREFIX}{run}/{module}"))
+}
+
+/// Gossipsub as this program uses it.
+///
+/// Chosen for swarms of 2 to 20 members a module as much as for larger ones:
+/// - A peer grafts every member it meets, at once, until it has 8 (low = target = 8): up to nine members that all know
+///   each other make a full mesh, with nothing left to chance. Above 16 it prunes back to 8.
+/// - A publisher sends to its mesh and, if that is smaller than 8, to further subscribers: a message that follows a
+///   subscription at once needs no mesh at all. No flood: an update must not cost as many copies as there are members.
+/// - A heartbeat of 300 ms (first after 100 ms) tells others what they may have missed. What was heard in the last
+///   1.2 s is offered, what was heard in the last 3.6 s can be had: time for a slow round trip.
+/// - Who leaves a topic may be back after 1 s, not 10: paths move.
+pub(super) fn gossip(keypair: &Keypair) -> Result<Gossip, String> {
+    let config = ConfigBuilder::default()
+        .validation_mode(ValidationMode::Strict)
+        .validate_messages()
+        .message_id_fn(message_id)
+        .flood_publish(false)
+        .max_transmit_size(GOSSIP_FRAME_BYTES)
+        .max_control_messages_sent(GOSSIP_IDS_PER_FRAME)
+        .connection_handler_queue_len(GOSSIP_QUEUE_PER_PEER)
+        .mesh_n(8)
+        .mesh_n_low(8)
+        .mesh_n_high(16)
+        .mesh_outbound_min(3)
+        .heartbeat_initial_delay(Duration::from_millis(100))
+        .heartbeat_interval(Duration::from_millis(300))
+        .history_gossip(4)
+        .history_length(12)
+        .unsubscribe_backoff(Duration::from_secs(1))
+        .build()
+        .map_err(|error| error.to_string())?;
+    let filter = MaxCountSubscriptionFilter {
+        filter: CallbackSubscriptionFilter(is_ours as fn(&TopicHash) -> bool),
+        max_subscribed_topics: TOPICS_PER_PEER,
+        max_subscriptions_per_request: 2 * TOPICS_PER_PEER,
+    };
+    let authenticity = MessageAuthenticity::Signed(keypair.clone());
+    Gossip::new_with_subscription_filter(authenticity, config, filter).map_err(str::to_owned)
+}
+
+/// Length-prefixed, so that no topic and data can be read as another pair.
+fn message_id(message: &Message) -> MessageId {
+    let topic = message.topic.as_str();
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&(topic.len() as u64).to_le_bytes());
+    hasher.update(topic.as_bytes());
+    hasher.update(&message.data);
+    MessageId::from(hasher.finalize().as_bytes().to_vec())
+}
+
+fn is_ours(topic: &TopicHash) -> bool {
+    topic.as_str().len() <= TOPIC_BYTES && topic.as_str().starts_with(TOPIC_PREFIX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUN: RunId = RunId([0xab; 32]);
+
+    #[test]
+    fn the_longest_topic_fits() {
+        let module = ModuleId { level: u16::MAX, expert: u32::MAX };
+        let hash = topic(RUN, module).hash();
+        assert_eq!(hash.as_str().len(), TOPIC_BYTES);
+        assert!(is_ours(&hash));
+        assert!(!is_ours(&TopicHash::from_raw(format!("{hash}x"))));
+        assert!(!is_ours(&TopicHash::from_raw("blocks")));
+    }
+
+    #[test]
+    fn the_same_bytes_on_two_modules_are_two_messages() {
+        let message = |expert: u32, data: &[u8]| Message {
+            source: None,
+            data: data.to_vec(),
+            sequence_number: None,
+            topic: topic(RUN, ModuleId { level: 0, expert }).hash(),
+        };
+        assert_ne!(message_id(&message(1, b"beat")), message_id(&message(2, b"beat")));
+        assert_ne!(message_id(&message(1, b"1beat")), message_id(&message(11, b"beat")));
+        assert_eq!(message_id(&message(1, b"beat")), message_id(&message(1, b"beat")));
+    }
+
+    #[test]
+    fn our_settings_are_allowed() {
+        assert!(gossip(&Keypair::generate_ed25519()).is_ok());
+    }
+}

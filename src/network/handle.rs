@@ -1,0 +1,250 @@
+//! The cloneable way to tell the network what to do, and how it is started.
+
+use std::sync::Arc;
+
+use libp2p::Multiaddr;
+use tokio::sync::{mpsc, oneshot};
+
+use super::actor::Actor;
+use super::blobs::BlobAccess;
+use super::commands::Command;
+use super::control::RequestToken;
+use super::dial_error::DialError;
+use super::events::{NetworkEvent, NetworkEvents, Slot, event_queues};
+use super::gossip::{PublishError, Published, SubscribeError};
+use super::identity::Identity;
+use super::limits::{COMMANDS, CONTROL_BYTES};
+use super::providers::ProvideError;
+use super::swarm::{StartError, build};
+use super::traffic::{Counters, Traffic};
+use crate::names::{BlobRef, ModuleId, PeerKey, RunId};
+
+/// What the network needs to know before it starts.
+#[derive(Clone, Debug)]
+pub struct NetworkConfig {
+    /// Who this peer is.
+    pub identity: Identity,
+    /// Where to listen, such as `/ip4/0.0.0.0/udp/4001/quic-v1` and `/ip4/0.0.0.0/tcp/4001`; port 0 for any.
+    pub listen: Vec<Multiaddr>,
+    /// Where others reach this peer besides: a public address or name, a port forwarded by a router.
+    pub announce: Vec<Multiaddr>,
+}
+
+/// Why something was not even sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotSent {
+    /// Too many results wait to be taken, or too many commands to be carried out.
+    #[error("too much is under way already: take what has arrived, then try again")]
+    Busy,
+    /// Larger than a request or response may be.
+    #[error("{0} bytes to send: a request or response has at most {CONTROL_BYTES}, send a blob")]
+    TooLarge(usize),
+    /// The network has stopped.
+    #[error("the network has stopped")]
+    Stopped,
+}
+
+/// The network has stopped: all its handles but this one are gone, or it has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the network has stopped")]
+pub struct Stopped;
+
+/// Tells the network what to do. Cheap to clone; when the last one is dropped, the network stops.
+///
+/// Methods that are not `async` never wait: they return an error if there is no room. The `async` ones wait for the
+/// task's next turn, which never depends on application code; `dial` alone waits for another peer, at most
+/// [`CONNECT_TIMEOUT`](super::limits::CONNECT_TIMEOUT) + [`IDENTIFY_TIMEOUT`](super::limits::IDENTIFY_TIMEOUT).
+#[derive(Clone)]
+pub struct NetworkHandle {
+    me: PeerKey,
+    commands: mpsc::Sender<Command>,
+    slots: mpsc::WeakSender<NetworkEvent>,
+    counters: Arc<Counters>,
+}
+
+/// Starts the network, and returns once it listens on all addresses. Must be called within a tokio runtime.
+///
+/// # Errors
+/// An address cannot be listened on; the error names it.
+pub async fn start(
+    config: NetworkConfig,
+    blobs: Arc<dyn BlobAccess>,
+) -> Result<(NetworkHandle, NetworkEvents), StartError> {
+    let counters = Arc::new(Counters::default());
+    let (commands, mailbox) = mpsc::channel(COMMANDS);
+    let (queues, slots, events) = event_queues(counters.clone());
+    let swarm = build(&config.identity)?;
+    let mut actor = Actor::new(swarm, mailbox, queues, blobs, counters.clone())?;
+    actor.listen(&config.listen, &config.announce).await?;
+    tokio::spawn(actor.run());
+    Ok((NetworkHandle { me: config.identity.key(), commands, slots, counters }, events))
+}
+
+impl NetworkHandle {
+    /// This peer.
+    pub fn me(&self) -> PeerKey {
+        self.me
+    }
+
+    /// Names the run that topics and keys belong to. Another run's topics are left.
+    ///
+    /// # Errors
+    /// The network has stopped.
+    pub async fn join_run(&self, run: RunId) -> Result<(), Stopped> {
+        self.ask(|done| Command::JoinRun { run, done }).await
+    }
+
+    /// Hears what is said to a module from now on.
+    ///
+    /// # Errors
+    /// No run has been joined, or too many modules.
+    pub async fn subscribe(&self, module: ModuleId) -> Result<(), SubscribeError> {
+        self.ask(|reply| Command::Subscribe { module, reply }).await.unwrap_or(Err(SubscribeError::Stopped))
+    }
+
+    /// Hears no more of a module.
+    ///
+    /// # Errors
+    /// The network has stopped.
+    pub async fn unsubscribe(&self, module: ModuleId) -> Result<(), Stopped> {
+        self.ask(|done| Command::Unsubscribe { module, done }).await
+    }
+
+    /// Says something to all members of a module. That nobody listens yet is an outcome, not an error.
+    ///
+    /// # Errors
+    /// Too large, no run joined, or all queues full.
+    pub async fn publish(&self, module: ModuleId, bytes: Vec<u8>) -> Result<Published, PublishError> {
+        self.ask(|reply| Command::Publish { module, bytes, reply }).await.unwrap_or(Err(PublishError::Stopped))
+    }
+
+    /// Asks a peer; [`NetworkEvent::Response`] with this id follows for certain. The addresses are tried if there is
+    /// no connection yet.
+    ///
+    /// # Errors
+    /// Too large, or too much under way: no event follows then.
+    pub fn request(&self, id: u64, to: PeerKey, addresses: Vec<Multiaddr>, bytes: Vec<u8>) -> Result<(), NotSent> {
+        fits(&bytes)?;
+        let slot = self.slot()?;
+        self.tell(Command::Request { id, to, addresses, bytes, slot })
+    }
+
+    /// Answers a request. If its asker has gone, or a response was given already, nothing happens.
+    ///
+    /// # Errors
+    /// Too large, or no room for the command: the token can be used again.
+    pub fn respond(&self, token: RequestToken, bytes: Vec<u8>) -> Result<(), NotSent> {
+        fits(&bytes)?;
+        self.tell(Command::Respond { token, bytes })
+    }
+
+    /// Fetches a blob from a peer into the store; [`NetworkEvent::Fetched`] with this id follows for certain.
+    ///
+    /// # Errors
+    /// Too much under way: no event follows then.
+    pub fn fetch(&self, id: u64, blob: BlobRef, from: PeerKey, addresses: Vec<Multiaddr>) -> Result<(), NotSent> {
+        let slot = self.slot()?;
+        self.tell(Command::Fetch { id, blob, from, addresses, slot })
+    }
+
+    /// Joins the peer at a full address (`…/p2p/<peer>`), and asks it for its neighbours.
+    ///
+    /// # Errors
+    /// Says what was tried, for how long, and what was found there instead.
+    pub async fn dial(&self, address: Multiaddr) -> Result<PeerKey, DialError> {
+        self.ask(|reply| Command::Dial { address, reply }).await.unwrap_or(Err(DialError::Stopped))
+    }
+
+    /// Connects to a peer whose addresses the application has learnt. Nothing happens if there is a connection or a
+    /// dial already; [`NetworkEvent::Connected`] tells of success.
+    ///
+    /// # Errors
+    /// No room for the command.
+    pub fn dial_peer(&self, peer: PeerKey, addresses: Vec<Multiaddr>) -> Result<(), NotSent> {
+        self.tell(Command::DialPeer { peer, addresses })
+    }
+
+    /// Announces this peer as a member of a module, again and again until [`Self::stop_providing`].
+    ///
+    /// # Errors
+    /// No run has been joined, or too many modules.
+    pub async fn provide(&self, module: ModuleId) -> Result<(), ProvideError> {
+        self.ask(|reply| Command::Provide { module, reply }).await.unwrap_or(Err(ProvideError::Stopped))
+    }
+
+    /// Announces this peer no longer. Others forget it within half an hour.
+    ///
+    /// # Errors
+    /// No room for the command.
+    pub fn stop_providing(&self, module: ModuleId) -> Result<(), NotSent> {
+        self.tell(Command::StopProviding { module })
+    }
+
+    /// Looks for members of a module; [`NetworkEvent::Providers`] with this id follows for certain, within
+    /// [`LOOKUP_TIMEOUT`](super::limits::LOOKUP_TIMEOUT).
+    ///
+    /// # Errors
+    /// Too much under way: no event follows then.
+    pub fn find_providers(&self, id: u64, module: ModuleId) -> Result<(), NotSent> {
+        let slot = self.slot()?;
+        self.tell(Command::FindProviders { id, module, slot })
+    }
+
+    /// Where this peer listens, loopback included, and what it announces.
+    ///
+    /// # Errors
+    /// The network has stopped.
+    pub async fn listeners(&self) -> Result<Vec<Multiaddr>, Stopped> {
+        self.ask(|reply| Command::Listeners { reply }).await
+    }
+
+    /// The same in full (`…/p2p/<peer>`): what another peer needs to join.
+    ///
+    /// # Errors
+    /// The network has stopped.
+    pub async fn join_addresses(&self) -> Result<Vec<Multiaddr>, Stopped> {
+        let listeners = self.listeners().await?;
+        Ok(listeners.iter().map(|address| super::with_peer(address, self.me)).collect())
+    }
+
+    /// The peers that are connected and speak our version.
+    ///
+    /// # Errors
+    /// The network has stopped.
+    pub async fn connections(&self) -> Result<Vec<PeerKey>, Stopped> {
+        self.ask(|reply| Command::Connections { reply }).await
+    }
+
+    /// Payload bytes so far. Never waits.
+    pub fn traffic(&self) -> Traffic {
+        self.counters.read()
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Stopped> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(command(reply)).await.map_err(|_| Stopped)?;
+        answer.await.map_err(|_| Stopped)
+    }
+
+    fn tell(&self, command: Command) -> Result<(), NotSent> {
+        self.commands.try_send(command).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => NotSent::Busy,
+            mpsc::error::TrySendError::Closed(_) => NotSent::Stopped,
+        })
+    }
+
+    fn slot(&self) -> Result<Slot, NotSent> {
+        let results = self.slots.upgrade().ok_or(NotSent::Stopped)?;
+        results.try_reserve_owned().map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => NotSent::Busy,
+            mpsc::error::TrySendError::Closed(_) => NotSent::Stopped,
+        })
+    }
+}
+
+fn fits(bytes: &[u8]) -> Result<(), NotSent> {
+    if bytes.len() > CONTROL_BYTES {
+        return Err(NotSent::TooLarge(bytes.len()));
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! Who a peer is: an ed25519 key, kept in a file that only its owner may read.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use libp2p::PeerId;
+use libp2p::identity::{Keypair, PublicKey, ed25519};
+
+use crate::names::PeerKey;
+
+/// A key in libp2p's own encoding takes 68 bytes; anything much larger is not a key.
+const KEY_FILE_BYTES: u64 = 1024;
+
+/// A peer's secret key. What it signs, anybody can check against its [`PeerKey`].
+#[derive(Clone)]
+pub struct Identity {
+    keypair: ed25519::Keypair,
+}
+
+/// Why there is no identity.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// The file cannot be read or written.
+    #[error("the key file {path}: {error}")]
+    File {
+        /// The key file.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The file holds something else.
+    #[error("{0} holds no ed25519 key: restore it, or remove it to become a new peer")]
+    NotAKey(PathBuf),
+}
+
+impl Identity {
+    /// A new peer that is kept nowhere.
+    pub fn generate() -> Self {
+        Self { keypair: ed25519::Keypair::generate() }
+    }
+
+    /// The identity in this file; made, and written with mode 0600, if there is none.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or holds something else.
+    pub fn load_or_create(path: &Path) -> Result<Self, IdentityError> {
+        let failed = |error| IdentityError::File { path: path.to_owned(), error };
+        match File::open(path) {
+            Ok(file) => Self::read(&file, path),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let identity = Self::generate();
+                match identity.write(path) {
+                    Ok(()) => Ok(identity),
+                    // Somebody else was faster: theirs is the one that others will know.
+                    Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                        Self::read(&File::open(path).map_err(failed)?, path)
+                    }
+                    Err(error) => Err(failed(error)),
+                }
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// The public half.
+    pub fn key(&self) -> PeerKey {
+        PeerKey(self.keypair.public().to_bytes())
+    }
+
+    /// An ed25519 signature of these bytes.
+    pub fn sign(&self, message: &[u8]) -> [u8; 64] {
+        self.keypair.sign(message).try_into().expect("an ed25519 signature has 64 bytes")
+    }
+
+    pub(super) fn keypair(&self) -> Keypair {
+        self.keypair.clone().into()
+    }
+
+    fn read(file: &File, path: &Path) -> Result<Self, IdentityError> {
+        let failed = |error| IdentityError::File { path: path.to_owned(), error };
+        keep_private(file).map_err(failed)?;
+        let mut bytes = Vec::new();
+        file.take(KEY_FILE_BYTES).read_to_end(&mut bytes).map_err(failed)?;
+        let keypair = Keypair::from_protobuf_encoding(&bytes).ok().and_then(|keypair| keypair.try_into_ed25519().ok());
+        keypair.map(|keypair| Self { keypair }).ok_or_else(|| IdentityError::NotAKey(path.to_owned()))
+    }
+
+    /// Written whole under another name first, then linked: a crash leaves no half key, and nobody's is replaced.
+    fn write(&self, path: &Path) -> std::io::Result<()> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        fs::create_dir_all(folder)?;
+        let bytes = self.keypair().to_protobuf_encoding().map_err(std::io::Error::other)?;
+        let temporary = path.with_extension(format!("new-{}", std::process::id()));
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(&temporary)?;
+        let written = keep_private(&file)
+            .and_then(|()| file.write_all(&bytes))
+            .and_then(|()| file.sync_all())
+            .and_then(|()| fs::hard_link(&temporary, path));
+        fs::remove_file(&temporary)?;
+        written?;
+        File::open(folder)?.sync_all()
+    }
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Identity({})", self.key().short())
+    }
+}
+
+/// Takes a key file away from everybody but its owner.
+fn keep_private(file: &File) -> std::io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mut permissions = file.metadata()?.permissions();
+        if permissions.mode() & 0o077 != 0 {
+            permissions.set_mode(0o600);
+            file.set_permissions(permissions)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether this peer signed these bytes. A key that is no point on the curve signed nothing.
+pub fn verify(peer: PeerKey, message: &[u8], signature: &[u8]) -> bool {
+    ed25519::PublicKey::try_from_bytes(&peer.0).is_ok_and(|key| key.verify(message, signature))
+}
+
+/// libp2p's name for a peer; none if the key is no point on the curve.
+pub(super) fn peer_id(peer: PeerKey) -> Option<PeerId> {
+    let key = ed25519::PublicKey::try_from_bytes(&peer.0).ok()?;
+    Some(PublicKey::from(key).to_peer_id())
+}
+
+/// The key inside libp2p's name; none if that peer has another kind of key.
+pub(super) fn peer_key(peer: &PeerId) -> Option<PeerKey> {
+    // Short keys stand in the name itself: code 0 is the "identity" hash.
+    let multihash: &libp2p::multihash::Multihash<64> = peer.as_ref();
+    if multihash.code() != 0 {
+        return None;
+    }
+    let key = PublicKey::try_decode_protobuf(multihash.digest()).ok()?;
+    Some(PeerKey(key.try_into_ed25519().ok()?.to_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_stays_the_same_after_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("peer/key");
+        let first = Identity::load_or_create(&path).unwrap();
+        let second = Identity::load_or_create(&path).unwrap();
+        assert_eq!(first.key(), second.key());
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no temporary file is left");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn only_the_owner_may_read_the_key() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        Identity::load_or_create(&path).unwrap();
+        assert_eq!(mode(), 0o600);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        Identity::load_or_create(&path).unwrap();
+        assert_eq!(mode(), 0o600);
+    }
+
+    #[test]
+    fn a_damaged_key_is_an_error_and_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        fs::write(&path, b"not a key").unwrap();
+        let error = Identity::load_or_create(&path).unwrap_err();
+        assert!(error.to_string().contains("holds no ed25519 key"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"not a key");
+    }
+
+    #[test]
+    fn signatures_belong_to_one_peer_and_one_message() {
+        let (one, other) = (Identity::generate(), Identity::generate());
+        let signature = one.sign(b"beat");
+        assert!(verify(one.key(), b"beat", &signature));
+        assert!(!verify(other.key(), b"beat", &signature));
+        assert!(!verify(one.key(), b"meat", &signature));
+        assert!(!verify(one.key(), b"beat", &signature[..63]));
+        assert!(!verify(PeerKey([0xff; 32]), b"beat", &signature));
+    }
+
+    #[test]
+    fn keys_and_libp2p_names_translate_both_ways() {
+        let key = Identity::generate().key();
+        assert_eq!(peer_key(&peer_id(key).unwrap()), Some(key));
+        assert_eq!(peer_key(&PeerId::random()), None);
+    }
+}

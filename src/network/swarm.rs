@@ -1,0 +1,110 @@
+//! Building the swarm and opening its listening addresses.
+
+use std::net::{SocketAddr, TcpListener};
+
+use libp2p::core::transport::{ListenerId, TransportError};
+use libp2p::multiaddr::Protocol;
+use libp2p::{Multiaddr, Swarm, SwarmBuilder, noise, tcp, yamux};
+
+use super::behaviour::Behaviour;
+use super::dial_error::innermost;
+use super::identity::Identity;
+use super::limits::{CONNECT_TIMEOUT, IDLE_CONNECTION, NEGOTIATING_STREAMS};
+
+/// Why the network did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A part of libp2p could not be made.
+    #[error("{part} could not be set up: {reason}")]
+    NotBuilt {
+        /// Which part.
+        part: &'static str,
+        /// What it said.
+        reason: String,
+    },
+    /// Somebody else listens there.
+    #[error("cannot listen on {0}: the port is taken, by another peer perhaps; stop that one or choose another port")]
+    PortTaken(Multiaddr),
+    /// Not an address that this program can listen on.
+    #[error("cannot listen on {0}: give an address such as /ip4/0.0.0.0/udp/4001/quic-v1 or /ip4/0.0.0.0/tcp/4001")]
+    NotAnAddress(Multiaddr),
+    /// Anything else.
+    #[error("cannot listen on {address}: {reason}")]
+    NotListening {
+        /// Where.
+        address: Multiaddr,
+        /// What the system said.
+        reason: String,
+    },
+}
+
+/// TCP (noise, yamux) and QUIC, both with names looked up by DNS.
+pub(super) fn build(identity: &Identity) -> Result<Swarm<Behaviour>, StartError> {
+    let not_built = |part| move |reason: String| StartError::NotBuilt { part, reason };
+    let swarm = SwarmBuilder::with_existing_identity(identity.keypair())
+        .with_tokio()
+        .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, yamux::Config::default)
+        .map_err(|error| not_built("TCP")(error.to_string()))?
+        .with_quic()
+        .with_dns()
+        .map_err(|error| not_built("DNS")(error.to_string()))?
+        .with_behaviour(|keypair| Behaviour::new(keypair).map_err(Into::into))
+        .map_err(|error| not_built("gossip")(error.to_string()))?
+        .with_swarm_config(|config| {
+            config
+                .with_idle_connection_timeout(IDLE_CONNECTION)
+                .with_max_negotiating_inbound_streams(NEGOTIATING_STREAMS)
+        })
+        .with_connection_timeout(CONNECT_TIMEOUT)
+        .build();
+    Ok(swarm)
+}
+
+/// Listens on an address.
+///
+/// # Errors
+/// The port is taken, or this is no address to listen on.
+pub(super) fn listen(swarm: &mut Swarm<Behaviour>, address: &Multiaddr) -> Result<ListenerId, StartError> {
+    let failed = |error: &(dyn std::error::Error + 'static)| match innermost(error) {
+        Some(error) if error.kind() == std::io::ErrorKind::AddrInUse => StartError::PortTaken(address.clone()),
+        Some(error) => StartError::NotListening { address: address.clone(), reason: error.to_string() },
+        None => StartError::NotListening { address: address.clone(), reason: error.to_string() },
+    };
+    // libp2p shares its TCP port (SO_REUSEPORT): two peers on one port would take turns instead of failing.
+    // So whether it is free is asked first, with a socket that does not share.
+    if let Some(socket) = tcp_socket(address) {
+        TcpListener::bind(socket).map_err(|error| failed(&error))?;
+    }
+    swarm.listen_on(address.clone()).map_err(|error| match error {
+        TransportError::MultiaddrNotSupported(address) => StartError::NotAnAddress(address),
+        TransportError::Other(error) => failed(&error),
+    })
+}
+
+/// The socket of a plain TCP address with a fixed port.
+fn tcp_socket(address: &Multiaddr) -> Option<SocketAddr> {
+    let mut parts = address.iter();
+    let ip = match parts.next()? {
+        Protocol::Ip4(ip) => ip.into(),
+        Protocol::Ip6(ip) => ip.into(),
+        _ => return None,
+    };
+    match parts.next()? {
+        Protocol::Tcp(port) if port != 0 => Some(SocketAddr::new(ip, port)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_tcp_with_a_port_is_asked_for_first() {
+        let socket = |address: &str| tcp_socket(&address.parse().unwrap());
+        assert_eq!(socket("/ip4/127.0.0.1/tcp/4001"), Some("127.0.0.1:4001".parse().unwrap()));
+        assert_eq!(socket("/ip6/::1/tcp/4001"), Some("[::1]:4001".parse().unwrap()));
+        assert_eq!(socket("/ip4/127.0.0.1/tcp/0"), None);
+        assert_eq!(socket("/ip4/127.0.0.1/udp/4001/quic-v1"), None);
+    }
+}

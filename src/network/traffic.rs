@@ -1,0 +1,73 @@
+//! How many payload bytes have gone each way, by kind.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Payload bytes since the start, as this layer hands them to libp2p and gets them from it. Not in it: encryption,
+/// framing, identify, ping, Kademlia, and gossip's copies: a message counts once when published, however many mesh
+/// peers it goes to, once when it first arrives, and not when it is passed on. Blob bytes count as they move, so a
+/// transfer that breaks off counts for what it moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Published to modules.
+    pub gossip_sent: u64,
+    /// Heard on modules.
+    pub gossip_received: u64,
+    /// Requests sent and responses given.
+    pub control_sent: u64,
+    /// Requests heard and responses got.
+    pub control_received: u64,
+    /// Served to others.
+    pub blobs_sent: u64,
+    /// Fetched from others.
+    pub blobs_received: u64,
+    /// Gossip messages dropped because the application was slow to take them.
+    pub gossip_dropped: u64,
+    /// Gossip messages that libp2p could not send because a peer was slow to take them.
+    pub gossip_unsent: u64,
+    /// Requests turned away because too many waited for a response.
+    pub requests_refused: u64,
+}
+
+/// The same, while it is being counted.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub gossip_sent: Counter,
+    pub gossip_received: Counter,
+    pub control_sent: Counter,
+    pub control_received: Counter,
+    pub blobs_sent: Counter,
+    pub blobs_received: Counter,
+    pub gossip_dropped: Counter,
+    pub gossip_unsent: Counter,
+    pub requests_refused: Counter,
+}
+
+/// One number that several tasks add to.
+#[derive(Debug, Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(super) fn add(&self, amount: usize) {
+        self.0.fetch_add(amount as u64, Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+impl Counters {
+    pub(super) fn read(&self) -> Traffic {
+        Traffic {
+            gossip_sent: self.gossip_sent.get(),
+            gossip_received: self.gossip_received.get(),
+            control_sent: self.control_sent.get(),
+            control_received: self.control_received.get(),
+            blobs_sent: self.blobs_sent.get(),
+            blobs_received: self.blobs_received.get(),
+            gossip_dropped: self.gossip_dropped.get(),
+            gossip_unsent: self.gossip_unsent.get(),
+            requests_refused: self.requests_refused.get(),
+        }
+    }
+}
