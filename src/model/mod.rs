@@ -3,6 +3,7 @@
 pub mod attention;
 pub mod block;
 pub mod device;
+pub mod exchange;
 pub mod initial;
 pub mod linear;
 pub mod transformer;

@@ -8,6 +8,7 @@ pub mod exact_sum;
 pub mod nesterov;
 pub mod rescale;
 pub mod state;
+pub mod step;
 
 pub use exact_sum::{ExactSum, MAX_TOTAL_WEIGHT, MAX_WEIGHT, SumError};
 pub use rescale::rescale_factor;

@@ -114,7 +114,7 @@ pub struct Combiner {
 }
 
 struct Worker {
-    blobs: Arc<BlobStore>,
+    blobs: BlobStore,
     outer: OuterConfig,
     counts: Vec<usize>,
     sums: BTreeMap<ModuleId, (Version, ExactSum)>,
@@ -126,7 +126,7 @@ impl Combiner {
     /// # Errors
     /// If no thread can be started.
     pub fn start(
-        blobs: Arc<BlobStore>,
+        blobs: BlobStore,
         outer: OuterConfig,
         counts: Vec<usize>,
     ) -> std::io::Result<(Self, mpsc::Receiver<Answer>)> {

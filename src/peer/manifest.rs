@@ -53,6 +53,8 @@ pub struct Manifest {
     pub router: BlobRef,
     /// Which document is in which shard.
     pub shard_index: BlobRef,
+    /// The path of each test document, in order: u32, little endian.
+    pub test_routes: BlobRef,
     /// Parameters of the dense ancestor, which the router needs too: a safetensors file.
     pub ancestor: BlobRef,
     /// By path.
@@ -185,7 +187,7 @@ impl Manifest {
 
     /// What every peer of the run keeps, whatever its paths.
     pub fn for_everybody(&self) -> Vec<BlobRef> {
-        vec![self.tokenizer, self.router, self.shard_index, self.ancestor]
+        vec![self.tokenizer, self.router, self.shard_index, self.test_routes, self.ancestor]
     }
 
     /// Bytes that a peer of one path downloads at first, keeps on disk and holds in memory, about.

@@ -105,7 +105,7 @@ impl Trainer {
     pub fn start(
         manifest: Arc<Manifest>,
         machine: MachineConfig,
-        blobs: Arc<BlobStore>,
+        blobs: BlobStore,
         turns: Arc<Turns>,
     ) -> std::io::Result<(Self, mpsc::Receiver<Told>)> {
         let (tasks, mut mailbox) = mpsc::channel(MAILBOX);
@@ -138,7 +138,7 @@ impl Trainer {
 
 struct Worker {
     manifest: Arc<Manifest>,
-    blobs: Arc<BlobStore>,
+    blobs: BlobStore,
     turns: Arc<Turns>,
     told: mpsc::Sender<Told>,
     inner: InnerTrainer,
@@ -152,7 +152,7 @@ impl Worker {
     fn new(
         manifest: Arc<Manifest>,
         machine: &MachineConfig,
-        blobs: Arc<BlobStore>,
+        blobs: BlobStore,
         turns: Arc<Turns>,
         told: mpsc::Sender<Told>,
     ) -> anyhow::Result<Self> {
@@ -177,7 +177,7 @@ impl Worker {
 
     fn tokens(&self, blob: BlobRef, what: &str) -> anyhow::Result<TokenSet> {
         let model = &self.manifest.config.model;
-        Ok(TokenSet::decode(&self.read(blob, what)?, model.vocabulary, model.context)?)
+        Ok(TokenSet::decode(&self.read(blob, what)?, model.vocabulary, model.context + 1)?)
     }
 
     fn load(&mut self, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<Vec<Vec<f32>>> {

@@ -8,6 +8,7 @@ use rand::seq::SliceRandom;
 use tch::{Device, TchError, Tensor};
 
 use crate::seed::Seed;
+use crate::text::TokenSet;
 
 /// Padded lengths are multiples of this, so that libtorch prepares its kernels for few shapes.
 const LENGTH_STEP: usize = 32;
@@ -26,9 +27,29 @@ pub trait Sequences {
     /// The tokens of one.
     fn sequence(&self, index: usize) -> &[u32];
 
+    /// Whether a sequence is its document's first: then its first tokens have chosen the path, and do not count when a
+    /// path is scored.
+    fn begins_document(&self, _index: usize) -> bool {
+        true
+    }
+
     /// Whether there is none.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl Sequences for TokenSet {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn sequence(&self, index: usize) -> &[u32] {
+        self.sequence(index)
+    }
+
+    fn begins_document(&self, index: usize) -> bool {
+        self.begins_document(index)
     }
 }
 
@@ -134,8 +155,15 @@ pub struct BatchLimits {
     pub context: usize,
     /// Entries of the vocabulary.
     pub vocabulary: usize,
-    /// Tokens before this index are no targets.
+    /// Tokens before this index are no targets, in a sequence that begins its document; its first token in others.
     pub first_target: usize,
+}
+
+impl BatchLimits {
+    /// The index of a sequence's first target.
+    pub fn first_target(&self, set: &(impl Sequences + ?Sized), index: usize) -> usize {
+        if set.begins_document(index) { self.first_target.max(1) } else { 1 }
+    }
 }
 
 /// Some sequences as tensors.
@@ -165,10 +193,10 @@ impl Batch {
             chosen.iter().map(|index| checked(set, *index, limits)).collect::<Result<_, _>>()?;
         let longest = sequences.iter().map(|tokens| tokens.len().saturating_sub(1)).max().unwrap_or(0).max(1);
         let time = longest.next_multiple_of(LENGTH_STEP).min(limits.context.max(longest));
-        let first = limits.first_target.max(1);
         let mut inputs = vec![0i64; sequences.len() * time];
         let (mut rows, mut targets, mut counts) = (Vec::new(), Vec::new(), Vec::new());
-        for (row, tokens) in sequences.iter().enumerate() {
+        for (row, (tokens, index)) in sequences.iter().zip(chosen).enumerate() {
+            let first = limits.first_target(set, *index);
             let start = row * time;
             let inner = &tokens[..tokens.len().saturating_sub(1)];
             inputs[start..start + inner.len()].iter_mut().zip(inner).for_each(|(to, from)| *to = i64::from(*from));

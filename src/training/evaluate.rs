@@ -90,8 +90,8 @@ pub fn evaluate(
     Ok(evaluate_each(model, set, prefix_tokens, token_bytes)?.into_iter().sum())
 }
 
-/// The score of each sequence. Only targets at index `prefix_tokens` of their sequence and later count, and never the
-/// first token. `token_bytes` is how many bytes of text each token stands for.
+/// The score of each sequence. Of a document's first `prefix_tokens` tokens, which chose its path, none counts; nor does
+/// a sequence's first token, which its path has not seen anything before. `token_bytes` is how many bytes of text each token stands for.
 ///
 /// Computed in f32 without gradient, in batches of similar length; summed in f64.
 ///
@@ -110,7 +110,7 @@ pub fn evaluate_each(
     let limits =
         BatchLimits { context: config.context, vocabulary: config.vocabulary, first_target: prefix_tokens.max(1) };
     let mut by_length: Vec<usize> =
-        (0..set.len()).filter(|index| set.sequence(*index).len() > limits.first_target).collect();
+        (0..set.len()).filter(|index| set.sequence(*index).len() > limits.first_target(set, *index)).collect();
     by_length.sort_by_key(|index| std::cmp::Reverse(set.sequence(*index).len()));
     let mut scores = vec![Score::default(); set.len()];
     let mut rest = by_length.as_slice();
@@ -124,7 +124,8 @@ pub fn evaluate_each(
         for (sequence, count) in chosen.iter().zip(&batch.counts) {
             let (own, others) = losses.split_at((*count).min(losses.len()));
             losses = others;
-            scores[*sequence] = score(*sequence, &set.sequence(*sequence)[limits.first_target..], own, token_bytes)?;
+            let targets = &set.sequence(*sequence)[limits.first_target(set, *sequence)..];
+            scores[*sequence] = score(*sequence, targets, own, token_bytes)?;
         }
     }
     Ok(scores)

@@ -1,0 +1,126 @@
+//! Parameters as safetensors files, which other tools open: every tensor under its own name.
+
+use std::collections::HashMap;
+
+use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView, serialize};
+
+use crate::config::{LevelConfig, ModelConfig, TensorSpec, level_tensors};
+
+/// Why a file does not give a model's parameters.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// Not a safetensors file, or one without a tensor that the model needs.
+    #[error("safetensors: {0}")]
+    Format(#[from] SafeTensorError),
+    /// A tensor of another shape or type.
+    #[error("tensor {name} is {found}, the model needs f32 {expected:?}")]
+    Tensor {
+        /// Its name.
+        name: String,
+        /// What the file has.
+        found: String,
+        /// The model's shape.
+        expected: Vec<usize>,
+    },
+    /// A value that is infinite or not a number.
+    #[error("tensor {0} has values that are not finite")]
+    NotFinite(String),
+}
+
+/// A file of some levels' flat buffers, with notes that every reader of the format shows.
+///
+/// # Errors
+/// If a buffer is not as long as its level's tensors.
+pub fn encode(
+    model: &ModelConfig,
+    levels: &[(&LevelConfig, &[f32])],
+    notes: &[(&str, String)],
+) -> Result<Vec<u8>, ExchangeError> {
+    let mut bytes: Vec<(TensorSpec, Vec<u8>)> = Vec::new();
+    for (level, values) in levels {
+        let mut rest = *values;
+        for tensor in level_tensors(model, level) {
+            let (own, after) = rest.split_at(tensor.count().min(rest.len()));
+            rest = after;
+            bytes.push((tensor, own.iter().flat_map(|value| value.to_le_bytes()).collect()));
+        }
+    }
+    let views = bytes
+        .iter()
+        .map(|(tensor, bytes)| Ok((&tensor.name, TensorView::new(Dtype::F32, tensor.shape.clone(), bytes)?)))
+        .collect::<Result<Vec<_>, SafeTensorError>>()?;
+    let notes: HashMap<String, String> = notes.iter().map(|(key, note)| ((*key).to_owned(), note.clone())).collect();
+    Ok(serialize(views, (!notes.is_empty()).then_some(notes))?)
+}
+
+/// The flat buffer of a level, from a file that has its tensors, among others perhaps.
+///
+/// # Errors
+/// If one is missing, of another shape or type, or not finite.
+pub fn decode_level(bytes: &[u8], model: &ModelConfig, level: &LevelConfig) -> Result<Vec<f32>, ExchangeError> {
+    let file = SafeTensors::deserialize(bytes)?;
+    let mut values = Vec::new();
+    for tensor in level_tensors(model, level) {
+        let found = file.tensor(&tensor.name)?;
+        if found.dtype() != Dtype::F32 || found.shape() != tensor.shape {
+            let found = format!("{:?} {:?}", found.dtype(), found.shape());
+            return Err(ExchangeError::Tensor { name: tensor.name, found, expected: tensor.shape });
+        }
+        let before = values.len();
+        values.extend(found.data().as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)));
+        if values[before..].iter().any(|value| !value.is_finite()) {
+            return Err(ExchangeError::NotFinite(tensor.name));
+        }
+    }
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Positions;
+    use crate::grid::Sharing;
+
+    fn model() -> (ModelConfig, Vec<LevelConfig>) {
+        let model = ModelConfig {
+            blocks: 1,
+            width: 4,
+            heads: 2,
+            head_width: None,
+            feed_forward: None,
+            vocabulary: 258,
+            context: 8,
+            positions: Positions::Learned,
+            tied_head: true,
+            biases: false,
+        };
+        let level = |parts: &[&str]| LevelConfig {
+            parts: parts.iter().map(|part| (*part).to_owned()).collect(),
+            sharing: Sharing::Shared,
+        };
+        (model, vec![level(&["embedding"]), level(&["block.0", "final-norm"])])
+    }
+
+    #[test]
+    fn levels_come_back_from_one_file() {
+        let (model, levels) = model();
+        let counts: Vec<usize> = levels.iter().map(|level| crate::config::level_parameters(&model, level)).collect();
+        let values: Vec<Vec<f32>> = counts.iter().map(|count| (0..*count).map(|i| i as f32).collect()).collect();
+        let pairs: Vec<_> = levels.iter().zip(values.iter().map(Vec::as_slice)).collect();
+        let file = encode(&model, &pairs, &[("version", "3".to_owned())]).unwrap();
+        for (level, values) in levels.iter().zip(&values) {
+            assert_eq!(&decode_level(&file, &model, level).unwrap(), values);
+        }
+    }
+
+    #[test]
+    fn another_models_file_is_refused_by_name() {
+        let (model, levels) = model();
+        let values = vec![0.0; crate::config::level_parameters(&model, &levels[0])];
+        let file = encode(&model, &[(&levels[0], &values)], &[]).unwrap();
+        assert!(decode_level(&file, &model, &levels[1]).unwrap_err().to_string().contains("block.0"));
+        let wider = ModelConfig { vocabulary: 259, ..model.clone() };
+        assert!(matches!(decode_level(&file, &wider, &levels[0]), Err(ExchangeError::Tensor { .. })));
+        assert!(decode_level(b"nothing", &model, &levels[0]).is_err());
+    }
+}

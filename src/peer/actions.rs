@@ -1,0 +1,147 @@
+//! What each of the node's actions comes to.
+
+use super::combiner::Work;
+use super::driver::{Driver, PeerError};
+use super::news::News;
+use super::trainer::Task;
+use crate::names::{BlobHash, ModuleId};
+use crate::network::Multiaddr;
+use crate::protocol::{Action, Event, Message, Record, Report, SignedUpdate, Update, wire};
+
+/// A journal beyond this, and beyond twice its size when it was last rewritten, is rewritten.
+const JOURNAL_BYTES: u64 = 1 << 20;
+
+impl Driver {
+    pub(super) async fn carry_out(&mut self, action: Action) -> Result<(), PeerError> {
+        match action {
+            Action::Persist(record) => self.persist(&record).await?,
+            Action::Subscribe(module) => self.subscribe(module).await,
+            Action::Unsubscribe(module) => self.unsubscribe(module).await,
+            Action::Publish { module, message } => self.publish(module, &message).await,
+            Action::Learn { peer, addresses } => {
+                let addresses: Vec<Multiaddr> = addresses.iter().filter_map(|address| address.parse().ok()).collect();
+                self.learn(peer, addresses);
+            }
+            Action::Ask { id, to, request } => {
+                let addresses = self.addresses.get(&to).cloned().unwrap_or_default();
+                let sent = wire::encode(&request).ok().map(|bytes| self.network.request(id.0, to, addresses, bytes));
+                if !matches!(sent, Some(Ok(()))) {
+                    self.events.push_back(Event::Answered { id, response: None });
+                }
+            }
+            Action::Reply { token, response } => self.reply(token, &response),
+            Action::Fetch { blob, from } => {
+                if self.blobs.has(blob.hash)? || from == self.node.me() {
+                    let found = self.blobs.has(blob.hash)?;
+                    self.events.push_back(Event::Fetched { blob: blob.hash, found });
+                } else {
+                    self.begin_fetch(blob, from, true);
+                }
+            }
+            Action::Forget(blob) => self.forget(blob)?,
+            Action::Train { path, phase, start, trainer } => {
+                self.queue_task(Task::Train { path, phase, start, trainer });
+            }
+            Action::OpenSum { module, target } => self.queue_work(Work::OpenSum { module, target }),
+            Action::Accumulate { module, target, blob, weight } => {
+                self.queue_work(Work::Accumulate { module, target, blob, weight });
+            }
+            Action::Combine { module, target, from, contributions } => {
+                self.queue_work(Work::Combine { module, target, from, contributions });
+            }
+            Action::Seal(update) => self.seal(update),
+            Action::Apply { module, version, from, average } => {
+                self.queue_work(Work::Apply { module, version, from, average });
+            }
+            Action::Report(report) => self.report(report),
+        }
+        Ok(())
+    }
+
+    async fn persist(&mut self, record: &Record) -> Result<(), PeerError> {
+        match wire::encode(record) {
+            Ok(bytes) => {
+                let size = self.store.persist(vec![bytes]).await?;
+                if size > JOURNAL_BYTES.max(2 * self.compacted_bytes) {
+                    self.compact().await?;
+                }
+                Ok(())
+            }
+            Err(error) => {
+                tracing::error!(%error, "a record is too large for the journal");
+                Ok(())
+            }
+        }
+    }
+
+    /// Rewrites the journal to what still matters.
+    async fn compact(&mut self) -> Result<(), PeerError> {
+        let records = self.node.records().iter().map(wire::encode).collect::<Result<Vec<_>, _>>();
+        match records {
+            Ok(records) => self.compacted_bytes = self.store.rewrite(records).await?,
+            Err(error) => tracing::error!(%error, "the journal could not be rewritten"),
+        }
+        Ok(())
+    }
+
+    async fn subscribe(&mut self, module: ModuleId) {
+        if let Err(error) = self.network.subscribe(module).await {
+            tracing::error!(%module, %error, "a module's topic cannot be heard");
+        }
+        if let Err(error) = self.network.provide(module).await {
+            tracing::warn!(%module, %error, "newcomers cannot find this member of a module");
+        }
+    }
+
+    async fn unsubscribe(&mut self, module: ModuleId) {
+        let gone = self.network.unsubscribe(module).await.is_err() || self.network.stop_providing(module).is_err();
+        if gone {
+            tracing::warn!(%module, "a module's topic could not be left");
+        }
+    }
+
+    async fn publish(&mut self, module: ModuleId, message: &Message) {
+        let bytes = match wire::encode(message) {
+            Ok(bytes) => bytes,
+            Err(error) => return tracing::error!(%module, %error, "a message is too large"),
+        };
+        if let Err(error) = self.network.publish(module, bytes).await {
+            tracing::warn!(%module, %error, "a message was not sent");
+        }
+    }
+
+    /// What the run itself consists of stays.
+    fn forget(&mut self, blob: BlobHash) -> Result<(), PeerError> {
+        if !self.pinned.contains(&blob) {
+            self.blobs.remove(blob)?;
+        }
+        Ok(())
+    }
+
+    fn seal(&mut self, update: Update) {
+        match wire::encode(&update) {
+            Ok(bytes) => {
+                let signature = self.identity.sign(&bytes).to_vec();
+                self.events.push_back(Event::Sealed(SignedUpdate { update, signature }));
+            }
+            Err(error) => tracing::error!(%error, "an update is too large"),
+        }
+    }
+
+    fn report(&mut self, report: Report) {
+        match &report {
+            Report::PathYielded(path) => self.forget_path(*path),
+            Report::Refused { module, reason } => tracing::warn!(%module, reason, "an update was refused"),
+            Report::ChainSwitched { module, from, to } => {
+                tracing::warn!(%module, %from, %to, "a heavier chain took the place of ours");
+            }
+            Report::Advanced { module, version, contributions } => {
+                tracing::info!(%module, %version, contributions, "a module advanced");
+            }
+            Report::Owner { module, owner } => tracing::info!(%module, owner = %owner.short(), "a module's owner"),
+            Report::PathTaken(path) => tracing::info!(%path, "took a path"),
+            Report::PathDone(path) => tracing::info!(%path, "a path is done"),
+        }
+        (self.newsroom)(News::Reported(report));
+    }
+}

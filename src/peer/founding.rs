@@ -1,0 +1,319 @@
+//! From text to a run: tokenizer, ancestor, router, shards, and the manifest that names them all.
+
+use std::sync::atomic::AtomicBool;
+
+use super::dense::{Dense, DenseTrainer, Effort};
+use super::manifest::{FORMAT_VERSION, Manifest, Shard};
+use super::turns::Turns;
+use crate::config::{MachineConfig, RoutingMethod, RunConfig};
+use crate::model::exchange;
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, RunId};
+use crate::outer::ModuleState;
+use crate::protocol::wire::WIRE_VERSION;
+use crate::routing::{Router, ShardIndex};
+use crate::seed::Seed;
+use crate::store::BlobStore;
+use crate::text::{Corpus, CorpusSource, TokenSet, Tokenizer, read_corpus, split_test};
+
+/// What a run is founded from.
+pub struct Plan<'a> {
+    /// The run.
+    pub run: &'a RunConfig,
+    /// This machine.
+    pub machine: &'a MachineConfig,
+    /// The text to train on.
+    pub corpus: CorpusSource,
+    /// The text to test on; if absent, a share of the corpus.
+    pub test_corpus: Option<CorpusSource>,
+    /// Whether newcomers receive their shard from peers.
+    pub share_text: bool,
+    /// A `tokenizer.json` to use instead of training one.
+    pub tokenizer: Option<Vec<u8>>,
+    /// A trained ancestor to start from instead of training one: its parameters, level by level.
+    pub ancestor: Option<Vec<Vec<f32>>>,
+}
+
+/// A step of founding, for whoever watches.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stage {
+    /// The text was read.
+    Corpus(Box<Corpus>),
+    /// The tokenizer is ready: its entries, and the training text's tokens and sequences.
+    Tokens {
+        /// Entries.
+        vocabulary: usize,
+        /// Tokens to train on.
+        tokens: u64,
+        /// Sequences to train on.
+        sequences: usize,
+    },
+    /// A step of the ancestor: how many of how many, and the loss.
+    Ancestor(u64, u64, f64),
+    /// Training sequences by path.
+    Shards(Vec<u64>),
+}
+
+/// A run that can begin.
+pub struct Founded {
+    /// What it is.
+    pub manifest: Manifest,
+    /// The manifest's bytes.
+    pub bytes: Vec<u8>,
+    /// Its name.
+    pub id: RunId,
+    /// The ancestor with its AdamW, for the dense control.
+    pub ancestor: Dense,
+    /// All training text.
+    pub train: TokenSet,
+    /// All test text.
+    pub test: TokenSet,
+    /// Bytes of text of each token.
+    pub token_bytes: Vec<u32>,
+    /// What the ancestor took.
+    pub effort: Effort,
+}
+
+/// Why the text is not enough, or not the right one.
+#[derive(Debug, thiserror::Error)]
+pub enum FoundingError {
+    /// Too few documents.
+    #[error(
+        "the corpus has {documents} training documents for {paths} paths, at least {least} are needed; \
+         give more text or use a smaller grid"
+    )]
+    Small {
+        /// To train on.
+        documents: usize,
+        /// In the grid.
+        paths: u32,
+        /// Documents needed.
+        least: usize,
+    },
+    /// The tokenizer has more entries than the model's embedding.
+    #[error("the tokenizer has {found} entries, model.vocabulary is {expected}; set model.vocabulary = {found}")]
+    Vocabulary {
+        /// The tokenizer's.
+        found: usize,
+        /// The model's.
+        expected: usize,
+    },
+}
+
+/// Documents that a path needs at the least to be called a shard.
+const LEAST_DOCUMENTS: usize = 8;
+
+/// Reads the text, trains what has to be trained and puts every blob of the run into the store.
+///
+/// # Errors
+/// If the text cannot be read or is too small, training fails, or the store does.
+pub fn found(
+    plan: Plan<'_>,
+    blobs: &BlobStore,
+    turns: &Turns,
+    stop: &AtomicBool,
+    told: &mut dyn FnMut(Stage),
+) -> anyhow::Result<Founded> {
+    let run = plan.run;
+    let grid = run.grid()?;
+    let text = Text::read(&plan, told)?;
+    let paths = grid.path_count();
+    let least = LEAST_DOCUMENTS * paths as usize;
+    let documents = text.train.documents().len();
+    if documents < least {
+        return Err(FoundingError::Small { documents, paths, least }.into());
+    }
+    let mut trainer = DenseTrainer::new(run, plan.machine, turns, stop)?;
+    let initial = Dense::initial(run);
+    let steps = run.training.ancestor_steps;
+    let (ancestor, effort) = match plan.ancestor {
+        Some(levels) => (Dense { levels, inner: initial.inner }, Effort::default()),
+        None => trainer.train(initial, &text.train, 0..steps, &mut |step, loss| {
+            told(Stage::Ancestor(step, steps, loss));
+        })?,
+    };
+    let pairs: Vec<_> = run.levels.iter().zip(ancestor.levels.iter().map(Vec::as_slice)).collect();
+    let ancestor_file = exchange::encode(&run.model, &pairs, &[])?;
+    let ancestor_hash = BlobHash::of(&ancestor_file);
+
+    let routing = Routing::new(run, &mut trainer, &ancestor, ancestor_hash, &text.train)?;
+    let train_routes = routing.routes(&mut trainer, &ancestor, &text.train)?;
+    let index = ShardIndex::build(&text.train, &train_routes, paths, run.text.held_out_share)?;
+    told(Stage::Shards(index.sizes()));
+    let test_routes = routing.routes(&mut trainer, &ancestor, &text.test)?;
+
+    let mut shards = Vec::new();
+    for path in grid.paths() {
+        shards.push(Shard {
+            train: put_tokens(blobs, &text.train, &index.select(&text.train, path, false))?,
+            held_out: put_tokens(blobs, &text.train, &index.select(&text.train, path, true))?,
+            test: put_tokens(blobs, &text.test, &routed_to(&text.test, &test_routes, path))?,
+            sequences: index.sizes()[path.0 as usize],
+        });
+    }
+    let manifest = Manifest {
+        format_version: FORMAT_VERSION,
+        wire_version: WIRE_VERSION,
+        config: run.clone(),
+        corpus: text.corpus,
+        test_corpus: text.test_corpus,
+        share_text: plan.share_text,
+        tokenizer: blobs.put(text.tokenizer.json())?,
+        router: blobs.put(&routing.router.encode())?,
+        shard_index: blobs.put(&index.encode())?,
+        test_routes: blobs.put(&test_routes.iter().flat_map(|path| path.0.to_le_bytes()).collect::<Vec<u8>>())?,
+        ancestor: blobs.put(&ancestor_file)?,
+        shards,
+        genesis: genesis(&grid.modules(), &ancestor.levels, blobs)?,
+    };
+    let bytes = manifest.encode()?;
+    let (manifest, id) = Manifest::decode(&bytes)?;
+    let token_bytes = text.tokenizer.token_bytes().to_vec();
+    Ok(Founded { manifest, bytes, id, ancestor, train: text.train, test: text.test, token_bytes, effort })
+}
+
+/// The text of a run as tokens.
+pub struct Text {
+    /// The tokenizer.
+    pub tokenizer: Tokenizer,
+    /// To train on.
+    pub train: TokenSet,
+    /// To test on.
+    pub test: TokenSet,
+    /// Hash of the corpus.
+    pub corpus: BlobHash,
+    /// Hash of the test corpus, or of the corpus again if a share of it is the test text.
+    pub test_corpus: BlobHash,
+}
+
+impl Text {
+    /// Reads a corpus and makes sequences of it.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or the tokenizer does not fit the model.
+    pub fn read(plan: &Plan<'_>, told: &mut dyn FnMut(Stage)) -> anyhow::Result<Self> {
+        let run = plan.run;
+        let corpus = read_corpus(&plan.corpus, &run.text)?;
+        let hash = corpus.hash;
+        told(Stage::Corpus(Box::new(corpus.clone())));
+        let (train, test, test_hash) = match &plan.test_corpus {
+            Some(source) => {
+                let test = read_corpus(source, &run.text)?;
+                (corpus.documents, test.documents, test.hash)
+            }
+            None => {
+                let (train, test) = split_test(corpus.documents, run.text.test_share);
+                (train, test, hash)
+            }
+        };
+        let tokenizer = match &plan.tokenizer {
+            Some(json) => Tokenizer::from_json(json)?,
+            None => Tokenizer::train(&train, run.model.vocabulary)?,
+        };
+        let found = tokenizer.vocabulary();
+        if found > run.model.vocabulary || (plan.tokenizer.is_some() && found < run.model.vocabulary) {
+            return Err(FoundingError::Vocabulary { found, expected: run.model.vocabulary }.into());
+        }
+        let cut = |documents: &[String]| -> anyhow::Result<TokenSet> {
+            Ok(TokenSet::cut_for_scoring(&tokenizer.encode_all(documents)?, run.model.context))
+        };
+        let (train, test) = (cut(&train)?, cut(&test)?);
+        told(Stage::Tokens { vocabulary: found, tokens: train.tokens(), sequences: train.len() });
+        Ok(Self { tokenizer, train, test, corpus: hash, test_corpus: test_hash })
+    }
+}
+
+struct Routing {
+    router: Router,
+}
+
+impl Routing {
+    fn new(
+        run: &RunConfig,
+        trainer: &mut DenseTrainer<'_>,
+        ancestor: &Dense,
+        ancestor_hash: BlobHash,
+        train: &TokenSet,
+    ) -> anyhow::Result<Self> {
+        let paths = run.grid()?.path_count();
+        let prefix_tokens = run.routing.prefix_tokens;
+        let seed = Seed::root(run.seed).child("routing");
+        let router = match run.routing.method {
+            RoutingMethod::Random => Router::random(paths, prefix_tokens, seed),
+            RoutingMethod::Kmeans => {
+                let features = trainer.features(ancestor, &prefixes(train, prefix_tokens))?;
+                let (width, rounds) = (run.model.width, run.routing.kmeans_rounds);
+                Router::fit(&features, width, paths, prefix_tokens, ancestor_hash, rounds, seed)?.0
+            }
+        };
+        Ok(Self { router })
+    }
+
+    fn routes(
+        &self,
+        trainer: &mut DenseTrainer<'_>,
+        ancestor: &Dense,
+        set: &TokenSet,
+    ) -> anyhow::Result<Vec<PathId>> {
+        let prefixes = prefixes(set, self.router.prefix_tokens());
+        let features =
+            if self.router.needs_features() { trainer.features(ancestor, &prefixes)? } else { Vec::new() };
+        Ok(self.router.route_all(&features, &prefixes))
+    }
+}
+
+fn prefixes(set: &TokenSet, count: usize) -> Vec<&[u32]> {
+    set.documents().map(|sequences| set.prefix(sequences.start, count)).collect()
+}
+
+fn routed_to(set: &TokenSet, routes: &[PathId], path: PathId) -> Vec<usize> {
+    let documents = set.documents().zip(routes).filter(|(_, route)| **route == path);
+    documents.flat_map(|(sequences, _)| sequences).collect()
+}
+
+fn put_tokens(blobs: &BlobStore, set: &TokenSet, sequences: &[usize]) -> anyhow::Result<BlobRef> {
+    Ok(blobs.put(&set.subset(sequences).encode())?)
+}
+
+/// Every module starts as the ancestor's level; its state says which module it is.
+fn genesis(
+    modules: &[ModuleId],
+    levels: &[Vec<f32>],
+    blobs: &BlobStore,
+) -> anyhow::Result<Vec<(ModuleId, BlobRef)>> {
+    let state = |module: &ModuleId| {
+        let parameters = levels[usize::from(module.level)].clone();
+        Ok((*module, blobs.put(&ModuleState::initial(*module, parameters).encode())?))
+    };
+    modules.iter().map(state).collect()
+}
+
+/// The shards of a run made again from the same text: how a peer with its own copy of the corpus gets them.
+///
+/// # Errors
+/// If the text is not the run's, said by the first shard that comes out differently.
+pub fn make_shards(manifest: &Manifest, text: &Text, blobs: &BlobStore) -> anyhow::Result<()> {
+    if text.corpus != manifest.corpus || text.test_corpus != manifest.test_corpus {
+        anyhow::bail!(
+            "this corpus has hash {}, the run's has {}; use the same files in the same order",
+            text.corpus,
+            manifest.corpus
+        );
+    }
+    let read = |blob: BlobRef| -> anyhow::Result<Vec<u8>> {
+        blobs.get(blob.hash, blob.bytes)?.ok_or_else(|| anyhow::anyhow!("blob {} is not in the store", blob.hash))
+    };
+    let index = ShardIndex::decode(&read(manifest.shard_index)?)?;
+    let routes = read(manifest.test_routes)?;
+    let routes: Vec<PathId> =
+        routes.as_chunks::<4>().0.iter().map(|route| PathId(u32::from_le_bytes(*route))).collect();
+    for (path, shard) in manifest.shards.iter().enumerate() {
+        let path = PathId(path as u32);
+        let test = put_tokens(blobs, &text.test, &routed_to(&text.test, &routes, path))?;
+        let train = put_tokens(blobs, &text.train, &index.select(&text.train, path, false))?;
+        let held_out = put_tokens(blobs, &text.train, &index.select(&text.train, path, true))?;
+        if (train, held_out, test) != (shard.train, shard.held_out, shard.test) {
+            anyhow::bail!("the shard of path {path} comes out differently from this text; is it the run's?");
+        }
+    }
+    Ok(())
+}

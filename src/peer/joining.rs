@@ -1,0 +1,152 @@
+//! A newcomer who knows one address: the manifest, and what everybody of the run keeps.
+
+use std::time::Duration;
+
+use super::manifest::{Manifest, ManifestError};
+use crate::names::{BlobRef, PeerKey, RunId};
+use crate::network::{DialError, Multiaddr, NetworkEvent, NetworkEvents, NetworkHandle};
+use crate::protocol::{Request, Response, wire};
+
+/// How often a blob is asked for before joining is given up.
+const ATTEMPTS: usize = 5;
+
+/// Between two of them.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Why a run could not be joined.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// Nobody there, or not one of us.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// It did not answer.
+    #[error("{address} was reached but did not answer: {reason}")]
+    NoAnswer {
+        /// Who was asked.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+    /// It answered with something else.
+    #[error("{address} has no manifest to give: {reason}")]
+    Refused {
+        /// Who was asked.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+    /// The manifest is no good.
+    #[error("{address}: {source}")]
+    Manifest {
+        /// Who was asked.
+        address: String,
+        /// Why.
+        source: ManifestError,
+    },
+    /// Another run than this folder's.
+    #[error("{address} answers for run {found}, this folder holds run {expected}; use another --dir")]
+    OtherRun {
+        /// Who was asked.
+        address: String,
+        /// Its run.
+        found: RunId,
+        /// The folder's.
+        expected: RunId,
+    },
+    /// A part of the run could not be had.
+    #[error("{what} could not be fetched from {from}: {reason}")]
+    Blob {
+        /// Which part.
+        what: &'static str,
+        /// Who was asked.
+        from: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Asks the peer at an address for the run's manifest.
+///
+/// # Errors
+/// Says what was tried and what was found there.
+pub async fn fetch_manifest(
+    network: &NetworkHandle,
+    events: &mut NetworkEvents,
+    address: &Multiaddr,
+) -> Result<(PeerKey, Vec<u8>, Manifest, RunId), JoinError> {
+    let peer = network.dial(address.clone()).await?;
+    let bytes = wire::encode(&Request::Manifest).map_err(|error| refused(address, error))?;
+    network.request(0, peer, vec![address.clone()], bytes).map_err(|error| no_answer(address, error))?;
+    let answer = loop {
+        match events.next().await {
+            Some(NetworkEvent::Response { id: 0, result, .. }) => break result,
+            Some(_) => {}
+            None => return Err(no_answer(address, "the network has stopped")),
+        }
+    };
+    let answer = answer.map_err(|error| no_answer(address, error))?;
+    match wire::decode::<Response>(&answer).map_err(|error| refused(address, error))? {
+        Response::Manifest(bytes) => {
+            let manifest = |source| JoinError::Manifest { address: address.to_string(), source };
+            let (decoded, run) = Manifest::decode(&bytes).map_err(manifest)?;
+            Ok((peer, bytes, decoded, run))
+        }
+        Response::Refused(reason) => Err(refused(address, reason)),
+        _ => Err(refused(address, "it answered something else")),
+    }
+}
+
+fn no_answer(address: &Multiaddr, reason: impl ToString) -> JoinError {
+    JoinError::NoAnswer { address: address.to_string(), reason: reason.to_string() }
+}
+
+fn refused(address: &Multiaddr, reason: impl ToString) -> JoinError {
+    JoinError::Refused { address: address.to_string(), reason: reason.to_string() }
+}
+
+/// Fetches a blob into the store.
+///
+/// # Errors
+/// If it cannot be had after several attempts.
+pub async fn fetch_blob(
+    network: &NetworkHandle,
+    events: &mut NetworkEvents,
+    blob: BlobRef,
+    what: &'static str,
+    from: (PeerKey, &Multiaddr),
+) -> Result<(), JoinError> {
+    let (peer, address) = from;
+    let mut reason = String::new();
+    for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            tokio::time::sleep(PAUSE).await;
+        }
+        if let Err(error) = network.fetch(attempt as u64, blob, peer, vec![address.clone()]) {
+            reason = error.to_string();
+            continue;
+        }
+        let result = loop {
+            match events.next().await {
+                Some(NetworkEvent::Fetched { id, result, .. }) if id == attempt as u64 => break result,
+                Some(_) => {}
+                None => return Err(no_answer(address, "the network has stopped")),
+            }
+        };
+        match result {
+            Ok(()) => return Ok(()),
+            Err(error) => reason = error.to_string(),
+        }
+    }
+    Err(JoinError::Blob { what, from: address.to_string(), reason })
+}
+
+/// Everything that each peer of a run keeps, with its name.
+pub fn parts(manifest: &Manifest) -> [(BlobRef, &'static str); 5] {
+    [
+        (manifest.tokenizer, "the tokenizer"),
+        (manifest.router, "the router"),
+        (manifest.shard_index, "the shard index"),
+        (manifest.test_routes, "the routes of the test text"),
+        (manifest.ancestor, "the ancestor"),
+    ]
+}

@@ -1,0 +1,29 @@
+//! A peer: everything put together.
+//!
+//! [`founding`] makes a run of some text, or [`joining`] fetches one from an address; both leave a [`manifest`] and
+//! blobs in a store. [`start`] then assembles the actors: the [`driver`] (with its [`actions`]) around the protocol's
+//! node, the [`trainer`] (with its [`path_state`], in [`turns`] with others), the [`combiner`], the store, seen by the
+//! network through [`blob_access`]. What they have to tell is [`news`]; [`status_socket`] answers other processes.
+//! [`dense`] trains the ancestor and the control.
+
+mod actions;
+mod blob_access;
+pub mod combiner;
+pub mod dense;
+pub mod driver;
+pub mod founding;
+pub mod joining;
+pub mod manifest;
+pub mod news;
+pub mod path_state;
+pub mod start;
+pub mod status_socket;
+pub mod trainer;
+pub mod turns;
+
+pub use blob_access::StoredBlobs;
+pub use driver::{PeerError, PeerStatus};
+pub use manifest::Manifest;
+pub use news::{News, Newsroom};
+pub use start::{Peer, PeerPlan};
+pub use turns::Turns;

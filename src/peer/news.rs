@@ -1,0 +1,48 @@
+//! What a running peer tells whoever started it.
+
+use crate::names::{PathId, Phase};
+use crate::protocol::Report;
+use crate::training::Score;
+
+/// Something worth showing.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// Inner steps were made.
+    Stepped {
+        /// The path.
+        path: PathId,
+        /// Its phase.
+        phase: Phase,
+        /// Steps made in it.
+        step: u64,
+        /// Loss of the last, in nats a token.
+        loss: f64,
+        /// Tokens since the last of these.
+        tokens: u64,
+        /// Seconds that they took to compute.
+        seconds: f64,
+    },
+    /// Nothing trains here now, and why.
+    Waiting(String),
+    /// The protocol reports.
+    Reported(Report),
+    /// A path has had all its phases and is scored.
+    Scored {
+        /// The path.
+        path: PathId,
+        /// On its held-out slice.
+        held_out: Score,
+        /// On the test text routed to it.
+        test: Score,
+    },
+    /// Nobody has been heard for this long; these addresses were tried.
+    Alone {
+        /// How long.
+        seconds: u64,
+        /// What was tried.
+        tried: Vec<String>,
+    },
+}
+
+/// Takes news; must not block for long.
+pub type Newsroom = std::sync::Arc<dyn Fn(News) + Send + Sync>;

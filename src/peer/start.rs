@@ -1,0 +1,190 @@
+//! A peer's assembly: opens its store, restores its node, and starts its actors.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::combiner::Combiner;
+use super::driver::{COMMANDS, Command, Driver, Inputs, PeerError, PeerStatus};
+use super::manifest::Manifest;
+use super::news::Newsroom;
+use super::trainer::Trainer;
+use super::turns::Turns;
+use crate::config::MachineConfig;
+use crate::names::{PeerKey, RunId};
+use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
+use crate::protocol::{Contact, Event, Node, Record, wire};
+use crate::routing::ShardIndex;
+use crate::store::{StoreFolder, StoreHandle};
+
+/// What a peer is made of.
+pub struct PeerPlan {
+    /// Its folder: store and log.
+    pub folder: PathBuf,
+    /// The run's manifest, as its bytes.
+    pub manifest: Vec<u8>,
+    /// Who it is.
+    pub identity: Identity,
+    /// What the machine brings.
+    pub machine: MachineConfig,
+    /// The machine's queue for trainers.
+    pub turns: Arc<Turns>,
+    /// The network, started with this identity.
+    pub network: NetworkHandle,
+    /// What comes out of it.
+    pub network_events: NetworkEvents,
+    /// Peers to begin with; none for the founder.
+    pub contacts: Vec<(PeerKey, Vec<Multiaddr>)>,
+    /// Whether this peer founded the run.
+    pub founder: bool,
+    /// Takes its news.
+    pub newsroom: Newsroom,
+}
+
+/// A running peer. It stops when this is dropped.
+pub struct Peer {
+    key: PeerKey,
+    commands: mpsc::Sender<Command>,
+    task: JoinHandle<Result<(), PeerError>>,
+}
+
+/// Where a peer keeps its store.
+pub fn store_folder(folder: &std::path::Path) -> PathBuf {
+    folder.join("store")
+}
+
+impl Peer {
+    /// Starts a peer whose manifest and first blobs are in its store.
+    ///
+    /// # Errors
+    /// If the store is another run's, or in use; the manifest is not this program's; or threads are short.
+    pub async fn start(plan: PeerPlan) -> anyhow::Result<Self> {
+        let (manifest, run) = Manifest::decode(&plan.manifest)?;
+        let manifest = Arc::new(manifest);
+        let folder = StoreFolder::open(&store_folder(&plan.folder), run)?;
+        let records = decode_records(&folder.records)?;
+        let known = folder.index.peers()?;
+        let blobs = folder.blobs.clone();
+        let (store, _threads) = crate::store::actor::start(folder)?;
+        fill_index(&store, &manifest, run).await?;
+
+        let key = plan.identity.key();
+        let fresh = records.is_empty();
+        let node = Node::restore(key, manifest.plan()?, records);
+        let (combiner, combined) =
+            Combiner::start(blobs.clone(), manifest.config.outer.clone(), manifest.level_counts())?;
+        let (trainer, told) = Trainer::start(manifest.clone(), plan.machine, blobs.clone(), plan.turns)?;
+        plan.network.join_run(run).await?;
+
+        let contacts = contacts(plan.contacts, known);
+        let tried = contacts.iter().flat_map(|contact| contact.addresses.clone()).collect();
+        let mut driver = Driver::new(
+            node,
+            manifest,
+            Arc::new(plan.manifest),
+            run.to_string(),
+            plan.identity,
+            store,
+            blobs,
+            plan.network.clone(),
+            trainer,
+            combiner,
+            plan.newsroom,
+            tried,
+        );
+        driver.remove_unreferenced_blobs()?;
+        driver.listening = plan.network.join_addresses().await?;
+        let addresses = driver.listening.iter().map(ToString::to_string).collect();
+        driver.events.push_back(Event::Listening(addresses));
+        driver.events.push_back(if plan.founder && fresh { Event::Found } else { Event::Join(contacts) });
+
+        let (commands, mailbox) = mpsc::channel(COMMANDS);
+        let inputs = Inputs { network: plan.network_events, trainer: told, combiner: combined, commands: mailbox };
+        let task = tokio::spawn(driver.run(inputs));
+        Ok(Self { key, commands, task })
+    }
+
+    /// Who it is.
+    pub fn key(&self) -> PeerKey {
+        self.key
+    }
+
+    /// A way to ask it for its status.
+    pub fn watcher(&self) -> Watcher {
+        Watcher { commands: self.commands.clone() }
+    }
+
+    /// Leaves the swarm in order, and waits until that is done.
+    ///
+    /// # Errors
+    /// What the peer had to stop for before.
+    pub async fn stop(self) -> Result<(), PeerError> {
+        let (reply, stopped) = oneshot::channel();
+        if self.commands.send(Command::Stop(reply)).await.is_ok() {
+            // If it fails first, the task says why.
+            drop(stopped.await);
+        }
+        self.finished().await
+    }
+
+    /// Waits until the peer stops by itself.
+    ///
+    /// # Errors
+    /// What it had to stop for.
+    pub async fn finished(self) -> Result<(), PeerError> {
+        self.task.await.unwrap_or(Err(PeerError::Worker("driver")))
+    }
+
+    /// Whether it has stopped by itself.
+    pub fn has_stopped(&self) -> bool {
+        self.task.is_finished()
+    }
+}
+
+/// Asks a running peer.
+#[derive(Clone)]
+pub struct Watcher {
+    commands: mpsc::Sender<Command>,
+}
+
+impl Watcher {
+    /// What the peer is doing; nothing if it has stopped.
+    pub async fn status(&self) -> Option<PeerStatus> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(Command::Status(reply)).await.ok()?;
+        answer.await.ok()
+    }
+}
+
+fn decode_records(records: &[Vec<u8>]) -> anyhow::Result<Vec<Record>> {
+    let decode = |bytes: &Vec<u8>| {
+        wire::decode::<Record>(bytes).map_err(|error| anyhow::anyhow!("a record of the journal: {error}"))
+    };
+    records.iter().map(decode).collect()
+}
+
+/// Those given, and those known from before.
+fn contacts(given: Vec<(PeerKey, Vec<Multiaddr>)>, known: Vec<(PeerKey, Vec<String>)>) -> Vec<Contact> {
+    let given = given.into_iter().map(|(peer, addresses)| Contact {
+        peer,
+        addresses: addresses.iter().map(ToString::to_string).collect(),
+    });
+    let known = known.into_iter().map(|(peer, addresses)| Contact { peer, addresses });
+    given.chain(known).collect()
+}
+
+/// Puts the shard index into sled, where one document's shard is looked up.
+async fn fill_index(store: &StoreHandle, manifest: &Manifest, run: RunId) -> anyhow::Result<()> {
+    let hash = manifest.shard_index.hash;
+    if store.index(|index| index.shards_of()).await? == Some(hash) {
+        return Ok(());
+    }
+    let bytes = store.blobs().get(hash, manifest.shard_index.bytes)?;
+    let bytes = bytes.ok_or_else(|| anyhow::anyhow!("the shard index of run {run} is not in the store"))?;
+    let index = ShardIndex::decode(&bytes)?;
+    let shards: Vec<_> = index.iter().map(|(key, shard)| (key.0, shard.path, shard.held_out)).collect();
+    store.index(move |index| index.replace_shards(hash, shards)).await?;
+    Ok(())
+}

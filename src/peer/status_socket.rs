@@ -1,0 +1,55 @@
+//! The door for `pathswarm status`: a Unix socket in the peer's folder, which only the user can open.
+//!
+//! A connection gets one line of JSON and is closed.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinHandle;
+
+use super::start::Watcher;
+
+/// Most bytes of a status.
+const MAX_STATUS_BYTES: u64 = 16 << 20;
+
+/// Where the socket of a peer's folder is.
+pub fn path(folder: &Path) -> PathBuf {
+    folder.join("status.sock")
+}
+
+/// Answers until the handle is aborted.
+///
+/// # Errors
+/// If the socket cannot be made.
+pub fn serve(folder: &Path, watcher: Watcher) -> io::Result<JoinHandle<()>> {
+    let path = path(folder);
+    // The store's lock says that no other peer lives here: what is there is a dead one's.
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let Some(status) = watcher.status().await else { return };
+            let Ok(line) = serde_json::to_string(&status) else { continue };
+            // One that hangs up early has lost interest.
+            drop(stream.write_all(format!("{line}\n").as_bytes()).await);
+        }
+    }))
+}
+
+/// Asks the peer that lives in a folder.
+///
+/// # Errors
+/// If none does, or it does not answer.
+pub async fn ask(folder: &Path) -> io::Result<String> {
+    let stream = UnixStream::connect(path(folder)).await?;
+    let mut line = String::new();
+    stream.take(MAX_STATUS_BYTES).read_to_string(&mut line).await?;
+    Ok(line)
+}
