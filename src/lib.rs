@@ -1,5 +1,7 @@
 //! pathswarm: people with one machine each train one modular language model together.
 
+#![warn(missing_docs, clippy::print_stderr, clippy::print_stdout, clippy::unwrap_used)]
+
 pub mod cli;
 pub mod clock;
 pub mod config;
