@@ -12,6 +12,8 @@
 //! 7. `peer` puts them together; [`simulator`] runs the same protocol in virtual time.
 //! 8. [`observe`] shows what happens; [`cli`] is how people and programs start it all.
 
+#![warn(missing_docs, clippy::print_stderr, clippy::print_stdout, clippy::unwrap_used)]
+
 pub mod cli;
 pub mod clock;
 pub mod compress;

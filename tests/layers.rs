@@ -83,7 +83,6 @@ fn imports(source: &Source) -> Vec<String> {
     let may = |named: &[String]| {
         let first = named[0].as_str();
         let whole = named.join("::");
-        // Macros and what `crate::{self}` means are at the root, which has nothing else.
         first == home || GROUND.contains(&first) || allowed.iter().any(|it| ["*", first, &whole].contains(it))
     };
     let wrong = source.crate_paths().into_iter().filter(|(_, named)| !may(named));
@@ -111,11 +110,13 @@ fn effects(source: &Source) -> Vec<String> {
     if !CORE.contains(&source.module()[0]) {
         return Vec::new();
     }
-    let named =
-        |word: &&str| lines_with(&source.shipped, word).into_iter().map(|line| (line, (*word).to_owned())).collect();
-    let found: Vec<Vec<(usize, String)>> = NEVER_IN_CORE.iter().map(|word| named(&word)).collect();
-    let message = |(line, word)| format!("{}:{line}: the core never names {word}", source.path);
-    found.into_iter().flatten().map(message).collect()
+    let mut found = Vec::new();
+    for word in NEVER_IN_CORE {
+        for line in lines_with(&source.shipped, word) {
+            found.push(format!("{}:{line}: the core never names {word}", source.path));
+        }
+    }
+    found
 }
 
 fn lengths(source: &Source) -> Vec<String> {
