@@ -8,9 +8,19 @@
 //! needs one.
 
 mod config;
+#[cfg(all(feature = "learning", feature = "network"))]
+mod corpus;
+#[cfg(all(feature = "learning", feature = "network"))]
+mod founding_progress;
 mod globals;
+#[cfg(all(feature = "learning", feature = "network"))]
+mod interrupt;
 mod mistake;
 mod output;
+#[cfg(all(feature = "learning", feature = "network"))]
+mod peer_progress;
+#[cfg(all(feature = "learning", feature = "network"))]
+mod simulate;
 
 use std::process::ExitCode;
 
@@ -39,6 +49,9 @@ macro_rules! commands {
 }
 
 commands! {
+    /// Train a run with several peers on this machine, and compare it with a dense path.
+    #[cfg(all(feature = "learning", feature = "network"))]
+    Simulate(simulate::Simulate),
     /// Show what a configuration says and where each value came from.
     Config(config::Config),
 }

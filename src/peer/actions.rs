@@ -44,6 +44,7 @@ impl Driver {
             }
             Action::OpenSum { module, target } => self.queue_work(Work::OpenSum { module, target }),
             Action::Accumulate { module, target, blob, weight } => {
+                self.count_contribution(module, blob);
                 self.queue_work(Work::Accumulate { module, target, blob, weight });
             }
             Action::Combine { module, target, from, contributions } => {
@@ -51,6 +52,7 @@ impl Driver {
             }
             Action::Seal(update) => self.seal(update),
             Action::Apply { module, version, from, average } => {
+                self.count_average(module, average.hash);
                 self.queue_work(Work::Apply { module, version, from, average });
             }
             Action::Report(report) => self.report(report),
@@ -112,6 +114,7 @@ impl Driver {
 
     /// What the run itself consists of stays.
     fn forget(&mut self, blob: BlobHash) -> Result<(), PeerError> {
+        self.forget_arrival(blob);
         if !self.pinned.contains(&blob) {
             self.blobs.remove(blob)?;
         }

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::Arc;
 
 use crate::names::{BlobHash, BlobRef};
 use crate::network::{BlobAccess, BlobSink};

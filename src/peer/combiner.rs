@@ -4,7 +4,6 @@
 //! open sums, and nothing is lost with it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use tokio::sync::mpsc;
 

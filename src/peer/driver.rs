@@ -55,6 +55,8 @@ pub struct PeerStatus {
     pub addresses: Vec<String>,
     /// Payload bytes sent and received.
     pub traffic: Traffic,
+    /// What outer steps cost.
+    pub synced: Synced,
     /// Phases trained here.
     pub phases_trained: u64,
     /// Paths scored here.
@@ -68,14 +70,23 @@ pub struct Traffic {
     pub blob_bytes_sent: u64,
     /// The same.
     pub blob_bytes_received: u64,
-    /// Compressed outer gradients, fetched by owners.
-    pub contribution_bytes_received: u64,
-    /// Compressed averages, fetched by members.
-    pub average_bytes_received: u64,
     /// Beats, offers, updates, and questions.
     pub message_bytes_sent: u64,
     /// The same.
     pub message_bytes_received: u64,
+}
+
+/// What outer steps cost here: what other peers sent, and how many parameters it was for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Synced {
+    /// Compressed outer gradients fetched as owner.
+    pub contribution_bytes: u64,
+    /// Parameters that they are for.
+    pub contribution_parameters: u64,
+    /// Compressed averages fetched as member.
+    pub average_bytes: u64,
+    /// Parameters that they are for.
+    pub average_parameters: u64,
 }
 
 /// Why a peer had to stop.
@@ -124,6 +135,7 @@ pub(super) struct Driver {
     pub(super) addresses: BTreeMap<PeerKey, Vec<Multiaddr>>,
     pub(super) listening: Vec<Multiaddr>,
     pub(super) compacted_bytes: u64,
+    level_counts: Vec<usize>,
     state: Working,
 }
 
@@ -140,8 +152,9 @@ struct Working {
     training: bool,
     scored: BTreeSet<PathId>,
     phases_trained: u64,
-    contribution_bytes: u64,
-    average_bytes: u64,
+    /// Blobs that other peers sent, until it is known what for.
+    arrived: BTreeMap<BlobHash, u64>,
+    synced: Synced,
     waiting: Option<String>,
     heard_anybody: bool,
     said_alone: bool,
@@ -179,6 +192,7 @@ impl Driver {
         }
         pinned.insert(manifest.test_routes.hash);
         pinned.extend(manifest.genesis.iter().map(|(_, state)| state.hash));
+        let level_counts = manifest.level_counts();
         Self {
             node,
             manifest,
@@ -198,6 +212,7 @@ impl Driver {
             addresses: BTreeMap::new(),
             listening: Vec::new(),
             compacted_bytes: 0,
+            level_counts,
             state: Working::default(),
         }
     }
@@ -234,7 +249,7 @@ impl Driver {
                     Some(Command::Stop(reply)) => {
                         self.events.push_back(Event::Leave);
                         self.settle().await?;
-                        drop(reply.send(()));
+                        let _ = reply.send(());
                         return Ok(());
                     }
                     None => return Ok(()),
@@ -393,6 +408,9 @@ impl Driver {
                     tracing::debug!(peer = %from.short(), blob = %blob.hash.short(), %error, "a blob was not fetched");
                     self.state.shard_holder += usize::from(!fetch.for_node);
                 }
+                if fetch.for_node && result.is_ok() {
+                    self.state.arrived.insert(blob.hash, blob.bytes);
+                }
                 if fetch.for_node {
                     self.events.push_back(Event::Fetched { blob: blob.hash, found: result.is_ok() });
                 }
@@ -463,13 +481,24 @@ impl Driver {
         }
     }
 
-    /// Counts what an outer step cost, by kind: blobs that other peers sent.
-    pub(super) fn count_received(&mut self, bytes: u64, contribution: bool) {
-        if contribution {
-            self.state.contribution_bytes += bytes;
-        } else {
-            self.state.average_bytes += bytes;
+    /// A contribution is added: if another peer sent it, that is what it cost.
+    pub(super) fn count_contribution(&mut self, module: ModuleId, blob: BlobHash) {
+        if let Some(bytes) = self.state.arrived.remove(&blob) {
+            self.state.synced.contribution_bytes += bytes;
+            self.state.synced.contribution_parameters += self.level_counts[usize::from(module.level)] as u64;
         }
+    }
+
+    /// The same for an average.
+    pub(super) fn count_average(&mut self, module: ModuleId, blob: BlobHash) {
+        if let Some(bytes) = self.state.arrived.remove(&blob) {
+            self.state.synced.average_bytes += bytes;
+            self.state.synced.average_parameters += self.level_counts[usize::from(module.level)] as u64;
+        }
+    }
+
+    pub(super) fn forget_arrival(&mut self, blob: BlobHash) {
+        self.state.arrived.remove(&blob);
     }
 
     fn tell_waiting(&mut self) {
@@ -504,24 +533,22 @@ impl Driver {
             traffic: Traffic {
                 blob_bytes_sent: traffic.blobs_sent,
                 blob_bytes_received: traffic.blobs_received,
-                contribution_bytes_received: self.state.contribution_bytes,
-                average_bytes_received: self.state.average_bytes,
                 message_bytes_sent: traffic.gossip_sent + traffic.control_sent,
                 message_bytes_received: traffic.gossip_received + traffic.control_received,
             },
+            synced: self.state.synced,
             phases_trained: self.state.phases_trained,
             scored: self.state.scored.iter().map(|path| path.0).collect(),
         }
     }
 
     fn parameter_hashes(&mut self) -> BTreeMap<String, String> {
-        let counts = self.manifest.level_counts();
         let mut hashes = BTreeMap::new();
         let states = self.node.states();
         let current: BTreeSet<BlobHash> = states.iter().map(|(_, _, state)| state.hash).collect();
         self.state.hashes.retain(|state, _| current.contains(state));
         for (module, _, state) in states {
-            let count = counts[usize::from(module.level)];
+            let count = self.level_counts[usize::from(module.level)];
             let known = self.state.hashes.get(&state.hash).cloned();
             let hash = known.or_else(|| parameter_hash(&self.blobs, module, state, count));
             if let Some(hash) = hash {

@@ -1,7 +1,7 @@
 //! A peer: everything put together.
 //!
 //! [`founding`] makes a run of some text, or [`joining`] fetches one from an address; both leave a [`manifest`] and
-//! blobs in a store. [`start`] then assembles the actors: the [`driver`] (with its [`actions`]) around the protocol's
+//! blobs in a store; [`launch`] does either. [`start`] then assembles the actors: the [`driver`] (with its [`actions`]) around the protocol's
 //! node, the [`trainer`] (with its [`path_state`], in [`turns`] with others), the [`combiner`], the store, seen by the
 //! network through [`blob_access`]. What they have to tell is [`news`]; [`status_socket`] answers other processes.
 //! [`dense`] trains the ancestor and the control.
@@ -13,6 +13,7 @@ pub mod dense;
 pub mod driver;
 pub mod founding;
 pub mod joining;
+pub mod launch;
 pub mod manifest;
 pub mod news;
 pub mod path_state;

@@ -1,0 +1,65 @@
+//! Ctrl-C: the first stops in order, the second at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+
+/// The exit status of a program that was interrupted.
+pub const INTERRUPTED: i32 = 130;
+
+/// Whether the user asked to stop.
+#[derive(Clone, Default)]
+pub struct Interrupt {
+    flag: Arc<AtomicBool>,
+    notify: Arc<Notify>,
+}
+
+/// The command was interrupted, and has stopped in order.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped; the same command goes on where this one stopped")]
+pub struct Interrupted;
+
+impl Interrupt {
+    /// Begins to listen for Ctrl-C and for a polite kill. Within a tokio runtime.
+    ///
+    /// # Errors
+    /// If the operating system does not let us listen.
+    pub fn listen() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let interrupt = Self::default();
+        let (mut kill, mut key) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let heard = interrupt.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    _ = kill.recv() => {}
+                    _ = key.recv() => {}
+                }
+                if heard.flag.swap(true, Ordering::SeqCst) {
+                    std::process::exit(INTERRUPTED);
+                }
+                heard.notify.notify_waiters();
+            }
+        });
+        Ok(interrupt)
+    }
+
+    /// For threads that look from time to time.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.flag
+    }
+
+    /// Whether it has happened.
+    pub fn happened(&self) -> bool {
+        self.flag.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it happens.
+    pub async fn wait(&self) {
+        let notified = self.notify.notified();
+        if !self.happened() {
+            notified.await;
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! A peer's news as progress: one line that changes, and notes that stay.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use crate::observe::{PeerProgress, Progress};
+use crate::peer::News;
+use crate::protocol::Report;
+
+/// Turns one peer's news into progress.
+pub struct PeerLine {
+    progress: Progress,
+    state: Mutex<PeerProgress>,
+}
+
+impl PeerLine {
+    /// A line for a peer of a run with so many phases of so many steps.
+    pub fn new(progress: Progress, peer: String, phases: u64, steps: u64) -> Self {
+        let state = PeerProgress { peer, phases, steps, phase: 1, ..PeerProgress::default() };
+        Self { progress, state: Mutex::new(state) }
+    }
+
+    /// Takes in a piece of news.
+    pub fn hear(&self, news: &News) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match news {
+            News::Stepped { phase, step, loss, tokens, seconds, .. } => {
+                state.phase = phase.0 + 1;
+                state.step = *step;
+                state.loss = Some(*loss);
+                state.waiting = None;
+                if *seconds > 0.0 {
+                    state.tokens_per_s = Some(*tokens as f64 / seconds);
+                }
+            }
+            News::Waiting(reason) => state.waiting = Some(reason.clone()),
+            News::Reported(Report::PathTaken(path)) => {
+                self.progress.note(format!("{}: took path {path}", state.peer));
+                return;
+            }
+            News::Reported(Report::PathYielded(path)) => {
+                self.progress.note(format!("{}: gave path {path} to another peer", state.peer));
+                return;
+            }
+            News::Reported(Report::PathDone(_)) => {
+                (state.phase, state.step) = (state.phases, state.steps);
+                state.waiting = Some("nothing: its path is done".to_owned());
+            }
+            News::Reported(Report::Refused { module, reason }) => {
+                self.progress.note(format!("{}: refused an update of module {module}: {reason}", state.peer));
+                return;
+            }
+            News::Reported(_) => return,
+            News::Scored { path, test, .. } => {
+                let (perplexity, bits) = (test.perplexity(), test.bits_per_byte());
+                self.progress.note(format!(
+                    "{}: path {path} on its test text: perplexity {perplexity:.2}, {bits:.4} bits per byte",
+                    state.peer
+                ));
+                return;
+            }
+            News::Alone { seconds, tried } => {
+                let tried = if tried.is_empty() { "no address is known".to_owned() } else { tried.join(", ") };
+                self.progress.note(format!("{}: alone for {seconds} s; tried: {tried}", state.peer));
+                return;
+            }
+        }
+        self.progress.peer(state.clone());
+    }
+}

@@ -1,0 +1,197 @@
+//! `pathswarm simulate`: a whole swarm on this machine, each peer as real as one across the world, and the table that
+//! says what it was good for.
+
+mod outcome;
+mod preparation;
+mod swarm;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+
+use self::outcome::Outcome;
+use self::preparation::Preparation;
+use self::swarm::{Swarm, SwarmResult};
+use super::corpus::CorpusFlags;
+use super::interrupt::{Interrupt, Interrupted};
+use super::mistake::Mistake;
+use super::{Globals, founding_progress};
+use crate::config::{MachineConfig, RoutingMethod, RunConfig};
+use crate::observe::{Progress, View, logging};
+use crate::peer::Turns;
+use crate::peer::dense::{Dense, DenseTrainer};
+use crate::training::Score;
+
+/// What the result is compared with besides the dense path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Control {
+    /// The same DiPaCo on random shards.
+    Random,
+}
+
+/// Train a run with several peers on this machine, and compare it with a dense path.
+#[derive(Args)]
+pub struct Simulate {
+    /// What is trained, such as configs/demo.toml.
+    file: PathBuf,
+    #[command(flatten)]
+    corpus: CorpusFlags,
+    /// How many peers; by default one for each path.
+    #[arg(long, value_name = "COUNT")]
+    peers: Option<usize>,
+    /// Train a control as well.
+    #[arg(long, value_enum)]
+    control: Option<Control>,
+    /// Where to keep the run; by default a folder of the run's name among the machine's runs.
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+}
+
+/// Most peers that one machine pretends to be.
+const MAX_PEERS: usize = 64;
+
+impl Simulate {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// What went wrong, and whether the user can mend it.
+    pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let run = globals.run(&self.file)?.value;
+        let machine = globals.machine()?.value;
+        let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join(&run.name));
+        let paths = run.grid()?.path_count() as usize;
+        let peers = self.peers.unwrap_or(paths.min(MAX_PEERS));
+        if peers == 0 || peers > MAX_PEERS {
+            return Err(Mistake::new(format!("--peers {peers}")).hint(format!("give 1 to {MAX_PEERS}")).into());
+        }
+        preparation::check_folder(&folder, &run)?;
+        let _log = logging::start(&folder, globals.log.as_deref())?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let outcome = {
+            let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
+            let trial = Trial { run, machine, folder, peers, progress, turns: Arc::new(Turns::default()) };
+            let outcome = runtime.block_on(trial.conduct(&self))?;
+            trial.progress.result(outcome.to_json());
+            outcome
+        };
+        for line in outcome.table() {
+            globals.output().text(&line)?;
+        }
+        Ok(())
+    }
+}
+
+/// One call of the command.
+struct Trial {
+    run: RunConfig,
+    machine: MachineConfig,
+    folder: PathBuf,
+    peers: usize,
+    progress: Progress,
+    turns: Arc<Turns>,
+}
+
+impl Trial {
+    async fn conduct(&self, command: &Simulate) -> anyhow::Result<Outcome> {
+        let interrupt = Interrupt::listen()?;
+        let prepared = self.prepare(command, &self.run, &self.folder, None, &interrupt).await?;
+        let dipaco = self.train(&prepared, &self.folder, &interrupt).await?;
+        let (ancestor, dense) = self.dense(&prepared, &interrupt).await?;
+        let random = match command.control {
+            Some(Control::Random) => {
+                let folder = self.folder.join("random");
+                let mut run = self.run.clone();
+                run.name = format!("{}-random", run.name);
+                run.routing.method = RoutingMethod::Random;
+                let control = self.prepare(command, &run, &folder, Some(&prepared), &interrupt).await?;
+                self.progress.note("control: the same on random shards");
+                Some(self.train(&control, &folder, &interrupt).await?)
+            }
+            None => None,
+        };
+        Ok(Outcome {
+            run: self.run.clone(),
+            folder: self.folder.clone(),
+            ancestor,
+            dense,
+            dipaco,
+            random,
+            parameters: prepared.manifest.level_counts().iter().map(|count| *count as u64).sum(),
+        })
+    }
+
+    /// Founds the run, or reads what was founded before.
+    async fn prepare(
+        &self,
+        command: &Simulate,
+        run: &RunConfig,
+        folder: &Path,
+        from: Option<&Preparation>,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Arc<Preparation>> {
+        let request = preparation::Request {
+            run: run.clone(),
+            machine: self.machine.clone(),
+            folder: folder.to_owned(),
+            corpus: command.corpus.source()?,
+            test_corpus: command.corpus.test_source(),
+            tokenizer: match from {
+                Some(prepared) => Some(prepared.tokenizer.clone()),
+                None => command.corpus.tokenizer()?,
+            },
+            ancestor: from.map(|prepared| prepared.ancestor.levels.clone()),
+            turns: self.turns.clone(),
+        };
+        let (progress, interrupt) = (self.progress.clone(), interrupt.clone());
+        let prepared = tokio::task::spawn_blocking(move || {
+            request.carry_out(interrupt.flag(), &mut |stage| founding_progress::show(&progress, stage))
+        })
+        .await?;
+        prepared.map(Arc::new).map_err(stopped_or)
+    }
+
+    async fn train(
+        &self,
+        prepared: &Preparation,
+        folder: &Path,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<SwarmResult> {
+        let swarm = Swarm {
+            folder: folder.to_owned(),
+            manifest: prepared.manifest.clone(),
+            machine: self.machine.clone(),
+            peers: self.peers,
+            turns: self.turns.clone(),
+            progress: self.progress.clone(),
+        };
+        swarm.train(interrupt).await?.ok_or_else(|| Interrupted.into())
+    }
+
+    /// The ancestor's score, and that of a dense path trained on for as many inner steps as each path got.
+    async fn dense(&self, prepared: &Arc<Preparation>, interrupt: &Interrupt) -> anyhow::Result<(Score, Score)> {
+        let (run, machine, turns) = (self.run.clone(), self.machine.clone(), self.turns.clone());
+        let (progress, interrupt, prepared) = (self.progress.clone(), interrupt.clone(), prepared.clone());
+        let scores = tokio::task::spawn_blocking(move || -> anyhow::Result<(Score, Score)> {
+            let mut trainer = DenseTrainer::new(&run, &machine, &turns, interrupt.flag())?;
+            let ancestor: &Dense = &prepared.ancestor;
+            let before = trainer.score(ancestor, &prepared.test, &prepared.token_bytes)?;
+            if let Some(score) = prepared.dense_score()? {
+                return Ok((before, score));
+            }
+            let (first, last) = (run.training.ancestor_steps, run.training.total_steps());
+            let mut told = |step, _loss| progress.stage("dense control", step, last - first);
+            let (dense, _) = trainer.train(ancestor.clone(), &prepared.train, first..last, &mut told)?;
+            let score = trainer.score(&dense, &prepared.test, &prepared.token_bytes)?;
+            prepared.keep_dense_score(score)?;
+            Ok((before, score))
+        })
+        .await?;
+        scores.map_err(stopped_or)
+    }
+}
+
+/// What was stopped in order is no failure of the part that noticed it first.
+fn stopped_or(error: anyhow::Error) -> anyhow::Error {
+    if error.is::<crate::peer::dense::Stopped>() { Interrupted.into() } else { error }
+}

@@ -1,0 +1,116 @@
+//! The result: a table for people, one object for programs.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::swarm::{SwarmResult, shown};
+use crate::config::RunConfig;
+use crate::training::Score;
+
+/// Everything that came out.
+pub struct Outcome {
+    /// The run.
+    pub run: RunConfig,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// The ancestor on the test text.
+    pub ancestor: Score,
+    /// A dense path, trained on for as many inner steps as each path got.
+    pub dense: Score,
+    /// The swarm's.
+    pub dipaco: SwarmResult,
+    /// The same on random shards.
+    pub random: Option<SwarmResult>,
+    /// Parameters of a path.
+    pub parameters: u64,
+}
+
+fn scores(score: Score) -> Value {
+    json!({ "perplexity": score.perplexity(), "bits_per_byte": score.bits_per_byte() })
+}
+
+/// Bits per parameter and sync, up and down. All bytes count: messages are shared out evenly between both ways.
+fn bits(result: &SwarmResult) -> (f64, f64) {
+    let messages = result.message_bytes as f64 / 2.0;
+    let per = |bytes: u64, parameters: u64| 8.0 * (bytes as f64 + messages) / (parameters.max(1) as f64);
+    let synced = result.synced;
+    (
+        per(synced.contribution_bytes, synced.contribution_parameters),
+        per(synced.average_bytes, synced.average_parameters),
+    )
+}
+
+fn tokens_per_s(result: &SwarmResult) -> f64 {
+    if result.train_s > 0.0 { result.tokens as f64 / result.train_s } else { 0.0 }
+}
+
+impl Outcome {
+    /// The last line of `--format json`.
+    pub fn to_json(&self) -> Value {
+        let (up, down) = bits(&self.dipaco);
+        let paths: Vec<Value> = self
+            .dipaco
+            .paths
+            .iter()
+            .map(|(path, (held_out, test))| {
+                json!({ "path": path.0, "held_out": scores(*held_out), "test": scores(*test), "test_bytes": test.bytes })
+            })
+            .collect();
+        let mut result = json!({
+            "event": "result",
+            "ancestor": scores(self.ancestor),
+            "dense": scores(self.dense),
+            "dipaco": scores(self.dipaco.test),
+            "paths": paths,
+            "parameters_per_path": self.parameters,
+            "bits_per_parameter_per_sync": { "up": up, "down": down },
+            "tokens_per_s": tokens_per_s(&self.dipaco),
+            "train_s": self.dipaco.train_s,
+            "computing_s": self.dipaco.computing_s,
+            "test_tokens": self.dipaco.test.tokens,
+            "test_bytes": self.dipaco.test.bytes,
+            "module_hashes_agree": self.dipaco.module_hashes_agree,
+            "folder": shown(&self.folder),
+        });
+        if let Some(random) = &self.random {
+            result["random"] = scores(random.test);
+        }
+        result
+    }
+
+    /// The same for people.
+    pub fn table(&self) -> Vec<String> {
+        let steps = self.run.training.total_steps();
+        let row = |name: &str, steps: u64, score: Score| {
+            format!("{name:<28} {steps:>6}  {:>10.2}  {:>13.4}", score.perplexity(), score.bits_per_byte())
+        };
+        let mut lines = vec![
+            String::new(),
+            format!("{:<28} {:>6}  {:>10}  {:>13}", "on the test text", "steps", "perplexity", "bits per byte"),
+            row("ancestor", self.run.training.ancestor_steps, self.ancestor),
+            row("dense path", steps, self.dense),
+        ];
+        if let Some(random) = &self.random {
+            lines.push(row("DiPaCo, random shards", steps, random.test));
+        }
+        lines.push(row("DiPaCo", steps, self.dipaco.test));
+        let (up, down) = bits(&self.dipaco);
+        let result = &self.dipaco;
+        lines.push(String::new());
+        if result.tokens > 0 {
+            lines.push(format!(
+                "trained on {} tokens in {:.0} s: {:.0} tokens/s; inner steps computed {:.0} % of that time",
+                result.tokens,
+                result.train_s,
+                tokens_per_s(result),
+                100.0 * result.computing_s / result.train_s.max(1e-9)
+            ));
+            lines.push(format!("bits per parameter and exchange: {up:.2} up, {down:.2} down, all messages counted"));
+        }
+        let agree = if result.module_hashes_agree { "the same" } else { "NOT the same" };
+        lines.push(format!("every member of each module has {agree} parameters, to the bit"));
+        lines.push(format!("the run is in {}", shown(&self.folder)));
+        lines
+    }
+}

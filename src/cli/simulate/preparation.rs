@@ -1,0 +1,177 @@
+//! What a simulated run starts from, kept so that the same command goes on: the manifest and its blobs in the founder's
+//! folder; the ancestor with its AdamW, and all text, for the dense control.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+
+use super::super::mistake::Mistake;
+use crate::config::{MachineConfig, RunConfig};
+use crate::model::exchange;
+use crate::peer::dense::Dense;
+use crate::peer::founding::{self, Founded, Plan, Stage};
+use crate::peer::launch::{manifest_file, open_blobs, read_manifest, write_manifest};
+use crate::peer::path_state::PathState;
+use crate::peer::{Manifest, Turns};
+use crate::store::write_file;
+use crate::text::{CorpusSource, TokenSet, Tokenizer};
+use crate::training::Score;
+
+/// The founder's folder within a run's.
+pub fn founder_folder(folder: &Path) -> PathBuf {
+    folder.join("peer-0")
+}
+
+/// A run that can be trained, here.
+pub struct Preparation {
+    /// The run.
+    pub manifest: Arc<Manifest>,
+    /// A `tokenizer.json`.
+    pub tokenizer: Vec<u8>,
+    /// The ancestor with its AdamW.
+    pub ancestor: Dense,
+    /// All training text.
+    pub train: TokenSet,
+    /// All test text.
+    pub test: TokenSet,
+    /// Bytes of text of each token.
+    pub token_bytes: Vec<u32>,
+    folder: PathBuf,
+}
+
+/// What is to be prepared.
+pub struct Request {
+    /// The run.
+    pub run: RunConfig,
+    /// This machine.
+    pub machine: MachineConfig,
+    /// The run's folder.
+    pub folder: PathBuf,
+    /// To train on.
+    pub corpus: CorpusSource,
+    /// To test on.
+    pub test_corpus: Option<CorpusSource>,
+    /// Instead of training one.
+    pub tokenizer: Option<Vec<u8>>,
+    /// Instead of training one.
+    pub ancestor: Option<Vec<Vec<f32>>>,
+    /// The machine's queue.
+    pub turns: Arc<Turns>,
+}
+
+/// A folder of another run is not written to.
+///
+/// # Errors
+/// If the folder holds a run of another configuration.
+pub fn check_folder(folder: &Path, run: &RunConfig) -> anyhow::Result<()> {
+    match read_manifest(&founder_folder(folder))? {
+        Some((_, manifest, _)) if manifest.config != *run => {
+            let message = format!("{} holds a run of another configuration", folder.display());
+            Err(Mistake::new(message).hint("choose another folder with --dir, or remove that one").into())
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Request {
+    /// Founds the run, unless that has been done.
+    ///
+    /// # Errors
+    /// If founding fails or is stopped, or what was kept cannot be read.
+    pub fn carry_out(self, stop: &AtomicBool, told: &mut dyn FnMut(Stage)) -> anyhow::Result<Preparation> {
+        check_folder(&self.folder, &self.run)?;
+        let founder = founder_folder(&self.folder);
+        let folder = self.folder.join("control");
+        if let Some((_, manifest, _)) = read_manifest(&founder)? {
+            return Preparation::read(folder, manifest, &founder);
+        }
+        let blobs = open_blobs(&founder)?;
+        let plan = Plan {
+            run: &self.run,
+            machine: &self.machine,
+            corpus: self.corpus,
+            test_corpus: self.test_corpus,
+            share_text: true,
+            tokenizer: self.tokenizer,
+            ancestor: self.ancestor,
+        };
+        let founded = founding::found(plan, &blobs, &self.turns, stop, told)?;
+        Preparation::keep(folder, founded, &founder)
+    }
+}
+
+impl Preparation {
+    /// The manifest comes last: what it stands for is then there.
+    fn keep(folder: PathBuf, founded: Founded, founder: &Path) -> anyhow::Result<Self> {
+        write_file(&folder.join("ancestor.trainer"), &founded.ancestor.state().encode())?;
+        write_file(&folder.join("train.tokens"), &founded.train.encode())?;
+        write_file(&folder.join("test.tokens"), &founded.test.encode())?;
+        write_manifest(founder, &founded.bytes)?;
+        Self::read(folder, founded.manifest, founder)
+    }
+
+    fn read(folder: PathBuf, manifest: Manifest, founder: &Path) -> anyhow::Result<Self> {
+        let blobs = open_blobs(founder)?;
+        let blob = |blob: crate::names::BlobRef| -> anyhow::Result<Vec<u8>> {
+            let bytes = blobs.get(blob.hash, blob.bytes)?;
+            bytes.with_context(|| format!("{} lacks blob {}", founder.display(), blob.hash))
+        };
+        let file = |name: &str| {
+            let path = folder.join(name);
+            std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+        };
+        let (model, levels) = (&manifest.config.model, &manifest.config.levels);
+        let ancestor_file = blob(manifest.ancestor)?;
+        let parameters = levels.iter().map(|level| exchange::decode_level(&ancestor_file, model, level));
+        let parameters = parameters.collect::<Result<Vec<_>, _>>()?;
+        let state = PathState::decode(&file("ancestor.trainer")?, &manifest.level_counts())?;
+        let tokens = |name: &str| -> anyhow::Result<TokenSet> {
+            Ok(TokenSet::decode(&file(name)?, model.vocabulary, model.context + 1)?)
+        };
+        let tokenizer = blob(manifest.tokenizer)?;
+        let mut token_bytes = Tokenizer::from_json(&tokenizer)?.token_bytes().to_vec();
+        token_bytes.resize(model.vocabulary, 0);
+        Ok(Self {
+            ancestor: Dense { levels: parameters, inner: state.inner },
+            train: tokens("train.tokens")?,
+            test: tokens("test.tokens")?,
+            token_bytes,
+            tokenizer,
+            manifest: Arc::new(manifest),
+            folder,
+        })
+    }
+
+    fn dense_file(&self) -> PathBuf {
+        self.folder.join("dense.json")
+    }
+
+    /// The dense control's score, if it was trained before.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn dense_score(&self) -> anyhow::Result<Option<Score>> {
+        let path = self.dense_file();
+        if !path.exists() {
+            return Ok(None);
+        }
+        let (nats, tokens, bytes) = serde_json::from_slice(&std::fs::read(&path)?)
+            .with_context(|| format!("{} is broken; remove it", path.display()))?;
+        Ok(Some(Score { nats, tokens, bytes }))
+    }
+
+    /// Keeps the dense control's score.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn keep_dense_score(&self, score: Score) -> anyhow::Result<()> {
+        Ok(write_file(&self.dense_file(), &serde_json::to_vec(&(score.nats, score.tokens, score.bytes))?)?)
+    }
+
+    /// Where the founder's manifest is.
+    pub fn manifest_file(folder: &Path) -> PathBuf {
+        manifest_file(&founder_folder(folder))
+    }
+}

@@ -1,0 +1,215 @@
+//! The peers of one machine: the first founds, the others join it by its address, and all train until every path is
+//! done and scored.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::super::interrupt::Interrupt;
+use super::super::peer_progress::PeerLine;
+use crate::config::MachineConfig;
+use crate::names::PathId;
+use crate::observe::Progress;
+use crate::peer::driver::Synced;
+use crate::peer::launch::{Launch, Launched};
+use crate::peer::{Manifest, News, PeerStatus, Turns};
+use crate::training::Score;
+
+/// How often the peers are looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A swarm to be trained.
+pub struct Swarm {
+    /// The run's folder.
+    pub folder: PathBuf,
+    /// The run, founded in the first peer's folder.
+    pub manifest: Arc<Manifest>,
+    /// This machine.
+    pub machine: MachineConfig,
+    /// How many peers.
+    pub peers: usize,
+    /// Their queue for the machine.
+    pub turns: Arc<Turns>,
+    /// Who watches.
+    pub progress: Progress,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct SwarmResult {
+    /// All test text, each document by its path.
+    pub test: Score,
+    /// By path: on its held-out slice, and on its test text.
+    pub paths: BTreeMap<PathId, (Score, Score)>,
+    /// Tokens trained on in this call.
+    pub tokens: u64,
+    /// Seconds from the first inner step to the last path done, in this call.
+    pub train_s: f64,
+    /// Seconds that inner steps took to compute, in this call.
+    pub computing_s: f64,
+    /// What outer steps cost, over all peers.
+    pub synced: Synced,
+    /// Beats, offers, updates and questions sent, over all peers.
+    pub message_bytes: u64,
+    /// Whether all members of each module have the same parameters.
+    pub module_hashes_agree: bool,
+    /// The peers' folders.
+    pub folders: Vec<PathBuf>,
+}
+
+/// What the peers' news add up to.
+#[derive(Debug, Default)]
+struct Tally {
+    scores: BTreeMap<PathId, (Score, Score)>,
+    tokens: u64,
+    computing_s: f64,
+    first_step: Option<Instant>,
+    last_step: Option<Instant>,
+}
+
+impl Tally {
+    fn hear(&mut self, news: &News) {
+        match news {
+            News::Stepped { tokens, seconds, .. } => {
+                let now = Instant::now();
+                // The first report comes after its steps.
+                self.first_step.get_or_insert(now - Duration::from_secs_f64(*seconds));
+                self.last_step = Some(now);
+                self.tokens += tokens;
+                self.computing_s += seconds;
+            }
+            News::Scored { path, held_out, test } => {
+                self.scores.insert(*path, (*held_out, *test));
+            }
+            News::Waiting(_) | News::Reported(_) | News::Alone { .. } => {}
+        }
+    }
+}
+
+impl Swarm {
+    /// Trains. Nothing if the user asked to stop.
+    ///
+    /// # Errors
+    /// If a peer cannot start, or has to stop.
+    pub async fn train(&self, interrupt: &Interrupt) -> anyhow::Result<Option<SwarmResult>> {
+        let tally = Arc::new(Mutex::new(Tally::default()));
+        let mut peers = Vec::with_capacity(self.peers);
+        for index in 0..self.peers {
+            let launched = self.launch(index, peers.first(), &tally).await;
+            peers.push(launched.with_context(|| format!("peer {index}"))?);
+        }
+        let finished = loop {
+            tokio::select! {
+                () = interrupt.wait() => break None,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            if let Some(stopped) = peers.iter().position(|launched: &Launched| launched.peer.has_stopped()) {
+                let launched = peers.swap_remove(stopped);
+                launched.peer.finished().await.with_context(|| format!("peer {stopped}"))?;
+                anyhow::bail!("peer {stopped} stopped by itself");
+            }
+            let scored = lock(&tally).scores.len() == self.manifest.shards.len();
+            if scored && let Some(statuses) = self.all_final(&peers).await {
+                break Some(self.result(&lock(&tally), &statuses));
+            }
+        };
+        for launched in peers {
+            launched.peer.stop().await?;
+        }
+        Ok(finished)
+    }
+
+    async fn launch(
+        &self,
+        index: usize,
+        founder: Option<&Launched>,
+        tally: &Arc<Mutex<Tally>>,
+    ) -> anyhow::Result<Launched> {
+        let training = &self.manifest.config.training;
+        let line =
+            PeerLine::new(self.progress.clone(), format!("peer {index}"), training.phases, training.inner_steps);
+        let tally = tally.clone();
+        let launch = Launch {
+            folder: self.folder_of(index),
+            machine: self.machine.clone(),
+            listen: vec!["/ip4/127.0.0.1/udp/0/quic-v1".parse().context("a loopback address")?],
+            turns: self.turns.clone(),
+            newsroom: Arc::new(move |news| {
+                lock(&tally).hear(&news);
+                line.hear(&news);
+            }),
+        };
+        let Some(founder) = founder else { return launch.as_founder(Vec::new()).await };
+        let addresses = founder.network.join_addresses().await?;
+        let address = addresses.first().context("the founder listens nowhere")?;
+        launch.join(address, None, &mut |_, _| {}).await
+    }
+
+    fn folder_of(&self, index: usize) -> PathBuf {
+        self.folder.join(format!("peer-{index}"))
+    }
+
+    /// Every peer's status, once all modules everywhere have had all their updates.
+    async fn all_final(&self, peers: &[Launched]) -> Option<Vec<PeerStatus>> {
+        let phases = self.manifest.config.training.phases;
+        let mut statuses = Vec::with_capacity(peers.len());
+        for launched in peers {
+            let status = launched.peer.watcher().status().await?;
+            if status.node.modules.iter().any(|module| module.version != Some(phases)) {
+                return None;
+            }
+            statuses.push(status);
+        }
+        Some(statuses)
+    }
+
+    fn result(&self, tally: &Tally, statuses: &[PeerStatus]) -> SwarmResult {
+        let mut synced = Synced::default();
+        for status in statuses {
+            synced.contribution_bytes += status.synced.contribution_bytes;
+            synced.contribution_parameters += status.synced.contribution_parameters;
+            synced.average_bytes += status.synced.average_bytes;
+            synced.average_parameters += status.synced.average_parameters;
+        }
+        let train_s = match (tally.first_step, tally.last_step) {
+            (Some(first), Some(last)) => (last - first).as_secs_f64(),
+            _ => 0.0,
+        };
+        SwarmResult {
+            test: tally.scores.values().map(|(_, test)| *test).sum(),
+            paths: tally.scores.clone(),
+            tokens: tally.tokens,
+            train_s,
+            computing_s: tally.computing_s,
+            synced,
+            message_bytes: statuses.iter().map(|status| status.traffic.message_bytes_sent).sum(),
+            module_hashes_agree: agree(statuses),
+            folders: (0..self.peers).map(|index| self.folder_of(index)).collect(),
+        }
+    }
+}
+
+/// Whether each module has one hash.
+fn agree(statuses: &[PeerStatus]) -> bool {
+    let mut hashes: BTreeMap<&str, &str> = BTreeMap::new();
+    let all = statuses.iter().flat_map(|status| &status.parameter_hashes);
+    let mut count = 0;
+    let agree = all.into_iter().all(|(module, hash)| {
+        count += 1;
+        *hashes.entry(module).or_insert(hash) == hash
+    });
+    agree && count > 0
+}
+
+fn lock(tally: &Mutex<Tally>) -> std::sync::MutexGuard<'_, Tally> {
+    // Sums stay sums whatever happened to a thread that added to them.
+    tally.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The folder that everything of a run is in, as people write it.
+pub fn shown(folder: &Path) -> String {
+    folder.display().to_string()
+}
