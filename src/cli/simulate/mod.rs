@@ -15,7 +15,7 @@ use self::preparation::Preparation;
 use self::swarm::{Swarm, SwarmResult};
 use super::corpus::CorpusFlags;
 use super::interrupt::{Interrupt, Interrupted};
-use super::mistake::Mistake;
+use super::mistake::{Mistake, OrMistake};
 use super::{Globals, founding_progress};
 use crate::config::{MachineConfig, RoutingMethod, RunConfig};
 use crate::observe::{Progress, View, logging};
@@ -66,6 +66,7 @@ impl Simulate {
             return Err(Mistake::new(format!("--peers {peers}")).hint(format!("give 1 to {MAX_PEERS}")).into());
         }
         preparation::check_folder(&folder, &run)?;
+        std::fs::create_dir_all(&folder).or_mistake("choose another folder with --dir")?;
         let _log = logging::start(&folder, globals.log.as_deref())?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let outcome = {
