@@ -4,6 +4,6 @@ pub mod clock;
 pub mod config;
 pub mod grid;
 pub mod names;
-pub mod seed;
 #[cfg(feature = "network")]
 pub mod network;
+pub mod seed;

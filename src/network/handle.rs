@@ -190,7 +190,7 @@ impl NetworkHandle {
         self.tell(Command::FindProviders { id, module, slot })
     }
 
-    /// Where this peer listens, loopback included, and what it announces.
+    /// Where this peer listens, and what it announces: loopback included but last, QUIC before TCP.
     ///
     /// # Errors
     /// The network has stopped.

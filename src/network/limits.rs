@@ -29,16 +29,19 @@ pub const CONTROL_BYTES: usize = 256 * 1024;
 /// From sending a request to its whole response.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Requests under way on one connection, both ways: 8 x 256 KiB = 2 MiB; with 256 connections 512 MiB at the very
-/// worst, and then only if the peers really send it: buffers grow with what arrives, not with what is announced.
-pub const CONTROL_STREAMS_PER_CONNECTION: usize = 8;
+/// Requests of our own under way to one peer; further ones fail with `RequestError::Busy`.
+pub const REQUESTS_PER_PEER: usize = 8;
 
-/// Requests from others that wait for the application's response: 128 x 256 KiB = 32 MiB.
+/// Requests of one peer that wait for the application's response, so that one peer cannot keep the rest out.
+pub const UNANSWERED_REQUESTS_PER_PEER: usize = 8;
+
+/// Requests under way on one connection, both ways: 8 + 8 = 16, of 256 KiB = 4 MiB; with 256 connections 1 GiB at the
+/// very worst, and then only if all of them really send it: buffers grow with what arrives, not with what is announced.
+pub const CONTROL_STREAMS_PER_CONNECTION: usize = REQUESTS_PER_PEER + UNANSWERED_REQUESTS_PER_PEER;
+
+/// Requests of all peers that wait for the application's response: 128 x 256 KiB = 32 MiB.
 /// Further ones are turned away at once, and counted.
 pub const UNANSWERED_REQUESTS: usize = 128;
-
-/// Of those, from a single peer, so that one peer cannot keep the rest out.
-pub const UNANSWERED_REQUESTS_PER_PEER: usize = 16;
 
 /// Requests, fetches and lookups of our own whose result the application has not yet taken. Each keeps its place in
 /// the queue of results from the start, so no result is ever lost; the next is refused with `NotSent::Busy`.

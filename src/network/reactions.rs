@@ -11,14 +11,13 @@ use libp2p::{Multiaddr, PeerId, identify, ping};
 
 use super::actor::{Actor, Asked, Joining, Unanswered, give_up};
 use super::addresses::{full, is_loopback};
-use super::behaviour::{Behaviour, BehaviourEvent};
+use super::behaviour::BehaviourEvent;
 use super::control::{CONTROL_PROTOCOL, RequestError, RequestToken};
 use super::dial_error::DialError;
 use super::events::NetworkEvent;
 use super::identity::peer_key;
 use super::limits::{
-    GOSSIP_BYTES, IDENTIFY_TIMEOUT, LISTEN_TIMEOUT, PROVIDERS_FOUND, UNANSWERED_REQUESTS,
-    UNANSWERED_REQUESTS_PER_PEER,
+    GOSSIP_BYTES, IDENTIFY_TIMEOUT, LISTEN_TIMEOUT, PROVIDERS_FOUND, UNANSWERED_REQUESTS, UNANSWERED_REQUESTS_PER_PEER,
 };
 use super::providers::{found, keep, learn};
 use super::swarm::{StartError, listen};
@@ -27,11 +26,7 @@ type ControlEvent = request_response::Event<Vec<u8>, Vec<u8>>;
 
 impl Actor {
     /// Opens the listening addresses and waits until each is up, so that they can be told to others at once.
-    pub(super) async fn listen(
-        &mut self,
-        addresses: &[Multiaddr],
-        announced: &[Multiaddr],
-    ) -> Result<(), StartError> {
+    pub(super) async fn listen(&mut self, addresses: &[Multiaddr], announced: &[Multiaddr]) -> Result<(), StartError> {
         for address in announced {
             self.swarm.add_external_address(address.clone());
         }
@@ -116,6 +111,11 @@ impl Actor {
                 if let (Some(module), Some(author), true) = (module, author, fits) {
                     self.counters.gossip_received.add(message.data.len());
                     self.queues.gossip(module, author, message.data);
+                }
+            }
+            gossipsub::Event::Subscribed { peer_id, topic } => {
+                if let (Some(module), Some(peer)) = (self.topics.get(&topic), peer_key(&peer_id)) {
+                    self.queues.subscribed(*module, peer);
                 }
             }
             gossipsub::Event::SlowPeer { peer_id, failed_messages } => {
