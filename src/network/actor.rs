@@ -25,7 +25,7 @@ use super::fetching::Fetcher;
 use super::gossip::{PublishError, Published, SubscribeError, topic};
 use super::identity::{peer_id, peer_key};
 use super::limits::{DIALS, GOSSIP_BYTES, REQUESTS_PER_PEER, TOPICS_PER_PEER};
-use super::providers::{ProvideError, Provider, module_key};
+use super::providers::{Kept, ProvideError, Provider, module_key};
 use super::serving::serve_all;
 use super::swarm::StartError;
 use super::traffic::Counters;
@@ -39,6 +39,7 @@ pub(super) struct Actor {
     run: Option<RunId>,
     pub(super) topics: BTreeMap<TopicHash, ModuleId>,
     pub(super) provided: BTreeSet<ModuleId>,
+    pub(super) kept: Kept,
     pub(super) connecting: Connecting,
     /// Connected, and known to speak our version.
     pub(super) identified: BTreeSet<PeerId>,
@@ -108,6 +109,7 @@ impl Actor {
             run: None,
             topics: BTreeMap::new(),
             provided: BTreeSet::new(),
+            kept: Kept::default(),
             connecting: Connecting::default(),
             identified: BTreeSet::new(),
             joining: Vec::new(),
@@ -130,7 +132,9 @@ impl Actor {
                 },
                 event = self.swarm.select_next_some() => self.on_swarm_event(event),
                 () = self.queues.tell() => {}
-                Some(_) = self.transfers.join_next() => {}
+                Some(ended) = self.transfers.join_next() => if let Err(error) = ended {
+                    tracing::error!(%error, "a transfer failed in a way that it should not");
+                },
                 _ = tick.tick() => self.give_up_joining(),
             }
         }
@@ -312,6 +316,9 @@ impl Actor {
 
     fn provide(&mut self, module: ModuleId) -> Result<(), ProvideError> {
         let run = self.run.ok_or(ProvideError::NoRun(module))?;
+        if self.provided.len() >= TOPICS_PER_PEER && !self.provided.contains(&module) {
+            return Err(ProvideError::TooMany(module));
+        }
         let announced = self.swarm.behaviour_mut().providers.start_providing(module_key(run, module));
         announced.map_err(|_| ProvideError::TooMany(module))?;
         self.provided.insert(module);

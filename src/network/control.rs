@@ -48,7 +48,10 @@ pub enum RequestError {
 impl From<OutboundFailure> for RequestError {
     fn from(failure: OutboundFailure) -> Self {
         match failure {
-            OutboundFailure::DialFailure => Self::Unreachable(Unreachable::default()),
+            OutboundFailure::DialFailure => {
+                let reason = "it was closed before the request could be sent".to_owned();
+                Self::Unreachable(Unreachable { reason, ..Unreachable::default() })
+            }
             OutboundFailure::Timeout => Self::TimedOut,
             OutboundFailure::ConnectionClosed => Self::Closed,
             OutboundFailure::UnsupportedProtocols => Self::AnotherVersion,

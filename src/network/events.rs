@@ -89,7 +89,7 @@ pub enum NetworkEvent {
 /// A place in the queue of results, taken in advance.
 pub(super) type Slot = OwnedPermit<NetworkEvent>;
 
-/// Where events come out. Dropping it does not stop the network: results and gossip are then dropped.
+/// Where events come out. Dropping it does not stop the network, but nothing more can be asked of it.
 #[derive(Debug)]
 pub struct NetworkEvents {
     results: mpsc::Receiver<NetworkEvent>,

@@ -39,7 +39,7 @@ pub enum NotSent {
     /// Larger than a request or response may be.
     #[error("{0} bytes to send: a request or response has at most {CONTROL_BYTES}, send a blob")]
     TooLarge(usize),
-    /// The network has stopped.
+    /// The network has stopped, or nobody takes its events any more.
     #[error("the network has stopped")]
     Stopped,
 }

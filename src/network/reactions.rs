@@ -19,7 +19,7 @@ use super::identity::peer_key;
 use super::limits::{
     GOSSIP_BYTES, IDENTIFY_TIMEOUT, LISTEN_TIMEOUT, PROVIDERS_FOUND, UNANSWERED_REQUESTS, UNANSWERED_REQUESTS_PER_PEER,
 };
-use super::providers::{found, keep, learn};
+use super::providers::{found, learn};
 use super::swarm::{StartError, listen};
 
 type ControlEvent = request_response::Event<Vec<u8>, Vec<u8>>;
@@ -172,7 +172,7 @@ impl Actor {
         let providers = &mut self.swarm.behaviour_mut().providers;
         match event {
             kad::Event::InboundRequest { request: InboundRequest::AddProvider { record: Some(record) } } => {
-                keep(providers, record);
+                self.kept.keep(providers, record);
             }
             kad::Event::OutboundQueryProgressed { id, result: QueryResult::GetProviders(result), step, .. } => {
                 if let Some(lookup) = self.lookups.get_mut(&id)
@@ -218,6 +218,9 @@ impl Actor {
             }
             identify::Event::Error { peer_id, error, .. } => {
                 tracing::debug!(peer = %peer_id, %error, "a peer did not introduce itself");
+                if !self.identified.contains(&peer_id) {
+                    self.on_stranger(peer_id, "unknown: it does not introduce itself");
+                }
             }
             _ => {}
         }

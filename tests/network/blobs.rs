@@ -2,8 +2,12 @@
 
 use std::time::Instant;
 
+use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
+use libp2p::swarm::SwarmEvent;
+use libp2p::{StreamProtocol, SwarmBuilder, identify, noise, tcp, yamux};
+
 use pathswarm::names::{BlobHash, BlobRef, PeerKey};
-use pathswarm::network::{FetchError, NetworkEvent};
+use pathswarm::network::{FetchError, NetworkEvent, limits};
 
 use crate::peers::{Peer, QUIC, TCP, join};
 
@@ -115,4 +119,57 @@ async fn a_peer_that_dies_in_the_middle_is_reported() {
         otherwise => panic!("{otherwise:?}"),
     }
     assert_eq!(one.blobs.files(), 0);
+}
+
+/// Just enough to ask for blobs without the manners of a real peer.
+#[derive(libp2p::swarm::NetworkBehaviour)]
+#[behaviour(prelude = "libp2p::swarm::derive_prelude")]
+struct Greedy {
+    identify: identify::Behaviour,
+    streams: libp2p_stream::Behaviour,
+}
+
+#[tokio::test]
+async fn a_peer_that_takes_its_places_and_reads_nothing_hears_busy_and_others_are_served() {
+    let (server, mut honest) = (Peer::on(&[TCP]).await, Peer::on(&[TCP]).await);
+    let large = server.blobs.put(&noise(50_000_000));
+    let small = server.blobs.put(&noise(1000));
+    let address = server.addresses().await.remove(0);
+    let mut greedy = SwarmBuilder::with_new_identity()
+        .with_tokio()
+        .with_tcp(tcp::Config::default(), noise::Config::new, yamux::Config::default)
+        .unwrap()
+        .with_behaviour(|key| Greedy {
+            identify: identify::Behaviour::new(identify::Config::new("greedy".to_owned(), key.public())),
+            streams: libp2p_stream::Behaviour::new(),
+        })
+        .unwrap()
+        .build();
+    let mut control = greedy.behaviour().streams.new_control();
+    // It claims to speak our version.
+    let _incoming = control.accept(StreamProtocol::new("/pathswarm/control/1")).unwrap();
+    greedy.dial(address).unwrap();
+    let peer = loop {
+        if let SwarmEvent::ConnectionEstablished { peer_id, .. } = greedy.select_next_some().await {
+            break peer_id;
+        }
+    };
+    let running = tokio::spawn(async move { while greedy.next().await.is_some() {} });
+    let mut streams = Vec::new();
+    let mut first_bytes = Vec::new();
+    for _ in 0..=limits::SERVINGS_PER_PEER {
+        let mut stream = control.open_stream(peer, StreamProtocol::new("/pathswarm/blob/1")).await.unwrap();
+        stream.write_all(&large.hash.0).await.unwrap();
+        stream.flush().await.unwrap();
+        let mut status = [0];
+        stream.read_exact(&mut status).await.unwrap();
+        first_bytes.push(status[0]);
+        streams.push(stream);
+    }
+    let mut expected = vec![0; limits::SERVINGS_PER_PEER];
+    expected.push(2);
+    assert_eq!(first_bytes, expected);
+    honest.handle.fetch(1, small, server.key(), server.addresses().await).unwrap();
+    assert_eq!(fetched(&mut honest, 1).await, Ok(()));
+    running.abort();
 }

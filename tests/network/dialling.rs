@@ -198,7 +198,7 @@ async fn an_announced_address_is_part_of_what_others_are_told() {
 }
 
 #[tokio::test]
-async fn a_slow_listener_costs_nobody_else_anything() {
+async fn a_peer_that_takes_no_events_still_does_as_it_is_told() {
     let (one, mut other) = (Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await);
     join(&one, &other).await;
     // `one` never takes an event, and still does as it is told.
