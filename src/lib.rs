@@ -24,18 +24,4 @@ pub mod model;
 pub mod names;
 #[cfg(feature = "network")]
 pub mod network;
-pub mod observe;
-pub mod outer;
-#[cfg(all(feature = "learning", feature = "network"))]
-pub mod peer;
-pub mod protocol;
-#[cfg(feature = "learning")]
-pub mod routing;
 pub mod seed;
-pub mod simulator;
-#[cfg(feature = "network")]
-pub mod store;
-#[cfg(feature = "learning")]
-pub mod text;
-#[cfg(feature = "learning")]
-pub mod training;

@@ -13,19 +13,19 @@ use libp2p::{Multiaddr, PeerId, Swarm};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::addresses::named_peer;
+use super::addresses::{dialable, in_order, named_peer};
 use super::behaviour::Behaviour;
 use super::blobs::{BLOB_PROTOCOL, BlobAccess};
 use super::commands::Command;
 use super::connecting::{Connecting, Failed, Purpose, Unreachable};
-use super::control::RequestToken;
+use super::control::{RequestError, RequestToken};
 use super::dial_error::DialError;
 use super::events::{EventQueues, NetworkEvent, Slot};
 use super::fetching::Fetcher;
 use super::gossip::{PublishError, Published, SubscribeError, topic};
 use super::identity::{peer_id, peer_key};
-use super::limits::{DIALS, GOSSIP_BYTES, TOPICS_PER_PEER};
-use super::providers::{ProvideError, Provider, module_key};
+use super::limits::{DIALS, GOSSIP_BYTES, REQUESTS_PER_PEER, TOPICS_PER_PEER};
+use super::providers::{Kept, ProvideError, Provider, module_key};
 use super::serving::serve_all;
 use super::swarm::StartError;
 use super::traffic::Counters;
@@ -39,6 +39,7 @@ pub(super) struct Actor {
     run: Option<RunId>,
     pub(super) topics: BTreeMap<TopicHash, ModuleId>,
     pub(super) provided: BTreeSet<ModuleId>,
+    pub(super) kept: Kept,
     pub(super) connecting: Connecting,
     /// Connected, and known to speak our version.
     pub(super) identified: BTreeSet<PeerId>,
@@ -108,6 +109,7 @@ impl Actor {
             run: None,
             topics: BTreeMap::new(),
             provided: BTreeSet::new(),
+            kept: Kept::default(),
             connecting: Connecting::default(),
             identified: BTreeSet::new(),
             joining: Vec::new(),
@@ -130,7 +132,9 @@ impl Actor {
                 },
                 event = self.swarm.select_next_some() => self.on_swarm_event(event),
                 () = self.queues.tell() => {}
-                Some(_) = self.transfers.join_next() => {}
+                Some(ended) = self.transfers.join_next() => if let Err(error) = ended {
+                    tracing::error!(%error, "a transfer failed in a way that it should not");
+                },
                 _ = tick.tick() => self.give_up_joining(),
             }
         }
@@ -169,7 +173,7 @@ impl Actor {
             Command::FindProviders { id, module, slot } => self.find_providers(id, module, slot),
             Command::Listeners { reply } => {
                 let addresses = self.swarm.listeners().chain(self.swarm.external_addresses());
-                let _ = reply.send(addresses.cloned().collect());
+                let _ = reply.send(in_order(addresses.cloned().collect()));
             }
             Command::Connections { reply } => {
                 let _ = reply.send(self.identified.iter().filter_map(peer_key).collect());
@@ -196,7 +200,13 @@ impl Actor {
         }
         // The filter knows all our topics, and nothing else can fail.
         self.swarm.behaviour_mut().gossip.subscribe(&topic).map_err(|_| SubscribeError::TooMany(module))?;
-        self.topics.insert(topic.hash(), module);
+        let hash = topic.hash();
+        for (peer, topics) in self.swarm.behaviour().gossip.all_peers() {
+            if let (true, Some(peer)) = (topics.contains(&&hash), peer_key(peer)) {
+                self.queues.subscribed(module, peer);
+            }
+        }
+        self.topics.insert(hash, module);
         Ok(())
     }
 
@@ -235,6 +245,7 @@ impl Actor {
 
     fn dial(&mut self, address: Multiaddr, reply: oneshot::Sender<Result<PeerKey, DialError>>) {
         let error = match named_peer(&address) {
+            _ if !dialable(&address) => DialError::NotSupported(address),
             None => DialError::NoPeer(address),
             Some(peer) if peer == *self.swarm.local_peer_id() => DialError::Myself(address),
             Some(peer) => match peer_key(&peer) {
@@ -281,6 +292,9 @@ impl Actor {
                     None => self.joining.push(Joining { peer, address, asked, connected: Instant::now(), reply }),
                 }
             }
+            Purpose::Request { id, to, slot, .. } if self.requests_to(to) >= REQUESTS_PER_PEER => {
+                slot.send(NetworkEvent::Response { id, from: to, result: Err(RequestError::Busy) });
+            }
             Purpose::Request { id, to, bytes, slot } => {
                 self.counters.control_sent.add(bytes.len());
                 let request = self.swarm.behaviour_mut().control.send_request(&peer, bytes);
@@ -296,8 +310,15 @@ impl Actor {
         }
     }
 
+    fn requests_to(&self, peer: PeerKey) -> usize {
+        self.asked.values().filter(|asked| asked.to == peer).count()
+    }
+
     fn provide(&mut self, module: ModuleId) -> Result<(), ProvideError> {
         let run = self.run.ok_or(ProvideError::NoRun(module))?;
+        if self.provided.len() >= TOPICS_PER_PEER && !self.provided.contains(&module) {
+            return Err(ProvideError::TooMany(module));
+        }
         let announced = self.swarm.behaviour_mut().providers.start_providing(module_key(run, module));
         announced.map_err(|_| ProvideError::TooMany(module))?;
         self.provided.insert(module);

@@ -30,11 +30,35 @@ pub(super) fn full(address: &Multiaddr, peer: PeerId) -> Multiaddr {
     }
 }
 
-/// At most [`ADDRESSES_PER_PEER`] of those that name this peer or nobody, without repetition, in their order.
+/// Whether we can dial it: a machine by number or name, then TCP or QUIC.
+pub(super) fn dialable(address: &Multiaddr) -> bool {
+    let mut parts = address.iter();
+    let machine = matches!(
+        parts.next(),
+        Some(Protocol::Ip4(_) | Protocol::Ip6(_) | Protocol::Dns(_) | Protocol::Dns4(_) | Protocol::Dns6(_))
+    );
+    let transport = match parts.next() {
+        Some(Protocol::Tcp(_)) => true,
+        Some(Protocol::Udp(_)) => matches!(parts.next(), Some(Protocol::QuicV1)),
+        _ => false,
+    };
+    machine && transport && matches!(parts.next(), None | Some(Protocol::P2p(_))) && parts.next().is_none()
+}
+
+/// Those that others should try first come first: loopback last, QUIC before TCP.
+pub(super) fn in_order(mut addresses: Vec<Multiaddr>) -> Vec<Multiaddr> {
+    let is_tcp = |address: &Multiaddr| address.iter().any(|part| matches!(part, Protocol::Tcp(_)));
+    addresses.sort_by_cached_key(|address| (is_loopback(address), is_tcp(address), address.to_string()));
+    addresses.dedup();
+    addresses
+}
+
+/// At most [`ADDRESSES_PER_PEER`] of those that can be dialled and name this peer or nobody, without repetition, in
+/// their order.
 pub(super) fn usable(addresses: Vec<Multiaddr>, peer: PeerId) -> Vec<Multiaddr> {
     let mut usable = Vec::new();
     for address in addresses {
-        let fits = named_peer(&address).is_none_or(|named| named == peer);
+        let fits = dialable(&address) && named_peer(&address).is_none_or(|named| named == peer);
         let address = full(&address, peer);
         if fits && !usable.contains(&address) {
             usable.push(address);
@@ -44,6 +68,18 @@ pub(super) fn usable(addresses: Vec<Multiaddr>, peer: PeerId) -> Vec<Multiaddr> 
         }
     }
     usable
+}
+
+/// Whether two addresses differ at most in saying who is there.
+pub(super) fn same_place(one: &Multiaddr, other: &Multiaddr) -> bool {
+    let bare = |address: &Multiaddr| {
+        let mut address = address.clone();
+        if named_peer(&address).is_some() {
+            address.pop();
+        }
+        address
+    };
+    bare(one) == bare(other)
 }
 
 /// Whether an address means "this machine", whoever reads it.
@@ -79,6 +115,20 @@ mod tests {
         assert_eq!(usable(addresses.clone(), peer), [full(&tcp(2), peer)]);
         addresses.extend((0..500).map(tcp));
         assert_eq!(usable(addresses, peer).len(), ADDRESSES_PER_PEER);
+    }
+
+    #[test]
+    fn what_cannot_be_dialled_is_known_before_it_is_tried() {
+        let can = |address: &str| dialable(&address.parse().unwrap());
+        assert!(can("/ip4/10.0.0.1/tcp/1") && can("/ip6/::1/udp/1/quic-v1") && can("/dns4/example.org/tcp/1"));
+        assert!(!can("/ip4/10.0.0.1/udp/1") && !can("/ip4/10.0.0.1") && !can("/ip4/10.0.0.1/tcp/1/ws"));
+    }
+
+    #[test]
+    fn public_quic_addresses_come_first_and_loopback_last() {
+        let order = ["/ip4/10.0.0.1/udp/1/quic-v1", "/ip4/10.0.0.1/tcp/1", "/ip4/127.0.0.1/udp/1/quic-v1"];
+        let addresses = order.map(|address| address.parse().unwrap()).to_vec();
+        assert_eq!(in_order(addresses.iter().rev().cloned().collect()), addresses);
     }
 
     #[test]

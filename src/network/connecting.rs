@@ -8,7 +8,7 @@ use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::{Multiaddr, PeerId, Swarm, swarm};
 use tokio::sync::oneshot;
 
-use super::addresses::usable;
+use super::addresses::{same_place, usable};
 use super::behaviour::Behaviour;
 use super::dial_error::{DialError, explain};
 use super::events::Slot;
@@ -80,6 +80,8 @@ struct Attempt {
     tried: Vec<Multiaddr>,
     /// Learnt while the attempt was under way: tried if it fails.
     next: Vec<Multiaddr>,
+    /// Where other peers live.
+    wrong: Vec<Multiaddr>,
     waiting: Vec<Purpose>,
 }
 
@@ -113,11 +115,17 @@ impl Connecting {
         if self.attempts.len() >= DIALLED_PEERS {
             return failed(Failure::Busy, addresses, purpose);
         }
-        match dial(swarm, peer, addresses.clone()) {
+        match dial(swarm, peer, addresses.clone(), true) {
             Ok(connection) => {
                 let waiting = purpose.into_iter().collect();
-                let attempt =
-                    Attempt { connection, began: Instant::now(), tried: addresses, next: Vec::new(), waiting };
+                let attempt = Attempt {
+                    connection,
+                    began: Instant::now(),
+                    tried: addresses,
+                    next: Vec::new(),
+                    wrong: Vec::new(),
+                    waiting,
+                };
                 self.attempts.insert(peer, attempt);
                 Ok(())
             }
@@ -140,10 +148,16 @@ impl Connecting {
     ) -> Option<Failed> {
         let attempt = self.attempts.get_mut(&peer).filter(|attempt| attempt.connection == connection)?;
         let mut error = error;
-        if !attempt.next.is_empty() {
-            let next = std::mem::take(&mut attempt.next);
-            attempt.tried.extend(next.iter().cloned());
-            match dial(swarm, peer, next) {
+        let mut next = std::mem::take(&mut attempt.next);
+        attempt.tried.extend(next.iter().cloned());
+        // libp2p gives up on all addresses when another peer answers at one of them: the rest are tried again.
+        if let swarm::DialError::WrongPeerId { address, .. } = &error {
+            attempt.wrong.push(address.clone());
+            next = attempt.tried.clone();
+            next.retain(|tried| !attempt.wrong.iter().any(|wrong| same_place(tried, wrong)));
+        }
+        if !next.is_empty() && attempt.wrong.len() <= ADDRESSES_PER_PEER {
+            match dial(swarm, peer, next, false) {
                 Ok(connection) => {
                     attempt.connection = connection;
                     return None;
@@ -162,13 +176,14 @@ fn dial(
     swarm: &mut Swarm<Behaviour>,
     peer: PeerId,
     addresses: Vec<Multiaddr>,
+    and_known_ones: bool,
 ) -> Result<ConnectionId, swarm::DialError> {
-    let options = DialOpts::peer_id(peer)
-        .condition(PeerCondition::Disconnected)
-        .addresses(addresses)
-        .extend_addresses_through_behaviour()
-        .allocate_new_port()
-        .build();
+    let mut options =
+        DialOpts::peer_id(peer).condition(PeerCondition::Disconnected).addresses(addresses).allocate_new_port();
+    if and_known_ones {
+        options = options.extend_addresses_through_behaviour();
+    }
+    let options = options.build();
     let connection = options.connection_id();
     swarm.dial(options)?;
     Ok(connection)

@@ -7,7 +7,7 @@ use libp2p::StreamProtocol;
 use libp2p::request_response::{self, Codec, OutboundFailure, ProtocolSupport};
 
 use super::connecting::Unreachable;
-use super::limits::{CONTROL_BYTES, CONTROL_STREAMS_PER_CONNECTION, CONTROL_TIMEOUT};
+use super::limits::{CONTROL_BYTES, CONTROL_STREAMS_PER_CONNECTION, CONTROL_TIMEOUT, REQUESTS_PER_PEER};
 
 /// The protocol that makes a peer one of us. Its version changes with anything that peers must agree upon.
 pub(super) const CONTROL_PROTOCOL: StreamProtocol = StreamProtocol::new("/pathswarm/control/1");
@@ -37,6 +37,9 @@ pub enum RequestError {
     /// The peer speaks another version.
     #[error("the peer does not speak {CONTROL_PROTOCOL}")]
     AnotherVersion,
+    /// Never sent: too many are under way to this peer.
+    #[error("not sent: {REQUESTS_PER_PEER} requests to the peer are under way already, try again later")]
+    Busy,
     /// The stream failed otherwise.
     #[error("the request failed on its way: {0}")]
     Broken(String),
@@ -45,7 +48,10 @@ pub enum RequestError {
 impl From<OutboundFailure> for RequestError {
     fn from(failure: OutboundFailure) -> Self {
         match failure {
-            OutboundFailure::DialFailure => Self::Unreachable(Unreachable::default()),
+            OutboundFailure::DialFailure => {
+                let reason = "it was closed before the request could be sent".to_owned();
+                Self::Unreachable(Unreachable { reason, ..Unreachable::default() })
+            }
             OutboundFailure::Timeout => Self::TimedOut,
             OutboundFailure::ConnectionClosed => Self::Closed,
             OutboundFailure::UnsupportedProtocols => Self::AnotherVersion,

@@ -1,6 +1,5 @@
 //! Why a dial failed, in words that tell its user what to do next.
 
-use std::error::Error;
 use std::io;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use libp2p::Multiaddr;
 use libp2p::core::transport::TransportError;
 use libp2p::swarm;
 
-use super::addresses::named_peer;
+use super::addresses::same_place;
 use super::behaviour::agent_version;
 use super::identity::peer_key;
 use crate::names::PeerKey;
@@ -95,7 +94,9 @@ pub(super) fn explain(error: &swarm::DialError, address: &Multiaddr, waited: Dur
     let address = address.clone();
     match error {
         swarm::DialError::LocalPeerId { .. } => DialError::Myself(address),
-        swarm::DialError::WrongPeerId { obtained, .. } => DialError::AnotherPeer { address, found: peer_key(obtained) },
+        swarm::DialError::WrongPeerId { obtained, address } => {
+            DialError::AnotherPeer { address: address.clone(), found: peer_key(obtained) }
+        }
         swarm::DialError::Transport(failures) => {
             let about_it = failures.iter().find(|(tried, _)| same_place(tried, &address)).or(failures.first());
             match about_it {
@@ -109,7 +110,8 @@ pub(super) fn explain(error: &swarm::DialError, address: &Multiaddr, waited: Dur
 }
 
 fn explain_io(error: &io::Error, address: Multiaddr, waited: Duration) -> DialError {
-    match innermost(error).map(io::Error::kind) {
+    let words = error.to_string();
+    match system_error(&words) {
         Some(io::ErrorKind::ConnectionRefused) => DialError::Refused { address, waited },
         Some(
             io::ErrorKind::TimedOut
@@ -117,37 +119,23 @@ fn explain_io(error: &io::Error, address: Multiaddr, waited: Duration) -> DialEr
             | io::ErrorKind::NetworkUnreachable
             | io::ErrorKind::NetworkDown,
         ) => DialError::NoAnswer { address, waited },
-        _ if silent(error) => DialError::NoAnswer { address, waited },
-        _ => DialError::Failed { address, waited, reason: error.to_string() },
+        _ if SILENCE.iter().any(|said| words.contains(said)) => DialError::NoAnswer { address, waited },
+        _ => {
+            let reason = words.trim_start_matches("Multiple dial errors occurred:").trim().trim_start_matches("- ");
+            DialError::Failed { address, waited, reason: reason.to_owned() }
+        }
     }
 }
 
-/// libp2p wraps its time-outs in private types, so that only their words are left.
-fn silent(error: &io::Error) -> bool {
-    let words = error.to_string();
-    ["Timeout has been reached", "Handshake with the remote timed out"].iter().any(|said| words.contains(said))
-}
+/// What libp2p says of its own time-outs, for the whole and for QUIC's handshake.
+const SILENCE: [&str; 2] = ["Timeout has been reached", "Handshake with the remote timed out"];
 
-/// The innermost error of the system, under all of libp2p's wrappings.
-pub(super) fn innermost<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e io::Error> {
-    let this = error.downcast_ref::<io::Error>();
-    let inner = match this.and_then(io::Error::get_ref) {
-        Some(wrapped) => innermost(wrapped),
-        None => error.source().and_then(innermost),
-    };
-    inner.or(this)
-}
-
-/// Whether two addresses differ at most in saying who is there.
-fn same_place(one: &Multiaddr, other: &Multiaddr) -> bool {
-    let bare = |address: &Multiaddr| {
-        let mut address = address.clone();
-        if named_peer(&address).is_some() {
-            address.pop();
-        }
-        address
-    };
-    bare(one) == bare(other)
+/// The system's error in what libp2p says. Its DNS layer keeps only the words of the errors below it, but those of the
+/// system end in their number.
+pub(super) fn system_error(words: &str) -> Option<io::ErrorKind> {
+    let (_, number) = words.rsplit_once("(os error ")?;
+    let (number, _) = number.split_once(')')?;
+    Some(io::Error::from_raw_os_error(number.parse().ok()?).kind())
 }
 
 #[cfg(test)]
@@ -156,12 +144,14 @@ mod tests {
 
     #[test]
     fn a_refusal_is_found_under_wrappings() {
-        let wrapped = io::Error::other(io::Error::other(io::Error::from(io::ErrorKind::ConnectionRefused)));
-        assert_eq!(innermost(&wrapped).map(io::Error::kind), Some(io::ErrorKind::ConnectionRefused));
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let refused = std::net::TcpStream::connect(socket).unwrap_err();
+        let wrapped = io::Error::other(format!("Multiple dial errors occurred:\n - {refused}"));
         let address: Multiaddr = "/ip4/127.0.0.1/tcp/1".parse().unwrap();
         let error = swarm::DialError::Transport(vec![(address.clone(), TransportError::Other(wrapped))]);
         let waited = Duration::from_millis(300);
         assert_eq!(explain(&error, &address, waited), DialError::Refused { address, waited });
+        assert_eq!(system_error("error (os error x)"), None);
     }
 
     #[test]

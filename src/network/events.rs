@@ -32,6 +32,14 @@ pub enum NetworkEvent {
         /// At most [`super::limits::GOSSIP_BYTES`].
         bytes: Vec<u8>,
     },
+    /// A connected peer hears what is said to one of our modules from now on: a good moment to say that we are here.
+    /// A hint, in the gossip queue.
+    Subscribed {
+        /// Whose topic.
+        module: ModuleId,
+        /// Who listens.
+        peer: PeerKey,
+    },
     /// A peer asks something. Answer with [`super::NetworkHandle::respond`].
     Request {
         /// Who asks.
@@ -81,7 +89,7 @@ pub enum NetworkEvent {
 /// A place in the queue of results, taken in advance.
 pub(super) type Slot = OwnedPermit<NetworkEvent>;
 
-/// Where events come out. Dropping it does not stop the network: results and gossip are then dropped.
+/// Where events come out. Dropping it does not stop the network, but nothing more can be asked of it.
 #[derive(Debug)]
 pub struct NetworkEvents {
     results: mpsc::Receiver<NetworkEvent>,
@@ -138,7 +146,15 @@ pub(super) fn event_queues(counters: Arc<Counters>) -> (EventQueues, mpsc::WeakS
 
 impl EventQueues {
     pub(super) fn gossip(&self, module: ModuleId, author: PeerKey, bytes: Vec<u8>) {
-        if self.gossip.try_send(NetworkEvent::Gossip { module, author, bytes }).is_err() {
+        self.offer(NetworkEvent::Gossip { module, author, bytes });
+    }
+
+    pub(super) fn subscribed(&self, module: ModuleId, peer: PeerKey) {
+        self.offer(NetworkEvent::Subscribed { module, peer });
+    }
+
+    fn offer(&self, event: NetworkEvent) {
+        if self.gossip.try_send(event).is_err() {
             self.counters.gossip_dropped.add(1);
         }
     }

@@ -39,7 +39,7 @@ pub enum NotSent {
     /// Larger than a request or response may be.
     #[error("{0} bytes to send: a request or response has at most {CONTROL_BYTES}, send a blob")]
     TooLarge(usize),
-    /// The network has stopped.
+    /// The network has stopped, or nobody takes its events any more.
     #[error("the network has stopped")]
     Stopped,
 }
@@ -190,7 +190,7 @@ impl NetworkHandle {
         self.tell(Command::FindProviders { id, module, slot })
     }
 
-    /// Where this peer listens, loopback included, and what it announces.
+    /// Where this peer listens, and what it announces: loopback included but last, QUIC before TCP.
     ///
     /// # Errors
     /// The network has stopped.

@@ -29,16 +29,19 @@ pub const CONTROL_BYTES: usize = 256 * 1024;
 /// From sending a request to its whole response.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Requests under way on one connection, both ways: 8 x 256 KiB = 2 MiB; with 256 connections 512 MiB at the very
-/// worst, and then only if the peers really send it: buffers grow with what arrives, not with what is announced.
-pub const CONTROL_STREAMS_PER_CONNECTION: usize = 8;
+/// Requests of our own under way to one peer; further ones fail with `RequestError::Busy`.
+pub const REQUESTS_PER_PEER: usize = 8;
 
-/// Requests from others that wait for the application's response: 128 x 256 KiB = 32 MiB.
+/// Requests of one peer that wait for the application's response, so that one peer cannot keep the rest out.
+pub const UNANSWERED_REQUESTS_PER_PEER: usize = 8;
+
+/// Requests under way on one connection, both ways: 8 + 8 = 16, of 256 KiB = 4 MiB; with 256 connections 1 GiB at the
+/// very worst, and then only if all of them really send it: buffers grow with what arrives, not with what is announced.
+pub const CONTROL_STREAMS_PER_CONNECTION: usize = REQUESTS_PER_PEER + UNANSWERED_REQUESTS_PER_PEER;
+
+/// Requests of all peers that wait for the application's response: 128 x 256 KiB = 32 MiB.
 /// Further ones are turned away at once, and counted.
 pub const UNANSWERED_REQUESTS: usize = 128;
-
-/// Of those, from a single peer, so that one peer cannot keep the rest out.
-pub const UNANSWERED_REQUESTS_PER_PEER: usize = 16;
 
 /// Requests, fetches and lookups of our own whose result the application has not yet taken. Each keeps its place in
 /// the queue of results from the start, so no result is ever lost; the next is refused with `NotSent::Busy`.
@@ -66,10 +69,12 @@ pub const PENDING_CONNECTIONS: u32 = 64;
 /// Streams that are being negotiated on one connection.
 pub const NEGOTIATING_STREAMS: usize = 64;
 
-/// An unused connection is kept this long. libp2p's 10 s would close nearly all connections between two phases:
-/// gossip keeps alive only the peers of its mesh, and pings do not count. What is dead is found by ping in 25 s, and
-/// how many there may be is bounded above, so this only lets go of passers-by.
-pub const IDLE_CONNECTION: Duration = Duration::from_secs(10 * 60);
+/// An unused connection is kept this long. libp2p's 10 s would close most connections between two phases: gossip keeps
+/// alive only the peers of its mesh (8 to 16 a module), and pings do not count. What is dead is found by ping in 25 s;
+/// this lets go of passers-by, such as those that Kademlia asked something. A member beyond the mesh that nobody asks
+/// anything for 5 minutes is let go too, and connected again when it is needed or its next beat is passed on to
+/// `dial_peer`.
+pub const IDLE_CONNECTION: Duration = Duration::from_secs(5 * 60);
 
 /// Between two pings, and how long each may take. The first that fails closes its connection.
 pub const PING_INTERVAL: Duration = Duration::from_secs(10);
@@ -121,10 +126,12 @@ pub const SERVINGS_AND_WAITING: usize = 128;
 /// After this wait the asker hears "busy". Less than [`BLOB_IDLE`], so that it hears it.
 pub const SERVING_WAIT: Duration = Duration::from_secs(5);
 
-/// Module keys for which this peer keeps provider records of others, and records for each:
-/// 256 x 20 records x 6 addresses x 128 bytes = 3.8 MiB.
-pub const PROVIDED_KEYS: usize = 256;
-/// See [`PROVIDED_KEYS`]; 20 is Kademlia's replication.
+/// Provider records of others that this peer keeps: 4096 x (6 addresses x 128 bytes + a key of 32) = 3.2 MiB. The one
+/// that was announced longest ago makes room for a new one; who is still a member announces itself again soon. One peer
+/// may have [`TOPICS_PER_PEER`] of them.
+pub const PROVIDER_RECORDS: usize = 4096;
+
+/// Records for one module: Kademlia's replication.
 pub const PROVIDERS_PER_KEY: usize = 20;
 
 /// Addresses of one peer that are passed on by Kademlia, and the longest of them.

@@ -11,27 +11,22 @@ use libp2p::{Multiaddr, PeerId, identify, ping};
 
 use super::actor::{Actor, Asked, Joining, Unanswered, give_up};
 use super::addresses::{full, is_loopback};
-use super::behaviour::{Behaviour, BehaviourEvent};
+use super::behaviour::BehaviourEvent;
 use super::control::{CONTROL_PROTOCOL, RequestError, RequestToken};
 use super::dial_error::DialError;
 use super::events::NetworkEvent;
 use super::identity::peer_key;
 use super::limits::{
-    GOSSIP_BYTES, IDENTIFY_TIMEOUT, LISTEN_TIMEOUT, PROVIDERS_FOUND, UNANSWERED_REQUESTS,
-    UNANSWERED_REQUESTS_PER_PEER,
+    GOSSIP_BYTES, IDENTIFY_TIMEOUT, LISTEN_TIMEOUT, PROVIDERS_FOUND, UNANSWERED_REQUESTS, UNANSWERED_REQUESTS_PER_PEER,
 };
-use super::providers::{found, keep, learn};
+use super::providers::{found, learn};
 use super::swarm::{StartError, listen};
 
 type ControlEvent = request_response::Event<Vec<u8>, Vec<u8>>;
 
 impl Actor {
     /// Opens the listening addresses and waits until each is up, so that they can be told to others at once.
-    pub(super) async fn listen(
-        &mut self,
-        addresses: &[Multiaddr],
-        announced: &[Multiaddr],
-    ) -> Result<(), StartError> {
+    pub(super) async fn listen(&mut self, addresses: &[Multiaddr], announced: &[Multiaddr]) -> Result<(), StartError> {
         for address in announced {
             self.swarm.add_external_address(address.clone());
         }
@@ -118,6 +113,11 @@ impl Actor {
                     self.queues.gossip(module, author, message.data);
                 }
             }
+            gossipsub::Event::Subscribed { peer_id, topic } => {
+                if let (Some(module), Some(peer)) = (self.topics.get(&topic), peer_key(&peer_id)) {
+                    self.queues.subscribed(*module, peer);
+                }
+            }
             gossipsub::Event::SlowPeer { peer_id, failed_messages } => {
                 let unsent = failed_messages.priority + failed_messages.non_priority;
                 self.counters.gossip_unsent.add(unsent);
@@ -172,7 +172,7 @@ impl Actor {
         let providers = &mut self.swarm.behaviour_mut().providers;
         match event {
             kad::Event::InboundRequest { request: InboundRequest::AddProvider { record: Some(record) } } => {
-                keep(providers, record);
+                self.kept.keep(providers, record);
             }
             kad::Event::OutboundQueryProgressed { id, result: QueryResult::GetProviders(result), step, .. } => {
                 if let Some(lookup) = self.lookups.get_mut(&id)
@@ -218,6 +218,9 @@ impl Actor {
             }
             identify::Event::Error { peer_id, error, .. } => {
                 tracing::debug!(peer = %peer_id, %error, "a peer did not introduce itself");
+                if !self.identified.contains(&peer_id) {
+                    self.on_stranger(peer_id, "unknown: it does not introduce itself");
+                }
             }
             _ => {}
         }

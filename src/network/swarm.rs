@@ -7,7 +7,7 @@ use libp2p::multiaddr::Protocol;
 use libp2p::{Multiaddr, Swarm, SwarmBuilder, noise, tcp, yamux};
 
 use super::behaviour::Behaviour;
-use super::dial_error::innermost;
+use super::dial_error::system_error;
 use super::identity::Identity;
 use super::limits::{CONNECT_TIMEOUT, IDLE_CONNECTION, NEGOTIATING_STREAMS};
 
@@ -65,19 +65,18 @@ pub(super) fn build(identity: &Identity) -> Result<Swarm<Behaviour>, StartError>
 /// # Errors
 /// The port is taken, or this is no address to listen on.
 pub(super) fn listen(swarm: &mut Swarm<Behaviour>, address: &Multiaddr) -> Result<ListenerId, StartError> {
-    let failed = |error: &(dyn std::error::Error + 'static)| match innermost(error) {
-        Some(error) if error.kind() == std::io::ErrorKind::AddrInUse => StartError::PortTaken(address.clone()),
-        Some(error) => StartError::NotListening { address: address.clone(), reason: error.to_string() },
-        None => StartError::NotListening { address: address.clone(), reason: error.to_string() },
+    let failed = |error: std::io::Error| match system_error(&error.to_string()) {
+        Some(std::io::ErrorKind::AddrInUse) => StartError::PortTaken(address.clone()),
+        _ => StartError::NotListening { address: address.clone(), reason: error.to_string() },
     };
     // libp2p shares its TCP port (SO_REUSEPORT): two peers on one port would take turns instead of failing.
     // So whether it is free is asked first, with a socket that does not share.
     if let Some(socket) = tcp_socket(address) {
-        TcpListener::bind(socket).map_err(|error| failed(&error))?;
+        TcpListener::bind(socket).map_err(failed)?;
     }
     swarm.listen_on(address.clone()).map_err(|error| match error {
         TransportError::MultiaddrNotSupported(address) => StartError::NotAnAddress(address),
-        TransportError::Other(error) => failed(&error),
+        TransportError::Other(error) => failed(error),
     })
 }
 

@@ -1,0 +1,209 @@
+//! Joining a peer at an address, and what is said when that fails.
+
+use std::net::{TcpListener, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use libp2p::swarm::SwarmEvent;
+use libp2p::{SwarmBuilder, identify, noise, ping, tcp, yamux};
+use pathswarm::network::{DialError, Identity, Multiaddr, NetworkConfig, NetworkEvent, StartError, start, with_peer};
+
+use crate::peers::{Peer, QUIC, TCP, join};
+
+async fn connected(peer: &mut Peer, to: &Peer) {
+    peer.wait_for("a connection", |event| match event {
+        NetworkEvent::Connected(peer) if *peer == to.key() => Some(()),
+        _ => None,
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn both_sides_hear_of_a_connection_and_of_its_end() {
+    let (mut one, mut other) = (Peer::on(&[TCP, QUIC]).await, Peer::on(&[TCP, QUIC]).await);
+    assert_eq!(other.addresses().await.len(), 2);
+    for address in other.addresses().await {
+        assert_eq!(one.handle.dial(address).await, Ok(other.key()));
+    }
+    connected(&mut one, &other).await;
+    connected(&mut other, &one).await;
+    assert_eq!(one.handle.connections().await, Ok(vec![other.key()]));
+    let gone = one.key();
+    one.wait_for_end().await;
+    other
+        .wait_for("the end of the connection", |event| match event {
+            NetworkEvent::Disconnected(peer) if *peer == gone => Some(()),
+            _ => None,
+        })
+        .await;
+    assert_eq!(other.handle.connections().await, Ok(vec![]));
+}
+
+#[tokio::test]
+async fn peers_that_dial_each_other_again_and_again_are_connected() {
+    let (mut one, mut other) = (Peer::on(&[TCP, QUIC]).await, Peer::on(&[TCP, QUIC]).await);
+    for _ in 0..20 {
+        one.handle.dial_peer(other.key(), other.addresses().await).unwrap();
+        other.handle.dial_peer(one.key(), one.addresses().await).unwrap();
+    }
+    connected(&mut one, &other).await;
+    connected(&mut other, &one).await;
+}
+
+#[tokio::test]
+async fn an_address_where_another_peer_lives_is_explained() {
+    let (one, other) = (Peer::on(&[QUIC, TCP]).await, Peer::on(&[QUIC, TCP]).await);
+    let wanted = Identity::generate().key();
+    for address in other.handle.listeners().await.unwrap() {
+        let error = one.handle.dial(with_peer(&address, wanted)).await.unwrap_err();
+        match &error {
+            DialError::AnotherPeer { found, .. } => assert_eq!(*found, Some(other.key())),
+            otherwise => panic!("{otherwise:?}"),
+        }
+        let words = error.to_string();
+        assert!(words.contains(&other.key().to_string()) && words.contains(&address.to_string()), "{words}");
+    }
+}
+
+#[tokio::test]
+async fn another_peer_at_one_address_does_not_hide_the_right_one_at_the_next() {
+    let (mut one, stranger, wanted) = (Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await, Peer::on(&[TCP]).await);
+    let mut addresses = stranger.handle.listeners().await.unwrap();
+    addresses.extend(wanted.handle.listeners().await.unwrap());
+    one.handle.dial_peer(wanted.key(), addresses).unwrap();
+    connected(&mut one, &wanted).await;
+}
+
+#[tokio::test]
+async fn a_port_that_nobody_listens_on_is_refused() {
+    let one = Peer::on(&[TCP]).await;
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address: Multiaddr = format!("/ip4/127.0.0.1/tcp/{free}").parse().unwrap();
+    let error = one.handle.dial(with_peer(&address, Identity::generate().key())).await.unwrap_err();
+    assert!(matches!(error, DialError::Refused { .. }), "{error:?}");
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn silence_is_no_answer() {
+    let one = Peer::on(&[QUIC]).await;
+    let silent_udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let silent_tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let key = Identity::generate().key();
+    let udp: Multiaddr =
+        format!("/ip4/127.0.0.1/udp/{}/quic-v1", silent_udp.local_addr().unwrap().port()).parse().unwrap();
+    let tcp: Multiaddr = format!("/ip4/127.0.0.1/tcp/{}", silent_tcp.local_addr().unwrap().port()).parse().unwrap();
+    let dials = [udp, tcp].map(|address| one.handle.dial(with_peer(&address, key)));
+    for error in futures::future::join_all(dials).await {
+        match error {
+            Err(DialError::NoAnswer { waited, .. }) => assert!(waited >= Duration::from_secs(1)),
+            otherwise => panic!("{otherwise:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn addresses_that_cannot_be_dialled_say_why() {
+    let one = Peer::on(&[QUIC]).await;
+    let key = Identity::generate().key();
+    let bare: Multiaddr = "/ip4/127.0.0.1/tcp/1".parse().unwrap();
+    assert_eq!(one.handle.dial(bare.clone()).await, Err(DialError::NoPeer(bare)));
+    let own = one.addresses().await.remove(0);
+    assert_eq!(one.handle.dial(own.clone()).await, Err(DialError::Myself(own)));
+    let strange = with_peer(&"/ip4/127.0.0.1/udp/1".parse().unwrap(), key);
+    assert_eq!(one.handle.dial(strange.clone()).await, Err(DialError::NotSupported(strange)));
+}
+
+#[derive(libp2p::swarm::NetworkBehaviour)]
+#[behaviour(prelude = "libp2p::swarm::derive_prelude")]
+struct OldVersion {
+    identify: identify::Behaviour,
+    ping: ping::Behaviour,
+}
+
+#[tokio::test]
+async fn a_peer_that_speaks_another_version_is_explained_and_let_go() {
+    let mut old = SwarmBuilder::with_new_identity()
+        .with_tokio()
+        .with_tcp(tcp::Config::default(), noise::Config::new, yamux::Config::default)
+        .unwrap()
+        .with_behaviour(|key| OldVersion {
+            identify: identify::Behaviour::new(
+                identify::Config::new("/pathswarm/control/0".to_owned(), key.public())
+                    .with_agent_version("pathswarm/0.0.1".to_owned()),
+            ),
+            ping: ping::Behaviour::default(),
+        })
+        .unwrap()
+        .build();
+    old.listen_on(TCP.parse().unwrap()).unwrap();
+    let address = loop {
+        if let SwarmEvent::NewListenAddr { address, .. } = old.select_next_some().await {
+            break address.with_p2p(*old.local_peer_id()).unwrap();
+        }
+    };
+    let (ended, end) = tokio::sync::oneshot::channel();
+    let running = tokio::spawn(async move {
+        loop {
+            if let SwarmEvent::ConnectionClosed { .. } = old.select_next_some().await {
+                return ended.send(());
+            }
+        }
+    });
+    let one = Peer::on(&[TCP]).await;
+    let error = one.handle.dial(address.clone()).await.unwrap_err();
+    assert_eq!(error, DialError::AnotherVersion { address, found: "pathswarm/0.0.1".to_owned() });
+    end.await.unwrap();
+    running.await.unwrap().unwrap();
+    assert_eq!(one.handle.connections().await, Ok(vec![]));
+}
+
+#[tokio::test]
+async fn a_taken_port_is_an_error_that_names_the_address() {
+    let first = Peer::on(&[QUIC, TCP]).await;
+    for address in first.handle.listeners().await.unwrap() {
+        let config =
+            NetworkConfig { identity: Identity::generate(), listen: vec![address.clone()], announce: Vec::new() };
+        match start(config, first.blobs.clone()).await.map(drop) {
+            Err(StartError::PortTaken(taken)) => assert_eq!(taken, address),
+            otherwise => panic!("{otherwise:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stopped_network_frees_its_ports() {
+    let first = Peer::on(&[QUIC, TCP]).await;
+    let listen = first.handle.listeners().await.unwrap();
+    assert_eq!(listen.len(), 2);
+    first.wait_for_end().await;
+    let blobs = Arc::clone(&Peer::on(&[QUIC]).await.blobs);
+    let config = NetworkConfig { identity: Identity::generate(), listen: listen.clone(), announce: Vec::new() };
+    let (handle, _events) = start(config, blobs).await.unwrap();
+    assert_eq!(handle.listeners().await, Ok(listen));
+}
+
+#[tokio::test]
+async fn an_announced_address_is_part_of_what_others_are_told() {
+    let announced: Multiaddr = "/dns4/peer.example.org/udp/4001/quic-v1".parse().unwrap();
+    let first = Peer::on(&[QUIC]).await;
+    let config = NetworkConfig {
+        identity: Identity::generate(),
+        listen: vec![QUIC.parse().unwrap()],
+        announce: vec![announced.clone()],
+    };
+    let (handle, _events) = start(config, first.blobs.clone()).await.unwrap();
+    assert!(handle.join_addresses().await.unwrap().contains(&with_peer(&announced, handle.me())));
+}
+
+#[tokio::test]
+async fn a_peer_that_takes_no_events_still_does_as_it_is_told() {
+    let (one, mut other) = (Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await);
+    join(&one, &other).await;
+    // `one` never takes an event, and still does as it is told.
+    for _ in 0..5 {
+        assert_eq!(one.handle.connections().await, Ok(vec![other.key()]));
+    }
+    connected(&mut other, &one).await;
+}

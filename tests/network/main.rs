@@ -1,0 +1,9 @@
+//! The network's promises, kept between real peers on loopback.
+#![cfg(feature = "network")]
+
+mod blobs;
+mod control;
+mod dialling;
+mod gossip;
+mod peers;
+mod providers;
