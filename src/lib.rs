@@ -12,8 +12,6 @@
 //! 7. `peer` puts them together; [`simulator`] runs the same protocol in virtual time.
 //! 8. [`observe`] shows what happens; [`cli`] is how people and programs start it all.
 
-#![warn(missing_docs, clippy::print_stderr, clippy::print_stdout, clippy::unwrap_used)]
-
 pub mod cli;
 pub mod clock;
 pub mod compress;
@@ -24,4 +22,18 @@ pub mod model;
 pub mod names;
 #[cfg(feature = "network")]
 pub mod network;
+pub mod observe;
+pub mod outer;
+#[cfg(all(feature = "learning", feature = "network"))]
+pub mod peer;
+pub mod protocol;
+#[cfg(feature = "learning")]
+pub mod routing;
 pub mod seed;
+pub mod simulator;
+#[cfg(feature = "network")]
+pub mod store;
+#[cfg(feature = "learning")]
+pub mod text;
+#[cfg(feature = "learning")]
+pub mod training;
