@@ -7,3 +7,5 @@ pub mod grid;
 pub mod names;
 pub mod outer;
 pub mod seed;
+#[cfg(feature = "network")]
+pub mod store;

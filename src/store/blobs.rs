@@ -1,0 +1,459 @@
+//! Content-addressed files: parameters, outer gradients, token sets. A blob is whole or it is not there.
+//!
+//! A blob with hash `abcdef..` lies in `ab/abcdef..`. It is written under `incoming/`, synced, renamed, and its folder
+//! synced; so a name that is there holds all its bytes, unless the disk rots, which [`BlobStore::get`] finds out. What
+//! a crash left under `incoming/` is removed at the next start.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::durable::{DiskError, Medium, OpenMedium, create_folder, open_file, remove_if_there, sync_parent};
+use crate::names::{BlobHash, BlobRef};
+
+const INCOMING: &str = "incoming";
+
+/// Why a blob could not be stored or read.
+#[derive(Debug, thiserror::Error)]
+pub enum BlobError {
+    /// The disk.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The disk changed its bytes.
+    #[error(
+        "blob {hash} had changed on the disk and has been removed: fetch it again from another peer, and check this disk"
+    )]
+    Rotten {
+        /// Which.
+        hash: BlobHash,
+    },
+    /// More than the caller would take.
+    #[error("blob {hash} has {bytes} bytes, at most {max_bytes} expected")]
+    TooLarge {
+        /// Which.
+        hash: BlobHash,
+        /// Its size.
+        bytes: u64,
+        /// What the caller would take.
+        max_bytes: u64,
+    },
+    /// What was received is something else.
+    #[error("received {bytes} bytes with hash {found}, expected {} with hash {}", expected.bytes, expected.hash)]
+    Other {
+        /// What was announced.
+        expected: BlobRef,
+        /// Hash of what came.
+        found: BlobHash,
+        /// Size of what came.
+        bytes: u64,
+    },
+}
+
+/// A folder of blobs. Clones share it; all methods may be called from any thread, and block.
+#[derive(Clone)]
+pub struct BlobStore {
+    folder: Arc<Path>,
+    /// Names the files under `incoming/`.
+    next: Arc<AtomicU64>,
+    open: OpenMedium,
+}
+
+impl BlobStore {
+    /// Opens the folder, makes it if need be, and removes what a crash has left half written. One process at a time.
+    ///
+    /// # Errors
+    /// If the folder cannot be made or read.
+    pub fn open(folder: &Path) -> Result<Self, DiskError> {
+        Self::open_on(folder, open_file)
+    }
+
+    fn open_on(folder: &Path, open: OpenMedium) -> Result<Self, DiskError> {
+        let incoming = folder.join(INCOMING);
+        create_folder(&incoming)?;
+        for entry in read_folder(&incoming)? {
+            remove_if_there(&entry)?;
+        }
+        Ok(Self { folder: folder.into(), next: Arc::default(), open })
+    }
+
+    fn path_of(&self, hash: BlobHash) -> PathBuf {
+        let name = hash.to_string();
+        self.folder.join(&name[..2]).join(name)
+    }
+
+    /// Stores these bytes. If they are there already, nothing is written.
+    ///
+    /// # Errors
+    /// If the disk is full or fails; nothing is left of the blob then.
+    pub fn put(&self, bytes: &[u8]) -> Result<BlobRef, BlobError> {
+        let blob = BlobRef::of(bytes);
+        if self.size(blob.hash)? == Some(blob.bytes) {
+            return Ok(blob);
+        }
+        let mut incoming = self.incoming()?;
+        incoming.take(bytes)?;
+        Ok(self.keep(incoming)?)
+    }
+
+    /// Stores what `write` writes, so that it need not be in memory at once.
+    ///
+    /// # Errors
+    /// As [`BlobStore::put`], and those of `write`.
+    pub fn put_written(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<BlobRef, BlobError> {
+        let mut incoming = self.incoming()?;
+        let path = incoming.path.clone();
+        write(&mut incoming).map_err(DiskError::unwrapped_or_when("cannot fill", &path))?;
+        Ok(self.keep(incoming)?)
+    }
+
+    /// Begins to receive a blob from elsewhere. Nothing shows in the store until [`Receiving::finish`].
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn receive(&self, expected: BlobRef) -> Result<Receiving, BlobError> {
+        Ok(Receiving { incoming: self.incoming()?, expected, store: self.clone() })
+    }
+
+    fn incoming(&self) -> Result<Incoming, DiskError> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let path = self.folder.join(INCOMING).join(number.to_string());
+        let medium = (self.open)(&path).map_err(DiskError::when("cannot make", &path))?;
+        Ok(Incoming { path, medium, hasher: blake3::Hasher::new(), bytes: 0 })
+    }
+
+    /// Syncs what came in and gives it its name.
+    fn keep(&self, mut incoming: Incoming) -> Result<BlobRef, DiskError> {
+        incoming.medium.sync().map_err(DiskError::when("cannot sync", &incoming.path))?;
+        let blob = incoming.described();
+        let path = self.path_of(blob.hash);
+        create_folder(path.parent().unwrap_or(&self.folder))?;
+        fs::rename(&incoming.path, &path).map_err(DiskError::when("cannot name", &path))?;
+        sync_parent(&path)?;
+        Ok(blob)
+    }
+
+    /// The bytes of a blob, verified, or `None` if it is not here. A blob whose bytes have changed is removed, so that
+    /// it can be fetched again.
+    ///
+    /// # Errors
+    /// If it is larger than `max_bytes`, has changed on the disk, or cannot be read.
+    pub fn get(&self, hash: BlobHash, max_bytes: u64) -> Result<Option<Vec<u8>>, BlobError> {
+        let Some((file, bytes)) = self.open_file(hash)? else { return Ok(None) };
+        if bytes > max_bytes {
+            return Err(BlobError::TooLarge { hash, bytes, max_bytes });
+        }
+        let mut contents = Vec::with_capacity(usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(1));
+        let path = self.path_of(hash);
+        file.take(bytes).read_to_end(&mut contents).map_err(DiskError::when("cannot read", &path))?;
+        if BlobHash::of(&contents) != hash {
+            remove_if_there(&path)?;
+            return Err(BlobError::Rotten { hash });
+        }
+        Ok(Some(contents))
+    }
+
+    /// An open blob and its size, to be sent on; the receiver verifies. It can be read to its end even if the blob is
+    /// removed meanwhile.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn open_file(&self, hash: BlobHash) -> Result<Option<(File, u64)>, DiskError> {
+        let path = self.path_of(hash);
+        let opened = File::open(&path).and_then(|file| {
+            let bytes = file.metadata()?.len();
+            Ok((file, bytes))
+        });
+        match opened {
+            Ok(opened) => Ok(Some(opened)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(DiskError::when("cannot open", &path)(error)),
+        }
+    }
+
+    /// How many bytes a blob has, if it is here.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn size(&self, hash: BlobHash) -> Result<Option<u64>, DiskError> {
+        let path = self.path_of(hash);
+        match fs::metadata(&path) {
+            Ok(about) => Ok(Some(about.len())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(DiskError::when("cannot look at", &path)(error)),
+        }
+    }
+
+    /// Whether a blob is here.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn has(&self, hash: BlobHash) -> Result<bool, DiskError> {
+        Ok(self.size(hash)?.is_some())
+    }
+
+    /// Removes a blob; whether it was here.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn remove(&self, hash: BlobHash) -> Result<bool, DiskError> {
+        remove_if_there(&self.path_of(hash))
+    }
+
+    /// All blobs, by hash.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub fn list(&self) -> Result<Vec<BlobRef>, DiskError> {
+        let mut blobs = Vec::new();
+        for folder in read_folder(&self.folder)? {
+            if !folder.is_dir() || folder.file_name().is_some_and(|name| name == INCOMING) {
+                continue;
+            }
+            for path in read_folder(&folder)? {
+                let Some(Ok(hash)) = path.file_name().and_then(|name| name.to_str()).map(str::parse) else { continue };
+                // One that went in the meantime is simply not listed.
+                if let Some(bytes) = self.size(hash)? {
+                    blobs.push(BlobRef { hash, bytes });
+                }
+            }
+        }
+        blobs.sort_unstable();
+        Ok(blobs)
+    }
+
+    /// Removes every blob that is not in `kept`; how many bytes that freed.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn remove_all_but(&self, kept: &BTreeSet<BlobHash>) -> Result<u64, DiskError> {
+        let mut freed = 0;
+        for blob in self.list()?.into_iter().filter(|blob| !kept.contains(&blob.hash)) {
+            if self.remove(blob.hash)? {
+                freed += blob.bytes;
+            }
+        }
+        Ok(freed)
+    }
+}
+
+fn read_folder(folder: &Path) -> Result<Vec<PathBuf>, DiskError> {
+    let paths = || -> io::Result<Vec<PathBuf>> { fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect() };
+    paths().map_err(DiskError::when("cannot read the folder", folder))
+}
+
+/// A file under `incoming/`; removed when dropped, unless it has been renamed.
+struct Incoming {
+    path: PathBuf,
+    medium: Box<dyn Medium>,
+    hasher: blake3::Hasher,
+    bytes: u64,
+}
+
+impl Incoming {
+    fn take(&mut self, bytes: &[u8]) -> Result<(), DiskError> {
+        self.medium.write_all(bytes).map_err(DiskError::when("cannot write", &self.path))?;
+        self.hasher.update(bytes);
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn described(&self) -> BlobRef {
+        BlobRef { hash: BlobHash(*self.hasher.finalize().as_bytes()), bytes: self.bytes }
+    }
+}
+
+impl Write for Incoming {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.take(bytes).map_err(DiskError::into_io)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        // If this fails, the next start removes it.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// A blob on its way in. Dropped before [`Receiving::finish`], it leaves nothing.
+pub struct Receiving {
+    incoming: Incoming,
+    expected: BlobRef,
+    store: BlobStore,
+}
+
+impl Receiving {
+    /// How many bytes have come.
+    pub fn received(&self) -> u64 {
+        self.incoming.bytes
+    }
+
+    /// Verifies size and hash, and shows the blob to everybody.
+    ///
+    /// # Errors
+    /// If what came is not what was expected, or the disk fails; nothing is left of it then.
+    pub fn finish(self) -> Result<BlobRef, BlobError> {
+        let found = self.incoming.described();
+        if found != self.expected {
+            return Err(BlobError::Other { expected: self.expected, found: found.hash, bytes: found.bytes });
+        }
+        Ok(self.store.keep(self.incoming)?)
+    }
+}
+
+impl Write for Receiving {
+    /// Refuses what goes beyond the announced size, with [`ErrorKind::InvalidData`].
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() as u64 > self.expected.bytes - self.incoming.bytes {
+            let expected = self.expected.bytes;
+            return Err(io::Error::new(ErrorKind::InvalidData, format!("more than the {expected} bytes announced")));
+        }
+        self.incoming.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::durable::failing;
+
+    fn files(folder: &Path) -> usize {
+        let count = |path: PathBuf| if path.is_dir() { files(&path) } else { 1 };
+        read_folder(folder).unwrap().into_iter().map(count).sum()
+    }
+
+    #[test]
+    fn a_blob_is_found_under_its_hash_and_again_after_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = BlobStore::open(folder.path()).unwrap();
+        let blob = store.put(b"parameters").unwrap();
+        assert_eq!(blob, BlobRef::of(b"parameters"));
+        assert_eq!(store.put_written(|out| out.write_all(b"parameters")).unwrap(), blob);
+        let name = blob.hash.to_string();
+        assert!(folder.path().join(&name[..2]).join(&name).is_file());
+        let store = BlobStore::open(folder.path()).unwrap();
+        assert_eq!(store.get(blob.hash, 10).unwrap().unwrap(), b"parameters");
+        assert_eq!(store.list().unwrap(), [blob]);
+        assert!(matches!(store.get(blob.hash, 9), Err(BlobError::TooLarge { bytes: 10, .. })));
+        assert!(store.get(BlobHash::of(b"else"), 10).unwrap().is_none());
+        assert!(store.remove(blob.hash).unwrap());
+        assert!(!store.remove(blob.hash).unwrap() && !store.has(blob.hash).unwrap());
+    }
+
+    #[test]
+    fn a_received_blob_must_be_what_was_announced() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = BlobStore::open(folder.path()).unwrap();
+        let blob = BlobRef::of(b"gradient");
+        let receive = |bytes: &[u8]| {
+            let mut receiving = store.receive(blob).unwrap();
+            receiving.write_all(bytes).map(|()| receiving.finish())
+        };
+        assert_eq!(receive(b"too much of it").unwrap_err().kind(), ErrorKind::InvalidData);
+        assert!(matches!(receive(b"short").unwrap(), Err(BlobError::Other { bytes: 5, .. })));
+        assert!(matches!(receive(b"Gradient").unwrap(), Err(BlobError::Other { .. })));
+        assert_eq!(files(folder.path()), 0);
+        assert_eq!(receive(b"gradient").unwrap().unwrap(), blob);
+        assert!(store.has(blob.hash).unwrap());
+    }
+
+    #[test]
+    fn what_was_not_finished_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = BlobStore::open(folder.path()).unwrap();
+        let mut receiving = store.receive(BlobRef::of(b"gradient")).unwrap();
+        receiving.write_all(b"grad").unwrap();
+        assert_eq!((receiving.received(), files(folder.path())), (4, 1));
+        drop(receiving);
+        assert_eq!(files(folder.path()), 0);
+    }
+
+    #[test]
+    fn what_a_crash_left_over_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = BlobStore::open(folder.path()).unwrap();
+        let kept = store.put(b"whole").unwrap();
+        let mut receiving = store.receive(BlobRef::of(b"gradient")).unwrap();
+        receiving.write_all(b"grad").unwrap();
+        // Killed: its destructor never runs.
+        std::mem::forget(receiving);
+        assert_eq!(files(folder.path()), 2);
+        let store = BlobStore::open(folder.path()).unwrap();
+        assert_eq!(files(folder.path()), 1);
+        assert_eq!(store.list().unwrap(), [kept]);
+    }
+
+    #[test]
+    fn a_full_disk_is_reported_and_leaves_what_was_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = BlobStore::open_on(folder.path(), failing::full_disk).unwrap();
+        let small = store.put(&[1; failing::ROOM_BYTES]).unwrap();
+        let large = vec![2; failing::ROOM_BYTES + 1];
+        let error = store.put(&large).unwrap_err().to_string();
+        assert!(error.contains("incoming") && error.contains("free some space"), "{error}");
+        let error = store.put_written(|out| out.write_all(&large)).unwrap_err().to_string();
+        assert_eq!(error.matches("free some space").count(), 1, "{error}");
+        let mut receiving = store.receive(BlobRef::of(&large)).unwrap();
+        let error = receiving.write_all(&large).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
+        assert!(error.to_string().contains("free some space"), "{error}");
+        drop(receiving);
+        assert_eq!(files(folder.path()), 1);
+        assert!(store.get(small.hash, 1000).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_blob_that_was_not_synced_does_not_show() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = BlobStore::open_on(folder.path(), failing::never_synced).unwrap();
+        assert!(store.put(b"gone").is_err());
+        assert_eq!(files(folder.path()), 0);
+    }
+
+    #[test]
+    fn a_rotten_blob_is_removed_so_that_it_can_be_fetched_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = BlobStore::open(folder.path()).unwrap();
+        let blob = store.put(b"parameters").unwrap();
+        fs::write(store.path_of(blob.hash), b"parameterS").unwrap();
+        assert!(matches!(store.get(blob.hash, 10), Err(BlobError::Rotten { .. })));
+        assert!(!store.has(blob.hash).unwrap());
+        store.put(b"parameters").unwrap();
+        assert!(store.get(blob.hash, 10).unwrap().is_some());
+    }
+
+    #[test]
+    fn what_nothing_refers_to_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = BlobStore::open(folder.path()).unwrap();
+        let kept = store.put(b"needed").unwrap();
+        store.put(b"old").unwrap();
+        store.put(b"older").unwrap();
+        assert_eq!(store.remove_all_but(&[kept.hash].into()).unwrap(), 8);
+        assert_eq!(store.list().unwrap(), [kept]);
+    }
+
+    #[test]
+    fn threads_that_store_the_same_blob_do_not_disturb_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = BlobStore::open(folder.path()).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..20u8).for_each(|i| assert!(store.put(&[i; 100]).is_ok())));
+            }
+        });
+        assert_eq!((store.list().unwrap().len(), files(folder.path())), (20, 20));
+    }
+}

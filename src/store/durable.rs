@@ -1,0 +1,244 @@
+//! How bytes get to a disk so that they stay: written, synced, renamed, and the folder synced as well.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// The operating system refused something. Says what, where, and what to do if that is known.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing} {}: {source}{}", path.display(), advice(source.kind()))]
+pub struct DiskError {
+    /// For instance `cannot write`.
+    pub doing: &'static str,
+    /// The file or folder.
+    pub path: PathBuf,
+    /// What the operating system says.
+    pub source: io::Error,
+}
+
+fn advice(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            "; free some space on this disk, or move the run's folder to a larger one, and start again: nothing that \
+             was stored is lost"
+        }
+        ErrorKind::PermissionDenied => "; make it readable and writable for this user",
+        ErrorKind::ReadOnlyFilesystem => "; mount the disk for writing, or move the run's folder to another one",
+        _ => "",
+    }
+}
+
+impl DiskError {
+    /// For `map_err`.
+    pub(super) fn when(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self { doing, path, source }
+    }
+
+    /// For callers that know only [`io::Error`]; its kind stays what it was.
+    pub(super) fn into_io(self) -> io::Error {
+        io::Error::new(self.source.kind(), self)
+    }
+
+    /// For `map_err`: undoes [`DiskError::into_io`], else as [`DiskError::when`].
+    pub(super) fn unwrapped_or_when(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let when = Self::when(doing, path);
+        move |error| error.downcast().unwrap_or_else(when)
+    }
+}
+
+/// A file that is being written. Tests put a disk that fills up in its place.
+pub(super) trait Medium: Write + Send {
+    /// Waits until all bytes have reached the disk.
+    fn sync(&mut self) -> io::Result<()>;
+
+    /// Keeps only the first `bytes`; what is written next goes after them.
+    fn cut(&mut self, bytes: u64) -> io::Result<()>;
+}
+
+impl Medium for File {
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_all()
+    }
+
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        self.set_len(bytes)
+    }
+}
+
+/// Opens a file for writing at its end, and makes it if need be.
+pub(super) type OpenMedium = fn(&Path) -> io::Result<Box<dyn Medium>>;
+
+/// The real disk.
+pub(super) fn open_file(path: &Path) -> io::Result<Box<dyn Medium>> {
+    Ok(Box::new(OpenOptions::new().append(true).create(true).open(path)?))
+}
+
+/// Makes a folder and its parents, each synced into the one that holds it.
+pub(super) fn create_folder(folder: &Path) -> Result<(), DiskError> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = folder.parent().filter(|parent| *parent != Path::new("")) {
+        create_folder(parent)?;
+    }
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(DiskError::when("cannot make the folder", folder)(error))
+        }
+        _ => sync_parent(folder),
+    }
+}
+
+/// Syncs the folder that holds `path`, so that its entry survives a loss of power.
+pub(super) fn sync_parent(path: &Path) -> Result<(), DiskError> {
+    let parent = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    File::open(parent).and_then(|folder| folder.sync_all()).map_err(DiskError::when("cannot sync the folder", parent))
+}
+
+/// Replaces the contents of `path` at once: after a crash there is either the old file or the new one, whole.
+///
+/// # Errors
+/// Says what failed.
+pub(super) fn replace(path: &Path, contents: &[u8], open: OpenMedium) -> Result<(), DiskError> {
+    write_beside(path, contents, open)?;
+    put_in_place(path)
+}
+
+/// The first half of [`replace`]: writes and syncs the new file beside the old one, and gives it, open at its end.
+///
+/// # Errors
+/// Says what failed; nothing is left of the new file, and the old one is as it was.
+pub(super) fn write_beside(path: &Path, contents: &[u8], open: OpenMedium) -> Result<Box<dyn Medium>, DiskError> {
+    let temporary = temporary_for(path);
+    remove_if_there(&temporary)?;
+    let write = || {
+        let mut medium = open(&temporary).map_err(DiskError::when("cannot make", &temporary))?;
+        medium.write_all(contents).map_err(DiskError::when("cannot write", &temporary))?;
+        medium.sync().map_err(DiskError::when("cannot sync", &temporary))?;
+        Ok(medium)
+    };
+    write().inspect_err(|_| {
+        // The first error is the one to report; what is left over goes at the next start.
+        let _ = fs::remove_file(&temporary);
+    })
+}
+
+/// The second half of [`replace`].
+///
+/// # Errors
+/// Says what failed. Either file may be in place then.
+pub(super) fn put_in_place(path: &Path) -> Result<(), DiskError> {
+    fs::rename(temporary_for(path), path).map_err(DiskError::when("cannot replace", path))?;
+    sync_parent(path)
+}
+
+/// Where [`write_beside`] writes.
+pub(super) fn temporary_for(path: &Path) -> PathBuf {
+    path.with_extension("new")
+}
+
+/// Removes a file; whether it was there.
+pub(super) fn remove_if_there(path: &Path) -> Result<bool, DiskError> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(DiskError::when("cannot remove", path)(error)),
+    }
+}
+
+/// Disks that fail, for the tests of this folder.
+#[cfg(test)]
+pub(super) mod failing {
+    use super::*;
+
+    /// Room on a [`FullDisk`], for each file.
+    pub const ROOM_BYTES: usize = 200;
+
+    struct FullDisk {
+        file: File,
+        room: usize,
+    }
+
+    impl Write for FullDisk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.room == 0 {
+                return Err(ErrorKind::StorageFull.into());
+            }
+            let written = self.file.write(&bytes[..bytes.len().min(self.room)])?;
+            self.room -= written;
+            Ok(written)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Medium for FullDisk {
+        fn sync(&mut self) -> io::Result<()> {
+            self.file.sync_all()
+        }
+
+        fn cut(&mut self, bytes: u64) -> io::Result<()> {
+            self.file.set_len(bytes)
+        }
+    }
+
+    /// A file that takes [`ROOM_BYTES`], and then the disk is full.
+    pub fn full_disk(path: &Path) -> io::Result<Box<dyn Medium>> {
+        let file = OpenOptions::new().append(true).create(true).open(path)?;
+        Ok(Box::new(FullDisk { file, room: ROOM_BYTES }))
+    }
+
+    struct NeverSynced(File);
+
+    impl Write for NeverSynced {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Medium for NeverSynced {
+        fn sync(&mut self) -> io::Result<()> {
+            Err(io::Error::other("the disk has gone"))
+        }
+
+        fn cut(&mut self, bytes: u64) -> io::Result<()> {
+            self.0.set_len(bytes)
+        }
+    }
+
+    /// A file on a disk that takes bytes and then fails to keep them.
+    pub fn never_synced(path: &Path) -> io::Result<Box<dyn Medium>> {
+        Ok(Box::new(NeverSynced(OpenOptions::new().append(true).create(true).open(path)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        replace(&path, b"old", open_file).unwrap();
+        let long = vec![7; failing::ROOM_BYTES + 1];
+        let error = replace(&path, &long, failing::full_disk).err().unwrap();
+        assert!(error.to_string().contains("free some space"), "{error}");
+        assert!(error.to_string().contains("file.new"), "{error}");
+        assert!(replace(&path, b"new", failing::never_synced).is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        replace(&path, b"new", open_file).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+    }
+}

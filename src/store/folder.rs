@@ -1,0 +1,187 @@
+//! A store's folder: one process at a time, one run for ever.
+//!
+//! ```text
+//! lock        held by the process that has the store open
+//! run         the run's id, in hexadecimal
+//! blobs/      ab/abcdef.., incoming/
+//! journal     what must survive
+//! index/      sled; index.broken-1 and so on are what became of earlier ones
+//! ```
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use super::blobs::BlobStore;
+use super::durable::{DiskError, create_folder, open_file, replace};
+use super::index::{Index, IndexError};
+use super::journal::{Journal, JournalError};
+use crate::names::RunId;
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The disk.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// Two processes must not write to one store.
+    #[error("{} is in use by another process{holder}; stop that one, or use another folder", folder.display())]
+    InUse {
+        /// The store.
+        folder: PathBuf,
+        /// ` (1234)`, if known.
+        holder: String,
+    },
+    /// Each run has a store of its own.
+    #[error("{} is the store of another run, {found}; this is run {expected}: use another folder", folder.display())]
+    OtherRun {
+        /// The store.
+        folder: PathBuf,
+        /// Whose it is.
+        found: RunId,
+        /// Whose was wanted.
+        expected: RunId,
+    },
+    /// The file `run` holds no id.
+    #[error("{} does not hold the id of a run; put the right one there, or use another folder", .0.display())]
+    NoRun(PathBuf),
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The index.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+}
+
+/// An open store. [`super::actor::start`] gives it its threads.
+pub struct StoreFolder {
+    /// Large things.
+    pub blobs: BlobStore,
+    /// What must survive.
+    pub journal: Journal,
+    /// What the journal held, in order.
+    pub records: Vec<Vec<u8>>,
+    /// What can be rebuilt.
+    pub index: Index,
+    /// Where a broken index went; the new one is empty and must be filled again.
+    pub moved_aside: Option<PathBuf>,
+    pub(super) lock: File,
+}
+
+impl StoreFolder {
+    /// Opens the store of a run, or makes an empty one.
+    ///
+    /// # Errors
+    /// If it is in use, belongs to another run, its journal is damaged, or the disk fails.
+    pub fn open(folder: &Path, run: RunId) -> Result<Self, OpenError> {
+        create_folder(folder)?;
+        let lock = take_lock(folder)?;
+        claim(folder, run)?;
+        let blobs = BlobStore::open(&folder.join("blobs"))?;
+        let (journal, records) = Journal::open(&folder.join("journal"))?;
+        let (index, moved_aside) = Index::open(&folder.join("index"))?;
+        Ok(Self { blobs, journal, records, index, moved_aside, lock })
+    }
+}
+
+/// The lock goes when the file is closed, also by a crash.
+fn take_lock(folder: &Path) -> Result<File, OpenError> {
+    let path = folder.join("lock");
+    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+    let mut file = opened.map_err(DiskError::when("cannot open", &path))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            // Whoever holds it wrote its number there; that is only a help for people.
+            let mut holder = String::new();
+            let _ = file.take(20).read_to_string(&mut holder);
+            let holder = holder.trim().parse::<u32>().map(|process| format!(" ({process})")).unwrap_or_default();
+            return Err(OpenError::InUse { folder: folder.to_owned(), holder });
+        }
+        Err(TryLockError::Error(error)) => return Err(DiskError::when("cannot lock", &path)(error).into()),
+    }
+    let mut number = || -> std::io::Result<()> {
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{}", std::process::id())
+    };
+    number().map_err(DiskError::when("cannot write", &path))?;
+    Ok(file)
+}
+
+/// Makes this the store of the run, unless it is another's.
+fn claim(folder: &Path, run: RunId) -> Result<(), OpenError> {
+    let path = folder.join("run");
+    match fs::read_to_string(&path) {
+        Ok(text) => {
+            let found = text.trim().parse().map_err(|_| OpenError::NoRun(path))?;
+            let ours = found == run;
+            ours.then_some(()).ok_or(OpenError::OtherRun { folder: folder.to_owned(), found, expected: run })
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Ok(replace(&path, format!("{run}\n").as_bytes(), open_file)?)
+        }
+        Err(error) if error.kind() == ErrorKind::InvalidData => Err(OpenError::NoRun(path)),
+        Err(error) => Err(DiskError::when("cannot read", &path)(error).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUN: RunId = RunId([7; 32]);
+
+    fn refusal(folder: &Path, run: RunId) -> String {
+        StoreFolder::open(folder, run).err().unwrap().to_string()
+    }
+
+    #[test]
+    fn a_store_comes_back_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("runs/small");
+        let mut store = StoreFolder::open(&folder, RUN).unwrap();
+        assert!(store.records.is_empty());
+        store.journal.append(b"term 1").unwrap();
+        let blob = store.blobs.put(b"parameters").unwrap();
+        drop(store);
+        let store = StoreFolder::open(&folder, RUN).unwrap();
+        assert_eq!((store.records, store.moved_aside), (vec![b"term 1".to_vec()], None));
+        assert!(store.blobs.has(blob.hash).unwrap());
+        assert_eq!(fs::read_to_string(folder.join("run")).unwrap(), format!("{RUN}\n"));
+    }
+
+    #[test]
+    fn two_cannot_have_one_store_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = StoreFolder::open(folder.path(), RUN).unwrap();
+        let refusal = refusal(folder.path(), RUN);
+        assert!(refusal.contains(&format!("in use by another process ({})", std::process::id())), "{refusal}");
+        drop(store);
+        StoreFolder::open(folder.path(), RUN).unwrap();
+    }
+
+    #[test]
+    fn a_store_belongs_to_one_run() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(StoreFolder::open(folder.path(), RUN).unwrap());
+        let refused = refusal(folder.path(), RunId([8; 32]));
+        assert!(refused.contains("the store of another run, 07070707"), "{refused}");
+        for wrong in [&b"something"[..], b"", &[255, 254]] {
+            fs::write(folder.path().join("run"), wrong).unwrap();
+            assert!(refusal(folder.path(), RUN).contains("does not hold the id of a run"));
+        }
+    }
+
+    #[test]
+    fn a_broken_index_costs_only_the_index() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = StoreFolder::open(folder.path(), RUN).unwrap();
+        store.journal.append(b"head").unwrap();
+        drop(store);
+        fs::write(folder.path().join("index/db"), b"rubbish").unwrap();
+        let store = StoreFolder::open(folder.path(), RUN).unwrap();
+        assert_eq!(store.records, [b"head".to_vec()]);
+        assert_eq!(store.moved_aside, Some(folder.path().join("index.broken-1")));
+    }
+}
