@@ -107,9 +107,6 @@ fn keep_records(mut mailbox: mpsc::Receiver<Command>, mut journal: Journal, mut 
             Command::Index(job) => job(&mut index),
         }
     }
-    if let Err(error) = index.flush() {
-        tracing::warn!(%error, "the index could not be written out; it will be built anew if need be");
-    }
 }
 
 fn do_blob_jobs(mut mailbox: mpsc::Receiver<BlobJob>, blobs: &BlobStore) {

@@ -179,7 +179,7 @@ mod tests {
         let mut store = StoreFolder::open(folder.path(), RUN).unwrap();
         store.journal.append(b"head").unwrap();
         drop(store);
-        fs::write(folder.path().join("index/conf"), b"rubbish").unwrap();
+        fs::write(folder.path().join("index/db"), b"rubbish").unwrap();
         let store = StoreFolder::open(folder.path(), RUN).unwrap();
         assert_eq!(store.records, [b"head".to_vec()]);
         assert_eq!(store.moved_aside, Some(folder.path().join("index.broken-1")));

@@ -1,19 +1,22 @@
 //! What can be rebuilt, in sled: checkpoints, the shard index, peers and offers.
 //!
-//! sled 0.34 is known to lose or damage data when it is killed. So nothing lives only here; every value carries a
-//! checksum; all of it is read once when it is opened; and if anything is wrong, the folder is moved aside, an empty
-//! index takes its place, and the caller is told to fill it again. Values stay below 16 KiB: sled puts larger ones into
-//! files that it never syncs.
+//! sled 0.34 is known to lose or damage data when it is killed, and where its file is damaged it drops all that was
+//! written later without a word. So nothing lives only here; every value carries a checksum; all of it is read once when
+//! it is opened; each flush is numbered, in sled and then in a file beside it, so that a flush that sled has lost is
+//! noticed; and if anything is wrong, the folder is moved aside, an empty index takes its place, and the caller is told
+//! to fill it again. What was set after the last flush may be missing after a crash: an absent entry means "not known
+//! here". Values stay below 16 KiB: sled puts larger ones into files that it never syncs.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sled::{Db, Tree};
 
 use super::checkpoint::Checkpoint;
-use super::durable::{DiskError, sync_parent};
+use super::durable::{DiskError, open_file, replace, sync_parent};
 use crate::names::{BlobHash, ModuleId, PathId, PeerKey};
 
 /// The longest value.
@@ -36,6 +39,13 @@ const CHECK_BYTES: usize = 4;
 
 /// A key among the shards that no document has, for it is shorter than theirs.
 const SHARDS_OF: &[u8] = b"shards-of";
+
+/// The key that holds the number of flushes, and the file beside sled's that does so as well.
+const FLUSHES: &str = "flushes";
+
+/// sled lets go of its lock a moment after it has been dropped: how long to wait for that, in all and at a time.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// The first 16 bytes of the BLAKE3 of a document's tokens.
 pub type DocumentKey = [u8; 16];
@@ -84,6 +94,7 @@ pub enum IndexError {
 pub struct Index {
     folder: PathBuf,
     db: Db,
+    flushes: u64,
     shards: Checked,
     checkpoints: Checked,
     peers: Checked,
@@ -111,13 +122,12 @@ impl Index {
     fn open_whole(folder: &Path) -> Result<Self, IndexError> {
         let fails = |source| IndexError::Sled { folder: folder.to_owned(), source };
         let open = || -> Result<Self, IndexError> {
-            // LowSpace: this index is small and changes often, and sled's files grow otherwise.
-            let config = sled::Config::new().path(folder).cache_capacity(CACHE_BYTES).mode(sled::Mode::LowSpace);
-            let db = config.open().map_err(fails)?;
+            let db = open_sled(folder).map_err(fails)?;
+            let flushes = count_flushes(&db, folder)?;
             let tree = |name: &'static str| Checked::open(&db, folder, name);
             let (shards, checkpoints) = (tree("shards")?, tree("checkpoints")?);
             let (peers, offers) = (tree("peers")?, tree("offers")?);
-            Ok(Self { folder: folder.to_owned(), db, shards, checkpoints, peers, offers })
+            Ok(Self { folder: folder.to_owned(), db, flushes, shards, checkpoints, peers, offers })
         };
         // On some damage sled panics. What it leaves behind is moved aside and never looked at again.
         let broken = |_| fails(sled::Error::ReportableBug("sled panicked while it opened its files".to_owned()));
@@ -261,13 +271,64 @@ impl Index {
         Ok(entries.into_iter().map(|(_, offer)| offer).collect())
     }
 
-    /// Writes out what sled holds in memory.
+    /// Writes out what sled holds in memory. What was set before this is there after a crash, or its loss is noticed.
     ///
     /// # Errors
-    /// If sled fails.
-    pub fn flush(&self) -> Result<(), IndexError> {
-        self.db.flush().map(drop).map_err(self.fails())
+    /// If sled or the disk fails.
+    pub fn flush(&mut self) -> Result<(), IndexError> {
+        let flushes = self.flushes + 1;
+        self.db.insert(FLUSHES, &flushes.to_le_bytes()).map_err(self.fails())?;
+        self.db.flush().map_err(self.fails())?;
+        replace(&self.folder.join(FLUSHES), flushes.to_string().as_bytes(), open_file)?;
+        self.flushes = flushes;
+        Ok(())
     }
+}
+
+impl Drop for Index {
+    fn drop(&mut self) {
+        if let Err(error) = self.flush() {
+            tracing::warn!(%error, "the index could not be written out; what is missing from it must be set again");
+        }
+    }
+}
+
+fn open_sled(folder: &Path) -> sled::Result<Db> {
+    // LowSpace: this index is small and changes often, and sled's files grow otherwise.
+    let config = sled::Config::new().path(folder).cache_capacity(CACHE_BYTES).mode(sled::Mode::LowSpace);
+    let mut waited = Duration::ZERO;
+    loop {
+        match config.open() {
+            Err(error) if is_locked(&error) && waited < LOCK_PATIENCE => {
+                std::thread::sleep(LOCK_PAUSE);
+                waited += LOCK_PAUSE;
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// sled gives this error no kind of its own.
+fn is_locked(error: &sled::Error) -> bool {
+    matches!(error, sled::Error::Io(error) if error.to_string().contains("could not acquire lock"))
+}
+
+/// Counts the flushes, and finds out whether sled has lost one.
+fn count_flushes(db: &Db, folder: &Path) -> Result<u64, IndexError> {
+    let damaged = || IndexError::Damaged { tree: FLUSHES };
+    let path = folder.join(FLUSHES);
+    let noted = match fs::read_to_string(&path) {
+        Ok(text) => text.parse().map_err(|_| damaged())?,
+        Err(error) if error.kind() == ErrorKind::NotFound => 0,
+        Err(error) if error.kind() == ErrorKind::InvalidData => return Err(damaged()),
+        Err(error) => return Err(DiskError::when("cannot read", &path)(error).into()),
+    };
+    let found = db.get(FLUSHES).map_err(|source| IndexError::Sled { folder: folder.to_owned(), source })?;
+    let found = match found {
+        Some(bytes) => u64::from_le_bytes(bytes.as_ref().try_into().map_err(|_| damaged())?),
+        None => 0,
+    };
+    if found < noted { Err(damaged()) } else { Ok(found) }
 }
 
 fn module_key(module: ModuleId) -> Vec<u8> {
@@ -508,20 +569,22 @@ mod tests {
             }
         };
         let mut built_anew = 0;
-        let rounds = std::env::var("ROUNDS").map_or(60, |r| r.parse().unwrap());
-        for round in 0..rounds {
+        for round in 0..60 {
             let _ = fs::remove_dir_all(&path);
             fs::create_dir(&path).unwrap();
-            for file in ["db", "conf"] {
+            for file in ["db", "conf", FLUSHES] {
                 let mut bytes = fs::read(sound.join(file)).unwrap();
-                if (file == "conf") == (round % 10 == 9) {
+                if file == if round % 10 == 9 { "conf" } else { "db" } {
                     damage(&mut bytes, round);
                 }
                 fs::write(path.join(file), bytes).unwrap();
             }
             let (mut index, moved_aside) = Index::open(&path).unwrap();
             built_anew += usize::from(moved_aside.is_some());
-            eprintln!("round {round} anew {} checkpoints {} shards {:?}", moved_aside.is_some(), index.checkpoints().unwrap().len(), index.shards_of().unwrap().is_some());
+            // Either all is there, for all of it was flushed, or the caller is told.
+            let found = index.checkpoint(PathId(3)).unwrap();
+            assert_eq!(found.is_none(), moved_aside.is_some(), "round {round}");
+            assert_eq!(index.shards_of().unwrap().is_none(), moved_aside.is_some(), "round {round}");
             index.set_checkpoint(PathId(1), &sample(1)).unwrap();
             index.flush().unwrap();
             drop(index);
