@@ -30,5 +30,10 @@ pub mod protocol;
 #[cfg(feature = "learning")]
 pub mod routing;
 pub mod seed;
+pub mod simulator;
 #[cfg(feature = "network")]
 pub mod store;
+#[cfg(feature = "learning")]
+pub mod text;
+#[cfg(feature = "learning")]
+pub mod training;

@@ -11,14 +11,22 @@ mod config;
 #[cfg(all(feature = "learning", feature = "network"))]
 mod corpus;
 #[cfg(all(feature = "learning", feature = "network"))]
+mod found;
+#[cfg(all(feature = "learning", feature = "network"))]
 mod founding_progress;
 mod globals;
 #[cfg(all(feature = "learning", feature = "network"))]
 mod interrupt;
+#[cfg(all(feature = "learning", feature = "network"))]
+mod join;
+#[cfg(all(feature = "learning", feature = "network"))]
+mod listen;
 mod mistake;
 mod output;
 #[cfg(all(feature = "learning", feature = "network"))]
 mod peer_progress;
+#[cfg(all(feature = "learning", feature = "network"))]
+mod running;
 #[cfg(all(feature = "learning", feature = "network"))]
 mod simulate;
 
@@ -52,6 +60,12 @@ commands! {
     /// Train a run with several peers on this machine, and compare it with a dense path.
     #[cfg(all(feature = "learning", feature = "network"))]
     Simulate(simulate::Simulate),
+    /// Start a swarm, train in it, and print the line by which others join.
+    #[cfg(all(feature = "learning", feature = "network"))]
+    Found(found::Found),
+    /// Join a swarm by the address of any of its peers, and train in it.
+    #[cfg(all(feature = "learning", feature = "network"))]
+    Join(join::Join),
     /// Show what a configuration says and where each value came from.
     Config(config::Config),
 }

@@ -58,10 +58,23 @@ pub fn encode(
 /// # Errors
 /// If one is missing, of another shape or type, or not finite.
 pub fn decode_level(bytes: &[u8], model: &ModelConfig, level: &LevelConfig) -> Result<Vec<f32>, ExchangeError> {
-    let file = SafeTensors::deserialize(bytes)?;
+    decode_level_from(&[bytes], model, level)
+}
+
+/// The same from several files, whichever has each tensor: the levels of an earlier run may have been other ones.
+///
+/// # Errors
+/// As [`decode_level`].
+pub fn decode_level_from(
+    files: &[&[u8]],
+    model: &ModelConfig,
+    level: &LevelConfig,
+) -> Result<Vec<f32>, ExchangeError> {
+    let files = files.iter().map(|bytes| SafeTensors::deserialize(bytes)).collect::<Result<Vec<_>, _>>()?;
     let mut values = Vec::new();
     for tensor in level_tensors(model, level) {
-        let found = file.tensor(&tensor.name)?;
+        let found = files.iter().find_map(|file| file.tensor(&tensor.name).ok());
+        let found = found.ok_or_else(|| SafeTensorError::TensorNotFound(tensor.name.clone()))?;
         if found.dtype() != Dtype::F32 || found.shape() != tensor.shape {
             let found = format!("{:?} {:?}", found.dtype(), found.shape());
             return Err(ExchangeError::Tensor { name: tensor.name, found, expected: tensor.shape });

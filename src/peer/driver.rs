@@ -429,6 +429,8 @@ impl Driver {
                 self.state.heard_anybody = true;
                 tracing::debug!(peer = %peer.short(), "connected");
             }
+            // Its first beat follows within a second, and says more.
+            NetworkEvent::Subscribed { module, peer } => tracing::debug!(%module, peer = %peer.short(), "a member"),
             NetworkEvent::Disconnected(peer) => tracing::debug!(peer = %peer.short(), "disconnected"),
         }
     }

@@ -24,3 +24,12 @@ pub use durable::DiskError;
 pub use folder::{OpenError, StoreFolder};
 pub use index::{DocumentKey, Index, IndexError};
 pub use journal::{Journal, JournalError};
+
+/// Writes a file so that it is there whole, or not at all.
+///
+/// # Errors
+/// If the disk fails or is full; what was there before stays.
+pub fn write_file(path: &std::path::Path, contents: &[u8]) -> Result<(), DiskError> {
+    durable::create_folder(path.parent().unwrap_or(path))?;
+    durable::replace(path, contents, durable::open_file)
+}

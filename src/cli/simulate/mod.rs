@@ -194,5 +194,5 @@ impl Trial {
 
 /// What was stopped in order is no failure of the part that noticed it first.
 fn stopped_or(error: anyhow::Error) -> anyhow::Error {
-    if error.is::<crate::peer::dense::Stopped>() { Interrupted.into() } else { error }
+    if error.is::<crate::peer::dense::Stopped>() { Interrupted.into() } else { super::join::explain(error) }
 }

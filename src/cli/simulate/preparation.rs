@@ -12,7 +12,7 @@ use crate::config::{MachineConfig, RunConfig};
 use crate::model::exchange;
 use crate::peer::dense::Dense;
 use crate::peer::founding::{self, Founded, Plan, Stage};
-use crate::peer::launch::{manifest_file, open_blobs, read_manifest, write_manifest};
+use crate::peer::launch::{open_blobs, read_manifest, write_manifest};
 use crate::peer::path_state::PathState;
 use crate::peer::{Manifest, Turns};
 use crate::store::write_file;
@@ -168,10 +168,5 @@ impl Preparation {
     /// If the disk fails.
     pub fn keep_dense_score(&self, score: Score) -> anyhow::Result<()> {
         Ok(write_file(&self.dense_file(), &serde_json::to_vec(&(score.nats, score.tokens, score.bytes))?)?)
-    }
-
-    /// Where the founder's manifest is.
-    pub fn manifest_file(folder: &Path) -> PathBuf {
-        manifest_file(&founder_folder(folder))
     }
 }

@@ -1,0 +1,167 @@
+//! `pathswarm found`: starts a swarm and prints the line by which others join it.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use anyhow::Context;
+use clap::Args;
+use serde_json::json;
+
+use super::corpus::CorpusFlags;
+use super::interrupt::{Interrupt, Interrupted};
+use super::mistake::{Mistake, OrMistake};
+use super::peer_progress::PeerLine;
+use super::running::Watch;
+use super::{Globals, founding_progress, listen};
+use crate::config::{MachineConfig, RunConfig};
+use crate::model::exchange;
+use crate::observe::{Progress, View, logging};
+use crate::peer::dense::Stopped;
+use crate::peer::founding::{self, Plan};
+use crate::peer::launch::{Launch, open_blobs, read_manifest, write_manifest};
+use crate::peer::{Manifest, Turns};
+
+/// Start a swarm, train in it, and print the line by which others join.
+#[derive(Args)]
+pub struct Found {
+    /// What is trained, such as configs/demo.toml.
+    file: PathBuf,
+    #[command(flatten)]
+    corpus: CorpusFlags,
+    /// Send newcomers the text that they train on. Without it, everybody brings a copy of the corpus.
+    #[arg(long)]
+    share_text: bool,
+    /// Start every path from an earlier run: a folder of safetensors files and a tokenizer.json, as `collect` makes.
+    #[arg(long, value_name = "FOLDER")]
+    ancestor: Option<PathBuf>,
+    /// Where to keep this peer's part; by default a folder of the run's name among the machine's runs.
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+    /// Where to listen, instead of what the machine's profile says.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<String>,
+}
+
+impl Found {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// What went wrong, and whether the user can mend it.
+    pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let run = globals.run(&self.file)?.value;
+        let machine = globals.machine()?.value;
+        let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join(&run.name));
+        let addresses = listen::listen(&self.listen, &machine)?;
+        if let Some((_, manifest, _)) = read_manifest(&folder)?
+            && manifest.config != run
+        {
+            let message = format!("{} holds a run of another configuration", folder.display());
+            return Err(Mistake::new(message).hint("choose another folder with --dir").into());
+        }
+        let source = self.corpus.source()?;
+        std::fs::create_dir_all(&folder).or_mistake("choose another folder with --dir")?;
+        let _log = logging::start(&folder, globals.log.as_deref())?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
+        runtime.block_on(async {
+            let interrupt = Interrupt::listen()?;
+            let turns = Arc::new(Turns::default());
+            let manifest = self.prepare(&run, &machine, &folder, source, &turns, &progress, &interrupt).await?;
+            let training = &manifest.config.training;
+            let line = PeerLine::new(progress.clone(), "this peer".to_owned(), training.phases, training.inner_steps);
+            let watch = Watch::new(&folder, progress.clone(), Arc::new(Mutex::new(Some(line))));
+            let launch = Launch { folder, machine, listen: addresses, turns, newsroom: watch.newsroom.clone() };
+            let launched = launch.as_founder(Vec::new()).await.map_err(super::join::explain)?;
+            let joins = launched.network.join_addresses().await?;
+            let address = joins.first().context("this peer listens nowhere")?;
+            progress.note(format!("others join with:\n  pathswarm join {address}"));
+            let addresses: Vec<String> = joins.iter().map(ToString::to_string).collect();
+            progress.result(json!({ "event": "join", "address": addresses[0], "addresses": addresses }));
+            watch.stay(launched, &interrupt).await
+        })
+    }
+
+    /// Founds the run, unless this folder has been founded before.
+    #[expect(clippy::too_many_arguments, reason = "each is one part of the command's world, and used here alone")]
+    async fn prepare(
+        &self,
+        run: &RunConfig,
+        machine: &MachineConfig,
+        folder: &std::path::Path,
+        source: crate::text::CorpusSource,
+        turns: &Arc<Turns>,
+        progress: &Progress,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Manifest> {
+        if let Some((_, manifest, _)) = read_manifest(folder)? {
+            return Ok(manifest);
+        }
+        if self.share_text {
+            progress.note("newcomers receive this run's text (--share-text)");
+        } else {
+            progress.note(
+                "newcomers would receive this run's text, which was not allowed (--share-text): each must bring the \
+                 same corpus (join --corpus), checked by its hash",
+            );
+        }
+        let (tokenizer, ancestor) = match &self.ancestor {
+            Some(earlier) => {
+                let (tokenizer, levels) = earlier_run(earlier, run)?;
+                (Some(tokenizer), Some(levels))
+            }
+            None => (self.corpus.tokenizer()?, None),
+        };
+        let test_corpus = self.corpus.test_source();
+        let (run, machine, folder) = (run.clone(), machine.clone(), folder.to_owned());
+        let (turns, progress, interrupt) = (turns.clone(), progress.clone(), interrupt.clone());
+        let share_text = self.share_text;
+        let founded = tokio::task::spawn_blocking(move || -> anyhow::Result<Manifest> {
+            let blobs = open_blobs(&folder)?;
+            let plan = Plan {
+                run: &run,
+                machine: &machine,
+                corpus: source,
+                test_corpus,
+                share_text,
+                tokenizer,
+                ancestor,
+            };
+            let mut told = |stage| founding_progress::show(&progress, stage);
+            let founded = founding::found(plan, &blobs, &turns, interrupt.flag(), &mut told)?;
+            write_manifest(&folder, &founded.bytes)?;
+            Ok(founded.manifest)
+        })
+        .await?;
+        founded.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { super::join::explain(error) })
+    }
+}
+
+/// A tokenizer, and parameters level by level.
+type Earlier = (Vec<u8>, Vec<Vec<f32>>);
+
+/// The parameters of an earlier run: those of its modules, if it had one of each level, else its ancestor's.
+fn earlier_run(folder: &std::path::Path, run: &RunConfig) -> Result<Earlier, Mistake> {
+    let hint = "give a folder that `pathswarm collect` made";
+    let read = |path: PathBuf| {
+        std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display())).or_mistake(hint)
+    };
+    let tokenizer = read(folder.join("tokenizer.json"))?;
+    let mut modules: Vec<PathBuf> = std::fs::read_dir(folder.join("modules"))
+        .map_err(|error| format!("{}: {error}", folder.join("modules").display()))
+        .or_mistake(hint)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
+    modules.sort();
+    let single = modules.iter().all(|path| {
+        path.file_stem().is_some_and(|name| name.to_string_lossy().ends_with(".0"))
+    });
+    let files = if single { modules } else { vec![folder.join("ancestor.safetensors")] };
+    let files = files.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let files: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
+    let level = |level| exchange::decode_level_from(&files, &run.model, level);
+    let levels = run.levels.iter().map(level).collect::<Result<Vec<_>, _>>();
+    let levels = levels
+        .map_err(|error| format!("{}: {error}", folder.display()))
+        .or_mistake("the earlier run's model must have the same sizes as this one's")?;
+    Ok((tokenizer, levels))
+}

@@ -1,0 +1,131 @@
+//! `pathswarm join`: an address is all that a newcomer needs.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use clap::Args;
+use serde_json::json;
+
+use super::corpus::CorpusFlags;
+use super::interrupt::Interrupt;
+use super::mistake::{Mistake, OrMistake};
+use super::peer_progress::PeerLine;
+use super::running::Watch;
+use super::{Globals, listen};
+use crate::names::RunId;
+use crate::network::StartError;
+use crate::observe::{Progress, View, logging};
+use crate::peer::founding::FoundingError;
+use crate::peer::joining::JoinError;
+use crate::peer::launch::{Launch, NeedsText, OwnText};
+use crate::peer::{Manifest, Turns};
+use crate::store::OpenError;
+
+/// Join a swarm by the address of any of its peers, and train in it.
+#[derive(Args)]
+pub struct Join {
+    /// Such as /ip4/192.0.2.1/udp/4001/quic-v1/p2p/12D3Koo…: what `found` printed.
+    address: String,
+    #[command(flatten)]
+    corpus: CorpusFlags,
+    /// Where to keep this peer's part; by default `joined` among the machine's runs.
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+    /// Where to listen, instead of what the machine's profile says.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<String>,
+}
+
+impl Join {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// What went wrong, and whether the user can mend it.
+    pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let machine = globals.machine()?.value;
+        let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join("joined"));
+        let addresses = listen::listen(&self.listen, &machine)?;
+        let address = listen::parse(&self.address)?;
+        let own_text = match self.corpus.corpus.is_empty() {
+            true => None,
+            false => Some(OwnText { corpus: self.corpus.source()?, test_corpus: self.corpus.test_source() }),
+        };
+        std::fs::create_dir_all(&folder).or_mistake("choose another folder with --dir")?;
+        let _log = logging::start(&folder, globals.log.as_deref())?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
+        runtime.block_on(async {
+            let interrupt = Interrupt::listen()?;
+            let line = Arc::new(Mutex::new(None));
+            let watch = Watch::new(&folder, progress.clone(), line.clone());
+            let launch = Launch {
+                folder: folder.clone(),
+                machine,
+                listen: addresses,
+                turns: Arc::new(Turns::default()),
+                newsroom: watch.newsroom.clone(),
+            };
+            let mut told = |manifest: &Manifest, run: RunId| {
+                announce(&progress, manifest, run, &folder);
+                let training = &manifest.config.training;
+                let shown =
+                    PeerLine::new(progress.clone(), "this peer".to_owned(), training.phases, training.inner_steps);
+                *line.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown);
+            };
+            let joining = launch.join(&address, own_text, &mut told);
+            let launched = tokio::select! {
+                launched = joining => launched.map_err(explain)?,
+                () = interrupt.wait() => return Err(super::interrupt::Interrupted.into()),
+            };
+            watch.stay(launched, &interrupt).await
+        })
+    }
+}
+
+/// What joining costs, before anything is downloaded.
+fn announce(progress: &Progress, manifest: &Manifest, run: RunId, folder: &std::path::Path) {
+    let cost = manifest.cost_of_a_path();
+    let mb = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
+    progress.note(format!("run {} ({})", manifest.config.name, run.short()));
+    progress.note(format!(
+        "downloads about {}, keeps about {} in {}, holds about {} in memory",
+        mb(cost.download_bytes),
+        mb(cost.disk_bytes),
+        folder.display(),
+        mb(cost.memory_bytes)
+    ));
+    progress.result(json!({ "event": "joining", "run": run, "name": manifest.config.name, "cost": cost }));
+}
+
+/// What the user can mend, with a word on how.
+pub(super) fn explain(error: anyhow::Error) -> anyhow::Error {
+    let hint = error.chain().find_map(|cause| {
+        if cause.is::<NeedsText>() {
+            return Some("give --corpus with the same files, or ask the founder for --share-text");
+        }
+        if cause.is::<FoundingError>() {
+            return Some("see --corpus, and the levels and model of the configuration");
+        }
+        if cause.is::<crate::text::CorpusError>() || cause.is::<crate::text::TokenizerError>() {
+            return Some("see --corpus and --tokenizer");
+        }
+        if cause.is::<StartError>() {
+            return Some("choose another port with --listen, or port 0 for any");
+        }
+        if let Some(error) = cause.downcast_ref::<OpenError>() {
+            return match error {
+                OpenError::Disk(_) => None,
+                _ => Some("choose another folder with --dir"),
+            };
+        }
+        match cause.downcast_ref::<JoinError>()? {
+            JoinError::OtherRun { .. } => Some("choose another folder with --dir"),
+            JoinError::Manifest { .. } => Some("use the version of pathswarm that the swarm uses"),
+            _ => Some("check the address, that the peer runs, and that its port can be reached from here"),
+        }
+    });
+    match hint {
+        Some(hint) => Mistake::new(format!("{error:#}")).hint(hint).into(),
+        None => error,
+    }
+}
