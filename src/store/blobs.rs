@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::durable::{DiskError, Medium, OpenMedium, create_folder, open_file, remove_if_there, sync_parent};
+use super::durable::{DiskError, OpenMedium, create_folder, open_file, remove_if_there, sync_parent};
+use super::incoming::{Incoming, Receiving};
 use crate::names::{BlobHash, BlobRef};
 
 const INCOMING: &str = "incoming";
@@ -114,19 +115,18 @@ impl BlobStore {
     /// # Errors
     /// If the disk fails.
     pub fn receive(&self, expected: BlobRef) -> Result<Receiving, BlobError> {
-        Ok(Receiving { incoming: self.incoming()?, expected, store: self.clone() })
+        Ok(Receiving::new(self.incoming()?, expected, self.clone()))
     }
 
     fn incoming(&self) -> Result<Incoming, DiskError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.folder.join(INCOMING).join(number.to_string());
-        let medium = (self.open)(&path).map_err(DiskError::when("cannot make", &path))?;
-        Ok(Incoming { path, medium, hasher: blake3::Hasher::new(), bytes: 0 })
+        Incoming::new(path, self.open)
     }
 
     /// Syncs what came in and gives it its name.
-    fn keep(&self, mut incoming: Incoming) -> Result<BlobRef, DiskError> {
-        incoming.medium.sync().map_err(DiskError::when("cannot sync", &incoming.path))?;
+    pub(super) fn keep(&self, mut incoming: Incoming) -> Result<BlobRef, DiskError> {
+        incoming.sync()?;
         let blob = incoming.described();
         let path = self.path_of(blob.hash);
         create_folder(path.parent().unwrap_or(&self.folder))?;
@@ -242,86 +242,6 @@ impl BlobStore {
 fn read_folder(folder: &Path) -> Result<Vec<PathBuf>, DiskError> {
     let paths = || -> io::Result<Vec<PathBuf>> { fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect() };
     paths().map_err(DiskError::when("cannot read the folder", folder))
-}
-
-/// A file under `incoming/`; removed when dropped, unless it has been renamed.
-struct Incoming {
-    path: PathBuf,
-    medium: Box<dyn Medium>,
-    hasher: blake3::Hasher,
-    bytes: u64,
-}
-
-impl Incoming {
-    fn take(&mut self, bytes: &[u8]) -> Result<(), DiskError> {
-        self.medium.write_all(bytes).map_err(DiskError::when("cannot write", &self.path))?;
-        self.hasher.update(bytes);
-        self.bytes += bytes.len() as u64;
-        Ok(())
-    }
-
-    fn described(&self) -> BlobRef {
-        BlobRef { hash: BlobHash(*self.hasher.finalize().as_bytes()), bytes: self.bytes }
-    }
-}
-
-impl Write for Incoming {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.take(bytes).map_err(DiskError::into_io)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Drop for Incoming {
-    fn drop(&mut self) {
-        // If this fails, the next start removes it.
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-/// A blob on its way in. Dropped before [`Receiving::finish`], it leaves nothing.
-pub struct Receiving {
-    incoming: Incoming,
-    expected: BlobRef,
-    store: BlobStore,
-}
-
-impl Receiving {
-    /// How many bytes have come.
-    pub fn received(&self) -> u64 {
-        self.incoming.bytes
-    }
-
-    /// Verifies size and hash, and shows the blob to everybody.
-    ///
-    /// # Errors
-    /// If what came is not what was expected, or the disk fails; nothing is left of it then.
-    pub fn finish(self) -> Result<BlobRef, BlobError> {
-        let found = self.incoming.described();
-        if found != self.expected {
-            return Err(BlobError::Other { expected: self.expected, found: found.hash, bytes: found.bytes });
-        }
-        Ok(self.store.keep(self.incoming)?)
-    }
-}
-
-impl Write for Receiving {
-    /// Refuses what goes beyond the announced size, with [`ErrorKind::InvalidData`].
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if bytes.len() as u64 > self.expected.bytes - self.incoming.bytes {
-            let expected = self.expected.bytes;
-            return Err(io::Error::new(ErrorKind::InvalidData, format!("more than the {expected} bytes announced")));
-        }
-        self.incoming.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -13,8 +13,9 @@ use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use super::blobs::BlobStore;
+use super::checked::IndexError;
 use super::durable::{DiskError, create_folder, open_file, replace};
-use super::index::{Index, IndexError};
+use super::index::Index;
 use super::journal::{Journal, JournalError};
 use crate::names::RunId;
 

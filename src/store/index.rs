@@ -8,15 +8,12 @@
 //! here". Values stay below 16 KiB: sled puts larger ones into files that it never syncs.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use sled::{Db, Tree};
-
+use super::checked::{Database, IndexError, Tree};
 use super::checkpoint::Checkpoint;
-use super::durable::{DiskError, open_file, replace, sync_parent};
+use super::durable::{DiskError, sync_parent};
 use crate::names::{BlobHash, ModuleId, PathId, PeerKey};
 
 /// The longest value.
@@ -34,71 +31,19 @@ pub const MAX_OFFERS: usize = 16_384;
 /// The longest offer.
 pub const MAX_OFFER_BYTES: usize = 4 << 10;
 
-const CACHE_BYTES: u64 = 16 << 20;
-const CHECK_BYTES: usize = 4;
-
 /// A key among the shards that no document has, for it is shorter than theirs.
 const SHARDS_OF: &[u8] = b"shards-of";
-
-/// The key that holds the number of flushes, and the file beside sled's that does so as well.
-const FLUSHES: &str = "flushes";
-
-/// sled lets go of its lock a moment after it has been dropped: how long to wait for that, in all and at a time.
-const LOCK_PATIENCE: Duration = Duration::from_secs(3);
-const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// The first 16 bytes of the BLAKE3 of a document's tokens.
 pub type DocumentKey = [u8; 16];
 
-/// Why the index could not be opened or used.
-#[derive(Debug, thiserror::Error)]
-pub enum IndexError {
-    /// The disk, while a broken index was moved aside.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-    /// sled.
-    #[error("the index in {}: {source}", folder.display())]
-    Sled {
-        /// Where.
-        folder: PathBuf,
-        /// What sled says.
-        source: sled::Error,
-    },
-    /// A value is not what was written.
-    #[error("the index holds a damaged entry under {tree}; restart, and it will be built anew")]
-    Damaged {
-        /// Which tree.
-        tree: &'static str,
-    },
-    /// More than the stated bound.
-    #[error("{what} of {bytes} bytes is too large for the index; at most {max_bytes} fit")]
-    TooLarge {
-        /// For instance `a checkpoint`.
-        what: &'static str,
-        /// Its size.
-        bytes: usize,
-        /// The bound.
-        max_bytes: usize,
-    },
-    /// As many as are kept.
-    #[error("the index keeps {max} {what} and no more")]
-    Full {
-        /// For instance `offers`.
-        what: &'static str,
-        /// The bound.
-        max: usize,
-    },
-}
-
 /// An open index.
 pub struct Index {
-    folder: PathBuf,
-    db: Db,
-    flushes: u64,
-    shards: Checked,
-    checkpoints: Checked,
-    peers: Checked,
-    offers: Checked,
+    database: Database,
+    shards: Tree,
+    checkpoints: Tree,
+    peers: Tree,
+    offers: Tree,
 }
 
 impl Index {
@@ -120,22 +65,16 @@ impl Index {
 
     /// Opens sled and reads everything once.
     fn open_whole(folder: &Path) -> Result<Self, IndexError> {
-        let fails = |source| IndexError::Sled { folder: folder.to_owned(), source };
         let open = || -> Result<Self, IndexError> {
-            let db = open_sled(folder).map_err(fails)?;
-            let flushes = count_flushes(&db, folder)?;
-            let tree = |name: &'static str| Checked::open(&db, folder, name);
-            let (shards, checkpoints) = (tree("shards")?, tree("checkpoints")?);
-            let (peers, offers) = (tree("peers")?, tree("offers")?);
-            Ok(Self { folder: folder.to_owned(), db, flushes, shards, checkpoints, peers, offers })
+            let database = Database::open(folder)?;
+            let (shards, checkpoints) = (database.tree("shards")?, database.tree("checkpoints")?);
+            let (peers, offers) = (database.tree("peers")?, database.tree("offers")?);
+            Ok(Self { database, shards, checkpoints, peers, offers })
         };
         // On some damage sled panics. What it leaves behind is moved aside and never looked at again.
-        let broken = |_| fails(sled::Error::ReportableBug("sled panicked while it opened its files".to_owned()));
+        let panicked = || sled::Error::ReportableBug("sled panicked while it opened its files".to_owned());
+        let broken = |_| IndexError::Sled { folder: folder.to_owned(), source: panicked() };
         catch_unwind(AssertUnwindSafe(open)).map_err(broken)?
-    }
-
-    fn fails(&self) -> impl Fn(sled::Error) -> IndexError {
-        |source| IndexError::Sled { folder: self.folder.clone(), source }
     }
 
     /// Replaces the shard index: which path a document goes to, and whether it is held out. `hash` names the shard
@@ -276,12 +215,7 @@ impl Index {
     /// # Errors
     /// If sled or the disk fails.
     pub fn flush(&mut self) -> Result<(), IndexError> {
-        let flushes = self.flushes + 1;
-        self.db.insert(FLUSHES, &flushes.to_le_bytes()).map_err(self.fails())?;
-        self.db.flush().map_err(self.fails())?;
-        replace(&self.folder.join(FLUSHES), flushes.to_string().as_bytes(), open_file)?;
-        self.flushes = flushes;
-        Ok(())
+        self.database.flush()
     }
 }
 
@@ -291,44 +225,6 @@ impl Drop for Index {
             tracing::warn!(%error, "the index could not be written out; what is missing from it must be set again");
         }
     }
-}
-
-fn open_sled(folder: &Path) -> sled::Result<Db> {
-    // LowSpace: this index is small and changes often, and sled's files grow otherwise.
-    let config = sled::Config::new().path(folder).cache_capacity(CACHE_BYTES).mode(sled::Mode::LowSpace);
-    let mut waited = Duration::ZERO;
-    loop {
-        match config.open() {
-            Err(error) if is_locked(&error) && waited < LOCK_PATIENCE => {
-                std::thread::sleep(LOCK_PAUSE);
-                waited += LOCK_PAUSE;
-            }
-            opened => return opened,
-        }
-    }
-}
-
-/// sled gives this error no kind of its own.
-fn is_locked(error: &sled::Error) -> bool {
-    matches!(error, sled::Error::Io(error) if error.to_string().contains("could not acquire lock"))
-}
-
-/// Counts the flushes, and finds out whether sled has lost one.
-fn count_flushes(db: &Db, folder: &Path) -> Result<u64, IndexError> {
-    let damaged = || IndexError::Damaged { tree: FLUSHES };
-    let path = folder.join(FLUSHES);
-    let noted = match fs::read_to_string(&path) {
-        Ok(text) => text.parse().map_err(|_| damaged())?,
-        Err(error) if error.kind() == ErrorKind::NotFound => 0,
-        Err(error) if error.kind() == ErrorKind::InvalidData => return Err(damaged()),
-        Err(error) => return Err(DiskError::when("cannot read", &path)(error).into()),
-    };
-    let found = db.get(FLUSHES).map_err(|source| IndexError::Sled { folder: folder.to_owned(), source })?;
-    let found = match found {
-        Some(bytes) => u64::from_le_bytes(bytes.as_ref().try_into().map_err(|_| damaged())?),
-        None => 0,
-    };
-    if found < noted { Err(damaged()) } else { Ok(found) }
 }
 
 fn module_key(module: ModuleId) -> Vec<u8> {
@@ -343,20 +239,6 @@ fn within(what: &'static str, bytes: usize, max_bytes: usize) -> Result<(), Inde
     if bytes <= max_bytes { Ok(()) } else { Err(IndexError::TooLarge { what, bytes, max_bytes }) }
 }
 
-impl IndexError {
-    /// Whether an index built anew would mend it; a full disk or a lock would only hide behind one.
-    fn is_damage(&self) -> bool {
-        match self {
-            Self::Damaged { .. } => true,
-            Self::Sled { source: sled::Error::Io(error), .. } => {
-                matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidData | ErrorKind::InvalidInput)
-            }
-            Self::Sled { .. } => true,
-            Self::Disk(_) | Self::TooLarge { .. } | Self::Full { .. } => false,
-        }
-    }
-}
-
 /// Renames the folder to the first of `index.broken-1`, `index.broken-2`, … that is free.
 fn move_aside(folder: &Path) -> Result<PathBuf, DiskError> {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
@@ -365,91 +247,6 @@ fn move_aside(folder: &Path) -> Result<PathBuf, DiskError> {
     fs::rename(folder, &aside).map_err(DiskError::when("cannot move the broken index aside", folder))?;
     sync_parent(folder)?;
     Ok(aside)
-}
-
-/// A tree whose values carry a checksum of tree, key and value.
-struct Checked {
-    name: &'static str,
-    folder: PathBuf,
-    tree: Tree,
-    /// sled counts by walking through all entries.
-    count: usize,
-}
-
-impl Checked {
-    /// Opens a tree and checks every entry.
-    fn open(db: &Db, folder: &Path, name: &'static str) -> Result<Self, IndexError> {
-        let fails = |source| IndexError::Sled { folder: folder.to_owned(), source };
-        let mut checked = Self { name, folder: folder.to_owned(), tree: db.open_tree(name).map_err(fails)?, count: 0 };
-        for entry in checked.tree.iter() {
-            let (key, value) = entry.map_err(fails)?;
-            checked.opened(&key, &value)?;
-            checked.count += 1;
-        }
-        Ok(checked)
-    }
-
-    fn fails(&self) -> impl Fn(sled::Error) -> IndexError {
-        |source| IndexError::Sled { folder: self.folder.clone(), source }
-    }
-
-    fn damaged(&self) -> IndexError {
-        IndexError::Damaged { tree: self.name }
-    }
-
-    fn check(&self, key: &[u8], value: &[u8]) -> [u8; CHECK_BYTES] {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(self.name.as_bytes()).update(&[0, key.len() as u8]).update(key).update(value);
-        let mut check = [0; CHECK_BYTES];
-        hasher.finalize_xof().fill(&mut check);
-        check
-    }
-
-    fn opened(&self, key: &[u8], stored: &[u8]) -> Result<Vec<u8>, IndexError> {
-        let (value, check) = stored.split_last_chunk::<CHECK_BYTES>().ok_or_else(|| self.damaged())?;
-        if *check == self.check(key, value) { Ok(value.to_vec()) } else { Err(self.damaged()) }
-    }
-
-    fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<(), IndexError> {
-        let stored = [value, &self.check(key, value)].concat();
-        let old = self.tree.insert(key, stored).map_err(self.fails())?;
-        self.count += usize::from(old.is_none());
-        Ok(())
-    }
-
-    fn insert_bounded(&mut self, key: &[u8], value: &[u8], what: &'static str, max: usize) -> Result<(), IndexError> {
-        if self.count >= max && !self.tree.contains_key(key).map_err(self.fails())? {
-            return Err(IndexError::Full { what, max });
-        }
-        self.insert(key, value)
-    }
-
-    fn remove(&mut self, key: &[u8]) -> Result<(), IndexError> {
-        let old = self.tree.remove(key).map_err(self.fails())?;
-        self.count -= usize::from(old.is_some());
-        Ok(())
-    }
-
-    fn clear(&mut self) -> Result<(), IndexError> {
-        self.tree.clear().map_err(self.fails())?;
-        self.count = 0;
-        Ok(())
-    }
-
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, IndexError> {
-        let stored = self.tree.get(key).map_err(self.fails())?;
-        stored.map(|stored| self.opened(key, &stored)).transpose()
-    }
-
-    /// All entries whose keys begin so, in order.
-    fn entries(&self, prefix: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, IndexError> {
-        let entry = |entry: sled::Result<(sled::IVec, sled::IVec)>| {
-            let (key, stored) = entry.map_err(self.fails())?;
-            let value = self.opened(&key, &stored)?;
-            Ok((key.to_vec(), value))
-        };
-        self.tree.scan_prefix(prefix).map(entry).collect()
-    }
 }
 
 #[cfg(test)]
@@ -473,7 +270,7 @@ mod tests {
             (
                 blake3::hash(&number.to_le_bytes()).as_bytes()[..16].try_into().unwrap(),
                 PathId(number % 4),
-                number % 10 == 0,
+                number.is_multiple_of(10),
             )
         };
         index.replace_shards(BlobHash::of(b"shards"), (0..2000).map(shard)).unwrap();
@@ -542,10 +339,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("index");
         let index = filled(&path);
-        let stored = index.peers.tree.get([9; 32]).unwrap().unwrap();
+        let stored = index.peers.raw().get([9; 32]).unwrap().unwrap();
         let mut changed = stored.to_vec();
         changed[5] ^= 1;
-        index.peers.tree.insert([9; 32], changed).unwrap();
+        index.peers.raw().insert([9; 32], changed).unwrap();
         assert!(matches!(index.peers(), Err(IndexError::Damaged { tree: "peers" })));
         drop(index);
         let (index, moved_aside) = Index::open(&path).unwrap();
@@ -572,7 +369,7 @@ mod tests {
         for round in 0..60 {
             let _ = fs::remove_dir_all(&path);
             fs::create_dir(&path).unwrap();
-            for file in ["db", "conf", FLUSHES] {
+            for file in ["db", "conf", "flushes"] {
                 let mut bytes = fs::read(sound.join(file)).unwrap();
                 if file == if round % 10 == 9 { "conf" } else { "db" } {
                     damage(&mut bytes, round);

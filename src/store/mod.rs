@@ -1,9 +1,10 @@
 //! What a peer keeps on disk: large things as blobs, what must survive as a journal, the rest as an index.
 //!
-//! - [`blobs`]: content-addressed files, whole or not there.
-//! - [`journal`]: an append-only file with checksums, synced before it is acted upon. Kill -9 at any instant loses
-//!   nothing that was acknowledged.
-//! - [`index`]: sled, for what can be rebuilt from the other two and from other peers.
+//! - [`blobs`]: content-addressed files, whole or not there; `incoming` while they are being written.
+//! - [`journal`]: an append-only file with checksums (`journal_frames`), synced before it is acted upon. Kill -9 at any
+//!   instant loses nothing that was acknowledged.
+//! - [`index`]: sled, made safer by `checked`, for what can be rebuilt from the other two and from other peers.
+//! - [`checkpoint`]: what the index keeps about a path.
 //! - [`folder`]: opens all three, for one process and one run.
 //! - [`actor`]: gives them threads of their own, since disks block.
 //!
@@ -11,18 +12,23 @@
 
 pub mod actor;
 pub mod blobs;
+mod checked;
 pub mod checkpoint;
 mod durable;
 pub mod folder;
+mod incoming;
 pub mod index;
 pub mod journal;
+mod journal_frames;
 
 pub use actor::{StoreError, StoreHandle};
-pub use blobs::{BlobError, BlobStore, Receiving};
+pub use blobs::{BlobError, BlobStore};
+pub use checked::IndexError;
 pub use checkpoint::{Checkpoint, ModuleCheckpoint};
 pub use durable::DiskError;
 pub use folder::{OpenError, StoreFolder};
-pub use index::{DocumentKey, Index, IndexError};
+pub use incoming::Receiving;
+pub use index::{DocumentKey, Index};
 pub use journal::{Journal, JournalError};
 
 /// Writes a file so that it is there whole, or not at all.

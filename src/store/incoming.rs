@@ -1,0 +1,104 @@
+//! A blob's file while it is being written: hashed on the way, and gone if it is not kept.
+
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::path::PathBuf;
+
+use super::blobs::{BlobError, BlobStore};
+use super::durable::{DiskError, Medium, OpenMedium};
+use crate::names::{BlobHash, BlobRef};
+
+/// A file under `incoming/`; removed when dropped, unless it has been renamed.
+pub(super) struct Incoming {
+    pub path: PathBuf,
+    medium: Box<dyn Medium>,
+    hasher: blake3::Hasher,
+    pub bytes: u64,
+}
+
+impl Incoming {
+    /// Begins a file at this path, where there is none.
+    pub fn new(path: PathBuf, open: OpenMedium) -> Result<Self, DiskError> {
+        let medium = open(&path).map_err(DiskError::when("cannot make", &path))?;
+        Ok(Self { path, medium, hasher: blake3::Hasher::new(), bytes: 0 })
+    }
+
+    /// Waits until all of it is on the disk.
+    pub fn sync(&mut self) -> Result<(), DiskError> {
+        self.medium.sync().map_err(DiskError::when("cannot sync", &self.path))
+    }
+
+    pub fn take(&mut self, bytes: &[u8]) -> Result<(), DiskError> {
+        self.medium.write_all(bytes).map_err(DiskError::when("cannot write", &self.path))?;
+        self.hasher.update(bytes);
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    pub fn described(&self) -> BlobRef {
+        BlobRef { hash: BlobHash(*self.hasher.finalize().as_bytes()), bytes: self.bytes }
+    }
+}
+
+impl Write for Incoming {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.take(bytes).map_err(DiskError::into_io)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        // If this fails, the next start removes it.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// A blob on its way in. Dropped before [`Receiving::finish`], it leaves nothing.
+pub struct Receiving {
+    incoming: Incoming,
+    expected: BlobRef,
+    store: BlobStore,
+}
+
+impl Receiving {
+    pub(super) fn new(incoming: Incoming, expected: BlobRef, store: BlobStore) -> Self {
+        Self { incoming, expected, store }
+    }
+
+    /// How many bytes have come.
+    pub fn received(&self) -> u64 {
+        self.incoming.bytes
+    }
+
+    /// Verifies size and hash, and shows the blob to everybody.
+    ///
+    /// # Errors
+    /// If what came is not what was expected, or the disk fails; nothing is left of it then.
+    pub fn finish(self) -> Result<BlobRef, BlobError> {
+        let found = self.incoming.described();
+        if found != self.expected {
+            return Err(BlobError::Other { expected: self.expected, found: found.hash, bytes: found.bytes });
+        }
+        Ok(self.store.keep(self.incoming)?)
+    }
+}
+
+impl Write for Receiving {
+    /// Refuses what goes beyond the announced size, with [`ErrorKind::InvalidData`].
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() as u64 > self.expected.bytes - self.incoming.bytes {
+            let expected = self.expected.bytes;
+            return Err(io::Error::new(ErrorKind::InvalidData, format!("more than the {expected} bytes announced")));
+        }
+        self.incoming.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
