@@ -2,7 +2,7 @@
 
 mod shape;
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group};
 use pathswarm::config::{Positions, Precision};
 
 fn inner_step(criterion: &mut Criterion) {
@@ -20,4 +20,8 @@ fn inner_step(criterion: &mut Criterion) {
 }
 
 criterion_group!(benches, inner_step);
-criterion_main!(benches);
+fn main() {
+    pathswarm::model::spin_briefly();
+    benches();
+    Criterion::default().configure_from_args().final_summary();
+}

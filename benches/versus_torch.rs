@@ -68,6 +68,8 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 fn main() {
+    // The reference inherits this setting; both are measured with it.
+    pathswarm::model::spin_briefly();
     let number = |name, default| setting(name, default).parse::<usize>().expect("a number");
     let (threads, rounds) = (number("PATHSWARM_THREADS", "2"), number("PATHSWARM_ROUNDS", "9"));
     let (positions, precision) = (setting("PATHSWARM_POSITIONS", "rotary"), setting("PATHSWARM_PRECISION", "f32"));
