@@ -36,6 +36,31 @@ pub fn open_device(choice: DeviceChoice) -> Result<Device, DeviceError> {
     }
 }
 
+/// Starts the program again, in the same process, with OpenMP's threads told to wait asleep; call it first in `main`.
+///
+/// By default they spin for milliseconds after each operation, which is fine for who has the machine alone. Where two
+/// programs share its cores, each spins away the other's time: measured with a compiler beside it, training fell
+/// from 7000 to 1000 tokens a second. The setting is read before `main`, so it has to be in the environment. A
+/// `GOMP_SPINCOUNT` or `OMP_WAIT_POLICY` that is already there is kept.
+#[cfg(unix)]
+pub fn spin_briefly() {
+    use std::os::unix::process::CommandExt;
+    if ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY"].iter().any(|name| std::env::var_os(name).is_some()) {
+        return;
+    }
+    let mut arguments = std::env::args_os();
+    let (Some(name), Ok(program)) = (arguments.next(), std::env::current_exe()) else {
+        return;
+    };
+    // Returns only if it failed; the program then goes on as it is.
+    let reason = std::process::Command::new(program).arg0(name).args(arguments).env("GOMP_SPINCOUNT", "1000").exec();
+    tracing::debug!(%reason, "cannot start again with brief spinning");
+}
+
+/// Starts the program again with OpenMP's threads told to wait asleep; nothing to do here.
+#[cfg(not(unix))]
+pub fn spin_briefly() {}
+
 /// How many threads a tensor operation may use, in the whole process; 0 for all cores.
 pub fn set_threads(threads: usize) {
     let threads = if threads == 0 { available_threads() } else { threads };
@@ -73,7 +98,7 @@ fn load_cuda_library() -> Result<(), DeviceError> {
 /// Tells the C library to keep freed memory for the next step instead of giving it back to the system.
 ///
 /// A step allocates and frees the same few hundred megabytes each time. By default glibc returns large blocks at
-/// once, and the page faults of getting them again took a quarter of a step on the CPU.
+/// once; getting them again costs a page fault for every 4 KiB. Measured: half as many faults, 4% less time.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn keep_freed_memory() {
     const ALMOST_ALL: libc::c_int = 1 << 30;
@@ -81,7 +106,6 @@ fn keep_freed_memory() {
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, ALMOST_ALL);
         libc::mallopt(libc::M_TRIM_THRESHOLD, ALMOST_ALL);
-        libc::mallopt(libc::M_ARENA_MAX, 1);
     }
 }
 

@@ -31,6 +31,17 @@ pub struct AdamW {
 /// The two moments of one level, in the order of its buffer.
 pub type Moments = [Tensor; 2];
 
+/// What differs from step to step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepNow {
+    /// Counts from 1; the bias of the moments is corrected by it.
+    pub number: u64,
+    /// Of all gradients, as [`norm`] gives it.
+    pub norm: f64,
+    /// Of this step.
+    pub learning_rate: f64,
+}
+
 /// The constants of one step, in the precision in which they act.
 #[derive(Clone, Copy)]
 struct Step {
@@ -43,7 +54,7 @@ struct Step {
 }
 
 impl AdamW {
-    fn step(&self, norm: f64, learning_rate: f64, number: u64) -> Step {
+    fn step(&self, StepNow { number, norm, learning_rate }: StepNow) -> Step {
         let number = number as f64;
         let [beta1, beta2] = self.betas;
         Step {
@@ -56,8 +67,7 @@ impl AdamW {
         }
     }
 
-    /// Updates every level. `gradients` holds each level's, by tensor in the order of its buffer; `number` counts from 1;
-    /// `norm` is theirs, as [`norm`] gives it.
+    /// Updates every level. `gradients` holds each level's, by tensor in the order of its buffer.
     ///
     /// # Errors
     /// If memory is short (CUDA).
@@ -67,11 +77,9 @@ impl AdamW {
         weights: &mut Weights,
         moments: &mut [Moments],
         gradients: &[Vec<Tensor>],
-        norm: f64,
-        learning_rate: f64,
-        number: u64,
+        now: StepNow,
     ) -> Result<(), TchError> {
-        let step = self.step(norm, learning_rate, number);
+        let step = self.step(now);
         for (level, (moments, gradients)) in moments.iter_mut().zip(gradients).enumerate() {
             let flat = weights.flat_mut(level);
             if flat.device().is_cuda() {
@@ -185,7 +193,7 @@ mod tests {
         for number in 1..=3 {
             let gradients: Vec<Tensor> = counts.map(|count| wave(count, number as f64)).into();
             let norm = norm(&pool, &[gradients.iter().map(Tensor::shallow_clone).collect()]).unwrap();
-            let step = RULE.step(norm, 1e-2, number);
+            let step = RULE.step(StepNow { number, norm, learning_rate: 1e-2 });
             match threads {
                 Some(_) => step.update_slices(&pool, &mut flat, &mut moments, &gradients).unwrap(),
                 None => step.update_tensors(&mut flat, &mut moments, &gradients).unwrap(),

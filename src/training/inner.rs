@@ -3,7 +3,7 @@
 use rayon::ThreadPool;
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::adamw::{AdamW, Moments, norm};
+use super::adamw::{AdamW, Moments, StepNow, norm};
 use super::batches::{Batch, BatchCursor, BatchError, BatchLimits, BatchOrder, Sequences};
 use super::inner_state::InnerState;
 use super::loss::cross_entropy;
@@ -228,9 +228,8 @@ impl InnerTrainer {
         finite(schedule_step, "gradient's norm", gradient_norm)?;
         let learning_rate = learning_rate(&self.training, schedule_step);
         let number = self.steps + 1;
-        let weights = self.model.weights_mut();
-        let moments = &mut self.moments;
-        self.optimizer.update(&self.pool, weights, moments, &gradients, gradient_norm, learning_rate, number)?;
+        let now = StepNow { number, norm: gradient_norm, learning_rate };
+        self.optimizer.update(&self.pool, self.model.weights_mut(), &mut self.moments, &gradients, now)?;
         self.steps = number;
         self.cursor = self.cursor.wrapping_add(size as u64);
         Ok(StepReport { loss, tokens: tokens as u64, gradient_norm, learning_rate })
