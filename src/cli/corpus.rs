@@ -37,7 +37,8 @@ impl CorpusFlags {
             manifest.parent().is_some_and(|folder| folder.join("Cargo.lock").exists()) && manifest.exists()
         });
         let manifest = manifest.ok_or_else(|| {
-            Mistake::new("there is no Cargo.toml here whose dependencies could be the corpus").hint("give --corpus PATH")
+            Mistake::new("there is no Cargo.toml here whose dependencies could be the corpus")
+                .hint("give --corpus PATH")
         })?;
         Ok(CorpusSource::Dependencies { manifest })
     }

@@ -117,15 +117,8 @@ impl Found {
         let share_text = self.share_text;
         let founded = tokio::task::spawn_blocking(move || -> anyhow::Result<Manifest> {
             let blobs = open_blobs(&folder)?;
-            let plan = Plan {
-                run: &run,
-                machine: &machine,
-                corpus: source,
-                test_corpus,
-                share_text,
-                tokenizer,
-                ancestor,
-            };
+            let plan =
+                Plan { run: &run, machine: &machine, corpus: source, test_corpus, share_text, tokenizer, ancestor };
             let mut told = |stage| founding_progress::show(&progress, stage);
             let founded = founding::found(plan, &blobs, &turns, interrupt.flag(), &mut told)?;
             write_manifest(&folder, &founded.bytes)?;
@@ -142,9 +135,8 @@ type Earlier = (Vec<u8>, Vec<Vec<f32>>);
 /// The parameters of an earlier run: those of its modules, if it had one of each level, else its ancestor's.
 fn earlier_run(folder: &std::path::Path, run: &RunConfig) -> Result<Earlier, Mistake> {
     let hint = "give a folder that `pathswarm collect` made";
-    let read = |path: PathBuf| {
-        std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display())).or_mistake(hint)
-    };
+    let read =
+        |path: PathBuf| std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display())).or_mistake(hint);
     let tokenizer = read(folder.join("tokenizer.json"))?;
     let mut modules: Vec<PathBuf> = std::fs::read_dir(folder.join("modules"))
         .map_err(|error| format!("{}: {error}", folder.join("modules").display()))
@@ -152,9 +144,7 @@ fn earlier_run(folder: &std::path::Path, run: &RunConfig) -> Result<Earlier, Mis
         .filter_map(|entry| Some(entry.ok()?.path()))
         .collect();
     modules.sort();
-    let single = modules.iter().all(|path| {
-        path.file_stem().is_some_and(|name| name.to_string_lossy().ends_with(".0"))
-    });
+    let single = modules.iter().all(|path| path.file_stem().is_some_and(|name| name.to_string_lossy().ends_with(".0")));
     let files = if single { modules } else { vec![folder.join("ancestor.safetensors")] };
     let files = files.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let files: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();

@@ -68,7 +68,21 @@ pub(super) fn report(error: &anyhow::Error, output: Output) -> ExitCode {
         let _ = output.complain(&format!("hint: {hint}"));
     }
     let _ = output.json(&serde_json::json!({ "event": "error", "message": message, "hint": hint }));
-    ExitCode::from(if mistake.is_some() { THEIRS } else { OURS })
+    ExitCode::from(status(error, mistake.is_some()))
+}
+
+#[cfg(all(feature = "learning", feature = "network"))]
+fn status(error: &anyhow::Error, theirs: bool) -> u8 {
+    match error.is::<super::interrupt::Interrupted>() {
+        true => super::interrupt::INTERRUPTED as u8,
+        false if theirs => THEIRS,
+        false => OURS,
+    }
+}
+
+#[cfg(not(all(feature = "learning", feature = "network")))]
+fn status(_error: &anyhow::Error, theirs: bool) -> u8 {
+    if theirs { THEIRS } else { OURS }
 }
 
 fn one_line(text: &str) -> String {

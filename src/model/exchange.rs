@@ -65,11 +65,7 @@ pub fn decode_level(bytes: &[u8], model: &ModelConfig, level: &LevelConfig) -> R
 ///
 /// # Errors
 /// As [`decode_level`].
-pub fn decode_level_from(
-    files: &[&[u8]],
-    model: &ModelConfig,
-    level: &LevelConfig,
-) -> Result<Vec<f32>, ExchangeError> {
+pub fn decode_level_from(files: &[&[u8]], model: &ModelConfig, level: &LevelConfig) -> Result<Vec<f32>, ExchangeError> {
     let files = files.iter().map(|bytes| SafeTensors::deserialize(bytes)).collect::<Result<Vec<_>, _>>()?;
     let mut values = Vec::new();
     for tensor in level_tensors(model, level) {

@@ -4,9 +4,11 @@ use super::combiner::Work;
 use super::driver::{Driver, PeerError};
 use super::news::News;
 use super::trainer::Task;
-use crate::names::{BlobHash, ModuleId};
+use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
 use crate::network::Multiaddr;
+use crate::protocol::record::{Finished, StartedFrom};
 use crate::protocol::{Action, Event, Message, Record, Report, SignedUpdate, Update, wire};
+use crate::store::{Checkpoint, ModuleCheckpoint};
 
 /// A journal beyond this, and beyond twice its size when it was last rewritten, is rewritten.
 const JOURNAL_BYTES: u64 = 1 << 20;
@@ -20,6 +22,7 @@ impl Driver {
             Action::Publish { module, message } => self.publish(module, &message).await,
             Action::Learn { peer, addresses } => {
                 let addresses: Vec<Multiaddr> = addresses.iter().filter_map(|address| address.parse().ok()).collect();
+                self.remember(peer, &addresses).await;
                 self.learn(peer, addresses);
             }
             Action::Ask { id, to, request } => {
@@ -60,7 +63,36 @@ impl Driver {
         Ok(())
     }
 
+    /// For the next start: without it, only the address that the user typed would be known then.
+    async fn remember(&self, peer: PeerKey, addresses: &[Multiaddr]) {
+        let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        if addresses.is_empty() {
+            return;
+        }
+        if let Err(error) = self.store.index(move |index| index.set_peer(peer, &addresses)).await {
+            tracing::warn!(%error, "a peer's addresses were not kept");
+        }
+    }
+
+    /// Where a path stands, for whoever looks into the index; the journal is what a restart goes by.
+    async fn note_checkpoint(&self, finished: &Finished) {
+        let states = self.node.states();
+        let module = |(from, _): &(StartedFrom, BlobRef)| {
+            let (_, version, state) = states.iter().find(|(module, _, _)| *module == from.module)?;
+            Some(ModuleCheckpoint { module: from.module, version: *version, state: *state })
+        };
+        let modules = finished.offers.iter().filter_map(module).collect();
+        let checkpoint = Checkpoint { phase: finished.phase, trainer: Some(finished.trainer), modules };
+        let path = finished.path;
+        if let Err(error) = self.store.index(move |index| index.set_checkpoint(path, &checkpoint)).await {
+            tracing::warn!(%error, "a path's checkpoint was not noted in the index");
+        }
+    }
+
     async fn persist(&mut self, record: &Record) -> Result<(), PeerError> {
+        if let Record::Finished(finished) = record {
+            self.note_checkpoint(finished).await;
+        }
         match wire::encode(record) {
             Ok(bytes) => {
                 let size = self.store.persist(vec![bytes]).await?;

@@ -85,8 +85,7 @@ impl Launch {
         std::fs::create_dir_all(&self.folder).with_context(|| format!("cannot make {}", self.folder.display()))?;
         let identity = Identity::load_or_create(&self.folder.join("key"))?;
         let blobs = open_blobs(&self.folder)?;
-        let config =
-            NetworkConfig { identity: identity.clone(), listen: self.listen.clone(), announce: Vec::new() };
+        let config = NetworkConfig { identity: identity.clone(), listen: self.listen.clone(), announce: Vec::new() };
         let (network, events) = crate::network::start(config, Arc::new(StoredBlobs(blobs))).await?;
         Ok((identity, network, events))
     }
@@ -143,8 +142,9 @@ impl Launch {
         let (peer, bytes, manifest, run) = match (asked, &held) {
             (Ok(asked), _) => asked,
             // One that comes back may know others, even if this one is gone.
-            (Err(JoinError::Dial(error)), Some((bytes, _, _))) => {
+            (Err(JoinError::Dial(error)), Some((bytes, manifest, run))) => {
                 tracing::warn!(%error, "the address does not answer; trying the peers known from before");
+                told(manifest, *run);
                 return self.start(bytes.clone(), network, Vec::new(), false).await;
             }
             (Err(error), _) => return Err(error.into()),

@@ -152,12 +152,7 @@ impl Trial {
         prepared.map(Arc::new).map_err(stopped_or)
     }
 
-    async fn train(
-        &self,
-        prepared: &Preparation,
-        folder: &Path,
-        interrupt: &Interrupt,
-    ) -> anyhow::Result<SwarmResult> {
+    async fn train(&self, prepared: &Preparation, folder: &Path, interrupt: &Interrupt) -> anyhow::Result<SwarmResult> {
         let swarm = Swarm {
             folder: folder.to_owned(),
             manifest: prepared.manifest.clone(),

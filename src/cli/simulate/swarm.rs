@@ -129,8 +129,7 @@ impl Swarm {
         tally: &Arc<Mutex<Tally>>,
     ) -> anyhow::Result<Launched> {
         let training = &self.manifest.config.training;
-        let line =
-            PeerLine::new(self.progress.clone(), format!("peer {index}"), training.phases, training.inner_steps);
+        let line = PeerLine::new(self.progress.clone(), format!("peer {index}"), training.phases, training.inner_steps);
         let tally = tally.clone();
         let launch = Launch {
             folder: self.folder_of(index),
