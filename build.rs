@@ -6,7 +6,7 @@ use std::path::Path;
 fn main() {
     // The default corpus is the sources of the dependencies, which differ between platforms.
     if let Some(target) = std::env::var_os("TARGET") {
-        println!("cargo:rustc-env=PATHSWARM_TARGET={}", target.display());
+        println!("cargo:rustc-env=BUILT_FOR_TARGET={}", target.display());
     }
     println!("cargo:rerun-if-env-changed=LIBTORCH");
     if std::env::var_os("CARGO_FEATURE_LEARNING").is_none() {

@@ -42,6 +42,9 @@ impl Node {
             && state.owner.is_some_and(|current| current != owner && rank(module, owner) > rank(module, current));
         let first_heard = state.owner.is_none() && term >= state.term;
         if owner == self.me {
+            if first_heard {
+                self.resume_ownership(module, term);
+            }
             return;
         }
         if later || (author == owner && (same_term_but_first || first_heard)) {
@@ -67,6 +70,7 @@ impl Node {
         self.adopt_owner(module, term, self.me);
         self.beat_on(module);
         self.open_collection(module, SETTLE_MS);
+        self.say_sealed_again(module);
     }
 
     /// Looks for modules whose owner is dead, and claims those for which it is this node's turn.

@@ -68,7 +68,6 @@ impl Node {
         for module in modules {
             self.act(Action::Subscribe(module));
         }
-        self.resume();
         if self.held.is_empty() {
             self.begin_search();
         }

@@ -7,9 +7,9 @@ use super::chain::Chain;
 use super::limits::SETTLE_MS;
 use super::message::{Message, SignedUpdate, Stage};
 use super::record::Record;
-use super::{Held, Module, Node, RunPlan};
+use super::{Held, Node, RunPlan};
 use crate::clock::Millis;
-use crate::names::{BlobHash, PeerKey, Term};
+use crate::names::{BlobHash, ModuleId, PeerKey, Term};
 
 impl Node {
     /// A node as its journal's records left it. Follow with `Event::Join` or, for a journal without any record of
@@ -31,7 +31,8 @@ impl Node {
             Record::Started(times) => self.incarnation = self.incarnation.max(times),
             Record::Term { module, term, owner } => {
                 let state = self.modules.entry(module).or_default();
-                (state.term, state.owner) = (term, Some(owner));
+                // What it owned may have another owner by now: the others say so, or confirm it.
+                (state.term, state.owner) = (term, (owner != self.me).then_some(owner));
             }
             Record::Sealed(signed) => self.sealed_before.push(signed),
             Record::Genesis { module, state: blob } => {
@@ -73,23 +74,27 @@ impl Node {
         self.actions.clear();
     }
 
-    /// After a restart: an update that this owner has signed is said again; what it owned, it goes on gathering for.
-    pub(super) fn resume(&mut self) {
-        let owned: Vec<_> = self.modules.keys().copied().filter(|module| self.owns(*module)).collect();
-        for module in owned {
-            self.open_collection(module, SETTLE_MS);
+    /// The others still take this node for the owner: it goes on as one.
+    pub(super) fn resume_ownership(&mut self, module: ModuleId, term: Term) {
+        let me = self.me;
+        self.adopt_owner(module, term, me);
+        self.beat_on(module);
+        self.open_collection(module, SETTLE_MS);
+        self.say_sealed_again(module);
+    }
+
+    /// An update that this node has signed before a restart may be out: it is said again, never another in its place.
+    pub(super) fn say_sealed_again(&mut self, module: ModuleId) {
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let sealed = self.sealed_before.extract_if(.., |signed| signed.update.module == module);
+        let sealed: Vec<SignedUpdate> = sealed.collect();
+        let fits = |signed: &SignedUpdate| state.chain.as_ref().is_some_and(|chain| chain.fits(&signed.update));
+        let Some(signed) = sealed.into_iter().find(fits) else { return };
+        if let Some(collection) = &mut state.collection {
+            collection.closing = true;
         }
-        for signed in std::mem::take(&mut self.sealed_before) {
-            let module = signed.update.module;
-            let fits = |state: &Module| state.chain.as_ref().is_some_and(|chain| chain.fits(&signed.update));
-            if self.owns(module) && self.modules.get(&module).is_some_and(fits) {
-                if let Some(collection) = self.modules.get_mut(&module).and_then(|state| state.collection.as_mut()) {
-                    collection.closing = true;
-                }
-                self.act(Action::Publish { module, message: Message::Update(signed.clone()) });
-                self.take_next(module, signed);
-            }
-        }
+        self.act(Action::Publish { module, message: Message::Update(signed.clone()) });
+        self.take_next(module, signed);
     }
 
     /// The records that say what this node is now: what a journal can be rewritten to.
@@ -103,8 +108,9 @@ impl Node {
                 }
                 records.extend(updates.into_iter().map(Record::Head));
             }
-            if let Some(owner) = state.owner {
-                records.push(term_record(*module, state.term, owner));
+            if state.term > Term(0) {
+                let owner = state.owner.unwrap_or(self.me);
+                records.push(Record::Term { module: *module, term: state.term, owner });
             }
             if let Some(next) = state.next.as_ref().filter(|next| next.signed.update.owner == self.me) {
                 records.push(Record::Sealed(next.signed.clone()));
@@ -131,8 +137,4 @@ impl Node {
         blobs.extend(self.trainers.values().map(|blob| blob.hash));
         blobs
     }
-}
-
-fn term_record(module: crate::names::ModuleId, term: Term, owner: PeerKey) -> Record {
-    Record::Term { module, term, owner }
 }

@@ -25,7 +25,7 @@ const MAX_FILE_BYTES: u64 = 256 << 10;
 const PACKAGE_SHARE: u64 = 4;
 
 /// The platform that the program was built for; its dependencies differ between platforms.
-const TARGET: &str = env!("PATHSWARM_TARGET");
+const TARGET: &str = env!("BUILT_FOR_TARGET");
 
 #[derive(Deserialize)]
 struct Metadata {

@@ -1,0 +1,214 @@
+//! A swarm of separate processes: everybody has the same bytes, an owner that is killed is replaced, and it comes back
+//! from its own disk.
+#![cfg(all(feature = "learning", feature = "network"))]
+
+#[path = "support/text.rs"]
+mod text;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const RUN: &str = r#"
+name = "processes"
+[text]
+held_out_share = 0.05
+test_share = 0.05
+[model]
+blocks = 2
+width = 32
+heads = 2
+vocabulary = 320
+context = 64
+tied_head = true
+[[levels]]
+parts = ["embedding", "block.0"]
+sharing = { experts = 2 }
+[[levels]]
+parts = ["block.1", "final-norm"]
+sharing = { experts = 2 }
+[routing]
+prefix_tokens = 8
+[training]
+batch_sequences = 4
+inner_steps = 150
+phases = 14
+ancestor_steps = 30
+learning_rate = 2e-3
+warmup_steps = 10
+"#;
+
+/// No single wait of this test takes longer on a machine that works.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// One process, and what it says.
+struct Peer {
+    folder: PathBuf,
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Peer {
+    fn start(folder: &Path, arguments: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_pathswarm"))
+            .args(arguments)
+            .args(["--format", "json", "--listen", "/ip4/127.0.0.1/udp/0/quic-v1", "--set", "threads=1", "--dir"])
+            .arg(folder)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { folder: folder.to_owned(), child, lines }
+    }
+
+    /// The next thing it says. Every peer says something at least every few seconds.
+    fn event(&mut self) -> Value {
+        let mut line = String::new();
+        assert!(self.lines.read_line(&mut line).unwrap() > 0, "{} has ended", self.folder.display());
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?} is not JSON: {error}"))
+    }
+
+    fn wait_for(&mut self, event: &str) -> Value {
+        let began = Instant::now();
+        loop {
+            let said = self.event();
+            if said["event"] == event {
+                return said;
+            }
+            assert!(began.elapsed() < PATIENCE, "{} never says {event}", self.folder.display());
+        }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// What `status` would show; nothing before the peer has opened its door.
+    fn status(&self) -> Option<Value> {
+        let mut answer = String::new();
+        UnixStream::connect(self.folder.join("status.sock")).ok()?.read_to_string(&mut answer).ok()?;
+        serde_json::from_str(&answer).ok()
+    }
+}
+
+/// Every hash of every module version, on whichever member it was seen first.
+#[derive(Default)]
+struct Hashes(BTreeMap<(String, u64), (String, String)>);
+
+impl Hashes {
+    fn look(&mut self, status: &Value) {
+        for module in status["modules"].as_array().unwrap() {
+            let (Some(version), Some(state)) = (module["version"].as_u64(), module["state_hash"].as_str()) else {
+                continue;
+            };
+            let name = module["module"].as_str().unwrap();
+            let parameters = status["parameter_hashes"][name].as_str().unwrap_or_default();
+            let seen = (state.to_owned(), parameters.to_owned());
+            let first = self.0.entry((name.to_owned(), version)).or_insert_with(|| seen.clone());
+            assert_eq!(*first, seen, "module {name} version {version} differs between members");
+        }
+    }
+}
+
+fn versions(status: &Value) -> Vec<u64> {
+    let modules = status["modules"].as_array().unwrap();
+    modules.iter().map(|module| module["version"].as_u64().unwrap_or(0)).collect()
+}
+
+fn paths(status: &Value) -> Vec<u64> {
+    status["paths"].as_array().unwrap().iter().map(|path| path["path"].as_u64().unwrap()).collect()
+}
+
+/// Listens to the peers in turn until all their statuses satisfy the condition; every status is checked.
+fn until(peers: &mut [Peer], hashes: &mut Hashes, what: &str, holds: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    let began = Instant::now();
+    loop {
+        for peer in &mut *peers {
+            peer.event();
+        }
+        let statuses: Vec<Value> = peers.iter().filter_map(Peer::status).collect();
+        statuses.iter().for_each(|status| hashes.look(status));
+        if statuses.len() == peers.len() && holds(&statuses) {
+            return statuses;
+        }
+        assert!(began.elapsed() < PATIENCE, "never: {what}; the last seen: {statuses:#?}");
+    }
+}
+
+#[test]
+fn an_owner_that_is_killed_is_replaced_and_comes_back_byte_identical() {
+    let world = tempfile::tempdir().unwrap();
+    let (config, corpus) = (world.path().join("run.toml"), world.path().join("corpus"));
+    std::fs::write(&config, RUN).unwrap();
+    text::write_domains(&corpus, 4, 120);
+    let found = ["found", config.to_str().unwrap(), "--share-text", "--corpus", corpus.to_str().unwrap()];
+    let mut founder = Peer::start(&world.path().join("a"), &found);
+    let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
+    let join = ["join", address.as_str()];
+    let mut peers = vec![founder];
+    for name in ["b", "c", "d"] {
+        peers.push(Peer::start(&world.path().join(name), &join));
+    }
+    let mut hashes = Hashes::default();
+
+    let one_each = |statuses: &[Value]| {
+        let mut held: Vec<u64> = statuses.iter().flat_map(|status| paths(status)).collect();
+        held.sort_unstable();
+        held == [0, 1, 2, 3] && statuses.iter().all(|status| versions(status).iter().all(|version| *version >= 1))
+    };
+    let statuses = until(&mut peers, &mut hashes, "a path each, and every module updated", one_each);
+
+    // The owner of a module that another peer shares is killed while it trains.
+    let owns = |module: &Value| module["owned_here"] == true && module["members"].as_u64() >= Some(2);
+    let victim = statuses.iter().position(|status| status["modules"].as_array().unwrap().iter().any(owns)).unwrap();
+    let status = &statuses[victim];
+    let module = status["modules"].as_array().unwrap().iter().find(|module| owns(module)).unwrap()["module"].clone();
+    let victims_key = status["peer"].clone();
+    let mut dead = peers.remove(victim);
+    loop {
+        let said = dead.event();
+        if said["event"] == "peer" && said["step"].as_u64().is_some_and(|step| (1..150).contains(&step)) {
+            break;
+        }
+    }
+    dead.kill();
+    let killed = Instant::now();
+
+    let replaced = |statuses: &[Value]| {
+        statuses.iter().flat_map(|status| status["modules"].as_array().unwrap()).any(|other| {
+            other["module"] == module && other["owner"].is_string() && other["owner"] != victims_key
+        })
+    };
+    let statuses = until(&mut peers, &mut hashes, "another owner", replaced);
+    let took = killed.elapsed();
+    assert!(took < Duration::from_secs(10), "it took {took:?} until another peer owned module {module}");
+    let before: u64 = statuses.iter().flat_map(versions).max().unwrap();
+    until(&mut peers, &mut hashes, "the run goes on", |statuses| {
+        statuses.iter().flat_map(versions).max().unwrap() > before
+    });
+
+    let folder = dead.folder.clone();
+    drop(dead);
+    let again = if victim == 0 { &found[..] } else { &join[..] };
+    peers.push(Peer::start(&folder, again));
+    let done = |statuses: &[Value]| {
+        statuses.iter().all(|status| !paths(status).is_empty() && versions(status).iter().all(|version| *version == 14))
+    };
+    let statuses = until(&mut peers, &mut hashes, "all modules at their last version everywhere", done);
+    assert_eq!(statuses.last().unwrap()["peer"], victims_key, "it came back as another peer");
+    let last: Vec<&String> = hashes.0.keys().filter(|(_, version)| *version == 14).map(|(name, _)| name).collect();
+    assert_eq!(last, ["0.0", "0.1", "1.0", "1.1"]);
+}
