@@ -21,13 +21,10 @@ pub const MAX_VALUE_BYTES: usize = (16 << 10) - 1;
 
 /// Peers that are remembered. A peer takes at most [`MAX_ADDRESSES_BYTES`], so all take at most 2 MiB.
 pub const MAX_PEERS: usize = 1024;
-
 /// Addresses of a peer, with one byte between two.
 pub const MAX_ADDRESSES_BYTES: usize = 2048;
-
 /// Offers that are kept. With values below 4 KiB, which is what gossip carries, they take at most 64 MiB.
 pub const MAX_OFFERS: usize = 16_384;
-
 /// The longest offer.
 pub const MAX_OFFER_BYTES: usize = 4 << 10;
 
