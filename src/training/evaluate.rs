@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::config::ModelConfig;
     use crate::model::transformer::samples::{small_levels, small_model, small_path};
-    use crate::training::inner::samples::small_set;
+    use crate::training::samples::small_set;
     use tch::{Kind, Tensor};
 
     fn path() -> PathModel {

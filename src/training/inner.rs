@@ -1,12 +1,12 @@
 //! One inner step: a batch forward and backward, and AdamW.
 
 use rayon::ThreadPool;
-use tch::{Device, Kind, TchError, Tensor};
+use tch::{Device, TchError, Tensor};
 
 use super::adamw::{AdamW, Moments, StepNow, norm};
 use super::batches::{Batch, BatchCursor, BatchError, BatchLimits, BatchOrder, Sequences};
+use super::gradients::loss_and_gradients;
 use super::inner_state::InnerState;
-use super::loss::cross_entropy;
 use super::schedule::learning_rate;
 use crate::config::{MachineConfig, RunConfig, TrainingConfig};
 use crate::model::weights::to_values;
@@ -222,7 +222,7 @@ impl InnerTrainer {
         if tokens == 0 {
             return Err(StepError::NoTargets { cursor: self.cursor });
         }
-        let (loss, gradients) = self.gradients(&batches, tokens)?;
+        let (loss, gradients) = loss_and_gradients(&self.model, &batches, tokens)?;
         finite(schedule_step, "loss", loss)?;
         let gradient_norm = norm(&self.pool, &gradients)?;
         finite(schedule_step, "gradient's norm", gradient_norm)?;
@@ -234,56 +234,6 @@ impl InnerTrainer {
         self.cursor = self.cursor.wrapping_add(size as u64);
         Ok(StepReport { loss, tokens: tokens as u64, gradient_norm, learning_rate })
     }
-
-    /// The mean loss over all batches' targets and its gradients, by level and tensor.
-    fn gradients(&self, batches: &[Batch], tokens: usize) -> Result<(f64, Vec<Vec<Tensor>>), TchError> {
-        let mut nats = Tensor::f_zeros([0i64; 0].as_slice(), (Kind::Double, self.model.device()))?;
-        let mut sums: Option<Vec<Vec<Tensor>>> = None;
-        for batch in batches.iter().filter(|batch| batch.target_count() > 0) {
-            let (loss, gradients) = self.batch_gradients(batch, 1.0 / tokens as f64)?;
-            let _ = nats.f_add_(&loss)?;
-            match &mut sums {
-                None => sums = Some(gradients),
-                Some(sums) => {
-                    for (sum, gradient) in sums.iter_mut().flatten().zip(gradients.iter().flatten()) {
-                        let _ = sum.f_add_(gradient)?;
-                    }
-                }
-            }
-        }
-        Ok((nats.f_double_value(&[])? / tokens as f64, sums.unwrap_or_default()))
-    }
-
-    fn batch_gradients(&self, batch: &Batch, scale: f64) -> Result<(Tensor, Vec<Vec<Tensor>>), TchError> {
-        let (model, products) = (&self.model, self.model.products());
-        let hidden = batch.scored_rows(&model.trunk(&batch.inputs, &products)?)?;
-        let loss = cross_entropy(&products, model.head(), &hidden, &batch.targets, scale)?;
-        // Its gradient by the hidden states is the one that the head gave.
-        let carrier = hidden.f_mul(&loss.hidden)?.f_sum(Kind::Float)?;
-        let untied = (!model.config().tied_head).then_some("head.weight");
-        let leaves: Vec<&Tensor> = (model.weights().leaves().flatten())
-            .filter(|leaf| Some(leaf.name.as_str()) != untied)
-            .map(|leaf| &leaf.tensor)
-            .collect();
-        let mut found = Tensor::f_run_backward(&[carrier], &leaves, false, false)?.into_iter();
-        let mut gradients = Vec::new();
-        for level in model.weights().leaves() {
-            let mut tensors = Vec::with_capacity(level.len());
-            for leaf in level {
-                if Some(leaf.name.as_str()) == untied {
-                    tensors.push(loss.head.shallow_clone());
-                    continue;
-                }
-                let mut gradient = found.next().ok_or_else(|| TchError::Shape("a gradient is missing".to_owned()))?;
-                if model.config().tied_head && leaf.name == "embedding.tokens.weight" {
-                    let _ = gradient.f_add_(&loss.head)?;
-                }
-                tensors.push(gradient);
-            }
-            gradients.push(tensors);
-        }
-        Ok((loss.nats, gradients))
-    }
 }
 
 fn finite(step: u64, what: &'static str, value: f64) -> Result<(), StepError> {
@@ -291,59 +241,12 @@ fn finite(step: u64, what: &'static str, value: f64) -> Result<(), StepError> {
 }
 
 #[cfg(test)]
-pub(crate) mod samples {
-    //! A run small enough for tests, and text for it.
-
-    use crate::config::RunConfig;
-    use crate::seed::Seed;
-    use rand::RngExt;
-
-    pub(crate) fn small_run() -> RunConfig {
-        RunConfig::from_toml(
-            r#"
-            name = "small"
-            [model]
-            blocks = 2
-            width = 16
-            heads = 2
-            vocabulary = 300
-            context = 48
-            [[levels]]
-            parts = ["embedding", "block.0"]
-            sharing = { experts = 2 }
-            [[levels]]
-            parts = ["block.1", "final-norm", "head"]
-            sharing = "shared"
-            [training]
-            batch_sequences = 4
-            inner_steps = 5
-            phases = 9
-            ancestor_steps = 4
-            learning_rate = 1e-2
-            "#,
-        )
-        .unwrap()
-    }
-
-    /// Ragged sequences of few distinct tokens.
-    pub(crate) fn small_set(sequences: usize) -> Vec<Vec<u32>> {
-        let mut generator = Seed::root(3).generator();
-        (0..sequences)
-            .map(|_| {
-                let length = generator.random_range(2..=48);
-                (0..length).map(|_| generator.random_range(0..9) * 31).collect()
-            })
-            .collect()
-    }
-}
-
-#[cfg(test)]
 mod tests {
-    use super::samples::{small_run, small_set};
     use super::*;
     use crate::config::Precision;
     use crate::model::initial_levels;
     use crate::seed::Seed;
+    use crate::training::samples::{small_run, small_set};
 
     fn machine(micro_batch_sequences: usize) -> MachineConfig {
         MachineConfig { threads: 2, micro_batch_sequences, ..MachineConfig::default() }

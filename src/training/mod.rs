@@ -4,16 +4,19 @@ pub mod adamw;
 pub mod batches;
 pub mod evaluate;
 pub mod generate;
+pub mod gradients;
 pub mod inner;
 pub mod inner_state;
 pub mod loss;
 pub mod outer_gradient;
+#[cfg(test)]
+pub(crate) mod samples;
 pub mod schedule;
 
 pub use batches::{BatchError, BatchOrder, Sequences};
 pub use evaluate::{EvaluateError, Score, evaluate, evaluate_each};
 pub use generate::{GenerateError, Sampling, generate};
-pub use inner::{InnerTrainer, StepError, StepReport};
+pub use inner::{InnerTrainer, StepError, StepReport, TrainerError};
 pub use inner_state::{InnerState, InnerStateError};
 pub use outer_gradient::{OuterGradientError, outer_gradient};
 pub use schedule::learning_rate;

@@ -19,7 +19,7 @@ pub fn learning_rate(training: &TrainingConfig, step: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::training::inner::samples::small_run;
+    use crate::training::samples::small_run;
 
     #[test]
     fn it_rises_to_the_peak_and_falls_to_its_share() {
