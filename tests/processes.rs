@@ -188,9 +188,10 @@ fn an_owner_that_is_killed_is_replaced_and_comes_back_byte_identical() {
     let killed = Instant::now();
 
     let replaced = |statuses: &[Value]| {
-        statuses.iter().flat_map(|status| status["modules"].as_array().unwrap()).any(|other| {
-            other["module"] == module && other["owner"].is_string() && other["owner"] != victims_key
-        })
+        statuses
+            .iter()
+            .flat_map(|status| status["modules"].as_array().unwrap())
+            .any(|other| other["module"] == module && other["owner"].is_string() && other["owner"] != victims_key)
     };
     let statuses = until(&mut peers, &mut hashes, "another owner", replaced);
     let took = killed.elapsed();

@@ -59,14 +59,13 @@ impl Found {
             return Err(Mistake::new(message).hint("choose another folder with --dir").into());
         }
         let source = self.corpus.source()?;
-        std::fs::create_dir_all(&folder).or_mistake("choose another folder with --dir")?;
-        let _log = logging::start(&folder, globals.log.as_deref())?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
         runtime.block_on(async {
             let interrupt = Interrupt::listen()?;
             let turns = Arc::new(Turns::default());
             let manifest = self.prepare(&run, &machine, &folder, source, &turns, &progress, &interrupt).await?;
+            let _log = logging::start(&folder, globals.log.as_deref())?;
             let training = &manifest.config.training;
             let line = PeerLine::new(progress.clone(), "this peer".to_owned(), training.phases, training.inner_steps);
             let watch = Watch::new(&folder, progress.clone(), Arc::new(Mutex::new(Some(line))));
@@ -116,11 +115,10 @@ impl Found {
         let (turns, progress, interrupt) = (turns.clone(), progress.clone(), interrupt.clone());
         let share_text = self.share_text;
         let founded = tokio::task::spawn_blocking(move || -> anyhow::Result<Manifest> {
-            let blobs = open_blobs(&folder)?;
             let plan =
                 Plan { run: &run, machine: &machine, corpus: source, test_corpus, share_text, tokenizer, ancestor };
             let mut told = |stage| founding_progress::show(&progress, stage);
-            let founded = founding::found(plan, &blobs, &turns, interrupt.flag(), &mut told)?;
+            let founded = founding::found(plan, &|| open_blobs(&folder), &turns, interrupt.flag(), &mut told)?;
             write_manifest(&folder, &founded.bytes)?;
             Ok(founded.manifest)
         })

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::corpus::CorpusFlags;
 use super::interrupt::Interrupt;
-use super::mistake::{Mistake, OrMistake};
+use super::mistake::Mistake;
 use super::peer_progress::PeerLine;
 use super::running::Watch;
 use super::{Globals, listen};
@@ -50,8 +50,6 @@ impl Join {
             true => None,
             false => Some(OwnText { corpus: self.corpus.source()?, test_corpus: self.corpus.test_source() }),
         };
-        std::fs::create_dir_all(&folder).or_mistake("choose another folder with --dir")?;
-        let _log = logging::start(&folder, globals.log.as_deref())?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
         runtime.block_on(async {
@@ -65,7 +63,11 @@ impl Join {
                 turns: Arc::new(Turns::default()),
                 newsroom: watch.newsroom.clone(),
             };
+            let mut log = Ok(None);
             let mut told = |manifest: &Manifest, run: RunId| {
+                log = std::fs::create_dir_all(&folder)
+                    .map_err(anyhow::Error::from)
+                    .and_then(|()| Ok(Some(logging::start(&folder, globals.log.as_deref())?)));
                 announce(&progress, manifest, run, &folder);
                 let training = &manifest.config.training;
                 let shown =
@@ -77,6 +79,8 @@ impl Join {
                 launched = joining => launched.map_err(explain)?,
                 () = interrupt.wait() => return Err(super::interrupt::Interrupted.into()),
             };
+            // Kept until the end, so that everything logged is written.
+            let _log = log?;
             watch.stay(launched, &interrupt).await
         })
     }

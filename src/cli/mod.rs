@@ -82,6 +82,8 @@ struct CommandLine {
 
 /// Runs the program: reads the command line, runs the command, says what went wrong.
 pub fn main() -> ExitCode {
+    #[cfg(feature = "learning")]
+    crate::model::spin_briefly();
     let CommandLine { globals, command } = CommandLine::parse();
     match command.run(&globals) {
         Ok(()) => ExitCode::SUCCESS,

@@ -63,6 +63,31 @@ impl Identity {
         }
     }
 
+    /// The identity in this file, or a new one that [`Identity::keep`] writes there once it is certain to be used.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds something else.
+    pub fn load_or_generate(path: &Path) -> Result<Self, IdentityError> {
+        match File::open(path) {
+            Ok(file) => Self::read(&file, path),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::generate()),
+            Err(error) => Err(IdentityError::File { path: path.to_owned(), error }),
+        }
+    }
+
+    /// Writes the key, unless it is there already.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn keep(&self, path: &Path) -> Result<(), IdentityError> {
+        match self.write(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                Err(IdentityError::File { path: path.to_owned(), error })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The public half.
     pub fn key(&self) -> PeerKey {
         PeerKey(self.keypair.public().to_bytes())

@@ -2,23 +2,36 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::{Arc, OnceLock};
 
 use crate::names::{BlobHash, BlobRef};
 use crate::network::{BlobAccess, BlobSink};
 use crate::store::{BlobStore, Receiving};
 
-/// Serves what the store has, and takes in what arrives.
-pub struct StoredBlobs(pub BlobStore);
+/// Serves what the store has, and takes in what arrives; nothing before there is a store.
+///
+/// The network comes first: a newcomer's store is made when somebody has answered.
+#[derive(Clone, Default)]
+pub struct StoredBlobs(Arc<OnceLock<BlobStore>>);
+
+impl StoredBlobs {
+    /// From now on, this is the store.
+    pub fn set(&self, blobs: BlobStore) {
+        // A second one would be the same folder's.
+        let _ = self.0.set(blobs);
+    }
+}
 
 struct Sink(Receiving);
 
 impl BlobAccess for StoredBlobs {
     fn open(&self, hash: BlobHash) -> io::Result<Option<(File, u64)>> {
-        self.0.open_file(hash).map_err(io::Error::other)
+        self.0.get().map_or(Ok(None), |blobs| blobs.open_file(hash)).map_err(io::Error::other)
     }
 
     fn receive(&self, blob: BlobRef) -> io::Result<Box<dyn BlobSink>> {
-        let receiving = self.0.receive(blob).map_err(io::Error::other)?;
+        let blobs = self.0.get().ok_or_else(|| io::Error::other("there is no store yet"))?;
+        let receiving = blobs.receive(blob).map_err(io::Error::other)?;
         Ok(Box::new(Sink(receiving)))
     }
 }

@@ -104,11 +104,13 @@ const LEAST_DOCUMENTS: usize = 8;
 
 /// Reads the text, trains what has to be trained and puts every blob of the run into the store.
 ///
+/// The store is opened when the text is known to be enough: a mistake leaves nothing behind.
+///
 /// # Errors
 /// If the text cannot be read or is too small, training fails, or the store does.
 pub fn found(
     plan: Plan<'_>,
-    blobs: &BlobStore,
+    open_store: &dyn Fn() -> anyhow::Result<BlobStore>,
     turns: &Turns,
     stop: &AtomicBool,
     told: &mut dyn FnMut(Stage),
@@ -123,6 +125,7 @@ pub fn found(
         return Err(FoundingError::Small { documents, paths, least }.into());
     }
     let mut trainer = DenseTrainer::new(run, plan.machine, turns, stop)?;
+    let blobs = &open_store()?;
     let initial = Dense::initial(run);
     let steps = run.training.ancestor_steps;
     let (ancestor, effort) = match plan.ancestor {

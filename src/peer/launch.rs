@@ -35,6 +35,14 @@ pub struct Launch {
     pub newsroom: Newsroom,
 }
 
+/// A network that listens, before it is certain that the peer will run.
+struct Connected {
+    identity: Identity,
+    network: NetworkHandle,
+    events: NetworkEvents,
+    access: StoredBlobs,
+}
+
 /// A peer that runs, and how to reach it.
 pub struct Launched {
     /// The peer.
@@ -81,36 +89,41 @@ pub fn write_manifest(folder: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 impl Launch {
-    async fn network(&self) -> anyhow::Result<(Identity, NetworkHandle, NetworkEvents)> {
-        std::fs::create_dir_all(&self.folder).with_context(|| format!("cannot make {}", self.folder.display()))?;
-        let identity = Identity::load_or_create(&self.folder.join("key"))?;
-        let blobs = open_blobs(&self.folder)?;
+    /// Writes nothing yet.
+    async fn network(&self) -> anyhow::Result<Connected> {
+        let identity = Identity::load_or_generate(&self.key_file())?;
+        let access = StoredBlobs::default();
         let config = NetworkConfig { identity: identity.clone(), listen: self.listen.clone(), announce: Vec::new() };
-        let (network, events) = crate::network::start(config, Arc::new(StoredBlobs(blobs))).await?;
-        Ok((identity, network, events))
+        let (network, events) = crate::network::start(config, Arc::new(access.clone())).await?;
+        Ok(Connected { identity, network, events, access })
+    }
+
+    fn key_file(&self) -> PathBuf {
+        self.folder.join("key")
     }
 
     async fn start(
         self,
         manifest: Vec<u8>,
-        network: (Identity, NetworkHandle, NetworkEvents),
+        connected: Connected,
         contacts: Vec<(PeerKey, Vec<Multiaddr>)>,
         founder: bool,
     ) -> anyhow::Result<Launched> {
-        let (identity, handle, network_events) = network;
+        connected.identity.keep(&self.key_file())?;
+        connected.access.set(open_blobs(&self.folder)?);
         let plan = PeerPlan {
             folder: self.folder,
             manifest,
-            identity,
+            identity: connected.identity,
             machine: self.machine,
             turns: self.turns,
-            network: handle.clone(),
-            network_events,
+            network: connected.network.clone(),
+            network_events: connected.events,
             contacts,
             founder,
             newsroom: self.newsroom,
         };
-        Ok(Launched { peer: Peer::start(plan).await?, network: handle })
+        Ok(Launched { peer: Peer::start(plan).await?, network: connected.network })
     }
 
     /// Begins as founder, or goes on as the founder that one was: the folder has the manifest and all blobs.
@@ -138,7 +151,7 @@ impl Launch {
     ) -> anyhow::Result<Launched> {
         let mut network = self.network().await?;
         let held = read_manifest(&self.folder)?;
-        let asked = joining::fetch_manifest(&network.1, &mut network.2, address).await;
+        let asked = joining::fetch_manifest(&network.network, &mut network.events, address).await;
         let (peer, bytes, manifest, run) = match (asked, &held) {
             (Ok(asked), _) => asked,
             // One that comes back may know others, even if this one is gone.
@@ -156,9 +169,10 @@ impl Launch {
         }
         told(&manifest, run);
         let blobs = open_blobs(&self.folder)?;
+        network.access.set(blobs.clone());
         for (blob, what) in joining::parts(&manifest) {
             if !blobs.has(blob.hash)? {
-                joining::fetch_blob(&network.1, &mut network.2, blob, what, (peer, address)).await?;
+                joining::fetch_blob(&network.network, &mut network.events, blob, what, (peer, address)).await?;
             }
         }
         if !manifest.share_text {

@@ -31,9 +31,8 @@ fn document(domain: u64, number: u64) -> String {
 pub fn write_domains(folder: &Path, domains: u64, documents: u64) {
     std::fs::create_dir_all(folder).unwrap();
     for domain in 0..domains {
-        let lines: Vec<String> = (0..documents)
-            .map(|number| serde_json::json!({ "text": document(domain, number) }).to_string())
-            .collect();
+        let lines: Vec<String> =
+            (0..documents).map(|number| serde_json::json!({ "text": document(domain, number) }).to_string()).collect();
         std::fs::write(folder.join(format!("{domain}.jsonl")), lines.join("\n")).unwrap();
     }
 }

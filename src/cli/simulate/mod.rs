@@ -15,7 +15,7 @@ use self::preparation::Preparation;
 use self::swarm::{Swarm, SwarmResult};
 use super::corpus::CorpusFlags;
 use super::interrupt::{Interrupt, Interrupted};
-use super::mistake::{Mistake, OrMistake};
+use super::mistake::Mistake;
 use super::{Globals, founding_progress};
 use crate::config::{MachineConfig, RoutingMethod, RunConfig};
 use crate::observe::{Progress, View, logging};
@@ -66,12 +66,11 @@ impl Simulate {
             return Err(Mistake::new(format!("--peers {peers}")).hint(format!("give 1 to {MAX_PEERS}")).into());
         }
         preparation::check_folder(&folder, &run)?;
-        std::fs::create_dir_all(&folder).or_mistake("choose another folder with --dir")?;
-        let _log = logging::start(&folder, globals.log.as_deref())?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let outcome = {
             let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
-            let trial = Trial { run, machine, folder, peers, progress, turns: Arc::new(Turns::default()) };
+            let turns = Arc::new(Turns::default());
+            let trial = Trial { run, machine, folder, peers, progress, turns, log: globals.log.clone() };
             let outcome = runtime.block_on(trial.conduct(&self))?;
             trial.progress.result(outcome.to_json());
             outcome
@@ -91,12 +90,15 @@ struct Trial {
     peers: usize,
     progress: Progress,
     turns: Arc<Turns>,
+    /// How much to log.
+    log: Option<String>,
 }
 
 impl Trial {
     async fn conduct(&self, command: &Simulate) -> anyhow::Result<Outcome> {
         let interrupt = Interrupt::listen()?;
         let prepared = self.prepare(command, &self.run, &self.folder, None, &interrupt).await?;
+        let _log = logging::start(&self.folder, self.log.as_deref())?;
         let dipaco = self.train(&prepared, &self.folder, &interrupt).await?;
         let (ancestor, dense) = self.dense(&prepared, &interrupt).await?;
         let random = match command.control {

@@ -87,7 +87,6 @@ impl Request {
         if let Some((_, manifest, _)) = read_manifest(&founder)? {
             return Preparation::read(folder, manifest, &founder);
         }
-        let blobs = open_blobs(&founder)?;
         let plan = Plan {
             run: &self.run,
             machine: &self.machine,
@@ -97,7 +96,7 @@ impl Request {
             tokenizer: self.tokenizer,
             ancestor: self.ancestor,
         };
-        let founded = founding::found(plan, &blobs, &self.turns, stop, told)?;
+        let founded = founding::found(plan, &|| open_blobs(&founder), &self.turns, stop, told)?;
         Preparation::keep(folder, founded, &founder)
     }
 }
