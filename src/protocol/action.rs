@@ -151,4 +151,15 @@ pub enum Report {
         /// The version of the chain taken.
         to: Version,
     },
+    /// A contribution of this peer's is too old to be counted now, and is in no update known here.
+    Lost {
+        /// The module.
+        module: ModuleId,
+        /// The path.
+        path: PathId,
+        /// The version that it started from.
+        parent: Version,
+        /// What it would have weighed.
+        weight: u32,
+    },
 }

@@ -5,20 +5,29 @@ use super::action::{Action, Report};
 use super::chain::head_of;
 use super::check::check_update;
 use super::fetching::Purpose;
-use super::limits::STATES_KEPT;
+use super::limits::{MAX_REFUSED, MEMBER_LEASE_MS, STATES_KEPT};
 use super::message::SignedUpdate;
 use super::record::Record;
+use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, Version};
-
-/// Most updates remembered as refused, for each module.
-const MAX_REFUSED: usize = 16;
 
 /// The update that comes next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Next {
     pub(super) signed: SignedUpdate,
-    /// Whether its average is here and being applied.
+    /// Whether it is being applied.
     pub(super) applying: bool,
+    /// Since when its average is here.
+    pub(super) here_since: Option<Millis>,
+}
+
+/// An average that is being applied. They come back in the order in which they were given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Apply {
+    pub(super) from: BlobHash,
+    pub(super) average: BlobHash,
+    /// Not if the chain has been given up meanwhile.
+    pub(super) wanted: bool,
 }
 
 impl Node {
@@ -30,84 +39,147 @@ impl Node {
             // Older, or there is a gap before it, which beats show too and catching up closes.
             return;
         }
-        if update.term < state.term {
-            let reason = format!("version {} comes from term {}, now is {}", update.version, update.term, state.term);
+        let (term, owner) = (update.term, update.owner);
+        if term < state.term {
+            let reason = format!("version {} comes from term {term}, now is {}", update.version, state.term);
             return self.refuse(module, reason);
         }
-        if update.term > state.term && update.owner != self.me {
-            let (term, owner) = (update.term, update.owner);
+        if let Err(reason) = check_update(&self.plan, chain, update) {
+            let reason = format!("version {}: {reason}", update.version);
+            self.refuse(module, reason);
+            return self.depose(module, &signed);
+        }
+        if term > state.term && owner != self.me {
             self.adopt_owner(module, term, owner);
         }
         self.take_next(module, signed);
     }
 
-    /// Begins to apply an update that fits, wherever it came from.
-    pub(super) fn take_next(&mut self, module: ModuleId, signed: SignedUpdate) {
-        let Some(state) = self.modules.get_mut(&module) else { return };
-        let Some(head) = state.head() else { return };
+    /// Begins to apply an update, wherever it came from. Whether it has begun, or had before.
+    pub(super) fn take_next(&mut self, module: ModuleId, signed: SignedUpdate) -> bool {
+        let Some(state) = self.modules.get_mut(&module) else { return false };
+        let Some(chain) = &state.chain else { return false };
         if state.next.as_ref().is_some_and(|next| next.applying || next.signed == signed) {
-            return;
+            return true;
         }
         let known_bad = head_of(&signed.update).is_none_or(|head| state.refused.contains(&head.update));
         if known_bad {
-            return;
+            return false;
         }
-        if let Err(reason) = check_update(&self.plan, head, &signed.update) {
+        if let Err(reason) = check_update(&self.plan, chain, &signed.update) {
             let reason = format!("version {}: {reason}", signed.update.version);
-            return self.refuse(module, reason);
+            self.refuse(module, reason);
+            return false;
         }
+        let version = chain.head().version;
         let (average, owner) = (signed.update.average, signed.update.owner);
-        state.next = Some(Next { signed, applying: false });
+        state.next = Some(Next { signed, applying: false, here_since: None });
         self.fetch(average, owner, Purpose::Average(module));
         // Whoever has already applied it can serve it, too.
-        let version = head.version;
         let others: Vec<_> = self.roster.heads(self.now, module).filter(|(_, head)| head.version > version).collect();
         for (peer, _) in others {
             self.fetch(average, peer, Purpose::Average(module));
         }
+        true
+    }
+
+    /// What comes next does not come: nor does what was to follow it. Catching up asks somebody else, if others have it.
+    pub(super) fn abandon_next(&mut self, module: ModuleId) {
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let next = state.next.take();
+        state.replay.clear();
+        state.catch_up.failures += 1;
+        for apply in &mut state.applies {
+            apply.wanted = false;
+        }
+        if let Some(next) = next {
+            self.forget(next.signed.update.average.hash);
+            self.forget(next.signed.update.state.hash);
+        }
+        self.reopen(module);
     }
 
     fn refuse(&mut self, module: ModuleId, reason: String) {
         self.act(Action::Report(Report::Refused { module, reason }));
     }
 
+    /// An owner whose update does not do what it says is none, for as long as its term lasts.
+    fn depose(&mut self, module: ModuleId, signed: &SignedUpdate) {
+        if let Some(state) = self.modules.get_mut(&module)
+            && state.owner == Some(signed.update.owner)
+            && state.term == signed.update.term
+        {
+            state.deposed = Some(state.term);
+        }
+    }
+
     pub(super) fn average_fetched(&mut self, module: ModuleId, blob: BlobHash, found: bool) {
         let Some(state) = self.modules.get_mut(&module) else { return };
-        let Some(head) = state.head() else { return };
-        let Some(next) = state.next.as_mut().filter(|next| next.signed.update.average.hash == blob) else { return };
-        if !found {
-            // Catching up asks somebody else, if others have it.
-            state.next = None;
+        if state.chain.is_none() {
             return;
         }
-        next.applying = true;
-        let (version, average) = (next.signed.update.version, next.signed.update.average);
+        let Some(next) = state.next.as_mut().filter(|next| next.signed.update.average.hash == blob) else { return };
+        if next.applying {
+            return;
+        }
+        if !found {
+            return self.abandon_next(module);
+        }
+        next.here_since = Some(self.now);
+        self.apply_next(module);
+    }
+
+    /// Applies what comes next once its average is here. An owner lets another member go first, if there is one that
+    /// can: what it alone has applied would be lost with it, and the others would go on from the version before.
+    pub(super) fn apply_next(&mut self, module: ModuleId) {
+        let now = self.now;
+        let Some(state) = self.modules.get(&module) else { return };
+        let (Some(head), Some(next)) = (state.head(), &state.next) else { return };
+        let Some(since) = next.here_since.filter(|_| !next.applying) else { return };
+        let update = &next.signed.update;
+        if update.owner == self.me && now.since(since) < MEMBER_LEASE_MS {
+            let able = self.roster.heads(now, module).filter(|(_, other)| other.version >= head.version);
+            let mut able = able.map(|(_, other)| other.version).peekable();
+            if able.peek().is_some() && !able.any(|version| version >= update.version) {
+                return;
+            }
+        }
+        let (version, average) = (update.version, update.average);
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        if let Some(next) = &mut state.next {
+            next.applying = true;
+        }
+        state.applies.push_back(Apply { from: head.state.hash, average: average.hash, wanted: true });
         self.act(Action::Apply { module, version, from: head.state, average });
     }
 
     pub(super) fn applied(&mut self, module: ModuleId, version: Version, made: Option<BlobRef>) {
         let Some(state) = self.modules.get_mut(&module) else { return };
-        if state.next.as_ref().is_none_or(|next| next.signed.update.version != version) {
+        let apply = state.applies.pop_front();
+        if let Some(made) = made {
+            self.forget(made.hash);
+        }
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        if apply.is_none_or(|apply| !apply.wanted) {
+            self.let_go = true;
             return;
         }
-        let Some(next) = state.next.take() else { return };
+        let Some(next) = state.next.take_if(|next| next.applying && next.signed.update.version == version) else {
+            return;
+        };
         if made == Some(next.signed.update.state) {
             return self.advance(module, next.signed);
         }
-        if let Some(head) = head_of(&next.signed.update)
-            && state.refused.len() < MAX_REFUSED
-        {
+        if let Some(head) = head_of(&next.signed.update) {
+            if state.refused.len() >= MAX_REFUSED {
+                state.refused.pop_first();
+            }
             state.refused.insert(head.update);
         }
-        // An owner whose update does not do what it says is none.
-        if state.owner == Some(next.signed.update.owner) {
-            state.owner = None;
-        }
-        state.replay.clear();
-        if let Some(made) = made {
-            self.act(Action::Forget(made.hash));
-        }
         self.refuse(module, format!("version {version}: the state it makes has another hash here"));
+        self.depose(module, &next.signed);
+        self.forget(next.signed.update.average.hash);
+        self.abandon_next(module);
     }
 
     /// A new head.
@@ -117,31 +189,42 @@ impl Node {
         let version = signed.update.version;
         self.put_head(module, signed);
         self.act(Action::Report(Report::Advanced { module, version, contributions }));
+        self.tell_lost(module, Version(version.0.saturating_sub(1)));
         if self.owns(module) {
             self.open_collection(module, 0);
+        } else {
+            // Its owner waits to hear that somebody has it.
+            self.beat_on(module);
         }
         self.replay_next(module);
-        self.release_finished();
+        self.release_contributions();
     }
 
     pub(super) fn put_head(&mut self, module: ModuleId, signed: SignedUpdate) {
         let Some(state) = self.modules.get_mut(&module) else { return };
-        let made = signed.update.state;
-        if let Some(chain) = &mut state.chain
-            && let Some(oldest) = chain.push(signed)
-        {
-            self.actions.push(Action::Forget(oldest.update.average.hash));
-            let counted = oldest.update.contributions.iter();
-            self.actions.extend(counted.map(|counted| Action::Forget(counted.blob)));
-        }
-        if let Some(chain) = &state.chain {
-            state.offers.retain(|(path, parent), _| !chain.has_counted(*path, *parent));
-        }
-        state.states.push_back(made);
+        let mut let_go = Vec::new();
+        state.states.push_back(signed.update.state);
         while state.states.len() > STATES_KEPT {
-            if let Some(old) = state.states.pop_front() {
-                self.actions.push(Action::Forget(old.hash));
-            }
+            let_go.extend(state.states.pop_front().map(|old| old.hash));
+        }
+        if let Some(oldest) = state.chain.as_mut().and_then(|chain| chain.push(signed)) {
+            let_go.push(oldest.update.average.hash);
+            let_go.extend(oldest.update.contributions.iter().map(|counted| counted.blob.hash));
+        }
+        state.prune_offers();
+        for blob in let_go {
+            self.forget(blob);
+        }
+    }
+}
+
+impl super::Module {
+    /// Offers that are counted by now, or cannot be any more.
+    pub(super) fn prune_offers(&mut self) {
+        if let Some(chain) = &self.chain {
+            let head = chain.head().version;
+            let open = |parent: Version| super::gathering::countable(head, parent);
+            self.offers.retain(|key, _| open(key.1) && !chain.has_counted(*key));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::limits::VERSIONS_KEPT;
-use super::message::{Counted, GENESIS, Head, SignedUpdate, Update, UpdateHash};
+use super::message::{ContributionKey, Counted, GENESIS, Head, SignedUpdate, Update, UpdateHash};
 use super::wire::update_hash;
 use crate::names::{BlobRef, PathId, Version};
 
@@ -58,7 +58,7 @@ impl Chain {
 
     /// Whether an update comes right after the head.
     pub fn fits(&self, update: &Update) -> bool {
-        update.version == self.head.version.next() && update.parent == self.head.update
+        update.version.0.checked_sub(1) == Some(self.head.version.0) && update.parent == self.head.update
     }
 
     /// Makes an update, which fits, the head. Returns the oldest kept update, if there are now too many.
@@ -101,9 +101,32 @@ impl Chain {
         self.base <= version && version <= self.head.version
     }
 
-    /// Whether a path's contribution to this version is counted in a kept update.
-    pub fn has_counted(&self, path: PathId, parent: Version) -> bool {
-        self.counted().any(|counted| counted.path == path && counted.parent == parent)
+    /// Whether this very contribution is counted in a kept update.
+    pub fn has_counted(&self, contribution: ContributionKey) -> bool {
+        self.counted().any(|counted| counted.key() == contribution)
+    }
+
+    /// How many contributions of a path to one version are counted in kept updates.
+    pub fn times_counted(&self, path: PathId, parent: Version) -> usize {
+        self.counted().filter(|counted| counted.path == path && counted.parent == parent).count()
+    }
+
+    /// The update that made a version, as far as it is kept.
+    pub fn update_of(&self, version: Version) -> Option<UpdateHash> {
+        if version == self.base {
+            return Some(self.base_update);
+        }
+        self.recent.iter().find(|(_, signed)| signed.update.version == version).map(|(hash, _)| *hash)
+    }
+
+    /// Whether this update is in the chain, as far as it is kept.
+    pub fn contains(&self, update: UpdateHash) -> bool {
+        self.recent.iter().any(|(hash, _)| *hash == update)
+    }
+
+    /// The version that the oldest kept update starts from.
+    pub fn base(&self) -> Version {
+        self.base
     }
 
     fn counted(&self) -> impl Iterator<Item = &Counted> {
@@ -133,7 +156,7 @@ pub mod made_up {
             owner: PeerKey([1; 32]),
             version: head.version.next(),
             parent: head.update,
-            contributions: vec![Counted { path: PathId(path), parent: head.version, weight, blob: blob.hash }],
+            contributions: vec![Counted { path: PathId(path), parent: head.version, weight, blob }],
             average: blob,
             state: BlobRef { hash: BlobHash::of(&blob.hash.0), bytes: 100 },
             weight: head.weight + u64::from(weight),
@@ -171,8 +194,11 @@ mod tests {
         assert_eq!(chain.recent().count() as u64, VERSIONS_KEPT);
         assert!(!chain.knows_all_since(Version(2)));
         assert!(chain.knows_all_since(Version(3)));
-        assert!(chain.has_counted(PathId(0), Version(3)));
-        assert!(!chain.has_counted(PathId(0), Version(2)));
+        let counted: Vec<Version> = chain.counted().map(|counted| counted.parent).collect();
+        assert_eq!((counted.first(), counted.last()), (Some(&Version(3)), Some(&Version(VERSIONS_KEPT + 2))));
+        let one = chain.counted().next().unwrap().key();
+        assert!(chain.has_counted(one));
+        assert!(!chain.has_counted((one.0, one.1, GENESIS)));
         assert_eq!(chain.since(Version(0), GENESIS), Since::Unknown);
     }
 
@@ -182,5 +208,8 @@ mod tests {
         assert_eq!(Chain::ending_with(updates.clone()).unwrap().head(), chain_of(3).head());
         assert_eq!(Chain::ending_with(vec![updates[0].clone(), updates[2].clone()]), None);
         assert_eq!(Chain::ending_with(vec![]), None);
+        let mut last = updates[0].clone();
+        last.update.version = Version(u64::MAX);
+        assert_eq!(Chain::ending_with(vec![last, updates[1].clone()]), None);
     }
 }

@@ -1,35 +1,30 @@
 //! Whether an update is what an honest owner could have made, as far as a member can tell without the bytes.
 
 use super::RunPlan;
-use super::limits::{MAX_CONTRIBUTIONS, VERSIONS_KEPT};
-use super::message::{Head, Update};
+use super::chain::Chain;
+use super::limits::{FULL_WEIGHT, MAX_CONTRIBUTIONS, MAX_RIVALS, VERSIONS_KEPT};
+use super::message::{Counted, GENESIS, Head, Update};
 
-/// The parent an update names must be `head`; then this says what else is wrong with it.
-pub(super) fn check_update(plan: &RunPlan, head: Head, update: &Update) -> Result<(), String> {
+/// The update comes right after the chain's head; then this says what is wrong with it.
+pub(super) fn check_update(plan: &RunPlan, chain: &Chain, update: &Update) -> Result<(), String> {
+    let head = chain.head();
     let contributions = &update.contributions;
+    if !chain.fits(update) {
+        return Err("it does not follow the head".to_owned());
+    }
+    if update.version.0 > plan.phases {
+        return Err(format!("the run ends with version {}", plan.phases));
+    }
     if contributions.is_empty() || contributions.len() > MAX_CONTRIBUTIONS {
         return Err(format!("it counts {} contributions", contributions.len()));
     }
-    if !contributions.windows(2).all(|pair| (pair[0].path, pair[0].parent) < (pair[1].path, pair[1].parent)) {
+    if !contributions.windows(2).all(|pair| pair[0].key() < pair[1].key()) {
         return Err("its contributions are not in order, each once".to_owned());
     }
-    let level = usize::from(update.module.level);
     let mut weight = head.weight;
     for counted in contributions {
-        let through = counted.path.0 < plan.grid.path_count()
-            && plan.grid.modules_of(counted.path).get(level) == Some(&update.module);
-        if !through {
-            return Err(format!("path {} does not go through module {}", counted.path, update.module));
-        }
-        let staleness = update.version.0.saturating_sub(1).checked_sub(counted.parent.0);
-        let Some(staleness) = staleness.filter(|staleness| *staleness < VERSIONS_KEPT) else {
-            return Err(format!("it counts a contribution to version {}", counted.parent));
-        };
-        let expected = plan.weight(counted.path, staleness);
-        if counted.weight != expected {
-            return Err(format!("path {} has weight {} in it, not {expected}", counted.path, counted.weight));
-        }
-        weight += u64::from(counted.weight);
+        check_counted(plan, chain, update, counted)?;
+        weight = weight.saturating_add(u64::from(counted.weight));
     }
     if update.weight != weight {
         return Err(format!("its total weight is {}, not {weight}", update.weight));
@@ -37,8 +32,61 @@ pub(super) fn check_update(plan: &RunPlan, head: Head, update: &Update) -> Resul
     if update.state.bytes != head.state.bytes {
         return Err(format!("its state has {} bytes, not {}", update.state.bytes, head.state.bytes));
     }
-    if update.average.bytes > plan.frame_bytes[level] {
+    if update.average.bytes > plan.frame_bytes(update.module) {
         return Err(format!("its average has {} bytes", update.average.bytes));
+    }
+    Ok(())
+}
+
+fn check_counted(plan: &RunPlan, chain: &Chain, update: &Update, counted: &Counted) -> Result<(), String> {
+    let Counted { path, parent, .. } = *counted;
+    if !plan.goes_through(path, update.module) {
+        return Err(format!("path {path} does not go through module {}", update.module));
+    }
+    let staleness = update.version.0.saturating_sub(1).checked_sub(parent.0);
+    let Some(staleness) = staleness.filter(|staleness| *staleness < VERSIONS_KEPT) else {
+        return Err(format!("it counts a contribution to version {parent}"));
+    };
+    let expected = plan.weight(path, staleness);
+    if counted.weight != expected {
+        return Err(format!("path {path} has weight {} in it, not {expected}", counted.weight));
+    }
+    if chain.has_counted(counted.key()) {
+        return Err(format!("it counts a contribution of path {path} to version {parent} again"));
+    }
+    let here = update.contributions.iter().filter(|other| (other.path, other.parent) == (path, parent)).count();
+    if here + chain.times_counted(path, parent) > MAX_RIVALS {
+        return Err(format!("it counts more than {MAX_RIVALS} contributions of path {path} to version {parent}"));
+    }
+    Ok(())
+}
+
+/// Whether a chain that another sent can be one of this run: its bounds first, so that no sum below overflows, then
+/// each update as seen from the one before it. How the oldest came to be is taken on trust, unless it is the first.
+pub(super) fn check_chain(plan: &RunPlan, genesis: Head, chain: &Chain) -> Result<(), String> {
+    let Some(oldest) = chain.recent().next() else { return Ok(()) };
+    let most = |update: &Update| update.version.0.saturating_mul(MAX_CONTRIBUTIONS as u64 * u64::from(FULL_WEIGHT));
+    for signed in chain.recent() {
+        let update = &signed.update;
+        let plausible = update.version.0 <= plan.phases
+            && update.weight <= most(update)
+            && update.state.bytes == genesis.state.bytes
+            && update.module == oldest.update.module;
+        if !plausible {
+            return Err(format!("version {} of its chain cannot be", update.version));
+        }
+    }
+    let mut seen = Chain::genesis(genesis.state);
+    let mut updates = chain.recent();
+    if chain.base().0 > 0 {
+        let first = updates.next().cloned().into_iter().collect();
+        seen = Chain::ending_with(first).ok_or("its chain does not hold together")?;
+    } else if oldest.update.parent != GENESIS {
+        return Err("its chain does not begin at genesis".to_owned());
+    }
+    for signed in updates {
+        check_update(plan, &seen, &signed.update)?;
+        seen.push(signed.clone());
     }
     Ok(())
 }

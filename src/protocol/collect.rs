@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::limits::{DEADLINE_FACTOR, DEADLINE_LEAST_MS, DURATIONS_KEPT, MAX_CONTRIBUTIONS};
-use super::message::{Counted, Offer};
+use super::message::{ContributionKey, Counted, Offer};
 use crate::clock::Millis;
 use crate::names::{BlobHash, PathId, PeerKey, Version};
 
@@ -34,6 +34,8 @@ pub struct Entry {
 /// The gathering for one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collection {
+    /// Tells it from every other of this node: an average that comes late finds nobody.
+    pub id: u64,
     /// The version to be made.
     pub target: Version,
     /// When it began.
@@ -44,7 +46,7 @@ pub struct Collection {
     pub deadline: Option<Millis>,
     /// Whether it has closed and the average is being made.
     pub closing: bool,
-    entries: BTreeMap<(PathId, Version), Entry>,
+    entries: BTreeMap<ContributionKey, Entry>,
 }
 
 /// Why a collection is still open.
@@ -60,31 +62,41 @@ pub enum Open {
 
 impl Collection {
     /// Begins to gather.
-    pub fn new(target: Version, opened: Millis, settled: Millis, deadline: Option<Millis>) -> Self {
-        Self { target, opened, settled, deadline, closing: false, entries: BTreeMap::new() }
+    pub fn new(id: u64, target: Version, opened: Millis, settled: Millis, deadline: Option<Millis>) -> Self {
+        Self { id, target, opened, settled, deadline, closing: false, entries: BTreeMap::new() }
     }
 
-    /// Whether a path's contribution to this version may be added: there is room, and none of it yet.
-    pub fn wants(&self, path: PathId, parent: Version) -> bool {
-        !self.closing && self.entries.len() < MAX_CONTRIBUTIONS && !self.entries.contains_key(&(path, parent))
+    /// Whether this contribution may be added: there is room, and it is not here yet.
+    pub fn wants(&self, contribution: ContributionKey) -> bool {
+        !self.closing && !self.is_full() && !self.entries.contains_key(&contribution)
+    }
+
+    /// Whether nothing more fits in one update. What is left over goes into the next.
+    pub fn is_full(&self) -> bool {
+        self.entries.len() >= MAX_CONTRIBUTIONS
     }
 
     /// Takes a contribution in hand.
     pub fn begin(&mut self, entry: Entry) {
-        self.entries.insert((entry.offer.path, entry.offer.parent), entry);
+        self.entries.insert(entry.offer.key(), entry);
     }
 
-    /// Moves a contribution on; nothing if it is not there, at that point.
+    /// Moves a contribution on; nothing if none of these bytes is at that point. Two paths may offer the same bytes:
+    /// each call moves one.
     pub fn advance(&mut self, blob: BlobHash, from: Progress, to: Progress) -> Option<&Entry> {
         let entry = self.entries.values_mut().find(|entry| entry.offer.blob.hash == blob && entry.progress == from)?;
         entry.progress = to;
         Some(entry)
     }
 
-    /// Drops a contribution that cannot be had or is not valid.
-    pub fn drop_blob(&mut self, blob: BlobHash) -> Option<Entry> {
-        let key = *self.entries.iter().find(|(_, entry)| entry.offer.blob.hash == blob)?.0;
-        self.entries.remove(&key)
+    /// Drops what has these bytes and has come so far: it cannot be had or is not valid.
+    pub fn drop_blob(&mut self, blob: BlobHash, progress: Progress) {
+        self.entries.retain(|_, entry| entry.offer.blob.hash != blob || entry.progress != progress);
+    }
+
+    /// The bytes of everything in hand.
+    pub fn blobs(&self) -> impl Iterator<Item = BlobHash> {
+        self.entries.values().map(|entry| entry.offer.blob.hash)
     }
 
     /// How many contributions are in.
@@ -102,33 +114,51 @@ impl Collection {
                 path: entry.offer.path,
                 parent: entry.offer.parent,
                 weight: entry.weight,
-                blob: entry.offer.blob.hash,
+                blob: entry.offer.blob,
             })
             .collect();
-        counted.sort_unstable();
+        counted.sort_unstable_by_key(Counted::key);
         counted
+    }
+
+    /// A path's contributions to the version before the target.
+    fn fresh(&self, path: PathId) -> impl Iterator<Item = Progress> {
+        let parent = Version(self.target.0.saturating_sub(1));
+        let (first, last) = ((path, parent, BlobHash([0; 32])), (path, parent, BlobHash([255; 32])));
+        self.entries.range(first..=last).map(|(_, entry)| entry.progress)
+    }
+
+    /// Whether at least half of the expected weight is in.
+    fn has_half(&self, expected: &BTreeMap<PathId, u32>) -> bool {
+        let weight = |(_, weight): (&PathId, &u32)| u64::from(*weight);
+        let is_in = |(path, _): &(&PathId, &u32)| self.fresh(**path).any(|progress| progress == Progress::Counted);
+        let present: u64 = expected.iter().filter(is_in).map(weight).sum();
+        2 * present >= expected.iter().map(weight).sum()
+    }
+
+    /// Before anything was measured, the deadline follows from how long half of the weight took; `turns` is the number
+    /// of paths that one peer trains one after the other.
+    pub fn measure(&mut self, now: Millis, expected: &BTreeMap<PathId, u32>, turns: u64) {
+        if self.deadline.is_none() && self.counted() > 0 && self.has_half(expected) {
+            let took_ms = now.since(self.opened).saturating_mul(DEADLINE_FACTOR * turns.max(1));
+            self.deadline = Some(self.opened + took_ms.max(DEADLINE_LEAST_MS));
+        }
     }
 
     /// Whether it can close now, given the paths that are expected to contribute and their weights.
     ///
-    /// It closes when every expected path has contributed to the version before the target, or at the deadline when
-    /// at least half of the expected weight is in. What has begun to be added is waited for, since it is in the sum.
+    /// It closes when every expected path has contributed to the version before the target or nothing more fits in, or
+    /// at the deadline when at least half of the expected weight is in. What has begun to be added is waited for, since
+    /// it is in the sum.
     pub fn state(&self, now: Millis, expected: &BTreeMap<PathId, u32>) -> Result<(), Open> {
         if now < self.settled {
             return Err(Open::Settling);
         }
-        let parent = Version(self.target.0 - 1);
-        let fresh = |path: &PathId| self.entries.get(&(*path, parent)).map(|entry| entry.progress);
-        let missing: Vec<PathId> = expected.keys().filter(|path| fresh(path).is_none()).copied().collect();
+        let missing: Vec<PathId> =
+            expected.keys().filter(|path| self.fresh(**path).next().is_none()).copied().collect();
         let late = self.deadline.is_some_and(|deadline| now >= deadline);
-        let present: u64 = expected
-            .iter()
-            .filter(|(path, _)| fresh(path) == Some(Progress::Counted))
-            .map(|(_, weight)| u64::from(*weight))
-            .sum();
-        let all: u64 = expected.values().map(|weight| u64::from(*weight)).sum();
-        let quorum = late && 2 * present >= all;
-        if !missing.is_empty() && !quorum {
+        let quorum = late && self.has_half(expected);
+        if !missing.is_empty() && !quorum && !self.is_full() {
             return Err(Open::Missing(missing));
         }
         let waited_for = |entry: &Entry| match entry.progress {
@@ -172,8 +202,14 @@ mod tests {
 
     fn entry(path: u32, parent: u64, progress: Progress) -> Entry {
         let blob = BlobRef::of(format!("{path} {parent}").as_bytes());
-        let offer =
-            Offer { path: PathId(path), parent: Version(parent), parent_update: BlobHash([0; 32]), router: 0, blob };
+        let offer = Offer {
+            path: PathId(path),
+            parent: Version(parent),
+            parent_update: BlobHash([0; 32]),
+            router: 0,
+            blob,
+            sequence: 1,
+        };
         Entry { offer, from: PeerKey([0; 32]), weight: 10, progress }
     }
 
@@ -182,7 +218,7 @@ mod tests {
     }
 
     fn collection(entries: Vec<Entry>) -> Collection {
-        let mut collection = Collection::new(Version(4), Millis(0), Millis(100), Some(Millis(1_000)));
+        let mut collection = Collection::new(1, Version(4), Millis(0), Millis(100), Some(Millis(1_000)));
         for entry in entries {
             collection.begin(entry);
         }
@@ -213,6 +249,46 @@ mod tests {
         let fetching = collection(vec![entry(1, 3, Progress::Counted), entry(2, 3, Progress::Fetching)]);
         assert_eq!(fetching.state(Millis(2_000), &expecting(&[1, 2])), Ok(()));
         assert_eq!(fetching.contributions().len(), 1);
+    }
+
+    #[test]
+    fn two_that_trained_the_same_path_both_count_and_so_do_equal_bytes_of_two_paths() {
+        let mut rival = entry(1, 3, Progress::Adding);
+        rival.offer.blob = BlobRef::of(b"another holder's");
+        let mut same_bytes = entry(2, 3, Progress::Fetching);
+        same_bytes.offer.blob = rival.offer.blob;
+        let mut both = collection(vec![entry(1, 3, Progress::Counted), rival.clone(), same_bytes]);
+        assert_eq!(both.counted(), 1);
+        let blob = rival.offer.blob.hash;
+        assert!(both.advance(blob, Progress::Fetching, Progress::Adding).is_some());
+        assert!(both.advance(blob, Progress::Adding, Progress::Counted).is_some());
+        assert!(both.advance(blob, Progress::Adding, Progress::Counted).is_some());
+        assert!(both.advance(blob, Progress::Adding, Progress::Counted).is_none());
+        both.drop_blob(blob, Progress::Adding);
+        assert_eq!(both.contributions().iter().map(|counted| counted.path.0).collect::<Vec<_>>(), [1, 1, 2]);
+    }
+
+    #[test]
+    fn more_paths_than_fit_in_one_update_do_not_stop_it() {
+        let paths: Vec<u32> = (0..3 * MAX_CONTRIBUTIONS as u32).collect();
+        let full =
+            collection(paths[..MAX_CONTRIBUTIONS].iter().map(|path| entry(*path, 3, Progress::Counted)).collect());
+        assert!(!full.wants((PathId(100), Version(3), BlobHash([1; 32]))));
+        assert_eq!(full.state(Millis(100), &expecting(&paths)), Ok(()));
+    }
+
+    #[test]
+    fn the_first_deadline_follows_from_how_long_half_of_the_weight_took() {
+        let mut first = collection(vec![]);
+        first.deadline = None;
+        first.measure(Millis(9_000), &expecting(&[1, 2]), 1);
+        assert_eq!(first.deadline, None);
+        first.begin(entry(1, 3, Progress::Counted));
+        let mut in_turn = first.clone();
+        first.measure(Millis(9_000), &expecting(&[1, 2]), 1);
+        assert_eq!(first.deadline, Some(Millis(27_000)));
+        in_turn.measure(Millis(9_000), &expecting(&[1, 2]), 4);
+        assert_eq!(in_turn.deadline, Some(Millis(108_000)));
     }
 
     #[test]

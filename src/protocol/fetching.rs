@@ -4,12 +4,9 @@ use std::collections::BTreeSet;
 
 use super::Node;
 use super::action::Action;
-use super::limits::FETCH_RETRY_MS;
+use super::limits::{FETCH_RETRY_MS, FETCH_ROUNDS, MAX_MEMBERS};
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
-
-/// How often each holder is tried before a fetch is given up.
-const ROUNDS: usize = 3;
 
 /// What a blob is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,8 +22,8 @@ pub(super) enum Purpose {
 /// A blob on its way.
 #[derive(Debug)]
 pub(super) struct Fetching {
-    blob: BlobRef,
-    holders: Vec<PeerKey>,
+    /// Each with the size that it was heard with: who lies about it holds up nobody else.
+    holders: Vec<(PeerKey, BlobRef)>,
     attempts: usize,
     purposes: BTreeSet<Purpose>,
     retry_at: Option<Millis>,
@@ -36,22 +33,29 @@ impl Node {
     pub(super) fn fetch(&mut self, blob: BlobRef, holder: PeerKey, purpose: Purpose) {
         if let Some(fetching) = self.fetching.get_mut(&blob.hash) {
             fetching.purposes.insert(purpose);
-            if !fetching.holders.contains(&holder) {
-                fetching.holders.push(holder);
-            }
-            return;
+            return self.another_holder(blob, holder);
         }
         let purposes = BTreeSet::from([purpose]);
-        let fetching = Fetching { blob, holders: vec![holder], attempts: 0, purposes, retry_at: None };
+        let fetching = Fetching { holders: vec![(holder, blob)], attempts: 0, purposes, retry_at: None };
         self.fetching.insert(blob.hash, fetching);
         self.act(Action::Fetch { blob, from: holder });
+    }
+
+    /// Somebody else has a blob that may be on its way.
+    pub(super) fn another_holder(&mut self, blob: BlobRef, holder: PeerKey) {
+        if let Some(fetching) = self.fetching.get_mut(&blob.hash)
+            && fetching.holders.len() < MAX_MEMBERS
+            && !fetching.holders.contains(&(holder, blob))
+        {
+            fetching.holders.push((holder, blob));
+        }
     }
 
     pub(super) fn fetched(&mut self, blob: BlobHash, found: bool) {
         let Some(fetching) = self.fetching.get_mut(&blob) else { return };
         if !found {
             fetching.attempts += 1;
-            if fetching.attempts < ROUNDS * fetching.holders.len() {
+            if fetching.attempts < FETCH_ROUNDS * fetching.holders.len() {
                 fetching.retry_at = Some(self.now + FETCH_RETRY_MS);
                 return;
             }
@@ -64,6 +68,10 @@ impl Node {
                 Purpose::State(module) => self.state_fetched(module, blob, found),
             }
         }
+        // Nobody may want it any more.
+        if found {
+            self.forget(blob);
+        }
     }
 
     pub(super) fn retry_fetches(&mut self) {
@@ -72,8 +80,8 @@ impl Node {
         for fetching in self.fetching.values_mut() {
             if fetching.retry_at.is_some_and(|at| now >= at) {
                 fetching.retry_at = None;
-                let holder = fetching.holders[fetching.attempts % fetching.holders.len()];
-                again.push(Action::Fetch { blob: fetching.blob, from: holder });
+                let (from, blob) = fetching.holders[fetching.attempts % fetching.holders.len()];
+                again.push(Action::Fetch { blob, from });
             }
         }
         self.actions.extend(again);

@@ -6,53 +6,102 @@ use super::Node;
 use super::action::Action;
 use super::collect::{Collection, Entry, Progress};
 use super::fetching::Purpose;
-use super::limits::{MAX_OFFERS, VERSIONS_KEPT};
+use super::limits::{MAX_OFFERS, MAX_RIVALS, VERSIONS_KEPT};
 use super::message::{Message, Offer, SignedUpdate, Stage, Update};
+use super::placement::active_leases;
 use super::record::Record;
 use super::timers::Timer;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Version};
+
+/// An average that is being made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Combining {
+    /// For which collection: it may be gone when the average comes.
+    pub(super) collection: u64,
+    /// The state that it is tried on.
+    pub(super) from: BlobHash,
+}
+
+/// Whether a contribution to one version can be counted at a head, now or once the head has caught up with it.
+pub(super) fn countable(head: Version, parent: Version) -> bool {
+    head.0.saturating_sub(parent.0) < VERSIONS_KEPT && parent.0.saturating_sub(head.0) <= VERSIONS_KEPT
+}
 
 impl Node {
     /// Begins to gather for the version after the head, unless the module is done.
     pub(super) fn open_collection(&mut self, module: ModuleId, settle_ms: u64) {
         let (now, phases) = (self.now, self.plan.phases);
+        self.drop_collection(module);
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(head) = state.head() else { return };
-        if let Some(closed) = state.collection.take()
-            && closed.closing
-        {
-            state.durations.add(now.since(closed.opened));
-        }
-        self.timers.clear(Timer::Close(module));
         if head.version.0 >= phases {
             return;
         }
+        self.collections += 1;
         let target = head.version.next();
         let deadline = state.durations.deadline_ms().map(|deadline_ms| now + deadline_ms);
         let settled = now + settle_ms;
-        state.collection = Some(Collection::new(target, now, settled, deadline));
+        state.collection = Some(Collection::new(self.collections, target, now, settled, deadline));
         self.timers.set(Timer::Close(module), settled);
         self.act(Action::OpenSum { module, target });
     }
 
+    /// Gathers no longer. What was fetched for it and is not counted can be fetched again.
+    pub(super) fn drop_collection(&mut self, module: ModuleId) {
+        self.timers.clear(Timer::Close(module));
+        let now = self.now;
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let Some(dropped) = state.collection.take() else { return };
+        if dropped.closing {
+            state.durations.add(now.since(dropped.opened));
+        }
+        for blob in dropped.blobs() {
+            self.forget(blob);
+        }
+    }
+
+    /// A collection that closed and led to nothing is gathered anew.
+    pub(super) fn reopen(&mut self, module: ModuleId) {
+        let led_to_nothing = |state: &super::Module| {
+            state.combining.is_none() && state.collection.as_ref().is_some_and(|collection| collection.closing)
+        };
+        if self.owns(module) && self.modules.get(&module).is_some_and(led_to_nothing) {
+            self.open_collection(module, 0);
+        }
+    }
+
     /// An offer, this node's own included.
     pub(super) fn heard_offer(&mut self, module: ModuleId, author: PeerKey, offer: Offer) {
-        let level = usize::from(module.level);
-        let through = offer.path.0 < self.plan.grid.path_count()
-            && self.plan.grid.modules_of(offer.path).get(level) == Some(&module);
-        if !through || offer.blob.bytes > self.plan.frame_bytes[level] {
+        if !self.plan.goes_through(offer.path, module) || offer.blob.bytes > self.plan.frame_bytes(module) {
             return;
         }
+        let key = offer.key();
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(chain) = &state.chain else { return };
         let head = chain.head().version;
-        let too_old = head.0.saturating_sub(offer.parent.0) >= VERSIONS_KEPT;
-        let counted = chain.has_counted(offer.path, offer.parent);
         // One from ahead is kept: this member is about to catch up.
-        if too_old || counted || offer.parent.0 > head.0 + VERSIONS_KEPT || state.offers.len() >= MAX_OFFERS {
+        if !countable(head, offer.parent) || chain.has_counted(key) {
             return;
         }
-        state.offers.entry((offer.path, offer.parent)).or_insert((offer, author));
+        if state.offers.contains_key(&key) {
+            return self.another_holder(offer.blob, author);
+        }
+        let (first, last) = ((key.0, key.1, BlobHash([0; 32])), (key.0, key.1, BlobHash([255; 32])));
+        let rivals = state.offers.range(first..=last).count() + chain.times_counted(offer.path, offer.parent);
+        if rivals >= MAX_RIVALS {
+            return;
+        }
+        if state.offers.len() >= MAX_OFFERS {
+            let distance = |parent: Version| parent.0.abs_diff(head.0);
+            let Some(furthest) = state.offers.keys().copied().max_by_key(|(_, parent, _)| distance(*parent)) else {
+                return;
+            };
+            if distance(furthest.1) <= distance(offer.parent) {
+                return;
+            }
+            state.offers.remove(&furthest);
+        }
+        state.offers.insert(key, (offer, author));
     }
 
     /// Takes in hand what can be, and closes if it can.
@@ -62,33 +111,41 @@ impl Node {
         }
         self.begin_offers(module);
         let expected = self.expected(module);
+        let turns = self.turns(module);
+        let lags = self.lags(module);
         let now = self.now;
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(head) = state.head() else { return };
+        let busy = lags || state.combining.is_some() || state.next.is_some();
         let Some(collection) = state.collection.as_mut().filter(|collection| !collection.closing) else { return };
+        collection.measure(now, &expected, turns);
         if let Some(at) = [collection.settled].into_iter().chain(collection.deadline).find(|at| *at > now) {
             self.timers.set(Timer::Close(module), at);
         }
-        if collection.state(now, &expected).is_err() {
+        if busy || collection.state(now, &expected).is_err() {
             return;
         }
         collection.closing = true;
         let (target, contributions) = (collection.target, collection.contributions());
+        state.combining = Some(Combining { collection: collection.id, from: head.state.hash });
         self.act(Action::Combine { module, target, from: head.state, contributions });
     }
 
-    /// Fetches every offer that may be counted in the open collection.
+    /// Fetches every offer that may be counted in the open collection: the oldest first, so that none waits for ever.
     fn begin_offers(&mut self, module: ModuleId) {
         let plan = &self.plan;
         let Some(state) = self.modules.get_mut(&module) else { return };
         let (Some(chain), Some(collection)) = (&state.chain, &mut state.collection) else { return };
+        let fits = |parent: Version| parent < collection.target && chain.knows_all_since(parent);
+        let mut waiting: Vec<&(Offer, PeerKey)> =
+            state.offers.values().filter(|(offer, _)| fits(offer.parent) && collection.wants(offer.key())).collect();
+        waiting.sort_by_key(|(offer, _)| (offer.parent, offer.path));
         let mut begun = Vec::new();
-        for ((path, parent), (offer, from)) in &state.offers {
-            let fits = parent.0 < collection.target.0 && chain.knows_all_since(*parent);
-            if !fits || !collection.wants(*path, *parent) {
-                continue;
+        for (offer, from) in waiting {
+            if !collection.wants(offer.key()) {
+                break;
             }
-            let weight = plan.weight(*path, collection.target.0 - 1 - parent.0);
+            let weight = plan.weight(offer.path, collection.target.0 - 1 - offer.parent.0);
             let entry = Entry { offer: offer.clone(), from: *from, weight, progress: Progress::Fetching };
             collection.begin(entry);
             begun.push((offer.blob, *from));
@@ -105,25 +162,28 @@ impl Node {
         for (_, member) in self.roster.living(self.now, module) {
             paths.extend(member.leases.iter().filter(|lease| Self::trains(lease.stage)).map(|lease| lease.path));
         }
-        let level = usize::from(module.level);
-        paths.retain(|path| path.0 < self.plan.grid.path_count() && self.plan.grid.modules_of(*path)[level] == module);
+        paths.retain(|path| self.plan.goes_through(*path, module));
         paths.into_iter().map(|path| (path, self.plan.weight(path, 0))).collect()
+    }
+
+    /// The most paths that one living member trains one after the other.
+    fn turns(&self, module: ModuleId) -> u64 {
+        let others = self.roster.living(self.now, module).map(|(_, member)| active_leases(&member.leases));
+        others.chain([active_leases(&self.leases())]).max().unwrap_or(1) as u64
     }
 
     pub(super) fn contribution_fetched(&mut self, module: ModuleId, blob: BlobHash, found: bool) {
         if !found {
-            return self.drop_contribution(module, blob);
+            return self.drop_contribution(module, blob, Progress::Fetching);
         }
         let Some(collection) = self.modules.get_mut(&module).and_then(|state| state.collection.as_mut()) else {
             return;
         };
         let target = collection.target;
-        if collection.closing {
-            return;
-        }
-        if let Some(entry) = collection.advance(blob, Progress::Fetching, Progress::Adding) {
-            let weight = entry.weight;
-            self.act(Action::Accumulate { module, target, blob, weight });
+        while !collection.closing
+            && let Some(entry) = collection.advance(blob, Progress::Fetching, Progress::Adding)
+        {
+            self.actions.push(Action::Accumulate { module, target, blob, weight: entry.weight });
         }
     }
 
@@ -137,47 +197,60 @@ impl Node {
         if valid {
             collection.advance(blob, Progress::Adding, Progress::Counted);
         } else {
-            self.drop_contribution(module, blob);
+            self.drop_contribution(module, blob, Progress::Adding);
         }
     }
 
     /// It can be offered again.
-    fn drop_contribution(&mut self, module: ModuleId, blob: BlobHash) {
+    fn drop_contribution(&mut self, module: ModuleId, blob: BlobHash, progress: Progress) {
         let Some(state) = self.modules.get_mut(&module) else { return };
         if let Some(collection) = &mut state.collection {
-            collection.drop_blob(blob);
+            collection.drop_blob(blob, progress);
         }
         state.offers.retain(|_, (offer, _)| offer.blob.hash != blob);
+        self.forget(blob);
     }
 
     pub(super) fn combined(&mut self, module: ModuleId, target: Version, average: BlobRef, made: BlobRef) {
-        let me = self.me;
-        let Some(state) = self.modules.get(&module).filter(|state| state.owner == Some(me)) else { return };
-        let (Some(head), Some(collection)) = (state.head(), &state.collection) else { return };
-        if !collection.closing || collection.target != target || head.version.next() != target {
-            return;
+        let owns = self.owns(module);
+        let update = self.modules.get_mut(&module).and_then(|state| {
+            let combining = state.combining.take()?;
+            let (head, collection) = (state.head()?, state.collection.as_ref()?);
+            let wanted = owns && collection.id == combining.collection && collection.closing;
+            if !wanted || head.version.next() != target {
+                return None;
+            }
+            let contributions = collection.contributions();
+            let weight = head.weight + contributions.iter().map(|counted| u64::from(counted.weight)).sum::<u64>();
+            Some(Update {
+                module,
+                term: state.term,
+                owner: self.me,
+                version: target,
+                parent: head.update,
+                contributions,
+                average,
+                state: made,
+                weight,
+            })
+        });
+        match update {
+            Some(update) => self.act(Action::Seal(update)),
+            None => [average.hash, made.hash].into_iter().for_each(|blob| self.forget(blob)),
         }
-        let contributions = collection.contributions();
-        let weight = head.weight + contributions.iter().map(|counted| u64::from(counted.weight)).sum::<u64>();
-        let update = Update {
-            module,
-            term: state.term,
-            owner: me,
-            version: target,
-            parent: head.update,
-            contributions,
-            average,
-            state: made,
-            weight,
-        };
-        self.act(Action::Seal(update));
     }
 
     /// It is remembered before it is said: a restart says the same again, never something else.
     pub(super) fn sealed(&mut self, signed: SignedUpdate) {
-        let module = signed.update.module;
-        if !self.owns(module) {
-            return;
+        let (module, update) = (signed.update.module, &signed.update);
+        let stands = |state: &super::Module| {
+            let closing = state.collection.as_ref().is_some_and(|collection| collection.closing);
+            let fits = state.chain.as_ref().is_some_and(|chain| chain.fits(update));
+            closing && fits && state.term == update.term && state.next.is_none()
+        };
+        if !self.owns(module) || !self.modules.get(&module).is_some_and(stands) {
+            [update.average.hash, update.state.hash].into_iter().for_each(|blob| self.forget(blob));
+            return self.reopen(module);
         }
         self.act(Action::Persist(Record::Sealed(signed.clone())));
         self.act(Action::Publish { module, message: Message::Update(signed.clone()) });

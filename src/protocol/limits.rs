@@ -31,8 +31,12 @@ pub const REQUEST_TIMEOUT_MS: u64 = 8_000;
 /// A fetch that failed is tried again after this, from the next holder.
 pub const FETCH_RETRY_MS: u64 = 500;
 
-/// A collection's deadline is this many times the longest of the last phases, measured from when it opened.
+/// A collection's deadline is this many times the longest of the last phases, measured from when it opened. Before
+/// anything was measured: this many times what half of the weight took, times the paths that a peer trains in turn.
 pub const DEADLINE_FACTOR: u64 = 3;
+
+/// A peer that comes back listens this long before it trains: its paths may be another's by now.
+pub const RETURN_MS: u64 = 1_500;
 
 /// No deadline is shorter: a phase of milliseconds must not fence out a peer for one lost packet.
 pub const DEADLINE_LEAST_MS: u64 = 10_000;
@@ -47,8 +51,24 @@ pub const VERSIONS_KEPT: u64 = 16;
 /// Whole states kept per module: the head's, and the one before it, which a donor may be sending.
 pub const STATES_KEPT: usize = 2;
 
-/// Contributions in one update. 64 × 44 bytes are under 3 KiB, so that an update fits a gossip message.
+/// Contributions in one update. 64 × 56 bytes are 3.5 KiB, so that an update fits a gossip message.
 pub const MAX_CONTRIBUTIONS: usize = 64;
+
+/// Contributions of one path to one version. One is the rule; each side of a split, or a peer that gives a path away
+/// and the one that takes it, may train the same phase, and what both have done counts.
+pub const MAX_RIVALS: usize = 4;
+
+/// A term that is further ahead than this is not believed: no message can use up the numbers.
+pub const MAX_TERM_JUMP: u64 = 1 << 32;
+
+/// Updates remembered as refused, for each module.
+pub const MAX_REFUSED: usize = 16;
+
+/// How often each holder of a blob is tried before a fetch is given up.
+pub const FETCH_ROUNDS: usize = 3;
+
+/// Contributions rescued from a lighter chain, for all modules together.
+pub const MAX_RESCUED: usize = 256;
 
 /// Leases in one beat: a peer trains at most this many paths in turn.
 pub const MAX_LEASES: usize = 16;
@@ -62,7 +82,7 @@ pub const MAX_ADDRESS_BYTES: usize = 128;
 /// Members known of one module. What is beyond is not remembered.
 pub const MAX_MEMBERS: usize = 1_024;
 
-/// Offers remembered per module: 64 paths at 4 versions.
+/// Offers remembered per module: 64 paths at 4 versions. When it is full, what lies furthest from the head gives way.
 pub const MAX_OFFERS: usize = 256;
 
 /// Peers named in one answer to a newcomer.

@@ -14,7 +14,7 @@ impl Node {
     }
 
     /// This node's paths, as its beats carry them.
-    pub(super) fn leases(&self) -> Vec<Lease> {
+    pub fn leases(&self) -> Vec<Lease> {
         let lease = |(path, held): (&crate::names::PathId, &super::Held)| Lease {
             path: *path,
             phase: self.phase(*path).unwrap_or(Phase(0)),
@@ -74,6 +74,10 @@ impl Node {
         if heard == Heard::New {
             self.act(Action::Learn { peer: author, addresses: beat.addresses.clone() });
         }
+        // One that goes claims nothing any more.
+        if beat.leaving {
+            return;
+        }
         if let Some((term, owner)) = beat.owner {
             self.hear_owner(module, author, term, owner);
         }
@@ -92,18 +96,27 @@ impl Node {
         for module in unused {
             self.say_goodbye(module);
             self.act(Action::Persist(super::Record::Left(module)));
+            self.drop_collection(module);
             if let Some(state) = self.modules.remove(&module) {
-                for blob in state.states {
-                    self.act(Action::Forget(blob.hash));
+                for blob in state.references() {
+                    self.forget(blob);
                 }
             }
         }
     }
 
     fn may_leave(&self, module: ModuleId, state: &Module) -> bool {
+        let at_work = state.combining.is_some()
+            || state.next.is_some()
+            || !state.applies.is_empty()
+            || state.collection.as_ref().is_some_and(|collection| collection.closing)
+            || self.training.as_ref().is_some_and(|training| training.modules.contains(&module));
+        if at_work {
+            return false;
+        }
         let Some(head) = state.head() else { return true };
         let copied = self.roster.heads(self.now, module).any(|(_, other)| other == head);
-        let offering = self.outstanding_offers().any(|(_, from, _)| from.module == module);
+        let offering = self.outstanding_offers().any(|(of, ..)| of == module);
         copied && !offering
     }
 

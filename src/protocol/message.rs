@@ -75,6 +75,10 @@ pub struct Beat {
     pub leaving: bool,
 }
 
+/// Tells contributions to a module apart: the path, the version that it started from, and the bytes. Where a chain has
+/// forked, or two peers held the same path, only the bytes differ.
+pub type ContributionKey = (PathId, Version, BlobHash);
+
 /// One path's compressed outer gradient for one module, announced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
@@ -88,6 +92,15 @@ pub struct Offer {
     pub router: u32,
     /// The bytes.
     pub blob: BlobRef,
+    /// Differs each time that it is said: gossip carries the same bytes but once in a while.
+    pub sequence: u64,
+}
+
+impl Offer {
+    /// Which contribution it announces.
+    pub fn key(&self) -> ContributionKey {
+        (self.path, self.parent, self.blob.hash)
+    }
 }
 
 /// A contribution as an update counts it.
@@ -100,7 +113,14 @@ pub struct Counted {
     /// Its integer weight in the sum.
     pub weight: u32,
     /// Its bytes.
-    pub blob: BlobHash,
+    pub blob: BlobRef,
+}
+
+impl Counted {
+    /// Which contribution it is.
+    pub fn key(&self) -> ContributionKey {
+        (self.path, self.parent, self.blob.hash)
+    }
 }
 
 /// What takes a module from one version to the next.

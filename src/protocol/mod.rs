@@ -7,7 +7,8 @@
 //! The way of an outer step: [`phases`] starts training and offers what was trained; [`gathering`] is the owner's part,
 //! from offers to a signed update; [`applying`] takes an update to a new head. [`membership`] beats and hears beats,
 //! [`ownership`] decides who combines, [`placement`] who trains which path, [`transfer`] how a member that is behind
-//! catches up. [`fetching`] gets every blob for all of them.
+//! catches up. [`fetching`] gets every blob for all of them, and [`keeping`] lets go of it. [`restore`] makes a node of
+//! its journal again.
 
 pub mod action;
 mod applying;
@@ -17,6 +18,7 @@ pub mod collect;
 pub mod event;
 mod fetching;
 mod gathering;
+mod keeping;
 pub mod limits;
 mod membership;
 pub mod message;
@@ -38,12 +40,15 @@ pub use event::{Contact, Event, ReplyToken, RequestId};
 pub use message::{Message, Request, Response, SignedUpdate, Update};
 pub use record::Record;
 
-use self::applying::Next;
+use self::applying::{Apply, Next};
 use self::chain::Chain;
 use self::collect::{Collection, Durations};
 use self::fetching::Fetching;
+use self::gathering::Combining;
+use self::keeping::Rescued;
 use self::limits::{BEAT_MS, SWEEP_MS};
-use self::message::{Head, Offer, Stage, UpdateHash};
+use self::message::{ContributionKey, Head, Offer, Stage, UpdateHash};
+use self::phases::Training;
 use self::placement::Search;
 use self::record::Finished;
 use self::roster::Roster;
@@ -51,7 +56,7 @@ use self::timers::{Timer, Timers};
 use self::transfer::CatchUp;
 use crate::clock::Millis;
 use crate::grid::Grid;
-use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Term, Version};
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Term};
 
 /// What a node must know of its run; all of it follows from the manifest.
 #[derive(Clone, Debug)]
@@ -71,7 +76,17 @@ pub struct RunPlan {
 impl RunPlan {
     fn weight(&self, path: PathId, staleness: u64) -> u32 {
         let full = self.weights.get(path.0 as usize).copied().unwrap_or(1);
-        full.checked_shr(staleness as u32).unwrap_or(0).max(1)
+        let halvings = u32::try_from(staleness).unwrap_or(u32::MAX);
+        full.checked_shr(halvings).unwrap_or(0).max(1)
+    }
+
+    /// Whether there is such a path, and it goes through the module. Paths come from the wire.
+    fn goes_through(&self, path: PathId, module: ModuleId) -> bool {
+        path.0 < self.grid.path_count() && self.grid.modules_of(path).get(usize::from(module.level)) == Some(&module)
+    }
+
+    fn frame_bytes(&self, module: ModuleId) -> u64 {
+        self.frame_bytes.get(usize::from(module.level)).copied().unwrap_or(0)
     }
 }
 
@@ -84,17 +99,23 @@ struct Module {
     states: VecDeque<BlobRef>,
     term: Term,
     owner: Option<PeerKey>,
+    /// The term whose owner said what is not so, or of whose ownership this node itself knows nothing.
+    deposed: Option<Term>,
     /// Since when there is no living owner, as far as this node can see.
     vacant_since: Option<Millis>,
     /// Offers heard and not yet counted.
-    offers: BTreeMap<(PathId, Version), (Offer, PeerKey)>,
+    offers: BTreeMap<ContributionKey, (Offer, PeerKey)>,
     /// While this node is the owner.
     collection: Option<Collection>,
     durations: Durations,
+    /// The average that is being made, whether or not it is still wanted.
+    combining: Option<Combining>,
     /// The update that is being applied.
     next: Option<Next>,
     /// Updates to apply after it.
     replay: VecDeque<SignedUpdate>,
+    /// Averages being applied, in order.
+    applies: VecDeque<Apply>,
     /// Updates whose state came out differently here.
     refused: BTreeSet<UpdateHash>,
     catch_up: CatchUp,
@@ -132,13 +153,22 @@ pub struct Node {
     search: Search,
     /// What this node trained, newest last, for as long as it may be counted.
     finished: VecDeque<Finished>,
+    /// What this node combined in chains that were given up.
+    rescued: VecDeque<Rescued>,
     offered_at: Millis,
     trainers: BTreeMap<PathId, BlobRef>,
-    /// Whether the path in training was given to another meanwhile.
-    training_yielded: bool,
+    /// The phase in training, even if its path was given to another meanwhile.
+    training: Option<Training>,
+    /// A peer that has come back trains nothing before.
+    rests_until: Millis,
+    /// Counts this node's collections.
+    collections: u64,
     /// Updates signed before a restart.
     sealed_before: Vec<SignedUpdate>,
     fetching: BTreeMap<BlobHash, Fetching>,
+    /// Blobs that can go once nothing refers to them.
+    unwanted: BTreeSet<BlobHash>,
+    let_go: bool,
     timers: Timers,
     leaving: bool,
     actions: Vec<Action>,
@@ -161,11 +191,16 @@ impl Node {
             orphans: BTreeMap::new(),
             search: Search::default(),
             finished: VecDeque::new(),
+            rescued: VecDeque::new(),
             offered_at: Millis(0),
             trainers: BTreeMap::new(),
-            training_yielded: false,
+            training: None,
+            rests_until: Millis(0),
+            collections: 0,
             sealed_before: Vec::new(),
             fetching: BTreeMap::new(),
+            unwanted: BTreeSet::new(),
+            let_go: false,
             timers: Timers::default(),
             leaving: false,
             actions: Vec::new(),
@@ -205,6 +240,7 @@ impl Node {
         if !self.leaving {
             self.go_on();
         }
+        self.forget_unreferenced();
         std::mem::take(&mut self.actions)
     }
 
@@ -212,6 +248,7 @@ impl Node {
     fn go_on(&mut self) {
         let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
         for module in modules {
+            self.apply_next(module);
             self.gather(module);
         }
         self.start_next_phase();
@@ -254,7 +291,7 @@ impl Node {
         self.search_on();
     }
 
-    /// In order: everybody is told, so that no lease has to run out.
+    /// In order: everybody is told, so that no lease has to run out. Nothing follows.
     fn leave(&mut self) {
         self.leaving = true;
         let modules: Vec<ModuleId> = self.modules.keys().copied().collect();

@@ -6,7 +6,8 @@
 
 use super::Node;
 use super::action::{Action, Report};
-use super::limits::{CLAIM_STAGGER_MS, MEMBER_LEASE_MS, SETTLE_MS};
+use super::limits::{CLAIM_STAGGER_MS, MAX_TERM_JUMP, MEMBER_LEASE_MS, SETTLE_MS};
+use super::message::Head;
 use super::record::Record;
 use crate::names::{ModuleId, PathId, PeerKey, Term};
 
@@ -38,15 +39,24 @@ impl Node {
     pub(super) fn hear_owner(&mut self, module: ModuleId, author: PeerKey, term: Term, owner: PeerKey) {
         let Some(state) = self.modules.get(&module) else { return };
         let later = term > state.term;
-        let same_term_but_first = term == state.term
-            && state.owner.is_some_and(|current| current != owner && rank(module, owner) > rank(module, current));
-        let first_heard = state.owner.is_none() && term >= state.term;
+        if term.0.saturating_sub(state.term.0) > MAX_TERM_JUMP {
+            return;
+        }
         if owner == self.me {
-            if first_heard {
+            // A claim of ours that is not in our journal: another term makes it good.
+            if later {
+                self.adopt_owner(module, term, owner);
+                if let Some(state) = self.modules.get_mut(&module) {
+                    state.deposed = Some(term);
+                }
+            } else if state.owner.is_none() && term == state.term {
                 self.resume_ownership(module, term);
             }
             return;
         }
+        let same_term_but_first = term == state.term
+            && state.owner.is_some_and(|current| current != owner && rank(module, owner) > rank(module, current));
+        let first_heard = state.owner.is_none() && term >= state.term;
         if later || (author == owner && (same_term_but_first || first_heard)) {
             self.adopt_owner(module, term, owner);
         }
@@ -54,11 +64,12 @@ impl Node {
 
     pub(super) fn adopt_owner(&mut self, module: ModuleId, term: Term, owner: PeerKey) {
         self.act(Action::Persist(Record::Term { module, term, owner }));
+        self.drop_collection(module);
         let Some(state) = self.modules.get_mut(&module) else { return };
         state.term = term;
         state.owner = Some(owner);
+        state.deposed = None;
         state.vacant_since = None;
-        state.collection = None;
         self.act(Action::Report(Report::Owner { module, owner }));
         // The new owner may not have heard what is still outstanding.
         self.offered_at = crate::clock::Millis(0);
@@ -66,11 +77,10 @@ impl Node {
 
     pub(super) fn claim(&mut self, module: ModuleId) {
         let Some(state) = self.modules.get(&module) else { return };
-        let term = Term(state.term.0 + 1);
+        let Some(term) = state.term.0.checked_add(1).map(Term) else { return };
         self.adopt_owner(module, term, self.me);
         self.beat_on(module);
         self.open_collection(module, SETTLE_MS);
-        self.say_sealed_again(module);
     }
 
     /// Looks for modules whose owner is dead, and claims those for which it is this node's turn.
@@ -86,18 +96,23 @@ impl Node {
 
     fn should_claim(&mut self, module: ModuleId) -> bool {
         let now = self.now;
-        let candidates: Vec<PeerKey> = self.roster.heads(now, module).map(|(peer, _)| peer).chain([self.me]).collect();
+        let others: Vec<(PeerKey, Head)> = self.roster.heads(now, module).collect();
         let Some(state) = self.modules.get_mut(&module) else { return false };
         let alive = state.owner.is_some_and(|owner| owner == self.me || self.roster.lives(now, module, owner));
-        if alive || state.chain.is_none() {
+        let Some(head) = state.head().filter(|_| !alive || state.deposed == Some(state.term)) else {
             state.vacant_since = None;
             return false;
-        }
+        };
         // One that has never been heard gets a lease's time to speak.
         let patience = if state.owner.is_none() { MEMBER_LEASE_MS } else { 0 };
         let since = *state.vacant_since.get_or_insert(now);
         let mine = rank(module, self.me);
-        let before_me = candidates.iter().filter(|peer| rank(module, **peer) > mine).count() as u64;
+        // Whoever is behind comes after all that are not: it would have to catch up first.
+        let before_me = others.iter().filter(|(peer, other)| match other == &head {
+            true => rank(module, *peer) > mine,
+            false => other.beats(&head),
+        });
+        let before_me = before_me.count() as u64;
         now.since(since) >= patience + before_me * CLAIM_STAGGER_MS
     }
 }

@@ -3,12 +3,24 @@
 //! There is no barrier: a path goes on as soon as each of its own modules has moved on from what the path last
 //! started from.
 
+use std::collections::BTreeSet;
+
 use super::action::{Action, Report};
-use super::limits::{OFFER_REPEAT_MS, VERSIONS_KEPT};
-use super::message::{Message, Offer, Stage};
+use super::gathering::countable;
+use super::limits::OFFER_REPEAT_MS;
+use super::message::{Message, Offer, Stage, UpdateHash};
 use super::record::{Finished, Record, StartedFrom};
 use super::{Held, Node};
-use crate::names::{BlobRef, ModuleId, PathId, Phase};
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase, Version};
+
+/// A phase that is being trained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Training {
+    pub(super) path: PathId,
+    pub(super) modules: BTreeSet<ModuleId>,
+    /// The trainer may not have read these yet.
+    pub(super) reads: Vec<BlobHash>,
+}
 
 /// Whether a path can go on.
 pub(super) enum Readiness {
@@ -21,6 +33,9 @@ pub(super) enum Readiness {
     /// These modules have not moved on since the path's last phase.
     NotUpdated(Vec<ModuleId>),
 }
+
+/// A module, a path, the version and the update that it started from, and the bytes.
+pub(super) type Contribution = (ModuleId, PathId, (Version, UpdateHash), BlobRef);
 
 impl Node {
     pub(super) fn readiness(&self, path: PathId) -> Readiness {
@@ -48,11 +63,14 @@ impl Node {
         let mut ready: Option<(Phase, Held, PathId)> = None;
         for path in paths {
             let Some(held) = self.held.get(&path).copied() else { continue };
-            if matches!(held.stage, Stage::Standby | Stage::Done | Stage::Training) {
+            let trains = self.training.as_ref().is_some_and(|training| training.path == path);
+            if held.stage == Stage::Standby || trains {
                 continue;
             }
+            // A path that was done goes on if a heavier chain has not come as far.
             match self.readiness(path) {
                 Readiness::Fetching(_) => {}
+                Readiness::Done if held.stage == Stage::Done => {}
                 Readiness::Done => {
                     self.set_stage(path, Stage::Done);
                     self.act(Action::Report(Report::PathDone(path)));
@@ -69,8 +87,8 @@ impl Node {
                 }
             }
         }
-        let training = self.held.values().any(|held| held.stage == Stage::Training);
-        if let Some((phase, _, path)) = ready.filter(|_| !training && !self.training_yielded) {
+        let rests = self.training.is_some() || self.now < self.rests_until;
+        if let Some((phase, _, path)) = ready.filter(|_| !rests) {
             self.train(path, phase);
         }
     }
@@ -88,49 +106,74 @@ impl Node {
             .collect();
         self.set_stage(path, Stage::Training);
         let trainer = self.trainers.get(&path).copied();
+        let modules = start.iter().map(|(from, _)| from.module).collect();
+        let reads = start.iter().map(|(_, state)| state.hash).chain(trainer.map(|blob| blob.hash)).collect();
+        self.training = Some(Training { path, modules, reads });
         self.act(Action::Train { path, phase, start, trainer });
     }
 
     pub(super) fn trained(&mut self, finished: Finished) {
         self.act(Action::Persist(Record::Finished(finished.clone())));
-        self.training_yielded = false;
+        self.done_training();
         let path = finished.path;
         let now = self.now;
         if let Some(held) = self.held.get_mut(&path) {
             held.last_trained = now;
-            if let Some(old) = self.trainers.insert(path, finished.trainer)
-                && old != finished.trainer
-            {
-                self.act(Action::Forget(old.hash));
+            if let Some(old) = self.trainers.insert(path, finished.trainer) {
+                self.forget(old.hash);
             }
         } else {
-            self.act(Action::Forget(finished.trainer.hash));
+            self.forget(finished.trainer.hash);
         }
         self.finished.push_back(finished);
-        self.set_stage(path, Stage::Waiting);
+        self.trains_no_longer(path);
         self.offer_outstanding();
-        self.release_finished();
+        self.release_contributions();
+    }
+
+    fn done_training(&mut self) {
+        for blob in self.training.take().into_iter().flat_map(|training| training.reads) {
+            self.forget(blob);
+        }
+    }
+
+    fn trains_no_longer(&mut self, path: PathId) {
+        if self.held.get(&path).is_some_and(|held| held.stage == Stage::Training) {
+            self.set_stage(path, Stage::Waiting);
+        }
     }
 
     /// The path is tried again from its modules' heads at the next event.
     pub(super) fn training_failed(&mut self, path: PathId) {
-        self.training_yielded = false;
-        self.set_stage(path, Stage::Waiting);
+        self.done_training();
+        self.trains_no_longer(path);
     }
 
-    /// What this node offered and no update counts.
-    pub(super) fn outstanding_offers(&self) -> impl Iterator<Item = (PathId, StartedFrom, BlobRef)> {
-        self.finished
-            .iter()
-            .flat_map(|finished| finished.offers.iter().map(|(from, blob)| (finished.path, *from, *blob)))
-            .filter(|(path, from, _)| {
-                let chain = self.modules.get(&from.module).and_then(|state| state.chain.as_ref());
-                chain.is_some_and(|chain| {
-                    let head = chain.head().version;
-                    let alive = head.0 < self.plan.phases && head.0.saturating_sub(from.version.0) < VERSIONS_KEPT;
-                    alive && !chain.has_counted(*path, from.version)
-                })
+    /// Everything that this node can offer, counted or not.
+    pub(super) fn contributions(&self) -> impl Iterator<Item = Contribution> {
+        let trained = self.finished.iter().flat_map(|finished| {
+            let of = |(from, blob): &(StartedFrom, BlobRef)| {
+                (from.module, finished.path, (from.version, from.update), *blob)
+            };
+            finished.offers.iter().map(of)
+        });
+        let rescued = self.rescued.iter().map(|rescued| {
+            let counted = rescued.counted;
+            (rescued.module, counted.path, (counted.parent, rescued.parent_update), counted.blob)
+        });
+        trained.chain(rescued)
+    }
+
+    /// What of it no update counts, though one still may.
+    pub(super) fn outstanding_offers(&self) -> impl Iterator<Item = Contribution> {
+        self.contributions().filter(|(module, path, (parent, _), blob)| {
+            let chain = self.modules.get(module).and_then(|state| state.chain.as_ref());
+            chain.is_some_and(|chain| {
+                let head = chain.head().version;
+                let open = head.0 < self.plan.phases && countable(head, *parent);
+                open && !chain.has_counted((*path, *parent, blob.hash))
             })
+        })
     }
 
     pub(super) fn repeat_offers(&mut self) {
@@ -143,28 +186,14 @@ impl Node {
         self.offered_at = self.now;
         let outstanding: Vec<_> = self.outstanding_offers().collect();
         let me = self.me;
-        for (path, from, blob) in outstanding {
-            let offer = Offer { path, parent: from.version, parent_update: from.update, router: 0, blob };
-            self.heard_offer(from.module, me, offer.clone());
-            if !self.owns(from.module) {
-                self.act(Action::Publish { module: from.module, message: Message::Offer(offer) });
+        for (module, path, (parent, parent_update), blob) in outstanding {
+            self.sequence += 1;
+            let sequence = self.sequence;
+            let offer = Offer { path, parent, parent_update, router: 0, blob, sequence };
+            self.heard_offer(module, me, offer.clone());
+            if !self.owns(module) {
+                self.act(Action::Publish { module, message: Message::Offer(offer) });
             }
-        }
-    }
-
-    /// Contributions are kept for so many versions, counted or not: a merge may need them again.
-    pub(super) fn release_finished(&mut self) {
-        let modules = &self.modules;
-        let keeps = |finished: &Finished| {
-            finished.offers.iter().any(|(from, _)| {
-                let head = modules.get(&from.module).and_then(|state| state.head());
-                head.is_some_and(|head| head.version.0.saturating_sub(from.version.0) < VERSIONS_KEPT)
-            })
-        };
-        let (kept, released): (Vec<_>, Vec<_>) = self.finished.drain(..).partition(|finished| keeps(finished));
-        self.finished = kept.into();
-        for (_, blob) in released.iter().flat_map(|finished| &finished.offers) {
-            self.actions.push(Action::Forget(blob.hash));
         }
     }
 }

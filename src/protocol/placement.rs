@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::action::{Action, Report};
 use super::chain::Chain;
 use super::event::{Contact, RequestId};
-use super::limits::{MAX_ASKED, MAX_DIRECTORY, MAX_LEASES, PATH_LEASE_MS, REQUEST_TIMEOUT_MS};
+use super::limits::{MAX_ASKED, MAX_DIRECTORY, MAX_LEASES, PATH_LEASE_MS, REQUEST_TIMEOUT_MS, RETURN_MS};
 use super::message::{DirectoryEntry, Lease, Request, Stage};
 use super::ownership::path_rank;
 use super::record::Record;
+use super::roster::well_formed;
 use super::{Held, Module, Node};
 use crate::clock::Millis;
 use crate::names::{ModuleId, PathId, PeerKey};
@@ -28,7 +29,7 @@ pub(super) struct Search {
     active: bool,
 }
 
-fn active_leases(leases: &[Lease]) -> usize {
+pub(super) fn active_leases(leases: &[Lease]) -> usize {
     leases.iter().filter(|lease| lease.stage != Stage::Standby).count()
 }
 
@@ -63,6 +64,7 @@ impl Node {
         for contact in &contacts {
             self.act(Action::Learn { peer: contact.peer, addresses: contact.addresses.clone() });
         }
+        let alone = contacts.is_empty();
         self.search.contacts = contacts;
         let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
         for module in modules {
@@ -70,6 +72,8 @@ impl Node {
         }
         if self.held.is_empty() {
             self.begin_search();
+        } else if !alone {
+            self.rests_until = self.now + RETURN_MS;
         }
     }
 
@@ -98,7 +102,8 @@ impl Node {
             return false;
         }
         for entry in entries.unwrap_or_default().into_iter().take(MAX_DIRECTORY) {
-            if entry.peer == self.me || self.search.directory.len() >= 4 * MAX_DIRECTORY {
+            let room = self.search.directory.len() < 4 * MAX_DIRECTORY;
+            if entry.peer == self.me || !room || !well_formed(&entry.leases, &entry.addresses) {
                 continue;
             }
             self.act(Action::Learn { peer: entry.peer, addresses: entry.addresses.clone() });
@@ -136,10 +141,14 @@ impl Node {
     fn choose_path(&self) -> (PathId, Stage) {
         let entries: Vec<&DirectoryEntry> = self.search.directory.values().collect();
         let mut holders: BTreeMap<PathId, Vec<(usize, Stage)>> = BTreeMap::new();
+        let mut standbys: BTreeMap<PathId, usize> = BTreeMap::new();
         for entry in &entries {
             let load = active_leases(&entry.leases);
-            for lease in &entry.leases {
-                holders.entry(lease.path).or_default().push((load, lease.stage));
+            for lease in entry.leases.iter().filter(|lease| lease.path.0 < self.plan.grid.path_count()) {
+                match lease.stage {
+                    Stage::Standby => *standbys.entry(lease.path).or_default() += 1,
+                    stage => holders.entry(lease.path).or_default().push((load, stage)),
+                }
             }
         }
         let mine = |path: &PathId| path_rank(*path, self.me);
@@ -155,13 +164,13 @@ impl Node {
         if let Some((path, _)) = spare {
             return (*path, Stage::Joining);
         }
-        let standby = self.plan.grid.paths().min_by_key(|path| (holders.get(path).map_or(0, Vec::len), mine(path)));
+        let standby = self.plan.grid.paths().min_by_key(|path| (standbys.get(path).copied().unwrap_or(0), mine(path)));
         (standby.unwrap_or(PathId(0)), Stage::Standby)
     }
 
     pub(super) fn take_path(&mut self, path: PathId, stage: Stage) {
         self.orphans.remove(&path);
-        self.act(Action::Persist(Record::Lease { path, held: true }));
+        self.act(Action::Persist(Record::Lease { path, held: true, standby: stage == Stage::Standby }));
         self.act(Action::Report(Report::PathTaken(path)));
         self.held.insert(path, Held { stage, last_trained: Millis(0) });
         for module in self.plan.grid.modules_of(path) {
@@ -174,19 +183,20 @@ impl Node {
         self.close_gaps();
     }
 
-    fn yield_path(&mut self, path: PathId) {
-        let Some(held) = self.held.remove(&path) else { return };
+    fn yield_path(&mut self, path: PathId, search: bool) {
         // What is being trained is offered all the same.
-        self.training_yielded |= held.stage == Stage::Training;
-        self.act(Action::Persist(Record::Lease { path, held: false }));
+        if self.held.remove(&path).is_none() {
+            return;
+        }
+        self.act(Action::Persist(Record::Lease { path, held: false, standby: false }));
         self.act(Action::Report(Report::PathYielded(path)));
         if let Some(trainer) = self.trainers.remove(&path) {
-            self.act(Action::Forget(trainer.hash));
+            self.forget(trainer.hash);
         }
         for module in self.plan.grid.modules_of(path) {
             self.beat_on(module);
         }
-        if self.held.is_empty() {
+        if self.held.is_empty() && search {
             self.begin_search();
         }
     }
@@ -205,7 +215,7 @@ impl Node {
                 (_, _) => mine > theirs || (mine == theirs && ranks_lower),
             };
             if yields {
-                return self.yield_path(lease.path);
+                return self.yield_path(lease.path, true);
             }
         }
     }
@@ -255,7 +265,7 @@ impl Node {
         let standby: Vec<PathId> =
             self.held.iter().filter(|(_, held)| held.stage == Stage::Standby).map(|(path, _)| *path).collect();
         for standing in standby {
-            self.held.remove(&standing);
+            self.yield_path(standing, false);
         }
         self.take_path(path, Stage::Joining);
     }

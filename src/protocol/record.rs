@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::message::{SignedUpdate, UpdateHash};
+use super::message::{Counted, SignedUpdate, UpdateHash};
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
 
 /// A module as a path took it into a phase.
@@ -62,7 +62,28 @@ pub enum Record {
         path: PathId,
         /// Whether it does.
         held: bool,
+        /// Whether it only stands by.
+        standby: bool,
     },
     /// It has finished a phase.
     Finished(Finished),
+    /// It has taken over the chain that these updates end, whose last state is in the store. One record: half a chain
+    /// would have a head without a state.
+    Installed(Vec<SignedUpdate>),
+    /// Where the trainer of a held path stands. A finished phase says so too; this is for a journal that is rewritten.
+    Trainer {
+        /// The path.
+        path: PathId,
+        /// Its trainer.
+        trainer: BlobRef,
+    },
+    /// It keeps a contribution from a chain that was given up, to offer it to the other.
+    Rescued {
+        /// The module.
+        module: ModuleId,
+        /// The update that it was trained from.
+        parent_update: UpdateHash,
+        /// As the other chain counted it.
+        counted: Counted,
+    },
 }

@@ -1,29 +1,45 @@
 //! From the journal back to a node: what a peer is after a kill, without asking anybody.
-
-use std::collections::BTreeSet;
+//!
+//! A journal may be rewritten while a record of the same moment is still to be appended, so every record may come twice
+//! and changes nothing the second time.
 
 use super::action::Action;
 use super::chain::Chain;
+use super::keeping::Rescued;
 use super::limits::SETTLE_MS;
 use super::message::{Message, SignedUpdate, Stage};
-use super::record::Record;
-use super::{Held, Node, RunPlan};
+use super::record::{Finished, Record};
+use super::{Held, Module, Node, RunPlan};
 use crate::clock::Millis;
-use crate::names::{BlobHash, ModuleId, PeerKey, Term};
+use crate::names::{ModuleId, PathId, PeerKey, Term};
 
 impl Node {
-    /// A node as its journal's records left it. Follow with `Event::Join` or, for a journal without any record of
-    /// the run, `Event::Found`.
+    /// A node as its journal's records left it. Follow with `Event::Join`; or, for a founder whose node
+    /// [is blank](Self::is_blank), with `Event::Found`.
     pub fn restore(me: PeerKey, plan: RunPlan, records: Vec<Record>) -> Self {
         let mut node = Self::new(me, plan);
         for record in records {
             node.take_in(record);
         }
+        let modules = &node.modules;
+        node.sealed_before.retain(|signed| {
+            let chain = modules.get(&signed.update.module).and_then(|state| state.chain.as_ref());
+            chain.is_some_and(|chain| chain.fits(&signed.update))
+        });
+        node.release_contributions();
+        // Whatever had to be done then was done, and what nothing refers to is found by whoever opens the store.
+        node.actions.clear();
+        node.unwanted.clear();
         node.incarnation += 1;
         let started = Record::Started(node.incarnation);
         node.act(Action::Persist(started));
-        node.release_finished();
         node
+    }
+
+    /// Whether nothing has begun here yet: a founder that was killed while it founded begins again.
+    pub fn is_blank(&self) -> bool {
+        let at_genesis = |state: &Module| state.head().is_none_or(|head| head.version.0 == 0);
+        self.held.is_empty() && self.finished.is_empty() && self.modules.values().all(at_genesis)
     }
 
     fn take_in(&mut self, record: Record) {
@@ -31,47 +47,82 @@ impl Node {
             Record::Started(times) => self.incarnation = self.incarnation.max(times),
             Record::Term { module, term, owner } => {
                 let state = self.modules.entry(module).or_default();
-                // What it owned may have another owner by now: the others say so, or confirm it.
-                (state.term, state.owner) = (term, (owner != self.me).then_some(owner));
+                if term >= state.term {
+                    // What it owned may have another owner by now: the others say so, or confirm it.
+                    (state.term, state.owner) = (term, (owner != self.me).then_some(owner));
+                }
             }
-            Record::Sealed(signed) => self.sealed_before.push(signed),
+            Record::Sealed(signed) => {
+                if !self.sealed_before.contains(&signed) {
+                    self.sealed_before.push(signed);
+                }
+            }
             Record::Genesis { module, state: blob } => {
                 let state = self.modules.entry(module).or_default();
-                state.chain = Some(Chain::genesis(blob));
-                state.states = [blob].into();
+                if state.chain.is_none() {
+                    state.chain = Some(Chain::genesis(blob));
+                    state.states = [blob].into();
+                }
             }
             Record::Head(signed) => self.restore_head(signed),
+            Record::Installed(updates) => self.restore_chain(updates),
             Record::Left(module) => {
                 self.modules.remove(&module);
             }
-            Record::Lease { path, held: true } => {
-                self.held.insert(path, Held { stage: Stage::Joining, last_trained: Millis(0) });
-                for module in self.plan.grid.modules_of(path) {
-                    self.modules.entry(module).or_default();
+            Record::Lease { path, held, standby } => self.restore_lease(path, held, standby),
+            Record::Finished(finished) => self.restore_finished(finished),
+            Record::Trainer { path, trainer } => {
+                self.trainers.insert(path, trainer);
+            }
+            Record::Rescued { module, parent_update, counted } => {
+                let rescued = Rescued { module, parent_update, counted };
+                if !self.rescued.contains(&rescued) {
+                    self.rescued.push_back(rescued);
                 }
-            }
-            Record::Lease { path, held: false } => {
-                self.held.remove(&path);
-                self.trainers.remove(&path);
-            }
-            Record::Finished(finished) => {
-                self.trainers.insert(finished.path, finished.trainer);
-                self.finished.push_back(finished);
             }
         }
     }
 
     fn restore_head(&mut self, signed: SignedUpdate) {
         let module = signed.update.module;
-        let state = self.modules.entry(module).or_default();
-        if state.chain.as_ref().is_some_and(|chain| chain.fits(&signed.update)) {
+        let fits = |state: &Module| state.chain.as_ref().is_some_and(|chain| chain.fits(&signed.update));
+        if self.modules.get(&module).is_some_and(fits) {
             self.put_head(module, signed);
-        } else {
-            state.states = [signed.update.state].into();
-            state.chain = Chain::ending_with(vec![signed]);
         }
-        // Whatever had to be forgotten was, or is unreferenced now.
-        self.actions.clear();
+    }
+
+    fn restore_chain(&mut self, updates: Vec<SignedUpdate>) {
+        let Some(module) = updates.first().map(|signed| signed.update.module) else { return };
+        let Some(chain) = Chain::ending_with(updates) else { return };
+        let state = self.modules.entry(module).or_default();
+        if state.head().is_none_or(|head| chain.head().beats(&head)) {
+            state.states = [chain.head().state].into();
+            state.chain = Some(chain);
+        }
+    }
+
+    fn restore_lease(&mut self, path: PathId, held: bool, standby: bool) {
+        if !held {
+            self.held.remove(&path);
+            self.trainers.remove(&path);
+            return;
+        }
+        let stage = if standby { Stage::Standby } else { Stage::Joining };
+        self.held.insert(path, Held { stage, last_trained: Millis(0) });
+        for module in self.plan.grid.modules_of(path) {
+            self.modules.entry(module).or_default();
+        }
+    }
+
+    fn restore_finished(&mut self, finished: Finished) {
+        if self.finished.contains(&finished) {
+            return;
+        }
+        // Its trainer is kept only with the path.
+        if self.held.contains_key(&finished.path) {
+            self.trainers.insert(finished.path, finished.trainer);
+        }
+        self.finished.push_back(finished);
     }
 
     /// The others still take this node for the owner: it goes on as one.
@@ -83,18 +134,23 @@ impl Node {
         self.say_sealed_again(module);
     }
 
-    /// An update that this node has signed before a restart may be out: it is said again, never another in its place.
-    pub(super) fn say_sealed_again(&mut self, module: ModuleId) {
+    /// An update that this owner has signed before a restart may be out: it is said again, never another in its place.
+    fn say_sealed_again(&mut self, module: ModuleId) {
+        let sealed: Vec<SignedUpdate> =
+            self.sealed_before.extract_if(.., |signed| signed.update.module == module).collect();
         let Some(state) = self.modules.get_mut(&module) else { return };
-        let sealed = self.sealed_before.extract_if(.., |signed| signed.update.module == module);
-        let sealed: Vec<SignedUpdate> = sealed.collect();
-        let fits = |signed: &SignedUpdate| state.chain.as_ref().is_some_and(|chain| chain.fits(&signed.update));
-        let Some(signed) = sealed.into_iter().find(fits) else { return };
+        let stands = |signed: &SignedUpdate| {
+            let fits = state.chain.as_ref().is_some_and(|chain| chain.fits(&signed.update));
+            fits && state.term == signed.update.term
+        };
+        let Some(signed) = sealed.into_iter().find(stands) else { return };
         if let Some(collection) = &mut state.collection {
             collection.closing = true;
         }
         self.act(Action::Publish { module, message: Message::Update(signed.clone()) });
-        self.take_next(module, signed);
+        if !self.take_next(module, signed) {
+            self.reopen(module);
+        }
     }
 
     /// The records that say what this node is now: what a journal can be rewritten to.
@@ -103,38 +159,32 @@ impl Node {
         for (module, state) in &self.modules {
             if let Some(chain) = &state.chain {
                 let updates: Vec<SignedUpdate> = chain.recent().cloned().collect();
-                if updates.is_empty() {
-                    records.push(Record::Genesis { module: *module, state: chain.head().state });
-                }
-                records.extend(updates.into_iter().map(Record::Head));
+                records.push(match updates.is_empty() {
+                    true => Record::Genesis { module: *module, state: chain.head().state },
+                    false => Record::Installed(updates),
+                });
             }
             if state.term > Term(0) {
                 let owner = state.owner.unwrap_or(self.me);
                 records.push(Record::Term { module: *module, term: state.term, owner });
             }
-            if let Some(next) = state.next.as_ref().filter(|next| next.signed.update.owner == self.me) {
-                records.push(Record::Sealed(next.signed.clone()));
-            }
         }
-        records.extend(self.held.keys().map(|path| Record::Lease { path: *path, held: true }));
+        let next = self.modules.values().filter_map(|state| Some(&state.next.as_ref()?.signed));
+        let sealed = next.filter(|signed| signed.update.owner == self.me);
+        records.extend(sealed.cloned().map(Record::Sealed));
+        records.extend(self.sealed_before.iter().cloned().map(Record::Sealed));
+        // Before the leases: a path's trainer is not that of a phase from before the path was given away.
         records.extend(self.finished.iter().cloned().map(Record::Finished));
+        records.extend(self.rescued.iter().map(|rescued| {
+            let Rescued { module, parent_update, counted } = *rescued;
+            Record::Rescued { module, parent_update, counted }
+        }));
+        records.extend(self.held.iter().map(|(path, held)| Record::Lease {
+            path: *path,
+            held: true,
+            standby: held.stage == Stage::Standby,
+        }));
+        records.extend(self.trainers.iter().map(|(path, trainer)| Record::Trainer { path: *path, trainer: *trainer }));
         records
-    }
-
-    /// The blobs that this node may still need or be asked for; all others can be removed.
-    pub fn referenced_blobs(&self) -> BTreeSet<BlobHash> {
-        let mut blobs = BTreeSet::new();
-        for state in self.modules.values() {
-            blobs.extend(state.states.iter().map(|blob| blob.hash));
-            let updates = state.chain.iter().flat_map(Chain::recent).chain(state.next.iter().map(|next| &next.signed));
-            for signed in updates {
-                blobs.insert(signed.update.average.hash);
-                blobs.extend(signed.update.contributions.iter().map(|counted| counted.blob));
-            }
-        }
-        blobs.extend(self.sealed_before.iter().map(|signed| signed.update.average.hash));
-        blobs.extend(self.finished.iter().flat_map(|finished| &finished.offers).map(|(_, blob)| blob.hash));
-        blobs.extend(self.trainers.values().map(|blob| blob.hash));
-        blobs
     }
 }

@@ -48,17 +48,18 @@ pub struct Roster {
     members: BTreeMap<PeerKey, Member>,
 }
 
-fn well_formed(beat: &Beat) -> bool {
-    beat.leases.len() <= MAX_LEASES
-        && beat.addresses.len() <= MAX_ADDRESSES
-        && beat.addresses.iter().all(|address| address.len() <= MAX_ADDRESS_BYTES)
+/// Whether what a peer says of itself is within bounds.
+pub fn well_formed(leases: &[Lease], addresses: &[String]) -> bool {
+    leases.len() <= MAX_LEASES
+        && addresses.len() <= MAX_ADDRESSES
+        && addresses.iter().all(|address| address.len() <= MAX_ADDRESS_BYTES)
 }
 
 impl Roster {
     /// Takes in a beat.
     pub fn hear(&mut self, now: Millis, module: ModuleId, author: PeerKey, beat: &Beat) -> Heard {
         let room = self.members.len() < MAX_MEMBERS || self.members.contains_key(&author);
-        if !well_formed(beat) || !room {
+        if !well_formed(&beat.leases, &beat.addresses) || !room {
             return Heard::Ignored;
         }
         let known = self.members.contains_key(&author);

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::Node;
 use super::collect::Open;
-use super::message::Stage;
-use super::phases::Readiness;
+use super::message::{ContributionKey, Stage};
+use super::phases::{Contribution, Readiness};
 use crate::names::{ModuleId, PathId, PeerKey};
 
 /// One module here.
@@ -27,6 +27,8 @@ pub struct ModuleStatus {
     pub members: usize,
     /// Whether no other living peer has it.
     pub no_replica: bool,
+    /// Contributions of this peer that no update counts: not yet or, when the module is done, never.
+    pub uncounted: usize,
 }
 
 /// One path here.
@@ -105,9 +107,19 @@ impl Node {
         self.modules.iter().filter_map(|(module, state)| Some((*module, state.chain.as_ref()?)))
     }
 
+    /// Contributions kept here that no update counts: not yet or, where the module is done, never.
+    pub fn uncounted(&self) -> impl Iterator<Item = (ModuleId, ContributionKey)> {
+        let key = |(module, path, (parent, _), blob): Contribution| (module, (path, parent, blob.hash));
+        self.contributions().map(key).filter(|(module, contribution)| {
+            let chain = self.modules.get(module).and_then(|state| state.chain.as_ref());
+            contribution.1.0 < self.plan.phases && !chain.is_some_and(|chain| chain.has_counted(*contribution))
+        })
+    }
+
     fn module_status(&self, module: ModuleId) -> ModuleStatus {
         let state = &self.modules[&module];
         let head = state.head();
+        let uncounted = self.uncounted().filter(|(of, _)| *of == module).count();
         ModuleStatus {
             module: module.to_string(),
             version: head.map(|head| head.version.0),
@@ -117,6 +129,7 @@ impl Node {
             owned_here: self.owns(module),
             members: self.living_members(module).len(),
             no_replica: self.roster.heads(self.now, module).next().is_none(),
+            uncounted,
         }
     }
 
@@ -142,6 +155,9 @@ impl Node {
                 let donors: usize = modules.iter().map(|module| self.roster.living(self.now, *module).count()).sum();
                 let whence = if donors == 0 { "; no member of it has been heard yet" } else { "" };
                 Some(format!("fetching {}{whence}", list(&modules)))
+            }
+            Readiness::Ready(_) if self.now < self.rests_until => {
+                Some("word of who trains what: this peer has just come back".to_owned())
             }
             Readiness::Ready(_) => Some("its turn: another path of this peer trains".to_owned()),
             Readiness::NotUpdated(modules) => modules.first().map(|module| self.why_not_updated(*module)),

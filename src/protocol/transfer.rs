@@ -2,12 +2,11 @@
 
 use super::Node;
 use super::action::{Action, Report};
-use super::applying::Next;
 use super::chain::{Chain, Since};
-use super::check::check_update;
+use super::check::check_chain;
 use super::event::{ReplyToken, RequestId};
 use super::fetching::Purpose;
-use super::limits::{GAP_PATIENCE_MS, MAX_DIRECTORY, REQUEST_TIMEOUT_MS, VERSIONS_KEPT};
+use super::limits::{GAP_PATIENCE_MS, MAX_DIRECTORY, REQUEST_TIMEOUT_MS, SETTLE_MS, VERSIONS_KEPT};
 use super::message::{DirectoryEntry, Head, Request, Response, SignedUpdate, UpdateHash};
 use super::record::Record;
 use crate::clock::Millis;
@@ -21,9 +20,9 @@ pub(super) struct CatchUp {
     /// A request under way.
     asked: Option<(RequestId, PeerKey, Millis)>,
     /// How many donors have failed: the next one is asked.
-    failures: usize,
+    pub(super) failures: usize,
     /// A chain whose state is being fetched.
-    installing: Option<Chain>,
+    pub(super) installing: Option<Chain>,
 }
 
 impl Node {
@@ -107,12 +106,8 @@ impl Node {
         ahead.sort_by(|(_, a), (_, b)| b.weight.cmp(&a.weight).then(a.update.cmp(&b.update)));
         let mut donors: Vec<PeerKey> = ahead.into_iter().map(|(peer, _)| peer).collect();
         if mine.is_none() && donors.is_empty() {
-            let through = |entry: &&DirectoryEntry| {
-                entry.leases.iter().any(|lease| {
-                    lease.path.0 < self.plan.grid.path_count()
-                        && self.plan.grid.modules_of(lease.path).contains(&module)
-                })
-            };
+            let through =
+                |entry: &&DirectoryEntry| entry.leases.iter().any(|lease| self.plan.goes_through(lease.path, module));
             donors.extend(self.search.directory.values().filter(through).map(|entry| entry.peer));
         }
         donors
@@ -161,17 +156,16 @@ impl Node {
     /// Goes on with what was missed. The fence of terms is for what is said now, not for history.
     pub(super) fn replay_next(&mut self, module: ModuleId) {
         let Some(state) = self.modules.get_mut(&module) else { return };
-        if state.next.as_ref().is_some_and(|next: &Next| next.applying) {
+        if state.next.as_ref().is_some_and(|next| next.applying) {
             return;
         }
         let Some(chain) = &state.chain else { return };
         let known = chain.head().version;
         state.replay.retain(|signed| signed.update.version > known);
         let Some(signed) = state.replay.pop_front() else { return };
-        if signed.update.module == module && chain.fits(&signed.update) {
-            self.take_next(module, signed);
-        } else {
-            state.replay.clear();
+        let fits = signed.update.module == module && chain.fits(&signed.update);
+        if !fits || !self.take_next(module, signed) {
+            self.abandon_next(module);
         }
     }
 
@@ -186,7 +180,11 @@ impl Node {
         let Some(chain) = chain else { return false };
         let head = chain.head();
         let better = state.head().is_none_or(|mine| head.beats(&mine));
-        if !better || head.state.bytes != genesis.bytes || !consistent(&self.plan, &chain) {
+        if !better || state.refused.contains(&head.update) {
+            return false;
+        }
+        if let Err(reason) = check_chain(&self.plan, Chain::genesis(genesis).head(), &chain) {
+            self.act(Action::Report(Report::Refused { module, reason }));
             return false;
         }
         state.catch_up.installing = Some(chain);
@@ -207,37 +205,50 @@ impl Node {
         if before.is_some_and(|before| !head.beats(&before)) {
             return;
         }
-        let old_states = std::mem::replace(&mut state.states, [head.state].into());
-        state.next = None;
-        state.collection = None;
-        state.replay.clear();
         let updates: Vec<SignedUpdate> = chain.recent().cloned().collect();
-        state.chain = Some(chain);
-        if updates.is_empty() {
-            self.act(Action::Persist(Record::Genesis { module, state: head.state }));
-        }
-        for signed in updates {
-            self.act(Action::Persist(Record::Head(signed)));
-        }
-        for old in old_states.into_iter().filter(|old| *old != head.state) {
-            self.act(Action::Forget(old.hash));
-        }
+        self.act(Action::Persist(match updates.is_empty() {
+            true => Record::Genesis { module, state: head.state },
+            false => Record::Installed(updates),
+        }));
+        self.switch_chain(module, chain);
         if let Some(before) = before {
             let (from, to) = (before.version, head.version);
             self.act(Action::Report(Report::ChainSwitched { module, from, to }));
+            self.tell_lost(module, from);
         }
         if self.owns(module) {
-            self.open_collection(module, super::limits::SETTLE_MS);
+            self.open_collection(module, SETTLE_MS);
         }
         // What the other chain has not counted is offered to it.
         self.offered_at = Millis(0);
+        self.release_contributions();
     }
-}
 
-/// Each update, seen from the one before it, must be one that an honest owner could have made.
-fn consistent(plan: &super::RunPlan, chain: &Chain) -> bool {
-    let updates: Vec<&SignedUpdate> = chain.recent().collect();
-    updates.windows(2).all(|pair| {
-        super::chain::head_of(&pair[0].update).is_some_and(|head| check_update(plan, head, &pair[1].update).is_ok())
-    })
+    /// Another chain takes the place of whatever was here; its head's state is in the store.
+    pub(super) fn switch_chain(&mut self, module: ModuleId, chain: Chain) {
+        self.drop_collection(module);
+        self.abandon_next(module);
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let head = chain.head().state;
+        let old_states = std::mem::replace(&mut state.states, [head].into());
+        let given_up = state.chain.replace(chain);
+        state.catch_up.failures = 0;
+        state.prune_offers();
+        for old in old_states {
+            self.forget(old.hash);
+        }
+        let Some(given_up) = given_up else { return };
+        self.rescue(module, &given_up);
+        for signed in given_up.recent() {
+            self.forget(signed.update.average.hash);
+            signed.update.contributions.iter().for_each(|counted| self.forget(counted.blob.hash));
+        }
+    }
+
+    /// Whether a better head is known, and has been for so short a time that it may still be had.
+    pub(super) fn lags(&self, module: ModuleId) -> bool {
+        let Some(state) = self.modules.get(&module) else { return false };
+        let young = |since: Millis| self.now.since(since) < REQUEST_TIMEOUT_MS;
+        state.catch_up.behind_since.is_none_or(young) && !self.donors(module, state.head()).is_empty()
+    }
 }

@@ -134,9 +134,10 @@ pub fn update_hash(update: &Update) -> Option<UpdateHash> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::{Beat, Offer};
+    use super::super::limits::{MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_CONTRIBUTIONS, MAX_LEASES};
+    use super::super::message::{Beat, Counted, Head, Lease, Offer, SignedUpdate, Stage};
     use super::*;
-    use crate::names::{BlobRef, PathId, Version};
+    use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
 
     fn offer() -> Message {
         Message::Offer(Offer {
@@ -145,6 +146,7 @@ mod tests {
             parent_update: BlobHash([1; 32]),
             router: 0,
             blob: BlobRef { hash: BlobHash([2; 32]), bytes: 1000 },
+            sequence: 9,
         })
     }
 
@@ -158,6 +160,7 @@ mod tests {
         golden.extend(0u32.to_le_bytes());
         golden.extend([2; 32]);
         golden.extend(1000u64.to_le_bytes());
+        golden.extend(9u64.to_le_bytes());
         assert_eq!(encode(&offer()).unwrap(), golden);
         assert_eq!(decode::<Message>(&golden), Ok(offer()));
     }
@@ -194,6 +197,36 @@ mod tests {
         let leases_length = bytes.len() - 1 - 8 - 8;
         bytes[leases_length..leases_length + 8].copy_from_slice(&(u64::MAX / 64).to_le_bytes());
         assert!(matches!(decode::<Message>(&bytes), Err(WireError::Body(_))));
+    }
+
+    #[test]
+    fn the_fullest_update_and_the_fullest_beat_fit_in_a_gossip_message() {
+        let blob = BlobRef::of(b"");
+        let counted = |path| Counted { path: PathId(path), parent: Version(1), weight: 1, blob };
+        let update = Update {
+            module: ModuleId { level: 0, expert: 0 },
+            term: Term(1),
+            owner: PeerKey([1; 32]),
+            version: Version(2),
+            parent: BlobHash([1; 32]),
+            contributions: (0..MAX_CONTRIBUTIONS as u32).map(counted).collect(),
+            average: blob,
+            state: blob,
+            weight: 1,
+        };
+        let signed = SignedUpdate { update, signature: vec![0; 64] };
+        assert!(encode(&Message::Update(signed)).is_ok());
+        let head = Head { version: Version(1), update: BlobHash([1; 32]), state: blob, weight: 1 };
+        let beat = Beat {
+            incarnation: 1,
+            sequence: 1,
+            head: Some(head),
+            owner: Some((Term(1), PeerKey([1; 32]))),
+            leases: vec![Lease { path: PathId(1), phase: Phase(1), stage: Stage::Waiting }; MAX_LEASES],
+            addresses: vec!["x".repeat(MAX_ADDRESS_BYTES); MAX_ADDRESSES],
+            leaving: false,
+        };
+        assert!(encode(&Message::Beat(beat)).is_ok());
     }
 
     #[test]

@@ -31,13 +31,13 @@ impl Disk {
         self.blobs.remove(&blob);
     }
 
-    /// How many blobs there are.
-    pub fn len(&self) -> usize {
-        self.blobs.len()
+    /// Drops all others.
+    pub fn remove_all_but(&mut self, keeps: impl Fn(BlobHash) -> bool) {
+        self.blobs.retain(|blob, _| keeps(*blob));
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.blobs.is_empty()
+    /// Every blob that is there.
+    pub fn names(&self) -> impl Iterator<Item = BlobHash> {
+        self.blobs.keys().copied()
     }
 }

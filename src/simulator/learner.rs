@@ -1,7 +1,8 @@
 //! A stand-in for training with the same shape: from a path's modules to an outer gradient for each.
 //!
 //! Path `p` pulls each value of its module `m` towards a target of its own, a given share of the way in a phase:
-//! gradient descent on ½‖θ − target(p, m)‖². The consensus of a module is the mean of its paths' targets.
+//! gradient descent on ½‖θ − target(p, m)‖². The consensus of a module is the mean of its paths' targets. Two peers that
+//! train the same phase of the same path do not come to quite the same.
 
 use crate::names::{ModuleId, PathId};
 use crate::seed::Seed;
@@ -21,8 +22,9 @@ pub fn target(module: ModuleId, path: PathId, values: usize) -> Vec<f32> {
         .collect()
 }
 
-/// The outer gradient of one phase: parameters before minus after.
-pub fn outer_gradient(module: ModuleId, path: PathId, parameters: &[f32]) -> Vec<f32> {
+/// The outer gradient of one phase on one peer: parameters before minus after.
+pub fn outer_gradient(module: ModuleId, path: PathId, peer: usize, parameters: &[f32]) -> Vec<f32> {
     let target = target(module, path, parameters.len());
-    parameters.iter().zip(target).map(|(value, target)| STRIDE * (value - target)).collect()
+    let stride = STRIDE * (1.0 + peer as f32 / 64.0);
+    parameters.iter().zip(target).map(|(value, target)| stride * (value - target)).collect()
 }

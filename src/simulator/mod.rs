@@ -3,13 +3,17 @@
 //!
 //! [`links`] carry messages with delay, loss and reordering; a [`disk`] keeps what was synced and nothing else; a
 //! [`learner`] stands in for training: each path pulls its modules towards targets of its own; [`faults`] says who
-//! crashes when; [`world`] runs it all, and after every event the [`invariants`] are looked at.
+//! crashes when and who is cut off; [`world`] runs it all, with `carry_out` in the place of a peer's driver and workers
+//! and `post` in that of the network; `judge` looks at the [`invariants`] after every event and at the end.
 
+mod carry_out;
 pub mod disk;
 pub mod faults;
 pub mod invariants;
+mod judge;
 pub mod learner;
 pub mod links;
+mod post;
 pub mod world;
 
 use crate::grid::Sharing;
@@ -33,6 +37,8 @@ pub struct Scenario {
     pub faults: faults::Faults,
     /// Virtual time by which everything must be done.
     pub deadline_ms: u64,
+    /// Blobs for nothing that a peer may have at the end: what was under way then.
+    pub leaks: usize,
 }
 
 impl Scenario {
@@ -45,8 +51,9 @@ impl Scenario {
             values: 300,
             phase_ms: 1_500..2_500,
             links: links::Links { delay_ms: 1..20, loss: 0.0, bytes_per_ms: 10_000 },
-            faults: faults::Faults { crashes: 0, down_ms: 0..1, until_ms: 0 },
+            faults: faults::Faults::none(),
             deadline_ms: 600_000,
+            leaks: 4,
         }
     }
 
@@ -61,8 +68,52 @@ impl Scenario {
     pub fn churn() -> Self {
         let mut scenario = Self::rough();
         scenario.phases = 6;
-        scenario.faults = faults::Faults { crashes: 4, down_ms: 100..30_000, until_ms: 60_000 };
+        scenario.faults =
+            faults::Faults { crashes: 4, down_ms: 100..30_000, until_ms: 60_000, ..faults::Faults::none() };
         scenario
+    }
+
+    /// Rough, and a peer goes for good: others take up its path.
+    pub fn departure() -> Self {
+        let mut scenario = Self::rough();
+        scenario.phases = 14;
+        scenario.faults = faults::Faults { gone: 1, until_ms: 20_000, ..faults::Faults::none() };
+        scenario
+    }
+
+    /// The network falls into two halves, which both go on and meet again.
+    pub fn split() -> Self {
+        let mut scenario = Self::rough();
+        scenario.phases = 14;
+        scenario.faults =
+            faults::Faults { partitions: 1, apart_ms: 5_000..60_000, until_ms: 30_000, ..faults::Faults::none() };
+        scenario
+    }
+
+    /// All of it at once.
+    pub fn everything() -> Self {
+        let mut scenario = Self::split();
+        scenario.faults = faults::Faults {
+            crashes: 5,
+            down_ms: 100..40_000,
+            gone: 1,
+            partitions: 2,
+            apart_ms: 5_000..40_000,
+            until_ms: 60_000,
+        };
+        scenario
+    }
+
+    /// On a grid in which all paths share a level and each has one of its own.
+    pub fn shared_and_own(mut self) -> Self {
+        self.levels = vec![Sharing::Shared, Sharing::Experts(2), Sharing::Experts(2), Sharing::Path];
+        self
+    }
+
+    /// With so many peers.
+    pub fn with_peers(mut self, peers: usize) -> Self {
+        self.peers = peers;
+        self
     }
 }
 
@@ -91,6 +142,12 @@ pub struct Outcome {
     pub trace: crate::names::BlobHash,
     /// Changes of ownership seen after genesis.
     pub ownership_changes: u64,
+    /// Chains given up for heavier ones, or for ones too far ahead to replay.
+    pub switches: u64,
+    /// Paths that nobody held at the end.
+    pub unheld: usize,
+    /// What became of all contributions.
+    pub tally: invariants::none_lost::Tally,
 }
 
 /// Runs one seed of a scenario.

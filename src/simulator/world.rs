@@ -1,83 +1,90 @@
-//! The swarm itself: peers, time, and everything that nodes ask for.
+//! The swarm itself: peers, time, and what happens next.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rand_chacha::ChaCha8Rng;
 
 use super::disk::Disk;
-use super::faults::{Crash, within};
-use super::invariants::{counted_once::CountedOnce, one_state::OneState};
-use super::{Failure, Outcome, Scenario, learner};
+use super::faults::{Crash, Partition, within};
+use super::invariants::{counted_once::CountedOnce, none_lost::NoneLost, one_state::OneState};
+use super::{Failure, Outcome, Scenario};
 use crate::clock::Millis;
 use crate::config::{Codec, OuterConfig};
 use crate::grid::Grid;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, Version};
 use crate::outer::exact_sum::ExactSum;
 use crate::outer::state::ModuleState;
-use crate::outer::step;
-use crate::protocol::action::Report;
 use crate::protocol::limits::FULL_WEIGHT;
-use crate::protocol::message::SignedUpdate;
-use crate::protocol::record::{Finished, StartedFrom};
-use crate::protocol::{Action, Contact, Event, Node, ReplyToken, RequestId, RunPlan, wire};
+use crate::protocol::{Action, Contact, Event, Node, ReplyToken, RequestId, RunPlan};
 use crate::seed::Seed;
+
+/// How often it is looked whether everything is done.
+const LOOK_MS: u64 = 100;
 
 /// Something that will happen.
 #[derive(Clone, Debug)]
-enum Due {
-    /// To a node, if it is still in the life in which this was caused.
-    Event { peer: usize, life: u64, event: Event },
+pub(super) enum Due {
+    /// To a node.
+    Event(Event),
+    /// A worker gets to what its node has asked for.
+    Work(Action),
+    /// A blob has come over the network.
+    Arrived(Vec<u8>),
     /// A peer crashes.
-    Crash(Crash),
+    Crash,
     /// A crashed peer comes back.
-    Back(usize),
+    Back,
 }
 
-struct Peer {
-    key: PeerKey,
-    node: Node,
-    disk: Disk,
-    topics: BTreeSet<ModuleId>,
-    sums: BTreeMap<(ModuleId, Version), ExactSum>,
+pub(super) struct Peer {
+    pub(super) key: PeerKey,
+    pub(super) node: Node,
+    pub(super) disk: Disk,
+    pub(super) topics: BTreeSet<ModuleId>,
+    pub(super) sums: BTreeMap<ModuleId, (Version, ExactSum)>,
+    /// When its combiner has done what it was asked so far.
+    pub(super) combiner_free_ms: u64,
     /// Counts restarts: what one life caused does not reach the next.
-    life: u64,
-    up: bool,
+    pub(super) life: u64,
+    pub(super) up: bool,
+    /// Crashed for good.
+    pub(super) gone: bool,
+    /// It crashes after so many more actions.
+    dies_after: Option<u64>,
     /// Its clock is this far from the world's.
     skew_ms: u64,
 }
 
 /// Everything.
 pub struct World {
-    scenario: Scenario,
+    pub(super) scenario: Scenario,
     seed: u64,
-    plan: RunPlan,
-    outer: OuterConfig,
-    dice: ChaCha8Rng,
-    now_ms: u64,
+    pub(super) plan: RunPlan,
+    pub(super) outer: OuterConfig,
+    pub(super) dice: ChaCha8Rng,
+    pub(super) now_ms: u64,
     order: u64,
-    due: BTreeMap<(u64, u64), Due>,
-    peers: Vec<Peer>,
+    /// By time and order: which peer, in which of its lives, and what.
+    due: BTreeMap<(u64, u64), (usize, u64, Due)>,
+    faults_left: usize,
+    pub(super) peers: Vec<Peer>,
+    pub(super) partitions: Vec<Partition>,
     /// Who asked what: a reply finds its way back.
-    asked: BTreeMap<ReplyToken, (usize, u64, RequestId)>,
-    next_token: u64,
-    one_state: OneState,
-    counted_once: CountedOnce,
+    pub(super) asked: BTreeMap<ReplyToken, (usize, u64, RequestId)>,
+    pub(super) next_token: u64,
+    /// What gossip has carried, and when.
+    pub(super) carried: BTreeMap<BlobHash, u64>,
+    pub(super) one_state: OneState,
+    pub(super) counted_once: CountedOnce,
+    pub(super) none_lost: NoneLost,
     events: u64,
-    trace: blake3::Hasher,
-    ownership_changes: u64,
+    pub(super) trace: blake3::Hasher,
+    pub(super) ownership_changes: u64,
+    pub(super) switches: u64,
 }
 
-fn peer_key(index: usize) -> PeerKey {
+pub(super) fn peer_key(index: usize) -> PeerKey {
     PeerKey(*blake3::hash(format!("simulated peer {index}").as_bytes()).as_bytes())
-}
-
-fn sign(update: &crate::protocol::Update) -> Vec<u8> {
-    let bytes = wire::encode(update).unwrap_or_default();
-    blake3::keyed_hash(&update.owner.0, &bytes).as_bytes().to_vec()
-}
-
-fn verified(signed: &SignedUpdate) -> bool {
-    sign(&signed.update) == signed.signature
 }
 
 fn genesis_states(grid: &Grid, values: usize) -> BTreeMap<ModuleId, Vec<u8>> {
@@ -105,28 +112,14 @@ impl World {
             grid,
         };
         let mut dice = Seed::root(seed).child("world").generator();
-        let mut peers = Vec::new();
-        for index in 0..scenario.peers {
-            let key = peer_key(index);
-            let mut disk = Disk::default();
-            if index == 0 {
-                genesis.values().for_each(|bytes| {
-                    disk.put(bytes.clone());
-                });
-            }
-            let skew_ms = within(&mut dice, &(0..1_000_000));
-            let node = Node::restore(key, plan.clone(), vec![]);
-            peers.push(Peer {
-                key,
-                node,
-                disk,
-                topics: BTreeSet::new(),
-                sums: BTreeMap::new(),
-                life: 0,
-                up: true,
-                skew_ms,
-            });
+        let mut founder = Disk::default();
+        for bytes in genesis.into_values() {
+            founder.put(bytes);
         }
+        let disks = std::iter::once(founder).chain(std::iter::repeat_with(Disk::default));
+        let peers = disks.take(scenario.peers).enumerate();
+        let peers =
+            peers.map(|(index, disk)| Peer::new(index, disk, &plan, within(&mut dice, &(0..1_000_000)))).collect();
         let mut world = Self {
             seed,
             plan,
@@ -135,14 +128,19 @@ impl World {
             now_ms: 0,
             order: 0,
             due: BTreeMap::new(),
+            faults_left: 0,
             peers,
+            partitions: Vec::new(),
             asked: BTreeMap::new(),
             next_token: 0,
+            carried: BTreeMap::new(),
             one_state: OneState::default(),
             counted_once: CountedOnce::default(),
+            none_lost: NoneLost::default(),
             events: 0,
             trace: blake3::Hasher::new(),
             ownership_changes: 0,
+            switches: 0,
             scenario,
         };
         world.set_up();
@@ -156,21 +154,30 @@ impl World {
             let contacts = vec![Contact { peer: peer_key(0), addresses: vec!["0".to_owned()] }];
             self.event_at(index, after_ms, Event::Join(contacts));
         }
-        let crashes = self.scenario.faults.draw(self.peers.len(), &mut self.dice);
-        for crash in crashes {
-            self.schedule(crash.at_ms, Due::Crash(crash));
-            self.schedule(crash.back_ms, Due::Back(crash.peer));
+        for Crash { peer, at_ms, back_ms } in self.scenario.faults.crashes(self.peers.len(), &mut self.dice) {
+            self.faults_left += 1 + usize::from(back_ms.is_some());
+            self.peers[peer].gone |= back_ms.is_none();
+            self.schedule(at_ms, (peer, 0), Due::Crash);
+            if let Some(back_ms) = back_ms {
+                self.schedule(back_ms, (peer, 0), Due::Back);
+            }
         }
+        self.partitions = self.scenario.faults.partitions(self.peers.len(), &mut self.dice);
     }
 
-    fn schedule(&mut self, at_ms: u64, due: Due) {
+    pub(super) fn schedule(&mut self, at_ms: u64, (peer, life): (usize, u64), due: Due) {
         self.order += 1;
-        self.due.insert((at_ms, self.order), due);
+        self.due.insert((at_ms, self.order), (peer, life, due));
     }
 
-    fn event_at(&mut self, peer: usize, after_ms: u64, event: Event) {
+    /// To a peer, if it is still in the life in which this was caused.
+    pub(super) fn later(&mut self, peer: usize, after_ms: u64, due: Due) {
         let life = self.peers[peer].life;
-        self.schedule(self.now_ms + after_ms, Due::Event { peer, life, event });
+        self.schedule(self.now_ms + after_ms, (peer, life), due);
+    }
+
+    pub(super) fn event_at(&mut self, peer: usize, after_ms: u64, event: Event) {
+        self.later(peer, after_ms, Due::Event(event));
     }
 
     /// Runs to the end.
@@ -178,14 +185,13 @@ impl World {
     /// # Errors
     /// The first invariant that broke.
     pub fn run(mut self) -> Result<Outcome, Failure> {
+        let mut looked_ms = 0;
         loop {
-            if self.all_done() && self.disagreement().is_none() {
-                return Ok(Outcome {
-                    finished_ms: self.now_ms,
-                    events: self.events,
-                    trace: BlobHash(*self.trace.finalize().as_bytes()),
-                    ownership_changes: self.ownership_changes,
-                });
+            if self.now_ms >= looked_ms + LOOK_MS {
+                looked_ms = self.now_ms;
+                if self.faults_over() && self.all_done() && self.disagreement().is_none() {
+                    return self.outcome();
+                }
             }
             if self.now_ms > self.scenario.deadline_ms {
                 // Two halves may each have made the last version; then the lighter one has to give way in time.
@@ -198,55 +204,89 @@ impl World {
         }
     }
 
+    fn faults_over(&self) -> bool {
+        self.faults_left == 0 && self.partitions.iter().all(|partition| self.now_ms >= partition.when_ms.end)
+    }
+
+    fn outcome(self) -> Result<Outcome, Failure> {
+        let tally = self.tally()?;
+        Ok(Outcome {
+            finished_ms: self.now_ms,
+            events: self.events,
+            trace: BlobHash(*self.trace.finalize().as_bytes()),
+            ownership_changes: self.ownership_changes,
+            switches: self.switches,
+            unheld: self.unheld(),
+            tally,
+        })
+    }
+
     /// The next thing that is due: a scheduled one, or a node's own deadline.
     fn next(&mut self) -> Result<(), Failure> {
-        let tick = self
-            .peers
-            .iter()
-            .enumerate()
-            .filter(|(_, peer)| peer.up)
-            .filter_map(|(index, peer)| Some((peer.node.next_deadline()?.0.saturating_sub(peer.skew_ms), index)))
-            .min();
-        let scheduled = self.due.keys().next().copied();
-        match (tick, scheduled) {
-            (Some((at_ms, peer)), due) if due.is_none_or(|(due_ms, _)| at_ms < due_ms) => {
-                self.now_ms = self.now_ms.max(at_ms);
-                self.handle(peer, Event::Tick)
-            }
-            (_, Some(key)) => {
-                self.now_ms = self.now_ms.max(key.0);
-                match self.due.remove(&key) {
-                    Some(Due::Event { peer, life, event }) if self.peers[peer].life == life && self.peers[peer].up => {
-                        self.handle(peer, event)
-                    }
-                    Some(Due::Crash(crash)) => {
-                        self.crash(crash.peer);
-                        Ok(())
-                    }
-                    Some(Due::Back(peer)) => {
-                        self.come_back(peer);
-                        Ok(())
-                    }
-                    _ => Ok(()),
-                }
-            }
-            (_, None) => Err(self.failure("progress", "nothing is left to happen".to_owned())),
+        let tick = |(index, peer): (usize, &Peer)| {
+            Some((peer.node.next_deadline()?.0.saturating_sub(peer.skew_ms), index)).filter(|_| peer.up)
+        };
+        let tick = self.peers.iter().enumerate().filter_map(tick).min();
+        let scheduled = self.due.first_key_value().map(|(key, _)| *key);
+        if let Some((at_ms, peer)) = tick
+            && scheduled.is_none_or(|(due_ms, _)| at_ms < due_ms)
+        {
+            self.now_ms = self.now_ms.max(at_ms);
+            return self.handle(peer, Event::Tick);
         }
+        let Some(((due_ms, _), (index, life, due))) = self.due.pop_first() else {
+            return Err(self.failure("progress", "nothing is left to happen".to_owned()));
+        };
+        self.now_ms = self.now_ms.max(due_ms);
+        let peer = &mut self.peers[index];
+        let lives = peer.up && peer.life == life;
+        match due {
+            Due::Crash => self.crash_soon(index),
+            Due::Back => self.come_back(index),
+            Due::Event(event) if lives => return self.handle(index, event),
+            Due::Work(action) if lives => return self.work(index, action),
+            Due::Arrived(bytes) if lives => {
+                peer.disk.put(bytes);
+            }
+            Due::Event(_) | Due::Work(_) | Due::Arrived(_) => {}
+        }
+        Ok(())
+    }
+
+    /// In the middle of what the peer does next; one that alone has some module stays.
+    fn crash_soon(&mut self, index: usize) {
+        if self.peers[index].gone && !self.can_be_spared(index) {
+            self.peers[index].gone = false;
+            self.faults_left -= 1;
+            return;
+        }
+        let actions = within(&mut self.dice, &(0..6));
+        self.peers[index].dies_after = Some(actions);
     }
 
     fn crash(&mut self, index: usize) {
+        self.faults_left -= 1;
         let peer = &mut self.peers[index];
+        peer.dies_after = None;
         peer.up = false;
         peer.life += 1;
         peer.topics.clear();
         peer.sums.clear();
+        peer.combiner_free_ms = 0;
     }
 
     fn come_back(&mut self, index: usize) {
+        if self.peers[index].up {
+            self.crash(index);
+        }
+        self.faults_left -= 1;
         let plan = self.plan.clone();
         let peer = &mut self.peers[index];
         peer.up = true;
         peer.node = Node::restore(peer.key, plan, peer.disk.journal.clone());
+        let mut kept = peer.node.referenced_blobs();
+        kept.extend(self.plan.genesis.values().map(|blob| blob.hash));
+        peer.disk.remove_all_but(|blob| kept.contains(&blob));
         let others = (0..self.peers.len()).filter(|other| *other != index);
         let contacts = others.map(|other| Contact { peer: peer_key(other), addresses: vec![] }).collect();
         self.event_at(index, 0, Event::Join(contacts));
@@ -259,223 +299,39 @@ impl World {
         self.trace.update(format!("{} {index} {event:?}\n", self.now_ms).as_bytes());
         let actions = peer.node.handle(now, event);
         for action in actions {
+            if let Some(left) = self.peers[index].dies_after {
+                if left == 0 {
+                    self.crash(index);
+                    return Ok(());
+                }
+                self.peers[index].dies_after = Some(left - 1);
+            }
             self.trace.update(format!("  {action:?}\n").as_bytes());
             self.carry_out(index, action)?;
         }
         Ok(())
     }
 
-    fn failure(&self, invariant: &'static str, detail: String) -> Failure {
+    pub(super) fn failure(&self, invariant: &'static str, detail: String) -> Failure {
         Failure { seed: self.seed, invariant, at_ms: self.now_ms, detail }
     }
+}
 
-    fn carry_out(&mut self, index: usize, action: Action) -> Result<(), Failure> {
-        let values = self.scenario.values;
-        match action {
-            Action::Persist(record) => self.peers[index].disk.journal.push(record),
-            Action::Subscribe(module) => {
-                self.peers[index].topics.insert(module);
-            }
-            Action::Unsubscribe(module) => {
-                self.peers[index].topics.remove(&module);
-            }
-            Action::Publish { module, message } => self.publish(index, module, message),
-            Action::Learn { .. } => {}
-            Action::Ask { id, to, request } => self.ask(index, id, to, request),
-            Action::Reply { token, response } => self.reply(token, response),
-            Action::Fetch { blob, from } => self.fetch(index, blob, from),
-            Action::Forget(blob) => self.peers[index].disk.remove(blob),
-            Action::Train { path, phase, start, trainer: _ } => {
-                let offers = self.train(index, path, &start);
-                let trainer = self.peers[index].disk.put(format!("{path} {phase} {index}").into_bytes());
-                let after_ms = within(&mut self.dice, &self.scenario.phase_ms.clone());
-                let event = match offers {
-                    Some(offers) => Event::Trained(Finished { path, phase, offers, trainer }),
-                    None => return Err(self.failure("disk", format!("path {path} starts from a state that is gone"))),
-                };
-                self.event_at(index, after_ms, event);
-            }
-            Action::OpenSum { module, target } => {
-                let peer = &mut self.peers[index];
-                peer.sums.retain(|(other, _), _| *other != module);
-                peer.sums.insert((module, target), ExactSum::new(self.scenario.values));
-            }
-            Action::Accumulate { module, target, blob, weight } => {
-                let valid = self.accumulate(index, module, target, blob, weight);
-                self.event_at(index, 1, Event::Accumulated { module, target, blob, valid });
-            }
-            Action::Combine { module, target, from, contributions } => {
-                let peer = &mut self.peers[index];
-                let paths = contributions.iter().map(|counted| counted.path).collect::<BTreeSet<_>>().len();
-                let sum = peer.sums.remove(&(module, target));
-                let made = sum.zip(peer.disk.get(from.hash)).and_then(|(sum, state)| {
-                    let frame = step::combine(&sum, paths, &self.outer).ok()?;
-                    let state = step::apply(state, module, values, &frame, &self.outer).ok()?;
-                    Some((frame, state))
-                });
-                let Some((frame, state)) = made else {
-                    return Err(self.failure("disk", format!("module {module} cannot be combined")));
-                };
-                let (average, state) = (peer.disk.put(frame), peer.disk.put(state));
-                self.event_at(index, 5, Event::Combined { module, target, average, state });
-            }
-            Action::Seal(update) => {
-                let signature = sign(&update);
-                self.event_at(index, 0, Event::Sealed(SignedUpdate { update, signature }));
-            }
-            Action::Apply { module, version, from, average } => {
-                let disk = &mut self.peers[index].disk;
-                let made = disk.get(from.hash).zip(disk.get(average.hash));
-                let made = made.and_then(|(state, frame)| step::apply(state, module, values, frame, &self.outer).ok());
-                let state = made.map(|bytes| disk.put(bytes));
-                self.event_at(index, 2, Event::Applied { module, version, state });
-            }
-            Action::Report(report) => self.look(index, &report)?,
+impl Peer {
+    fn new(index: usize, disk: Disk, plan: &RunPlan, skew_ms: u64) -> Self {
+        let key = peer_key(index);
+        Self {
+            key,
+            node: Node::restore(key, plan.clone(), vec![]),
+            disk,
+            topics: BTreeSet::new(),
+            sums: BTreeMap::new(),
+            combiner_free_ms: 0,
+            life: 0,
+            up: true,
+            gone: false,
+            dies_after: None,
+            skew_ms,
         }
-        Ok(())
-    }
-
-    fn train(
-        &mut self,
-        index: usize,
-        path: crate::names::PathId,
-        start: &[(StartedFrom, BlobRef)],
-    ) -> Option<Vec<(StartedFrom, BlobRef)>> {
-        let disk = &mut self.peers[index].disk;
-        let mut offers = Vec::new();
-        for (from, state) in start {
-            let state = ModuleState::decode(disk.get(state.hash)?, from.module, self.scenario.values).ok()?;
-            let gradient = learner::outer_gradient(from.module, path, &state.parameters);
-            let frame = crate::compress::frame::encode(self.outer.codec, &gradient).ok()?;
-            offers.push((*from, disk.put(frame)));
-        }
-        Some(offers)
-    }
-
-    fn accumulate(&mut self, index: usize, module: ModuleId, target: Version, blob: BlobHash, weight: u32) -> bool {
-        let values = self.scenario.values;
-        let peer = &mut self.peers[index];
-        let Some(sum) = peer.sums.get_mut(&(module, target)) else { return false };
-        let Some(frame) = peer.disk.get(blob) else { return false };
-        let decoded = crate::compress::frame::decode(frame, values);
-        decoded.is_ok_and(|values| sum.add(&values, weight).is_ok())
-    }
-
-    fn publish(&mut self, from: usize, module: ModuleId, message: crate::protocol::Message) {
-        let author = self.peers[from].key;
-        let valid = match &message {
-            crate::protocol::Message::Update(signed) => verified(signed),
-            _ => true,
-        };
-        let hearers: Vec<usize> = (0..self.peers.len())
-            .filter(|other| *other != from && self.peers[*other].up && self.peers[*other].topics.contains(&module))
-            .collect();
-        for hearer in hearers.into_iter().filter(|_| valid) {
-            if let Some(after_ms) = self.scenario.links.travel_ms(500, &mut self.dice) {
-                let message = message.clone();
-                self.event_at(hearer, after_ms, Event::Heard { module, author, message });
-            }
-        }
-    }
-
-    fn index_of(&self, key: PeerKey) -> Option<usize> {
-        self.peers.iter().position(|peer| peer.key == key && peer.up)
-    }
-
-    fn ask(&mut self, from: usize, id: RequestId, to: PeerKey, request: crate::protocol::Request) {
-        let arrives = self.scenario.links.travel_ms(500, &mut self.dice);
-        let (Some(to), Some(after_ms)) = (self.index_of(to), arrives) else {
-            return self.event_at(from, 1_000, Event::Answered { id, response: None });
-        };
-        self.next_token += 1;
-        let token = ReplyToken(self.next_token);
-        self.asked.insert(token, (from, self.peers[from].life, id));
-        let asker = self.peers[from].key;
-        self.event_at(to, after_ms, Event::Asked { from: asker, token, request });
-    }
-
-    fn reply(&mut self, token: ReplyToken, response: crate::protocol::Response) {
-        let Some((peer, life, id)) = self.asked.remove(&token) else { return };
-        if let Some(after_ms) = self.scenario.links.travel_ms(2_000, &mut self.dice) {
-            let event = Event::Answered { id, response: Some(response) };
-            self.schedule(self.now_ms + after_ms, Due::Event { peer, life, event });
-        }
-    }
-
-    fn fetch(&mut self, index: usize, blob: BlobRef, from: PeerKey) {
-        let found = Event::Fetched { blob: blob.hash, found: true };
-        if self.peers[index].disk.get(blob.hash).is_some() {
-            return self.event_at(index, 0, found);
-        }
-        let bytes = self.index_of(from).and_then(|donor| self.peers[donor].disk.get(blob.hash).cloned());
-        let travel = self.scenario.links.travel_ms(blob.bytes, &mut self.dice);
-        match (bytes, travel) {
-            (Some(bytes), Some(after_ms)) => {
-                self.peers[index].disk.put(bytes);
-                self.event_at(index, after_ms, found);
-            }
-            _ => self.event_at(index, 200, Event::Fetched { blob: blob.hash, found: false }),
-        }
-    }
-
-    /// The invariants, after whatever was reported.
-    fn look(&mut self, index: usize, report: &Report) -> Result<(), Failure> {
-        match report {
-            Report::Owner { .. } => self.ownership_changes += 1,
-            Report::Refused { module, reason } if reason.contains("another hash") => {
-                return Err(self.failure("one state", format!("peer {index} refuses module {module}: {reason}")));
-            }
-            _ => {}
-        }
-        let looked: Vec<_> = self.peers[index].node.chains().collect();
-        for (module, chain) in looked {
-            let mut broken = self.one_state.look(module, chain.head()).err().map(|detail| ("one state", detail));
-            for (hash, signed) in chain.places() {
-                let again = self.counted_once.look(hash, signed).err();
-                broken = broken.or(again.map(|detail| ("counted once", detail)));
-            }
-            if let Some((invariant, detail)) = broken {
-                return Err(Failure { seed: self.seed, invariant, at_ms: self.now_ms, detail });
-            }
-        }
-        Ok(())
-    }
-
-    fn all_done(&self) -> bool {
-        let faults_over = !self.due.values().any(|due| matches!(due, Due::Crash(_) | Due::Back(_)));
-        let done = |peer: &Peer| {
-            let status = peer.node.status();
-            let complete = status.modules.iter().all(|module| module.version == Some(self.plan.phases));
-            !status.paths.is_empty() && complete
-        };
-        faults_over && self.peers.iter().all(|peer| peer.up && done(peer))
-    }
-
-    /// A module whose members do not all have the same state.
-    fn disagreement(&self) -> Option<String> {
-        let mut states: BTreeMap<ModuleId, BTreeSet<BlobHash>> = BTreeMap::new();
-        for (module, _, state) in self.peers.iter().flat_map(|peer| peer.node.states()) {
-            states.entry(module).or_default().insert(state.hash);
-        }
-        let (module, hashes) = states.iter().find(|(_, hashes)| hashes.len() > 1)?;
-        Some(format!("module {module}: {hashes:?}"))
-    }
-
-    fn why_stuck(&self) -> String {
-        let peer = |(index, peer): (usize, &Peer)| {
-            let status = peer.node.status();
-            let versions: Vec<String> = status
-                .modules
-                .iter()
-                .map(|module| format!("{}@{:?}t{}", module.module, module.version, module.term))
-                .collect();
-            let waits: Vec<String> = status
-                .paths
-                .iter()
-                .map(|path| format!("path {} {} {}", path.path, path.stage, path.waits_for.clone().unwrap_or_default()))
-                .collect();
-            format!("\n  peer {index} {}: {} | {}", peer.key.short(), versions.join(" "), waits.join("; "))
-        };
-        self.peers.iter().enumerate().map(peer).collect()
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::names::{BlobHash, ModuleId, PathId, Version};
-use crate::protocol::message::{GENESIS, SignedUpdate, UpdateHash};
+use crate::names::ModuleId;
+use crate::protocol::message::{ContributionKey, GENESIS, SignedUpdate, UpdateHash};
 
-type Counted = BTreeSet<(PathId, Version, BlobHash)>;
+type Counted = BTreeSet<ContributionKey>;
 
 /// What each place of each chain has counted since genesis.
 #[derive(Debug, Default)]
@@ -29,30 +29,33 @@ impl CountedOnce {
         };
         let mut after = before;
         for counted in &update.contributions {
-            let twice = after.iter().any(|(path, parent, _)| (*path, *parent) == (counted.path, counted.parent));
-            if twice {
+            if !after.insert(counted.key()) {
                 return Err(format!(
                     "module {} version {} counts path {}'s contribution to version {} again",
                     update.module, update.version, counted.path, counted.parent
                 ));
             }
-            after.insert((counted.path, counted.parent, counted.blob));
         }
         self.places.insert(key, after);
         Ok(())
+    }
+
+    /// Everything that a place's chain has counted since genesis; nothing at genesis.
+    pub fn counted(&self, module: ModuleId, place: UpdateHash) -> Option<&BTreeSet<ContributionKey>> {
+        self.places.get(&(module, place))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::{BlobRef, PeerKey, Term};
+    use crate::names::{BlobHash, BlobRef, PathId, PeerKey, Term, Version};
     use crate::protocol::message::{Counted, Update};
 
     fn update(parent: UpdateHash, version: u64, contribution: (u32, u64)) -> SignedUpdate {
         let (path, to) = contribution;
-        let counted = Counted { path: PathId(path), parent: Version(to), weight: 1, blob: BlobHash([path as u8; 32]) };
-        let blob = BlobRef::of(b"");
+        let blob = BlobRef::of(&path.to_le_bytes());
+        let counted = Counted { path: PathId(path), parent: Version(to), weight: 1, blob };
         SignedUpdate {
             update: Update {
                 module: ModuleId { level: 0, expert: 0 },

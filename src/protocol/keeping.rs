@@ -1,0 +1,138 @@
+//! Which blobs are kept, and which can go.
+//!
+//! Whatever lets go of a blob says so here; it is removed once nothing else refers to it. Bytes are named by their
+//! hash, so two things may well be one blob, and workers may still read what the protocol has done with.
+
+use std::collections::BTreeSet;
+
+use super::action::{Action, Report};
+use super::chain::Chain;
+use super::gathering::countable;
+use super::limits::MAX_RESCUED;
+use super::message::{ContributionKey, Counted, GENESIS, UpdateHash};
+use super::record::Record;
+use super::{Module, Node};
+use crate::names::{BlobHash, ModuleId, Version};
+
+/// A contribution counted in a chain that was given up, and not in the one taken. This node combined it, so it has the
+/// bytes, and offers it where whoever trained it may be gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rescued {
+    pub(super) module: ModuleId,
+    /// The update that it was trained from, as far as that is known.
+    pub(super) parent_update: UpdateHash,
+    pub(super) counted: Counted,
+}
+
+impl Node {
+    /// Nobody here needs this blob for what it was; it goes when nothing else refers to it.
+    pub(super) fn forget(&mut self, blob: BlobHash) {
+        self.unwanted.insert(blob);
+        self.let_go = true;
+    }
+
+    /// After every event in which something was let go.
+    pub(super) fn forget_unreferenced(&mut self) {
+        if !std::mem::take(&mut self.let_go) {
+            return;
+        }
+        let referenced = self.referenced_blobs();
+        let (kept, gone) = std::mem::take(&mut self.unwanted).into_iter().partition(|blob| referenced.contains(blob));
+        self.unwanted = kept;
+        let gone: BTreeSet<BlobHash> = gone;
+        self.actions.extend(gone.into_iter().map(Action::Forget));
+    }
+
+    /// The blobs that this node may still need or be asked for; all others can be removed.
+    pub fn referenced_blobs(&self) -> BTreeSet<BlobHash> {
+        let mut blobs = BTreeSet::new();
+        for state in self.modules.values() {
+            blobs.extend(state.references());
+        }
+        blobs.extend(self.sealed_before.iter().map(|signed| signed.update.average.hash));
+        blobs.extend(self.finished.iter().flat_map(|finished| &finished.offers).map(|(_, blob)| blob.hash));
+        blobs.extend(self.rescued.iter().map(|rescued| rescued.counted.blob.hash));
+        blobs.extend(self.trainers.values().map(|blob| blob.hash));
+        blobs.extend(self.training.iter().flat_map(|training| &training.reads));
+        blobs
+    }
+
+    /// The chain of a module gives way to another, which has not counted all that it has. What this node combined, it
+    /// can offer to the other.
+    pub(super) fn rescue(&mut self, module: ModuleId, given_up: &Chain) {
+        let me = self.me;
+        let Some(chain) = self.modules.get(&module).and_then(|state| state.chain.as_ref()) else { return };
+        let mine = given_up.places().filter(|(hash, signed)| signed.update.owner == me && !chain.contains(*hash));
+        let rescued: Vec<Counted> = mine
+            .flat_map(|(_, signed)| &signed.update.contributions)
+            .filter(|counted| !chain.has_counted(counted.key()))
+            .copied()
+            .collect();
+        for counted in rescued {
+            let parent_update = given_up.update_of(counted.parent).unwrap_or(GENESIS);
+            let rescued = Rescued { module, parent_update, counted };
+            if self.rescued.len() < MAX_RESCUED && !self.rescued.contains(&rescued) {
+                self.act(Action::Persist(Record::Rescued { module, parent_update, counted }));
+                self.rescued.push_back(rescued);
+            }
+        }
+    }
+
+    /// Contributions are kept for so many versions, counted or not: a merge may need them again. One that goes
+    /// uncounted is told of.
+    pub(super) fn release_contributions(&mut self) {
+        let modules = &self.modules;
+        let keeps = |module: ModuleId, parent: Version| {
+            modules.get(&module).and_then(Module::head).is_some_and(|head| countable(head.version, parent))
+        };
+        let (kept, released): (Vec<_>, Vec<_>) = std::mem::take(&mut self.finished)
+            .into_iter()
+            .partition(|finished| finished.offers.iter().any(|(from, _)| keeps(from.module, from.version)));
+        let (rescued, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut self.rescued)
+            .into_iter()
+            .partition(|rescued| keeps(rescued.module, rescued.counted.parent));
+        self.finished = kept.into();
+        self.rescued = rescued.into();
+        for blob in released.iter().flat_map(|finished| &finished.offers).map(|(_, blob)| blob.hash) {
+            self.forget(blob);
+        }
+        for rescued in dropped {
+            self.forget(rescued.counted.blob.hash);
+        }
+    }
+
+    /// What became too old to be counted when a module's head moved on, and is in no update: said once.
+    pub(super) fn tell_lost(&mut self, module: ModuleId, before: Version) {
+        let Some(chain) = self.modules.get(&module).and_then(|state| state.chain.as_ref()) else { return };
+        let head = chain.head().version;
+        let lost: BTreeSet<ContributionKey> = self
+            .contributions()
+            .filter(|(of, ..)| *of == module)
+            .map(|(_, path, (parent, _), blob)| (path, parent, blob.hash))
+            .filter(|(_, parent, _)| countable(before, *parent) && !countable(head, *parent))
+            .filter(|key| !chain.has_counted(*key))
+            .collect();
+        for (path, parent, _) in lost {
+            self.act(Action::Report(Report::Lost { module, path, parent, weight: self.plan.weight(path, 0) }));
+        }
+    }
+}
+
+impl Module {
+    /// The blobs that are needed for this module.
+    pub(super) fn references(&self) -> BTreeSet<BlobHash> {
+        let mut blobs: BTreeSet<BlobHash> = self.states.iter().map(|blob| blob.hash).collect();
+        let installing = self.catch_up.installing.as_ref();
+        blobs.extend(installing.map(|chain| chain.head().state.hash));
+        for signed in self.chain.iter().chain(installing).flat_map(Chain::recent) {
+            blobs.insert(signed.update.average.hash);
+            blobs.extend(signed.update.contributions.iter().map(|counted| counted.blob.hash));
+        }
+        let next = self.next.iter().map(|next| &next.signed.update);
+        blobs.extend(next.flat_map(|update| [update.average.hash, update.state.hash]));
+        blobs.extend(self.collection.iter().flat_map(|collection| collection.blobs()));
+        blobs.extend(self.combining.iter().map(|combining| combining.from));
+        blobs.extend(self.applies.iter().flat_map(|apply| [apply.from, apply.average]));
+        blobs
+    }
+}

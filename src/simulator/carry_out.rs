@@ -1,0 +1,162 @@
+//! What each of a node's actions comes to here: the journal and the topics at once, the work of trainer and combiner
+//! after a while, as in a peer.
+
+use super::faults::within;
+use super::world::{Due, World};
+use super::{Failure, learner};
+use crate::compress::frame;
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Version};
+use crate::outer::exact_sum::ExactSum;
+use crate::outer::state::ModuleState;
+use crate::outer::step;
+use crate::protocol::message::{Counted, SignedUpdate};
+use crate::protocol::record::{Finished, Record, StartedFrom};
+use crate::protocol::{Action, Event, Update, wire};
+
+pub(super) fn sign(update: &Update) -> Vec<u8> {
+    let bytes = wire::encode(update).unwrap_or_default();
+    blake3::keyed_hash(&update.owner.0, &bytes).as_bytes().to_vec()
+}
+
+impl World {
+    pub(super) fn carry_out(&mut self, index: usize, action: Action) -> Result<(), Failure> {
+        match action {
+            Action::Persist(record) => return self.persist(index, record),
+            Action::Subscribe(module) => {
+                self.peers[index].topics.insert(module);
+            }
+            Action::Unsubscribe(module) => {
+                self.peers[index].topics.remove(&module);
+            }
+            Action::Publish { module, message } => return self.publish(index, module, &message),
+            Action::Learn { .. } => {}
+            Action::Ask { id, to, request } => self.ask(index, id, to, request),
+            Action::Reply { token, response } => self.reply(index, token, response),
+            Action::Fetch { blob, from } => self.fetch(index, blob, from),
+            Action::Forget(blob) => self.peers[index].disk.remove(blob),
+            Action::Seal(update) => {
+                let signature = sign(&update);
+                self.event_at(index, 0, Event::Sealed(SignedUpdate { update, signature }));
+            }
+            // Its text may have to be fetched first.
+            Action::Train { .. } => {
+                let after_ms = within(&mut self.dice, &(0..1_000));
+                self.later(index, after_ms, Due::Work(action));
+            }
+            // In order, one after the other.
+            Action::OpenSum { .. } | Action::Accumulate { .. } | Action::Combine { .. } | Action::Apply { .. } => {
+                let free_ms = self.peers[index].combiner_free_ms.max(self.now_ms) + within(&mut self.dice, &(1..60));
+                self.peers[index].combiner_free_ms = free_ms;
+                self.later(index, free_ms - self.now_ms, Due::Work(action));
+            }
+            Action::Report(report) => return self.look(index, &report),
+        }
+        Ok(())
+    }
+
+    /// What a worker does when it gets to it.
+    pub(super) fn work(&mut self, index: usize, action: Action) -> Result<(), Failure> {
+        match action {
+            Action::Train { path, phase, start, trainer } => {
+                let offers = self.train(index, path, &start, trainer)?;
+                let trainer = self.peers[index].disk.put(format!("{path} {phase} {index}").into_bytes());
+                let after_ms = within(&mut self.dice, &self.scenario.phase_ms.clone());
+                self.event_at(index, after_ms, Event::Trained(Finished { path, phase, offers, trainer }));
+            }
+            Action::OpenSum { module, target } => {
+                self.peers[index].sums.insert(module, (target, ExactSum::new(self.scenario.values)));
+            }
+            Action::Accumulate { module, target, blob, weight } => {
+                let valid = self.accumulate(index, module, target, blob, weight);
+                self.event_at(index, 0, Event::Accumulated { module, target, blob, valid });
+            }
+            Action::Combine { module, target, from, contributions } => {
+                let Some((average, state)) = self.combine(index, module, target, from, &contributions) else {
+                    return Err(self.failure("disk", format!("module {module} cannot be combined")));
+                };
+                self.event_at(index, 0, Event::Combined { module, target, average, state });
+            }
+            Action::Apply { module, version, from, average } => {
+                let disk = &mut self.peers[index].disk;
+                let Some((state, frame)) = disk.get(from.hash).zip(disk.get(average.hash)) else {
+                    let detail = format!("peer {index}: a blob is gone that module {module} version {version} needs");
+                    return Err(self.failure("disk", detail));
+                };
+                let made = step::apply(state, module, self.scenario.values, frame, &self.outer).ok();
+                let state = made.map(|bytes| disk.put(bytes));
+                self.event_at(index, 0, Event::Applied { module, version, state });
+            }
+            other => return Err(self.failure("driver", format!("no work: {other:?}"))),
+        }
+        Ok(())
+    }
+
+    fn persist(&mut self, index: usize, record: Record) -> Result<(), Failure> {
+        if let Err(error) = wire::encode(&record) {
+            return Err(self.failure("journal", error.to_string()));
+        }
+        if let Record::Finished(finished) = &record {
+            for (from, blob) in &finished.offers {
+                if from.version.0 < self.plan.phases {
+                    self.none_lost.trained(index, from.module, (finished.path, from.version, blob.hash));
+                }
+            }
+        }
+        self.peers[index].disk.journal.push(record);
+        Ok(())
+    }
+
+    fn train(
+        &mut self,
+        index: usize,
+        path: PathId,
+        start: &[(StartedFrom, BlobRef)],
+        trainer: Option<BlobRef>,
+    ) -> Result<Vec<(StartedFrom, BlobRef)>, Failure> {
+        let values = self.scenario.values;
+        let disk = &mut self.peers[index].disk;
+        let is_here = trainer.is_none_or(|trainer| disk.get(trainer.hash).is_some());
+        let mut offers = Vec::new();
+        for (from, state) in start.iter().filter(|_| is_here) {
+            let state = disk.get(state.hash).and_then(|bytes| ModuleState::decode(bytes, from.module, values).ok());
+            let frame = state.and_then(|state| {
+                let gradient = learner::outer_gradient(from.module, path, index, &state.parameters);
+                frame::encode(self.outer.codec, &gradient).ok()
+            });
+            offers.extend(frame.map(|frame| (*from, disk.put(frame))));
+        }
+        if offers.len() < start.len() {
+            return Err(self.failure("disk", format!("peer {index}: path {path} starts from what is gone")));
+        }
+        Ok(offers)
+    }
+
+    fn accumulate(&mut self, index: usize, module: ModuleId, target: Version, blob: BlobHash, weight: u32) -> bool {
+        let values = self.scenario.values;
+        let peer = &mut self.peers[index];
+        let Some((_, sum)) = peer.sums.get_mut(&module).filter(|(open, _)| *open == target) else { return false };
+        let Some(frame) = peer.disk.get(blob) else { return false };
+        frame::decode(frame, values).is_ok_and(|values| sum.add(&values, weight).is_ok())
+    }
+
+    fn combine(
+        &mut self,
+        index: usize,
+        module: ModuleId,
+        target: Version,
+        from: BlobRef,
+        contributions: &[Counted],
+    ) -> Option<(BlobRef, BlobRef)> {
+        let weight: u64 = contributions.iter().map(|counted| u64::from(counted.weight)).sum();
+        let mut paths: Vec<PathId> = contributions.iter().map(|counted| counted.path).collect();
+        paths.dedup();
+        let peer = &mut self.peers[index];
+        let (open, sum) = peer.sums.remove(&module)?;
+        if open != target || sum.weight() != weight {
+            return None;
+        }
+        let frame = step::combine(&sum, paths.len(), &self.outer).ok()?;
+        let state = step::apply(peer.disk.get(from.hash)?, module, self.scenario.values, &frame, &self.outer).ok()?;
+        Some((peer.disk.put(frame), peer.disk.put(state)))
+    }
+}

@@ -1,0 +1,88 @@
+//! No contribution is lost silently: at the end each is counted, or told of as too old, or shown as uncounted where it
+//! is kept, or went with the only peer that had it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::names::{ModuleId, PathId, Version};
+use crate::protocol::message::ContributionKey;
+
+/// Every contribution that was ever safely on a disk.
+#[derive(Debug, Default)]
+pub struct NoneLost {
+    trained: BTreeMap<(ModuleId, ContributionKey), BTreeSet<usize>>,
+    told: BTreeSet<(usize, ModuleId, PathId, Version)>,
+}
+
+/// What became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// In a chain that goes on.
+    pub counted: usize,
+    /// Kept and shown as uncounted: the module was done before they came.
+    pub uncounted: usize,
+    /// Told of as too old.
+    pub told: usize,
+    /// Gone with their peer.
+    pub gone: usize,
+}
+
+impl NoneLost {
+    /// A peer has finished training this, and its journal says so.
+    pub fn trained(&mut self, peer: usize, module: ModuleId, contribution: ContributionKey) {
+        self.trained.entry((module, contribution)).or_default().insert(peer);
+    }
+
+    /// A peer says that this has become too old.
+    pub fn told(&mut self, peer: usize, module: ModuleId, path: PathId, parent: Version) {
+        self.told.insert((peer, module, path, parent));
+    }
+
+    /// # Errors
+    /// The first contribution that nothing is known of any more.
+    pub fn settle(
+        &self,
+        counted: impl Fn(ModuleId, ContributionKey) -> bool,
+        shown: &BTreeSet<(ModuleId, ContributionKey)>,
+        alive: impl Fn(usize) -> bool,
+    ) -> Result<Tally, String> {
+        let mut tally = Tally::default();
+        for ((module, contribution), peers) in &self.trained {
+            let (path, parent, _) = *contribution;
+            let is_told = |peer: &usize| self.told.contains(&(*peer, *module, path, parent));
+            if counted(*module, *contribution) {
+                tally.counted += 1;
+            } else if shown.contains(&(*module, *contribution)) {
+                tally.uncounted += 1;
+            } else if peers.iter().any(is_told) {
+                tally.told += 1;
+            } else if !peers.iter().any(|peer| alive(*peer)) {
+                tally.gone += 1;
+            } else {
+                return Err(format!("path {path}'s contribution to module {module} version {parent}, of {peers:?}"));
+            }
+        }
+        Ok(tally)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::BlobHash;
+
+    #[test]
+    fn what_nobody_counts_keeps_or_tells_of_is_found() {
+        let module = ModuleId { level: 0, expert: 0 };
+        let contribution = |path| (PathId(path), Version(3), BlobHash([path as u8; 32]));
+        let mut ledger = NoneLost::default();
+        for path in 0..4 {
+            ledger.trained(path as usize, module, contribution(path));
+        }
+        let counted = |_, key| key == contribution(0);
+        let shown = BTreeSet::from([(module, contribution(1))]);
+        let settle = |ledger: &NoneLost| ledger.settle(counted, &shown, |peer| peer != 2);
+        assert!(settle(&ledger).is_err_and(|lost| lost.starts_with("path 3's contribution to module 0.0 version 3")));
+        ledger.told(3, module, PathId(3), Version(3));
+        assert_eq!(settle(&ledger), Ok(Tally { counted: 1, uncounted: 1, told: 1, gone: 1 }));
+    }
+}

@@ -1,0 +1,132 @@
+//! Whether everything is as promised: after every report, and at the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Failure;
+use super::invariants::none_lost::Tally;
+use super::world::{Peer, World};
+use crate::names::{BlobHash, ModuleId};
+use crate::protocol::Report;
+use crate::protocol::message::Stage;
+
+impl World {
+    /// The invariants, after whatever was reported.
+    pub(super) fn look(&mut self, index: usize, report: &Report) -> Result<(), Failure> {
+        match report {
+            Report::Owner { .. } => self.ownership_changes += 1,
+            Report::ChainSwitched { .. } => self.switches += 1,
+            Report::Lost { module, path, parent, .. } => self.none_lost.told(index, *module, *path, *parent),
+            Report::Refused { module, reason } if !reason.contains("comes from term") => {
+                return Err(self.failure("one state", format!("peer {index} refuses module {module}: {reason}")));
+            }
+            _ => {}
+        }
+        for (module, chain) in self.peers[index].node.chains() {
+            let mut broken = self.one_state.look(module, chain.head()).err().map(|detail| ("one state", detail));
+            for (hash, signed) in chain.places() {
+                let again = self.counted_once.look(hash, signed).err();
+                broken = broken.or(again.map(|detail| ("counted once", detail)));
+            }
+            if let Some((invariant, detail)) = broken {
+                return Err(self.failure(invariant, detail));
+            }
+        }
+        Ok(())
+    }
+
+    fn staying(&self) -> impl Iterator<Item = (usize, &Peer)> {
+        self.peers.iter().enumerate().filter(|(_, peer)| !peer.gone)
+    }
+
+    pub(super) fn all_done(&self) -> bool {
+        self.staying().all(|(_, peer)| {
+            let states = peer.node.states();
+            let held = peer.node.paths();
+            let needed: BTreeSet<ModuleId> = held.iter().flat_map(|path| peer.node.modules_of(*path)).collect();
+            let complete = states.iter().all(|(_, version, _)| version.0 == self.plan.phases);
+            peer.up && !held.is_empty() && complete && states.len() >= needed.len()
+        })
+    }
+
+    /// Paths that nobody trains to their end.
+    pub(super) fn unheld(&self) -> usize {
+        let leases = self.staying().flat_map(|(_, peer)| peer.node.leases());
+        let trained: BTreeSet<_> =
+            leases.filter(|lease| lease.stage != Stage::Standby).map(|lease| lease.path).collect();
+        self.plan.grid.path_count() as usize - trained.len()
+    }
+
+    /// Whether somebody who stays has each module of this peer, too.
+    pub(super) fn can_be_spared(&self, index: usize) -> bool {
+        let others: BTreeSet<ModuleId> = self
+            .staying()
+            .filter(|(other, _)| *other != index)
+            .flat_map(|(_, peer)| peer.node.states())
+            .map(|(module, ..)| module)
+            .collect();
+        self.plan.grid.modules().iter().all(|module| others.contains(module))
+    }
+
+    /// A module whose members do not all have the same state.
+    pub(super) fn disagreement(&self) -> Option<String> {
+        let mut states: BTreeMap<ModuleId, BTreeSet<BlobHash>> = BTreeMap::new();
+        for (module, _, state) in self.staying().flat_map(|(_, peer)| peer.node.states()) {
+            states.entry(module).or_default().insert(state.hash);
+        }
+        let (module, hashes) = states.iter().find(|(_, hashes)| hashes.len() > 1)?;
+        Some(format!("module {module}: {hashes:?}"))
+    }
+
+    /// What became of every contribution; at the end, when all agree.
+    pub(super) fn tally(&self) -> Result<Tally, Failure> {
+        self.no_leaks()?;
+        let heads: BTreeMap<_, _> = self
+            .staying()
+            .flat_map(|(_, peer)| peer.node.chains())
+            .map(|(module, chain)| (module, chain.head().update))
+            .collect();
+        let counted = |module: ModuleId, contribution| {
+            let set = heads.get(&module).and_then(|head| self.counted_once.counted(module, *head));
+            set.is_some_and(|set| set.contains(&contribution))
+        };
+        let shown = self.staying().flat_map(|(_, peer)| peer.node.uncounted()).collect();
+        let settled = self.none_lost.settle(counted, &shown, |peer| !self.peers[peer].gone);
+        settled.map_err(|lost| self.failure("none lost", lost))
+    }
+
+    /// A disk holds what its node may need, what it still waits to let go of, and (the founder's) genesis.
+    fn no_leaks(&self) -> Result<(), Failure> {
+        let genesis: BTreeSet<BlobHash> = self.plan.genesis.values().map(|blob| blob.hash).collect();
+        for (index, peer) in self.staying() {
+            let kept = peer.node.referenced_blobs();
+            let leaked: Vec<BlobHash> =
+                peer.disk.names().filter(|blob| !kept.contains(blob) && !genesis.contains(blob)).collect();
+            if leaked.len() > self.scenario.leaks {
+                return Err(self.failure("disk", format!("peer {index} keeps {leaked:?} for nothing")));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn why_stuck(&self) -> String {
+        let peer = |(index, peer): (usize, &Peer)| {
+            let status = peer.node.status();
+            let versions: Vec<String> = status
+                .modules
+                .iter()
+                .map(|module| {
+                    let owner = module.owner.as_deref().map_or("nobody", |owner| &owner[..8]);
+                    format!("{}@{:?}t{} {owner}", module.module, module.version, module.term)
+                })
+                .collect();
+            let waits: Vec<String> = status
+                .paths
+                .iter()
+                .map(|path| format!("path {} {} {}", path.path, path.stage, path.waits_for.clone().unwrap_or_default()))
+                .collect();
+            let up = if peer.up { "" } else { " (down)" };
+            format!("\n  peer {index} {}{up}: {} | {}", peer.key.short(), versions.join(" "), waits.join("; "))
+        };
+        self.peers.iter().enumerate().map(peer).collect()
+    }
+}

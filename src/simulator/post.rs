@@ -1,0 +1,89 @@
+//! What peers send each other: gossip, questions and answers, blobs; each late or lost as the links will have it.
+
+use super::Failure;
+use super::carry_out::sign;
+use super::world::{Due, World};
+use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
+use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response, wire};
+
+/// Gossip carries the same bytes on the same topic once in this time.
+const SAME_BYTES_MS: u64 = 60_000;
+
+impl World {
+    /// When something from one peer reaches another; nothing if it does not.
+    fn travel_ms(&mut self, from: usize, to: usize, bytes: u64) -> Option<u64> {
+        let travel = self.scenario.links.travel_ms(bytes, &mut self.dice);
+        let cut = self.partitions.iter().any(|partition| partition.cuts(self.now_ms, from, to));
+        travel.filter(|_| !cut)
+    }
+
+    pub(super) fn publish(&mut self, from: usize, module: ModuleId, message: &Message) -> Result<(), Failure> {
+        let author = self.peers[from].key;
+        let bytes = match wire::encode(message) {
+            Ok(bytes) => bytes,
+            Err(error) => return Err(self.failure("gossip", error.to_string())),
+        };
+        let name = BlobHash::of(&[format!("{module} ").as_bytes(), &bytes].concat());
+        let carried = self.carried.insert(name, self.now_ms);
+        let again = carried.is_some_and(|at_ms| self.now_ms < at_ms + SAME_BYTES_MS);
+        let valid = match message {
+            Message::Update(signed) => sign(&signed.update) == signed.signature,
+            Message::Beat(_) | Message::Offer(_) => true,
+        };
+        if again || !valid {
+            return Ok(());
+        }
+        for hearer in (0..self.peers.len()).filter(|other| *other != from) {
+            let hears = self.peers[hearer].up && self.peers[hearer].topics.contains(&module);
+            if let Some(after_ms) = self.travel_ms(from, hearer, bytes.len() as u64).filter(|_| hears) {
+                let message = message.clone();
+                self.event_at(hearer, after_ms, Event::Heard { module, author, message });
+            }
+        }
+        Ok(())
+    }
+
+    fn index_of(&self, key: PeerKey) -> Option<usize> {
+        self.peers.iter().position(|peer| peer.key == key && peer.up)
+    }
+
+    pub(super) fn ask(&mut self, from: usize, id: RequestId, to: PeerKey, request: Request) {
+        let arrives = self.index_of(to).and_then(|to| Some((to, self.travel_ms(from, to, 500)?)));
+        let Some((to, after_ms)) = arrives else {
+            return self.event_at(from, 1_000, Event::Answered { id, response: None });
+        };
+        self.next_token += 1;
+        let token = ReplyToken(self.next_token);
+        let asker = &self.peers[from];
+        self.asked.insert(token, (from, asker.life, id));
+        let event = Event::Asked { from: asker.key, token, request };
+        self.event_at(to, after_ms, event);
+    }
+
+    pub(super) fn reply(&mut self, from: usize, token: ReplyToken, response: Response) {
+        let Some((peer, life, id)) = self.asked.remove(&token) else { return };
+        let event = match self.travel_ms(from, peer, 2_000) {
+            Some(after_ms) => (after_ms, Event::Answered { id, response: Some(response) }),
+            None => (10_000, Event::Answered { id, response: None }),
+        };
+        self.schedule(self.now_ms + event.0, (peer, life), Due::Event(event.1));
+    }
+
+    pub(super) fn fetch(&mut self, index: usize, blob: BlobRef, from: PeerKey) {
+        let found = |found| Event::Fetched { blob: blob.hash, found };
+        if self.peers[index].disk.get(blob.hash).is_some() {
+            return self.event_at(index, 0, found(true));
+        }
+        let donor = self.index_of(from).filter(|donor| *donor != index);
+        let bytes = donor.and_then(|donor| self.peers[donor].disk.get(blob.hash).cloned());
+        let bytes = bytes.filter(|bytes| bytes.len() as u64 == blob.bytes);
+        let arrives = donor.and_then(|donor| self.travel_ms(donor, index, blob.bytes));
+        match bytes.zip(arrives) {
+            Some((bytes, after_ms)) => {
+                self.later(index, after_ms, Due::Arrived(bytes));
+                self.event_at(index, after_ms, found(true));
+            }
+            None => self.event_at(index, 200, found(false)),
+        }
+    }
+}
