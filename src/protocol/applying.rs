@@ -123,6 +123,7 @@ impl Node {
             return;
         }
         if !found {
+            state.catch_up.whole = true;
             return self.abandon_next(module);
         }
         next.here_since = Some(self.now);
@@ -203,6 +204,7 @@ impl Node {
     pub(super) fn put_head(&mut self, module: ModuleId, signed: SignedUpdate) {
         let Some(state) = self.modules.get_mut(&module) else { return };
         let mut let_go = Vec::new();
+        state.catch_up.whole = false;
         state.states.push_back(signed.update.state);
         while state.states.len() > STATES_KEPT {
             let_go.extend(state.states.pop_front().map(|old| old.hash));

@@ -16,6 +16,8 @@ pub struct Chain {
     /// The version that the oldest kept update starts from.
     base: Version,
     base_update: UpdateHash,
+    /// From here on the averages are here, too: what came before was taken over as a whole state.
+    replays_from: Version,
 }
 
 /// How two places in a chain lie to each other.
@@ -31,16 +33,22 @@ impl Chain {
     /// Before the first update.
     pub fn genesis(state: BlobRef) -> Self {
         let head = Head { version: Version(0), update: GENESIS, state, weight: 0 };
-        Self { head, recent: VecDeque::new(), base: Version(0), base_update: GENESIS }
+        Self { head, recent: VecDeque::new(), base: Version(0), base_update: GENESIS, replays_from: Version(0) }
     }
 
-    /// Ends with the last of these; nothing if they are empty or do not follow each other.
+    /// Ends with the last of these, whose state is here but not how it came to be; nothing if they are empty or do not
+    /// follow each other.
     pub fn ending_with(updates: Vec<SignedUpdate>) -> Option<Self> {
         let mut updates = updates.into_iter();
         let first = updates.next()?;
         let base = Version(first.update.version.0.checked_sub(1)?);
-        let mut chain =
-            Self { head: head_of(&first.update)?, base, base_update: first.update.parent, recent: VecDeque::new() };
+        let mut chain = Self {
+            head: head_of(&first.update)?,
+            base,
+            base_update: first.update.parent,
+            recent: VecDeque::new(),
+            replays_from: base,
+        };
         chain.recent.push_back((chain.head.update, first));
         for signed in updates {
             if !chain.fits(&signed.update) {
@@ -48,7 +56,19 @@ impl Chain {
             }
             chain.push(signed);
         }
+        chain.replays_from = chain.head.version;
         Some(chain)
+    }
+
+    /// The same chain, of which the averages after a version are here.
+    pub fn replaying_from(mut self, version: Version) -> Self {
+        self.replays_from = version;
+        self
+    }
+
+    /// The version after which all averages are here.
+    pub fn replays_from(&self) -> Version {
+        self.replays_from
     }
 
     /// The newest place.
@@ -84,8 +104,11 @@ impl Chain {
         self.recent.iter().map(|(hash, signed)| (*hash, signed))
     }
 
-    /// What follows a place.
+    /// What follows a place, if it can be replayed.
     pub fn since(&self, version: Version, update: UpdateHash) -> Since {
+        if version < self.replays_from {
+            return Since::Unknown;
+        }
         if (version, update) == (self.base, self.base_update) {
             return Since::Updates(self.recent().cloned().collect());
         }
@@ -205,7 +228,12 @@ mod tests {
     #[test]
     fn a_chain_with_a_gap_is_refused() {
         let updates: Vec<SignedUpdate> = chain_of(3).recent().cloned().collect();
-        assert_eq!(Chain::ending_with(updates.clone()).unwrap().head(), chain_of(3).head());
+        let taken_over = Chain::ending_with(updates.clone()).unwrap();
+        assert_eq!(taken_over.clone().replaying_from(Version(0)), chain_of(3));
+        // Its averages were never here, so nobody can be told to replay them.
+        assert_eq!(taken_over.since(Version(0), GENESIS), Since::Unknown);
+        let head = taken_over.head();
+        assert_eq!(taken_over.since(head.version, head.update), Since::Updates(vec![]));
         assert_eq!(Chain::ending_with(vec![updates[0].clone(), updates[2].clone()]), None);
         assert_eq!(Chain::ending_with(vec![]), None);
         let mut last = updates[0].clone();

@@ -215,6 +215,7 @@ impl Node {
         let owns = self.owns(module);
         let update = self.modules.get_mut(&module).and_then(|state| {
             let combining = state.combining.take()?;
+            self.let_go = true;
             let (head, collection) = (state.head()?, state.collection.as_ref()?);
             let wanted = owns && collection.id == combining.collection && collection.closing;
             if !wanted || head.version.next() != target {

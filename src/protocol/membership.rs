@@ -115,7 +115,9 @@ impl Node {
             return false;
         }
         let Some(head) = state.head() else { return true };
-        let copied = self.roster.heads(self.now, module).any(|(_, other)| other == head);
+        // Whoever has the module at all is where this node is: what was counted here is not on one disk alone.
+        let mut others = self.roster.heads(self.now, module).peekable();
+        let copied = others.peek().is_some() && others.all(|(_, other)| other == head);
         let offering = self.outstanding_offers().any(|(of, ..)| of == module);
         copied && !offering
     }

@@ -82,8 +82,10 @@ impl Node {
         let search = &mut self.search;
         search.active = true;
         search.asked.clear();
+        let told_before = std::mem::take(&mut search.directory).into_keys();
+        let contacts = search.contacts.iter().map(|contact| contact.peer);
+        search.to_ask = known.iter().map(|entry| entry.peer).chain(contacts).chain(told_before).collect();
         search.directory = known.into_iter().map(|entry| (entry.peer, entry)).collect();
-        search.to_ask = search.contacts.iter().map(|contact| contact.peer).collect();
         self.ask_more();
     }
 

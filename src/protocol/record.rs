@@ -69,7 +69,12 @@ pub enum Record {
     Finished(Finished),
     /// It has taken over the chain that these updates end, whose last state is in the store. One record: half a chain
     /// would have a head without a state.
-    Installed(Vec<SignedUpdate>),
+    Installed {
+        /// Oldest first.
+        updates: Vec<SignedUpdate>,
+        /// After this version, the averages are here as well.
+        replays_from: Version,
+    },
     /// Where the trainer of a held path stands. A finished phase says so too; this is for a journal that is rewritten.
     Trainer {
         /// The path.

@@ -11,7 +11,7 @@ use super::message::{Message, SignedUpdate, Stage};
 use super::record::{Finished, Record};
 use super::{Held, Module, Node, RunPlan};
 use crate::clock::Millis;
-use crate::names::{ModuleId, PathId, PeerKey, Term};
+use crate::names::{ModuleId, PathId, PeerKey, Term, Version};
 
 impl Node {
     /// A node as its journal's records left it. Follow with `Event::Join`; or, for a founder whose node
@@ -65,7 +65,7 @@ impl Node {
                 }
             }
             Record::Head(signed) => self.restore_head(signed),
-            Record::Installed(updates) => self.restore_chain(updates),
+            Record::Installed { updates, replays_from } => self.restore_chain(updates, replays_from),
             Record::Left(module) => {
                 self.modules.remove(&module);
             }
@@ -91,13 +91,13 @@ impl Node {
         }
     }
 
-    fn restore_chain(&mut self, updates: Vec<SignedUpdate>) {
+    fn restore_chain(&mut self, updates: Vec<SignedUpdate>, replays_from: Version) {
         let Some(module) = updates.first().map(|signed| signed.update.module) else { return };
         let Some(chain) = Chain::ending_with(updates) else { return };
         let state = self.modules.entry(module).or_default();
         if state.head().is_none_or(|head| chain.head().beats(&head)) {
             state.states = [chain.head().state].into();
-            state.chain = Some(chain);
+            state.chain = Some(chain.replaying_from(replays_from));
         }
     }
 
@@ -161,7 +161,7 @@ impl Node {
                 let updates: Vec<SignedUpdate> = chain.recent().cloned().collect();
                 records.push(match updates.is_empty() {
                     true => Record::Genesis { module: *module, state: chain.head().state },
-                    false => Record::Installed(updates),
+                    false => Record::Installed { updates, replays_from: chain.replays_from() },
                 });
             }
             if state.term > Term(0) {

@@ -21,6 +21,8 @@ pub(super) struct CatchUp {
     asked: Option<(RequestId, PeerKey, Millis)>,
     /// How many donors have failed: the next one is asked.
     pub(super) failures: usize,
+    /// What was to be replayed could not be had: a whole state is asked for.
+    pub(super) whole: bool,
     /// A chain whose state is being fetched.
     pub(super) installing: Option<Chain>,
 }
@@ -87,7 +89,8 @@ impl Node {
             return;
         }
         let donor = donors[catch_up.failures % donors.len()];
-        let from = mine.map(|head| (head.version, head.update));
+        let whole = self.modules.get(&module).is_some_and(|state| state.catch_up.whole);
+        let from = mine.filter(|_| !whole).map(|head| (head.version, head.update));
         let id = self.ask(donor, Request::CatchUp { module, from });
         if let Some(state) = self.modules.get_mut(&module) {
             state.catch_up.asked = Some((id, donor, now));
@@ -208,7 +211,7 @@ impl Node {
         let updates: Vec<SignedUpdate> = chain.recent().cloned().collect();
         self.act(Action::Persist(match updates.is_empty() {
             true => Record::Genesis { module, state: head.state },
-            false => Record::Installed(updates),
+            false => Record::Installed { updates, replays_from: chain.replays_from() },
         }));
         self.switch_chain(module, chain);
         if let Some(before) = before {
@@ -232,7 +235,7 @@ impl Node {
         let head = chain.head().state;
         let old_states = std::mem::replace(&mut state.states, [head].into());
         let given_up = state.chain.replace(chain);
-        state.catch_up.failures = 0;
+        (state.catch_up.failures, state.catch_up.whole) = (0, false);
         state.prune_offers();
         for old in old_states {
             self.forget(old.hash);

@@ -37,8 +37,6 @@ pub struct Scenario {
     pub faults: faults::Faults,
     /// Virtual time by which everything must be done.
     pub deadline_ms: u64,
-    /// Blobs for nothing that a peer may have at the end: what was under way then.
-    pub leaks: usize,
 }
 
 impl Scenario {
@@ -53,7 +51,6 @@ impl Scenario {
             links: links::Links { delay_ms: 1..20, loss: 0.0, bytes_per_ms: 10_000 },
             faults: faults::Faults::none(),
             deadline_ms: 600_000,
-            leaks: 4,
         }
     }
 

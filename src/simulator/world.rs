@@ -30,8 +30,8 @@ pub(super) enum Due {
     Work(Action),
     /// A blob has come over the network.
     Arrived(Vec<u8>),
-    /// A peer crashes.
-    Crash,
+    /// A peer crashes, perhaps for good.
+    Crash { for_good: bool },
     /// A crashed peer comes back.
     Back,
 }
@@ -156,8 +156,7 @@ impl World {
         }
         for Crash { peer, at_ms, back_ms } in self.scenario.faults.crashes(self.peers.len(), &mut self.dice) {
             self.faults_left += 1 + usize::from(back_ms.is_some());
-            self.peers[peer].gone |= back_ms.is_none();
-            self.schedule(at_ms, (peer, 0), Due::Crash);
+            self.schedule(at_ms, (peer, 0), Due::Crash { for_good: back_ms.is_none() });
             if let Some(back_ms) = back_ms {
                 self.schedule(back_ms, (peer, 0), Due::Back);
             }
@@ -241,7 +240,7 @@ impl World {
         let peer = &mut self.peers[index];
         let lives = peer.up && peer.life == life;
         match due {
-            Due::Crash => self.crash_soon(index),
+            Due::Crash { for_good } => self.crash_soon(index, for_good),
             Due::Back => self.come_back(index),
             Due::Event(event) if lives => return self.handle(index, event),
             Due::Work(action) if lives => return self.work(index, action),
@@ -254,12 +253,12 @@ impl World {
     }
 
     /// In the middle of what the peer does next; one that alone has some module stays.
-    fn crash_soon(&mut self, index: usize) {
-        if self.peers[index].gone && !self.can_be_spared(index) {
-            self.peers[index].gone = false;
+    fn crash_soon(&mut self, index: usize, for_good: bool) {
+        if for_good && !self.can_be_spared(index) {
             self.faults_left -= 1;
             return;
         }
+        self.peers[index].gone |= for_good;
         let actions = within(&mut self.dice, &(0..6));
         self.peers[index].dies_after = Some(actions);
     }

@@ -40,6 +40,12 @@ impl CountedOnce {
         Ok(())
     }
 
+    /// Whether any chain, given up since or not, has counted a contribution.
+    pub fn has_ever_counted(&self, module: ModuleId, contribution: ContributionKey) -> bool {
+        let of_module = self.places.iter().filter(|((of, _), _)| *of == module);
+        of_module.map(|(_, counted)| counted).any(|counted| counted.contains(&contribution))
+    }
+
     /// Everything that a place's chain has counted since genesis; nothing at genesis.
     pub fn counted(&self, module: ModuleId, place: UpdateHash) -> Option<&BTreeSet<ContributionKey>> {
         self.places.get(&(module, place))

@@ -1,5 +1,6 @@
 //! No contribution is lost silently: at the end each is counted, or told of as too old, or shown as uncounted where it
-//! is kept, or went with the only peer that had it.
+//! is kept, or went with the only peer that had it. One limit is known: who leaves a module after its contribution was
+//! counted keeps it no longer, and if that chain is given up later and its owner is gone as well, so is the contribution.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +23,7 @@ pub struct Tally {
     pub uncounted: usize,
     /// Told of as too old.
     pub told: usize,
-    /// Gone with their peer.
+    /// Gone with their peer; or in a chain that was given up after the peer had left the module.
     pub gone: usize,
 }
 
@@ -43,7 +44,7 @@ impl NoneLost {
         &self,
         counted: impl Fn(ModuleId, ContributionKey) -> bool,
         shown: &BTreeSet<(ModuleId, ContributionKey)>,
-        alive: impl Fn(usize) -> bool,
+        keeps: impl Fn(usize, ModuleId, ContributionKey) -> bool,
     ) -> Result<Tally, String> {
         let mut tally = Tally::default();
         for ((module, contribution), peers) in &self.trained {
@@ -55,7 +56,7 @@ impl NoneLost {
                 tally.uncounted += 1;
             } else if peers.iter().any(is_told) {
                 tally.told += 1;
-            } else if !peers.iter().any(|peer| alive(*peer)) {
+            } else if !peers.iter().any(|peer| keeps(*peer, *module, *contribution)) {
                 tally.gone += 1;
             } else {
                 return Err(format!("path {path}'s contribution to module {module} version {parent}, of {peers:?}"));
@@ -80,7 +81,7 @@ mod tests {
         }
         let counted = |_, key| key == contribution(0);
         let shown = BTreeSet::from([(module, contribution(1))]);
-        let settle = |ledger: &NoneLost| ledger.settle(counted, &shown, |peer| peer != 2);
+        let settle = |ledger: &NoneLost| ledger.settle(counted, &shown, |peer, _, _| peer != 2);
         assert!(settle(&ledger).is_err_and(|lost| lost.starts_with("path 3's contribution to module 0.0 version 3")));
         ledger.told(3, module, PathId(3), Version(3));
         assert_eq!(settle(&ledger), Ok(Tally { counted: 1, uncounted: 1, told: 1, gone: 1 }));
