@@ -75,6 +75,15 @@ pub fn decode_level(bytes: &[u8], model: &ModelConfig, level: &LevelConfig) -> R
     Ok(values)
 }
 
+/// The notes of a file, of which at least the header (8 bytes of length, and as many bytes as they say) is given.
+///
+/// # Errors
+/// If that is no header.
+pub fn notes(header: &[u8]) -> Result<HashMap<String, String>, ExchangeError> {
+    let (_, about) = SafeTensors::read_metadata(header)?;
+    Ok(about.metadata().clone().unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,6 +120,9 @@ mod tests {
         for (level, values) in levels.iter().zip(&values) {
             assert_eq!(&decode_level(&file, &model, level).unwrap(), values);
         }
+        let header = 8 + u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+        assert_eq!(notes(&file[..header]).unwrap()["version"], "3");
+        assert!(notes(&file[..header - 1]).is_err());
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //!   nothing that was acknowledged.
 //! - [`index`]: sled, for what can be rebuilt from the other two and from other peers.
 //! - [`folder`]: opens all three, for one process and one run.
+//! - [`reading`]: looks at the store of a peer that is not running, and changes nothing.
+//! - [`staging`]: a folder that is written beside its place, and then put there at once.
 //! - [`actor`]: gives them threads of their own, since disks block.
 //!
 //! `durable` holds what they share: how bytes get to a disk, and what is said when they don't.
@@ -16,6 +18,8 @@ mod durable;
 pub mod folder;
 pub mod index;
 pub mod journal;
+pub mod reading;
+pub mod staging;
 
 pub use actor::{StoreError, StoreHandle};
 pub use blobs::{BlobError, BlobStore, Receiving};
@@ -24,3 +28,5 @@ pub use durable::DiskError;
 pub use folder::{OpenError, StoreFolder};
 pub use index::{DocumentKey, Index, IndexError};
 pub use journal::{Journal, JournalError};
+pub use reading::StoreReader;
+pub use staging::{StagedFolder, StagingError};
