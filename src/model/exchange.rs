@@ -75,13 +75,20 @@ pub fn decode_level(bytes: &[u8], model: &ModelConfig, level: &LevelConfig) -> R
     Ok(values)
 }
 
-/// The notes of a file, of which at least the header (8 bytes of length, and as many bytes as they say) is given.
+/// The notes of a file, of which at least the header is given: 8 bytes of length, and as many bytes as they say.
 ///
 /// # Errors
 /// If that is no header.
 pub fn notes(header: &[u8]) -> Result<HashMap<String, String>, ExchangeError> {
-    let (_, about) = SafeTensors::read_metadata(header)?;
-    Ok(about.metadata().clone().unwrap_or_default())
+    #[derive(serde::Deserialize)]
+    struct Header {
+        #[serde(rename = "__metadata__", default)]
+        notes: HashMap<String, String>,
+    }
+    let (length, rest) = header.split_first_chunk().ok_or(SafeTensorError::HeaderTooSmall)?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| SafeTensorError::HeaderTooLarge)?;
+    let text = rest.get(..length).ok_or(SafeTensorError::InvalidHeaderLength)?;
+    Ok(serde_json::from_slice::<Header>(text).map_err(SafeTensorError::InvalidHeaderDeserialization)?.notes)
 }
 
 #[cfg(test)]

@@ -26,6 +26,8 @@ pub mod scoring;
 mod signatures;
 pub mod start;
 pub mod status_socket;
+#[cfg(test)]
+mod tiny_run;
 pub mod trainer;
 pub mod turns;
 

@@ -1,7 +1,7 @@
 //! How well a collected run predicts text: the ancestor and the paths, each document on the path it is routed to.
 
-use super::collected::network::Network;
 use super::collected::Collected;
+use super::collected::network::Network;
 use crate::config::DeviceChoice;
 use crate::names::PathId;
 use crate::text::{Corpus, TokenSet};
@@ -53,7 +53,8 @@ pub fn score_test_text(collected: &Collected, device: DeviceChoice) -> anyhow::R
     }
     if !missing.is_empty() {
         let shared = collected.manifest().share_text;
-        let reason = if shared { "nobody had it when the run was collected" } else { "the run does not share its text" };
+        let reason =
+            if shared { "nobody had it when the run was collected" } else { "the run does not share its text" };
         let folder = collected.folder().display().to_string();
         return Err(ScoringError::NoText { folder, paths: missing.join(", "), reason }.into());
     }

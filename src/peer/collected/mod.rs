@@ -12,6 +12,8 @@
 //! [`writing`] makes such a folder; [`network`] plays its paths.
 
 pub mod network;
+#[cfg(test)]
+mod tests;
 pub mod writing;
 
 use std::collections::BTreeMap;

@@ -40,7 +40,8 @@ pub enum CollectError {
     /// No peer that can be reached has these.
     #[error(
         "no peer that can be reached holds {}; asked {asked} peers: wait until one takes a path through it, or collect \
-         from the folders of peers that hold it", list(modules)
+         from the folders of peers that hold it",
+        list(modules)
     )]
     NoHolder {
         /// Which modules.

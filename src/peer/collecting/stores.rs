@@ -139,3 +139,82 @@ pub fn manifest_of(folder: &Path) -> Result<Vec<u8>, CollectError> {
     Manifest::decode(&bytes)?;
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::Collected;
+    use crate::peer::tiny_run::Tiny;
+    use crate::store::StoreFolder;
+
+    fn nothing_is_left(tiny: &Tiny) {
+        let names = fs::read_dir(tiny.home.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+        assert!(!names.iter().any(|name| name.contains("all")), "{names:?}");
+    }
+
+    #[test]
+    fn the_newest_of_several_peers_is_taken_for_each_module() {
+        let tiny = Tiny::found(true);
+        let a = tiny.peer("run/a", &[("0.0", 2), ("1.0", 1)]);
+        let b = tiny.peer("run/b", &[("0.1", 0), ("1.0", 2)]);
+        assert_eq!(peers_below(&tiny.home.path().join("run")), [a.clone(), b.clone()]);
+        assert_eq!(peers_below(&a), std::slice::from_ref(&a));
+        assert_eq!(manifest_of(&b).unwrap(), tiny.manifest);
+        let target = tiny.home.path().join("all");
+        let summary = collect_from_stores(&tiny.manifest, &[a, b], &target).unwrap();
+        let versions: Vec<u64> = summary.modules.values().map(|module| module.version).collect();
+        assert_eq!((versions, summary.versions()), (vec![2, 0, 2], (0, 2)));
+        assert!(summary.paths_without_text.is_empty());
+        Collected::open(&target).unwrap();
+    }
+
+    #[test]
+    fn a_module_that_nobody_holds_is_named_and_nothing_is_written() {
+        let tiny = Tiny::found(false);
+        let peer = tiny.peer("peer", &[("0.0", 2), ("1.0", 1)]);
+        let target = tiny.home.path().join("all");
+        let error = collect_from_stores(&tiny.manifest, &[peer], &target).unwrap_err().to_string();
+        assert_eq!(error, "none of the 1 folders holds module 0.1; add the folder of a peer that does");
+        nothing_is_left(&tiny);
+    }
+
+    #[test]
+    fn a_running_peer_another_run_and_what_is_no_peer_are_told_apart() {
+        let tiny = Tiny::found(false);
+        let peer = tiny.peer("peer", &[("0.0", 0)]);
+        let target = tiny.home.path().join("all");
+        let collect = |folder: &Path| {
+            collect_from_stores(&tiny.manifest, &[folder.to_owned()], &target).unwrap_err().to_string()
+        };
+        let running = StoreFolder::open(&store_folder(&peer), tiny.run).unwrap();
+        assert!(collect(&peer).contains("in use by another process"));
+        drop(running);
+        let other = tiny.home.path().join("other");
+        drop(StoreFolder::open(&store_folder(&other), RunId([9; 32])).unwrap());
+        assert!(collect(&other).contains("this is run"));
+        assert!(manifest_of(&other).unwrap_err().to_string().contains("no manifest.json of run 09090909"));
+        assert!(collect(tiny.home.path()).contains("not the store of a peer"));
+        nothing_is_left(&tiny);
+    }
+
+    #[test]
+    fn a_state_that_rotted_on_one_disk_is_taken_from_another() {
+        let tiny = Tiny::found(false);
+        let modules = [("0.0", 1), ("0.1", 1), ("1.0", 1)];
+        let (a, b) = (tiny.peer("a", &modules), tiny.peer("b", &modules));
+        let target = tiny.home.path().join("all");
+        let summary = collect_from_stores(&tiny.manifest, &[a.clone(), b.clone()], &target).unwrap();
+        let hash = summary.modules["0.0"].state_hash.to_string();
+        let blob = store_folder(&a).join("blobs").join(&hash[..2]).join(&hash);
+        fs::write(&blob, b"rot").unwrap();
+        let again = collect_from_stores(&tiny.manifest, &[a.clone(), b], &target).unwrap();
+        assert_eq!(again.modules["0.0"].state_hash.to_string(), hash);
+        assert_eq!(fs::read(&blob).unwrap(), b"rot");
+        assert!(matches!(
+            collect_from_stores(&tiny.manifest, &[a], &target),
+            Err(CollectError::InNoFolder { .. })
+        ));
+        Collected::open(&target).unwrap();
+    }
+}

@@ -139,11 +139,7 @@ impl Collecting {
         Ok(bytes.ok_or_else(|| "it went away again".to_owned()))
     }
 
-    async fn modules(
-        &mut self,
-        modules: &[ModuleId],
-        told: &mut (dyn FnMut(Told) + Send),
-    ) -> Result<(), CollectError> {
+    async fn modules(&mut self, modules: &[ModuleId], told: &mut (dyn FnMut(Told) + Send)) -> Result<(), CollectError> {
         let mut reasons: BTreeMap<ModuleId, String> = BTreeMap::new();
         for round in 0..ROUNDS {
             let missing = self.writer.missing(modules);

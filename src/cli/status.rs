@@ -1,0 +1,169 @@
+//! `pathswarm status`: what running peers are doing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+
+use super::Globals;
+use super::mistake::Mistake;
+use super::output::Output;
+use crate::peer::{PeerStatus, status_socket};
+use crate::protocol::status::{ModuleStatus, PathStatus};
+
+/// A peer that is alive answers between two pieces of work.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A run's folder holds its peers' folders, which hold their sockets.
+const DEPTH: usize = 4;
+
+/// `pathswarm status`
+#[derive(Args)]
+pub struct Status {
+    /// A peer's folder, or one with several in it; without it, the folder where this machine keeps its runs.
+    folder: Option<PathBuf>,
+}
+
+impl Status {
+    /// # Errors
+    /// If no peer runs there.
+    pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let folder = match self.folder {
+            Some(folder) => folder,
+            None => globals.machine()?.value.runs,
+        };
+        let mut peers = Vec::new();
+        find_sockets(&folder, DEPTH, &mut peers);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut running = 0;
+        let mut silent = Vec::new();
+        for peer in peers {
+            match runtime.block_on(ask(&peer)) {
+                Ok(status) => {
+                    if running > 0 {
+                        globals.output().text("")?;
+                    }
+                    print(globals.output(), &peer, &status)?;
+                    running += 1;
+                }
+                Err(reason) => silent.push(format!("{}: {reason}", peer.display())),
+            }
+        }
+        match (running, silent.first()) {
+            (0, Some(reason)) => Err(not_running(&folder, &format!(" ({reason})")).into()),
+            (0, None) => Err(not_running(&folder, "").into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn not_running(folder: &Path, why: &str) -> Mistake {
+    Mistake::new(format!("no peer is running in {}{why}", folder.display()))
+        .hint("start one with pathswarm found or pathswarm join, or name the folder of one that runs")
+}
+
+/// Peers' folders, in order of name. Stores and collected runs hold none and may be large.
+fn find_sockets(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+    if fs::symlink_metadata(status_socket::path(folder)).is_ok() {
+        found.push(folder.to_owned());
+    }
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let mut folders: Vec<PathBuf> = entries
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            entry.file_type().ok()?.is_dir().then(|| entry.path())
+        })
+        .collect();
+    folders.sort();
+    for inner in folders {
+        let passed_over = ["store", "modules", "shards"].iter().any(|name| inner.ends_with(name));
+        if depth > 0 && !passed_over {
+            find_sockets(&inner, depth - 1, found);
+        }
+    }
+}
+
+async fn ask(folder: &Path) -> Result<PeerStatus, String> {
+    let line = tokio::time::timeout(PATIENCE, status_socket::ask(folder))
+        .await
+        .map_err(|_| format!("no answer within {} s", PATIENCE.as_secs()))?
+        .map_err(|error| error.to_string())?;
+    serde_json::from_str(&line).map_err(|error| format!("its answer does not read: {error}"))
+}
+
+fn print(output: Output, folder: &Path, status: &PeerStatus) -> anyhow::Result<()> {
+    for line in lines(folder, status) {
+        output.text(&line)?;
+    }
+    let mut value = serde_json::to_value(status)?;
+    value["event"] = json!("status");
+    value["folder"] = json!(folder);
+    output.json(&value)?;
+    Ok(())
+}
+
+fn lines(folder: &Path, status: &PeerStatus) -> Vec<String> {
+    let node = &status.node;
+    let done = if node.done { ", done" } else { "" };
+    let known = node.peers.iter().map(|peer| short(peer)).collect::<Vec<_>>().join(" ");
+    let mut lines = vec![
+        format!("{}  run {} ({}){done}", folder.display(), status.name, head(&status.run)),
+        format!("peer     {}", short(&node.peer)),
+        format!("at       {}", status.addresses.join(" ")),
+        format!("members  {} others known{}{known}", node.peers.len(), if known.is_empty() { "" } else { ": " }),
+    ];
+    lines.push(format!("{:<8} {:>9}  {:<9} waits for", "path", "phase", "stage"));
+    lines.extend(node.paths.iter().map(|path| path_line(path, node.phases)));
+    lines.push(format!("{:<8} {:>9}  {:<9} {:>4} {:>7}  parameters", "module", "version", "owner", "term", "members"));
+    lines.extend(node.modules.iter().map(|module| {
+        let hash = status.parameter_hashes.get(&module.module);
+        module_line(module, node.phases, hash.map(String::as_str))
+    }));
+    let traffic = &status.traffic;
+    lines.push(format!(
+        "traffic  blobs {} out, {} in; messages {} out, {} in",
+        size(traffic.blob_bytes_sent),
+        size(traffic.blob_bytes_received),
+        size(traffic.message_bytes_sent),
+        size(traffic.message_bytes_received)
+    ));
+    lines
+}
+
+fn path_line(path: &PathStatus, phases: u64) -> String {
+    let phase = path.phase.map_or_else(|| "-".to_owned(), |phase| format!("{phase}/{phases}"));
+    let waits = path.waits_for.as_deref().unwrap_or("-");
+    format!("{:<8} {phase:>9}  {:<9} {waits}", path.path, path.stage)
+}
+
+fn module_line(module: &ModuleStatus, phases: u64, hash: Option<&str>) -> String {
+    let version = module.version.map_or_else(|| "-".to_owned(), |version| format!("{version}/{phases}"));
+    let owner = match &module.owner {
+        _ if module.owned_here => "here".to_owned(),
+        Some(owner) => short(owner),
+        None => "nobody".to_owned(),
+    };
+    let hash = hash.map_or("-", head);
+    let alone = if module.no_replica { "  no replica" } else { "" };
+    let (name, term, members) = (&module.module, module.term, module.members);
+    format!("{name:<8} {version:>9}  {owner:<9} {term:>4} {members:>7}  {hash}{alone}")
+}
+
+/// A peer's name as the progress lines show it.
+fn short(key: &str) -> String {
+    format!("…{}", head(key))
+}
+
+fn head(hash: &str) -> &str {
+    hash.get(..8).unwrap_or(hash)
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..10_000 => format!("{bytes} B"),
+        10_000..10_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        _ => format!("{:.1} MB", bytes as f64 / 1e6),
+    }
+}
