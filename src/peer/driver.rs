@@ -41,7 +41,7 @@ pub(super) enum Command {
 }
 
 /// A node's status and its machine's part.
-#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, serde::Serialize)]
 pub struct PeerStatus {
     /// The run.
     pub run: String,

@@ -137,3 +137,35 @@ fn read(bytes: &[u8]) -> Answer {
         Err(error) => Err(error.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::BlobRef;
+    use crate::network::Identity;
+    use crate::protocol::chain::{Chain, made_up};
+    use crate::protocol::limits::MAX_CONTROL_BYTES;
+
+    #[test]
+    fn only_an_answer_with_its_owners_signatures_is_an_answer() {
+        let owner = Identity::generate();
+        let mut signed = made_up::next(&Chain::genesis(BlobRef::of(b"genesis")), 0, 5);
+        signed.update.owner = owner.key();
+        signed.signature = owner.sign(&wire::encode(&signed.update).unwrap()).to_vec();
+        let answer = |signed| read(&wire::encode(&Response::Snapshot(vec![signed])).unwrap());
+        assert!(matches!(answer(signed.clone()), Ok(Response::Snapshot(_))));
+        let mut forged = signed.clone();
+        forged.update.version = forged.update.version.next();
+        assert!(answer(forged).unwrap_err().contains("has not signed"));
+        signed.signature.clear();
+        assert!(answer(signed).unwrap_err().contains("has not signed"));
+    }
+
+    #[test]
+    fn a_refusal_and_rubbish_are_no_answers() {
+        let refused = wire::encode(&Response::Refused("not mine".to_owned())).unwrap();
+        assert_eq!(read(&refused), Err("not mine".to_owned()));
+        assert!(read(b"rubbish").is_err());
+        assert!(read(&vec![0; MAX_CONTROL_BYTES + 1]).is_err());
+    }
+}

@@ -7,6 +7,8 @@ mod client;
 mod directory;
 mod stores;
 mod swarm;
+#[cfg(test)]
+mod swarm_tests;
 
 use std::path::PathBuf;
 

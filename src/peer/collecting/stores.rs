@@ -184,9 +184,8 @@ mod tests {
         let tiny = Tiny::found(false);
         let peer = tiny.peer("peer", &[("0.0", 0)]);
         let target = tiny.home.path().join("all");
-        let collect = |folder: &Path| {
-            collect_from_stores(&tiny.manifest, &[folder.to_owned()], &target).unwrap_err().to_string()
-        };
+        let collect =
+            |folder: &Path| collect_from_stores(&tiny.manifest, &[folder.to_owned()], &target).unwrap_err().to_string();
         let running = StoreFolder::open(&store_folder(&peer), tiny.run).unwrap();
         assert!(collect(&peer).contains("in use by another process"));
         drop(running);
@@ -211,10 +210,7 @@ mod tests {
         let again = collect_from_stores(&tiny.manifest, &[a.clone(), b], &target).unwrap();
         assert_eq!(again.modules["0.0"].state_hash.to_string(), hash);
         assert_eq!(fs::read(&blob).unwrap(), b"rot");
-        assert!(matches!(
-            collect_from_stores(&tiny.manifest, &[a], &target),
-            Err(CollectError::InNoFolder { .. })
-        ));
+        assert!(matches!(collect_from_stores(&tiny.manifest, &[a], &target), Err(CollectError::InNoFolder { .. })));
         Collected::open(&target).unwrap();
     }
 }
