@@ -23,7 +23,7 @@ pub struct Generate {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     tokens: u32,
     /// Higher is wilder; 0 takes the likeliest token always.
-    #[arg(long, default_value_t = 0.8)]
+    #[arg(long, default_value_t = 0.8, allow_negative_numbers = true)]
     temperature: f64,
     /// Draw from so many of the likeliest tokens only; 0 for all.
     #[arg(long, default_value_t = 40)]
