@@ -7,13 +7,21 @@
 //! anyhow::Result<()>`, its `mod` line, and one line in the list of commands below, with `#[cfg(feature = …)]` if it
 //! needs one.
 
+#[cfg(all(feature = "learning", feature = "network"))]
+mod collect;
+#[cfg(all(feature = "learning", feature = "network"))]
+mod collected_run;
 mod config;
 #[cfg(all(feature = "learning", feature = "network"))]
 mod corpus;
 #[cfg(all(feature = "learning", feature = "network"))]
+mod evaluate;
+#[cfg(all(feature = "learning", feature = "network"))]
 mod found;
 #[cfg(all(feature = "learning", feature = "network"))]
 mod founding_progress;
+#[cfg(all(feature = "learning", feature = "network"))]
+mod generate;
 mod globals;
 #[cfg(all(feature = "learning", feature = "network"))]
 mod interrupt;
@@ -29,6 +37,8 @@ mod peer_progress;
 mod running;
 #[cfg(all(feature = "learning", feature = "network"))]
 mod simulate;
+#[cfg(all(feature = "learning", feature = "network"))]
+mod status;
 
 use std::process::ExitCode;
 
@@ -68,6 +78,18 @@ commands! {
     Join(join::Join),
     /// Show what a configuration says and where each value came from.
     Config(config::Config),
+    /// Fetch all modules of a run into one folder.
+    #[cfg(all(feature = "learning", feature = "network"))]
+    Collect(collect::Collect),
+    /// Show what running peers are doing.
+    #[cfg(all(feature = "learning", feature = "network"))]
+    Status(status::Status),
+    /// Score a collected run on its test text, or on text of yours.
+    #[cfg(all(feature = "learning", feature = "network"))]
+    Evaluate(evaluate::Evaluate),
+    /// Continue a text with a collected run.
+    #[cfg(all(feature = "learning", feature = "network"))]
+    Generate(generate::Generate),
 }
 
 /// Train one modular language model together: DiPaCo, peer to peer.

@@ -50,6 +50,13 @@ impl PeerLine {
                 self.progress.note(format!("{}: refused an update of module {module}: {reason}", state.peer));
                 return;
             }
+            News::Reported(Report::Lost { module, path, parent, weight }) => {
+                self.progress.note(format!(
+                    "{}: path {path}'s contribution to module {module} version {parent} (weight {weight}) came too late",
+                    state.peer
+                ));
+                return;
+            }
             News::Reported(_) => return,
             News::Scored { path, test, .. } => {
                 let (perplexity, bits) = (test.perplexity(), test.bits_per_byte());

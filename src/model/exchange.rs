@@ -84,6 +84,22 @@ pub fn decode_level_from(files: &[&[u8]], model: &ModelConfig, level: &LevelConf
     Ok(values)
 }
 
+/// The notes of a file, of which at least the header is given: 8 bytes of length, and as many bytes as they say.
+///
+/// # Errors
+/// If that is no header.
+pub fn notes(header: &[u8]) -> Result<HashMap<String, String>, ExchangeError> {
+    #[derive(serde::Deserialize)]
+    struct Header {
+        #[serde(rename = "__metadata__", default)]
+        notes: HashMap<String, String>,
+    }
+    let (length, rest) = header.split_first_chunk().ok_or(SafeTensorError::HeaderTooSmall)?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| SafeTensorError::HeaderTooLarge)?;
+    let text = rest.get(..length).ok_or(SafeTensorError::InvalidHeaderLength)?;
+    Ok(serde_json::from_slice::<Header>(text).map_err(SafeTensorError::InvalidHeaderDeserialization)?.notes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,6 +136,9 @@ mod tests {
         for (level, values) in levels.iter().zip(&values) {
             assert_eq!(&decode_level(&file, &model, level).unwrap(), values);
         }
+        let header = 8 + u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+        assert_eq!(notes(&file[..header]).unwrap()["version"], "3");
+        assert!(notes(&file[..header - 1]).is_err());
     }
 
     #[test]

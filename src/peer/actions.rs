@@ -174,6 +174,9 @@ impl Driver {
                 tracing::info!(%module, %version, contributions, "a module advanced");
             }
             Report::Owner { module, owner } => tracing::info!(%module, owner = %owner.short(), "a module's owner"),
+            Report::Lost { module, path, parent, weight } => {
+                tracing::warn!(%module, %path, %parent, weight, "a contribution became too old to be counted");
+            }
             Report::PathTaken(path) => tracing::info!(%path, "took a path"),
             Report::PathDone(path) => tracing::info!(%path, "a path is done"),
         }

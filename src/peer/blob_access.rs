@@ -15,6 +15,11 @@ use crate::store::{BlobStore, Receiving};
 pub struct StoredBlobs(Arc<OnceLock<BlobStore>>);
 
 impl StoredBlobs {
+    /// With a store from the beginning.
+    pub fn of(blobs: BlobStore) -> Self {
+        Self(Arc::new(OnceLock::from(blobs)))
+    }
+
     /// From now on, this is the store.
     pub fn set(&self, blobs: BlobStore) {
         // A second one would be the same folder's.

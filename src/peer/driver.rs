@@ -13,12 +13,13 @@ use tokio::sync::{mpsc, oneshot};
 use super::combiner::{Answer, Combiner, Work};
 use super::manifest::Manifest;
 use super::news::{News, Newsroom};
+use super::signatures::{signature_holds, signatures_hold};
 use super::trainer::{Task, Told, Trainer};
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
 use crate::network::{Identity, Multiaddr, NetworkEvent, NetworkEvents, NetworkHandle, RequestToken};
 use crate::protocol::status::Status;
-use crate::protocol::{Event, Message, Node, ReplyToken, Request, Response, SignedUpdate, wire};
+use crate::protocol::{Event, Message, Node, ReplyToken, Request, Response, wire};
 use crate::store::{BlobStore, StoreHandle};
 
 /// Commands from whoever started the peer.
@@ -64,7 +65,7 @@ pub struct PeerStatus {
 }
 
 /// Payload bytes by kind; what transports add is not in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Traffic {
     /// Contributions, averages, states, text.
     pub blob_bytes_sent: u64,
@@ -576,16 +577,4 @@ fn parameter_hash(blobs: &BlobStore, module: ModuleId, state: BlobRef, count: us
         hasher.update(&value.to_le_bytes());
     }
     Some(hasher.finalize().to_string())
-}
-
-fn signature_holds(signed: &SignedUpdate) -> bool {
-    wire::encode(&signed.update)
-        .is_ok_and(|bytes| crate::network::verify(signed.update.owner, &bytes, &signed.signature))
-}
-
-fn signatures_hold(response: &Response) -> bool {
-    match response {
-        Response::Replay(updates) | Response::Snapshot(updates) => updates.iter().all(signature_holds),
-        Response::Manifest(_) | Response::Directory(_) | Response::Refused(_) => true,
-    }
 }

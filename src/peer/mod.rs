@@ -5,9 +5,14 @@
 //! node, the [`trainer`] (with its [`path_state`], in [`turns`] with others), the [`combiner`], the store, seen by the
 //! network through [`blob_access`]. What they have to tell is [`news`]; [`status_socket`] answers other processes.
 //! [`dense`] trains the ancestor and the control.
+//!
+//! [`collecting`] brings a run's modules together in one folder, from peers or from their stores; [`collected`] is that
+//! folder, [`scoring`] and [`sampling`] use it. What `signatures` checks is believed.
 
 mod actions;
 mod blob_access;
+pub mod collected;
+pub mod collecting;
 pub mod combiner;
 pub mod dense;
 pub mod driver;
@@ -17,12 +22,19 @@ pub mod launch;
 pub mod manifest;
 pub mod news;
 pub mod path_state;
+pub mod sampling;
+pub mod scoring;
+mod signatures;
 pub mod start;
 pub mod status_socket;
+#[cfg(test)]
+mod tiny_run;
 pub mod trainer;
 pub mod turns;
 
 pub use blob_access::StoredBlobs;
+pub use collected::{Collected, CollectedError};
+pub use collecting::{CollectError, collect_from_stores, collect_from_swarm};
 pub use driver::{PeerError, PeerStatus};
 pub use manifest::Manifest;
 pub use news::{News, Newsroom};

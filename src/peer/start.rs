@@ -17,6 +17,7 @@ use crate::names::{PeerKey, RunId};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
 use crate::protocol::{Contact, Event, Node, Record, wire};
 use crate::routing::ShardIndex;
+use crate::store::actor::StoreThreads;
 use crate::store::{StoreFolder, StoreHandle};
 
 /// What a peer is made of.
@@ -48,6 +49,7 @@ pub struct Peer {
     key: PeerKey,
     commands: mpsc::Sender<Command>,
     task: JoinHandle<Result<(), PeerError>>,
+    store: StoreThreads,
 }
 
 /// Where a peer keeps its store.
@@ -67,7 +69,7 @@ impl Peer {
         let records = decode_records(&folder.records)?;
         let known = folder.index.peers()?;
         let blobs = folder.blobs.clone();
-        let (store, _threads) = crate::store::actor::start(folder)?;
+        let (store, threads) = crate::store::actor::start(folder)?;
         fill_index(&store, &manifest, run).await?;
 
         let key = plan.identity.key();
@@ -103,7 +105,7 @@ impl Peer {
         let (commands, mailbox) = mpsc::channel(COMMANDS);
         let inputs = Inputs { network: plan.network_events, trainer: told, combiner: combined, commands: mailbox };
         let task = tokio::spawn(driver.run(inputs));
-        Ok(Self { key, commands, task })
+        Ok(Self { key, commands, task, store: threads })
     }
 
     /// Who it is.
@@ -134,7 +136,10 @@ impl Peer {
     /// # Errors
     /// What it had to stop for.
     pub async fn finished(self) -> Result<(), PeerError> {
-        self.task.await.unwrap_or(Err(PeerError::Worker("driver")))
+        let outcome = self.task.await.unwrap_or(Err(PeerError::Worker("driver")));
+        // The store is free for whoever comes next once its threads have ended.
+        let ended = tokio::task::spawn_blocking(|| self.store.join()).await;
+        if ended.is_err() { Err(PeerError::Worker("store")) } else { outcome }
     }
 
     /// Whether it has stopped by itself.

@@ -1,6 +1,6 @@
 //! What a node is doing and what it waits for, as a value: for `status`, for the progress lines, for programs.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Node;
 use super::collect::Open;
@@ -9,7 +9,7 @@ use super::phases::{Contribution, Readiness};
 use crate::names::{ModuleId, PathId, PeerKey};
 
 /// One module here.
-#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct ModuleStatus {
     /// Its name, as `level.expert`.
     pub module: String,
@@ -32,7 +32,7 @@ pub struct ModuleStatus {
 }
 
 /// One path here.
-#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct PathStatus {
     /// Its number.
     pub path: u32,
@@ -45,7 +45,7 @@ pub struct PathStatus {
 }
 
 /// A whole node.
-#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Status {
     /// Whose.
     pub peer: String,

@@ -31,6 +31,12 @@ pub enum BlobError {
         /// Which.
         hash: BlobHash,
     },
+    /// As [`BlobError::Rotten`], in a store that is only read.
+    #[error("blob {hash} has changed on the disk; check this disk")]
+    Changed {
+        /// Which.
+        hash: BlobHash,
+    },
     /// More than the caller would take.
     #[error("blob {hash} has {bytes} bytes, at most {max_bytes} expected")]
     TooLarge {
@@ -141,18 +147,36 @@ impl BlobStore {
     /// # Errors
     /// If it is larger than `max_bytes`, has changed on the disk, or cannot be read.
     pub fn get(&self, hash: BlobHash, max_bytes: u64) -> Result<Option<Vec<u8>>, BlobError> {
+        match self.read(hash, max_bytes)? {
+            Some(contents) if BlobHash::of(&contents) != hash => {
+                remove_if_there(&self.path_of(hash))?;
+                Err(BlobError::Rotten { hash })
+            }
+            contents => Ok(contents),
+        }
+    }
+
+    /// Whatever lies under this name, not verified.
+    fn read(&self, hash: BlobHash, max_bytes: u64) -> Result<Option<Vec<u8>>, BlobError> {
         let Some((file, bytes)) = self.open_file(hash)? else { return Ok(None) };
         if bytes > max_bytes {
             return Err(BlobError::TooLarge { hash, bytes, max_bytes });
         }
         let mut contents = Vec::with_capacity(usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(1));
-        let path = self.path_of(hash);
-        file.take(bytes).read_to_end(&mut contents).map_err(DiskError::when("cannot read", &path))?;
-        if BlobHash::of(&contents) != hash {
-            remove_if_there(&path)?;
-            return Err(BlobError::Rotten { hash });
-        }
+        file.take(bytes).read_to_end(&mut contents).map_err(DiskError::when("cannot read", &self.path_of(hash)))?;
         Ok(Some(contents))
+    }
+
+    /// The verified bytes of a blob in a folder that is only looked at: nothing is made, locked or removed there.
+    ///
+    /// # Errors
+    /// If it is of another size, has changed on the disk, or cannot be read.
+    pub(super) fn look_up(folder: &Path, blob: BlobRef) -> Result<Option<Vec<u8>>, BlobError> {
+        let store = Self { folder: folder.into(), next: Arc::default(), open: open_file };
+        match store.read(blob.hash, blob.bytes)? {
+            Some(contents) if BlobHash::of(&contents) != blob.hash => Err(BlobError::Changed { hash: blob.hash }),
+            contents => Ok(contents),
+        }
     }
 
     /// An open blob and its size, to be sent on; the receiver verifies. It can be read to its end even if the blob is

@@ -46,6 +46,9 @@ pub enum OpenError {
     /// The file `run` holds no id.
     #[error("{} does not hold the id of a run; put the right one there, or use another folder", .0.display())]
     NoRun(PathBuf),
+    /// Nothing of a store is there.
+    #[error("{} is not the store of a peer", .0.display())]
+    NotAStore(PathBuf),
     /// The journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -92,13 +95,7 @@ fn take_lock(folder: &Path) -> Result<File, OpenError> {
     let mut file = opened.map_err(DiskError::when("cannot open", &path))?;
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            // Whoever holds it wrote its number there; that is only a help for people.
-            let mut holder = String::new();
-            let _ = file.take(20).read_to_string(&mut holder);
-            let holder = holder.trim().parse::<u32>().map(|process| format!(" ({process})")).unwrap_or_default();
-            return Err(OpenError::InUse { folder: folder.to_owned(), holder });
-        }
+        Err(TryLockError::WouldBlock) => return Err(in_use(folder, file)),
         Err(TryLockError::Error(error)) => return Err(DiskError::when("cannot lock", &path)(error).into()),
     }
     let mut number = || -> std::io::Result<()> {
@@ -108,6 +105,14 @@ fn take_lock(folder: &Path) -> Result<File, OpenError> {
     };
     number().map_err(DiskError::when("cannot write", &path))?;
     Ok(file)
+}
+
+/// Whoever holds the lock wrote its number there; that is only a help for people.
+pub(super) fn in_use(folder: &Path, lock: File) -> OpenError {
+    let mut holder = String::new();
+    let _ = lock.take(20).read_to_string(&mut holder);
+    let holder = holder.trim().parse::<u32>().map(|process| format!(" ({process})")).unwrap_or_default();
+    OpenError::InUse { folder: folder.to_owned(), holder }
 }
 
 /// Makes this the store of the run, unless it is another's.

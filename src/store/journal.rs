@@ -93,6 +93,19 @@ impl Journal {
         Ok((Self { path, medium, open, salt, bytes: end as u64, cut_off_bytes, broken: false }, records))
     }
 
+    /// The records of a journal that is only looked at: the file stays as it is, a torn end too.
+    ///
+    /// # Errors
+    /// As [`Journal::open`].
+    pub fn read(path: &Path) -> Result<Vec<Vec<u8>>, JournalError> {
+        let contents = fs::read(path).map_err(DiskError::when("cannot read", path))?;
+        if contents.len() < HEADER_BYTES {
+            return Ok(Vec::new());
+        }
+        let salt = read_header(path, &contents)?;
+        Ok(read_frames(path, salt, &contents)?.0)
+    }
+
     fn create(path: &Path, open: OpenMedium) -> Result<Self, JournalError> {
         let salt = Salt::new();
         let medium = write_beside(path, &header(salt), open)?;

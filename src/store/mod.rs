@@ -6,6 +6,8 @@
 //! - [`index`]: sled, made safer by `checked`, for what can be rebuilt from the other two and from other peers.
 //! - [`checkpoint`]: what the index keeps about a path.
 //! - [`folder`]: opens all three, for one process and one run.
+//! - [`reading`]: looks at the store of a peer that is not running, and changes nothing.
+//! - [`staging`]: a folder that is written beside its place, and then put there at once.
 //! - [`actor`]: gives them threads of their own, since disks block.
 //!
 //! `durable` holds what they share: how bytes get to a disk, and what is said when they don't.
@@ -20,6 +22,8 @@ mod incoming;
 pub mod index;
 pub mod journal;
 mod journal_frames;
+pub mod reading;
+pub mod staging;
 
 pub use actor::{StoreError, StoreHandle};
 pub use blobs::{BlobError, BlobStore};
@@ -30,6 +34,8 @@ pub use folder::{OpenError, StoreFolder};
 pub use incoming::Receiving;
 pub use index::{DocumentKey, Index};
 pub use journal::{Journal, JournalError};
+pub use reading::StoreReader;
+pub use staging::{StagedFolder, StagingError};
 
 /// Writes a file so that it is there whole, or not at all.
 ///

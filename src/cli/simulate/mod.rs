@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 
-use self::outcome::Outcome;
+use self::outcome::{Outcome, Sample};
 use self::preparation::Preparation;
 use self::swarm::{Swarm, SwarmResult};
 use super::corpus::CorpusFlags;
@@ -19,8 +19,9 @@ use super::mistake::Mistake;
 use super::{Globals, founding_progress};
 use crate::config::{MachineConfig, RoutingMethod, RunConfig};
 use crate::observe::{Progress, View, logging};
-use crate::peer::Turns;
 use crate::peer::dense::{Dense, DenseTrainer};
+use crate::peer::sampling::{Wish, continue_prompt};
+use crate::peer::{Collected, Turns, collect_from_stores};
 use crate::training::Score;
 
 /// What the result is compared with besides the dense path.
@@ -47,6 +48,9 @@ pub struct Simulate {
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
 }
+
+/// Tokens of the sample that the result ends with.
+const SAMPLE_TOKENS: usize = 60;
 
 /// Most peers that one machine pretends to be.
 const MAX_PEERS: usize = 64;
@@ -113,7 +117,9 @@ impl Trial {
             }
             None => None,
         };
+        let sample = self.collect(&prepared, &dipaco).await?;
         Ok(Outcome {
+            sample,
             run: self.run.clone(),
             folder: self.folder.clone(),
             ancestor,
@@ -164,6 +170,20 @@ impl Trial {
             progress: self.progress.clone(),
         };
         swarm.train(interrupt).await?.ok_or_else(|| Interrupted.into())
+    }
+
+    /// All modules in one folder, and what they make of a beginning.
+    async fn collect(&self, prepared: &Arc<Preparation>, result: &SwarmResult) -> anyhow::Result<Sample> {
+        let target = self.folder.join("model");
+        let (manifest, folders) = (preparation::manifest_bytes(&self.folder)?, result.folders.clone());
+        let (prompt, device) = (prepared.a_beginning()?, self.machine.device);
+        let made = tokio::task::spawn_blocking(move || -> anyhow::Result<Sample> {
+            collect_from_stores(&manifest, &folders, &target)?;
+            let wish = Wish { tokens: SAMPLE_TOKENS, ..Wish::default() };
+            let made = continue_prompt(&Collected::open(&target)?, device, &prompt, &wish)?;
+            Ok(Sample { path: made.path, prompt, text: made.text })
+        });
+        made.await?
     }
 
     /// The ancestor's score, and that of a dense path trained on for as many inner steps as each path got.

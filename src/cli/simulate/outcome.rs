@@ -6,10 +6,23 @@ use serde_json::{Value, json};
 
 use super::swarm::{SwarmResult, shown};
 use crate::config::RunConfig;
+use crate::names::PathId;
 use crate::training::Score;
+
+/// A text that the run has continued.
+pub struct Sample {
+    /// The path that it was routed to.
+    pub path: PathId,
+    /// How it began.
+    pub prompt: String,
+    /// How it went on.
+    pub text: String,
+}
 
 /// Everything that came out.
 pub struct Outcome {
+    /// A sample.
+    pub sample: Sample,
     /// The run.
     pub run: RunConfig,
     /// Its folder.
@@ -71,6 +84,7 @@ impl Outcome {
             "test_tokens": self.dipaco.test.tokens,
             "test_bytes": self.dipaco.test.bytes,
             "module_hashes_agree": self.dipaco.module_hashes_agree,
+            "sample": { "path": self.sample.path.0, "prompt": self.sample.prompt, "text": self.sample.text },
             "folder": shown(&self.folder),
         });
         if let Some(random) = &self.random {
@@ -110,7 +124,11 @@ impl Outcome {
         }
         let agree = if result.module_hashes_agree { "the same" } else { "NOT the same" };
         lines.push(format!("every member of each module has {agree} parameters, to the bit"));
-        lines.push(format!("the run is in {}", shown(&self.folder)));
+        lines.push(String::new());
+        lines.push(format!("a test document's beginning, continued on path {}:", self.sample.path));
+        lines.push(format!("{} ▸{}", self.sample.prompt, self.sample.text));
+        lines.push(String::new());
+        lines.push(format!("the run is in {0}, its modules as safetensors in {0}/model", shown(&self.folder)));
         lines
     }
 }

@@ -24,6 +24,15 @@ pub fn founder_folder(folder: &Path) -> PathBuf {
     folder.join("peer-0")
 }
 
+/// The manifest's bytes.
+///
+/// # Errors
+/// If the run has not been founded here.
+pub fn manifest_bytes(folder: &Path) -> anyhow::Result<Vec<u8>> {
+    let (bytes, _, _) = read_manifest(&founder_folder(folder))?.context("the run was not founded here")?;
+    Ok(bytes)
+}
+
 /// A run that can be trained, here.
 pub struct Preparation {
     /// The run.
@@ -141,6 +150,17 @@ impl Preparation {
             manifest: Arc::new(manifest),
             folder,
         })
+    }
+
+    /// How the first test document begins: enough to route it.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot be read.
+    pub fn a_beginning(&self) -> anyhow::Result<String> {
+        let count = self.manifest.config.routing.prefix_tokens;
+        let set = if self.test.is_empty() { &self.train } else { &self.test };
+        let beginning = if set.is_empty() { &[][..] } else { set.prefix(0, count) };
+        Ok(Tokenizer::from_json(&self.tokenizer)?.decode(beginning))
     }
 
     fn dense_file(&self) -> PathBuf {

@@ -1,0 +1,248 @@
+//! `pathswarm status`: what running peers are doing.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Globals;
+use super::mistake::Mistake;
+use super::output::Output;
+use crate::peer::driver::Traffic;
+use crate::peer::status_socket;
+use crate::protocol::status::{ModuleStatus, PathStatus, Status as NodeStatus};
+
+/// A peer that is alive answers between two pieces of work.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A run's folder holds its peers' folders, which hold their sockets.
+const DEPTH: usize = 4;
+
+/// What the table shows of a peer's answer; programs get all of it.
+#[derive(Debug, Deserialize)]
+struct PeerStatus {
+    run: String,
+    name: String,
+    #[serde(flatten)]
+    node: NodeStatus,
+    parameter_hashes: BTreeMap<String, String>,
+    addresses: Vec<String>,
+    traffic: Traffic,
+}
+
+/// `pathswarm status`
+#[derive(Args)]
+pub struct Status {
+    /// A peer's folder, or one with several in it; without it, the folder where this machine keeps its runs.
+    folder: Option<PathBuf>,
+}
+
+impl Status {
+    /// # Errors
+    /// If no peer runs there.
+    pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let folder = match self.folder {
+            Some(folder) => folder,
+            None => globals.machine()?.value.runs,
+        };
+        let mut peers = Vec::new();
+        find_sockets(&folder, DEPTH, &mut peers);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut running = 0;
+        let mut silent = Vec::new();
+        for peer in peers {
+            match runtime.block_on(ask(&peer)) {
+                Ok((status, value)) => {
+                    if running > 0 {
+                        globals.output().text("")?;
+                    }
+                    print(globals.output(), &peer, &status, value)?;
+                    running += 1;
+                }
+                Err(reason) => silent.push(format!("{}: {reason}", peer.display())),
+            }
+        }
+        match (running, silent.first()) {
+            (0, Some(reason)) => Err(not_running(&folder, &format!(" ({reason})")).into()),
+            (0, None) => Err(not_running(&folder, "").into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn not_running(folder: &Path, why: &str) -> Mistake {
+    Mistake::new(format!("no peer is running in {}{why}", folder.display()))
+        .hint("start one with pathswarm found or pathswarm join, or name the folder of one that runs")
+}
+
+/// Peers' folders, in order of name. Stores and collected runs hold none and may be large.
+fn find_sockets(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+    if fs::symlink_metadata(status_socket::path(folder)).is_ok() {
+        found.push(folder.to_owned());
+    }
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let mut folders: Vec<PathBuf> = entries
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            entry.file_type().ok()?.is_dir().then(|| entry.path())
+        })
+        .collect();
+    folders.sort();
+    for inner in folders {
+        let passed_over = ["store", "modules", "shards"].iter().any(|name| inner.ends_with(name));
+        if depth > 0 && !passed_over {
+            find_sockets(&inner, depth - 1, found);
+        }
+    }
+}
+
+async fn ask(folder: &Path) -> Result<(PeerStatus, Value), String> {
+    let line = tokio::time::timeout(PATIENCE, status_socket::ask(folder))
+        .await
+        .map_err(|_| format!("no answer within {} s", PATIENCE.as_secs()))?
+        .map_err(|error| error.to_string())?;
+    read(&line).map_err(|error| format!("its answer does not read: {error}"))
+}
+
+fn read(line: &str) -> serde_json::Result<(PeerStatus, Value)> {
+    Ok((serde_json::from_str(line)?, serde_json::from_str(line)?))
+}
+
+fn print(output: Output, folder: &Path, status: &PeerStatus, mut value: Value) -> anyhow::Result<()> {
+    for line in lines(folder, status) {
+        output.text(&line)?;
+    }
+    value["event"] = json!("status");
+    value["folder"] = json!(folder);
+    output.json(&value)?;
+    Ok(())
+}
+
+fn lines(folder: &Path, status: &PeerStatus) -> Vec<String> {
+    let node = &status.node;
+    let done = if node.done { ", done" } else { "" };
+    let known = node.peers.iter().map(|peer| short(peer)).collect::<Vec<_>>().join(" ");
+    let mut lines = vec![
+        format!("{}  run {} ({}){done}", folder.display(), status.name, head(&status.run)),
+        format!("peer     {}", short(&node.peer)),
+        format!("at       {}", status.addresses.join(" ")),
+        format!("members  {} others known{}{known}", node.peers.len(), if known.is_empty() { "" } else { ": " }),
+    ];
+    lines.push(format!("{:<8} {:>9}  {:<9} waits for", "path", "phase", "stage"));
+    lines.extend(node.paths.iter().map(|path| path_line(path, node.phases)));
+    lines.push(format!("{:<8} {:>9}  {:<9} {:>4} {:>7}  parameters", "module", "version", "owner", "term", "members"));
+    lines.extend(node.modules.iter().map(|module| {
+        let hash = status.parameter_hashes.get(&module.module);
+        module_line(module, node.phases, hash.map(String::as_str))
+    }));
+    let traffic = &status.traffic;
+    lines.push(format!(
+        "traffic  blobs {} out, {} in; messages {} out, {} in",
+        size(traffic.blob_bytes_sent),
+        size(traffic.blob_bytes_received),
+        size(traffic.message_bytes_sent),
+        size(traffic.message_bytes_received)
+    ));
+    lines
+}
+
+fn path_line(path: &PathStatus, phases: u64) -> String {
+    let phase = path.phase.map_or_else(|| "-".to_owned(), |phase| format!("{phase}/{phases}"));
+    let waits = path.waits_for.as_deref().unwrap_or("-");
+    format!("{:<8} {phase:>9}  {:<9} {waits}", path.path, path.stage)
+}
+
+fn module_line(module: &ModuleStatus, phases: u64, hash: Option<&str>) -> String {
+    let version = module.version.map_or_else(|| "-".to_owned(), |version| format!("{version}/{phases}"));
+    let owner = match &module.owner {
+        _ if module.owned_here => "here".to_owned(),
+        Some(owner) => short(owner),
+        None => "nobody".to_owned(),
+    };
+    let hash = hash.map_or("-", head);
+    let alone = if module.no_replica { "  no replica" } else { "" };
+    let (name, term, members) = (&module.module, module.term, module.members);
+    format!("{name:<8} {version:>9}  {owner:<9} {term:>4} {members:>7}  {hash}{alone}")
+}
+
+/// A peer's name as the progress lines show it.
+fn short(key: &str) -> String {
+    format!("…{}", head(key))
+}
+
+fn head(hash: &str) -> &str {
+    hash.get(..8).unwrap_or(hash)
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..10_000 => format!("{bytes} B"),
+        10_000..10_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        _ => format!("{:.1} MB", bytes as f64 / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANSWER: &str = r#"{
+        "run": "0123456789abcdef", "name": "demo", "peer": "aaaaaaaaaaaaaaaa", "phases": 20, "done": false,
+        "modules": [
+            {"module": "0.1", "version": 3, "state_hash": "ff", "owner": "bbbbbbbbbbbb", "term": 2,
+             "owned_here": false, "members": 2, "no_replica": false},
+            {"module": "1.0", "version": null, "state_hash": null, "owner": null, "term": 0,
+             "owned_here": false, "members": 1, "no_replica": true},
+            {"module": "1.1", "version": 4, "state_hash": "ee", "owner": "aaaaaaaaaaaaaaaa", "term": 1,
+             "owned_here": true, "members": 3, "no_replica": false}
+        ],
+        "paths": [{"path": 2, "phase": 3, "stage": "waiting", "waits_for": "module 0.1: its owner …bbbbbbbb to combine"}],
+        "peers": ["bbbbbbbbbbbb"], "parameter_hashes": {"0.1": "123456789abc", "1.1": "fedcba987654"},
+        "addresses": ["/ip4/127.0.0.1/tcp/4001"],
+        "traffic": {"blob_bytes_sent": 12345678, "blob_bytes_received": 23456, "contribution_bytes_received": 0,
+                    "average_bytes_received": 0, "message_bytes_sent": 1, "message_bytes_received": 0},
+        "phases_trained": 3, "scored": [], "something_newer": 1
+    }"#;
+
+    #[test]
+    fn the_table_says_who_owns_what_and_what_is_waited_for() {
+        let (status, value) = read(ANSWER).unwrap();
+        let table = lines(Path::new("runs/demo/a"), &status).join("\n");
+        let words: Vec<&str> = table.split_whitespace().collect();
+        let row = |row: &[&str]| assert!(words.windows(row.len()).any(|found| found == row), "{row:?} in\n{table}");
+        row(&["runs/demo/a", "run", "demo", "(01234567)"]);
+        row(&["members", "1", "others", "known:", "…bbbbbbbb"]);
+        row(&["2", "3/20", "waiting", "module", "0.1:", "its", "owner", "…bbbbbbbb", "to", "combine"]);
+        row(&["0.1", "3/20", "…bbbbbbbb", "2", "2", "12345678"]);
+        row(&["1.0", "-", "nobody", "0", "1", "-", "no", "replica"]);
+        row(&["1.1", "4/20", "here", "1", "3", "fedcba98"]);
+        row(&["blobs", "12.3", "MB", "out,", "23.5", "kB", "in;", "messages", "1", "B", "out,", "0", "B", "in"]);
+        assert_eq!(value["something_newer"], 1);
+    }
+
+    #[test]
+    fn an_answer_that_is_no_status_is_refused() {
+        assert!(read("").is_err() && read("{}").is_err());
+        assert!(read(&ANSWER.replace("\"phases\": 20", "\"phases\": \"many\"")).is_err());
+    }
+
+    #[test]
+    fn sockets_are_found_in_a_runs_folder_but_not_in_stores() {
+        let home = tempfile::tempdir().unwrap();
+        for peer in ["demo/a", "demo/b", "demo/b/store/odd"] {
+            let folder = home.path().join(peer);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(status_socket::path(&folder), "").unwrap();
+        }
+        let mut found = Vec::new();
+        find_sockets(home.path(), DEPTH, &mut found);
+        assert_eq!(found, [home.path().join("demo/a"), home.path().join("demo/b")]);
+        found.clear();
+        find_sockets(&home.path().join("nowhere"), DEPTH, &mut found);
+        assert!(found.is_empty());
+    }
+}

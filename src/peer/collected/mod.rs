@@ -1,0 +1,327 @@
+//! A whole run in one folder, to be evaluated and sampled without a swarm.
+//!
+//! ```text
+//! manifest.json                  the manifest's exact bytes: their BLAKE3 is the run's id
+//! tokenizer.json                 as the manifest names it
+//! router                         as the manifest names it
+//! ancestor.safetensors           as the manifest names it
+//! modules/0.1.safetensors        parameters of module (0, 1); notes: run, version, state, parameters
+//! shards/test-3.tokens           test text of path 3, if the run shares its text
+//! ```
+//!
+//! [`writing`] makes such a folder; [`network`] plays its paths.
+
+pub mod network;
+#[cfg(test)]
+mod tests;
+pub mod writing;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use super::manifest::{Manifest, ManifestError};
+use crate::grid::Grid;
+use crate::model::exchange::{self, ExchangeError};
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, RunId, Version};
+use crate::protocol::limits::MAX_CONTROL_BYTES;
+use crate::routing::{Router, RouterError};
+use crate::text::{TokenSet, Tokenizer, TokenizerError, TokensError};
+
+pub(super) const MANIFEST: &str = "manifest.json";
+pub(super) const TOKENIZER: &str = "tokenizer.json";
+pub(super) const ROUTER: &str = "router";
+pub(super) const ANCESTOR: &str = "ancestor.safetensors";
+pub(super) const MODULES: &str = "modules";
+pub(super) const SHARDS: &str = "shards";
+
+/// Most bytes of a safetensors header that are read.
+const MAX_HEADER_BYTES: u64 = 4 << 20;
+
+pub(super) fn module_file(module: ModuleId) -> String {
+    format!("{MODULES}/{module}.safetensors")
+}
+
+pub(super) fn test_file(path: PathId) -> String {
+    format!("{SHARDS}/test-{path}.tokens")
+}
+
+/// Why a folder is not a collected run, or not a whole one.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectedError {
+    /// Something else is in it, or nothing.
+    #[error("{} holds no collected run: there is no {MANIFEST} in it", .0.display())]
+    NotCollected(PathBuf),
+    /// A manifest that does not read.
+    #[error("{}: {source}", path.display())]
+    Manifest {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: ManifestError,
+    },
+    /// A file is not there.
+    #[error("{} is missing", .0.display())]
+    Missing(PathBuf),
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A file is not the one that the manifest names.
+    #[error("{} is not what the manifest names: it has {found}, expected {expected}", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// Its size or hash.
+        found: String,
+        /// The manifest's.
+        expected: String,
+    },
+    /// A module's file is of another run or module, or damaged.
+    #[error("{}: {reason}", path.display())]
+    Module {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The tokenizer does not read.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// The router does not read, or fits another grid.
+    #[error(transparent)]
+    Router(#[from] RouterError),
+    /// The ancestor does not read.
+    #[error("the ancestor: {0}")]
+    Ancestor(#[from] ExchangeError),
+    /// A test text does not read.
+    #[error("{}: {source}", path.display())]
+    Tokens {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: TokensError,
+    },
+}
+
+/// A module as it was collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CollectedModule {
+    /// How many updates it has had.
+    pub version: Version,
+    /// BLAKE3 of its whole state, momentum included, as the swarm attests it.
+    pub state: BlobHash,
+    /// BLAKE3 of its parameters alone, as `pathswarm status` shows it.
+    pub parameters: BlobHash,
+}
+
+/// An open folder. Everything that the manifest names by hash has been checked; a module's parameters are, against the
+/// hash in their own file, when they are read.
+pub struct Collected {
+    folder: PathBuf,
+    run: RunId,
+    manifest: Manifest,
+    grid: Grid,
+    tokenizer: Tokenizer,
+    router: Router,
+    ancestor: Vec<Vec<f32>>,
+    modules: BTreeMap<ModuleId, CollectedModule>,
+}
+
+impl Collected {
+    /// Opens a folder and checks it.
+    ///
+    /// # Errors
+    /// Which file is missing, or is not what the manifest names.
+    pub fn open(folder: &Path) -> Result<Self, CollectedError> {
+        let (manifest, run) = read_manifest(folder)?;
+        let unfit = |source: ManifestError| CollectedError::Manifest { path: folder.join(MANIFEST), source };
+        let grid = manifest.config.grid().map_err(|error| unfit(error.into()))?;
+        let tokenizer = Tokenizer::from_json(&read_named(folder, TOKENIZER, manifest.tokenizer)?)?;
+        let router = Router::decode(&read_named(folder, ROUTER, manifest.router)?)?;
+        let config = &manifest.config;
+        router.check(grid.path_count(), config.model.width, config.routing.prefix_tokens)?;
+        if let Some(found) = router.ancestor().filter(|found| *found != manifest.ancestor.hash) {
+            let (found, expected) = (format!("ancestor {found}"), format!("ancestor {}", manifest.ancestor.hash));
+            return Err(CollectedError::Changed { path: folder.join(ROUTER), found, expected });
+        }
+        let file = read_named(folder, ANCESTOR, manifest.ancestor)?;
+        let ancestor = config.levels.iter().map(|level| exchange::decode_level(&file, &config.model, level));
+        let ancestor = ancestor.collect::<Result<_, _>>()?;
+        for path in grid.paths() {
+            match read_named(folder, &test_file(path), manifest.shard(path).test) {
+                Ok(_) | Err(CollectedError::Missing(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let mut modules = BTreeMap::new();
+        for module in grid.modules() {
+            modules.insert(module, read_notes(folder, run, module)?);
+        }
+        Ok(Self { folder: folder.to_owned(), run, manifest, grid, tokenizer, router, ancestor, modules })
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The run's id.
+    pub fn run(&self) -> RunId {
+        self.run
+    }
+
+    /// The run's manifest.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The run's grid.
+    pub fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    /// The run's tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// The rule that sends text to its path.
+    pub fn router(&self) -> &Router {
+        &self.router
+    }
+
+    /// The dense ancestor's parameters, level by level.
+    pub fn ancestor(&self) -> &[Vec<f32>] {
+        &self.ancestor
+    }
+
+    /// Every module of the grid.
+    pub fn modules(&self) -> &BTreeMap<ModuleId, CollectedModule> {
+        &self.modules
+    }
+
+    /// A path's parameters, level by level.
+    ///
+    /// # Errors
+    /// If a module's file is damaged, or has another model's parameters.
+    pub fn levels_of(&self, path: PathId) -> Result<Vec<Vec<f32>>, CollectedError> {
+        self.grid.modules_of(path).into_iter().map(|module| self.parameters_of(module)).collect()
+    }
+
+    fn parameters_of(&self, module: ModuleId) -> Result<Vec<f32>, CollectedError> {
+        let path = self.folder.join(module_file(module));
+        let wrong = |reason: String| CollectedError::Module { path: path.clone(), reason };
+        let level = usize::from(module.level);
+        let count = self.manifest.level_counts()[level] as u64;
+        let bytes = read_file(&path, 4 * count + MAX_HEADER_BYTES)?;
+        let config = &self.manifest.config;
+        let parameters = exchange::decode_level(&bytes, &config.model, &config.levels[level])
+            .map_err(|error| wrong(error.to_string()))?;
+        let (found, expected) = (hash_of(&parameters), self.modules[&module].parameters);
+        if found != expected {
+            return Err(wrong(format!("its parameters have hash {found}, its notes say {expected}")));
+        }
+        Ok(parameters)
+    }
+
+    /// The test text that the router sends to a path; nothing if it is not in the folder.
+    ///
+    /// # Errors
+    /// If it is not what the manifest names.
+    pub fn test_text(&self, path: PathId) -> Result<Option<TokenSet>, CollectedError> {
+        let name = test_file(path);
+        let bytes = match read_named(&self.folder, &name, self.manifest.shard(path).test) {
+            Ok(bytes) => bytes,
+            Err(CollectedError::Missing(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let model = &self.manifest.config.model;
+        let set = TokenSet::decode(&bytes, model.vocabulary, model.context + 1);
+        Ok(Some(set.map_err(|source| CollectedError::Tokens { path: self.folder.join(name), source })?))
+    }
+}
+
+/// BLAKE3 of parameters as 32-bit floats, little endian.
+pub(super) fn hash_of(parameters: &[f32]) -> BlobHash {
+    let mut hasher = blake3::Hasher::new();
+    for value in parameters {
+        hasher.update(&value.to_le_bytes());
+    }
+    BlobHash(*hasher.finalize().as_bytes())
+}
+
+/// The manifest in a folder, and the run's id.
+pub(super) fn read_manifest(folder: &Path) -> Result<(Manifest, RunId), CollectedError> {
+    let path = folder.join(MANIFEST);
+    let bytes = match read_file(&path, MAX_CONTROL_BYTES as u64) {
+        Err(CollectedError::Missing(_)) => return Err(CollectedError::NotCollected(folder.to_owned())),
+        other => other?,
+    };
+    Manifest::decode(&bytes).map_err(|source| CollectedError::Manifest { path, source })
+}
+
+/// A file that the manifest names.
+fn read_named(folder: &Path, name: &str, blob: BlobRef) -> Result<Vec<u8>, CollectedError> {
+    let path = folder.join(name);
+    let bytes = read_file(&path, blob.bytes)?;
+    let found = BlobRef::of(&bytes);
+    if found != blob {
+        let (found, expected) = (format!("hash {}", found.hash), format!("hash {}", blob.hash));
+        return Err(CollectedError::Changed { path, found, expected });
+    }
+    Ok(bytes)
+}
+
+/// The size is looked at before anything is read.
+fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, CollectedError> {
+    let (mut file, bytes) = open_file(path)?;
+    if bytes > most {
+        let (found, expected) = (format!("{bytes} bytes"), format!("at most {most}"));
+        return Err(CollectedError::Changed { path: path.to_owned(), found, expected });
+    }
+    let mut contents = Vec::new();
+    let read = file.by_ref().take(most).read_to_end(&mut contents);
+    read.map_err(|source| CollectedError::Unreadable { path: path.to_owned(), source })?;
+    Ok(contents)
+}
+
+fn open_file(path: &Path) -> Result<(File, u64), CollectedError> {
+    let opened = File::open(path).and_then(|file| {
+        let bytes = file.metadata()?.len();
+        Ok((file, bytes))
+    });
+    opened.map_err(|source| match source.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => CollectedError::Missing(path.to_owned()),
+        _ => CollectedError::Unreadable { path: path.to_owned(), source },
+    })
+}
+
+/// What a module's file says of itself: its header alone is read.
+fn read_notes(folder: &Path, run: RunId, module: ModuleId) -> Result<CollectedModule, CollectedError> {
+    let path = folder.join(module_file(module));
+    let (mut file, _) = open_file(&path)?;
+    let wrong = |reason: &str| CollectedError::Module { path: path.clone(), reason: reason.to_owned() };
+    let read = |from: &mut dyn Read, most: u64| {
+        let mut bytes = Vec::new();
+        let read = from.take(most).read_to_end(&mut bytes);
+        read.map(|_| bytes).map_err(|source| CollectedError::Unreadable { path: path.clone(), source })
+    };
+    let mut header = read(&mut file, 8)?;
+    let length = header.first_chunk().map(|length| u64::from_le_bytes(*length));
+    let length = length.filter(|length| *length <= MAX_HEADER_BYTES).ok_or_else(|| wrong("no safetensors file"))?;
+    header.extend(read(&mut file, length)?);
+    let notes = exchange::notes(&header).map_err(|error| wrong(&error.to_string()))?;
+    let note = |key: &str| notes.get(key).map(String::as_str).unwrap_or_default();
+    if note("run") != run.to_string() || note("module") != module.to_string() {
+        return Err(wrong(&format!("it is not module {module} of run {run}")));
+    }
+    let version = note("version").parse().map_err(|_| wrong("it does not say its version"))?;
+    let hash = |key: &str| note(key).parse().map_err(|_| wrong(&format!("it does not say the hash of its {key}")));
+    Ok(CollectedModule { version: Version(version), state: hash("state")?, parameters: hash("parameters")? })
+}

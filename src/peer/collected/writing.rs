@@ -1,0 +1,214 @@
+//! Writing a collected run: beside its place, and put there once it is whole.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::{ANCESTOR, CollectedModule, MANIFEST, MODULES, ROUTER, SHARDS, TOKENIZER};
+use super::{hash_of, module_file, read_manifest, test_file};
+use crate::model::exchange::{self, ExchangeError};
+use crate::names::{BlobHash, ModuleId, PathId, RunId};
+use crate::outer::ModuleState;
+use crate::peer::manifest::{Manifest, ManifestError};
+use crate::store::{DiskError, StagedFolder, StagingError};
+
+/// Why a run could not be written to a folder.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// Something is there that must not be lost.
+    #[error("{} is in the way: it is not a collected run ({reason}); name a new or an empty folder", folder.display())]
+    InTheWay {
+        /// The folder.
+        folder: PathBuf,
+        /// How that can be told.
+        reason: String,
+    },
+    /// Another run's.
+    #[error("{} holds the collected run {found}, this is run {expected}; name another folder", folder.display())]
+    OtherRun {
+        /// The folder.
+        folder: PathBuf,
+        /// Whose it is.
+        found: RunId,
+        /// Whose was to be written.
+        expected: RunId,
+    },
+    /// The folder beside it.
+    #[error(transparent)]
+    Staging(#[from] StagingError),
+    /// The disk.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// A manifest that is not this program's.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// Parameters that do not fit the model.
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+}
+
+/// What was collected.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// Where it is.
+    pub folder: PathBuf,
+    /// The run's id.
+    pub run: RunId,
+    /// The run's name.
+    pub name: String,
+    /// The version at which a module is done.
+    pub phases: u64,
+    /// Every module, by name.
+    pub modules: BTreeMap<String, ModuleSummary>,
+    /// The run shares its text, but nobody had the test text of these paths.
+    pub paths_without_text: Vec<PathId>,
+}
+
+/// A module as it was collected.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ModuleSummary {
+    /// How many updates it has had.
+    pub version: u64,
+    /// BLAKE3 of its whole state.
+    pub state_hash: BlobHash,
+    /// BLAKE3 of its parameters.
+    pub parameter_hash: BlobHash,
+}
+
+impl Summary {
+    /// The lowest and the highest version of a module.
+    pub fn versions(&self) -> (u64, u64) {
+        let versions = || self.modules.values().map(|module| module.version);
+        (versions().min().unwrap_or(0), versions().max().unwrap_or(0))
+    }
+}
+
+/// A folder of a run, begun.
+pub(in crate::peer) struct Unfinished {
+    staged: StagedFolder,
+    target: PathBuf,
+    /// The run in the folder that is to be replaced.
+    found: Option<RunId>,
+}
+
+impl Unfinished {
+    /// Begins, if what is at the target may be replaced. The run need not be known yet.
+    pub(in crate::peer) fn begin(target: &Path) -> Result<Self, WriteError> {
+        let found = run_at(target)?;
+        Ok(Self { staged: StagedFolder::begin(target)?, target: target.to_owned(), found })
+    }
+
+    /// A place for what is needed only until the end.
+    pub(in crate::peer) fn scratch(&self) -> PathBuf {
+        self.staged.scratch()
+    }
+
+    /// Takes the manifest, in its exact bytes.
+    pub(in crate::peer) fn of_run(self, manifest: &[u8]) -> Result<Writer, WriteError> {
+        let (decoded, run) = Manifest::decode(manifest)?;
+        if let Some(found) = self.found.filter(|found| *found != run) {
+            return Err(WriteError::OtherRun { folder: self.target, found, expected: run });
+        }
+        self.staged.write(MANIFEST, manifest)?;
+        let summary = Summary {
+            folder: self.target,
+            run,
+            name: decoded.config.name.clone(),
+            phases: decoded.config.training.phases,
+            modules: BTreeMap::new(),
+            paths_without_text: Vec::new(),
+        };
+        Ok(Writer { staged: self.staged, manifest: decoded, summary })
+    }
+}
+
+/// A folder of a known run, being filled.
+pub(in crate::peer) struct Writer {
+    staged: StagedFolder,
+    pub(in crate::peer) manifest: Manifest,
+    summary: Summary,
+}
+
+impl Writer {
+    pub(in crate::peer) fn run(&self) -> RunId {
+        self.summary.run
+    }
+
+    pub(in crate::peer) fn put_tokenizer(&self, bytes: &[u8]) -> Result<(), WriteError> {
+        Ok(self.staged.write(TOKENIZER, bytes)?)
+    }
+
+    pub(in crate::peer) fn put_router(&self, bytes: &[u8]) -> Result<(), WriteError> {
+        Ok(self.staged.write(ROUTER, bytes)?)
+    }
+
+    pub(in crate::peer) fn put_ancestor(&self, bytes: &[u8]) -> Result<(), WriteError> {
+        Ok(self.staged.write(ANCESTOR, bytes)?)
+    }
+
+    /// The test text of a path; nothing if nobody had it.
+    pub(in crate::peer) fn put_test(&mut self, path: PathId, bytes: Option<&[u8]>) -> Result<(), WriteError> {
+        match bytes {
+            Some(bytes) => self.staged.write(&test_file(path), bytes)?,
+            None => self.summary.paths_without_text.push(path),
+        }
+        Ok(())
+    }
+
+    /// A module's parameters; its momentum stays behind.
+    pub(in crate::peer) fn put_module(&mut self, state: &ModuleState, hash: BlobHash) -> Result<(), WriteError> {
+        let module = state.module;
+        let about = CollectedModule { version: state.version, state: hash, parameters: hash_of(&state.parameters) };
+        let notes = [
+            ("run", self.summary.run.to_string()),
+            ("module", module.to_string()),
+            ("version", about.version.to_string()),
+            ("state", about.state.to_string()),
+            ("parameters", about.parameters.to_string()),
+        ];
+        let config = &self.manifest.config;
+        let level = (&config.levels[usize::from(module.level)], state.parameters.as_slice());
+        self.staged.write(&module_file(module), &exchange::encode(&config.model, &[level], &notes)?)?;
+        let CollectedModule { version, state, parameters } = about;
+        let summary = ModuleSummary { version: version.0, state_hash: state, parameter_hash: parameters };
+        self.summary.modules.insert(module.to_string(), summary);
+        Ok(())
+    }
+
+    /// Puts the folder in its place.
+    pub(in crate::peer) fn finish(self) -> Result<Summary, WriteError> {
+        self.staged.put_in_place()?;
+        Ok(self.summary)
+    }
+
+    /// Modules that are not in it yet.
+    pub(in crate::peer) fn missing(&self, modules: &[ModuleId]) -> Vec<ModuleId> {
+        modules.iter().filter(|module| !self.summary.modules.contains_key(&module.to_string())).copied().collect()
+    }
+}
+
+/// The run that is in a folder already; none if the folder is empty or not there.
+fn run_at(folder: &Path) -> Result<Option<RunId>, WriteError> {
+    let in_the_way = |reason: String| WriteError::InTheWay { folder: folder.to_owned(), reason };
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(in_the_way(error.to_string())),
+    };
+    let mut empty = true;
+    for entry in entries {
+        let name = entry.map_err(|error| in_the_way(error.to_string()))?.file_name();
+        if ![MANIFEST, TOKENIZER, ROUTER, ANCESTOR, MODULES, SHARDS].iter().any(|known| name == *known) {
+            return Err(in_the_way(format!("there is {} in it", name.to_string_lossy())));
+        }
+        empty = false;
+    }
+    if empty {
+        return Ok(None);
+    }
+    let (_, run) = read_manifest(folder).map_err(|error| in_the_way(error.to_string()))?;
+    Ok(Some(run))
+}

@@ -1,0 +1,171 @@
+//! A client of the swarm: asks and fetches, and serves nothing. It listens nowhere and takes no path.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::names::{BlobRef, ModuleId, PeerKey};
+use crate::network::{Multiaddr, NetworkEvent, NetworkEvents, NetworkHandle, Provider, Stopped};
+use crate::peer::signatures::signatures_hold;
+use crate::protocol::{Request, Response, wire};
+
+/// Questions under way at once.
+const AT_ONCE: usize = 16;
+
+/// Peers whose addresses are remembered.
+const MAX_PEERS: usize = 4_096;
+
+pub(super) struct Client {
+    pub(super) network: NetworkHandle,
+    pub(super) events: NetworkEvents,
+    book: BTreeMap<PeerKey, Vec<Multiaddr>>,
+    next_id: u64,
+}
+
+/// What came of a question: an answer whose signatures hold, or why there is none.
+pub(super) type Answer = Result<Response, String>;
+
+impl Client {
+    pub(super) fn new(network: NetworkHandle, events: NetworkEvents) -> Self {
+        Self { network, events, book: BTreeMap::new(), next_id: 1 }
+    }
+
+    /// Remembers where a peer can be found; whether it is a new one.
+    pub(super) fn learn(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) -> bool {
+        if peer == self.network.me() || addresses.is_empty() {
+            return false;
+        }
+        if let Some(known) = self.book.get_mut(&peer) {
+            known.extend(addresses.into_iter().filter(|address| !known.contains(address)).collect::<Vec<_>>());
+            known.truncate(crate::protocol::limits::MAX_ADDRESSES);
+            return false;
+        }
+        let room = self.book.len() < MAX_PEERS;
+        if room {
+            self.book.insert(peer, addresses);
+        }
+        room
+    }
+
+    /// Everybody known.
+    pub(super) fn peers(&self) -> Vec<PeerKey> {
+        self.book.keys().copied().collect()
+    }
+
+    fn new_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// Asks all of these, some at a time; the answers come in the order of the questions.
+    pub(super) async fn ask_each(&mut self, questions: &[(PeerKey, Request)]) -> Result<Vec<Answer>, Stopped> {
+        let mut answers: Vec<Answer> = vec![Err("not asked".to_owned()); questions.len()];
+        let mut waiting: VecDeque<usize> = (0..questions.len()).collect();
+        let mut under_way: BTreeMap<u64, usize> = BTreeMap::new();
+        loop {
+            while under_way.len() < AT_ONCE
+                && let Some(index) = waiting.pop_front()
+            {
+                let (peer, request) = &questions[index];
+                match self.send(*peer, request) {
+                    Ok(id) => drop(under_way.insert(id, index)),
+                    Err(reason) => answers[index] = Err(reason),
+                }
+            }
+            if under_way.is_empty() {
+                return Ok(answers);
+            }
+            let event = self.events.next().await.ok_or(Stopped)?;
+            if let NetworkEvent::Response { id, result, .. } = event
+                && let Some(index) = under_way.remove(&id)
+            {
+                answers[index] = result.map_err(|error| error.to_string()).and_then(|bytes| read(&bytes));
+            }
+        }
+    }
+
+    fn send(&mut self, to: PeerKey, request: &Request) -> Result<u64, String> {
+        let bytes = wire::encode(request).map_err(|error| error.to_string())?;
+        let id = self.new_id();
+        let addresses = self.book.get(&to).cloned().unwrap_or_default();
+        self.network.request(id, to, addresses, bytes).map_err(|error| error.to_string())?;
+        Ok(id)
+    }
+
+    /// Fetches a blob into the store from the first of these peers that delivers it.
+    pub(super) async fn fetch(&mut self, blob: BlobRef, from: &[PeerKey]) -> Result<Result<(), String>, Stopped> {
+        let mut reason = "nobody has it".to_owned();
+        for peer in from {
+            let wanted = self.new_id();
+            let addresses = self.book.get(peer).cloned().unwrap_or_default();
+            if let Err(error) = self.network.fetch(wanted, blob, *peer, addresses) {
+                reason = error.to_string();
+                continue;
+            }
+            let result = loop {
+                match self.events.next().await.ok_or(Stopped)? {
+                    NetworkEvent::Fetched { id, result, .. } if id == wanted => break result,
+                    _ => {}
+                }
+            };
+            match result {
+                Ok(()) => return Ok(Ok(())),
+                Err(error) => reason = error.to_string(),
+            }
+        }
+        Ok(Err(reason))
+    }
+
+    /// Peers that say in Kademlia that they are members of a module.
+    pub(super) async fn providers_of(&mut self, module: ModuleId) -> Result<Vec<Provider>, Stopped> {
+        let wanted = self.new_id();
+        if self.network.find_providers(wanted, module).is_err() {
+            return Ok(Vec::new());
+        }
+        loop {
+            match self.events.next().await.ok_or(Stopped)? {
+                NetworkEvent::Providers { id, providers, .. } if id == wanted => return Ok(providers),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn read(bytes: &[u8]) -> Answer {
+    match wire::decode::<Response>(bytes) {
+        Ok(Response::Refused(reason)) => Err(reason),
+        Ok(response) if signatures_hold(&response) => Ok(response),
+        Ok(_) => Err("it answered with an update that its owner has not signed".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::BlobRef;
+    use crate::network::Identity;
+    use crate::protocol::chain::{Chain, made_up};
+    use crate::protocol::limits::MAX_CONTROL_BYTES;
+
+    #[test]
+    fn only_an_answer_with_its_owners_signatures_is_an_answer() {
+        let owner = Identity::generate();
+        let mut signed = made_up::next(&Chain::genesis(BlobRef::of(b"genesis")), 0, 5);
+        signed.update.owner = owner.key();
+        signed.signature = owner.sign(&wire::encode(&signed.update).unwrap()).to_vec();
+        let answer = |signed| read(&wire::encode(&Response::Snapshot(vec![signed])).unwrap());
+        assert!(matches!(answer(signed.clone()), Ok(Response::Snapshot(_))));
+        let mut forged = signed.clone();
+        forged.update.version = forged.update.version.next();
+        assert!(answer(forged).unwrap_err().contains("has not signed"));
+        signed.signature.clear();
+        assert!(answer(signed).unwrap_err().contains("has not signed"));
+    }
+
+    #[test]
+    fn a_refusal_and_rubbish_are_no_answers() {
+        let refused = wire::encode(&Response::Refused("not mine".to_owned())).unwrap();
+        assert_eq!(read(&refused), Err("not mine".to_owned()));
+        assert!(read(b"rubbish").is_err());
+        assert!(read(&vec![0; MAX_CONTROL_BYTES + 1]).is_err());
+    }
+}

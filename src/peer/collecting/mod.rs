@@ -1,0 +1,153 @@
+//! Bringing a whole run together: the newest version of every module that can be reached, in one folder.
+//!
+//! [`collect_from_swarm`] asks peers over the network, [`collect_from_stores`] reads the folders of peers that have
+//! stopped. Both write a [`collected`](super::collected) folder, whole or not at all.
+
+mod client;
+mod directory;
+mod stores;
+mod swarm;
+#[cfg(test)]
+mod swarm_tests;
+
+use std::path::PathBuf;
+
+pub use self::stores::{collect_from_stores, manifest_of, peers_below};
+pub use self::swarm::{Told, collect_from_swarm};
+use super::collected::writing::WriteError;
+use super::joining::JoinError;
+use super::manifest::ManifestError;
+use crate::names::{ModuleId, RunId};
+use crate::network::{StartError, Stopped};
+use crate::outer::StateError;
+use crate::protocol::message::Head;
+use crate::protocol::wire::WireError;
+use crate::store::{BlobError, DiskError, OpenError};
+
+/// Why a run could not be collected. Nothing is left half written.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectError {
+    /// The folder to write.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// Nobody at the address, or not one of us.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// The network did not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The network went away.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+    /// No peer that can be reached has these.
+    #[error(
+        "no peer that can be reached holds {}; asked {asked} peers: wait until one takes a path through it, or collect \
+         from the folders of peers that hold it",
+        list(modules)
+    )]
+    NoHolder {
+        /// Which modules.
+        modules: Vec<ModuleId>,
+        /// How many peers were asked.
+        asked: usize,
+    },
+    /// Its holders could not deliver it.
+    #[error("module {module} could not be fetched: {reason}")]
+    NotFetched {
+        /// Which module.
+        module: ModuleId,
+        /// What went wrong last.
+        reason: String,
+    },
+    /// No folder has these.
+    #[error("none of the {folders} folders holds {}; add the folder of a peer that does", list(modules))]
+    InNoFolder {
+        /// Which modules.
+        modules: Vec<ModuleId>,
+        /// How many were read.
+        folders: usize,
+    },
+    /// No folder has a part of the run.
+    #[error("none of the folders holds {0}; add the folder of another peer of the run")]
+    PartInNoFolder(&'static str),
+    /// A folder of another run.
+    #[error("{} holds run {found}, this is run {expected}; name only folders of one run", folder.display())]
+    OtherRun {
+        /// The folder.
+        folder: PathBuf,
+        /// Its run.
+        found: RunId,
+        /// The run that is collected.
+        expected: RunId,
+    },
+    /// A folder without a manifest that is its run's.
+    #[error("{}: {reason}", folder.display())]
+    NoManifest {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A peer's store that cannot be read.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// A journal of another program.
+    #[error("{}: a record of the journal: {source}", folder.display())]
+    Record {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        source: WireError,
+    },
+    /// A blob on the disk.
+    #[error(transparent)]
+    Blob(#[from] BlobError),
+    /// The disk.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// A state that is attested and yet no state.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// A manifest that is not this program's.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+}
+
+fn list(modules: &[ModuleId]) -> String {
+    let names: Vec<String> = modules.iter().map(ToString::to_string).collect();
+    let noun = if modules.len() == 1 { "module" } else { "modules" };
+    format!("{noun} {}", names.join(", "))
+}
+
+/// Puts the newest version first; of two chains of one length, the one that goes on where they meet.
+fn newest_first<T>(candidates: &mut [(Head, T)]) {
+    candidates.sort_by(|(a, _), (b, _)| {
+        b.version.cmp(&a.version).then_with(|| b.weight.cmp(&a.weight)).then_with(|| a.update.cmp(&b.update))
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::{BlobHash, BlobRef, Version};
+
+    #[test]
+    fn the_newest_version_comes_first_then_the_heavier_chain() {
+        let head = |version, weight, update| Head {
+            version: Version(version),
+            update: BlobHash([update; 32]),
+            state: BlobRef::of(b""),
+            weight,
+        };
+        let mut candidates = [(head(1, 9, 0), 'd'), (head(2, 5, 3), 'c'), (head(2, 5, 1), 'b'), (head(2, 6, 4), 'a')];
+        newest_first(&mut candidates);
+        assert_eq!(candidates.map(|(_, name)| name), ['a', 'b', 'c', 'd']);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let module = |name: &str| name.parse().unwrap();
+        let error = CollectError::NoHolder { modules: vec![module("0.1"), module("1.0")], asked: 3 };
+        assert!(error.to_string().contains("holds modules 0.1, 1.0; asked 3 peers"), "{error}");
+    }
+}

@@ -1,0 +1,290 @@
+//! Collecting from a swarm that runs: who holds what, the newest attested state of each module, and its bytes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::client::{Answer, Client};
+use super::directory::Directory;
+use super::{CollectError, newest_first};
+use crate::grid::Grid;
+use crate::names::{BlobRef, ModuleId, PeerKey, Version};
+use crate::network::{Identity, Multiaddr, NetworkConfig};
+use crate::outer::ModuleState;
+use crate::peer::blob_access::StoredBlobs;
+use crate::peer::collected::writing::{Summary, Unfinished, Writer};
+use crate::peer::joining::{JoinError, fetch_manifest};
+use crate::peer::manifest::ManifestError;
+use crate::protocol::chain::Chain;
+use crate::protocol::limits::VERSIONS_KEPT;
+use crate::protocol::message::Head;
+use crate::protocol::{Request, Response};
+use crate::store::BlobStore;
+
+/// Holders of a module whose heads are compared.
+const COMPARED: usize = 4;
+
+/// Rounds through the modules that are missing: the swarm goes on while its states are fetched.
+const ROUNDS: usize = 6;
+
+/// Between two rounds.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// How it is going, for whoever watches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// The manifest is here.
+    Run {
+        /// The run's name.
+        name: String,
+        /// Modules to fetch.
+        modules: usize,
+    },
+    /// A module is here: how many of them are now.
+    Module {
+        /// Which.
+        module: ModuleId,
+        /// At which version.
+        version: Version,
+        /// From whom.
+        from: PeerKey,
+        /// Modules so far.
+        done: usize,
+    },
+}
+
+/// Joins the network as a client, by the first of these addresses that answers, and writes the newest version of every
+/// module to `target`.
+///
+/// # Errors
+/// If nobody answers, or a module has no holder that can be reached.
+pub async fn collect_from_swarm(
+    addresses: &[Multiaddr],
+    target: &Path,
+    told: &mut (dyn FnMut(Told) + Send),
+) -> Result<Summary, CollectError> {
+    let unfinished = Unfinished::begin(target)?;
+    let blobs = BlobStore::open(&unfinished.scratch())?;
+    let config = NetworkConfig { identity: Identity::generate(), listen: Vec::new(), announce: Vec::new() };
+    let (network, mut events) = crate::network::start(config, Arc::new(StoredBlobs::of(blobs.clone()))).await?;
+    let mut found = None;
+    let mut refusal = None;
+    for address in addresses {
+        match fetch_manifest(&network, &mut events, address).await {
+            Ok((peer, bytes, ..)) => {
+                found = Some((peer, address, bytes));
+                break;
+            }
+            Err(error) => drop(refusal.get_or_insert(error)),
+        }
+    }
+    let (peer, address, manifest) = match (found, refusal) {
+        (Some(found), _) => found,
+        (None, Some(error)) => return Err(error.into()),
+        (None, None) => return Err(CollectError::NoHolder { modules: Vec::new(), asked: 0 }),
+    };
+    let writer = unfinished.of_run(&manifest)?;
+    network.join_run(writer.run()).await?;
+    let grid = writer.manifest.config.grid().map_err(ManifestError::from)?;
+    told(Told::Run { name: writer.manifest.config.name.clone(), modules: grid.modules().len() });
+    let mut client = Client::new(network, events);
+    client.learn(peer, vec![address.clone()]);
+    Collecting { client, directory: Directory::default(), blobs, grid, writer, contact: peer }.run(told).await
+}
+
+struct Collecting {
+    client: Client,
+    directory: Directory,
+    blobs: BlobStore,
+    grid: Grid,
+    writer: Writer,
+    contact: PeerKey,
+}
+
+impl Collecting {
+    async fn run(mut self, told: &mut (dyn FnMut(Told) + Send)) -> Result<Summary, CollectError> {
+        let modules = self.grid.modules();
+        self.directory.search(&mut self.client, &self.grid, &modules).await?;
+        let tokenizer = self.part(self.writer.manifest.tokenizer, "the tokenizer").await?;
+        self.writer.put_tokenizer(&tokenizer)?;
+        let router = self.part(self.writer.manifest.router, "the router").await?;
+        self.writer.put_router(&router)?;
+        let ancestor = self.part(self.writer.manifest.ancestor, "the ancestor").await?;
+        self.writer.put_ancestor(&ancestor)?;
+        drop((tokenizer, router, ancestor));
+        self.modules(&modules, told).await?;
+        if self.writer.manifest.share_text {
+            self.test_text().await?;
+        }
+        Ok(self.writer.finish()?)
+    }
+
+    /// Something that every peer of the run has.
+    async fn part(&mut self, blob: BlobRef, what: &'static str) -> Result<Vec<u8>, CollectError> {
+        let from: Vec<PeerKey> = std::iter::once(self.contact).chain(self.directory.answering()).collect();
+        match self.bytes(blob, &from).await? {
+            Ok(bytes) => Ok(bytes),
+            Err(reason) => Err(JoinError::Blob { what, from: format!("{} peers", from.len()), reason }.into()),
+        }
+    }
+
+    /// The bytes of a blob, which does not stay in the store.
+    async fn bytes(&mut self, blob: BlobRef, from: &[PeerKey]) -> Result<Result<Vec<u8>, String>, CollectError> {
+        if let Err(reason) = self.client.fetch(blob, from).await? {
+            return Ok(Err(reason));
+        }
+        let bytes = self.blobs.get(blob.hash, blob.bytes)?;
+        self.blobs.remove(blob.hash)?;
+        Ok(bytes.ok_or_else(|| "it went away again".to_owned()))
+    }
+
+    async fn modules(&mut self, modules: &[ModuleId], told: &mut (dyn FnMut(Told) + Send)) -> Result<(), CollectError> {
+        let mut reasons: BTreeMap<ModuleId, String> = BTreeMap::new();
+        for round in 0..ROUNDS {
+            let missing = self.writer.missing(modules);
+            if missing.is_empty() {
+                return Ok(());
+            }
+            if round > 0 {
+                tokio::time::sleep(PAUSE).await;
+                self.directory.begin_again();
+                self.directory.search(&mut self.client, &self.grid, &missing).await?;
+            }
+            for (module, candidates) in self.heads(&missing, &mut reasons).await? {
+                match self.newest(module, &candidates).await? {
+                    Ok((version, from)) => {
+                        let done = modules.len() - self.writer.missing(modules).len();
+                        told(Told::Module { module, version, from, done });
+                    }
+                    Err(reason) => drop(reasons.insert(module, reason)),
+                }
+            }
+        }
+        let missing = self.writer.missing(modules);
+        let without: Vec<ModuleId> =
+            missing.iter().filter(|module| self.directory.holders(&self.grid, **module).is_empty()).copied().collect();
+        match missing.first() {
+            None => Ok(()),
+            Some(_) if !without.is_empty() => {
+                Err(CollectError::NoHolder { modules: without, asked: self.directory.asked() })
+            }
+            Some(module) => {
+                let reason = reasons.remove(module).unwrap_or_else(|| "no holder answered".to_owned());
+                Err(CollectError::NotFetched { module: *module, reason })
+            }
+        }
+    }
+
+    /// Where several holders of each module stand, newest first.
+    async fn heads(
+        &mut self,
+        modules: &[ModuleId],
+        reasons: &mut BTreeMap<ModuleId, String>,
+    ) -> Result<BTreeMap<ModuleId, Vec<(Head, PeerKey)>>, CollectError> {
+        let mut questions = Vec::new();
+        for module in modules {
+            let holders = self.directory.holders(&self.grid, *module);
+            let ask = |peer: PeerKey| (peer, Request::CatchUp { module: *module, from: None });
+            questions.extend(holders.into_iter().take(COMPARED).map(ask));
+        }
+        let answers = self.client.ask_each(&questions).await?;
+        let mut heads: BTreeMap<ModuleId, Vec<(Head, PeerKey)>> = BTreeMap::new();
+        for ((peer, request), answer) in questions.iter().zip(answers) {
+            let Request::CatchUp { module, .. } = request else { continue };
+            let genesis = self.writer.manifest.genesis.iter().find(|(known, _)| known == module);
+            let Some((_, genesis)) = genesis else { continue };
+            match attested(*module, *genesis, answer) {
+                Ok(head) => heads.entry(*module).or_default().push((head, *peer)),
+                Err(reason) => drop(reasons.insert(*module, format!("peer …{}: {reason}", peer.short()))),
+            }
+        }
+        heads.values_mut().for_each(|heads| newest_first(heads));
+        Ok(heads)
+    }
+
+    /// Fetches and writes the newest state that somebody delivers.
+    async fn newest(
+        &mut self,
+        module: ModuleId,
+        candidates: &[(Head, PeerKey)],
+    ) -> Result<Result<(Version, PeerKey), String>, CollectError> {
+        let count = self.writer.manifest.level_counts()[usize::from(module.level)];
+        let mut reason = "no holder answered".to_owned();
+        for (head, peer) in candidates {
+            let bytes = match self.bytes(head.state, &[*peer]).await? {
+                Ok(bytes) => bytes,
+                Err(why) => {
+                    reason = why;
+                    continue;
+                }
+            };
+            match ModuleState::decode(&bytes, module, count) {
+                Ok(state) if state.version == head.version => {
+                    self.writer.put_module(&state, head.state.hash)?;
+                    return Ok(Ok((head.version, *peer)));
+                }
+                Ok(_) => reason = "its state is of another version than its owner signed".to_owned(),
+                Err(error) => reason = error.to_string(),
+            }
+        }
+        Ok(Err(reason))
+    }
+
+    /// From the holders of each path first; then from anybody, since the founder has it all.
+    async fn test_text(&mut self) -> Result<(), CollectError> {
+        for path in self.grid.paths() {
+            let test = self.writer.manifest.shard(path).test;
+            let mut from = self.directory.holders_of_path(path);
+            from.push(self.contact);
+            from.extend(self.directory.answering().take(COMPARED));
+            let bytes = self.bytes(test, &from).await?.ok();
+            self.writer.put_test(path, bytes.as_deref())?;
+        }
+        Ok(())
+    }
+}
+
+/// The head that an answer attests, if an honest peer could have given it.
+fn attested(module: ModuleId, genesis: BlobRef, answer: Answer) -> Result<Head, String> {
+    let Response::Snapshot(updates) = answer? else { return Err("it answered something else".to_owned()) };
+    if updates.len() as u64 > VERSIONS_KEPT || updates.iter().any(|signed| signed.update.module != module) {
+        return Err("it answered with another module's updates, or too many".to_owned());
+    }
+    let chain = if updates.is_empty() { Some(Chain::genesis(genesis)) } else { Chain::ending_with(updates) };
+    let head = chain.map(|chain| chain.head()).ok_or("its updates do not follow each other")?;
+    if head.state.bytes != genesis.bytes {
+        return Err("it attests a state of the wrong size".to_owned());
+    }
+    Ok(head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::chain::made_up;
+
+    const MODULE: ModuleId = ModuleId { level: 0, expert: 0 };
+
+    #[test]
+    fn only_an_unbroken_chain_of_the_module_attests_a_head() {
+        let genesis = BlobRef { bytes: 100, ..BlobRef::of(b"genesis") };
+        let mut chain = Chain::genesis(genesis);
+        for _ in 0..3 {
+            chain.push(made_up::next(&chain, 0, 5));
+        }
+        let updates: Vec<_> = chain.recent().cloned().collect();
+        let head = |updates: &[_]| attested(MODULE, genesis, Ok(Response::Snapshot(updates.to_vec())));
+        assert_eq!(head(&updates), Ok(chain.head()));
+        assert_eq!(head(&[]).map(|head| head.state), Ok(genesis));
+        assert!(head(&[updates[0].clone(), updates[2].clone()]).unwrap_err().contains("do not follow"));
+        let mut foreign = updates.clone();
+        foreign[1].update.module = ModuleId { level: 0, expert: 1 };
+        assert!(head(&foreign).unwrap_err().contains("another module"));
+        let mut huge = updates.clone();
+        huge[2].update.state.bytes = 1 << 60;
+        assert!(head(&huge).unwrap_err().contains("wrong size"));
+        assert!(attested(MODULE, genesis, Ok(Response::Replay(updates))).is_err());
+        assert_eq!(attested(MODULE, genesis, Err("gone".to_owned())), Err("gone".to_owned()));
+    }
+}

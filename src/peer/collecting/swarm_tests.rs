@@ -1,0 +1,92 @@
+//! Collecting from real peers on loopback.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::names::PathId;
+use crate::network::{Identity, Multiaddr, NetworkConfig, NetworkHandle};
+use crate::peer::start::store_folder;
+use crate::peer::tiny_run::{Tiny, machine};
+use crate::peer::{Collected, News, Peer, PeerPlan, StoredBlobs, Turns};
+use crate::protocol::{Record, wire};
+use crate::store::{BlobStore, StoreFolder};
+
+async fn start(tiny: &Tiny, folder: PathBuf, founder: bool) -> (Peer, NetworkHandle, Multiaddr, mpsc::Receiver<News>) {
+    let identity = Identity::generate();
+    let blobs = BlobStore::open(&store_folder(&folder).join("blobs")).unwrap();
+    let listen = vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()];
+    let config = NetworkConfig { identity: identity.clone(), listen, announce: Vec::new() };
+    let (network, network_events) = crate::network::start(config, Arc::new(StoredBlobs::of(blobs))).await.unwrap();
+    let address = network.join_addresses().await.unwrap().remove(0);
+    let (told, news) = mpsc::channel(1_000);
+    let plan = PeerPlan {
+        folder,
+        manifest: tiny.manifest.clone(),
+        identity,
+        machine: machine(),
+        turns: Arc::new(Turns::default()),
+        network: network.clone(),
+        network_events,
+        contacts: Vec::new(),
+        founder,
+        newsroom: Arc::new(move |news| drop(told.try_send(news))),
+    };
+    (Peer::start(plan).await.unwrap(), network, address, news)
+}
+
+async fn collect(address: &Multiaddr, target: &Path) -> Result<crate::peer::collected::writing::Summary, CollectError> {
+    collect_from_swarm(std::slice::from_ref(address), target, &mut |_| {}).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_running_peer_gives_is_what_its_store_holds_afterwards() {
+    let tiny = Tiny::found(true);
+    let folder = tiny.peer("founder", &[]);
+    let (peer, network, address, mut news) = start(&tiny, folder.clone(), true).await;
+    let mut scored = std::collections::BTreeSet::new();
+    while scored.len() < 2 {
+        if let News::Scored { path, .. } = news.recv().await.unwrap() {
+            scored.insert(path);
+        }
+    }
+    assert_eq!(scored, [PathId(0), PathId(1)].into());
+    let status = peer.watcher().status().await.unwrap();
+    let target = tiny.home.path().join("all");
+    let over_the_network = collect(&address, &target).await.unwrap();
+    assert_eq!((over_the_network.run, over_the_network.versions()), (tiny.run, (2, 2)));
+    for (module, about) in &over_the_network.modules {
+        assert_eq!(about.parameter_hash.to_string(), status.parameter_hashes[module]);
+    }
+    assert!(over_the_network.paths_without_text.is_empty());
+    Collected::open(&target).unwrap();
+    drop(network);
+    peer.stop().await.unwrap();
+
+    let again = collect_from_stores(&tiny.manifest, &[folder], &target).unwrap();
+    assert_eq!(serde_json::to_value(&again).unwrap(), serde_json::to_value(&over_the_network).unwrap());
+    let collected = Collected::open(&target).unwrap();
+    collected.levels_of(PathId(1)).unwrap();
+
+    let error = collect(&address, &target).await.unwrap_err().to_string();
+    assert!(error.contains("/ip4/127.0.0.1/tcp/"), "{error}");
+    Collected::open(&target).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_module_that_no_reachable_peer_holds_is_named() {
+    let tiny = Tiny::found(false);
+    let folder = tiny.peer("alone", &[("0.0", 0), ("1.0", 0)]);
+    let mut store = StoreFolder::open(&store_folder(&folder), tiny.run).unwrap();
+    let lease = Record::Lease { path: PathId(0), held: true, standby: false };
+    store.journal.append(&wire::encode(&lease).unwrap()).unwrap();
+    drop(store);
+    let (peer, _network, address, _news) = start(&tiny, folder, false).await;
+    let target = tiny.home.path().join("all");
+    let error = collect(&address, &target).await.unwrap_err().to_string();
+    assert!(error.contains("no peer that can be reached holds module 0.1; asked 1 peers"), "{error}");
+    assert!(!target.exists() && !tiny.home.path().join(".all.unfinished").exists());
+    peer.stop().await.unwrap();
+}

@@ -1,0 +1,17 @@
+//! Whether an update is its owner's: checked before anybody believes it, wherever it came from.
+
+use crate::protocol::{Response, SignedUpdate, wire};
+
+/// Whether the owner that an update names has signed it.
+pub(super) fn signature_holds(signed: &SignedUpdate) -> bool {
+    wire::encode(&signed.update)
+        .is_ok_and(|bytes| crate::network::verify(signed.update.owner, &bytes, &signed.signature))
+}
+
+/// Whether every update in an answer is its owner's.
+pub(super) fn signatures_hold(response: &Response) -> bool {
+    match response {
+        Response::Replay(updates) | Response::Snapshot(updates) => updates.iter().all(signature_holds),
+        Response::Manifest(_) | Response::Directory(_) | Response::Refused(_) => true,
+    }
+}

@@ -1,0 +1,149 @@
+//! A run small enough to be founded in a test, and peers' folders that hold parts of it.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+use tempfile::TempDir;
+
+use super::collected::MANIFEST;
+use super::founding::{Plan, found};
+use super::manifest::Manifest;
+use super::start::store_folder;
+use super::turns::Turns;
+use crate::config::{DeviceChoice, MachineConfig, RunConfig};
+use crate::names::{BlobRef, ModuleId, PathId, PeerKey, RunId, Term, Version};
+use crate::outer::ModuleState;
+use crate::protocol::chain::Chain;
+use crate::protocol::message::{Counted, SignedUpdate, Update};
+use crate::protocol::{Record, wire};
+use crate::store::{BlobStore, StoreFolder};
+use crate::text::CorpusSource;
+
+const RUN: &str = r#"
+    name = "tiny"
+    [text]
+    test_share = 0.2
+    [model]
+    blocks = 2
+    width = 16
+    heads = 2
+    vocabulary = 300
+    context = 64
+    [[levels]]
+    parts = ["embedding", "block.0"]
+    sharing = { experts = 2 }
+    [[levels]]
+    parts = ["block.1", "final-norm", "head"]
+    sharing = "shared"
+    [routing]
+    prefix_tokens = 8
+    [training]
+    batch_sequences = 2
+    inner_steps = 2
+    phases = 2
+    ancestor_steps = 3
+    learning_rate = 1e-2
+"#;
+
+/// Documents of two kinds, which k-means can tell apart.
+pub fn documents() -> Vec<String> {
+    (0..120usize)
+        .map(|number| match number % 2 {
+            0 => format!("fn item_{number}(value: u32) -> u32 {{ value * {number} + {} }}", number * 7 % 31).repeat(2),
+            _ => format!("On day {number} the river rose by {} feet, and the old bridge held again. ", number % 13)
+                .repeat(3),
+        })
+        .collect()
+}
+
+/// A founded run.
+pub struct Tiny {
+    /// Where everything is; removed at the end.
+    pub home: TempDir,
+    /// Its manifest's bytes.
+    pub manifest: Vec<u8>,
+    /// The same, decoded.
+    pub decoded: Manifest,
+    /// Its id.
+    pub run: RunId,
+    blobs: BlobStore,
+}
+
+impl Tiny {
+    pub fn found(share_text: bool) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let corpus = home.path().join("corpus.jsonl");
+        let line = |text: &String| format!("{}\n", serde_json::json!({ "text": text }));
+        std::fs::write(&corpus, documents().iter().map(line).collect::<String>()).unwrap();
+        let blobs = BlobStore::open(&home.path().join("founding")).unwrap();
+        let run = RunConfig::from_toml(RUN).unwrap();
+        let plan = Plan {
+            run: &run,
+            machine: &machine(),
+            corpus: CorpusSource::Paths(vec![corpus]),
+            test_corpus: None,
+            share_text,
+            tokenizer: None,
+            ancestor: None,
+        };
+        let founded =
+            found(plan, &|| Ok(blobs.clone()), &Turns::default(), &AtomicBool::new(false), &mut |_| {}).unwrap();
+        Self { home, manifest: founded.bytes, decoded: founded.manifest, run: founded.id, blobs }
+    }
+
+    /// The folder of a stopped peer that holds these modules at these versions.
+    pub fn peer(&self, name: &str, modules: &[(&str, u64)]) -> PathBuf {
+        let folder = self.home.path().join(name);
+        let mut store = StoreFolder::open(&store_folder(&folder), self.run).unwrap();
+        std::fs::write(folder.join(MANIFEST), &self.manifest).unwrap();
+        let shards = self.decoded.shards.iter().flat_map(|shard| [shard.train, shard.held_out, shard.test]);
+        let genesis = self.decoded.genesis.iter().map(|(_, state)| *state);
+        for blob in self.decoded.for_everybody().into_iter().chain(shards).chain(genesis) {
+            store.blobs.put(&self.blob(blob)).unwrap();
+        }
+        for (module, version) in modules {
+            for record in self.history(module.parse().unwrap(), *version, &store.blobs) {
+                store.journal.append(&wire::encode(&record).unwrap()).unwrap();
+            }
+        }
+        folder
+    }
+
+    fn blob(&self, blob: BlobRef) -> Vec<u8> {
+        self.blobs.get(blob.hash, blob.bytes).unwrap().unwrap()
+    }
+
+    /// What a member's journal says of a module that had so many updates; the last state is put into the store.
+    fn history(&self, module: ModuleId, versions: u64, blobs: &BlobStore) -> Vec<Record> {
+        let (_, genesis) = self.decoded.genesis.iter().find(|(known, _)| *known == module).unwrap();
+        let count = self.decoded.level_counts()[usize::from(module.level)];
+        let mut state = ModuleState::decode(&self.blob(*genesis), module, count).unwrap();
+        let mut chain = Chain::genesis(*genesis);
+        let mut records = vec![Record::Genesis { module, state: *genesis }];
+        for version in 1..=versions {
+            state.apply(&vec![0.01; count], 0.7, 0.9).unwrap();
+            let counted =
+                Counted { path: PathId(module.expert), parent: chain.head().version, weight: 1, blob: *genesis };
+            let update = Update {
+                module,
+                term: Term(1),
+                owner: PeerKey([1; 32]),
+                version: Version(version),
+                parent: chain.head().update,
+                contributions: vec![counted],
+                average: *genesis,
+                state: blobs.put(&state.encode()).unwrap(),
+                weight: version,
+            };
+            let signed = SignedUpdate { update, signature: Vec::new() };
+            chain.push(signed.clone());
+            records.push(Record::Head(signed));
+        }
+        records
+    }
+}
+
+/// A machine for tests.
+pub fn machine() -> MachineConfig {
+    MachineConfig { device: DeviceChoice::Cpu, threads: 1, ..MachineConfig::default() }
+}

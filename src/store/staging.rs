@@ -1,0 +1,171 @@
+//! A folder that is written beside its place and put there at once: whole, or not at all.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use super::durable::{DiskError, create_folder, open_file, sync_parent};
+
+/// Why a folder cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum StagingError {
+    /// The disk.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// `/` or `..`.
+    #[error("{} cannot be replaced; name a folder in it", .0.display())]
+    NoName(PathBuf),
+    /// Another process is at it.
+    #[error("{} is being written by another process; wait for it, or name another folder", .0.display())]
+    Busy(PathBuf),
+}
+
+/// A folder on its way to its place. What is not put in place is removed when this is dropped; what a crash left is
+/// removed when the same folder is begun again.
+pub struct StagedFolder {
+    target: PathBuf,
+    beside: PathBuf,
+    _lock: File,
+}
+
+impl StagedFolder {
+    /// Begins a folder that shall replace `target`, in a hidden one beside it.
+    ///
+    /// # Errors
+    /// If another process is writing it, or the disk fails.
+    pub fn begin(target: &Path) -> Result<Self, StagingError> {
+        let target = std::path::absolute(target).map_err(DiskError::when("cannot find", target))?;
+        let name = target.file_name().ok_or_else(|| StagingError::NoName(target.clone()))?;
+        let beside = target.with_file_name(format!(".{}.unfinished", name.to_string_lossy()));
+        create_folder(&beside)?;
+        let lock = File::open(&beside).map_err(DiskError::when("cannot open", &beside))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(StagingError::Busy(target)),
+            Err(TryLockError::Error(error)) => return Err(DiskError::when("cannot lock", &beside)(error).into()),
+        }
+        let staged = Self { target, beside, _lock: lock };
+        for left in [staged.folder(), staged.scratch(), staged.replaced()] {
+            remove_folder(&left)?;
+        }
+        create_folder(&staged.folder())?;
+        Ok(staged)
+    }
+
+    /// What becomes the target.
+    fn folder(&self) -> PathBuf {
+        self.beside.join("folder")
+    }
+
+    fn replaced(&self) -> PathBuf {
+        self.beside.join("replaced")
+    }
+
+    /// A place for what is needed only until the folder is finished. It is not there yet.
+    pub fn scratch(&self) -> PathBuf {
+        self.beside.join("scratch")
+    }
+
+    /// Writes a file, such as `modules/0.1.safetensors`, and syncs it.
+    ///
+    /// # Errors
+    /// If the disk is full or fails.
+    pub fn write(&self, name: &str, contents: &[u8]) -> Result<(), DiskError> {
+        let path = self.folder().join(name);
+        create_folder(path.parent().unwrap_or(&self.folder()))?;
+        let mut file = open_file(&path).map_err(DiskError::when("cannot make", &path))?;
+        file.write_all(contents).map_err(DiskError::when("cannot write", &path))?;
+        file.sync().map_err(DiskError::when("cannot sync", &path))?;
+        sync_parent(&path)
+    }
+
+    /// Puts the folder in its place. What was there goes, once the new one is there.
+    ///
+    /// # Errors
+    /// If the disk fails; what was there is there again then.
+    pub fn put_in_place(self) -> Result<(), DiskError> {
+        let failed = DiskError::when("cannot replace", &self.target);
+        let replaced = match fs::rename(&self.target, self.replaced()) {
+            Ok(()) => true,
+            Err(error) if error.kind() == ErrorKind::NotFound => false,
+            Err(error) => return Err(failed(error)),
+        };
+        if let Err(error) = fs::rename(self.folder(), &self.target) {
+            if replaced {
+                fs::rename(self.replaced(), &self.target).map_err(DiskError::when("cannot put back", &self.target))?;
+            }
+            return Err(failed(error));
+        }
+        sync_parent(&self.target)
+    }
+}
+
+impl Drop for StagedFolder {
+    fn drop(&mut self) {
+        // What cannot be removed now is when the same folder is begun again.
+        let _ = fs::remove_dir_all(&self.beside);
+    }
+}
+
+fn remove_folder(folder: &Path) -> Result<(), DiskError> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(DiskError::when("cannot remove", folder)(error)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_folder_appears_whole_and_replaces_the_old_one() {
+        let home = tempfile::tempdir().unwrap();
+        let target = home.path().join("deep/run");
+        let staged = StagedFolder::begin(&target).unwrap();
+        staged.write("a", b"1").unwrap();
+        staged.write("modules/b", b"2").unwrap();
+        assert!(!target.exists());
+        staged.put_in_place().unwrap();
+        assert_eq!(fs::read(target.join("modules/b")).unwrap(), b"2");
+        let staged = StagedFolder::begin(&target).unwrap();
+        staged.write("c", b"3").unwrap();
+        staged.put_in_place().unwrap();
+        assert_eq!(names(&target), ["c"]);
+        assert_eq!(names(&home.path().join("deep")), ["run"]);
+    }
+
+    #[test]
+    fn what_is_not_finished_leaves_nothing_and_the_old_one_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let target = home.path().join("run");
+        fs::create_dir(&target).unwrap();
+        fs::write(target.join("old"), b"").unwrap();
+        let staged = StagedFolder::begin(&target).unwrap();
+        staged.write("new", b"").unwrap();
+        drop(staged);
+        assert_eq!((names(&target), names(home.path())), (vec!["old".to_owned()], vec!["run".to_owned()]));
+    }
+
+    #[test]
+    fn what_a_crash_left_is_gone_and_two_do_not_mix() {
+        let home = tempfile::tempdir().unwrap();
+        let target = home.path().join("run");
+        let left = home.path().join(".run.unfinished/folder");
+        fs::create_dir_all(&left).unwrap();
+        fs::write(left.join("half"), b"").unwrap();
+        let staged = StagedFolder::begin(&target).unwrap();
+        assert!(matches!(StagedFolder::begin(&target), Err(StagingError::Busy(_))));
+        staged.write("whole", b"").unwrap();
+        staged.put_in_place().unwrap();
+        assert_eq!(names(&target), ["whole"]);
+        assert!(matches!(StagedFolder::begin(Path::new("/")), Err(StagingError::NoName(_))));
+    }
+}
