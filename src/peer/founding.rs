@@ -216,10 +216,9 @@ impl Text {
         if found > run.model.vocabulary || (plan.tokenizer.is_some() && found < run.model.vocabulary) {
             return Err(FoundingError::Vocabulary { found, expected: run.model.vocabulary }.into());
         }
-        let cut = |documents: &[String]| -> anyhow::Result<TokenSet> {
-            Ok(TokenSet::cut_for_scoring(&tokenizer.encode_all(documents)?, run.model.context))
-        };
-        let (train, test) = (cut(&train)?, cut(&test)?);
+        let context = run.model.context;
+        let train = TokenSet::cut_for_training(&tokenizer.encode_all(&train)?, context);
+        let test = TokenSet::cut_for_scoring(&tokenizer.encode_all(&test)?, context);
         told(Stage::Tokens { vocabulary: found, tokens: train.tokens(), sequences: train.len() });
         Ok(Self { tokenizer, train, test, corpus: hash, test_corpus: test_hash })
     }

@@ -49,10 +49,31 @@ impl TokenSet {
         Self::windows(documents, context + 1, context)
     }
 
+    /// Cuts documents for training: as many sequences as [`TokenSet::cut_for_scoring`] makes, but of equal length,
+    /// `context + 1` tokens, spread evenly over their document so that neighbours overlap. A document that is shorter is
+    /// one sequence. No place of a batch is wasted on what a document's end leaves over.
+    pub fn cut_for_training(documents: &[Vec<u32>], context: usize) -> Self {
+        let context = context.max(1);
+        Self::cut_at(documents, context + 1, |length| {
+            let count = length.saturating_sub(1).div_ceil(context);
+            let room = length.saturating_sub(context + 1);
+            (0..count).map(move |index| if count < 2 { 0 } else { room * index / (count - 1) })
+        })
+    }
+
     fn windows(documents: &[Vec<u32>], longest: usize, stride: usize) -> Self {
+        Self::cut_at(documents, longest, |length| (0..length.saturating_sub(1)).step_by(stride))
+    }
+
+    /// Sequences of at most `longest` tokens from the places that a document's length leads to, the first being 0.
+    fn cut_at<I: Iterator<Item = usize>>(
+        documents: &[Vec<u32>],
+        longest: usize,
+        starts: impl Fn(usize) -> I,
+    ) -> Self {
         let mut set = Self::default();
         for (number, tokens) in documents.iter().enumerate() {
-            for start in (0..tokens.len().saturating_sub(1)).step_by(stride) {
+            for start in starts(tokens.len()) {
                 if start == 0 {
                     set.begin_document(number as u32, &[]);
                 }
@@ -202,6 +223,15 @@ mod tests {
         assert_eq!(begins, [true, false, true, true, false]);
         assert!(!set.subset(&[1]).begins_document(0));
         assert_eq!(TokenSet::decode(&set.encode(), 26, 5).unwrap(), set);
+    }
+
+    #[test]
+    fn for_training_sequences_are_full_and_spread_over_their_document() {
+        let set = TokenSet::cut_for_training(&[(0..10).collect(), (0..3).collect(), vec![9], (0..5).collect()], 4);
+        let sequences: Vec<&[u32]> = (0..set.len()).map(|i| set.sequence(i)).collect();
+        let expected = [&[0, 1, 2, 3, 4][..], &[2, 3, 4, 5, 6], &[5, 6, 7, 8, 9], &[0, 1, 2], &[0, 1, 2, 3, 4]];
+        assert_eq!(sequences, expected);
+        assert_eq!(set.documents().collect::<Vec<_>>(), [0..3, 3..4, 4..5]);
     }
 
     #[test]
