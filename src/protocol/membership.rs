@@ -95,6 +95,7 @@ impl Node {
             .collect();
         for module in unused {
             self.say_goodbye(module);
+            self.tell_uncounted(module);
             self.act(Action::Persist(super::Record::Left(module)));
             self.drop_collection(module);
             if let Some(state) = self.modules.remove(&module) {
