@@ -70,7 +70,7 @@ impl Node {
         state.vacant_since = None;
         self.act(Action::Report(Report::Owner { module, owner }));
         // The new owner may not have heard what is still outstanding.
-        self.offered_at = crate::clock::Millis(0);
+        self.offered_at = None;
     }
 
     pub(super) fn claim(&mut self, module: ModuleId) {
@@ -111,6 +111,7 @@ impl Node {
             false => other.beats(&head),
         });
         let before_me = before_me.count() as u64;
-        now.since(since) >= patience + before_me * CLAIM_STAGGER_MS
+        let listened = now >= self.listens_until || state.deposed.is_some();
+        listened && now.since(since) >= patience + before_me * CLAIM_STAGGER_MS
     }
 }
