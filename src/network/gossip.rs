@@ -8,7 +8,9 @@ use libp2p::gossipsub::{
 };
 use libp2p::identity::Keypair;
 
-use super::limits::{GOSSIP_BYTES, GOSSIP_FRAME_BYTES, GOSSIP_IDS_PER_FRAME, GOSSIP_QUEUE_PER_PEER, TOPICS_PER_PEER};
+use super::limits::{
+    GOSSIP_BYTES, GOSSIP_FRAME_BYTES, GOSSIP_IDS_PER_FRAME, GOSSIP_QUEUE_PER_PEER, TOPICS_PER_PEER,
+};
 use crate::names::{ModuleId, RunId};
 
 /// What all our topics begin with.

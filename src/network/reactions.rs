@@ -17,7 +17,8 @@ use super::dial_error::DialError;
 use super::events::NetworkEvent;
 use super::identity::peer_key;
 use super::limits::{
-    GOSSIP_BYTES, IDENTIFY_TIMEOUT, LISTEN_TIMEOUT, PROVIDERS_FOUND, UNANSWERED_REQUESTS, UNANSWERED_REQUESTS_PER_PEER,
+    GOSSIP_BYTES, IDENTIFY_TIMEOUT, LISTEN_TIMEOUT, PROVIDERS_FOUND, UNANSWERED_REQUESTS,
+    UNANSWERED_REQUESTS_PER_PEER,
 };
 use super::providers::{found, keep, learn};
 use super::swarm::{StartError, listen};
@@ -26,7 +27,11 @@ type ControlEvent = request_response::Event<Vec<u8>, Vec<u8>>;
 
 impl Actor {
     /// Opens the listening addresses and waits until each is up, so that they can be told to others at once.
-    pub(super) async fn listen(&mut self, addresses: &[Multiaddr], announced: &[Multiaddr]) -> Result<(), StartError> {
+    pub(super) async fn listen(
+        &mut self,
+        addresses: &[Multiaddr],
+        announced: &[Multiaddr],
+    ) -> Result<(), StartError> {
         for address in announced {
             self.swarm.add_external_address(address.clone());
         }

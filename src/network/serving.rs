@@ -11,8 +11,12 @@ use libp2p_stream::IncomingStreams;
 use tokio::sync::Semaphore;
 use tokio::task::{Id, JoinSet};
 
-use super::blobs::{BlobAccess, PATIENCE, STATUS_BUSY, STATUS_HERE, STATUS_NOT_HERE, blocking, within};
-use super::limits::{BLOB_IDLE, BLOB_PIECE_BYTES, SERVING_WAIT, SERVINGS, SERVINGS_AND_WAITING, SERVINGS_PER_PEER};
+use super::blobs::{
+    BlobAccess, PATIENCE, STATUS_BUSY, STATUS_HERE, STATUS_NOT_HERE, blocking, within,
+};
+use super::limits::{
+    BLOB_IDLE, BLOB_PIECE_BYTES, SERVING_WAIT, SERVINGS, SERVINGS_AND_WAITING, SERVINGS_PER_PEER,
+};
 use super::traffic::Counters;
 use crate::names::BlobHash;
 

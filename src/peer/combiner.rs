@@ -215,8 +215,8 @@ impl Worker {
         let sum = self.sums.remove(&module).filter(|(open, sum)| *open == target && sum.weight() == weight);
         let Some((_, sum)) = sum else { return Err(CombineError::Sum { module, target }) };
         let paths: BTreeSet<_> = contributions.iter().map(|counted| counted.path).collect();
-        let frame =
-            step::combine(&sum, paths.len(), &self.outer).map_err(|source| CombineError::Encode { module, source })?;
+        let frame = step::combine(&sum, paths.len(), &self.outer)
+            .map_err(|source| CombineError::Encode { module, source })?;
         let state = self.state(module, from)?;
         let made = step::apply(&state, module, self.count(module), &frame, &self.outer)
             .map_err(|source| CombineError::Apply { module, source })?;

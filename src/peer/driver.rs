@@ -481,9 +481,7 @@ impl Driver {
             return;
         }
         let waiting = match &self.state.task {
-            Some(Task::Train { path, .. } | Task::Evaluate { path, .. }) => {
-                Some(format!("fetching the text of path {path}"))
-            }
+            Some(Task::Train { path, .. } | Task::Evaluate { path, .. }) => Some(format!("fetching the text of path {path}")),
             None => self.node.paths().into_iter().find_map(|path| self.node.waits_for(path)),
         };
         if let Some(reason) = waiting

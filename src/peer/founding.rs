@@ -248,9 +248,15 @@ impl Routing {
         Ok(Self { router })
     }
 
-    fn routes(&self, trainer: &mut DenseTrainer<'_>, ancestor: &Dense, set: &TokenSet) -> anyhow::Result<Vec<PathId>> {
+    fn routes(
+        &self,
+        trainer: &mut DenseTrainer<'_>,
+        ancestor: &Dense,
+        set: &TokenSet,
+    ) -> anyhow::Result<Vec<PathId>> {
         let prefixes = prefixes(set, self.router.prefix_tokens());
-        let features = if self.router.needs_features() { trainer.features(ancestor, &prefixes)? } else { Vec::new() };
+        let features =
+            if self.router.needs_features() { trainer.features(ancestor, &prefixes)? } else { Vec::new() };
         Ok(self.router.route_all(&features, &prefixes))
     }
 }
@@ -269,7 +275,11 @@ fn put_tokens(blobs: &BlobStore, set: &TokenSet, sequences: &[usize]) -> anyhow:
 }
 
 /// Every module starts as the ancestor's level; its state says which module it is.
-fn genesis(modules: &[ModuleId], levels: &[Vec<f32>], blobs: &BlobStore) -> anyhow::Result<Vec<(ModuleId, BlobRef)>> {
+fn genesis(
+    modules: &[ModuleId],
+    levels: &[Vec<f32>],
+    blobs: &BlobStore,
+) -> anyhow::Result<Vec<(ModuleId, BlobRef)>> {
     let state = |module: &ModuleId| {
         let parameters = levels[usize::from(module.level)].clone();
         Ok((*module, blobs.put(&ModuleState::initial(*module, parameters).encode())?))

@@ -75,8 +75,9 @@ impl PathState {
         let mut residuals = Vec::with_capacity(sizes.len());
         for size in sizes {
             let (level, after) = rest.split_at(4 * size);
-            residuals
-                .push(level.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect::<Vec<f32>>());
+            residuals.push(
+                level.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect::<Vec<f32>>(),
+            );
             rest = after;
         }
         Ok(Self { inner: InnerState::decode(rest, sizes)?, residuals })

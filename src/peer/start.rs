@@ -167,9 +167,10 @@ fn decode_records(records: &[Vec<u8>]) -> anyhow::Result<Vec<Record>> {
 
 /// Those given, and those known from before.
 fn contacts(given: Vec<(PeerKey, Vec<Multiaddr>)>, known: Vec<(PeerKey, Vec<String>)>) -> Vec<Contact> {
-    let given = given
-        .into_iter()
-        .map(|(peer, addresses)| Contact { peer, addresses: addresses.iter().map(ToString::to_string).collect() });
+    let given = given.into_iter().map(|(peer, addresses)| Contact {
+        peer,
+        addresses: addresses.iter().map(ToString::to_string).collect(),
+    });
     let known = known.into_iter().map(|(peer, addresses)| Contact { peer, addresses });
     given.chain(known).collect()
 }

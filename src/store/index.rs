@@ -521,12 +521,7 @@ mod tests {
             }
             let (mut index, moved_aside) = Index::open(&path).unwrap();
             built_anew += usize::from(moved_aside.is_some());
-            eprintln!(
-                "round {round} anew {} checkpoints {} shards {:?}",
-                moved_aside.is_some(),
-                index.checkpoints().unwrap().len(),
-                index.shards_of().unwrap().is_some()
-            );
+            eprintln!("round {round} anew {} checkpoints {} shards {:?}", moved_aside.is_some(), index.checkpoints().unwrap().len(), index.shards_of().unwrap().is_some());
             index.set_checkpoint(PathId(1), &sample(1)).unwrap();
             index.flush().unwrap();
             drop(index);
