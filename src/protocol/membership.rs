@@ -76,7 +76,7 @@ impl Node {
         }
         // One that goes claims nothing any more.
         if beat.leaving {
-            return;
+            return self.owner_left(module, author);
         }
         if let Some((term, owner)) = beat.owner {
             self.hear_owner(module, author, term, owner);

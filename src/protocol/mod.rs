@@ -101,7 +101,7 @@ struct Module {
     states: VecDeque<BlobRef>,
     term: Term,
     owner: Option<PeerKey>,
-    /// The term whose owner said what is not so, or of whose ownership this node itself knows nothing.
+    /// The term whose owner has left, or said what is not so, or is this node without knowing it.
     deposed: Option<Term>,
     /// Since when there is no living owner, as far as this node can see.
     vacant_since: Option<Millis>,

@@ -60,6 +60,15 @@ impl Node {
         }
     }
 
+    /// In order: nobody need wait for its lease to run out.
+    pub(super) fn owner_left(&mut self, module: ModuleId, author: PeerKey) {
+        if let Some(state) = self.modules.get_mut(&module)
+            && state.owner == Some(author)
+        {
+            state.deposed = Some(state.term);
+        }
+    }
+
     pub(super) fn adopt_owner(&mut self, module: ModuleId, term: Term, owner: PeerKey) {
         self.act(Action::Persist(Record::Term { module, term, owner }));
         self.drop_collection(module);

@@ -88,6 +88,37 @@ fn of_two_that_claim_the_same_term_the_first_in_rank_has_it() {
 }
 
 #[test]
+fn an_owner_that_leaves_is_replaced_at_once() {
+    let mut node = member_with_owner(&[]);
+    let parting = Beat { leaving: true, ..beat(2, Some(genesis()), Some((1, OTHER))) };
+    assert_eq!(node.handle(Millis(100), heard_beat(OTHER, parting)), vec![]);
+    let claim = Beat {
+        addresses: vec![],
+        leases: vec![lease(0, 0, Stage::Training)],
+        ..beat(4, Some(genesis()), Some((2, ME)))
+    };
+    let beats = Beat { sequence: 3, owner: Some((Term(1), OTHER)), ..claim.clone() };
+    assert_eq!(
+        node.handle(Millis(250), Event::Tick),
+        vec![
+            publish(Message::Beat(beats)),
+            term(2, ME),
+            new_owner(ME),
+            publish(Message::Beat(claim)),
+            Action::OpenSum { module: MODULE, target: Version(1) },
+        ]
+    );
+}
+
+#[test]
+fn a_peer_that_has_just_begun_takes_nobody_for_dead() {
+    let mut node = member(&[]);
+    let first = (0..20).find(|sweep| node.handle(Millis(250 * sweep), Event::Tick).contains(&term(2, ME)));
+    assert_eq!(first, None);
+    assert!(node.handle(Millis(MEMBER_LEASE_MS), Event::Tick).contains(&term(2, ME)));
+}
+
+#[test]
 fn a_claim_that_our_journal_has_lost_is_made_good_by_a_new_term() {
     let mut node = member(&[]);
     let heard = node.handle(Millis(100), heard_beat(OTHER, beat(1, Some(genesis()), Some((7, ME)))));
