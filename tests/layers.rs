@@ -23,7 +23,8 @@ const LAYERS: [(&str, &[&str]); 19] = [
     ("model", &["text", "routing", "training"]),
     ("training", &["text", "routing", "model"]),
     ("compress", &[]),
-    ("outer", &[]),
+    // An outer step is taken on the bytes that are stored and sent: decoding them is part of it.
+    ("outer", &["compress"]),
     ("protocol", &[]),
     ("store", &["protocol::message", "protocol::wire", "protocol::limits"]),
     ("network", &["protocol::message", "protocol::wire", "protocol::limits"]),

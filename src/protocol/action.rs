@@ -151,7 +151,8 @@ pub enum Report {
         /// The version of the chain taken.
         to: Version,
     },
-    /// A contribution of this peer's is too old to be counted now, and is in no update known here.
+    /// A contribution of this peer's is in no update known here, and can be in none any more: it is too old, or its
+    /// module is done and left.
     Lost {
         /// The module.
         module: ModuleId,

@@ -103,15 +103,19 @@ impl Node {
 
     /// What became too old to be counted when a module's head moved on, and is in no update: said once.
     pub(super) fn tell_lost(&mut self, module: ModuleId, before: Version) {
-        let Some(chain) = self.modules.get(&module).and_then(|state| state.chain.as_ref()) else { return };
-        let head = chain.head().version;
-        let lost: BTreeSet<ContributionKey> = self
-            .contributions()
-            .filter(|(of, ..)| *of == module)
-            .map(|(_, path, (parent, _), blob)| (path, parent, blob.hash))
-            .filter(|(_, parent, _)| countable(before, *parent) && !countable(head, *parent))
-            .filter(|key| !chain.has_counted(*key))
-            .collect();
+        let Some(head) = self.modules.get(&module).and_then(Module::head) else { return };
+        self.tell(module, |parent| countable(before, parent) && !countable(head.version, parent));
+    }
+
+    /// A module is left: what it has not counted, though it is done, it will not count.
+    pub(super) fn tell_uncounted(&mut self, module: ModuleId) {
+        self.tell(module, |_| true);
+    }
+
+    fn tell(&mut self, module: ModuleId, lost: impl Fn(Version) -> bool) {
+        let of = |(of, contribution): (ModuleId, ContributionKey)| (of == module).then_some(contribution);
+        let lost: BTreeSet<ContributionKey> =
+            self.uncounted().filter_map(of).filter(|(_, parent, _)| lost(*parent)).collect();
         for (path, parent, _) in lost {
             self.act(Action::Report(Report::Lost { module, path, parent, weight: self.plan.weight(path, 0) }));
         }

@@ -76,7 +76,7 @@ impl Node {
         }
         // One that goes claims nothing any more.
         if beat.leaving {
-            return;
+            return self.owner_left(module, author);
         }
         if let Some((term, owner)) = beat.owner {
             self.hear_owner(module, author, term, owner);
@@ -95,6 +95,7 @@ impl Node {
             .collect();
         for module in unused {
             self.say_goodbye(module);
+            self.tell_uncounted(module);
             self.act(Action::Persist(super::Record::Left(module)));
             self.drop_collection(module);
             if let Some(state) = self.modules.remove(&module) {

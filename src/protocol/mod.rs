@@ -29,6 +29,8 @@ pub mod record;
 mod restore;
 pub mod roster;
 pub mod status;
+#[cfg(test)]
+mod tests;
 pub mod timers;
 mod transfer;
 pub mod wire;
@@ -99,7 +101,7 @@ struct Module {
     states: VecDeque<BlobRef>,
     term: Term,
     owner: Option<PeerKey>,
-    /// The term whose owner said what is not so, or of whose ownership this node itself knows nothing.
+    /// The term whose owner has left, or said what is not so, or is this node without knowing it.
     deposed: Option<Term>,
     /// Since when there is no living owner, as far as this node can see.
     vacant_since: Option<Millis>,
@@ -155,12 +157,15 @@ pub struct Node {
     finished: VecDeque<Finished>,
     /// What this node combined in chains that were given up.
     rescued: VecDeque<Rescued>,
-    offered_at: Millis,
+    /// When all that is outstanding was last offered; nothing if that is to be done now.
+    offered_at: Option<Millis>,
     trainers: BTreeMap<PathId, BlobRef>,
     /// The phase in training, even if its path was given to another meanwhile.
     training: Option<Training>,
     /// A peer that has come back trains nothing before.
     rests_until: Millis,
+    /// One that has just begun has heard nobody yet: it takes nobody for dead before.
+    listens_until: Millis,
     /// Counts this node's collections.
     collections: u64,
     /// Updates signed before a restart.
@@ -192,10 +197,11 @@ impl Node {
             search: Search::default(),
             finished: VecDeque::new(),
             rescued: VecDeque::new(),
-            offered_at: Millis(0),
+            offered_at: None,
             trainers: BTreeMap::new(),
             training: None,
             rests_until: Millis(0),
+            listens_until: Millis(0),
             collections: 0,
             sealed_before: Vec::new(),
             fetching: BTreeMap::new(),

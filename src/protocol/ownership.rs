@@ -62,6 +62,15 @@ impl Node {
         }
     }
 
+    /// In order: nobody need wait for its lease to run out.
+    pub(super) fn owner_left(&mut self, module: ModuleId, author: PeerKey) {
+        if let Some(state) = self.modules.get_mut(&module)
+            && state.owner == Some(author)
+        {
+            state.deposed = Some(state.term);
+        }
+    }
+
     pub(super) fn adopt_owner(&mut self, module: ModuleId, term: Term, owner: PeerKey) {
         self.act(Action::Persist(Record::Term { module, term, owner }));
         self.drop_collection(module);
@@ -72,7 +81,7 @@ impl Node {
         state.vacant_since = None;
         self.act(Action::Report(Report::Owner { module, owner }));
         // The new owner may not have heard what is still outstanding.
-        self.offered_at = crate::clock::Millis(0);
+        self.offered_at = None;
     }
 
     pub(super) fn claim(&mut self, module: ModuleId) {
@@ -113,6 +122,7 @@ impl Node {
             false => other.beats(&head),
         });
         let before_me = before_me.count() as u64;
-        now.since(since) >= patience + before_me * CLAIM_STAGGER_MS
+        let listened = now >= self.listens_until || state.deposed.is_some();
+        listened && now.since(since) >= patience + before_me * CLAIM_STAGGER_MS
     }
 }

@@ -177,13 +177,13 @@ impl Node {
     }
 
     pub(super) fn repeat_offers(&mut self) {
-        if self.now.since(self.offered_at) >= OFFER_REPEAT_MS {
+        if self.offered_at.is_none_or(|at| self.now.since(at) >= OFFER_REPEAT_MS) {
             self.offer_outstanding();
         }
     }
 
     fn offer_outstanding(&mut self) {
-        self.offered_at = self.now;
+        self.offered_at = Some(self.now);
         let outstanding: Vec<_> = self.outstanding_offers().collect();
         let me = self.me;
         for (module, path, (parent, parent_update), blob) in outstanding {

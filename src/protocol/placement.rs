@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::action::{Action, Report};
 use super::chain::Chain;
 use super::event::{Contact, RequestId};
-use super::limits::{MAX_ASKED, MAX_DIRECTORY, MAX_LEASES, PATH_LEASE_MS, REQUEST_TIMEOUT_MS, RETURN_MS};
+use super::limits::{
+    MAX_ASKED, MAX_DIRECTORY, MAX_LEASES, MEMBER_LEASE_MS, PATH_LEASE_MS, REQUEST_TIMEOUT_MS, RETURN_MS,
+};
 use super::message::{DirectoryEntry, Lease, Request, Stage};
 use super::ownership::path_rank;
 use super::record::Record;
@@ -70,6 +72,7 @@ impl Node {
         for module in modules {
             self.act(Action::Subscribe(module));
         }
+        self.listens_until = self.now + MEMBER_LEASE_MS;
         if self.held.is_empty() {
             self.begin_search();
         } else if !alone {

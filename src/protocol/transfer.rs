@@ -223,7 +223,7 @@ impl Node {
             self.open_collection(module, SETTLE_MS);
         }
         // What the other chain has not counted is offered to it.
-        self.offered_at = Millis(0);
+        self.offered_at = None;
         self.release_contributions();
     }
 

@@ -95,6 +95,9 @@ impl World {
         if let Err(error) = wire::encode(&record) {
             return Err(self.failure("journal", error.to_string()));
         }
+        if let Record::Left(module) = &record {
+            self.none_lost.left(index, *module);
+        }
         if let Record::Finished(finished) = &record {
             for (from, blob) in &finished.offers {
                 if from.version.0 < self.plan.phases {

@@ -91,12 +91,8 @@ impl World {
             set.is_some_and(|set| set.contains(&contribution))
         };
         let shown = self.staying().flat_map(|(_, peer)| peer.node.uncounted()).collect();
-        let keeps = |peer: usize, module: ModuleId, contribution| {
-            let peer = &self.peers[peer];
-            let left = !peer.node.chains().any(|(of, _)| of == module);
-            !peer.gone && !(left && self.counted_once.has_ever_counted(module, contribution))
-        };
-        let settled = self.none_lost.settle(counted, &shown, keeps);
+        let ever_counted = |module, contribution| self.counted_once.has_ever_counted(module, contribution);
+        let settled = self.none_lost.settle(counted, &shown, ever_counted, |peer| !self.peers[peer].gone);
         settled.map_err(|lost| self.failure("none lost", lost))
     }
 

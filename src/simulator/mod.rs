@@ -87,16 +87,16 @@ impl Scenario {
         scenario
     }
 
-    /// All of it at once.
+    /// Splits and crashes at once.
     pub fn everything() -> Self {
         let mut scenario = Self::split();
         scenario.faults = faults::Faults {
             crashes: 5,
             down_ms: 100..40_000,
-            gone: 1,
             partitions: 2,
             apart_ms: 5_000..40_000,
             until_ms: 60_000,
+            ..faults::Faults::none()
         };
         scenario
     }

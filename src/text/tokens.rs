@@ -66,11 +66,7 @@ impl TokenSet {
     }
 
     /// Sequences of at most `longest` tokens from the places that a document's length leads to, the first being 0.
-    fn cut_at<I: Iterator<Item = usize>>(
-        documents: &[Vec<u32>],
-        longest: usize,
-        starts: impl Fn(usize) -> I,
-    ) -> Self {
+    fn cut_at<I: Iterator<Item = usize>>(documents: &[Vec<u32>], longest: usize, starts: impl Fn(usize) -> I) -> Self {
         let mut set = Self::default();
         for (number, tokens) in documents.iter().enumerate() {
             for start in starts(tokens.len()) {

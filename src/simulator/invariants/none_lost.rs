@@ -12,6 +12,7 @@ use crate::protocol::message::ContributionKey;
 pub struct NoneLost {
     trained: BTreeMap<(ModuleId, ContributionKey), BTreeSet<usize>>,
     told: BTreeSet<(usize, ModuleId, PathId, Version)>,
+    left: BTreeSet<(usize, ModuleId, ContributionKey)>,
 }
 
 /// What became of them.
@@ -38,17 +39,27 @@ impl NoneLost {
         self.told.insert((peer, module, path, parent));
     }
 
+    /// A peer leaves a module, and no longer keeps what it trained for it.
+    pub fn left(&mut self, peer: usize, module: ModuleId) {
+        let of_module = self.trained.iter().filter(|((of, _), peers)| *of == module && peers.contains(&peer));
+        self.left.extend(of_module.map(|((_, contribution), _)| (peer, module, *contribution)));
+    }
+
     /// # Errors
     /// The first contribution that nothing is known of any more.
     pub fn settle(
         &self,
         counted: impl Fn(ModuleId, ContributionKey) -> bool,
         shown: &BTreeSet<(ModuleId, ContributionKey)>,
-        keeps: impl Fn(usize, ModuleId, ContributionKey) -> bool,
+        ever_counted: impl Fn(ModuleId, ContributionKey) -> bool,
+        alive: impl Fn(usize) -> bool,
     ) -> Result<Tally, String> {
         let mut tally = Tally::default();
         for ((module, contribution), peers) in &self.trained {
             let (path, parent, _) = *contribution;
+            let may_be_gone = |peer: &usize| {
+                self.left.contains(&(*peer, *module, *contribution)) && ever_counted(*module, *contribution)
+            };
             let is_told = |peer: &usize| self.told.contains(&(*peer, *module, path, parent));
             if counted(*module, *contribution) {
                 tally.counted += 1;
@@ -56,7 +67,7 @@ impl NoneLost {
                 tally.uncounted += 1;
             } else if peers.iter().any(is_told) {
                 tally.told += 1;
-            } else if !peers.iter().any(|peer| keeps(*peer, *module, *contribution)) {
+            } else if !peers.iter().any(|peer| alive(*peer) && !may_be_gone(peer)) {
                 tally.gone += 1;
             } else {
                 return Err(format!("path {path}'s contribution to module {module} version {parent}, of {peers:?}"));
@@ -81,7 +92,7 @@ mod tests {
         }
         let counted = |_, key| key == contribution(0);
         let shown = BTreeSet::from([(module, contribution(1))]);
-        let settle = |ledger: &NoneLost| ledger.settle(counted, &shown, |peer, _, _| peer != 2);
+        let settle = |ledger: &NoneLost| ledger.settle(counted, &shown, |_, _| false, |peer| peer != 2);
         assert!(settle(&ledger).is_err_and(|lost| lost.starts_with("path 3's contribution to module 0.0 version 3")));
         ledger.told(3, module, PathId(3), Version(3));
         assert_eq!(settle(&ledger), Ok(Tally { counted: 1, uncounted: 1, told: 1, gone: 1 }));

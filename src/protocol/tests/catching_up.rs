@@ -1,0 +1,166 @@
+//! Catching up: by replay, by a whole state, and past donors that cannot help.
+
+use super::*;
+use crate::protocol::limits::GAP_PATIENCE_MS;
+use crate::protocol::{ReplyToken, Request, RequestId, Response};
+
+/// A member at genesis, which has heard that `THIRD` is so far, and asked; and the question.
+fn asked(best: Head) -> (Node, RequestId, Action) {
+    let mut node = member(&[]);
+    node.handle(Millis(0), heard_beat(THIRD, beat(1, Some(best), Some((1, OTHER)))));
+    node.handle(Millis(250), Event::Tick);
+    let actions = node.handle(Millis(250 + GAP_PATIENCE_MS), Event::Tick);
+    asked_in(node, &actions)
+}
+
+fn asked_in(node: Node, actions: &[Action]) -> (Node, RequestId, Action) {
+    let asked = actions.iter().find(|action| matches!(action, Action::Ask { .. })).cloned().unwrap();
+    let Action::Ask { id, .. } = asked else { unreachable!() };
+    (node, id, asked)
+}
+
+fn question(id: RequestId, to: PeerKey, from: Option<Head>) -> Action {
+    let from = from.map(|head| (head.version, head.update));
+    Action::Ask { id, to, request: Request::CatchUp { module: MODULE, from } }
+}
+
+fn fetched(blob: BlobRef, found: bool) -> Event {
+    Event::Fetched { blob: blob.hash, found }
+}
+
+#[test]
+fn a_member_that_missed_a_few_updates_replays_them() {
+    let chain = updates(2, OTHER);
+    let (mut node, id, asked) = asked(head(&chain[1]));
+    assert_eq!(asked, question(id, THIRD, Some(genesis())));
+    let now = Millis(1_000);
+    let fetches = |version| {
+        vec![
+            Action::Fetch { blob: average(version), from: OTHER },
+            Action::Apply {
+                module: MODULE,
+                version: Version(version),
+                from: state(version - 1),
+                average: average(version),
+            },
+        ]
+    };
+    let mut actions = node.handle(now, Event::Answered { id, response: Some(Response::Replay(chain.clone())) });
+    actions.extend(node.handle(now, fetched(average(1), true)));
+    assert_eq!(actions, fetches(1));
+    let applied = |version| Event::Applied { module: MODULE, version: Version(version), state: Some(state(version)) };
+    let advanced = |version| {
+        vec![
+            Action::Persist(Record::Head(chain[version as usize - 1].clone())),
+            Action::Report(Report::Advanced { module: MODULE, version: Version(version), contributions: 2 }),
+        ]
+    };
+    let mut actions = node.handle(now, applied(1));
+    actions.extend(node.handle(now, fetched(average(2), true)));
+    assert_eq!(actions, [advanced(1), fetches(2)].concat());
+    assert_eq!(node.handle(now, applied(2)), advanced(2));
+    assert_eq!(node.states(), vec![(MODULE, Version(2), state(2))]);
+}
+
+#[test]
+fn a_member_that_missed_many_takes_a_whole_state() {
+    let chain = updates(20, OTHER);
+    let best = head(&chain[19]);
+    let (mut node, id, _) = asked(best);
+    let kept = chain[4..].to_vec();
+    let now = Millis(1_000);
+    let answered = node.handle(now, Event::Answered { id, response: Some(Response::Snapshot(kept.clone())) });
+    assert_eq!(answered, vec![Action::Fetch { blob: state(20), from: THIRD }]);
+    assert_eq!(
+        node.handle(now, fetched(state(20), true)),
+        vec![
+            Action::Persist(Record::Installed { updates: kept, replays_from: Version(20) }),
+            Action::Report(Report::ChainSwitched { module: MODULE, from: Version(0), to: Version(20) }),
+        ],
+        "the state before is in training, and stays"
+    );
+}
+
+#[test]
+fn who_took_a_whole_state_does_not_offer_to_replay_what_it_never_had() {
+    let chain = updates(2, OTHER);
+    let (mut node, id, _) = asked(head(&chain[1]));
+    node.handle(Millis(1_000), Event::Answered { id, response: Some(Response::Snapshot(chain.clone())) });
+    node.handle(Millis(1_000), fetched(state(2), true));
+    let request = |from: Head| Request::CatchUp { module: MODULE, from: Some((from.version, from.update)) };
+    let ask = |request| Event::Asked { from: THIRD, token: ReplyToken(1), request };
+    let reply = |response| vec![Action::Reply { token: ReplyToken(1), response }];
+    let answer = node.handle(Millis(1_001), ask(request(genesis())));
+    assert_eq!(answer, reply(Response::Snapshot(chain.clone())));
+    let answer = node.handle(Millis(1_001), ask(request(head(&chain[1]))));
+    assert_eq!(answer, reply(Response::Replay(vec![])));
+}
+
+#[test]
+fn a_replay_whose_average_nobody_has_ends_in_a_whole_state() {
+    let chain = updates(2, OTHER);
+    let (mut node, id, _) = asked(head(&chain[1]));
+    node.handle(Millis(1_000), Event::Answered { id, response: Some(Response::Replay(chain.clone())) });
+    let mut now = 1_000;
+    loop {
+        node.handle(Millis(now), fetched(average(1), false));
+        now += 500;
+        node.handle(Millis(now), heard_beat(THIRD, beat(now, Some(head(&chain[1])), Some((1, OTHER)))));
+        let actions = node.handle(Millis(now), Event::Tick);
+        if let Some(asked) = actions.iter().find(|action| matches!(action, Action::Ask { .. })) {
+            let Action::Ask { id, .. } = asked else { unreachable!() };
+            assert_eq!(*asked, question(*id, THIRD, None));
+            return;
+        }
+        assert!(now < 20_000, "nobody is asked any more");
+    }
+}
+
+#[test]
+fn numbers_beyond_all_bounds_in_a_chain_are_refused() {
+    let chain = updates(3, OTHER);
+    let hostile: [fn(&mut Vec<SignedUpdate>); 5] = [
+        |chain| chain[0].update.version = Version(u64::MAX),
+        |chain| chain[2].update.weight = u64::MAX,
+        |chain| chain.iter_mut().for_each(|signed| signed.update.weight = u64::MAX - 1),
+        |chain| chain[0].update.state.bytes = u64::MAX,
+        |chain| chain[1].update.contributions[0].path = PathId(u32::MAX),
+    ];
+    for change in hostile {
+        let mut lie = chain.clone();
+        change(&mut lie);
+        for at in 1..lie.len() {
+            lie[at].update.parent = head(&lie[at - 1]).update;
+        }
+        for count in 1..=lie.len() {
+            let (mut node, id, _) = asked(head(lie.last().unwrap()));
+            let response = Some(Response::Snapshot(lie[..count].to_vec()));
+            let actions = node.handle(Millis(1_000), Event::Answered { id, response });
+            assert!(!actions.iter().any(|action| matches!(action, Action::Apply { .. } | Action::Persist(_))));
+            let response = Some(Response::Replay(lie[..count].to_vec()));
+            node.handle(Millis(1_000), Event::Answered { id, response });
+        }
+    }
+}
+
+#[test]
+fn an_average_applied_to_a_chain_that_was_given_up_says_nothing_of_the_next() {
+    let mut node = member_with_owner(&[]);
+    let lighter = update(genesis(), 1, OTHER);
+    node.handle(Millis(10), heard(OTHER, Message::Update(lighter.clone())));
+    node.handle(Millis(10), fetched(average(1), true));
+    // While it is being applied, a chain of another first update comes, and its second.
+    let mut other = updates(2, THIRD);
+    other[0].update.contributions.push(Counted { blob: BlobRef::of(b"third"), ..counted(1, 0) });
+    other[0].update.contributions.sort_by_key(Counted::key);
+    other[0].update.weight += 60;
+    other[1].update.parent = head(&other[0]).update;
+    other[1].update.weight += 60;
+    let best = head(&other[0]);
+    node.handle(Millis(20), heard_beat(THIRD, beat(1, Some(best), Some((1, OTHER)))));
+    node.handle(Millis(250), Event::Tick);
+    let asked = node.handle(Millis(1_000), Event::Tick);
+    assert!(!asked.iter().any(|action| matches!(action, Action::Ask { .. })), "an update is on its way");
+    node.handle(Millis(1_010), Event::Applied { module: MODULE, version: Version(1), state: Some(state(1)) });
+    assert_eq!(node.states(), vec![(MODULE, Version(1), state(1))]);
+}

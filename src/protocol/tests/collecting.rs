@@ -1,0 +1,204 @@
+//! An owner's way from offers to an update.
+
+use super::*;
+use crate::names::BlobHash;
+use crate::protocol::limits::{MAX_OFFERS, MAX_RIVALS};
+
+fn fetch(blob: BlobRef, from: PeerKey) -> Action {
+    Action::Fetch { blob, from }
+}
+
+fn fetched(blob: BlobRef, found: bool) -> Event {
+    Event::Fetched { blob: blob.hash, found }
+}
+
+fn accumulate(blob: BlobRef, weight: u32) -> Action {
+    Action::Accumulate { module: MODULE, target: Version(1), blob: blob.hash, weight }
+}
+
+fn accumulated(blob: BlobRef, valid: bool) -> Event {
+    Event::Accumulated { module: MODULE, target: Version(1), blob: blob.hash, valid }
+}
+
+fn combine(contributions: Vec<Counted>) -> Action {
+    Action::Combine { module: MODULE, target: Version(1), from: state(0), contributions }
+}
+
+/// Takes an offer in, up to its place in the sum.
+fn take_in(node: &mut Node, from: PeerKey, offer: Offer) -> Vec<Action> {
+    let blob = offer.blob;
+    let mut actions = node.handle(Millis(2_001), heard(from, Message::Offer(offer)));
+    actions.extend(node.handle(Millis(2_001), fetched(blob, true)));
+    actions.extend(node.handle(Millis(2_001), accumulated(blob, true)));
+    actions
+}
+
+#[test]
+fn an_owner_goes_from_offers_to_an_update_and_on_to_the_next() {
+    let mut node = owner();
+    let now = Millis(2_001);
+    let theirs = gradient(1, 0);
+    assert_eq!(
+        node.handle(now, heard(OTHER, Message::Offer(offer(1, genesis())))),
+        vec![fetch(theirs, OTHER)],
+        "an offer is fetched"
+    );
+    assert_eq!(node.handle(now, fetched(theirs, true)), vec![accumulate(theirs, 60)], "and added to the sum");
+    assert_eq!(node.handle(now, accumulated(theirs, true)), vec![], "but path 0 is still expected");
+
+    let mine = trained(0, genesis());
+    let beat = Beat {
+        addresses: vec![],
+        leases: vec![lease(0, 0, Stage::Waiting)],
+        ..beat(4, Some(genesis()), Some((1, ME)))
+    };
+    assert_eq!(
+        node.handle(now, Event::Trained(mine.clone())),
+        vec![Action::Persist(Record::Finished(mine)), publish(Message::Beat(beat)), fetch(gradient(0, 0), ME),],
+        "what this peer trains goes the same way"
+    );
+    assert_eq!(node.handle(now, fetched(gradient(0, 0), true)), vec![accumulate(gradient(0, 0), 100)]);
+    let both = vec![counted(0, 0), counted(1, 0)];
+    assert_eq!(node.handle(now, accumulated(gradient(0, 0), true)), vec![combine(both)], "all are in");
+
+    let signed = update(genesis(), 1, ME);
+    let combined = Event::Combined { module: MODULE, target: Version(1), average: average(1), state: state(1) };
+    assert_eq!(node.handle(now, combined), vec![Action::Seal(signed.update.clone())]);
+    assert_eq!(
+        node.handle(now, Event::Sealed(signed.clone())),
+        vec![
+            Action::Persist(Record::Sealed(signed.clone())),
+            publish(Message::Update(signed.clone())),
+            fetch(average(1), ME),
+        ],
+        "it is remembered before it is said"
+    );
+    assert_eq!(
+        node.handle(now, fetched(average(1), true)),
+        vec![Action::Apply { module: MODULE, version: Version(1), from: state(0), average: average(1) }],
+        "the owner applies its own update like everybody"
+    );
+    let beat = Beat {
+        sequence: 6,
+        head: Some(head(&signed)),
+        leases: vec![lease(0, 1, Stage::Training)],
+        addresses: vec![],
+        ..beat_of_owner()
+    };
+    let trainer = trained(0, genesis()).trainer;
+    assert_eq!(
+        node.handle(now, Event::Applied { module: MODULE, version: Version(1), state: Some(state(1)) }),
+        vec![
+            Action::Persist(Record::Head(signed.clone())),
+            Action::Report(Report::Advanced { module: MODULE, version: Version(1), contributions: 2 }),
+            Action::OpenSum { module: MODULE, target: Version(2) },
+            publish(Message::Beat(beat)),
+            train(0, head(&signed), Some(trainer)),
+        ]
+    );
+}
+
+fn beat_of_owner() -> Beat {
+    beat(1, Some(genesis()), Some((1, ME)))
+}
+
+#[test]
+fn a_contribution_that_is_not_valid_is_let_go_and_can_be_offered_again() {
+    let mut node = owner();
+    let blob = gradient(1, 0);
+    node.handle(Millis(2_001), heard(OTHER, Message::Offer(offer(1, genesis()))));
+    node.handle(Millis(2_001), fetched(blob, true));
+    assert_eq!(node.handle(Millis(2_001), accumulated(blob, false)), vec![Action::Forget(blob.hash)]);
+    let again = node.handle(Millis(2_001), heard(OTHER, Message::Offer(offer(1, genesis()))));
+    assert_eq!(again, vec![fetch(blob, OTHER)]);
+}
+
+#[test]
+fn equal_bytes_of_two_paths_are_two_contributions() {
+    let mut node = owner();
+    let same = BlobRef::of(b"nothing learned");
+    let of = |path| Offer { blob: same, ..offer(path, genesis()) };
+    assert_eq!(node.handle(Millis(2_001), heard(OTHER, Message::Offer(of(1)))), vec![fetch(same, OTHER)]);
+    assert_eq!(node.handle(Millis(2_001), heard(THIRD, Message::Offer(of(0)))), vec![]);
+    let both = vec![accumulate(same, 100), accumulate(same, 60)];
+    assert_eq!(node.handle(Millis(2_001), fetched(same, true)), both);
+    assert_eq!(node.handle(Millis(2_001), accumulated(same, true)), vec![]);
+    let contributions = [0, 1].map(|path| Counted { blob: same, ..counted(path, 0) }).to_vec();
+    assert_eq!(node.handle(Millis(2_001), accumulated(same, true)), vec![combine(contributions)]);
+}
+
+#[test]
+fn two_peers_that_trained_the_same_path_are_both_counted() {
+    let mut node = owner();
+    let rival = Offer { blob: BlobRef::of(b"by another"), ..offer(1, genesis()) };
+    take_in(&mut node, OTHER, offer(1, genesis()));
+    take_in(&mut node, THIRD, rival.clone());
+    let actions = take_in(&mut node, THIRD, offer(0, genesis()));
+    let mut all = vec![counted(0, 0), counted(1, 0), Counted { blob: rival.blob, ..counted(1, 0) }];
+    all.sort_by_key(Counted::key);
+    assert_eq!(actions.last(), Some(&combine(all)));
+}
+
+#[test]
+fn one_path_cannot_fill_an_update_with_itself() {
+    let mut node = owner();
+    let rivals = (0..20u8).map(|byte| Offer { blob: BlobRef::of(&[byte]), ..offer(1, genesis()) });
+    let fetches: usize =
+        rivals.map(|rival| node.handle(Millis(2_001), heard(OTHER, Message::Offer(rival))).len()).sum();
+    assert_eq!(fetches, MAX_RIVALS);
+}
+
+#[test]
+fn offers_that_fit_no_version_near_do_not_keep_out_one_that_does() {
+    let mut node = owner();
+    for number in 0..2 * MAX_OFFERS as u64 {
+        let blob = BlobRef::of(&number.to_le_bytes());
+        let far = Offer { parent: Version(5 + number % 11), path: PathId(0), blob, ..offer(1, genesis()) };
+        node.handle(Millis(2_001), heard(THIRD, Message::Offer(far)));
+    }
+    let near = node.handle(Millis(2_001), heard(OTHER, Message::Offer(offer(1, genesis()))));
+    assert_eq!(near, vec![fetch(gradient(1, 0), OTHER)]);
+}
+
+#[test]
+fn who_lies_about_a_size_does_not_keep_a_blob_from_its_holder() {
+    let mut node = owner();
+    let lie = Offer { blob: BlobRef { bytes: 1, ..gradient(1, 0) }, ..offer(1, genesis()) };
+    assert_eq!(node.handle(Millis(2_001), heard(THIRD, Message::Offer(lie.clone()))), vec![fetch(lie.blob, THIRD)]);
+    assert_eq!(node.handle(Millis(2_001), heard(OTHER, Message::Offer(offer(1, genesis())))), vec![]);
+    assert_eq!(node.handle(Millis(2_002), fetched(lie.blob, false)), vec![]);
+    assert!(node.handle(Millis(2_600), Event::Tick).contains(&fetch(gradient(1, 0), OTHER)));
+}
+
+#[test]
+fn an_average_made_for_a_collection_that_is_gone_goes_into_no_update() {
+    let mut node = owner();
+    take_in(&mut node, OTHER, offer(1, genesis()));
+    take_in(&mut node, THIRD, offer(0, genesis()));
+    // Ownership goes and comes back, and other contributions are in this time.
+    node.handle(Millis(2_100), heard_beat(THIRD, beat(1, Some(genesis()), Some((2, THIRD)))));
+    let gone = Beat { leaving: true, ..beat(2, Some(genesis()), Some((2, THIRD))) };
+    node.handle(Millis(2_200), heard_beat(THIRD, gone));
+    let mut now = 2_250;
+    while !node.handle(Millis(now), Event::Tick).contains(&term(3, ME)) {
+        now += 250;
+        assert!(now < 20_000);
+    }
+    let rival = Offer { blob: BlobRef::of(b"by another"), ..offer(1, genesis()) };
+    node.handle(Millis(now), heard(OTHER, Message::Offer(rival)));
+    let combined = Event::Combined { module: MODULE, target: Version(1), average: average(1), state: state(1) };
+    let sealed = node.handle(Millis(now + 5_000), combined);
+    assert!(!sealed.iter().any(|action| matches!(action, Action::Seal(_))), "{sealed:?}");
+    let forgets = |hash: BlobHash| sealed.contains(&Action::Forget(hash));
+    assert!(forgets(average(1).hash) && forgets(state(1).hash), "{sealed:?}");
+}
+
+#[test]
+fn an_owner_that_knows_of_a_better_head_closes_nothing_until_it_has_it() {
+    let mut node = owner();
+    let ahead = head(&update(genesis(), 1, OTHER));
+    node.handle(Millis(2_001), heard_beat(THIRD, beat(1, Some(ahead), Some((1, ME)))));
+    take_in(&mut node, OTHER, offer(1, genesis()));
+    let actions = take_in(&mut node, THIRD, offer(0, genesis()));
+    assert!(!actions.iter().any(|action| matches!(action, Action::Combine { .. })), "{actions:?}");
+}

@@ -1,0 +1,206 @@
+//! What a node promises, said as whole lists of actions.
+//!
+//! One module, which two paths share: the smallest swarm in which everything happens.
+
+mod applying;
+mod beats;
+mod catching_up;
+mod collecting;
+mod keeping;
+mod ownership;
+mod placing;
+mod refusing;
+mod restoring;
+
+use std::collections::BTreeMap;
+
+use super::chain::Chain;
+use super::message::{Beat, Counted, Head, Lease, Message, Offer, SignedUpdate, Stage, Update};
+use super::record::{Finished, StartedFrom};
+use super::{Action, Contact, Event, Node, Record, Report, RunPlan};
+use crate::clock::Millis;
+use crate::grid::{Grid, Sharing};
+use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
+
+const MODULE: ModuleId = ModuleId { level: 0, expert: 0 };
+const ME: PeerKey = PeerKey([1; 32]);
+const OTHER: PeerKey = PeerKey([2; 32]);
+const THIRD: PeerKey = PeerKey([3; 32]);
+const PHASES: u64 = 40;
+
+fn plan() -> RunPlan {
+    RunPlan {
+        grid: Grid::with_paths(vec![Sharing::Shared], 2).unwrap(),
+        phases: PHASES,
+        weights: vec![100, 60],
+        genesis: BTreeMap::from([(MODULE, state(0))]),
+        frame_bytes: vec![1_000],
+    }
+}
+
+/// The state at a version.
+fn state(version: u64) -> BlobRef {
+    BlobRef { bytes: 200, ..BlobRef::of(format!("state {version}").as_bytes()) }
+}
+
+/// The average that makes a version.
+fn average(version: u64) -> BlobRef {
+    BlobRef::of(format!("average {version}").as_bytes())
+}
+
+/// What a path contributes to a version.
+fn gradient(path: u32, parent: u64) -> BlobRef {
+    BlobRef::of(format!("gradient {path} {parent}").as_bytes())
+}
+
+fn offer(path: u32, parent: Head) -> Offer {
+    Offer {
+        path: PathId(path),
+        parent: parent.version,
+        parent_update: parent.update,
+        router: 0,
+        blob: gradient(path, parent.version.0),
+        sequence: 1,
+    }
+}
+
+fn counted(path: u32, parent: u64) -> Counted {
+    let weight = plan().weights[path as usize];
+    Counted { path: PathId(path), parent: Version(parent), weight, blob: gradient(path, parent) }
+}
+
+fn genesis() -> Head {
+    Chain::genesis(state(0)).head()
+}
+
+fn head(signed: &SignedUpdate) -> Head {
+    super::chain::head_of(&signed.update).unwrap()
+}
+
+/// The update after a head, in a term of an owner's, with both paths' contributions.
+fn update(before: Head, term: u64, owner: PeerKey) -> SignedUpdate {
+    let version = before.version.next();
+    let update = Update {
+        module: MODULE,
+        term: Term(term),
+        owner,
+        version,
+        parent: before.update,
+        contributions: vec![counted(0, before.version.0), counted(1, before.version.0)],
+        average: average(version.0),
+        state: state(version.0),
+        weight: before.weight + 160,
+    };
+    SignedUpdate { update, signature: vec![7; 64] }
+}
+
+/// So many updates from genesis on.
+fn updates(count: u64, owner: PeerKey) -> Vec<SignedUpdate> {
+    let mut made: Vec<SignedUpdate> = Vec::new();
+    for _ in 0..count {
+        let before = made.last().map_or(genesis(), head);
+        made.push(update(before, 1, owner));
+    }
+    made
+}
+
+fn lease(path: u32, phase: u64, stage: Stage) -> Lease {
+    Lease { path: PathId(path), phase: Phase(phase), stage }
+}
+
+/// A beat as another sends it; change what matters.
+fn beat(sequence: u64, head: Option<Head>, owner: Option<(u64, PeerKey)>) -> Beat {
+    Beat {
+        incarnation: 1,
+        sequence,
+        head,
+        owner: owner.map(|(term, owner)| (Term(term), owner)),
+        leases: vec![],
+        addresses: vec!["somewhere".to_owned()],
+        leaving: false,
+    }
+}
+
+fn heard(author: PeerKey, message: Message) -> Event {
+    Event::Heard { module: MODULE, author, message }
+}
+
+fn heard_beat(author: PeerKey, beat: Beat) -> Event {
+    heard(author, Message::Beat(beat))
+}
+
+fn learn(peer: PeerKey) -> Action {
+    Action::Learn { peer, addresses: vec!["somewhere".to_owned()] }
+}
+
+fn publish(message: Message) -> Action {
+    Action::Publish { module: MODULE, message }
+}
+
+fn term(term: u64, owner: PeerKey) -> Action {
+    Action::Persist(Record::Term { module: MODULE, term: Term(term), owner })
+}
+
+fn new_owner(owner: PeerKey) -> Action {
+    Action::Report(Report::Owner { module: MODULE, owner })
+}
+
+fn started_from(head: Head) -> StartedFrom {
+    StartedFrom { module: MODULE, version: head.version, update: head.update }
+}
+
+fn trained(path: u32, from: Head) -> Finished {
+    Finished {
+        path: PathId(path),
+        phase: Phase(from.version.0),
+        offers: vec![(started_from(from), gradient(path, from.version.0))],
+        trainer: BlobRef::of(format!("trainer {path} {}", from.version).as_bytes()),
+    }
+}
+
+fn train(path: u32, from: Head, trainer: Option<BlobRef>) -> Action {
+    let start = vec![(started_from(from), from.state)];
+    Action::Train { path: PathId(path), phase: Phase(from.version.0), start, trainer }
+}
+
+fn contact(peer: PeerKey) -> Contact {
+    Contact { peer, addresses: vec!["somewhere".to_owned()] }
+}
+
+/// A node that holds path 0 and the module as these updates have left it, owned by `OTHER` in term 1, and knows nobody.
+fn member(updates: &[SignedUpdate]) -> Node {
+    let mut records = vec![
+        Record::Genesis { module: MODULE, state: state(0) },
+        Record::Term { module: MODULE, term: Term(1), owner: OTHER },
+        Record::Lease { path: PathId(0), held: true, standby: false },
+    ];
+    records.extend(updates.iter().cloned().map(Record::Head));
+    let mut node = Node::restore(ME, plan(), records);
+    node.handle(Millis(0), Event::Join(vec![]));
+    node
+}
+
+/// As [`member`], and `OTHER` lives, at the same head, with path 1.
+fn member_with_owner(updates: &[SignedUpdate]) -> Node {
+    let mut node = member(updates);
+    let head = updates.last().map_or(genesis(), head);
+    let beat = Beat { leases: vec![lease(1, head.version.0, Stage::Waiting)], ..beat(1, Some(head), Some((1, OTHER))) };
+    node.handle(Millis(0), heard_beat(OTHER, beat));
+    node
+}
+
+/// As [`member_with_owner`], but `ME` owns the module in term 1, for so long that it need not listen any more. Time is
+/// 2 s, path 0 is in training.
+fn owner() -> Node {
+    let records = vec![
+        Record::Genesis { module: MODULE, state: state(0) },
+        Record::Term { module: MODULE, term: Term(1), owner: ME },
+        Record::Lease { path: PathId(0), held: true, standby: false },
+    ];
+    let mut node = Node::restore(ME, plan(), records);
+    node.handle(Millis(0), Event::Join(vec![]));
+    let beat = Beat { leases: vec![lease(1, 0, Stage::Waiting)], ..beat(1, Some(genesis()), Some((1, ME))) };
+    node.handle(Millis(0), heard_beat(OTHER, beat));
+    node.handle(Millis(2_000), Event::Tick);
+    node
+}

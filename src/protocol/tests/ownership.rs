@@ -1,0 +1,142 @@
+//! Who combines, and who takes over.
+
+use super::*;
+use crate::protocol::limits::{CLAIM_STAGGER_MS, MAX_TERM_JUMP, MEMBER_LEASE_MS};
+use crate::protocol::ownership::rank;
+
+/// A peer that ranks before or after `ME`.
+fn ranked(first: bool) -> PeerKey {
+    let before = |peer: &PeerKey| (rank(MODULE, *peer) > rank(MODULE, ME)) == first;
+    (4..=255).map(|byte| PeerKey([byte; 32])).find(before).unwrap()
+}
+
+/// Hears these, 100 ms before the owner's lease runs out; the node's beats are not asked for.
+fn claims_after(others: &[(PeerKey, Head)], mine: &[SignedUpdate]) -> u64 {
+    let mut node = member_with_owner(mine);
+    let mut now = MEMBER_LEASE_MS - 100;
+    for sequence in 2..40 {
+        for (peer, head) in others {
+            node.handle(Millis(now), heard_beat(*peer, beat(sequence, Some(*head), Some((1, OTHER)))));
+        }
+        for _ in 0..2 {
+            if node.handle(Millis(now), Event::Tick).contains(&term(2, ME)) {
+                return now - MEMBER_LEASE_MS;
+            }
+            now += 250;
+        }
+    }
+    panic!("no claim");
+}
+
+#[test]
+fn a_silent_owner_is_replaced_by_the_first_in_rank() {
+    let mut node = member_with_owner(&[]);
+    node.handle(Millis(MEMBER_LEASE_MS - 1), Event::Tick);
+    let claim = Beat {
+        sequence: 4,
+        addresses: vec![],
+        leases: vec![lease(0, 0, Stage::Training)],
+        ..beat(4, Some(genesis()), Some((2, ME)))
+    };
+    assert_eq!(
+        node.handle(Millis(MEMBER_LEASE_MS + 250), Event::Tick),
+        vec![
+            term(2, ME),
+            new_owner(ME),
+            publish(Message::Beat(claim)),
+            Action::OpenSum { module: MODULE, target: Version(1) },
+        ]
+    );
+}
+
+#[test]
+fn the_second_in_rank_waits_for_the_first() {
+    assert!(claims_after(&[(ranked(false), genesis())], &[]) < CLAIM_STAGGER_MS);
+    assert!(claims_after(&[(ranked(true), genesis())], &[]) >= CLAIM_STAGGER_MS);
+}
+
+#[test]
+fn whoever_is_behind_claims_after_those_that_are_not() {
+    let ahead = head(&update(genesis(), 1, OTHER));
+    assert!(claims_after(&[(ranked(false), ahead)], &[]) >= CLAIM_STAGGER_MS);
+    let first = [update(genesis(), 1, OTHER)];
+    assert!(claims_after(&[(ranked(true), genesis())], &first) < CLAIM_STAGGER_MS);
+}
+
+#[test]
+fn a_later_term_takes_the_module_away() {
+    let mut node = owner();
+    let taken = vec![learn(THIRD), term(2, THIRD), new_owner(THIRD)];
+    assert_eq!(node.handle(Millis(2_001), heard_beat(THIRD, beat(1, None, Some((2, THIRD))))), taken);
+    // Whatever its combiner had in hand is of no use now.
+    let late = Event::Combined { module: MODULE, target: Version(1), average: average(1), state: state(1) };
+    let forgotten = vec![Action::Forget(state(1).hash), Action::Forget(average(1).hash)];
+    let mut forgotten_sorted = forgotten.clone();
+    forgotten_sorted.sort_by_key(|action| format!("{action:?}"));
+    let mut actions = node.handle(Millis(2_002), late);
+    actions.sort_by_key(|action| format!("{action:?}"));
+    assert_eq!(actions, forgotten_sorted);
+}
+
+#[test]
+fn of_two_that_claim_the_same_term_the_first_in_rank_has_it() {
+    let (before, after) = (ranked(true), ranked(false));
+    let mut node = owner();
+    assert_eq!(node.handle(Millis(2_001), heard_beat(after, beat(1, None, Some((1, after))))), vec![learn(after)]);
+    let taken = vec![learn(before), term(1, before), new_owner(before)];
+    assert_eq!(node.handle(Millis(2_002), heard_beat(before, beat(1, None, Some((1, before))))), taken);
+}
+
+#[test]
+fn an_owner_that_leaves_is_replaced_at_once() {
+    let mut node = member_with_owner(&[]);
+    let parting = Beat { leaving: true, ..beat(2, Some(genesis()), Some((1, OTHER))) };
+    assert_eq!(node.handle(Millis(100), heard_beat(OTHER, parting)), vec![]);
+    let claim = Beat {
+        addresses: vec![],
+        leases: vec![lease(0, 0, Stage::Training)],
+        ..beat(4, Some(genesis()), Some((2, ME)))
+    };
+    let beats = Beat { sequence: 3, owner: Some((Term(1), OTHER)), ..claim.clone() };
+    assert_eq!(
+        node.handle(Millis(250), Event::Tick),
+        vec![
+            publish(Message::Beat(beats)),
+            term(2, ME),
+            new_owner(ME),
+            publish(Message::Beat(claim)),
+            Action::OpenSum { module: MODULE, target: Version(1) },
+        ]
+    );
+}
+
+#[test]
+fn a_peer_that_has_just_begun_takes_nobody_for_dead() {
+    let mut node = member(&[]);
+    let first = (0..20).find(|sweep| node.handle(Millis(250 * sweep), Event::Tick).contains(&term(2, ME)));
+    assert_eq!(first, None);
+    assert!(node.handle(Millis(MEMBER_LEASE_MS), Event::Tick).contains(&term(2, ME)));
+}
+
+#[test]
+fn a_claim_that_our_journal_has_lost_is_made_good_by_a_new_term() {
+    let mut node = member(&[]);
+    let heard = node.handle(Millis(100), heard_beat(OTHER, beat(1, Some(genesis()), Some((7, ME)))));
+    assert_eq!(heard, vec![learn(OTHER), term(7, ME), new_owner(ME)]);
+    let mut claimed = false;
+    for now in [250, 1_500, 3_000] {
+        node.handle(Millis(now), heard_beat(OTHER, beat(now, Some(genesis()), Some((7, ME)))));
+        claimed |= node.handle(Millis(now), Event::Tick).contains(&term(8, ME));
+    }
+    assert!(claimed);
+}
+
+#[test]
+fn a_term_that_would_use_up_the_numbers_is_not_believed() {
+    let mut node = member(&[]);
+    let absurd = beat(1, Some(genesis()), Some((u64::MAX, THIRD)));
+    assert_eq!(node.handle(Millis(0), heard_beat(THIRD, absurd)), vec![learn(THIRD)]);
+    let far = beat(2, Some(genesis()), Some((MAX_TERM_JUMP, THIRD)));
+    let actions = node.handle(Millis(0), heard_beat(THIRD, far));
+    assert_eq!(actions, vec![term(MAX_TERM_JUMP, THIRD), new_owner(THIRD)]);
+}

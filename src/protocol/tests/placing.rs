@@ -1,0 +1,136 @@
+//! Who trains which path.
+
+use super::*;
+use crate::protocol::limits::{MEMBER_LEASE_MS, PATH_LEASE_MS};
+use crate::protocol::message::DirectoryEntry;
+use crate::protocol::{Request, RequestId, Response};
+
+fn entry(peer: PeerKey, leases: Vec<Lease>) -> DirectoryEntry {
+    DirectoryEntry { peer, addresses: vec!["somewhere".to_owned()], leases }
+}
+
+fn ask(id: u64, to: PeerKey) -> Action {
+    Action::Ask { id: RequestId(id), to, request: Request::Directory }
+}
+
+fn directory(id: u64, entries: Vec<DirectoryEntry>) -> Event {
+    Event::Answered { id: RequestId(id), response: Some(Response::Directory(entries)) }
+}
+
+fn takes(path: u32, stage: Stage, id: u64, donor: PeerKey) -> Vec<Action> {
+    let beat = Beat { addresses: vec![], leases: vec![lease(path, 0, stage)], ..beat(1, None, None) };
+    vec![
+        Action::Persist(Record::Lease { path: PathId(path), held: true, standby: stage == Stage::Standby }),
+        Action::Report(Report::PathTaken(PathId(path))),
+        Action::Subscribe(MODULE),
+        publish(Message::Beat(beat)),
+        Action::Ask { id: RequestId(id), to: donor, request: Request::CatchUp { module: MODULE, from: None } },
+    ]
+}
+
+/// A newcomer that has heard these from `OTHER`.
+fn newcomer(leases: Vec<Lease>) -> Vec<Action> {
+    let mut node = Node::restore(ME, plan(), vec![]);
+    assert_eq!(
+        node.handle(Millis(0), Event::Join(vec![contact(OTHER)])),
+        vec![Action::Persist(Record::Started(1)), learn(OTHER), ask(1, OTHER)]
+    );
+    node.handle(Millis(10), directory(1, vec![entry(OTHER, leases)]))
+}
+
+#[test]
+fn a_newcomer_takes_a_path_from_a_peer_that_has_several() {
+    let both = vec![lease(0, 3, Stage::Training), lease(1, 3, Stage::Waiting)];
+    assert_eq!(newcomer(both), [vec![learn(OTHER)], takes(1, Stage::Joining, 2, OTHER)].concat());
+}
+
+#[test]
+fn a_newcomer_takes_a_path_that_nobody_trains_before_any_other() {
+    let one = vec![lease(0, 3, Stage::Training), lease(1, 3, Stage::Standby)];
+    assert_eq!(newcomer(one), [vec![learn(OTHER)], takes(1, Stage::Joining, 2, OTHER)].concat());
+}
+
+#[test]
+fn paths_that_are_not_in_the_grid_lure_nobody() {
+    let made_up = vec![lease(u32::MAX, 3, Stage::Training), lease(7, 3, Stage::Waiting), lease(0, 3, Stage::Waiting)];
+    assert_eq!(newcomer(made_up), [vec![learn(OTHER)], takes(1, Stage::Joining, 2, OTHER)].concat());
+    let endless = vec![lease(0, 3, Stage::Waiting); 5_000];
+    assert_eq!(newcomer(endless), vec![]);
+}
+
+#[test]
+fn where_every_path_has_its_peer_a_newcomer_stands_by() {
+    let mut node = Node::restore(ME, plan(), vec![]);
+    node.handle(Millis(0), Event::Join(vec![contact(OTHER)]));
+    let entries =
+        vec![entry(OTHER, vec![lease(0, 3, Stage::Training)]), entry(THIRD, vec![lease(1, 3, Stage::Standby)])];
+    let told = node.handle(Millis(10), directory(1, entries));
+    assert_eq!(told, vec![learn(OTHER), learn(THIRD), ask(2, THIRD)]);
+    let third = vec![lease(1, 3, Stage::Training)];
+    let actions = node.handle(Millis(20), directory(2, vec![entry(THIRD, third)]));
+    let took = actions.iter().find_map(|action| match action {
+        Action::Persist(Record::Lease { held: true, standby, .. }) => Some(*standby),
+        _ => None,
+    });
+    assert_eq!(took, Some(true));
+}
+
+#[test]
+fn a_newcomer_asks_everybody_it_was_ever_told_of_when_it_searches_again() {
+    let mut node = Node::restore(ME, plan(), vec![]);
+    node.handle(Millis(0), Event::Join(vec![contact(OTHER)]));
+    node.handle(Millis(10), directory(1, vec![entry(THIRD, vec![lease(0, 0, Stage::Training)])]));
+    node.handle(Millis(20), Event::Answered { id: RequestId(2), response: None });
+    // It holds a path now, and gives it up again to one that holds only that.
+    let path = node.paths()[0];
+    let theirs = Beat { leases: vec![lease(path.0, 0, Stage::Training)], ..beat(1, Some(genesis()), None) };
+    let actions = node.handle(Millis(30), heard_beat(THIRD, theirs));
+    let asked: Vec<PeerKey> = actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::Ask { to, request: Request::Directory, .. } => Some(*to),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(asked, [THIRD, OTHER]);
+}
+
+#[test]
+fn a_path_whose_peer_is_dead_is_taken_up_after_its_lease() {
+    let mut node = member_with_owner(&[]);
+    let dead_ms = MEMBER_LEASE_MS;
+    let mut taken_ms = None;
+    for now in (0..40_000).step_by(250) {
+        let actions = node.handle(Millis(now), Event::Tick);
+        if actions.contains(&Action::Report(Report::PathTaken(PathId(1)))) {
+            taken_ms = Some(now);
+            break;
+        }
+    }
+    let taken_ms = taken_ms.unwrap();
+    assert!((dead_ms + PATH_LEASE_MS..dead_ms + PATH_LEASE_MS + 1_000).contains(&taken_ms), "{taken_ms}");
+}
+
+#[test]
+fn a_standby_that_takes_up_a_path_stands_by_no_longer() {
+    let records = vec![
+        Record::Genesis { module: MODULE, state: state(0) },
+        Record::Lease { path: PathId(0), held: true, standby: true },
+    ];
+    let mut node = Node::restore(ME, plan(), records.clone());
+    let mut journal = records;
+    let mut keep = |actions: Vec<Action>| {
+        journal.extend(actions.into_iter().filter_map(|action| match action {
+            Action::Persist(record) => Some(record),
+            _ => None,
+        }));
+    };
+    keep(node.handle(Millis(0), Event::Join(vec![])));
+    assert_eq!(node.leases(), vec![lease(0, 0, Stage::Standby)], "a restart makes no trainer of it");
+    for now in (0..40_000).step_by(250) {
+        keep(node.handle(Millis(now), Event::Tick));
+    }
+    assert_eq!(node.leases().iter().filter(|lease| lease.stage == Stage::Standby).count(), 0);
+    let again = Node::restore(ME, plan(), journal);
+    assert_eq!(again.paths(), node.paths());
+}
