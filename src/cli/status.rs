@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::Globals;
 use super::mistake::Mistake;
 use super::output::Output;
-use crate::peer::driver::Traffic;
+use crate::peer::observing::Traffic;
 use crate::peer::status_socket;
 use crate::protocol::status::{ModuleStatus, PathStatus, Status as NodeStatus};
 
