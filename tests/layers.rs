@@ -156,8 +156,9 @@ fn sleeps(source: &Source) -> Vec<String> {
 /// Files that no `mod` leads to.
 fn dead_files(sources: &[Source]) -> Vec<String> {
     let is_root = |path: &str| {
-        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-        matches!(path, "src/lib.rs" | "src/main.rs") || matches!(folder, "tests" | "benches")
+        let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
+        let of_a_folder = file == "main.rs" && ["tests/", "benches/"].iter().any(|home| folder.starts_with(home));
+        matches!(path, "src/lib.rs" | "src/main.rs") || matches!(folder, "tests" | "benches") || of_a_folder
     };
     let mut alive: BTreeSet<String> =
         sources.iter().map(|source| source.path.clone()).filter(|path| is_root(path)).collect();
@@ -170,16 +171,30 @@ fn dead_files(sources: &[Source]) -> Vec<String> {
             None if is_root(&path) => stem.rsplit_once('/').map_or("", |(folder, _)| folder),
             None => stem,
         };
-        for name in source.declared_modules() {
-            for file in [format!("{folder}/{name}.rs"), format!("{folder}/{name}/mod.rs")] {
-                if alive.insert(file.clone()) {
-                    waiting.push(file);
-                }
+        let here = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let placed = source.placed_modules().into_iter().map(|file| joined(here, &file));
+        let named = source.declared_modules().into_iter();
+        let named = named.flat_map(|name| [format!("{folder}/{name}.rs"), format!("{folder}/{name}/mod.rs")]);
+        for file in placed.chain(named) {
+            if alive.insert(file.clone()) {
+                waiting.push(file);
             }
         }
     }
     let dead = sources.iter().filter(|source| !alive.contains(&source.path));
     dead.map(|source| format!("{}:1: no mod leads here", source.path)).collect()
+}
+
+/// A file named from a folder, `..` included.
+fn joined(folder: &str, file: &str) -> String {
+    let mut parts: Vec<&str> = folder.split('/').collect();
+    for part in file.split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
 }
 
 /// Relative links of a Markdown text, outside code, and their lines.
@@ -343,8 +358,15 @@ mod made_up {
             at("src/a/dead.rs", ""),
             at("tests/promise.rs", "mod source;"),
             at("tests/source/mod.rs", ""),
+            at("tests/many/main.rs", "mod one;"),
+            at("tests/many/one.rs", "#[path = \"../placed/text.rs\"]\n#[expect(dead_code)]\nmod text;"),
+            at("tests/other.rs", "#[path = \"placed/own.rs\"]\nmod own;\n// #[path = \"placed/dead.rs\"] mod dead;"),
+            at("tests/placed/own.rs", ""),
+            at("tests/placed/text.rs", ""),
+            at("tests/placed/dead.rs", ""),
         ];
-        assert_eq!(dead_files(&sources), ["src/a/dead.rs:1: no mod leads here"]);
+        let dead = ["src/a/dead.rs:1: no mod leads here", "tests/placed/dead.rs:1: no mod leads here"];
+        assert_eq!(dead_files(&sources), dead);
     }
 
     #[test]

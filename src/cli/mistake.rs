@@ -10,6 +10,13 @@ use crate::config::ResolveError;
 const THEIRS: u8 = 2;
 /// The exit status of every other failure.
 const OURS: u8 = 1;
+/// The exit status of a program that was interrupted.
+pub const INTERRUPTED: u8 = 130;
+
+/// The command was interrupted, and has stopped in order.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped; the same command goes on where this one stopped")]
+pub struct Interrupted;
 
 /// Something that the user can mend. Anywhere in a chain of errors, it makes the exit status 2.
 #[derive(Debug)]
@@ -71,18 +78,12 @@ pub(super) fn report(error: &anyhow::Error, output: Output) -> ExitCode {
     ExitCode::from(status(error, mistake.is_some()))
 }
 
-#[cfg(all(feature = "learning", feature = "network"))]
 fn status(error: &anyhow::Error, theirs: bool) -> u8 {
-    match error.is::<super::interrupt::Interrupted>() {
-        true => super::interrupt::INTERRUPTED as u8,
+    match error.is::<Interrupted>() {
+        true => INTERRUPTED,
         false if theirs => THEIRS,
         false => OURS,
     }
-}
-
-#[cfg(not(all(feature = "learning", feature = "network")))]
-fn status(_error: &anyhow::Error, theirs: bool) -> u8 {
-    if theirs { THEIRS } else { OURS }
 }
 
 fn one_line(text: &str) -> String {

@@ -4,92 +4,58 @@
 //! error. The exit status is 2 where the user can mend what is wrong, 1 where only we can.
 //!
 //! To add a command: a file with a [`clap::Args`] type that has `fn run(self, globals: &Globals) ->
-//! anyhow::Result<()>`, its `mod` line, and one line in the list of commands below, with `#[cfg(feature = …)]` if it
-//! needs one.
+//! anyhow::Result<()>`, its `mod` line, and one line in a list of commands: in `swarm` if it needs text, tensors and
+//! the network, as most do, else here.
 
-#[cfg(all(feature = "learning", feature = "network"))]
-mod collect;
-#[cfg(all(feature = "learning", feature = "network"))]
-mod collected_run;
 mod config;
-#[cfg(all(feature = "learning", feature = "network"))]
-mod corpus;
-#[cfg(all(feature = "learning", feature = "network"))]
-mod evaluate;
-#[cfg(all(feature = "learning", feature = "network"))]
-mod found;
-#[cfg(all(feature = "learning", feature = "network"))]
-mod founding_progress;
-#[cfg(all(feature = "learning", feature = "network"))]
-mod generate;
 mod globals;
-#[cfg(all(feature = "learning", feature = "network"))]
-mod interrupt;
-#[cfg(all(feature = "learning", feature = "network"))]
-mod join;
-#[cfg(all(feature = "learning", feature = "network"))]
-mod listen;
 mod mistake;
 mod output;
 #[cfg(all(feature = "learning", feature = "network"))]
-mod peer_progress;
-#[cfg(all(feature = "learning", feature = "network"))]
-mod running;
-#[cfg(all(feature = "learning", feature = "network"))]
-mod simulate;
-#[cfg(all(feature = "learning", feature = "network"))]
-mod status;
+mod swarm;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 
 pub use globals::{Format, Globals};
 pub use mistake::{Mistake, OrMistake};
 pub use output::Output;
 
-/// The enum of commands and the one `match` that runs them.
+/// An enum of commands and the one `match` that runs them. `more` are those of another enum.
 macro_rules! commands {
-    ($($(#[doc = $doc:literal])* $(#[cfg($($condition:tt)*)])? $name:ident($arguments:ty),)+) => {
-        #[derive(Subcommand)]
-        enum Command {
-            $($(#[doc = $doc])* $(#[cfg($($condition)*)])? $name($arguments),)+
+    (
+        $visibility:vis enum $commands:ident {
+            $($(#[doc = $doc:literal])* $name:ident($arguments:ty),)+
+            $($(#[cfg($($condition:tt)*)])? more $others:ident($more:ty),)?
+        }
+    ) => {
+        #[derive(clap::Subcommand)]
+        $visibility enum $commands {
+            $($(#[doc = $doc])* $name($arguments),)+
+            $($(#[cfg($($condition)*)])? #[command(flatten)] $others($more),)?
         }
 
-        impl Command {
-            fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        impl $commands {
+            $visibility fn run(self, globals: &$crate::cli::Globals) -> anyhow::Result<()> {
                 match self {
-                    $($(#[cfg($($condition)*)])? Self::$name(command) => command.run(globals),)+
+                    $(Self::$name(command) => command.run(globals),)+
+                    $($(#[cfg($($condition)*)])? Self::$others(command) => command.run(globals),)?
                 }
             }
         }
     };
 }
+#[cfg(all(feature = "learning", feature = "network"))]
+use commands;
 
 commands! {
-    /// Train a run with several peers on this machine, and compare it with a dense path.
-    #[cfg(all(feature = "learning", feature = "network"))]
-    Simulate(simulate::Simulate),
-    /// Start a swarm, train in it, and print the line by which others join.
-    #[cfg(all(feature = "learning", feature = "network"))]
-    Found(found::Found),
-    /// Join a swarm by the address of any of its peers, and train in it.
-    #[cfg(all(feature = "learning", feature = "network"))]
-    Join(join::Join),
-    /// Show what a configuration says and where each value came from.
-    Config(config::Config),
-    /// Fetch all modules of a run into one folder.
-    #[cfg(all(feature = "learning", feature = "network"))]
-    Collect(collect::Collect),
-    /// Show what running peers are doing.
-    #[cfg(all(feature = "learning", feature = "network"))]
-    Status(status::Status),
-    /// Score a collected run on its test text, or on text of yours.
-    #[cfg(all(feature = "learning", feature = "network"))]
-    Evaluate(evaluate::Evaluate),
-    /// Continue a text with a collected run.
-    #[cfg(all(feature = "learning", feature = "network"))]
-    Generate(generate::Generate),
+    enum Command {
+        /// Show what a configuration says and where each value came from.
+        Config(config::Config),
+        #[cfg(all(feature = "learning", feature = "network"))]
+        more Swarm(swarm::Command),
+    }
 }
 
 /// Train one modular language model together: DiPaCo, peer to peer.

@@ -180,16 +180,20 @@ impl ModelConfig {
 
     /// The tensors of a part, in the order in which they lie in a flat buffer.
     ///
-    /// Linear weights are `[out, in]`. Those that write into the residual stream start smaller by √(2·blocks), as in
-    /// GPT-2, so that the stream's variance does not grow with depth.
+    /// Linear weights are `[out, in]` and start at 1/√width, so that each keeps the size of what it is given. Those that
+    /// write into the residual stream start smaller by √(2·blocks), as in GPT-2, so that the stream's variance does not
+    /// grow with depth. An embedding starts at 1, unless it is the head as well. Measured against 0.02 for all, which
+    /// suits wider models: after 100 steps of the 3.3M path 263 instead of 409 test perplexity.
     pub fn tensors(&self, part: Part) -> Vec<TensorSpec> {
-        let narrow = Initial::Normal(0.02);
-        let residual = Initial::Normal(0.02 / (2.0 * self.blocks as f64).sqrt());
+        let keeping = 1.0 / (self.width.max(1) as f64).sqrt();
+        let narrow = Initial::Normal(keeping);
+        let residual = Initial::Normal(keeping / (2.0 * self.blocks as f64).sqrt());
+        let embedding = if self.tied_head { narrow } else { Initial::Normal(1.0) };
         let inner = self.heads * self.head_width();
         let mut list = TensorList { tensors: Vec::new(), part, biases: self.biases };
         match part {
             Part::Embedding => {
-                list.add("tokens.weight", &[self.vocabulary, self.width], narrow);
+                list.add("tokens.weight", &[self.vocabulary, self.width], embedding);
                 if self.positions == Positions::Learned {
                     list.add("positions.weight", &[self.context, self.width], narrow);
                 }

@@ -11,25 +11,20 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 use super::combiner::{Answer, Combiner, Work};
+use super::errands::Errands;
+use super::inbox::Requests;
 use super::manifest::Manifest;
-use super::news::{News, Newsroom};
-use super::signatures::{signature_holds, signatures_hold};
-use super::trainer::{Task, Told, Trainer};
+use super::news::Newsroom;
+use super::observing::{Observed, PeerStatus};
+use super::trainer::{Told, Trainer};
 use crate::clock::Millis;
-use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
-use crate::network::{Identity, Multiaddr, NetworkEvent, NetworkEvents, NetworkHandle, RequestToken};
-use crate::protocol::status::Status;
-use crate::protocol::{Event, Message, Node, ReplyToken, Request, Response, wire};
+use crate::names::{BlobHash, PeerKey};
+use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
+use crate::protocol::{Event, Node};
 use crate::store::{BlobStore, StoreHandle};
 
 /// Commands from whoever started the peer.
 pub(super) const COMMANDS: usize = 16;
-
-/// How long a peer may be alone before it says so.
-const ALONE: Duration = Duration::from_secs(20);
-
-/// Most addresses remembered; beyond it, new peers are not.
-const MAX_ADDRESS_BOOK: usize = 4_096;
 
 /// Asked of a running peer.
 #[derive(Debug)]
@@ -38,56 +33,6 @@ pub(super) enum Command {
     Status(oneshot::Sender<PeerStatus>),
     /// Leave in order.
     Stop(oneshot::Sender<()>),
-}
-
-/// A node's status and its machine's part.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct PeerStatus {
-    /// The run.
-    pub run: String,
-    /// The run's name.
-    pub name: String,
-    /// The protocol's part.
-    #[serde(flatten)]
-    pub node: Status,
-    /// BLAKE3 of each module's parameters alone, by module.
-    pub parameter_hashes: BTreeMap<String, String>,
-    /// Where the peer can be joined.
-    pub addresses: Vec<String>,
-    /// Payload bytes sent and received.
-    pub traffic: Traffic,
-    /// What outer steps cost.
-    pub synced: Synced,
-    /// Phases trained here.
-    pub phases_trained: u64,
-    /// Paths scored here.
-    pub scored: Vec<u32>,
-}
-
-/// Payload bytes by kind; what transports add is not in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Traffic {
-    /// Contributions, averages, states, text.
-    pub blob_bytes_sent: u64,
-    /// The same.
-    pub blob_bytes_received: u64,
-    /// Beats, offers, updates, and questions.
-    pub message_bytes_sent: u64,
-    /// The same.
-    pub message_bytes_received: u64,
-}
-
-/// What outer steps cost here: what other peers sent, and how many parameters it was for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Synced {
-    /// Compressed outer gradients fetched as owner.
-    pub contribution_bytes: u64,
-    /// Parameters that they are for.
-    pub contribution_parameters: u64,
-    /// Compressed averages fetched as member.
-    pub average_bytes: u64,
-    /// Parameters that they are for.
-    pub average_parameters: u64,
 }
 
 /// Why a peer had to stop.
@@ -110,13 +55,6 @@ pub enum PeerError {
     Worker(&'static str),
 }
 
-/// A blob on its way.
-struct Fetch {
-    blob: BlobRef,
-    /// For the node; otherwise for a shard that a path needs.
-    for_node: bool,
-}
-
 pub(super) struct Driver {
     pub(super) node: Node,
     pub(super) manifest: Arc<Manifest>,
@@ -136,31 +74,13 @@ pub(super) struct Driver {
     pub(super) addresses: BTreeMap<PeerKey, Vec<Multiaddr>>,
     pub(super) listening: Vec<Multiaddr>,
     pub(super) compacted_bytes: u64,
-    level_counts: Vec<usize>,
-    state: Working,
-}
-
-/// What is under way.
-#[derive(Default)]
-struct Working {
-    tokens: BTreeMap<ReplyToken, RequestToken>,
-    next_token: u64,
-    fetches: BTreeMap<u64, Fetch>,
-    next_fetch: u64,
+    pub(super) level_counts: Vec<usize>,
+    pub(super) requests: Requests,
+    pub(super) errands: Errands,
+    pub(super) observed: Observed,
+    /// For the combiner.
     work: VecDeque<Work>,
     combining: bool,
-    task: Option<Task>,
-    training: bool,
-    scored: BTreeSet<PathId>,
-    phases_trained: u64,
-    /// Blobs that other peers sent, until it is known what for.
-    arrived: BTreeMap<BlobHash, u64>,
-    synced: Synced,
-    waiting: Option<String>,
-    heard_anybody: bool,
-    said_alone: bool,
-    shard_holder: usize,
-    hashes: BTreeMap<BlobHash, String>,
 }
 
 /// Everything that the driver listens to.
@@ -214,7 +134,11 @@ impl Driver {
             listening: Vec::new(),
             compacted_bytes: 0,
             level_counts,
-            state: Working::default(),
+            requests: Requests::default(),
+            errands: Errands::default(),
+            observed: Observed::default(),
+            work: VecDeque::new(),
+            combining: false,
         }
     }
 
@@ -257,7 +181,7 @@ impl Driver {
                 },
                 told = inputs.trainer.recv() => self.trainer_told(told.ok_or(PeerError::Worker("trainer"))?)?,
                 answer = inputs.combiner.recv() => {
-                    self.state.combining = false;
+                    self.combining = false;
                     self.events.extend(answer.ok_or(PeerError::Worker("combiner"))??);
                 }
                 event = inputs.network.next() => {
@@ -283,298 +207,14 @@ impl Driver {
     }
 
     fn feed_combiner(&mut self) {
-        if !self.state.combining
-            && let Some(work) = self.state.work.pop_front()
+        if !self.combining
+            && let Some(work) = self.work.pop_front()
         {
-            self.state.combining = self.combiner.begin(work);
+            self.combining = self.combiner.begin(work);
         }
     }
 
     pub(super) fn queue_work(&mut self, work: Work) {
-        self.state.work.push_back(work);
+        self.work.push_back(work);
     }
-
-    pub(super) fn queue_task(&mut self, task: Task) {
-        self.state.task = Some(task);
-    }
-
-    /// Begins a task once the text it needs is here.
-    fn feed_trainer(&mut self) -> Result<(), PeerError> {
-        if self.state.training {
-            return Ok(());
-        }
-        if self.state.task.is_none() {
-            self.state.task = self.next_evaluation();
-        }
-        let path = match &self.state.task {
-            Some(Task::Train { path, .. } | Task::Evaluate { path, .. }) => *path,
-            None => return Ok(()),
-        };
-        if !self.has_shard(path)? {
-            return Ok(());
-        }
-        if let Some(task) = self.state.task.take() {
-            self.state.training = self.trainer.begin(task);
-        }
-        Ok(())
-    }
-
-    /// A path whose phases are all done is scored once.
-    fn next_evaluation(&mut self) -> Option<Task> {
-        if !self.node.is_done() {
-            return None;
-        }
-        let path = self.node.paths().into_iter().find(|path| !self.state.scored.contains(path))?;
-        let states: BTreeMap<ModuleId, BlobRef> =
-            self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();
-        let modules = self.node.modules_of(path);
-        let states = modules.into_iter().map(|module| Some((module, *states.get(&module)?))).collect::<Option<_>>()?;
-        Some(Task::Evaluate { path, states })
-    }
-
-    /// Whether a path's text is here; if not, it is being fetched.
-    fn has_shard(&mut self, path: PathId) -> Result<bool, PeerError> {
-        let shard = self.manifest.shard(path).clone();
-        let mut all = true;
-        for blob in [shard.train, shard.held_out, shard.test] {
-            if self.blobs.has(blob.hash)? {
-                continue;
-            }
-            all = false;
-            let under_way = self.state.fetches.values().any(|fetch| fetch.blob == blob);
-            let holders: Vec<PeerKey> = self.addresses.keys().copied().collect();
-            if !under_way && !holders.is_empty() {
-                let holder = holders[self.state.shard_holder % holders.len()];
-                self.begin_fetch(blob, holder, false);
-            }
-        }
-        Ok(all)
-    }
-
-    pub(super) fn begin_fetch(&mut self, blob: BlobRef, from: PeerKey, for_node: bool) {
-        let id = self.state.next_fetch;
-        self.state.next_fetch += 1;
-        let addresses = self.addresses.get(&from).cloned().unwrap_or_default();
-        if self.network.fetch(id, blob, from, addresses).is_ok() {
-            self.state.fetches.insert(id, Fetch { blob, for_node });
-        } else if for_node {
-            self.events.push_back(Event::Fetched { blob: blob.hash, found: false });
-        }
-    }
-
-    fn trainer_told(&mut self, told: Told) -> Result<(), PeerError> {
-        match told {
-            Told::Step(stepped) => {
-                self.state.waiting = None;
-                (self.newsroom)(News::Stepped {
-                    path: stepped.path,
-                    phase: stepped.phase,
-                    step: stepped.step,
-                    loss: stepped.loss,
-                    tokens: stepped.tokens,
-                    seconds: stepped.seconds,
-                });
-            }
-            Told::Trained(finished) => {
-                self.state.training = false;
-                self.state.phases_trained += 1;
-                self.events.push_back(Event::Trained(finished));
-            }
-            Told::Evaluated { path, held_out, test } => {
-                self.state.training = false;
-                self.state.scored.insert(path);
-                (self.newsroom)(News::Scored { path, held_out, test });
-            }
-            Told::Failed(error) => return Err(PeerError::Training(error)),
-        }
-        Ok(())
-    }
-
-    fn network_said(&mut self, event: NetworkEvent) {
-        match event {
-            NetworkEvent::Gossip { module, author, bytes } => self.gossip(module, author, &bytes),
-            NetworkEvent::Request { from, token, bytes } => self.requested(from, token, &bytes),
-            NetworkEvent::Response { id, from, result } => {
-                let response = result
-                    .inspect_err(|error| tracing::debug!(peer = %from.short(), %error, "a request failed"))
-                    .ok()
-                    .and_then(|bytes| wire::decode::<Response>(&bytes).ok())
-                    .filter(signatures_hold);
-                let id = crate::protocol::RequestId(id);
-                self.events.push_back(Event::Answered { id, response });
-            }
-            NetworkEvent::Fetched { id, blob, from, result } => {
-                let Some(fetch) = self.state.fetches.remove(&id) else { return };
-                if let Err(error) = &result {
-                    tracing::debug!(peer = %from.short(), blob = %blob.hash.short(), %error, "a blob was not fetched");
-                    self.state.shard_holder += usize::from(!fetch.for_node);
-                }
-                if fetch.for_node && result.is_ok() {
-                    self.state.arrived.insert(blob.hash, blob.bytes);
-                }
-                if fetch.for_node {
-                    self.events.push_back(Event::Fetched { blob: blob.hash, found: result.is_ok() });
-                }
-            }
-            NetworkEvent::Listening(address) => {
-                self.listening.push(address);
-                let addresses = self.listening.iter().map(ToString::to_string).collect();
-                self.events.push_back(Event::Listening(addresses));
-            }
-            NetworkEvent::Providers { providers, .. } => {
-                for provider in providers {
-                    self.learn(provider.peer, provider.addresses);
-                }
-            }
-            NetworkEvent::Connected(peer) => {
-                self.state.heard_anybody = true;
-                tracing::debug!(peer = %peer.short(), "connected");
-            }
-            // Its first beat follows within a second, and says more.
-            NetworkEvent::Subscribed { module, peer } => tracing::debug!(%module, peer = %peer.short(), "a member"),
-            NetworkEvent::Disconnected(peer) => tracing::debug!(peer = %peer.short(), "disconnected"),
-        }
-    }
-
-    pub(super) fn learn(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) {
-        let room = self.addresses.len() < MAX_ADDRESS_BOOK || self.addresses.contains_key(&peer);
-        if peer == self.node.me() || addresses.is_empty() || !room {
-            return;
-        }
-        if self.network.dial_peer(peer, addresses.clone()).is_err() {
-            tracing::warn!(peer = %peer.short(), "too much under way to connect to a peer");
-        }
-        self.addresses.insert(peer, addresses);
-    }
-
-    fn gossip(&mut self, module: ModuleId, author: PeerKey, bytes: &[u8]) {
-        match wire::decode::<Message>(bytes) {
-            Ok(Message::Update(signed)) if !signature_holds(&signed) => {
-                tracing::warn!(%module, author = %author.short(), "an update without its owner's signature");
-            }
-            Ok(message) => self.events.push_back(Event::Heard { module, author, message }),
-            Err(error) => tracing::warn!(%module, author = %author.short(), %error, "not a message"),
-        }
-    }
-
-    fn requested(&mut self, from: PeerKey, token: RequestToken, bytes: &[u8]) {
-        match wire::decode::<Request>(bytes) {
-            Ok(Request::Manifest) => self.respond(token, &Response::Manifest(self.manifest_bytes.to_vec())),
-            Ok(request) => {
-                let ours = ReplyToken(self.state.next_token);
-                self.state.next_token += 1;
-                self.state.tokens.insert(ours, token);
-                self.events.push_back(Event::Asked { from, token: ours, request });
-            }
-            Err(error) => self.respond(token, &Response::Refused(error.to_string())),
-        }
-    }
-
-    pub(super) fn reply(&mut self, token: ReplyToken, response: &Response) {
-        if let Some(token) = self.state.tokens.remove(&token) {
-            self.respond(token, response);
-        }
-    }
-
-    fn respond(&self, token: RequestToken, response: &Response) {
-        let bytes = wire::encode(response).or_else(|error| wire::encode(&Response::Refused(error.to_string())));
-        let sent = bytes.map(|bytes| self.network.respond(token, bytes));
-        if !matches!(sent, Ok(Ok(()))) {
-            tracing::warn!("a request could not be answered");
-        }
-    }
-
-    /// A contribution is added: if another peer sent it, that is what it cost.
-    pub(super) fn count_contribution(&mut self, module: ModuleId, blob: BlobHash) {
-        if let Some(bytes) = self.state.arrived.remove(&blob) {
-            self.state.synced.contribution_bytes += bytes;
-            self.state.synced.contribution_parameters += self.level_counts[usize::from(module.level)] as u64;
-        }
-    }
-
-    /// The same for an average.
-    pub(super) fn count_average(&mut self, module: ModuleId, blob: BlobHash) {
-        if let Some(bytes) = self.state.arrived.remove(&blob) {
-            self.state.synced.average_bytes += bytes;
-            self.state.synced.average_parameters += self.level_counts[usize::from(module.level)] as u64;
-        }
-    }
-
-    pub(super) fn forget_arrival(&mut self, blob: BlobHash) {
-        self.state.arrived.remove(&blob);
-    }
-
-    fn tell_waiting(&mut self) {
-        if !self.state.heard_anybody && !self.state.said_alone && self.began.elapsed() >= ALONE {
-            self.state.said_alone = true;
-            (self.newsroom)(News::Alone { seconds: ALONE.as_secs(), tried: self.contacts.clone() });
-        }
-        if self.state.training {
-            return;
-        }
-        let waiting = match &self.state.task {
-            Some(Task::Train { path, .. } | Task::Evaluate { path, .. }) => {
-                Some(format!("fetching the text of path {path}"))
-            }
-            None => self.node.paths().into_iter().find_map(|path| self.node.waits_for(path)),
-        };
-        if let Some(reason) = waiting
-            && self.state.waiting.as_ref() != Some(&reason)
-        {
-            (self.newsroom)(News::Waiting(reason.clone()));
-            self.state.waiting = Some(reason);
-        }
-    }
-
-    fn status(&mut self) -> PeerStatus {
-        let traffic = self.network.traffic();
-        let addresses = self.listening.iter().map(ToString::to_string).collect();
-        PeerStatus {
-            run: self.run.clone(),
-            name: self.manifest.config.name.clone(),
-            node: self.node.status(),
-            parameter_hashes: self.parameter_hashes(),
-            addresses,
-            traffic: Traffic {
-                blob_bytes_sent: traffic.blobs_sent,
-                blob_bytes_received: traffic.blobs_received,
-                message_bytes_sent: traffic.gossip_sent + traffic.control_sent,
-                message_bytes_received: traffic.gossip_received + traffic.control_received,
-            },
-            synced: self.state.synced,
-            phases_trained: self.state.phases_trained,
-            scored: self.state.scored.iter().map(|path| path.0).collect(),
-        }
-    }
-
-    fn parameter_hashes(&mut self) -> BTreeMap<String, String> {
-        let mut hashes = BTreeMap::new();
-        let states = self.node.states();
-        let current: BTreeSet<BlobHash> = states.iter().map(|(_, _, state)| state.hash).collect();
-        self.state.hashes.retain(|state, _| current.contains(state));
-        for (module, _, state) in states {
-            let count = self.level_counts[usize::from(module.level)];
-            let known = self.state.hashes.get(&state.hash).cloned();
-            let hash = known.or_else(|| parameter_hash(&self.blobs, module, state, count));
-            if let Some(hash) = hash {
-                self.state.hashes.insert(state.hash, hash.clone());
-                hashes.insert(module.to_string(), hash);
-            }
-        }
-        hashes
-    }
-
-    pub(super) fn forget_path(&mut self, path: PathId) {
-        self.state.scored.remove(&path);
-    }
-}
-
-fn parameter_hash(blobs: &BlobStore, module: ModuleId, state: BlobRef, count: usize) -> Option<String> {
-    let bytes = blobs.get(state.hash, state.bytes).ok()??;
-    let state = crate::outer::ModuleState::decode(&bytes, module, count).ok()?;
-    let mut hasher = blake3::Hasher::new();
-    for value in &state.parameters {
-        hasher.update(&value.to_le_bytes());
-    }
-    Some(hasher.finalize().to_string())
 }

@@ -67,8 +67,6 @@ pub struct Founded {
     pub train: TokenSet,
     /// All test text.
     pub test: TokenSet,
-    /// Bytes of text of each token.
-    pub token_bytes: Vec<u32>,
     /// What the ancestor took.
     pub effort: Effort,
 }
@@ -170,8 +168,7 @@ pub fn found(
     };
     let bytes = manifest.encode()?;
     let (manifest, id) = Manifest::decode(&bytes)?;
-    let token_bytes = text.tokenizer.token_bytes().to_vec();
-    Ok(Founded { manifest, bytes, id, ancestor, train: text.train, test: text.test, token_bytes, effort })
+    Ok(Founded { manifest, bytes, id, ancestor, train: text.train, test: text.test, effort })
 }
 
 /// The text of a run as tokens.

@@ -1,10 +1,11 @@
 //! A peer: everything put together.
 //!
 //! [`founding`] makes a run of some text, or [`joining`] fetches one from an address; both leave a [`manifest`] and
-//! blobs in a store; [`launch`] does either. [`start`] then assembles the actors: the [`driver`] (with its [`actions`]) around the protocol's
-//! node, the [`trainer`] (with its [`path_state`], in [`turns`] with others), the [`combiner`], the store, seen by the
-//! network through [`blob_access`]. What they have to tell is [`news`]; [`status_socket`] answers other processes.
-//! [`dense`] trains the ancestor and the control.
+//! blobs in a store; [`launch`] does either. [`start`] then assembles the actors: the [`driver`] around the protocol's
+//! node, with what comes in (`inbox`), what each action comes to (`actions`), what else is to be done (`errands`) and
+//! what it tells of itself ([`observing`]); the [`trainer`] (with its [`path_state`], in [`turns`] with others), the
+//! [`combiner`], the store, seen by the network through `blob_access`. What they have to tell is [`news`];
+//! [`status_socket`] answers other processes. [`dense`] trains the ancestor and the control.
 //!
 //! [`collecting`] brings a run's modules together in one folder, from peers or from their stores; [`collected`] is that
 //! folder, [`scoring`] and [`sampling`] use it. What `signatures` checks is believed.
@@ -16,11 +17,14 @@ pub mod collecting;
 pub mod combiner;
 pub mod dense;
 pub mod driver;
+mod errands;
 pub mod founding;
+mod inbox;
 pub mod joining;
 pub mod launch;
 pub mod manifest;
 pub mod news;
+pub mod observing;
 pub mod path_state;
 pub mod sampling;
 pub mod scoring;
@@ -35,8 +39,9 @@ pub mod turns;
 pub use blob_access::StoredBlobs;
 pub use collected::{Collected, CollectedError};
 pub use collecting::{CollectError, collect_from_stores, collect_from_swarm};
-pub use driver::{PeerError, PeerStatus};
+pub use driver::PeerError;
 pub use manifest::Manifest;
 pub use news::{News, Newsroom};
+pub use observing::PeerStatus;
 pub use start::{Peer, PeerPlan};
 pub use turns::Turns;

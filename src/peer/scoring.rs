@@ -89,9 +89,7 @@ fn score(
 ) -> anyhow::Result<Vec<PathScore>> {
     let config = &collected.manifest().config;
     let prefix = config.routing.prefix_tokens;
-    // A tokenizer of little text has fewer entries than the model.
-    let mut token_bytes = collected.tokenizer().token_bytes().to_vec();
-    token_bytes.resize(config.model.vocabulary, 0);
+    let token_bytes = collected.tokenizer().token_bytes_for(config.model.vocabulary);
     let mut scores = Vec::with_capacity(sets.len());
     for (path, set) in sets {
         let ancestor = evaluate(network.ancestor()?, set, prefix, &token_bytes)?;

@@ -7,9 +7,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::combiner::Combiner;
-use super::driver::{COMMANDS, Command, Driver, Inputs, PeerError, PeerStatus};
+use super::driver::{COMMANDS, Command, Driver, Inputs, PeerError};
 use super::manifest::Manifest;
 use super::news::Newsroom;
+use super::observing::PeerStatus;
 use super::trainer::Trainer;
 use super::turns::Turns;
 use crate::config::MachineConfig;
@@ -97,9 +98,7 @@ impl Peer {
             tried,
         );
         driver.remove_unreferenced_blobs()?;
-        driver.listening = plan.network.join_addresses().await?;
-        let addresses = driver.listening.iter().map(ToString::to_string).collect();
-        driver.events.push_back(Event::Listening(addresses));
+        driver.listens_at(plan.network.join_addresses().await?);
         driver.events.push_back(if plan.founder && fresh { Event::Found } else { Event::Join(contacts) });
 
         let (commands, mailbox) = mpsc::channel(COMMANDS);

@@ -66,17 +66,24 @@ pub struct Tiny {
     pub decoded: Manifest,
     /// Its id.
     pub run: RunId,
-    blobs: BlobStore,
+    /// All its blobs.
+    pub blobs: BlobStore,
 }
 
 impl Tiny {
     pub fn found(share_text: bool) -> Self {
+        Self::with_vocabulary(300, share_text)
+    }
+
+    /// The text has words for fewer entries than a large vocabulary asks for.
+    pub fn with_vocabulary(vocabulary: usize, share_text: bool) -> Self {
         let home = tempfile::tempdir().unwrap();
         let corpus = home.path().join("corpus.jsonl");
         let line = |text: &String| format!("{}\n", serde_json::json!({ "text": text }));
         std::fs::write(&corpus, documents().iter().map(line).collect::<String>()).unwrap();
         let blobs = BlobStore::open(&home.path().join("founding")).unwrap();
-        let run = RunConfig::from_toml(RUN).unwrap();
+        let run =
+            RunConfig::from_toml(&RUN.replace("vocabulary = 300", &format!("vocabulary = {vocabulary}"))).unwrap();
         let plan = Plan {
             run: &run,
             machine: &machine(),

@@ -282,7 +282,7 @@ impl Worker {
         let shard = self.manifest.shard(path).clone();
         if self.token_bytes.is_empty() {
             let tokenizer = Tokenizer::from_json(&self.read(self.manifest.tokenizer, "the tokenizer")?)?;
-            self.token_bytes = tokenizer.token_bytes().to_vec();
+            self.token_bytes = tokenizer.token_bytes_for(self.manifest.config.model.vocabulary);
         }
         self.load(states)?;
         let prefix = self.manifest.config.routing.prefix_tokens;
@@ -293,5 +293,43 @@ impl Worker {
         let held_out = evaluate(self.inner.model(), &held_out, prefix, &self.token_bytes)?;
         let test = evaluate(self.inner.model(), &test, prefix, &self.token_bytes)?;
         Ok(Told::Evaluated { path, held_out, test })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::dense::{Dense, DenseTrainer};
+    use super::super::tiny_run::{Tiny, machine};
+    use super::*;
+    use crate::model::exchange;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn a_tokenizer_of_little_text_scores_paths_and_dense_paths() {
+        let tiny = Tiny::with_vocabulary(4_096, true);
+        let manifest = Arc::new(tiny.decoded.clone());
+        let blob = |blob: BlobRef| tiny.blobs.get(blob.hash, blob.bytes).unwrap().unwrap();
+        let tokenizer = Tokenizer::from_json(&blob(manifest.tokenizer)).unwrap();
+        assert!(tokenizer.vocabulary() < 4_096, "the text has words enough");
+
+        let turns = Arc::new(Turns::default());
+        let (trainer, mut told) =
+            Trainer::start(manifest.clone(), machine(), tiny.blobs.clone(), turns.clone()).unwrap();
+        let modules = manifest.config.grid().unwrap().modules_of(PathId(0));
+        let states = manifest.genesis.iter().filter(|(module, _)| modules.contains(module)).copied().collect();
+        assert!(trainer.begin(Task::Evaluate { path: PathId(0), states }));
+        let Some(Told::Evaluated { test, .. }) = told.blocking_recv() else { panic!("not evaluated") };
+        assert!(test.tokens > 0 && test.bits_per_byte() > 0.0, "{test:?}");
+
+        // Before the first update every path is the ancestor.
+        let config = &manifest.config;
+        let file = blob(manifest.ancestor);
+        let levels = config.levels.iter().map(|level| exchange::decode_level(&file, &config.model, level).unwrap());
+        let dense = Dense { levels: levels.collect(), inner: Dense::initial(config).inner };
+        let text = blob(manifest.shard(PathId(0)).test);
+        let text = TokenSet::decode(&text, config.model.vocabulary, config.model.context + 1).unwrap();
+        let stop = AtomicBool::new(false);
+        let mut trainer = DenseTrainer::new(config, &machine(), &turns, &stop).unwrap();
+        assert_eq!(trainer.score(&dense, &text, &tokenizer.token_bytes_for(4_096)).unwrap(), test);
     }
 }

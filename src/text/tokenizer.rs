@@ -173,6 +173,13 @@ impl Tokenizer {
     pub fn token_bytes(&self) -> &[u32] {
         &self.piece_bytes
     }
+
+    /// The same for a model with so many entries: those that a tokenizer of little text lacks stand for nothing.
+    pub fn token_bytes_for(&self, vocabulary: usize) -> Vec<u32> {
+        let mut bytes = self.piece_bytes.clone();
+        bytes.resize(vocabulary, 0);
+        bytes
+    }
 }
 
 /// Runs the library, which panics on some input instead of refusing it.

@@ -10,6 +10,8 @@ pub struct Source {
     pub code: String,
     /// As `code`, with what only tests see blanked too.
     pub shipped: String,
+    /// Where `#[path = "…"] mod name;` says a module is, relative to the file's folder.
+    placed: Vec<String>,
 }
 
 /// A function and how many lines it takes.
@@ -24,7 +26,8 @@ impl Source {
     pub fn new(path: &str, text: &str) -> Self {
         let code = blank_comments_and_literals(text);
         let shipped = blank_tests(&code);
-        Self { path: path.to_owned(), code, shipped }
+        let placed = placed_modules(text, &code);
+        Self { path: path.to_owned(), code, shipped, placed }
     }
 
     pub fn line_count(&self) -> usize {
@@ -83,6 +86,11 @@ impl Source {
             rest[name.len()..].trim_start().starts_with(';').then(|| name.to_owned())
         });
         names.collect()
+    }
+
+    /// The files that `#[path = "…"]` names.
+    pub fn placed_modules(&self) -> Vec<String> {
+        self.placed.clone()
     }
 
     /// Every function with a body.
@@ -177,6 +185,16 @@ fn block(code: &str, opens: usize) -> Option<Range<usize>> {
         }
     }
     None
+}
+
+/// The texts of all `#[path = "…"]`: found in the code, where comments are blank, and read from the source, whose bytes
+/// stand at the same places.
+fn placed_modules(text: &str, code: &str) -> Vec<String> {
+    let paths = code.match_indices("#[path = ").filter_map(|(at, found)| {
+        let rest = text[at + found.len()..].strip_prefix('"')?;
+        Some(rest[..rest.find('"')?].to_owned())
+    });
+    paths.collect()
 }
 
 /// Blanks every item under `#[cfg(test)]`.

@@ -139,8 +139,7 @@ impl Preparation {
             Ok(TokenSet::decode(&file(name)?, model.vocabulary, model.context + 1)?)
         };
         let tokenizer = blob(manifest.tokenizer)?;
-        let mut token_bytes = Tokenizer::from_json(&tokenizer)?.token_bytes().to_vec();
-        token_bytes.resize(model.vocabulary, 0);
+        let token_bytes = Tokenizer::from_json(&tokenizer)?.token_bytes_for(model.vocabulary);
         Ok(Self {
             ancestor: Dense { levels: parameters, inner: state.inner },
             train: tokens("train.tokens")?,

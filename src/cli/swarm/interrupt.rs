@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-/// The exit status of a program that was interrupted.
-pub const INTERRUPTED: i32 = 130;
+use super::mistake::INTERRUPTED;
+pub use super::mistake::Interrupted;
 
 /// Whether the user asked to stop.
 #[derive(Clone, Default)]
@@ -14,11 +14,6 @@ pub struct Interrupt {
     flag: Arc<AtomicBool>,
     notify: Arc<Notify>,
 }
-
-/// The command was interrupted, and has stopped in order.
-#[derive(Debug, thiserror::Error)]
-#[error("stopped; the same command goes on where this one stopped")]
-pub struct Interrupted;
 
 impl Interrupt {
     /// Begins to listen for Ctrl-C and for a polite kill. Within a tokio runtime.
@@ -37,7 +32,7 @@ impl Interrupt {
                     _ = key.recv() => {}
                 }
                 if heard.flag.swap(true, Ordering::SeqCst) {
-                    std::process::exit(INTERRUPTED);
+                    std::process::exit(INTERRUPTED.into());
                 }
                 heard.notify.notify_waiters();
             }

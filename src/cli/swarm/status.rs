@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::Globals;
 use super::mistake::Mistake;
 use super::output::Output;
-use crate::peer::driver::Traffic;
+use crate::peer::observing::Traffic;
 use crate::peer::status_socket;
 use crate::protocol::status::{ModuleStatus, PathStatus, Status as NodeStatus};
 
@@ -194,11 +194,11 @@ mod tests {
         "run": "0123456789abcdef", "name": "demo", "peer": "aaaaaaaaaaaaaaaa", "phases": 20, "done": false,
         "modules": [
             {"module": "0.1", "version": 3, "state_hash": "ff", "owner": "bbbbbbbbbbbb", "term": 2,
-             "owned_here": false, "members": 2, "no_replica": false},
+             "owned_here": false, "members": 2, "no_replica": false, "uncounted": 0},
             {"module": "1.0", "version": null, "state_hash": null, "owner": null, "term": 0,
-             "owned_here": false, "members": 1, "no_replica": true},
+             "owned_here": false, "members": 1, "no_replica": true, "uncounted": 0},
             {"module": "1.1", "version": 4, "state_hash": "ee", "owner": "aaaaaaaaaaaaaaaa", "term": 1,
-             "owned_here": true, "members": 3, "no_replica": false}
+             "owned_here": true, "members": 3, "no_replica": false, "uncounted": 0}
         ],
         "paths": [{"path": 2, "phase": 3, "stage": "waiting", "waits_for": "module 0.1: its owner …bbbbbbbb to combine"}],
         "peers": ["bbbbbbbbbbbb"], "parameter_hashes": {"0.1": "123456789abc", "1.1": "fedcba987654"},

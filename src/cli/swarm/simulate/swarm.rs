@@ -13,8 +13,8 @@ use super::super::peer_progress::PeerLine;
 use crate::config::MachineConfig;
 use crate::names::PathId;
 use crate::observe::Progress;
-use crate::peer::driver::Synced;
 use crate::peer::launch::{Launch, Launched};
+use crate::peer::observing::Synced;
 use crate::peer::{Manifest, News, PeerStatus, Turns};
 use crate::training::Score;
 

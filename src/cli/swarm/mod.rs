@@ -1,0 +1,37 @@
+//! The commands that need text, tensors and the network: all that train a run, look at one or use it.
+
+mod collect;
+mod collected_run;
+mod corpus;
+mod evaluate;
+mod found;
+mod founding_progress;
+mod generate;
+mod interrupt;
+mod join;
+mod listen;
+mod peer_progress;
+mod running;
+mod simulate;
+mod status;
+
+use super::{Globals, commands, mistake, output};
+
+commands! {
+    pub(super) enum Command {
+        /// Train a run with several peers on this machine, and compare it with a dense path.
+        Simulate(simulate::Simulate),
+        /// Start a swarm, train in it, and print the line by which others join.
+        Found(found::Found),
+        /// Join a swarm by the address of any of its peers, and train in it.
+        Join(join::Join),
+        /// Fetch all modules of a run into one folder.
+        Collect(collect::Collect),
+        /// Show what running peers are doing.
+        Status(status::Status),
+        /// Score a collected run on its test text, or on text of yours.
+        Evaluate(evaluate::Evaluate),
+        /// Continue a text with a collected run.
+        Generate(generate::Generate),
+    }
+}

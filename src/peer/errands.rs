@@ -1,0 +1,149 @@
+//! What a peer does besides the protocol: fetching the blobs that the node or a path needs, and giving the trainer its
+//! tasks, one at a time, once their text is here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::driver::{Driver, PeerError};
+use super::news::News;
+use super::trainer::{Task, Told};
+use crate::names::{BlobRef, ModuleId, PathId, PeerKey};
+use crate::network::FetchError;
+use crate::protocol::Event;
+
+/// A blob on its way.
+struct Fetch {
+    blob: BlobRef,
+    /// For the node; otherwise for a shard that a path needs.
+    for_node: bool,
+}
+
+/// What is under way, and what has been done.
+#[derive(Default)]
+pub(super) struct Errands {
+    fetches: BTreeMap<u64, Fetch>,
+    next_fetch: u64,
+    /// The trainer's next.
+    pub(super) task: Option<Task>,
+    pub(super) training: bool,
+    pub(super) scored: BTreeSet<PathId>,
+    pub(super) phases_trained: u64,
+    /// Who is asked for text, of all peers known.
+    shard_holder: usize,
+}
+
+impl Driver {
+    pub(super) fn queue_task(&mut self, task: Task) {
+        self.errands.task = Some(task);
+    }
+
+    /// Begins a task once the text it needs is here.
+    pub(super) fn feed_trainer(&mut self) -> Result<(), PeerError> {
+        if self.errands.training {
+            return Ok(());
+        }
+        if self.errands.task.is_none() {
+            self.errands.task = self.next_evaluation();
+        }
+        let path = match &self.errands.task {
+            Some(Task::Train { path, .. } | Task::Evaluate { path, .. }) => *path,
+            None => return Ok(()),
+        };
+        if !self.has_shard(path)? {
+            return Ok(());
+        }
+        if let Some(task) = self.errands.task.take() {
+            self.errands.training = self.trainer.begin(task);
+        }
+        Ok(())
+    }
+
+    /// A path whose phases are all done is scored once.
+    fn next_evaluation(&mut self) -> Option<Task> {
+        if !self.node.is_done() {
+            return None;
+        }
+        let path = self.node.paths().into_iter().find(|path| !self.errands.scored.contains(path))?;
+        let states: BTreeMap<ModuleId, BlobRef> =
+            self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();
+        let modules = self.node.modules_of(path);
+        let states = modules.into_iter().map(|module| Some((module, *states.get(&module)?))).collect::<Option<_>>()?;
+        Some(Task::Evaluate { path, states })
+    }
+
+    /// Whether a path's text is here; if not, it is being fetched.
+    fn has_shard(&mut self, path: PathId) -> Result<bool, PeerError> {
+        let shard = self.manifest.shard(path).clone();
+        let mut all = true;
+        for blob in [shard.train, shard.held_out, shard.test] {
+            if self.blobs.has(blob.hash)? {
+                continue;
+            }
+            all = false;
+            let under_way = self.errands.fetches.values().any(|fetch| fetch.blob == blob);
+            let holders: Vec<PeerKey> = self.addresses.keys().copied().collect();
+            if !under_way && !holders.is_empty() {
+                let holder = holders[self.errands.shard_holder % holders.len()];
+                self.begin_fetch(blob, holder, false);
+            }
+        }
+        Ok(all)
+    }
+
+    pub(super) fn begin_fetch(&mut self, blob: BlobRef, from: PeerKey, for_node: bool) {
+        let id = self.errands.next_fetch;
+        self.errands.next_fetch += 1;
+        let addresses = self.addresses.get(&from).cloned().unwrap_or_default();
+        if self.network.fetch(id, blob, from, addresses).is_ok() {
+            self.errands.fetches.insert(id, Fetch { blob, for_node });
+        } else if for_node {
+            self.events.push_back(Event::Fetched { blob: blob.hash, found: false });
+        }
+    }
+
+    pub(super) fn trainer_told(&mut self, told: Told) -> Result<(), PeerError> {
+        match told {
+            Told::Step(stepped) => {
+                self.observed.waiting = None;
+                (self.newsroom)(News::Stepped {
+                    path: stepped.path,
+                    phase: stepped.phase,
+                    step: stepped.step,
+                    loss: stepped.loss,
+                    tokens: stepped.tokens,
+                    seconds: stepped.seconds,
+                });
+            }
+            Told::Trained(finished) => {
+                self.errands.training = false;
+                self.errands.phases_trained += 1;
+                self.events.push_back(Event::Trained(finished));
+            }
+            Told::Evaluated { path, held_out, test } => {
+                self.errands.training = false;
+                self.errands.scored.insert(path);
+                (self.newsroom)(News::Scored { path, held_out, test });
+            }
+            Told::Failed(error) => return Err(PeerError::Training(error)),
+        }
+        Ok(())
+    }
+
+    pub(super) fn forget_path(&mut self, path: PathId) {
+        self.errands.scored.remove(&path);
+    }
+
+    /// A fetch has ended. What the node asked for is its to judge; text is asked of the next peer.
+    pub(super) fn fetched(&mut self, id: u64, blob: BlobRef, from: PeerKey, result: Result<(), FetchError>) {
+        let Some(fetch) = self.errands.fetches.remove(&id) else { return };
+        if let Err(error) = &result {
+            tracing::debug!(peer = %from.short(), blob = %blob.hash.short(), %error, "a blob was not fetched");
+            self.errands.shard_holder += usize::from(!fetch.for_node);
+        }
+        if fetch.for_node && result.is_ok() {
+            self.observed.arrived.insert(blob.hash, blob.bytes);
+        }
+        if fetch.for_node {
+            self.events.push_back(Event::Fetched { blob: blob.hash, found: result.is_ok() });
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What the network says, as events for the node. What does not read, or lacks its signature, ends here.
+
+use std::collections::BTreeMap;
+
+use super::driver::Driver;
+use super::signatures::{signature_holds, signatures_hold};
+use crate::names::{ModuleId, PeerKey};
+use crate::network::{Multiaddr, NetworkEvent, RequestToken, with_peer};
+use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response, wire};
+
+/// Most addresses remembered; beyond it, new peers are not.
+const MAX_ADDRESS_BOOK: usize = 4_096;
+
+/// Requests of other peers that the node has not answered yet.
+#[derive(Default)]
+pub(super) struct Requests {
+    tokens: BTreeMap<ReplyToken, RequestToken>,
+    next_token: u64,
+}
+
+impl Driver {
+    pub(super) fn network_said(&mut self, event: NetworkEvent) {
+        match event {
+            NetworkEvent::Gossip { module, author, bytes } => self.gossip(module, author, &bytes),
+            NetworkEvent::Request { from, token, bytes } => self.requested(from, token, &bytes),
+            NetworkEvent::Response { id, from, result } => {
+                let response = result
+                    .inspect_err(|error| tracing::debug!(peer = %from.short(), %error, "a request failed"))
+                    .ok()
+                    .and_then(|bytes| wire::decode::<Response>(&bytes).ok())
+                    .filter(signatures_hold);
+                let id = RequestId(id);
+                self.events.push_back(Event::Answered { id, response });
+            }
+            NetworkEvent::Fetched { id, blob, from, result } => self.fetched(id, blob, from, result),
+            NetworkEvent::Listening(address) => self.listens_at(vec![address]),
+            NetworkEvent::Providers { providers, .. } => {
+                for provider in providers {
+                    self.learn(provider.peer, provider.addresses);
+                }
+            }
+            NetworkEvent::Connected(peer) => {
+                self.observed.heard_anybody = true;
+                tracing::debug!(peer = %peer.short(), "connected");
+            }
+            // Its first beat follows within a second, and says more.
+            NetworkEvent::Subscribed { module, peer } => tracing::debug!(%module, peer = %peer.short(), "a member"),
+            NetworkEvent::Disconnected(peer) => tracing::debug!(peer = %peer.short(), "disconnected"),
+        }
+    }
+
+    pub(super) fn learn(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) {
+        let room = self.addresses.len() < MAX_ADDRESS_BOOK || self.addresses.contains_key(&peer);
+        if peer == self.node.me() || addresses.is_empty() || !room {
+            return;
+        }
+        if self.network.dial_peer(peer, addresses.clone()).is_err() {
+            tracing::warn!(peer = %peer.short(), "too much under way to connect to a peer");
+        }
+        self.addresses.insert(peer, addresses);
+    }
+
+    fn gossip(&mut self, module: ModuleId, author: PeerKey, bytes: &[u8]) {
+        match wire::decode::<Message>(bytes) {
+            Ok(Message::Update(signed)) if !signature_holds(&signed) => {
+                tracing::warn!(%module, author = %author.short(), "an update without its owner's signature");
+            }
+            Ok(message) => self.events.push_back(Event::Heard { module, author, message }),
+            Err(error) => tracing::warn!(%module, author = %author.short(), %error, "not a message"),
+        }
+    }
+
+    fn requested(&mut self, from: PeerKey, token: RequestToken, bytes: &[u8]) {
+        match wire::decode::<Request>(bytes) {
+            Ok(Request::Manifest) => self.respond(token, &Response::Manifest(self.manifest_bytes.to_vec())),
+            Ok(request) => {
+                let ours = ReplyToken(self.requests.next_token);
+                self.requests.next_token += 1;
+                self.requests.tokens.insert(ours, token);
+                self.events.push_back(Event::Asked { from, token: ours, request });
+            }
+            Err(error) => self.respond(token, &Response::Refused(error.to_string())),
+        }
+    }
+
+    pub(super) fn reply(&mut self, token: ReplyToken, response: &Response) {
+        if let Some(token) = self.requests.tokens.remove(&token) {
+            self.respond(token, response);
+        }
+    }
+
+    fn respond(&self, token: RequestToken, response: &Response) {
+        let bytes = wire::encode(response).or_else(|error| wire::encode(&Response::Refused(error.to_string())));
+        let sent = bytes.map(|bytes| self.network.respond(token, bytes));
+        if !matches!(sent, Ok(Ok(()))) {
+            tracing::warn!("a request could not be answered");
+        }
+    }
+
+    /// Addresses of this peer, which may be known already: the network tells each as it comes, and all when asked.
+    pub(super) fn listens_at(&mut self, addresses: Vec<Multiaddr>) {
+        add_new(&mut self.listening, addresses, self.node.me());
+        let addresses = self.listening.iter().map(ToString::to_string).collect();
+        self.events.push_back(Event::Listening(addresses));
+    }
+}
+
+/// The addresses with whose they are, each once.
+fn add_new(known: &mut Vec<Multiaddr>, addresses: Vec<Multiaddr>, me: PeerKey) {
+    for address in addresses.iter().map(|address| with_peer(address, me)) {
+        if !known.contains(&address) {
+            known.push(address);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::Identity;
+
+    #[test]
+    fn an_address_that_is_told_twice_is_known_once() {
+        let me = Identity::generate().key();
+        let [quic, tcp]: [Multiaddr; 2] =
+            ["/ip4/127.0.0.1/udp/4001/quic-v1", "/ip4/127.0.0.1/tcp/4001"].map(|address| address.parse().unwrap());
+        let mut known = Vec::new();
+        add_new(&mut known, vec![with_peer(&quic, me), with_peer(&tcp, me)], me);
+        add_new(&mut known, vec![quic.clone()], me);
+        add_new(&mut known, vec![with_peer(&tcp, me)], me);
+        assert_eq!(known, [with_peer(&quic, me), with_peer(&tcp, me)]);
+    }
+}

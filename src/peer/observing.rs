@@ -1,0 +1,172 @@
+//! What a peer tells about itself: its status, with the hashes of its parameters and what its traffic was for, and why
+//! nothing trains here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::driver::Driver;
+use super::news::News;
+use super::trainer::Task;
+use crate::names::{BlobHash, BlobRef, ModuleId};
+use crate::outer::ModuleState;
+use crate::protocol::status::Status;
+use crate::store::BlobStore;
+
+/// How long a peer may be alone before it says so.
+const ALONE: Duration = Duration::from_secs(20);
+
+/// A node's status and its machine's part.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct PeerStatus {
+    /// The run.
+    pub run: String,
+    /// The run's name.
+    pub name: String,
+    /// The protocol's part.
+    #[serde(flatten)]
+    pub node: Status,
+    /// BLAKE3 of each module's parameters alone, by module.
+    pub parameter_hashes: BTreeMap<String, String>,
+    /// Where the peer can be joined.
+    pub addresses: Vec<String>,
+    /// Payload bytes sent and received.
+    pub traffic: Traffic,
+    /// What outer steps cost.
+    pub synced: Synced,
+    /// Phases trained here.
+    pub phases_trained: u64,
+    /// Paths scored here.
+    pub scored: Vec<u32>,
+}
+
+/// Payload bytes by kind; what transports add is not in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Traffic {
+    /// Contributions, averages, states, text.
+    pub blob_bytes_sent: u64,
+    /// The same.
+    pub blob_bytes_received: u64,
+    /// Beats, offers, updates, and questions.
+    pub message_bytes_sent: u64,
+    /// The same.
+    pub message_bytes_received: u64,
+}
+
+/// What outer steps cost here: what other peers sent, and how many parameters it was for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Synced {
+    /// Compressed outer gradients fetched as owner.
+    pub contribution_bytes: u64,
+    /// Parameters that they are for.
+    pub contribution_parameters: u64,
+    /// Compressed averages fetched as member.
+    pub average_bytes: u64,
+    /// Parameters that they are for.
+    pub average_parameters: u64,
+}
+
+/// What has been seen and said.
+#[derive(Default)]
+pub(super) struct Observed {
+    /// Blobs that other peers sent, until it is known what for.
+    pub(super) arrived: BTreeMap<BlobHash, u64>,
+    synced: Synced,
+    /// What was said last about waiting.
+    pub(super) waiting: Option<String>,
+    pub(super) heard_anybody: bool,
+    said_alone: bool,
+    /// Of parameters, by their state's.
+    hashes: BTreeMap<BlobHash, String>,
+}
+
+impl Driver {
+    /// A contribution is added: if another peer sent it, that is what it cost.
+    pub(super) fn count_contribution(&mut self, module: ModuleId, blob: BlobHash) {
+        if let Some(bytes) = self.observed.arrived.remove(&blob) {
+            self.observed.synced.contribution_bytes += bytes;
+            self.observed.synced.contribution_parameters += self.level_counts[usize::from(module.level)] as u64;
+        }
+    }
+
+    /// The same for an average.
+    pub(super) fn count_average(&mut self, module: ModuleId, blob: BlobHash) {
+        if let Some(bytes) = self.observed.arrived.remove(&blob) {
+            self.observed.synced.average_bytes += bytes;
+            self.observed.synced.average_parameters += self.level_counts[usize::from(module.level)] as u64;
+        }
+    }
+
+    pub(super) fn forget_arrival(&mut self, blob: BlobHash) {
+        self.observed.arrived.remove(&blob);
+    }
+
+    pub(super) fn tell_waiting(&mut self) {
+        if !self.observed.heard_anybody && !self.observed.said_alone && self.began.elapsed() >= ALONE {
+            self.observed.said_alone = true;
+            (self.newsroom)(News::Alone { seconds: ALONE.as_secs(), tried: self.contacts.clone() });
+        }
+        if self.errands.training {
+            return;
+        }
+        let waiting = match &self.errands.task {
+            Some(Task::Train { path, .. } | Task::Evaluate { path, .. }) => {
+                Some(format!("fetching the text of path {path}"))
+            }
+            None => self.node.paths().into_iter().find_map(|path| self.node.waits_for(path)),
+        };
+        if let Some(reason) = waiting
+            && self.observed.waiting.as_ref() != Some(&reason)
+        {
+            (self.newsroom)(News::Waiting(reason.clone()));
+            self.observed.waiting = Some(reason);
+        }
+    }
+
+    pub(super) fn status(&mut self) -> PeerStatus {
+        let traffic = self.network.traffic();
+        let addresses = self.listening.iter().map(ToString::to_string).collect();
+        PeerStatus {
+            run: self.run.clone(),
+            name: self.manifest.config.name.clone(),
+            node: self.node.status(),
+            parameter_hashes: self.parameter_hashes(),
+            addresses,
+            traffic: Traffic {
+                blob_bytes_sent: traffic.blobs_sent,
+                blob_bytes_received: traffic.blobs_received,
+                message_bytes_sent: traffic.gossip_sent + traffic.control_sent,
+                message_bytes_received: traffic.gossip_received + traffic.control_received,
+            },
+            synced: self.observed.synced,
+            phases_trained: self.errands.phases_trained,
+            scored: self.errands.scored.iter().map(|path| path.0).collect(),
+        }
+    }
+
+    fn parameter_hashes(&mut self) -> BTreeMap<String, String> {
+        let mut hashes = BTreeMap::new();
+        let states = self.node.states();
+        let current: BTreeSet<BlobHash> = states.iter().map(|(_, _, state)| state.hash).collect();
+        self.observed.hashes.retain(|state, _| current.contains(state));
+        for (module, _, state) in states {
+            let count = self.level_counts[usize::from(module.level)];
+            let known = self.observed.hashes.get(&state.hash).cloned();
+            let hash = known.or_else(|| parameter_hash(&self.blobs, module, state, count));
+            if let Some(hash) = hash {
+                self.observed.hashes.insert(state.hash, hash.clone());
+                hashes.insert(module.to_string(), hash);
+            }
+        }
+        hashes
+    }
+}
+
+fn parameter_hash(blobs: &BlobStore, module: ModuleId, state: BlobRef, count: usize) -> Option<String> {
+    let bytes = blobs.get(state.hash, state.bytes).ok()??;
+    let state = ModuleState::decode(&bytes, module, count).ok()?;
+    let mut hasher = blake3::Hasher::new();
+    for value in &state.parameters {
+        hasher.update(&value.to_le_bytes());
+    }
+    Some(hasher.finalize().to_string())
+}
