@@ -2,107 +2,16 @@
 //! from its own disk.
 #![cfg(all(feature = "learning", feature = "network"))]
 
+#[path = "support/run.rs"]
+mod run;
 #[path = "support/text.rs"]
 mod text;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use run::{PATIENCE, Peer, RUN};
 use serde_json::Value;
-
-const RUN: &str = r#"
-name = "processes"
-[text]
-held_out_share = 0.05
-test_share = 0.05
-[model]
-blocks = 2
-width = 32
-heads = 2
-vocabulary = 320
-context = 64
-tied_head = true
-[[levels]]
-parts = ["embedding", "block.0"]
-sharing = { experts = 2 }
-[[levels]]
-parts = ["block.1", "final-norm"]
-sharing = { experts = 2 }
-[routing]
-prefix_tokens = 8
-[training]
-batch_sequences = 4
-inner_steps = 150
-phases = 14
-ancestor_steps = 30
-learning_rate = 2e-3
-warmup_steps = 10
-"#;
-
-/// No single wait of this test takes longer on a machine that works.
-const PATIENCE: Duration = Duration::from_secs(240);
-
-/// One process, and what it says.
-struct Peer {
-    folder: PathBuf,
-    child: Child,
-    lines: BufReader<ChildStdout>,
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Peer {
-    fn start(folder: &Path, arguments: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_pathswarm"))
-            .args(arguments)
-            .args(["--format", "json", "--listen", "/ip4/127.0.0.1/udp/0/quic-v1", "--set", "threads=1", "--dir"])
-            .arg(folder)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        Self { folder: folder.to_owned(), child, lines }
-    }
-
-    /// The next thing it says. Every peer says something at least every few seconds.
-    fn event(&mut self) -> Value {
-        let mut line = String::new();
-        assert!(self.lines.read_line(&mut line).unwrap() > 0, "{} has ended", self.folder.display());
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?} is not JSON: {error}"))
-    }
-
-    fn wait_for(&mut self, event: &str) -> Value {
-        let began = Instant::now();
-        loop {
-            let said = self.event();
-            if said["event"] == event {
-                return said;
-            }
-            assert!(began.elapsed() < PATIENCE, "{} never says {event}", self.folder.display());
-        }
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    /// What `status` would show; nothing before the peer has opened its door.
-    fn status(&self) -> Option<Value> {
-        let mut answer = String::new();
-        UnixStream::connect(self.folder.join("status.sock")).ok()?.read_to_string(&mut answer).ok()?;
-        serde_json::from_str(&answer).ok()
-    }
-}
 
 /// Every hash of every module version, on whichever member it was seen first.
 #[derive(Default)]
