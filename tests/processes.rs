@@ -2,107 +2,16 @@
 //! from its own disk.
 #![cfg(all(feature = "learning", feature = "network"))]
 
+#[path = "support/run.rs"]
+mod run;
 #[path = "support/text.rs"]
 mod text;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use run::{PATIENCE, Peer, RUN};
 use serde_json::Value;
-
-const RUN: &str = r#"
-name = "processes"
-[text]
-held_out_share = 0.05
-test_share = 0.05
-[model]
-blocks = 2
-width = 32
-heads = 2
-vocabulary = 320
-context = 64
-tied_head = true
-[[levels]]
-parts = ["embedding", "block.0"]
-sharing = { experts = 2 }
-[[levels]]
-parts = ["block.1", "final-norm"]
-sharing = { experts = 2 }
-[routing]
-prefix_tokens = 8
-[training]
-batch_sequences = 4
-inner_steps = 400
-phases = 12
-ancestor_steps = 30
-learning_rate = 2e-3
-warmup_steps = 10
-"#;
-
-/// No single wait of this test takes longer on a machine that works.
-const PATIENCE: Duration = Duration::from_secs(240);
-
-/// One process, and what it says.
-struct Peer {
-    folder: PathBuf,
-    child: Child,
-    lines: BufReader<ChildStdout>,
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Peer {
-    fn start(folder: &Path, arguments: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_pathswarm"))
-            .args(arguments)
-            .args(["--format", "json", "--listen", "/ip4/127.0.0.1/udp/0/quic-v1", "--set", "threads=1", "--dir"])
-            .arg(folder)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        Self { folder: folder.to_owned(), child, lines }
-    }
-
-    /// The next thing it says. Every peer says something at least every few seconds.
-    fn event(&mut self) -> Value {
-        let mut line = String::new();
-        assert!(self.lines.read_line(&mut line).unwrap() > 0, "{} has ended", self.folder.display());
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?} is not JSON: {error}"))
-    }
-
-    fn wait_for(&mut self, event: &str) -> Value {
-        let began = Instant::now();
-        loop {
-            let said = self.event();
-            if said["event"] == event {
-                return said;
-            }
-            assert!(began.elapsed() < PATIENCE, "{} never says {event}", self.folder.display());
-        }
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    /// What `status` would show; nothing before the peer has opened its door.
-    fn status(&self) -> Option<Value> {
-        let mut answer = String::new();
-        UnixStream::connect(self.folder.join("status.sock")).ok()?.read_to_string(&mut answer).ok()?;
-        serde_json::from_str(&answer).ok()
-    }
-}
 
 /// Every hash of every module version, on whichever member it was seen first.
 #[derive(Default)]
@@ -152,7 +61,8 @@ fn until(peers: &mut [Peer], hashes: &mut Hashes, what: &str, holds: impl Fn(&[V
 fn an_owner_that_is_killed_is_replaced_and_comes_back_byte_identical() {
     let world = tempfile::tempdir().unwrap();
     let (config, corpus) = (world.path().join("run.toml"), world.path().join("corpus"));
-    std::fs::write(&config, RUN).unwrap();
+    // Phases of a second or two: long enough to be killed in.
+    std::fs::write(&config, RUN.replace("inner_steps = 150", "inner_steps = 400")).unwrap();
     text::write_domains(&corpus, 4, 120);
     let found = ["found", config.to_str().unwrap(), "--share-text", "--corpus", corpus.to_str().unwrap()];
     let mut founder = Peer::start(&world.path().join("a"), &found);
@@ -204,10 +114,10 @@ fn an_owner_that_is_killed_is_replaced_and_comes_back_byte_identical() {
     let again = if victim == 0 { &found[..] } else { &join[..] };
     peers.push(Peer::start(&folder, again));
     let done = |statuses: &[Value]| {
-        statuses.iter().all(|status| !paths(status).is_empty() && versions(status).iter().all(|version| *version == 12))
+        statuses.iter().all(|status| !paths(status).is_empty() && versions(status).iter().all(|version| *version == 14))
     };
     let statuses = until(&mut peers, &mut hashes, "all modules at their last version everywhere", done);
     assert_eq!(statuses.last().unwrap()["peer"], victims_key, "it came back as another peer");
-    let last: Vec<&String> = hashes.0.keys().filter(|(_, version)| *version == 12).map(|(name, _)| name).collect();
+    let last: Vec<&String> = hashes.0.keys().filter(|(_, version)| *version == 14).map(|(name, _)| name).collect();
     assert_eq!(last, ["0.0", "0.1", "1.0", "1.1"]);
 }

@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use super::mistake::Mistake;
 use super::output::Output;
 use crate::config::{MachineConfig, Resolved, RunConfig, Setting, Settings};
+use crate::observe::logging;
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,7 +25,7 @@ pub struct Globals {
     #[arg(long, global = true, env = "PATHSWARM_FORMAT", value_enum, default_value = "text")]
     pub format: Format,
     /// How much to log to the run's folder: error, warn, info, debug, trace, or filters as in RUST_LOG.
-    #[arg(long, global = true, env = "PATHSWARM_LOG", value_name = "LEVEL")]
+    #[arg(long, global = true, env = "PATHSWARM_LOG", value_name = "LEVEL", value_parser = logging::checked)]
     pub log: Option<String>,
     /// Set a key of the run or of the machine, such as training.phases=3 or device=cpu.
     #[arg(long, global = true, value_name = "KEY=VALUE")]

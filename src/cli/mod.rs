@@ -26,14 +26,14 @@ pub use output::Output;
 macro_rules! commands {
     (
         $visibility:vis enum $commands:ident {
-            $($(#[doc = $doc:literal])* $name:ident($arguments:ty),)+
             $($(#[cfg($($condition:tt)*)])? more $others:ident($more:ty),)?
+            $($(#[doc = $doc:literal])* $name:ident($arguments:ty),)+
         }
     ) => {
         #[derive(clap::Subcommand)]
         $visibility enum $commands {
-            $($(#[doc = $doc])* $name($arguments),)+
             $($(#[cfg($($condition)*)])? #[command(flatten)] $others($more),)?
+            $($(#[doc = $doc])* $name($arguments),)+
         }
 
         impl $commands {
@@ -51,10 +51,10 @@ use commands;
 
 commands! {
     enum Command {
-        /// Show what a configuration says and where each value came from.
-        Config(config::Config),
         #[cfg(all(feature = "learning", feature = "network"))]
         more Swarm(swarm::Command),
+        /// Show what a configuration says and where each value came from.
+        Config(config::Config),
     }
 }
 

@@ -58,6 +58,14 @@ pub fn start(folder: &Path, level: Option<&str>) -> Result<LogGuard, LoggingErro
     Ok(LogGuard { _worker: worker })
 }
 
+/// A level, or filters, as [`start`] takes them.
+///
+/// # Errors
+/// If it is none.
+pub fn checked(level: &str) -> Result<String, LoggingError> {
+    filter(level).map(|_| level.to_owned())
+}
+
 /// A bare level is ours: the libraries below say much, so they are held to warnings.
 fn filter(text: &str) -> Result<EnvFilter, LoggingError> {
     let wrong = || LoggingError::Level { text: text.to_owned() };

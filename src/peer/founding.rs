@@ -13,7 +13,7 @@ use crate::protocol::wire::WIRE_VERSION;
 use crate::routing::{Router, ShardIndex};
 use crate::seed::Seed;
 use crate::store::BlobStore;
-use crate::text::{Corpus, CorpusSource, TokenSet, Tokenizer, read_corpus, split_test};
+use crate::text::{Corpus, CorpusError, CorpusSource, TokenSet, Tokenizer, read_corpus, split_test};
 
 /// What a run is founded from.
 pub struct Plan<'a> {
@@ -76,10 +76,12 @@ pub struct Founded {
 pub enum FoundingError {
     /// Too few documents.
     #[error(
-        "the corpus has {documents} training documents for {paths} paths, at least {least} are needed; \
+        "{corpus}: {documents} training documents for {paths} paths, at least {least} are needed; \
          give more text or use a smaller grid"
     )]
     Small {
+        /// Which.
+        corpus: String,
         /// To train on.
         documents: usize,
         /// In the grid.
@@ -115,13 +117,14 @@ pub fn found(
 ) -> anyhow::Result<Founded> {
     let run = plan.run;
     let grid = run.grid()?;
-    let text = Text::read(&plan, told)?;
+    let documents = Documents::read(&plan.corpus, plan.test_corpus.as_ref(), run, told)?;
     let paths = grid.path_count();
     let least = LEAST_DOCUMENTS * paths as usize;
-    let documents = text.train.documents().len();
-    if documents < least {
-        return Err(FoundingError::Small { documents, paths, least }.into());
+    if documents.train.len() < least {
+        let (corpus, documents) = (plan.corpus.to_string(), documents.train.len());
+        return Err(FoundingError::Small { corpus, documents, paths, least }.into());
     }
+    let text = Text::of(documents, plan.tokenizer.as_deref(), run, told)?;
     let mut trainer = DenseTrainer::new(run, plan.machine, turns, stop)?;
     let blobs = &open_store()?;
     let initial = Dense::initial(run);
@@ -185,17 +188,31 @@ pub struct Text {
     pub test_corpus: BlobHash,
 }
 
-impl Text {
-    /// Reads a corpus and makes sequences of it.
+/// The documents of a run.
+pub struct Documents {
+    train: Vec<String>,
+    test: Vec<String>,
+    /// Hash of the corpus.
+    pub corpus: BlobHash,
+    /// Hash of the test corpus, or of the corpus again if a share of it is the test text.
+    pub test_corpus: BlobHash,
+}
+
+impl Documents {
+    /// Reads a corpus, and parts it in two if there is none to test on.
     ///
     /// # Errors
-    /// If a file cannot be read, or the tokenizer does not fit the model.
-    pub fn read(plan: &Plan<'_>, told: &mut dyn FnMut(Stage)) -> anyhow::Result<Self> {
-        let run = plan.run;
-        let corpus = read_corpus(&plan.corpus, &run.text)?;
+    /// If a file cannot be read, or nothing is left.
+    pub fn read(
+        corpus: &CorpusSource,
+        test_corpus: Option<&CorpusSource>,
+        run: &RunConfig,
+        told: &mut dyn FnMut(Stage),
+    ) -> Result<Self, CorpusError> {
+        let corpus = read_corpus(corpus, &run.text)?;
         let hash = corpus.hash;
         told(Stage::Corpus(Box::new(corpus.clone())));
-        let (train, test, test_hash) = match &plan.test_corpus {
+        let (train, test, test_hash) = match test_corpus {
             Some(source) => {
                 let test = read_corpus(source, &run.text)?;
                 (corpus.documents, test.documents, test.hash)
@@ -205,19 +222,36 @@ impl Text {
                 (train, test, hash)
             }
         };
-        let tokenizer = match &plan.tokenizer {
+        Ok(Self { train, test, corpus: hash, test_corpus: test_hash })
+    }
+}
+
+impl Text {
+    /// Makes sequences of documents, with this `tokenizer.json` or with one that is trained on them.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot be used, or does not fit the model.
+    pub fn of(
+        documents: Documents,
+        tokenizer: Option<&[u8]>,
+        run: &RunConfig,
+        told: &mut dyn FnMut(Stage),
+    ) -> anyhow::Result<Self> {
+        let Documents { train, test, corpus, test_corpus } = documents;
+        let given = tokenizer.is_some();
+        let tokenizer = match tokenizer {
             Some(json) => Tokenizer::from_json(json)?,
             None => Tokenizer::train(&train, run.model.vocabulary)?,
         };
-        let found = tokenizer.vocabulary();
-        if found > run.model.vocabulary || (plan.tokenizer.is_some() && found < run.model.vocabulary) {
-            return Err(FoundingError::Vocabulary { found, expected: run.model.vocabulary }.into());
+        let (found, expected) = (tokenizer.vocabulary(), run.model.vocabulary);
+        if found > expected || (given && found < expected) {
+            return Err(FoundingError::Vocabulary { found, expected }.into());
         }
         let context = run.model.context;
         let train = TokenSet::cut_for_training(&tokenizer.encode_all(&train)?, context);
         let test = TokenSet::cut_for_scoring(&tokenizer.encode_all(&test)?, context);
         told(Stage::Tokens { vocabulary: found, tokens: train.tokens(), sequences: train.len() });
-        Ok(Self { tokenizer, train, test, corpus: hash, test_corpus: test_hash })
+        Ok(Self { tokenizer, train, test, corpus, test_corpus })
     }
 }
 
@@ -276,18 +310,11 @@ fn genesis(modules: &[ModuleId], levels: &[Vec<f32>], blobs: &BlobStore) -> anyh
     modules.iter().map(state).collect()
 }
 
-/// The shards of a run made again from the same text: how a peer with its own copy of the corpus gets them.
+/// The shards of a run made again from its text: how a peer with its own copy of the corpus gets them.
 ///
 /// # Errors
-/// If the text is not the run's, said by the first shard that comes out differently.
+/// If a shard comes out differently, or the disk fails.
 pub fn make_shards(manifest: &Manifest, text: &Text, blobs: &BlobStore) -> anyhow::Result<()> {
-    if text.corpus != manifest.corpus || text.test_corpus != manifest.test_corpus {
-        anyhow::bail!(
-            "this corpus has hash {}, the run's has {}; use the same files in the same order",
-            text.corpus,
-            manifest.corpus
-        );
-    }
     let read = |blob: BlobRef| -> anyhow::Result<Vec<u8>> {
         blobs.get(blob.hash, blob.bytes)?.ok_or_else(|| anyhow::anyhow!("blob {} is not in the store", blob.hash))
     };

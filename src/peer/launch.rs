@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use anyhow::Context;
 
-use super::founding::{self, Text};
+use super::founding::{self, Documents, Text};
 use super::joining::{self, JoinError};
 use super::manifest::Manifest;
 use super::news::Newsroom;
 use super::start::{Peer, PeerPlan, store_folder};
 use super::{StoredBlobs, Turns};
 use crate::config::MachineConfig;
-use crate::names::{PeerKey, RunId};
+use crate::names::{BlobHash, PeerKey, RunId};
 use crate::network::{Identity, Multiaddr, NetworkConfig, NetworkEvents, NetworkHandle};
-use crate::store::BlobStore;
+use crate::store::{BlobStore, OpenError, StoreReader};
 use crate::text::CorpusSource;
 
 /// What every way has in common.
@@ -35,8 +35,9 @@ pub struct Launch {
     pub newsroom: Newsroom,
 }
 
-/// A network that listens, before it is certain that the peer will run.
-struct Connected {
+/// A peer that listens, before it is certain that it will run.
+pub struct Listening {
+    launch: Launch,
     identity: Identity,
     network: NetworkHandle,
     events: NetworkEvents,
@@ -88,52 +89,83 @@ pub fn write_manifest(folder: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The run that the store in a peer's folder belongs to; nothing if there is no store yet.
+///
+/// # Errors
+/// If a peer is using it, or it cannot be read.
+pub fn run_of_store(folder: &Path) -> Result<Option<RunId>, OpenError> {
+    match StoreReader::open(&store_folder(folder)) {
+        Ok(store) => Ok(Some(store.run())),
+        Err(OpenError::NotAStore(_)) => Ok(None),
+        // Made, but stopped before it was given to a run.
+        Err(OpenError::NoRun(file)) if !file.exists() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 impl Launch {
-    /// Writes nothing yet.
-    async fn network(&self) -> anyhow::Result<Connected> {
+    /// Takes the peer's place on the network, so that a port that is taken is known before anything is made. Writes
+    /// nothing.
+    ///
+    /// # Errors
+    /// If it cannot listen, or the key in the folder is none.
+    pub async fn listen(self) -> anyhow::Result<Listening> {
         let identity = Identity::load_or_generate(&self.key_file())?;
         let access = StoredBlobs::default();
         let config = NetworkConfig { identity: identity.clone(), listen: self.listen.clone(), announce: Vec::new() };
         let (network, events) = crate::network::start(config, Arc::new(access.clone())).await?;
-        Ok(Connected { identity, network, events, access })
+        Ok(Listening { launch: self, identity, network, events, access })
     }
 
     fn key_file(&self) -> PathBuf {
         self.folder.join("key")
     }
+}
+
+impl Listening {
+    /// The store is this run's, or is still to be made.
+    fn check_store(&self, run: RunId) -> Result<(), OpenError> {
+        let folder = &self.launch.folder;
+        match run_of_store(folder)? {
+            Some(found) if found != run => {
+                Err(OpenError::OtherRun { folder: store_folder(folder), found, expected: run })
+            }
+            _ => Ok(()),
+        }
+    }
 
     async fn start(
         self,
         manifest: Vec<u8>,
-        connected: Connected,
         contacts: Vec<(PeerKey, Vec<Multiaddr>)>,
         founder: bool,
     ) -> anyhow::Result<Launched> {
-        connected.identity.keep(&self.key_file())?;
-        connected.access.set(open_blobs(&self.folder)?);
+        let Self { launch, identity, network, events, access } = self;
+        identity.keep(&launch.key_file())?;
         let plan = PeerPlan {
-            folder: self.folder,
+            folder: launch.folder,
             manifest,
-            identity: connected.identity,
-            machine: self.machine,
-            turns: self.turns,
-            network: connected.network.clone(),
-            network_events: connected.events,
+            identity,
+            machine: launch.machine,
+            turns: launch.turns,
+            network: network.clone(),
+            network_events: events,
+            access,
             contacts,
             founder,
-            newsroom: self.newsroom,
+            newsroom: launch.newsroom,
         };
-        Ok(Launched { peer: Peer::start(plan).await?, network: connected.network })
+        Ok(Launched { peer: Peer::start(plan).await?, network })
     }
 
     /// Begins as founder, or goes on as the founder that one was: the folder has the manifest and all blobs.
     ///
     /// # Errors
     /// If the folder has no manifest, or the peer cannot start.
-    pub async fn as_founder(self, contacts: Vec<(PeerKey, Vec<Multiaddr>)>) -> anyhow::Result<Launched> {
-        let (bytes, _, _) = read_manifest(&self.folder)?.context("the folder has no manifest")?;
-        let network = self.network().await?;
-        self.start(bytes, network, contacts, true).await
+    pub async fn found(self) -> anyhow::Result<Launched> {
+        let (bytes, _, run) = read_manifest(&self.launch.folder)?.context("the folder has no manifest")?;
+        self.check_store(run)?;
+        self.start(bytes, Vec::new(), true).await
     }
 
     /// Begins with nothing but an address, or comes back to the run that the folder holds.
@@ -144,42 +176,50 @@ impl Launch {
     /// # Errors
     /// If nobody answers, it is another run than the folder's, or a part of the run cannot be had.
     pub async fn join(
-        self,
+        mut self,
         address: &Multiaddr,
         own_text: Option<OwnText>,
         told: &mut dyn FnMut(&Manifest, RunId),
     ) -> anyhow::Result<Launched> {
-        let mut network = self.network().await?;
-        let held = read_manifest(&self.folder)?;
-        let asked = joining::fetch_manifest(&network.network, &mut network.events, address).await;
+        let held = read_manifest(&self.launch.folder)?;
+        let asked = joining::fetch_manifest(&self.network, &mut self.events, address).await;
         let (peer, bytes, manifest, run) = match (asked, &held) {
             (Ok(asked), _) => asked,
             // One that comes back may know others, even if this one is gone.
             (Err(JoinError::Dial(error)), Some((bytes, manifest, run))) => {
                 tracing::warn!(%error, "the address does not answer; trying the peers known from before");
+                self.check_store(*run)?;
                 told(manifest, *run);
-                return self.start(bytes.clone(), network, Vec::new(), false).await;
+                return self.start(bytes.clone(), Vec::new(), false).await;
             }
             (Err(error), _) => return Err(error.into()),
         };
-        if let Some((_, _, expected)) = held
-            && expected != run
+        if let Some((_, _, expected)) = &held
+            && *expected != run
         {
-            return Err(JoinError::OtherRun { address: address.to_string(), found: run, expected }.into());
+            return Err(JoinError::OtherRun { address: address.to_string(), found: run, expected: *expected }.into());
         }
+        self.check_store(run)?;
+        // A folder with the manifest has had its text before.
+        let own_text = match manifest.share_text || held.is_some() {
+            true => None,
+            false => Some(own_documents(&manifest, own_text)?),
+        };
         told(&manifest, run);
-        let blobs = open_blobs(&self.folder)?;
-        network.access.set(blobs.clone());
+        let blobs = open_blobs(&self.launch.folder)?;
+        self.access.set(blobs.clone());
         for (blob, what) in joining::parts(&manifest) {
             if !blobs.has(blob.hash)? {
-                joining::fetch_blob(&network.network, &mut network.events, blob, what, (peer, address)).await?;
+                joining::fetch_blob(&self.network, &mut self.events, blob, what, (peer, address)).await?;
             }
         }
-        if !manifest.share_text {
-            make_own_shards(&manifest, own_text, &self.machine, &blobs)?;
+        if let Some(documents) = own_text {
+            let tokenizer = blobs.get(manifest.tokenizer.hash, manifest.tokenizer.bytes)?;
+            let text = Text::of(documents, tokenizer.as_deref(), &manifest.config, &mut |_| {})?;
+            founding::make_shards(&manifest, &text, &blobs)?;
         }
-        write_manifest(&self.folder, &bytes)?;
-        self.start(bytes, network, vec![(peer, vec![address.clone()])], false).await
+        write_manifest(&self.launch.folder, &bytes)?;
+        self.start(bytes, vec![(peer, vec![address.clone()])], false).await
     }
 }
 
@@ -197,32 +237,32 @@ pub struct OwnText {
 #[error("this run does not send its text to newcomers; its corpus has hash {corpus}")]
 pub struct NeedsText {
     /// What the own copy must hash to.
-    pub corpus: crate::names::BlobHash,
+    pub corpus: BlobHash,
 }
 
-fn make_own_shards(
-    manifest: &Manifest,
-    own_text: Option<OwnText>,
-    machine: &MachineConfig,
-    blobs: &BlobStore,
-) -> anyhow::Result<()> {
-    let here = |shard: &super::manifest::Shard| -> anyhow::Result<bool> {
-        Ok(blobs.has(shard.train.hash)? && blobs.has(shard.held_out.hash)? && blobs.has(shard.test.hash)?)
-    };
-    if manifest.shards.iter().map(here).collect::<anyhow::Result<Vec<bool>>>()?.into_iter().all(|here| here) {
-        return Ok(());
+/// The text given is not the run's.
+#[derive(Debug, thiserror::Error)]
+#[error("{corpus} has hash {found}, the run's text has {expected}")]
+pub struct OtherText {
+    /// What was given.
+    pub corpus: String,
+    /// Its hash.
+    pub found: BlobHash,
+    /// The run's.
+    pub expected: BlobHash,
+}
+
+/// The run's text from this machine's own copy, known by its hash.
+fn own_documents(manifest: &Manifest, own: Option<OwnText>) -> anyhow::Result<Documents> {
+    let Some(own) = own else { return Err(NeedsText { corpus: manifest.corpus }.into()) };
+    let documents = Documents::read(&own.corpus, own.test_corpus.as_ref(), &manifest.config, &mut |_| {})?;
+    let tested = own.test_corpus.as_ref().unwrap_or(&own.corpus);
+    for (source, found, expected) in
+        [(&own.corpus, documents.corpus, manifest.corpus), (tested, documents.test_corpus, manifest.test_corpus)]
+    {
+        if found != expected {
+            return Err(OtherText { corpus: source.to_string(), found, expected }.into());
+        }
     }
-    let Some(own) = own_text else { return Err(NeedsText { corpus: manifest.corpus }.into()) };
-    let tokenizer = blobs.get(manifest.tokenizer.hash, manifest.tokenizer.bytes)?;
-    let plan = founding::Plan {
-        run: &manifest.config,
-        machine,
-        corpus: own.corpus,
-        test_corpus: own.test_corpus,
-        share_text: false,
-        tokenizer,
-        ancestor: None,
-    };
-    let text = Text::read(&plan, &mut |_| {})?;
-    founding::make_shards(manifest, &text, blobs)
+    Ok(documents)
 }

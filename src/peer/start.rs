@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use super::blob_access::StoredBlobs;
 use super::combiner::Combiner;
 use super::driver::{COMMANDS, Command, Driver, Inputs, PeerError};
 use super::manifest::Manifest;
@@ -37,6 +38,8 @@ pub struct PeerPlan {
     pub network: NetworkHandle,
     /// What comes out of it.
     pub network_events: NetworkEvents,
+    /// What the network serves, once the store is open.
+    pub access: StoredBlobs,
     /// Peers to begin with; none for the founder.
     pub contacts: Vec<(PeerKey, Vec<Multiaddr>)>,
     /// Whether this peer founded the run.
@@ -70,6 +73,7 @@ impl Peer {
         let records = decode_records(&folder.records)?;
         let known = folder.index.peers()?;
         let blobs = folder.blobs.clone();
+        plan.access.set(blobs.clone());
         let (store, threads) = crate::store::actor::start(folder)?;
         fill_index(&store, &manifest, run).await?;
 

@@ -1,6 +1,7 @@
 //! A corpus: documents in a fixed order, without duplicates, and what was left out.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::PathBuf;
 
 use super::{dependencies, files};
@@ -19,6 +20,19 @@ pub enum CorpusSource {
     /// Files and folders: JSON lines with a `text` field (`.jsonl`, `.ndjson`), anything else as plain text; each
     /// also packed as `.zst` or `.gz`. Folders are read whole, in order of name, without hidden files.
     Paths(Vec<PathBuf>),
+}
+
+impl fmt::Display for CorpusSource {
+    /// Its files, as an error names them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dependencies { manifest } => write!(f, "the dependencies of {}", manifest.display()),
+            Self::Paths(paths) => {
+                let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+                f.write_str(&paths.join(", "))
+            }
+        }
+    }
 }
 
 /// How much of one kind of text a corpus holds.
@@ -96,11 +110,13 @@ pub enum CorpusError {
     },
     /// Nothing is left.
     #[error(
-        "found no documents ({} not UTF-8, {} empty, {} without a \"text\" field left out); \
+        "{corpus}: found no documents ({} not UTF-8, {} empty, {} without a \"text\" field left out); \
          give text files, or JSON lines with a \"text\" field",
         skipped.invalid_utf8, skipped.empty, skipped.unparsable
     )]
     Nothing {
+        /// Where.
+        corpus: String,
         /// What was left out.
         skipped: Skipped,
     },
@@ -117,7 +133,7 @@ pub fn read_corpus(source: &CorpusSource, text: &TextConfig) -> Result<Corpus, C
         CorpusSource::Dependencies { manifest } => dependencies::read(manifest, text, &mut gathering)?,
         CorpusSource::Paths(paths) => files::read(paths, text.document_bytes, &mut gathering)?,
     }
-    gathering.finish()
+    gathering.finish(source)
 }
 
 /// Parts the documents into train and test. A document's own BLAKE3 decides, so that adding or removing others moves
@@ -161,9 +177,9 @@ impl Gathering {
         self.documents.push(document);
     }
 
-    fn finish(self) -> Result<Corpus, CorpusError> {
+    fn finish(self, source: &CorpusSource) -> Result<Corpus, CorpusError> {
         if self.documents.is_empty() {
-            return Err(CorpusError::Nothing { skipped: self.skipped });
+            return Err(CorpusError::Nothing { corpus: source.to_string(), skipped: self.skipped });
         }
         let kinds = self.kinds.into_iter().map(|(name, (documents, bytes))| KindCount { name, documents, bytes });
         let hash = hash_of(&self.documents);
@@ -190,7 +206,7 @@ mod tests {
         for (kind, text) in [("md", "one"), ("txt", "two"), ("txt", "one"), ("txt", " \n"), ("md", "three")] {
             gathering.add(kind, text.into());
         }
-        let corpus = gathering.finish().unwrap();
+        let corpus = gathering.finish(&CorpusSource::Paths(Vec::new())).unwrap();
         assert_eq!(corpus.documents, ["one", "two", "three"]);
         assert_eq!(corpus.skipped, Skipped { empty: 1, duplicate: 1, ..Skipped::default() });
         let kinds: Vec<_> = corpus.kinds.iter().map(|kind| (kind.name.as_str(), kind.documents, kind.bytes)).collect();
@@ -221,7 +237,11 @@ mod tests {
         let mut gathering = Gathering::default();
         gathering.add("txt", String::new());
         gathering.skipped.unparsable = 7;
-        let message = gathering.finish().unwrap_err().to_string();
-        assert!(message.contains("1 empty") && message.contains("7 without"), "{message}");
+        let source = CorpusSource::Paths(vec!["a.txt".into(), "b".into()]);
+        let message = gathering.finish(&source).unwrap_err().to_string();
+        assert!(
+            message.starts_with("a.txt, b: ") && message.contains("1 empty") && message.contains("7 without"),
+            "{message}"
+        );
     }
 }

@@ -12,14 +12,14 @@ use super::interrupt::{Interrupt, Interrupted};
 use super::mistake::{Mistake, OrMistake};
 use super::peer_progress::PeerLine;
 use super::running::Watch;
-use super::{Globals, founding_progress, listen};
+use super::{Globals, founding_folder, founding_progress, listen};
 use crate::config::{MachineConfig, RunConfig};
 use crate::model::exchange;
 use crate::observe::{Progress, View, logging};
+use crate::peer::Turns;
 use crate::peer::dense::Stopped;
 use crate::peer::founding::{self, Plan};
 use crate::peer::launch::{Launch, open_blobs, read_manifest, write_manifest};
-use crate::peer::{Manifest, Turns};
 
 /// Start a swarm, train in it, and print the line by which others join.
 #[derive(Args)]
@@ -52,25 +52,27 @@ impl Found {
         let machine = globals.machine()?.value;
         let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join(&run.name));
         let addresses = listen::listen(&self.listen, &machine)?;
-        if let Some((_, manifest, _)) = read_manifest(&folder)?
-            && manifest.config != run
-        {
-            let message = format!("{} holds a run of another configuration", folder.display());
-            return Err(Mistake::new(message).hint("choose another folder with --dir").into());
-        }
+        founding_folder::check(&folder, &run)?;
         let source = self.corpus.source()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
         runtime.block_on(async {
             let interrupt = Interrupt::listen()?;
-            let turns = Arc::new(Turns::default());
-            let manifest = self.prepare(&run, &machine, &folder, source, &turns, &progress, &interrupt).await?;
-            let _log = logging::start(&folder, globals.log.as_deref())?;
-            let training = &manifest.config.training;
-            let line = PeerLine::new(progress.clone(), "this peer".to_owned(), training.phases, training.inner_steps);
+            let line =
+                PeerLine::new(progress.clone(), "this peer".to_owned(), run.training.phases, run.training.inner_steps);
             let watch = Watch::new(&folder, progress.clone(), Arc::new(Mutex::new(Some(line))));
-            let launch = Launch { folder, machine, listen: addresses, turns, newsroom: watch.newsroom.clone() };
-            let launched = launch.as_founder(Vec::new()).await.map_err(super::join::explain)?;
+            let launch = Launch {
+                folder: folder.clone(),
+                machine: machine.clone(),
+                listen: addresses,
+                turns: Arc::new(Turns::default()),
+                newsroom: watch.newsroom.clone(),
+            };
+            let turns = launch.turns.clone();
+            let listening = launch.listen().await.map_err(super::join::explain)?;
+            self.prepare(&run, &machine, &folder, source, &turns, &progress, &interrupt).await?;
+            let _log = logging::start(&folder, globals.log.as_deref())?;
+            let launched = listening.found().await.map_err(super::join::explain)?;
             let joins = launched.network.join_addresses().await?;
             let address = joins.first().context("this peer listens nowhere")?;
             progress.note(format!("others join with:\n  pathswarm join {address}"));
@@ -91,9 +93,9 @@ impl Found {
         turns: &Arc<Turns>,
         progress: &Progress,
         interrupt: &Interrupt,
-    ) -> anyhow::Result<Manifest> {
-        if let Some((_, manifest, _)) = read_manifest(folder)? {
-            return Ok(manifest);
+    ) -> anyhow::Result<()> {
+        if read_manifest(folder)?.is_some() {
+            return Ok(());
         }
         if self.share_text {
             progress.note("newcomers receive this run's text (--share-text)");
@@ -114,13 +116,12 @@ impl Found {
         let (run, machine, folder) = (run.clone(), machine.clone(), folder.to_owned());
         let (turns, progress, interrupt) = (turns.clone(), progress.clone(), interrupt.clone());
         let share_text = self.share_text;
-        let founded = tokio::task::spawn_blocking(move || -> anyhow::Result<Manifest> {
+        let founded = tokio::task::spawn_blocking(move || -> anyhow::Result<()> {
             let plan =
                 Plan { run: &run, machine: &machine, corpus: source, test_corpus, share_text, tokenizer, ancestor };
             let mut told = |stage| founding_progress::show(&progress, stage);
             let founded = founding::found(plan, &|| open_blobs(&folder), &turns, interrupt.flag(), &mut told)?;
-            write_manifest(&folder, &founded.bytes)?;
-            Ok(founded.manifest)
+            write_manifest(&folder, &founded.bytes)
         })
         .await?;
         founded.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { super::join::explain(error) })

@@ -17,7 +17,8 @@ use crate::network::StartError;
 use crate::observe::{Progress, View, logging};
 use crate::peer::founding::FoundingError;
 use crate::peer::joining::JoinError;
-use crate::peer::launch::{Launch, NeedsText, OwnText};
+use crate::peer::launch::{Launch, NeedsText, OtherText, OwnText};
+use crate::peer::manifest::ManifestError;
 use crate::peer::{Manifest, Turns};
 use crate::store::OpenError;
 
@@ -74,7 +75,7 @@ impl Join {
                     PeerLine::new(progress.clone(), "this peer".to_owned(), training.phases, training.inner_steps);
                 *line.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown);
             };
-            let joining = launch.join(&address, own_text, &mut told);
+            let joining = async { launch.listen().await?.join(&address, own_text, &mut told).await };
             let launched = tokio::select! {
                 launched = joining => launched.map_err(explain)?,
                 () = interrupt.wait() => return Err(super::interrupt::Interrupted.into()),
@@ -104,14 +105,19 @@ fn announce(progress: &Progress, manifest: &Manifest, run: RunId, folder: &std::
 /// What the user can mend, with a word on how.
 pub(super) fn explain(error: anyhow::Error) -> anyhow::Error {
     let hint = error.chain().find_map(|cause| {
-        if cause.is::<NeedsText>() {
-            return Some("give --corpus with the same files, or ask the founder for --share-text");
+        if cause.is::<NeedsText>() || cause.is::<OtherText>() {
+            return Some(
+                "give --corpus with the founder's files in the same order, or ask the founder for --share-text",
+            );
         }
         if cause.is::<FoundingError>() {
             return Some("see --corpus, and the levels and model of the configuration");
         }
         if cause.is::<crate::text::CorpusError>() || cause.is::<crate::text::TokenizerError>() {
             return Some("see --corpus and --tokenizer");
+        }
+        if cause.is::<ManifestError>() {
+            return Some("choose another folder with --dir");
         }
         if cause.is::<StartError>() {
             return Some("choose another port with --listen, or port 0 for any");

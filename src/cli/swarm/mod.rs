@@ -5,6 +5,7 @@ mod collected_run;
 mod corpus;
 mod evaluate;
 mod found;
+mod founding_folder;
 mod founding_progress;
 mod generate;
 mod interrupt;

@@ -12,14 +12,13 @@ use crate::peer::start::store_folder;
 use crate::peer::tiny_run::{Tiny, machine};
 use crate::peer::{Collected, News, Peer, PeerPlan, StoredBlobs, Turns};
 use crate::protocol::{Record, wire};
-use crate::store::{BlobStore, StoreFolder};
+use crate::store::StoreFolder;
 
 async fn start(tiny: &Tiny, folder: PathBuf, founder: bool) -> (Peer, NetworkHandle, Multiaddr, mpsc::Receiver<News>) {
-    let identity = Identity::generate();
-    let blobs = BlobStore::open(&store_folder(&folder).join("blobs")).unwrap();
+    let (identity, access) = (Identity::generate(), StoredBlobs::default());
     let listen = vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()];
     let config = NetworkConfig { identity: identity.clone(), listen, announce: Vec::new() };
-    let (network, network_events) = crate::network::start(config, Arc::new(StoredBlobs::of(blobs))).await.unwrap();
+    let (network, network_events) = crate::network::start(config, Arc::new(access.clone())).await.unwrap();
     let address = network.join_addresses().await.unwrap().remove(0);
     let (told, news) = mpsc::channel(1_000);
     let plan = PeerPlan {
@@ -30,6 +29,7 @@ async fn start(tiny: &Tiny, folder: PathBuf, founder: bool) -> (Peer, NetworkHan
         turns: Arc::new(Turns::default()),
         network: network.clone(),
         network_events,
+        access,
         contacts: Vec::new(),
         founder,
         newsroom: Arc::new(move |news| drop(told.try_send(news))),

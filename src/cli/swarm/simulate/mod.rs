@@ -16,7 +16,7 @@ use self::swarm::{Swarm, SwarmResult};
 use super::corpus::CorpusFlags;
 use super::interrupt::{Interrupt, Interrupted};
 use super::mistake::Mistake;
-use super::{Globals, founding_progress};
+use super::{Globals, founding_folder, founding_progress};
 use crate::config::{MachineConfig, RoutingMethod, RunConfig};
 use crate::observe::{Progress, View, logging};
 use crate::peer::dense::{Dense, DenseTrainer};
@@ -69,7 +69,7 @@ impl Simulate {
         if peers == 0 || peers > MAX_PEERS {
             return Err(Mistake::new(format!("--peers {peers}")).hint(format!("give 1 to {MAX_PEERS}")).into());
         }
-        preparation::check_folder(&folder, &run)?;
+        founding_folder::check(&preparation::founder_folder(&folder), &run)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let outcome = {
             let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));

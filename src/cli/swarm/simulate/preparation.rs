@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 
-use super::super::mistake::Mistake;
+use super::super::founding_folder;
 use crate::config::{MachineConfig, RunConfig};
 use crate::model::exchange;
 use crate::peer::dense::Dense;
@@ -70,28 +70,14 @@ pub struct Request {
     pub turns: Arc<Turns>,
 }
 
-/// A folder of another run is not written to.
-///
-/// # Errors
-/// If the folder holds a run of another configuration.
-pub fn check_folder(folder: &Path, run: &RunConfig) -> anyhow::Result<()> {
-    match read_manifest(&founder_folder(folder))? {
-        Some((_, manifest, _)) if manifest.config != *run => {
-            let message = format!("{} holds a run of another configuration", folder.display());
-            Err(Mistake::new(message).hint("choose another folder with --dir, or remove that one").into())
-        }
-        _ => Ok(()),
-    }
-}
-
 impl Request {
     /// Founds the run, unless that has been done.
     ///
     /// # Errors
     /// If founding fails or is stopped, or what was kept cannot be read.
     pub fn carry_out(self, stop: &AtomicBool, told: &mut dyn FnMut(Stage)) -> anyhow::Result<Preparation> {
-        check_folder(&self.folder, &self.run)?;
         let founder = founder_folder(&self.folder);
+        founding_folder::check(&founder, &self.run)?;
         let folder = self.folder.join("control");
         if let Some((_, manifest, _)) = read_manifest(&founder)? {
             return Preparation::read(folder, manifest, &founder);

@@ -141,10 +141,11 @@ impl Swarm {
                 line.hear(&news);
             }),
         };
-        let Some(founder) = founder else { return launch.as_founder(Vec::new()).await };
+        let listening = launch.listen().await?;
+        let Some(founder) = founder else { return listening.found().await };
         let addresses = founder.network.join_addresses().await?;
         let address = addresses.first().context("the founder listens nowhere")?;
-        launch.join(address, None, &mut |_, _| {}).await
+        listening.join(address, None, &mut |_, _| {}).await
     }
 
     fn folder_of(&self, index: usize) -> PathBuf {

@@ -1,0 +1,142 @@
+//! Everything that README.md tells its reader to type is run here, on a small run.
+#![cfg(all(feature = "learning", feature = "network"))]
+
+#[path = "support/run.rs"]
+mod run;
+#[path = "support/text.rs"]
+mod text;
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use run::{Peer, World, pathswarm};
+use serde_json::Value;
+
+fn project() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn readme() -> String {
+    std::fs::read_to_string(project().join("README.md")).unwrap()
+}
+
+/// Lines of code blocks, and `code` within a line.
+fn code(text: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut in_block = false;
+    for line in text.lines() {
+        if line.starts_with("```") {
+            in_block = !in_block;
+        } else if in_block {
+            found.insert(line.trim().to_owned());
+        } else {
+            // Inside of `code` is every other piece.
+            found.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
+        }
+    }
+    found
+}
+
+/// Command lines that have not been run yet.
+struct ToType(BTreeSet<String>);
+
+impl ToType {
+    /// The arguments of all lines that begin so, with these words in the place of others.
+    fn take(&mut self, command: &str, replace: &dyn Fn(&str) -> Option<String>) -> Vec<Vec<String>> {
+        let prefix = format!("pathswarm {command}");
+        let (taken, left): (BTreeSet<_>, BTreeSet<_>) =
+            std::mem::take(&mut self.0).into_iter().partition(|line| line.starts_with(&prefix));
+        self.0 = left;
+        assert!(!taken.is_empty(), "README.md does not mention {prefix}");
+        let word = |word: &str| replace(word).unwrap_or_else(|| word.to_owned());
+        taken.iter().map(|line| line.split_whitespace().skip(1).map(word).collect()).collect()
+    }
+}
+
+/// Runs a command that ends well, and gives the last line that it says to programs.
+#[track_caller]
+fn ends_well(arguments: &[String], more: &[&str]) -> Value {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(more.iter().copied()).collect();
+    let output = pathswarm(&[&arguments[..], &["--format", "json"]].concat());
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stdout).unwrap();
+    serde_json::from_str(said.lines().last().unwrap()).unwrap()
+}
+
+fn words(arguments: &[String]) -> Vec<&str> {
+    arguments.iter().map(String::as_str).collect()
+}
+
+#[test]
+fn every_command_does_what_it_is_there_for() {
+    let world = World::new();
+    let lines = code(&readme());
+    let mut to_type = ToType(lines.into_iter().filter(|line| line.starts_with("pathswarm ")).collect());
+    let file = |word: &str| matches!(word, "FILE" | "configs/demo.toml").then(|| world.config.clone());
+    let shorter =
+        ["phases=2", "inner_steps=3", "ancestor_steps=3", "warmup_steps=1"].map(|key| format!("training.{key}"));
+    let short: Vec<&str> = shorter.iter().flat_map(|key| ["--set", key]).collect();
+
+    let found = to_type.take("found", &file);
+    let shared = found.iter().find(|words| words.contains(&"--share-text".to_owned())).unwrap();
+    let corpus = ["--corpus", &world.corpus];
+    let mut founder = Peer::start(&world.path("a"), &[&words(shared)[..], &corpus, &short].concat());
+    let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
+
+    let there = |word: &str| (word == "ADDRESS" || word.starts_with("/ip4/")).then(|| address.clone());
+    let join = to_type.take("join", &there);
+    let profile = ["--machine", "peers/laptop-cpu.toml"];
+    let mut newcomer = Peer::start(&world.path("b"), &[&words(&join[0])[..], &profile].concat());
+    let run = newcomer.wait_for("joining")["run"].clone();
+    let results = [founder.wait_for("result"), newcomer.wait_for("result")];
+    assert_eq!([&results[0]["run"], &results[1]["run"]], [&run, &run]);
+
+    let folder = |word: &str| (word == "[DIR]").then(|| world.name("a"));
+    for status in to_type.take("status", &folder) {
+        let status = ends_well(&status, &[]);
+        assert_eq!([&status["event"], &status["run"]], [&Value::from("status"), &run]);
+        let addresses: Vec<_> = status["addresses"].as_array().unwrap().iter().collect();
+        let once: BTreeSet<_> = addresses.iter().map(ToString::to_string).collect();
+        assert_eq!(once.len(), addresses.len(), "an address is told twice");
+    }
+    let target = |word: &str| match word {
+        "DIR" => Some(world.name("model")),
+        "TEXT" => Some("ba ke li mo".to_owned()),
+        word => there(word),
+    };
+    for collect in to_type.take("collect", &target) {
+        assert_eq!(ends_well(&collect, &[])["run"], run);
+    }
+    for evaluate in to_type.take("evaluate", &target) {
+        assert!(ends_well(&evaluate, &[])["dipaco"]["perplexity"].as_f64().unwrap() > 1.0);
+    }
+    for generate in to_type.take("generate", &target) {
+        ends_well(&generate, &[]);
+    }
+
+    for simulate in to_type.take("simulate", &file) {
+        let folder = world.name("simulated");
+        let result = ends_well(&simulate, &[&corpus[..], &short, &["--dir", &folder]].concat());
+        assert_eq!([&result["event"], &result["module_hashes_agree"]], [&Value::from("result"), &Value::from(true)]);
+    }
+    for config in ["config show", "config parameters"] {
+        for line in to_type.take(config, &file) {
+            ends_well(&line, &[]);
+        }
+    }
+    assert_eq!(to_type.0, BTreeSet::new(), "README.md names commands that no test runs");
+}
+
+#[test]
+fn every_script_is_there_and_can_be_run() {
+    let lines = code(&readme());
+    let scripts: BTreeSet<&str> =
+        lines.iter().flat_map(|line| line.split_whitespace()).filter(|word| word.starts_with("scripts/")).collect();
+    assert!(scripts.contains("scripts/demo") && scripts.contains("scripts/test"), "{scripts:?}");
+    for script in scripts {
+        let about =
+            std::fs::metadata(project().join(Path::new(script))).unwrap_or_else(|error| panic!("{script}: {error}"));
+        assert!(about.permissions().mode() & 0o111 != 0, "{script} cannot be run");
+    }
+}

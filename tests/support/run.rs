@@ -1,0 +1,157 @@
+//! The program as its users run it: a small run, a folder for it, and peers as processes.
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::text;
+
+/// A run of a 2×2 grid that trains in seconds.
+pub const RUN: &str = r#"
+name = "processes"
+[text]
+held_out_share = 0.05
+test_share = 0.05
+[model]
+blocks = 2
+width = 32
+heads = 2
+vocabulary = 320
+context = 64
+tied_head = true
+[[levels]]
+parts = ["embedding", "block.0"]
+sharing = { experts = 2 }
+[[levels]]
+parts = ["block.1", "final-norm"]
+sharing = { experts = 2 }
+[routing]
+prefix_tokens = 8
+[training]
+batch_sequences = 4
+inner_steps = 150
+phases = 14
+ancestor_steps = 30
+learning_rate = 2e-3
+warmup_steps = 10
+"#;
+
+/// No single wait of this test takes longer on a machine that works.
+pub const PATIENCE: Duration = Duration::from_secs(240);
+
+/// One running peer, and what it says.
+pub struct Peer {
+    pub folder: PathBuf,
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Peer {
+    pub fn start(folder: &Path, arguments: &[&str]) -> Self {
+        let mut child = program()
+            .args(arguments)
+            .args(["--format", "json", "--listen", "/ip4/127.0.0.1/udp/0/quic-v1", "--set", "threads=1", "--dir"])
+            .arg(folder)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { folder: folder.to_owned(), child, lines }
+    }
+
+    /// The next thing it says. Every peer says something at least every few seconds.
+    pub fn event(&mut self) -> Value {
+        let mut line = String::new();
+        assert!(self.lines.read_line(&mut line).unwrap() > 0, "{} has ended", self.folder.display());
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?} is not JSON: {error}"))
+    }
+
+    /// The next of its events with this name.
+    pub fn wait_for(&mut self, event: &str) -> Value {
+        let began = Instant::now();
+        loop {
+            let said = self.event();
+            if said["event"] == event {
+                return said;
+            }
+            assert!(began.elapsed() < PATIENCE, "{} never says {event}", self.folder.display());
+        }
+    }
+
+    /// As the system does when it is out of memory: without a word.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// What `status` would show; nothing before the peer has opened its door.
+    pub fn status(&self) -> Option<Value> {
+        let mut answer = String::new();
+        UnixStream::connect(self.folder.join("status.sock")).ok()?.read_to_string(&mut answer).ok()?;
+        serde_json::from_str(&answer).ok()
+    }
+}
+
+/// The program, with nothing of ours in the environment.
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pathswarm"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("PATHSWARM_")) {
+        command.env_remove(name);
+    }
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    command
+}
+
+/// Runs a command to its end.
+pub fn pathswarm(arguments: &[&str]) -> Output {
+    program().args(arguments).output().unwrap()
+}
+
+/// A configuration and a corpus, and room for peers' folders.
+pub struct World {
+    home: TempDir,
+    /// The file of [`RUN`].
+    pub config: String,
+    /// A folder of four domains.
+    pub corpus: String,
+}
+
+impl World {
+    pub fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let inside = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
+        let (config, corpus) = (inside("run.toml"), inside("corpus"));
+        std::fs::write(&config, RUN).unwrap();
+        text::write_domains(Path::new(&corpus), 4, 120);
+        Self { home, config, corpus }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// The same, for a command line.
+    pub fn name(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, contents).unwrap();
+        self.name(name)
+    }
+}
