@@ -1,5 +1,7 @@
 //! Beats: said, and heard.
 
+use std::collections::BTreeSet;
+
 use super::action::Action;
 use super::limits::{MAX_LEASES, MEMBER_LEASE_MS};
 use super::message::{Beat, Lease, Message, Stage};
@@ -48,6 +50,19 @@ impl Node {
         for module in modules {
             self.beat(module, false);
         }
+    }
+
+    /// Of the beats that one event has led to, only the last on each topic is said: it says what the others would.
+    pub(super) fn beat_once(&mut self) {
+        let mut said = BTreeSet::new();
+        let mut actions = std::mem::take(&mut self.actions);
+        actions.reverse();
+        actions.retain(|action| match action {
+            Action::Publish { module, message: Message::Beat(_) } => said.insert(*module),
+            _ => true,
+        });
+        actions.reverse();
+        self.actions = actions;
     }
 
     pub(super) fn say_goodbye(&mut self, module: ModuleId) {

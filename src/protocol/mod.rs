@@ -247,6 +247,7 @@ impl Node {
             self.go_on();
         }
         self.forget_unreferenced();
+        self.beat_once();
         std::mem::take(&mut self.actions)
     }
 

@@ -80,6 +80,7 @@ impl Node {
         state.deposed = None;
         state.vacant_since = None;
         self.act(Action::Report(Report::Owner { module, owner }));
+        self.release_sealed(module);
         // The new owner may not have heard what is still outstanding.
         self.offered_at = None;
     }

@@ -138,18 +138,33 @@ impl Node {
     fn say_sealed_again(&mut self, module: ModuleId) {
         let sealed: Vec<SignedUpdate> =
             self.sealed_before.extract_if(.., |signed| signed.update.module == module).collect();
-        let Some(state) = self.modules.get_mut(&module) else { return };
+        let Some(state) = self.modules.get(&module) else { return };
         let stands = |signed: &SignedUpdate| {
             let fits = state.chain.as_ref().is_some_and(|chain| chain.fits(&signed.update));
             fits && state.term == signed.update.term
         };
-        let Some(signed) = sealed.into_iter().find(stands) else { return };
+        let (again, gone): (Vec<SignedUpdate>, Vec<SignedUpdate>) = sealed.into_iter().partition(stands);
+        for signed in gone {
+            self.forget(signed.update.average.hash);
+        }
+        let Some(signed) = again.into_iter().next() else { return };
+        let Some(state) = self.modules.get_mut(&module) else { return };
         if let Some(collection) = &mut state.collection {
             collection.closing = true;
         }
         self.act(Action::Publish { module, message: Message::Update(signed.clone()) });
         if !self.take_next(module, signed) {
             self.reopen(module);
+        }
+    }
+
+    /// What this node signed in a term that it does not own any more is not said again.
+    pub(super) fn release_sealed(&mut self, module: ModuleId) {
+        let owned = self.modules.get(&module).filter(|state| state.owner == Some(self.me)).map(|state| state.term);
+        let ended = |signed: &mut SignedUpdate| signed.update.module == module && owned != Some(signed.update.term);
+        let released: Vec<SignedUpdate> = self.sealed_before.extract_if(.., ended).collect();
+        for signed in released {
+            self.forget(signed.update.average.hash);
         }
     }
 

@@ -1,6 +1,7 @@
 //! A member's way from an update to a new head.
 
 use super::*;
+use crate::protocol::limits::MEMBER_LEASE_MS;
 
 #[test]
 fn a_member_applies_an_update_and_trains_on() {
@@ -19,7 +20,7 @@ fn a_member_applies_an_update_and_trains_on() {
     let beat = Beat {
         addresses: vec![],
         leases: vec![lease(0, 1, Stage::Training)],
-        ..beat(5, Some(head(&signed)), Some((1, OTHER)))
+        ..beat(6, Some(head(&signed)), Some((1, OTHER)))
     };
     assert_eq!(
         node.handle(Millis(120), Event::Applied { module: MODULE, version: Version(1), state: Some(state(1)) }),
@@ -30,6 +31,79 @@ fn a_member_applies_an_update_and_trains_on() {
             train(0, head(&signed), Some(finished.trainer)),
         ]
     );
+}
+
+/// An owner that has said its update, at 2 001 ms, and whose average is about to be here.
+fn owner_that_has_sealed() -> (Node, SignedUpdate) {
+    let mut node = owner();
+    let signed = update(genesis(), 1, ME);
+    let fetched = |path| Event::Fetched { blob: gradient(path, 0).hash, found: true };
+    let added =
+        |path| Event::Accumulated { module: MODULE, target: Version(1), blob: gradient(path, 0).hash, valid: true };
+    let events = [
+        heard(OTHER, Message::Offer(offer(1, genesis()))),
+        Event::Trained(trained(0, genesis())),
+        fetched(0),
+        fetched(1),
+        added(0),
+        added(1),
+        Event::Combined { module: MODULE, target: Version(1), average: average(1), state: state(1) },
+        Event::Sealed(signed.clone()),
+    ];
+    let said: Vec<Action> = events.into_iter().flat_map(|event| node.handle(Millis(2_001), event)).collect();
+    assert!(said.contains(&publish(Message::Update(signed.clone()))));
+    (node, signed)
+}
+
+fn average_is_here() -> Event {
+    Event::Fetched { blob: average(1).hash, found: true }
+}
+
+fn apply() -> Action {
+    Action::Apply { module: MODULE, version: Version(1), from: state(0), average: average(1) }
+}
+
+#[test]
+fn an_owner_applies_its_own_update_after_another_has() {
+    let (mut node, signed) = owner_that_has_sealed();
+    assert_eq!(node.handle(Millis(2_010), average_is_here()), vec![]);
+    // Another, that has not got it either.
+    let behind = heard_beat(OTHER, beat(2, Some(genesis()), Some((1, ME))));
+    assert_eq!(node.handle(Millis(2_020), behind), vec![]);
+    let has_it = heard_beat(OTHER, beat(3, Some(head(&signed)), Some((1, ME))));
+    assert_eq!(node.handle(Millis(2_030), has_it), vec![apply()]);
+}
+
+#[test]
+fn an_owner_that_is_alone_applies_its_own_update_at_once() {
+    let (mut node, _) = owner_that_has_sealed();
+    let parting = Beat { leaving: true, ..beat(2, Some(genesis()), Some((1, ME))) };
+    assert_eq!(node.handle(Millis(2_010), heard_beat(OTHER, parting)), vec![]);
+    assert_eq!(node.handle(Millis(2_020), average_is_here()), vec![apply()]);
+}
+
+#[test]
+fn an_owner_does_not_wait_for_one_that_has_no_state_to_apply_it_to() {
+    let (mut node, _) = owner_that_has_sealed();
+    let parting = Beat { leaving: true, ..beat(2, Some(genesis()), Some((1, ME))) };
+    node.handle(Millis(2_010), heard_beat(OTHER, parting));
+    node.handle(Millis(2_010), heard_beat(THIRD, beat(1, None, Some((1, ME)))));
+    assert_eq!(node.handle(Millis(2_020), average_is_here()), vec![apply()]);
+}
+
+#[test]
+fn an_owner_waits_for_another_no_longer_than_a_lease() {
+    let (mut node, _) = owner_that_has_sealed();
+    assert_eq!(node.handle(Millis(2_100), average_is_here()), vec![]);
+    let mut applied_at = None;
+    for now in (2_100..=2_100 + MEMBER_LEASE_MS).step_by(250) {
+        let mut actions = node.handle(Millis(now), heard_beat(OTHER, beat(now, Some(genesis()), Some((1, ME)))));
+        actions.extend(node.handle(Millis(now), Event::Tick));
+        if actions.contains(&apply()) {
+            applied_at = Some(now);
+        }
+    }
+    assert_eq!(applied_at, Some(2_100 + MEMBER_LEASE_MS));
 }
 
 #[test]

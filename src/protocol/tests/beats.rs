@@ -19,7 +19,7 @@ fn my_beat(sequence: u64, stage: Stage, leaving: bool) -> Action {
 fn a_peer_beats_on_each_of_its_modules_as_often_as_it_said() {
     let mut node = member(&[]);
     assert_eq!(node.next_deadline(), Some(Millis(0)));
-    // Two beats were said when the path began to wait, and to train.
+    // The path began to wait, and to train: two numbers, one beat.
     assert_eq!(node.handle(Millis(0), Event::Tick), vec![my_beat(3, Stage::Training, false)]);
     assert_eq!(node.handle(Millis(BEAT_MS - 1), Event::Tick), vec![]);
     assert_eq!(node.handle(Millis(BEAT_MS), Event::Tick), vec![my_beat(4, Stage::Training, false)]);

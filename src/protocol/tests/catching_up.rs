@@ -49,16 +49,23 @@ fn a_member_that_missed_a_few_updates_replays_them() {
     actions.extend(node.handle(now, fetched(average(1), true)));
     assert_eq!(actions, fetches(1));
     let applied = |version| Event::Applied { module: MODULE, version: Version(version), state: Some(state(version)) };
-    let advanced = |version| {
+    let advanced = |version, sequence| {
+        let signed = &chain[version as usize - 1];
+        let beat = Beat {
+            addresses: vec![],
+            leases: vec![lease(0, version, Stage::Training)],
+            ..beat(sequence, Some(head(signed)), Some((1, OTHER)))
+        };
         vec![
-            Action::Persist(Record::Head(chain[version as usize - 1].clone())),
+            Action::Persist(Record::Head(signed.clone())),
             Action::Report(Report::Advanced { module: MODULE, version: Version(version), contributions: 2 }),
+            publish(Message::Beat(beat)),
         ]
     };
     let mut actions = node.handle(now, applied(1));
     actions.extend(node.handle(now, fetched(average(2), true)));
-    assert_eq!(actions, [advanced(1), fetches(2)].concat());
-    assert_eq!(node.handle(now, applied(2)), advanced(2));
+    assert_eq!(actions, [advanced(1, 4), fetches(2)].concat());
+    assert_eq!(node.handle(now, applied(2)), advanced(2, 5));
     assert_eq!(node.states(), vec![(MODULE, Version(2), state(2))]);
 }
 

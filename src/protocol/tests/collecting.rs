@@ -50,7 +50,7 @@ fn an_owner_goes_from_offers_to_an_update_and_on_to_the_next() {
     let beat = Beat {
         addresses: vec![],
         leases: vec![lease(0, 0, Stage::Waiting)],
-        ..beat(4, Some(genesis()), Some((1, ME)))
+        ..beat(5, Some(genesis()), Some((1, ME)))
     };
     assert_eq!(
         node.handle(now, Event::Trained(mine.clone())),
@@ -73,13 +73,16 @@ fn an_owner_goes_from_offers_to_an_update_and_on_to_the_next() {
         ],
         "it is remembered before it is said"
     );
+    assert_eq!(node.handle(now, fetched(average(1), true)), vec![], "another goes first");
+    let theirs =
+        Beat { leases: vec![lease(1, 1, Stage::Waiting)], sequence: 2, head: Some(head(&signed)), ..beat_of_owner() };
     assert_eq!(
-        node.handle(now, fetched(average(1), true)),
+        node.handle(now, heard_beat(OTHER, theirs)),
         vec![Action::Apply { module: MODULE, version: Version(1), from: state(0), average: average(1) }],
         "the owner applies its own update like everybody"
     );
     let beat = Beat {
-        sequence: 6,
+        sequence: 7,
         head: Some(head(&signed)),
         leases: vec![lease(0, 1, Stage::Training)],
         addresses: vec![],

@@ -97,11 +97,9 @@ fn an_owner_that_leaves_is_replaced_at_once() {
         leases: vec![lease(0, 0, Stage::Training)],
         ..beat(4, Some(genesis()), Some((2, ME)))
     };
-    let beats = Beat { sequence: 3, owner: Some((Term(1), OTHER)), ..claim.clone() };
     assert_eq!(
         node.handle(Millis(250), Event::Tick),
         vec![
-            publish(Message::Beat(beats)),
             term(2, ME),
             new_owner(ME),
             publish(Message::Beat(claim)),

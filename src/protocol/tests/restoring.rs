@@ -1,7 +1,7 @@
 //! From the journal back to the same node.
 
 use super::*;
-use crate::protocol::limits::RETURN_MS;
+use crate::protocol::limits::{MEMBER_LEASE_MS, RETURN_MS};
 
 fn restored(records: &[Record]) -> Node {
     Node::restore(ME, plan(), records.to_vec())
@@ -91,23 +91,36 @@ fn a_path_that_was_given_away_and_taken_again_begins_with_a_fresh_trainer() {
     assert!(node.referenced_blobs().contains(&gradient(0, 0).hash));
 }
 
-#[test]
-fn an_owner_says_the_update_again_that_it_signed_before_it_was_killed() {
-    let signed = update(genesis(), 1, ME);
+/// An owner that was killed after it had signed its first update, and has come back.
+fn owner_that_had_sealed() -> Node {
     let records = vec![
         Record::Genesis { module: MODULE, state: state(0) },
         Record::Term { module: MODULE, term: Term(1), owner: ME },
-        Record::Sealed(signed.clone()),
+        Record::Sealed(update(genesis(), 1, ME)),
     ];
     let mut node = restored(&records);
     assert_eq!(restored(&node.records()).records()[1..], node.records()[1..]);
+    let joined = vec![Action::Persist(Record::Started(1)), Action::Subscribe(MODULE)];
+    assert_eq!(node.handle(Millis(0), Event::Join(vec![])), joined, "it is not the owner by itself");
+    node
+}
+
+fn my_beat(sequence: u64, owner: Option<(u64, PeerKey)>) -> Action {
+    publish(Message::Beat(Beat { addresses: vec![], ..beat(sequence, Some(genesis()), owner) }))
+}
+
+#[test]
+fn an_owner_that_the_others_still_know_says_the_update_again_that_it_signed_before_it_was_killed() {
+    let mut node = owner_that_had_sealed();
     assert_eq!(
-        node.handle(Millis(0), Event::Join(vec![])),
+        node.handle(Millis(100), heard_beat(OTHER, beat(1, Some(genesis()), Some((1, ME))))),
         vec![
-            Action::Persist(Record::Started(1)),
-            Action::Subscribe(MODULE),
+            learn(OTHER),
+            term(1, ME),
+            new_owner(ME),
+            my_beat(1, Some((1, ME))),
             Action::OpenSum { module: MODULE, target: Version(1) },
-            publish(Message::Update(signed)),
+            publish(Message::Update(update(genesis(), 1, ME))),
             Action::Fetch { blob: average(1), from: ME },
         ]
     );
@@ -115,20 +128,51 @@ fn an_owner_says_the_update_again_that_it_signed_before_it_was_killed() {
 
 #[test]
 fn if_its_average_is_gone_it_gathers_again() {
-    let records = vec![
-        Record::Genesis { module: MODULE, state: state(0) },
-        Record::Term { module: MODULE, term: Term(1), owner: ME },
-        Record::Sealed(update(genesis(), 1, ME)),
-    ];
-    let mut node = restored(&records);
-    node.handle(Millis(0), Event::Join(vec![]));
+    let mut node = owner_that_had_sealed();
+    node.handle(Millis(100), heard_beat(OTHER, beat(1, Some(genesis()), Some((1, ME)))));
     let mut reopened = false;
-    for now in (0..8_000).step_by(250) {
+    for now in (250..8_000).step_by(250) {
         let lost = Event::Fetched { blob: average(1).hash, found: false };
         reopened |= node.handle(Millis(now), lost).contains(&Action::OpenSum { module: MODULE, target: Version(1) });
         node.handle(Millis(now), Event::Tick);
     }
     assert!(reopened);
+}
+
+#[test]
+fn an_owner_that_comes_back_to_nobody_claims_the_next_term_after_a_lease() {
+    let mut node = owner_that_had_sealed();
+    let mut said = Vec::new();
+    let mut now = 0;
+    while !said.contains(&term(2, ME)) {
+        now += 250;
+        said = node.handle(Millis(now), Event::Tick);
+        assert!(said.iter().all(|action| !matches!(action, Action::Publish { message: Message::Update(_), .. })));
+    }
+    assert_eq!(now, 250 + MEMBER_LEASE_MS);
+    assert_eq!(
+        said,
+        vec![
+            term(2, ME),
+            new_owner(ME),
+            my_beat(7, Some((2, ME))),
+            Action::OpenSum { module: MODULE, target: Version(1) },
+            Action::Forget(average(1).hash),
+        ],
+        "what it signed in the term before is not said any more"
+    );
+}
+
+#[test]
+fn an_owner_that_has_been_replaced_while_it_was_gone_follows_the_new_one() {
+    let mut node = owner_that_had_sealed();
+    assert_eq!(
+        node.handle(Millis(100), heard_beat(OTHER, beat(1, Some(genesis()), Some((2, OTHER))))),
+        vec![learn(OTHER), term(2, OTHER), new_owner(OTHER), Action::Forget(average(1).hash)]
+    );
+    // One that has not heard of it yet.
+    let old = heard_beat(THIRD, beat(1, Some(genesis()), Some((1, ME))));
+    assert_eq!(node.handle(Millis(200), old), vec![learn(THIRD)]);
 }
 
 #[test]
