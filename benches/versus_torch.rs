@@ -67,6 +67,7 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
+#[expect(clippy::disallowed_methods, reason = "a bench measures time")]
 fn main() {
     // The reference inherits this setting; both are measured with it.
     pathswarm::model::spin_briefly();

@@ -71,7 +71,7 @@ fn a_configuration_that_cannot_be_trained() {
             let config = world.write("wrong.toml", RUN.replace(from, to));
             refused(&world, &[command, &config, "--corpus", &world.corpus], &[named, &["wrong.toml"]].concat());
         };
-        wrong("phases = 14", "phases = 14\ncolour = 3", &["colour"]);
+        wrong("phases = 12", "phases = 12\ncolour = 3", &["colour"]);
         wrong(r#"["block.1","#, r#"["block.0", "block.1","#, &["block.0"]);
         wrong(r#", "final-norm""#, "", &["final-norm"]);
         wrong("experts = 2", "experts = 0", &["experts"]);

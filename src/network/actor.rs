@@ -243,6 +243,7 @@ impl Actor {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
     fn dial(&mut self, address: Multiaddr, reply: oneshot::Sender<Result<PeerKey, DialError>>) {
         let error = match named_peer(&address) {
             _ if !dialable(&address) => DialError::NotSupported(address),
@@ -284,6 +285,7 @@ impl Actor {
     }
 
     /// There is a connection: what it was wanted for is done.
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
     pub(super) fn go_on(&mut self, peer: PeerId, purpose: Purpose) {
         match purpose {
             Purpose::Dial { address, asked, reply } => {

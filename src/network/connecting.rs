@@ -93,6 +93,7 @@ pub(super) struct Connecting {
 
 impl Connecting {
     /// Begins an attempt, or joins the one under way. Not to be called for a connected peer.
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
     pub(super) fn begin(
         &mut self,
         swarm: &mut Swarm<Behaviour>,

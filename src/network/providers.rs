@@ -94,6 +94,7 @@ pub(super) struct Kept {
 
 impl Kept {
     /// Keeps what another peer says it provides, with no more addresses than we would pass on.
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
     pub(super) fn keep(&mut self, providers: &mut Providers, mut record: ProviderRecord) {
         let name = (record.key.clone(), record.provider);
         let known = self.ages.remove(&name).and_then(|age| self.by_age.remove(&age)).is_some();

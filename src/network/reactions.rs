@@ -277,6 +277,7 @@ impl Actor {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
     pub(super) fn give_up_joining(&mut self) {
         let now = Instant::now();
         for Joining { address, asked, reply, .. } in

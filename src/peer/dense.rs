@@ -75,6 +75,7 @@ impl<'a> DenseTrainer<'a> {
     ///
     /// # Errors
     /// If a step fails, or the user asks to stop.
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long inner steps took")]
     pub fn train(
         &mut self,
         dense: Dense,

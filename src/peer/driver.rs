@@ -93,6 +93,7 @@ pub(super) struct Inputs {
 
 impl Driver {
     #[expect(clippy::too_many_arguments, reason = "called once, by the assembly of a peer, which names each")]
+    #[expect(clippy::disallowed_methods, reason = "an edge: where the peer's clock begins")]
     pub(super) fn new(
         node: Node,
         manifest: Arc<Manifest>,

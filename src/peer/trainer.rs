@@ -229,6 +229,7 @@ impl Worker {
     }
 
     /// Whether the phase was finished; not if nobody listens any more.
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long inner steps took")]
     fn inner_steps(&mut self, path: PathId, phase: Phase) -> anyhow::Result<bool> {
         let Some((_, shard)) = &self.shard else { return Ok(false) };
         let training = &self.manifest.config.training;

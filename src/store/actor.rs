@@ -240,7 +240,7 @@ mod tests {
     async fn a_record_does_not_wait_behind_a_blob() {
         let folder = tempfile::tempdir().unwrap();
         let (store, threads) = start(StoreFolder::open(folder.path(), RUN).unwrap()).unwrap();
-        let (go_on, held) = std::sync::mpsc::channel::<()>();
+        let (go_on, held) = std::sync::mpsc::sync_channel::<()>(1);
         let slow = store.with_blobs(move |_| {
             let _ = held.recv();
             Ok(())

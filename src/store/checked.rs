@@ -106,6 +106,7 @@ impl Database {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "sled gives no sign when another process lets go of it")]
 fn open_sled(folder: &Path) -> sled::Result<sled::Db> {
     // LowSpace: this index is small and changes often, and sled's files grow otherwise.
     let config = sled::Config::new().path(folder).cache_capacity(CACHE_BYTES).mode(sled::Mode::LowSpace);

@@ -27,6 +27,7 @@ fn noise(bytes: usize) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::disallowed_methods, reason = "how long it took is shown")]
 async fn twenty_megabytes_arrive_and_verify_over_each_transport() {
     for transport in [QUIC, TCP] {
         let (mut one, other) = (Peer::on(&[transport]).await, Peer::on(&[transport]).await);

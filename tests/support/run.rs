@@ -35,8 +35,8 @@ sharing = { experts = 2 }
 prefix_tokens = 8
 [training]
 batch_sequences = 4
-inner_steps = 150
-phases = 14
+inner_steps = 400
+phases = 12
 ancestor_steps = 30
 learning_rate = 2e-3
 warmup_steps = 10
@@ -80,6 +80,7 @@ impl Peer {
     }
 
     /// The next of its events with this name.
+    #[expect(clippy::disallowed_methods, reason = "patience has an end")]
     pub fn wait_for(&mut self, event: &str) -> Value {
         let began = Instant::now();
         loop {
