@@ -35,6 +35,10 @@ pub const FETCH_RETRY_MS: u64 = 500;
 /// anything was measured: this many times what half of the weight took, times the paths that a peer trains in turn.
 pub const DEADLINE_FACTOR: u64 = 3;
 
+/// A peer that comes back and hears no member of a module claims it only after this: on a busy machine, finding the
+/// others again takes longer than a lease, and what it combined alone would be a fork.
+pub const LONELY_RETURN_MS: u64 = 20_000;
+
 /// A peer that comes back listens this long before it trains: its paths may be another's by now.
 pub const RETURN_MS: u64 = 1_500;
 

@@ -6,7 +6,7 @@
 
 use super::Node;
 use super::action::{Action, Report};
-use super::limits::{CLAIM_STAGGER_MS, MAX_TERM_JUMP, MEMBER_LEASE_MS, SETTLE_MS};
+use super::limits::{CLAIM_STAGGER_MS, LONELY_RETURN_MS, MAX_TERM_JUMP, MEMBER_LEASE_MS, SETTLE_MS};
 use super::message::Head;
 use super::record::Record;
 use crate::names::{ModuleId, PathId, PeerKey, Term};
@@ -113,8 +113,13 @@ impl Node {
             state.vacant_since = None;
             return false;
         };
-        // One that has never been heard gets a lease's time to speak.
-        let patience = if state.owner.is_none() { MEMBER_LEASE_MS } else { 0 };
+        // One that has never been heard gets a lease's time to speak; longer where this peer has come back and hears
+        // nobody yet, since those who stayed have gone on without it.
+        let patience = match state.owner {
+            Some(_) => 0,
+            None if self.incarnation > 1 && others.is_empty() => LONELY_RETURN_MS,
+            None => MEMBER_LEASE_MS,
+        };
         let since = *state.vacant_since.get_or_insert(now);
         let mine = rank(module, self.me);
         // Whoever is behind comes after all that are not: it would have to catch up first.
