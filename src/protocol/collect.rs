@@ -34,8 +34,6 @@ pub struct Entry {
 /// The gathering for one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collection {
-    /// Tells it from every other of this node: an average that comes late finds nobody.
-    pub id: u64,
     /// The version to be made.
     pub target: Version,
     /// When it began.
@@ -62,8 +60,8 @@ pub enum Open {
 
 impl Collection {
     /// Begins to gather.
-    pub fn new(id: u64, target: Version, opened: Millis, settled: Millis, deadline: Option<Millis>) -> Self {
-        Self { id, target, opened, settled, deadline, closing: false, entries: BTreeMap::new() }
+    pub fn new(target: Version, opened: Millis, settled: Millis, deadline: Option<Millis>) -> Self {
+        Self { target, opened, settled, deadline, closing: false, entries: BTreeMap::new() }
     }
 
     /// Whether this contribution may be added: there is room, and it is not here yet.
@@ -218,7 +216,7 @@ mod tests {
     }
 
     fn collection(entries: Vec<Entry>) -> Collection {
-        let mut collection = Collection::new(1, Version(4), Millis(0), Millis(100), Some(Millis(1_000)));
+        let mut collection = Collection::new(Version(4), Millis(0), Millis(100), Some(Millis(1_000)));
         for entry in entries {
             collection.begin(entry);
         }

@@ -13,15 +13,6 @@ use super::record::Record;
 use super::timers::Timer;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Version};
 
-/// An average that is being made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Combining {
-    /// For which collection: it may be gone when the average comes.
-    pub(super) collection: u64,
-    /// The state that it is tried on.
-    pub(super) from: BlobHash,
-}
-
 /// Whether a contribution to one version can be counted at a head, now or once the head has caught up with it.
 pub(super) fn countable(head: Version, parent: Version) -> bool {
     head.0.saturating_sub(parent.0) < VERSIONS_KEPT && parent.0.saturating_sub(head.0) <= VERSIONS_KEPT
@@ -37,11 +28,10 @@ impl Node {
         if head.version.0 >= phases {
             return;
         }
-        self.collections += 1;
         let target = head.version.next();
         let deadline = state.durations.deadline_ms().map(|deadline_ms| now + deadline_ms);
         let settled = now + settle_ms;
-        state.collection = Some(Collection::new(self.collections, target, now, settled, deadline));
+        state.collection = Some(Collection::new(target, now, settled, deadline));
         self.timers.set(Timer::Close(module), settled);
         self.act(Action::OpenSum { module, target });
     }
@@ -127,7 +117,7 @@ impl Node {
         }
         collection.closing = true;
         let (target, contributions) = (collection.target, collection.contributions());
-        state.combining = Some(Combining { collection: collection.id, from: head.state.hash });
+        state.combining = Some(head.state.hash);
         self.act(Action::Combine { module, target, from: head.state, contributions });
     }
 
@@ -214,11 +204,11 @@ impl Node {
     pub(super) fn combined(&mut self, module: ModuleId, target: Version, average: BlobRef, made: BlobRef) {
         let owns = self.owns(module);
         let update = self.modules.get_mut(&module).and_then(|state| {
-            let combining = state.combining.take()?;
+            // Nothing closes while an average is made: if a collection is closing, this is its average.
+            state.combining.take()?;
             self.let_go = true;
             let (head, collection) = (state.head()?, state.collection.as_ref()?);
-            let wanted = owns && collection.id == combining.collection && collection.closing;
-            if !wanted || head.version.next() != target {
+            if !owns || !collection.closing || head.version.next() != target {
                 return None;
             }
             let contributions = collection.contributions();

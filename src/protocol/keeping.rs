@@ -135,7 +135,7 @@ impl Module {
         let next = self.next.iter().map(|next| &next.signed.update);
         blobs.extend(next.flat_map(|update| [update.average.hash, update.state.hash]));
         blobs.extend(self.collection.iter().flat_map(|collection| collection.blobs()));
-        blobs.extend(self.combining.iter().map(|combining| combining.from));
+        blobs.extend(self.combining);
         blobs.extend(self.applies.iter().flat_map(|apply| [apply.from, apply.average]));
         blobs
     }

@@ -46,7 +46,6 @@ use self::applying::{Apply, Next};
 use self::chain::Chain;
 use self::collect::{Collection, Durations};
 use self::fetching::Fetching;
-use self::gathering::Combining;
 use self::keeping::Rescued;
 use self::limits::{BEAT_MS, SWEEP_MS};
 use self::message::{ContributionKey, Head, Offer, Stage, UpdateHash};
@@ -110,8 +109,8 @@ struct Module {
     /// While this node is the owner.
     collection: Option<Collection>,
     durations: Durations,
-    /// The average that is being made, whether or not it is still wanted.
-    combining: Option<Combining>,
+    /// The state on which an average is being tried, whether or not it is still wanted. No other is begun meanwhile.
+    combining: Option<BlobHash>,
     /// The update that is being applied.
     next: Option<Next>,
     /// Updates to apply after it.
@@ -166,8 +165,6 @@ pub struct Node {
     rests_until: Millis,
     /// One that has just begun has heard nobody yet: it takes nobody for dead before.
     listens_until: Millis,
-    /// Counts this node's collections.
-    collections: u64,
     /// Updates signed before a restart.
     sealed_before: Vec<SignedUpdate>,
     fetching: BTreeMap<BlobHash, Fetching>,
@@ -202,7 +199,6 @@ impl Node {
             training: None,
             rests_until: Millis(0),
             listens_until: Millis(0),
-            collections: 0,
             sealed_before: Vec::new(),
             fetching: BTreeMap::new(),
             unwanted: BTreeSet::new(),

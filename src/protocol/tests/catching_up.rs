@@ -124,6 +124,26 @@ fn a_replay_whose_average_nobody_has_ends_in_a_whole_state() {
 }
 
 #[test]
+fn a_replay_that_begins_with_a_refused_update_holds_up_nothing() {
+    let chain = updates(2, OTHER);
+    let (mut node, id, _) = asked(head(&chain[1]));
+    node.handle(Millis(1_000), Event::Answered { id, response: Some(Response::Replay(chain.clone())) });
+    node.handle(Millis(1_000), fetched(average(1), true));
+    node.handle(Millis(1_000), Event::Applied { module: MODULE, version: Version(1), state: None });
+    let mut questions = 0;
+    for now in (1_250..4_000).step_by(250) {
+        node.handle(Millis(now), heard_beat(THIRD, beat(now, Some(head(&chain[1])), Some((1, OTHER)))));
+        for action in node.handle(Millis(now), Event::Tick) {
+            if let Action::Ask { id, .. } = action {
+                questions += 1;
+                node.handle(Millis(now), Event::Answered { id, response: Some(Response::Replay(chain.clone())) });
+            }
+        }
+    }
+    assert!(questions > 1, "it goes on asking");
+}
+
+#[test]
 fn numbers_beyond_all_bounds_in_a_chain_are_refused() {
     let chain = updates(3, OTHER);
     let hostile: [fn(&mut Vec<SignedUpdate>); 5] = [
@@ -152,22 +172,36 @@ fn numbers_beyond_all_bounds_in_a_chain_are_refused() {
 
 #[test]
 fn an_average_applied_to_a_chain_that_was_given_up_says_nothing_of_the_next() {
-    let mut node = member_with_owner(&[]);
-    let lighter = update(genesis(), 1, OTHER);
-    node.handle(Millis(10), heard(OTHER, Message::Update(lighter.clone())));
-    node.handle(Millis(10), fetched(average(1), true));
-    // While it is being applied, a chain of another first update comes, and its second.
-    let mut other = updates(2, THIRD);
-    other[0].update.contributions.push(Counted { blob: BlobRef::of(b"third"), ..counted(1, 0) });
-    other[0].update.contributions.sort_by_key(Counted::key);
-    other[0].update.weight += 60;
-    other[1].update.parent = head(&other[0]).update;
-    other[1].update.weight += 60;
-    let best = head(&other[0]);
-    node.handle(Millis(20), heard_beat(THIRD, beat(1, Some(best), Some((1, OTHER)))));
+    // A lighter chain, here, and a heavier one, elsewhere, of one update each; and the second update of both.
+    let mut light = vec![update(genesis(), 1, OTHER)];
+    light[0].update.contributions.truncate(1);
+    light[0].update.weight = 100;
+    light.push(update(head(&light[0]), 1, OTHER));
+    let mut heavy = updates(2, THIRD);
+    for (signed, number) in heavy.iter_mut().zip([11, 12]) {
+        (signed.update.average, signed.update.state) = (average(number), state(number));
+    }
+    heavy[1].update.parent = head(&heavy[0]).update;
+
+    let mut node = member_with_owner(&light[..1]);
+    node.handle(Millis(0), heard_beat(THIRD, beat(1, Some(head(&heavy[0])), Some((1, OTHER)))));
     node.handle(Millis(250), Event::Tick);
-    let asked = node.handle(Millis(1_000), Event::Tick);
-    assert!(!asked.iter().any(|action| matches!(action, Action::Ask { .. })), "an update is on its way");
-    node.handle(Millis(1_010), Event::Applied { module: MODULE, version: Version(1), state: Some(state(1)) });
-    assert_eq!(node.states(), vec![(MODULE, Version(1), state(1))]);
+    let actions = node.handle(Millis(1_000), Event::Tick);
+    let (mut node, id, _) = asked_in(node, &actions);
+    let now = Millis(1_000);
+    node.handle(now, Event::Answered { id, response: Some(Response::Snapshot(heavy[..1].to_vec())) });
+    // While the heavier one's state is on its way, the lighter one's second average is being applied.
+    let apply = |from, average| vec![Action::Apply { module: MODULE, version: Version(2), from, average }];
+    node.handle(now, heard(OTHER, Message::Update(light[1].clone())));
+    assert_eq!(node.handle(now, fetched(average(2), true)), apply(state(1), average(2)));
+    node.handle(now, fetched(state(11), true));
+    node.handle(now, heard(OTHER, Message::Update(heavy[1].clone())));
+    assert_eq!(node.handle(now, fetched(average(12), true)), apply(state(11), average(12)));
+    let applied = |made: BlobRef| Event::Applied { module: MODULE, version: Version(2), state: Some(made) };
+    let reports = |actions: Vec<Action>| -> Vec<Action> {
+        actions.into_iter().filter(|action| matches!(action, Action::Report(_))).collect()
+    };
+    assert_eq!(reports(node.handle(now, applied(state(2)))), vec![], "this one is of the chain that was given up");
+    let advanced = Report::Advanced { module: MODULE, version: Version(2), contributions: 2 };
+    assert_eq!(reports(node.handle(now, applied(state(12)))), vec![Action::Report(advanced)]);
 }

@@ -1,8 +1,7 @@
 //! An owner's way from offers to an update.
 
 use super::*;
-use crate::names::BlobHash;
-use crate::protocol::limits::{MAX_OFFERS, MAX_RIVALS};
+use crate::protocol::limits::{MAX_OFFERS, MAX_RIVALS, SETTLE_MS};
 
 fn fetch(blob: BlobRef, from: PeerKey) -> Action {
     Action::Fetch { blob, from }
@@ -177,8 +176,10 @@ fn who_lies_about_a_size_does_not_keep_a_blob_from_its_holder() {
 fn an_average_made_for_a_collection_that_is_gone_goes_into_no_update() {
     let mut node = owner();
     take_in(&mut node, OTHER, offer(1, genesis()));
-    take_in(&mut node, THIRD, offer(0, genesis()));
-    // Ownership goes and comes back, and other contributions are in this time.
+    let closed = take_in(&mut node, THIRD, offer(0, genesis()));
+    let both = combine(vec![counted(0, 0), counted(1, 0)]);
+    assert_eq!(closed.last(), Some(&both));
+    // Ownership goes and comes back, and the same contributions are in again, with one more.
     node.handle(Millis(2_100), heard_beat(THIRD, beat(1, Some(genesis()), Some((2, THIRD)))));
     let gone = Beat { leaving: true, ..beat(2, Some(genesis()), Some((2, THIRD))) };
     node.handle(Millis(2_200), heard_beat(THIRD, gone));
@@ -187,13 +188,23 @@ fn an_average_made_for_a_collection_that_is_gone_goes_into_no_update() {
         now += 250;
         assert!(now < 20_000);
     }
+    let settled = Millis(now + SETTLE_MS);
     let rival = Offer { blob: BlobRef::of(b"by another"), ..offer(1, genesis()) };
-    node.handle(Millis(now), heard(OTHER, Message::Offer(rival)));
+    let mut actions = node.handle(settled, heard(OTHER, Message::Offer(rival.clone())));
+    for blob in [gradient(0, 0), gradient(1, 0), rival.blob] {
+        actions.extend(node.handle(settled, fetched(blob, true)));
+        actions.extend(node.handle(settled, accumulated(blob, true)));
+    }
+    let combines = |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::Combine { .. }));
+    assert!(!combines(&actions), "one average at a time");
+    // The first average comes: it is let go, and only now the other is begun.
     let combined = Event::Combined { module: MODULE, target: Version(1), average: average(1), state: state(1) };
-    let sealed = node.handle(Millis(now + 5_000), combined);
-    assert!(!sealed.iter().any(|action| matches!(action, Action::Seal(_))), "{sealed:?}");
-    let forgets = |hash: BlobHash| sealed.contains(&Action::Forget(hash));
-    assert!(forgets(average(1).hash) && forgets(state(1).hash), "{sealed:?}");
+    let mut all = vec![counted(0, 0), counted(1, 0), Counted { blob: rival.blob, ..counted(1, 0) }];
+    all.sort_by_key(Counted::key);
+    let mut gone = vec![average(1).hash, state(1).hash];
+    gone.sort();
+    let expected = [vec![combine(all)], gone.into_iter().map(Action::Forget).collect()].concat();
+    assert_eq!(node.handle(settled, combined), expected);
 }
 
 #[test]
