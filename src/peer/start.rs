@@ -78,8 +78,9 @@ impl Peer {
         fill_index(&store, &manifest, run).await?;
 
         let key = plan.identity.key();
-        let fresh = records.is_empty();
         let node = Node::restore(key, manifest.plan()?, records);
+        // One that was killed in its first second has records, but nothing to go on from.
+        let fresh = node.is_blank();
         let (combiner, combined) =
             Combiner::start(blobs.clone(), manifest.config.outer.clone(), manifest.level_counts())?;
         let (trainer, told) = Trainer::start(manifest.clone(), plan.machine, blobs.clone(), plan.turns)?;
