@@ -98,7 +98,7 @@ fn hex(bytes: &[u8]) -> String {
 
 fn unhex(text: &str) -> Result<[u8; 32], NameError> {
     let wrong = || NameError::NotHex(text.chars().take(80).collect());
-    if text.len() != 64 || !text.is_ascii() {
+    if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return Err(wrong());
     }
     let mut bytes = [0; 32];

@@ -122,7 +122,7 @@ fn the_shipped_runs_are_as_long_as_they_say() {
         (of("training.ancestor_steps"), of("training.phases") * of("training.inner_steps"))
     };
     assert_eq!(steps("configs/dipaco-2x2.toml"), (75, 325));
-    assert_eq!(steps("configs/demo.toml"), (100, 400));
+    assert_eq!(steps("configs/demo.toml"), (75, 300));
     assert_eq!(steps("configs/diloco.toml"), steps("configs/demo.toml"));
     assert_eq!(steps("configs/flat-moe.toml"), steps("configs/demo.toml"));
     assert_eq!(steps("configs/dipaco-16x16-150m.toml"), (24_000, 64_050));

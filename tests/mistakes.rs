@@ -10,14 +10,23 @@ mod text;
 use std::collections::BTreeMap;
 use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::sync::Arc;
 
-use pathswarm::network::{Identity, Multiaddr, with_peer};
-use run::{Peer, RUN, World, pathswarm};
+use pathswarm::network::{Identity, Multiaddr, NetworkConfig, NetworkEvent, with_peer};
+use pathswarm::peer::StoredBlobs;
+use pathswarm::protocol::{Response, wire};
+use run::{Peer, RUN, World, pathswarm, program};
+use tokio::runtime::Runtime;
 
 /// Runs a command that the user got wrong and gives its one line.
 #[track_caller]
 fn mistake(arguments: &[&str]) -> String {
-    let output = pathswarm(arguments);
+    said_in_one_line(pathswarm(arguments), arguments)
+}
+
+#[track_caller]
+fn said_in_one_line(output: Output, arguments: &[&str]) -> String {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
     let lines: Vec<&str> = said.lines().collect();
@@ -126,6 +135,62 @@ fn an_address_where_nobody_is() {
     refused(&world, &["join", &silent_address], &[&silent_address, "nobody answered", " s:"]);
     let closed = at("/ip4/127.0.0.1/tcp/1".to_owned());
     refused(&world, &["join", &closed], &[&closed, "refused the connection after"]);
+}
+
+/// The address of a peer that answers every request with these bytes, for as long as the runtime lives.
+fn answering(runtime: &Runtime, answer: Vec<u8>) -> String {
+    runtime.block_on(async {
+        let listen = vec!["/ip4/127.0.0.1/udp/0/quic-v1".parse().unwrap()];
+        let config = NetworkConfig { identity: Identity::generate(), listen, announce: Vec::new() };
+        let (network, mut events) = pathswarm::network::start(config, Arc::new(StoredBlobs::default())).await.unwrap();
+        let address = network.join_addresses().await.unwrap().remove(0).to_string();
+        tokio::spawn(async move {
+            while let Some(event) = events.next().await {
+                if let NetworkEvent::Request { token, .. } = event {
+                    network.respond(token, answer.clone()).unwrap();
+                }
+            }
+        });
+        address
+    })
+}
+
+#[test]
+fn a_peer_of_another_version() {
+    let (world, runtime) = (World::new(), Runtime::new().unwrap());
+    let mut newer = wire::encode(&Response::Refused(String::new())).unwrap();
+    newer[4] = 9;
+    let address = answering(&runtime, newer);
+    refused(&world, &["join", &address], &[&address, "wire version 9", "this program speaks 1"]);
+    let manifest = br#"{ "format_version": 7, "wire_version": 1 }"#.to_vec();
+    let address = answering(&runtime, wire::encode(&Response::Manifest(manifest)).unwrap());
+    refused(&world, &["join", &address], &[&address, "format version 7", "use the founder's version of pathswarm"]);
+}
+
+#[test]
+fn a_file_that_cannot_be_read() {
+    let world = World::new();
+    // Whoever runs the tests may read everything, but nobody gets through this.
+    let circle = world.name("circle.toml");
+    std::os::unix::fs::symlink(&circle, &circle).unwrap();
+    for command in ["simulate", "found"] {
+        refused(&world, &[command, &circle], &[&circle]);
+        refused(&world, &[command, &world.config, "--corpus", &circle], &[&circle]);
+        refused(&world, &[command, &world.config, "--machine", &circle], &[&circle]);
+        refused(&world, &[command, &world.config, "--corpus", &world.corpus, "--tokenizer", &circle], &[&circle]);
+    }
+}
+
+#[test]
+fn a_log_level_that_is_none() {
+    let world = World::new();
+    let folder = world.name("refused");
+    for command in ["simulate", "found"] {
+        let arguments = [command, &world.config, "--corpus", &world.corpus, "--dir", &folder];
+        let said = said_in_one_line(program().args(arguments).env("RUST_LOG", "loud").output().unwrap(), &arguments);
+        assert!(said.contains("RUST_LOG") && said.contains("loud"), "{said}");
+        assert!(!Path::new(&folder).exists(), "{arguments:?} left a folder behind");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use super::mistake::Mistake;
 use super::output::Output;
 use crate::config::{MachineConfig, Resolved, RunConfig, Setting, Settings};
-use crate::observe::logging;
+use crate::observe::logging::LogFilter;
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -25,8 +25,8 @@ pub struct Globals {
     #[arg(long, global = true, env = "PATHSWARM_FORMAT", value_enum, default_value = "text")]
     pub format: Format,
     /// How much to log to the run's folder: error, warn, info, debug, trace, or filters as in RUST_LOG.
-    #[arg(long, global = true, env = "PATHSWARM_LOG", value_name = "LEVEL", value_parser = logging::checked)]
-    pub log: Option<String>,
+    #[arg(long, global = true, env = "PATHSWARM_LOG", value_name = "LEVEL")]
+    pub log: Option<LogFilter>,
     /// Set a key of the run or of the machine, such as training.phases=3 or device=cpu.
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -39,6 +39,19 @@ impl Globals {
     /// Where results go.
     pub fn output(&self) -> Output {
         Output::new(self.format)
+    }
+
+    /// How much to log: `--log` beats `RUST_LOG`.
+    ///
+    /// # Errors
+    /// If `RUST_LOG` counts and says nothing that makes sense.
+    pub fn log_filter(&self) -> Result<LogFilter, Mistake> {
+        if let Some(filter) = &self.log {
+            return Ok(filter.clone());
+        }
+        let found = LogFilter::from_environment()
+            .map_err(|error| Mistake::new(format!("RUST_LOG: {error}")).hint("mend RUST_LOG, or give --log info"))?;
+        Ok(found.unwrap_or_default())
     }
 
     /// What the environment and the flags set; `more` are a command's own flags, stronger than `--set`.

@@ -40,6 +40,8 @@ pub struct MachineConfig {
     pub micro_batch_sequences: usize,
     /// Addresses to listen on.
     pub listen: Vec<String>,
+    /// Addresses besides those at which others reach this machine: a port that a router forwards, a public name.
+    pub announce: Vec<String>,
     /// Where runs are kept.
     pub runs: PathBuf,
 }
@@ -52,6 +54,7 @@ impl Default for MachineConfig {
             threads: 0,
             micro_batch_sequences: 0,
             listen: vec!["/ip4/0.0.0.0/udp/0/quic-v1".to_owned(), "/ip4/0.0.0.0/tcp/0".to_owned()],
+            announce: Vec::new(),
             runs: PathBuf::from("runs"),
         }
     }

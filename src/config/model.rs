@@ -166,7 +166,7 @@ impl ModelConfig {
         in_range("width", self.width, 1, 1 << 16)?;
         in_range("heads", self.heads, 1, 1024)?;
         in_range("feed_forward", self.feed_forward(), 1, 1 << 18)?;
-        in_range("vocabulary", self.vocabulary, 258, 1 << 22)?;
+        in_range("vocabulary", self.vocabulary, 258, 1 << 20)?;
         in_range("context", self.context, 8, 1 << 20)?;
         if self.head_width.is_none() && !self.width.is_multiple_of(self.heads) {
             return Err(ModelError::Heads { heads: self.heads, width: self.width });

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
@@ -43,40 +44,61 @@ pub struct LogGuard {
     _worker: WorkerGuard,
 }
 
-/// Logs to `pathswarm.log` in a folder, which must exist. `level` beats `RUST_LOG`, that beats `info`.
+/// How much is logged: a level, or filters as `tracing` has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFilter(String);
+
+impl LogFilter {
+    /// What `RUST_LOG` says; none if it is empty or not set.
+    ///
+    /// # Errors
+    /// If it is no filter.
+    pub fn from_environment() -> Result<Option<Self>, LoggingError> {
+        let text = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
+        text.map(|text| text.parse()).transpose()
+    }
+}
+
+impl Default for LogFilter {
+    fn default() -> Self {
+        Self::of_level(LevelFilter::INFO)
+    }
+}
+
+impl LogFilter {
+    /// A bare level is ours: the libraries below say much, so they are held to warnings.
+    fn of_level(level: LevelFilter) -> Self {
+        Self(if level == LevelFilter::OFF { "off".to_owned() } else { format!("warn,pathswarm={level}") })
+    }
+}
+
+impl FromStr for LogFilter {
+    type Err = LoggingError;
+
+    fn from_str(text: &str) -> Result<Self, LoggingError> {
+        if let Ok(level) = text.parse() {
+            return Ok(Self::of_level(level));
+        }
+        // A lone word would be taken for the name of a module, and nothing be logged.
+        match text.contains(['=', ',']) && EnvFilter::try_new(text).is_ok() {
+            true => Ok(Self(text.to_owned())),
+            false => Err(LoggingError::Level { text: text.to_owned() }),
+        }
+    }
+}
+
+/// Logs to `pathswarm.log` in a folder, which must exist.
 ///
 /// # Errors
-/// If the file cannot be opened, the level is none, or this was called before.
-pub fn start(folder: &Path, level: Option<&str>) -> Result<LogGuard, LoggingError> {
-    let from_environment = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
-    let filter = filter(level.or(from_environment.as_deref()).unwrap_or("info"))?;
+/// If the file cannot be opened, or this was called before.
+pub fn start(folder: &Path, filter: &LogFilter) -> Result<LogGuard, LoggingError> {
     let path = folder.join("pathswarm.log");
     let file = BoundedFile::open(path.clone(), MAX_FILE_BYTES).map_err(|reason| LoggingError::File { path, reason })?;
     let (writer, worker) = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(WAITING_LINES).finish(file);
+    let filter = EnvFilter::new(&filter.0);
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(false).finish();
     tracing::subscriber::set_global_default(lines).map_err(|_| LoggingError::Twice)?;
     Ok(LogGuard { _worker: worker })
-}
-
-/// A level, or filters, as [`start`] takes them.
-///
-/// # Errors
-/// If it is none.
-pub fn checked(level: &str) -> Result<String, LoggingError> {
-    filter(level).map(|_| level.to_owned())
-}
-
-/// A bare level is ours: the libraries below say much, so they are held to warnings.
-fn filter(text: &str) -> Result<EnvFilter, LoggingError> {
-    let wrong = || LoggingError::Level { text: text.to_owned() };
-    let directives = match text.parse::<LevelFilter>() {
-        Ok(LevelFilter::OFF) => "off".to_owned(),
-        Ok(level) => format!("warn,pathswarm={level}"),
-        // A lone word would be taken for the name of a module, and nothing be logged.
-        Err(_) if !text.contains(['=', ',']) => return Err(wrong()),
-        Err(_) => text.to_owned(),
-    };
-    EnvFilter::try_new(directives).map_err(|_| wrong())
 }
 
 /// A file that is put aside as `NAME.1` before it grows beyond a bound.
@@ -149,8 +171,13 @@ mod tests {
 
     #[test]
     fn a_level_is_ours_and_nonsense_is_refused() {
-        assert_eq!(filter("DEBUG").unwrap().to_string(), "pathswarm=debug,warn");
+        let filter = |text: &str| text.parse::<LogFilter>();
+        assert_eq!(filter("DEBUG").unwrap(), LogFilter("warn,pathswarm=debug".to_owned()));
+        assert_eq!(filter("info").unwrap(), LogFilter::default());
         assert!(filter("libp2p=trace,info").is_ok());
-        assert!(filter("loud").unwrap_err().to_string().starts_with("\"loud\" is no log level"));
+        for nonsense in ["loud", "pathswarm=loud"] {
+            let error = filter(nonsense).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{nonsense:?} is no log level")), "{error}");
+        }
     }
 }

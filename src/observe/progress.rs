@@ -70,7 +70,8 @@ pub enum ProgressEvent {
         /// The line.
         text: String,
     },
-    /// What came out, for programs: an object. People are shown a table by the command instead.
+    /// What came out, for programs: an object that names its own `event`. People are shown a table instead.
+    #[serde(untagged)]
     Result(serde_json::Value),
 }
 
@@ -151,7 +152,7 @@ impl Progress {
         self.send(ProgressEvent::Note { text: text.into() });
     }
 
-    /// Hands what came out, an object, to programs.
+    /// Hands what came out to programs: an object that names its `event`.
     pub fn result(&self, value: serde_json::Value) {
         self.send(ProgressEvent::Result(value));
     }
@@ -223,12 +224,13 @@ mod tests {
         let (progress, guard) = Progress::start_on(Screen::json(written.clone()));
         progress.peer(peer(1, 3));
         progress.note("corpus 1.2 MB");
-        progress.result(serde_json::json!({ "train_s": 2 }));
+        progress.result(serde_json::json!({ "event": "result", "train_s": 2 }));
         drop(guard);
         progress.note("too late");
         let text = written.text();
         let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 3);
+        assert_eq!(text.matches("event").count(), 3, "no key stands twice");
         assert_eq!((&lines[0]["event"], &lines[0]["step"]), (&"peer".into(), &3.into()));
         assert_eq!(lines[1], serde_json::json!({ "event": "note", "text": "corpus 1.2 MB" }));
         assert_eq!(lines[2], serde_json::json!({ "event": "result", "train_s": 2 }));

@@ -93,28 +93,17 @@ impl Driver {
         if let Record::Finished(finished) = record {
             self.note_checkpoint(finished).await;
         }
-        match wire::encode(record) {
-            Ok(bytes) => {
-                let size = self.store.persist(vec![bytes]).await?;
-                if size > JOURNAL_BYTES.max(2 * self.compacted_bytes) {
-                    self.compact().await?;
-                }
-                Ok(())
-            }
-            Err(error) => {
-                tracing::error!(%error, "a record is too large for the journal");
-                Ok(())
-            }
+        let size = self.store.persist(vec![wire::encode(record)?]).await?;
+        if size > JOURNAL_BYTES.max(2 * self.compacted_bytes) {
+            self.compact().await?;
         }
+        Ok(())
     }
 
     /// Rewrites the journal to what still matters.
     async fn compact(&mut self) -> Result<(), PeerError> {
-        let records = self.node.records().iter().map(wire::encode).collect::<Result<Vec<_>, _>>();
-        match records {
-            Ok(records) => self.compacted_bytes = self.store.rewrite(records).await?,
-            Err(error) => tracing::error!(%error, "the journal could not be rewritten"),
-        }
+        let records = self.node.records().iter().map(wire::encode).collect::<Result<_, _>>()?;
+        self.compacted_bytes = self.store.rewrite(records).await?;
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! The store as the network sees it.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -12,18 +13,19 @@ use crate::store::{BlobStore, Receiving};
 ///
 /// The network comes first: a newcomer's store is made when somebody has answered.
 #[derive(Clone, Default)]
-pub struct StoredBlobs(Arc<OnceLock<BlobStore>>);
+pub struct StoredBlobs(Arc<OnceLock<Served>>);
+
+struct Served {
+    blobs: BlobStore,
+    /// These stay here, whoever asks.
+    private: BTreeSet<BlobHash>,
+}
 
 impl StoredBlobs {
-    /// With a store from the beginning.
-    pub fn of(blobs: BlobStore) -> Self {
-        Self(Arc::new(OnceLock::from(blobs)))
-    }
-
-    /// From now on, this is the store.
-    pub fn set(&self, blobs: BlobStore) {
+    /// From now on, this is the store, and all of it but what is private is served.
+    pub fn set(&self, blobs: BlobStore, private: BTreeSet<BlobHash>) {
         // A second one would be the same folder's.
-        let _ = self.0.set(blobs);
+        let _ = self.0.set(Served { blobs, private });
     }
 }
 
@@ -31,12 +33,13 @@ struct Sink(Receiving);
 
 impl BlobAccess for StoredBlobs {
     fn open(&self, hash: BlobHash) -> io::Result<Option<(File, u64)>> {
-        self.0.get().map_or(Ok(None), |blobs| blobs.open_file(hash)).map_err(io::Error::other)
+        let served = self.0.get().filter(|served| !served.private.contains(&hash));
+        served.map_or(Ok(None), |served| served.blobs.open_file(hash)).map_err(io::Error::other)
     }
 
     fn receive(&self, blob: BlobRef) -> io::Result<Box<dyn BlobSink>> {
-        let blobs = self.0.get().ok_or_else(|| io::Error::other("there is no store yet"))?;
-        let receiving = blobs.receive(blob).map_err(io::Error::other)?;
+        let served = self.0.get().ok_or_else(|| io::Error::other("there is no store yet"))?;
+        let receiving = served.blobs.receive(blob).map_err(io::Error::other)?;
         Ok(Box::new(Sink(receiving)))
     }
 }
@@ -54,5 +57,22 @@ impl io::Write for Sink {
 impl BlobSink for Sink {
     fn finish(self: Box<Self>) -> io::Result<()> {
         self.0.finish().map(drop).map_err(io::Error::other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_private_is_served_to_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let blobs = BlobStore::open(folder.path()).unwrap();
+        let (text, update) = (blobs.put(b"the run's text").unwrap(), blobs.put(b"an update").unwrap());
+        let access = StoredBlobs::default();
+        assert!(access.open(update.hash).unwrap().is_none(), "there is no store yet");
+        access.set(blobs, BTreeSet::from([text.hash]));
+        assert!(access.open(text.hash).unwrap().is_none());
+        assert!(access.open(update.hash).unwrap().is_some());
     }
 }

@@ -18,7 +18,7 @@ use super::news::Newsroom;
 use super::observing::{Observed, PeerStatus};
 use super::trainer::{Told, Trainer};
 use crate::clock::Millis;
-use crate::names::{BlobHash, PeerKey};
+use crate::names::{BlobHash, PathId, PeerKey};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
 use crate::protocol::{Event, Node};
 use crate::store::{BlobStore, StoreHandle};
@@ -47,9 +47,15 @@ pub enum PeerError {
     /// The outer arithmetic failed.
     #[error(transparent)]
     Combine(#[from] super::combiner::CombineError),
+    /// What must survive a kill does not fit the journal.
+    #[error("a record for the journal: {0}")]
+    Record(#[from] crate::protocol::wire::WireError),
     /// Training failed.
     #[error("{0:#}")]
     Training(anyhow::Error),
+    /// The text of a path is gone, and no other peer sends it.
+    #[error("the text of path {0} is not in the store, and this run sends no text; join with --corpus and a new --dir")]
+    TextGone(PathId),
     /// A worker is gone without a word.
     #[error("the {0} has stopped unexpectedly; the log says more")]
     Worker(&'static str),

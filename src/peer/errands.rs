@@ -78,6 +78,9 @@ impl Driver {
             if self.blobs.has(blob.hash)? {
                 continue;
             }
+            if !self.manifest.share_text {
+                return Err(PeerError::TextGone(path));
+            }
             all = false;
             let under_way = self.errands.fetches.values().any(|fetch| fetch.blob == blob);
             let holders: Vec<PeerKey> = self.addresses.keys().copied().collect();

@@ -8,6 +8,7 @@ use super::turns::Turns;
 use crate::config::{MachineConfig, RoutingMethod, RunConfig};
 use crate::model::exchange;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, RunId};
+use crate::network::limits::TOPICS_PER_PEER;
 use crate::outer::ModuleState;
 use crate::protocol::wire::WIRE_VERSION;
 use crate::routing::{Router, ShardIndex};
@@ -89,7 +90,10 @@ pub enum FoundingError {
         /// Documents needed.
         least: usize,
     },
-    /// The tokenizer has more entries than the model's embedding.
+    /// The founder begins as a member of every module.
+    #[error("the grid has {0} modules, a founder can begin with {TOPICS_PER_PEER}; use fewer levels or experts")]
+    Modules(usize),
+    /// The tokenizer has more entries than the model's embedding has rows.
     #[error("the tokenizer has {found} entries, model.vocabulary is {expected}; set model.vocabulary = {found}")]
     Vocabulary {
         /// The tokenizer's.
@@ -117,6 +121,9 @@ pub fn found(
 ) -> anyhow::Result<Founded> {
     let run = plan.run;
     let grid = run.grid()?;
+    if grid.modules().len() > TOPICS_PER_PEER {
+        return Err(FoundingError::Modules(grid.modules().len()).into());
+    }
     let documents = Documents::read(&plan.corpus, plan.test_corpus.as_ref(), run, told)?;
     let paths = grid.path_count();
     let least = LEAST_DOCUMENTS * paths as usize;
@@ -238,13 +245,12 @@ impl Text {
         told: &mut dyn FnMut(Stage),
     ) -> anyhow::Result<Self> {
         let Documents { train, test, corpus, test_corpus } = documents;
-        let given = tokenizer.is_some();
         let tokenizer = match tokenizer {
             Some(json) => Tokenizer::from_json(json)?,
             None => Tokenizer::train(&train, run.model.vocabulary)?,
         };
         let (found, expected) = (tokenizer.vocabulary(), run.model.vocabulary);
-        if found > expected || (given && found < expected) {
+        if found > expected {
             return Err(FoundingError::Vocabulary { found, expected }.into());
         }
         let context = run.model.context;

@@ -29,6 +29,8 @@ pub struct Launch {
     pub machine: MachineConfig,
     /// Where to listen.
     pub listen: Vec<Multiaddr>,
+    /// Where others reach this peer besides.
+    pub announce: Vec<Multiaddr>,
     /// The machine's queue for trainers.
     pub turns: Arc<Turns>,
     /// Takes the peer's news.
@@ -112,7 +114,8 @@ impl Launch {
     pub async fn listen(self) -> anyhow::Result<Listening> {
         let identity = Identity::load_or_generate(&self.key_file())?;
         let access = StoredBlobs::default();
-        let config = NetworkConfig { identity: identity.clone(), listen: self.listen.clone(), announce: Vec::new() };
+        let (listen, announce) = (self.listen.clone(), self.announce.clone());
+        let config = NetworkConfig { identity: identity.clone(), listen, announce };
         let (network, events) = crate::network::start(config, Arc::new(access.clone())).await?;
         Ok(Listening { launch: self, identity, network, events, access })
     }
@@ -207,7 +210,7 @@ impl Listening {
         };
         told(&manifest, run);
         let blobs = open_blobs(&self.launch.folder)?;
-        self.access.set(blobs.clone());
+        self.access.set(blobs.clone(), manifest.private_blobs());
         for (blob, what) in joining::parts(&manifest) {
             if !blobs.has(blob.hash)? {
                 joining::fetch_blob(&self.network, &mut self.events, blob, what, (peer, address)).await?;

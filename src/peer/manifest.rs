@@ -1,6 +1,6 @@
 //! The manifest: everything that makes a run this run. Its BLAKE3 is the run's id; all it names is fetched by hash.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -183,6 +183,12 @@ impl Manifest {
     /// One path's part of the text.
     pub fn shard(&self, path: PathId) -> &Shard {
         &self.shards[path.0 as usize]
+    }
+
+    /// What a peer sends to nobody: the text, unless the run shares it.
+    pub fn private_blobs(&self) -> BTreeSet<BlobHash> {
+        let text = |shard: &Shard| [shard.train.hash, shard.held_out.hash, shard.test.hash];
+        if self.share_text { BTreeSet::new() } else { self.shards.iter().flat_map(text).collect() }
     }
 
     /// What every peer of the run keeps, whatever its paths.

@@ -68,7 +68,7 @@ impl PathState {
             return Err(PathStateError::Size { found: bytes.len(), expected });
         }
         let (header, rest) = bytes.split_at(HEADER_BYTES);
-        if header[..4] != MAGIC || header[4..6] != VERSION.to_le_bytes() {
+        if header[..4] != MAGIC || header[4..6] != VERSION.to_le_bytes() || header[6..].iter().any(|byte| *byte != 0) {
             return Err(PathStateError::Header);
         }
         let mut rest = rest;

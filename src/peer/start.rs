@@ -54,6 +54,7 @@ pub struct Peer {
     commands: mpsc::Sender<Command>,
     task: JoinHandle<Result<(), PeerError>>,
     store: StoreThreads,
+    training: std::thread::JoinHandle<()>,
 }
 
 /// Where a peer keeps its store.
@@ -73,7 +74,7 @@ impl Peer {
         let records = decode_records(&folder.records)?;
         let known = folder.index.peers()?;
         let blobs = folder.blobs.clone();
-        plan.access.set(blobs.clone());
+        plan.access.set(blobs.clone(), manifest.private_blobs());
         let (store, threads) = crate::store::actor::start(folder)?;
         fill_index(&store, &manifest, run).await?;
 
@@ -83,7 +84,7 @@ impl Peer {
         let fresh = node.is_blank();
         let (combiner, combined) =
             Combiner::start(blobs.clone(), manifest.config.outer.clone(), manifest.level_counts())?;
-        let (trainer, told) = Trainer::start(manifest.clone(), plan.machine, blobs.clone(), plan.turns)?;
+        let (trainer, training, told) = Trainer::start(manifest.clone(), plan.machine, blobs.clone(), plan.turns)?;
         plan.network.join_run(run).await?;
 
         let contacts = contacts(plan.contacts, known);
@@ -109,7 +110,7 @@ impl Peer {
         let (commands, mailbox) = mpsc::channel(COMMANDS);
         let inputs = Inputs { network: plan.network_events, trainer: told, combiner: combined, commands: mailbox };
         let task = tokio::spawn(driver.run(inputs));
-        Ok(Self { key, commands, task, store: threads })
+        Ok(Self { key, commands, task, store: threads, training })
     }
 
     /// Who it is.
@@ -141,9 +142,16 @@ impl Peer {
     /// What it had to stop for.
     pub async fn finished(self) -> Result<(), PeerError> {
         let outcome = self.task.await.unwrap_or(Err(PeerError::Worker("driver")));
-        // The store is free for whoever comes next once its threads have ended.
-        let ended = tokio::task::spawn_blocking(|| self.store.join()).await;
-        if ended.is_err() { Err(PeerError::Worker("store")) } else { outcome }
+        // The store is free for whoever comes next once its threads have ended; the trainer ends after its inner step.
+        let ended = tokio::task::spawn_blocking(|| {
+            self.store.join();
+            self.training.join()
+        });
+        match ended.await {
+            Err(_) => Err(PeerError::Worker("store")),
+            Ok(Err(_)) => Err(PeerError::Worker("trainer")),
+            Ok(Ok(())) => outcome,
+        }
     }
 
     /// Whether it has stopped by itself.

@@ -5,6 +5,7 @@
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -14,6 +15,9 @@ use super::start::Watcher;
 
 /// Most bytes of a status.
 const MAX_STATUS_BYTES: u64 = 16 << 20;
+
+/// How long one that asks may take to read the answer; others wait meanwhile.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where the socket of a peer's folder is.
 pub fn path(folder: &Path) -> PathBuf {
@@ -37,8 +41,9 @@ pub fn serve(folder: &Path, watcher: Watcher) -> io::Result<JoinHandle<()>> {
         while let Ok((mut stream, _)) = listener.accept().await {
             let Some(status) = watcher.status().await else { return };
             let Ok(line) = serde_json::to_string(&status) else { continue };
-            // One that hangs up early has lost interest.
-            drop(stream.write_all(format!("{line}\n").as_bytes()).await);
+            let line = format!("{line}\n");
+            // One that hangs up early, or does not read, has lost interest.
+            drop(tokio::time::timeout(PATIENCE, stream.write_all(line.as_bytes())).await);
         }
     }))
 }

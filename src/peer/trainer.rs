@@ -5,6 +5,7 @@
 //! and all of it back to the store before anybody is told.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -98,7 +99,8 @@ pub struct Trainer {
 }
 
 impl Trainer {
-    /// Starts the thread. Its reports must be taken.
+    /// Starts the thread, which must have ended before the process does: libtorch would be torn down under an inner step.
+    /// Its reports must be taken.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -107,10 +109,10 @@ impl Trainer {
         machine: MachineConfig,
         blobs: BlobStore,
         turns: Arc<Turns>,
-    ) -> std::io::Result<(Self, mpsc::Receiver<Told>)> {
+    ) -> std::io::Result<(Self, JoinHandle<()>, mpsc::Receiver<Told>)> {
         let (tasks, mut mailbox) = mpsc::channel(MAILBOX);
         let (told, reports) = mpsc::channel(MAILBOX);
-        std::thread::Builder::new().name("trainer".to_owned()).spawn(move || {
+        let thread = std::thread::Builder::new().name("trainer".to_owned()).spawn(move || {
             let mut worker = match Worker::new(manifest, &machine, blobs, turns, told.clone()) {
                 Ok(worker) => worker,
                 Err(error) => {
@@ -127,7 +129,7 @@ impl Trainer {
                 }
             }
         })?;
-        Ok((Self { tasks }, reports))
+        Ok((Self { tasks }, thread, reports))
     }
 
     /// Hands over a task. To be called when the one before is answered; then there is room.
@@ -314,7 +316,7 @@ mod tests {
         assert!(tokenizer.vocabulary() < 4_096, "the text has words enough");
 
         let turns = Arc::new(Turns::default());
-        let (trainer, mut told) =
+        let (trainer, _thread, mut told) =
             Trainer::start(manifest.clone(), machine(), tiny.blobs.clone(), turns.clone()).unwrap();
         let modules = manifest.config.grid().unwrap().modules_of(PathId(0));
         let states = manifest.genesis.iter().filter(|(module, _)| modules.contains(module)).copied().collect();

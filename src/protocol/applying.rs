@@ -5,7 +5,7 @@ use super::action::{Action, Report};
 use super::chain::head_of;
 use super::check::check_update;
 use super::fetching::Purpose;
-use super::limits::{MAX_REFUSED, MEMBER_LEASE_MS, STATES_KEPT};
+use super::limits::{MAX_REFUSED, MAX_TERM_JUMP, MEMBER_LEASE_MS, STATES_KEPT};
 use super::message::SignedUpdate;
 use super::record::Record;
 use crate::clock::Millis;
@@ -43,6 +43,10 @@ impl Node {
         if term < state.term {
             let reason = format!("version {} comes from term {term}, now is {}", update.version, state.term);
             return self.refuse(module, reason);
+        }
+        if term.0 - state.term.0 > MAX_TERM_JUMP {
+            return self
+                .refuse(module, format!("version {} comes from term {term}, far from {}", update.version, state.term));
         }
         if let Err(reason) = check_update(&self.plan, chain, update) {
             let reason = format!("version {}: {reason}", update.version);

@@ -47,6 +47,9 @@ fn check_counted(plan: &RunPlan, chain: &Chain, update: &Update, counted: &Count
     let Some(staleness) = staleness.filter(|staleness| *staleness < VERSIONS_KEPT) else {
         return Err(format!("it counts a contribution to version {parent}"));
     };
+    if counted.blob.bytes > plan.frame_bytes(update.module) {
+        return Err(format!("the contribution of path {path} has {} bytes", counted.blob.bytes));
+    }
     let expected = plan.weight(path, staleness);
     if counted.weight != expected {
         return Err(format!("path {path} has weight {} in it, not {expected}", counted.weight));
@@ -63,7 +66,10 @@ fn check_counted(plan: &RunPlan, chain: &Chain, update: &Update, counted: &Count
 
 /// Whether a chain that another sent can be one of this run: its bounds first, so that no sum below overflows, then
 /// each update as seen from the one before it. How the oldest came to be is taken on trust, unless it is the first.
-pub(super) fn check_chain(plan: &RunPlan, genesis: Head, chain: &Chain) -> Result<(), String> {
+///
+/// # Errors
+/// What cannot be, in words.
+pub fn check_chain(plan: &RunPlan, genesis: Head, chain: &Chain) -> Result<(), String> {
     let Some(oldest) = chain.recent().next() else { return Ok(()) };
     let most = |update: &Update| update.version.0.saturating_mul(MAX_CONTRIBUTIONS as u64 * u64::from(FULL_WEIGHT));
     for signed in chain.recent() {

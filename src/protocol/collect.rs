@@ -197,6 +197,7 @@ impl Durations {
 mod tests {
     use super::*;
     use crate::names::BlobRef;
+    use crate::protocol::message::FOUNDED_ROUTER;
 
     fn entry(path: u32, parent: u64, progress: Progress) -> Entry {
         let blob = BlobRef::of(format!("{path} {parent}").as_bytes());
@@ -204,7 +205,7 @@ mod tests {
             path: PathId(path),
             parent: Version(parent),
             parent_update: BlobHash([0; 32]),
-            router: 0,
+            router: FOUNDED_ROUTER,
             blob,
             sequence: 1,
         };

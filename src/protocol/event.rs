@@ -2,7 +2,7 @@
 
 use super::message::{Message, Request, Response, SignedUpdate};
 use super::record::Finished;
-use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Version};
+use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, Version};
 
 /// Names a request that a node made, so that a late answer finds nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,8 +64,6 @@ pub enum Event {
     },
     /// A phase of a path was trained; its blobs are in the store.
     Trained(Finished),
-    /// A phase could not be trained; the reason was logged.
-    TrainingFailed(PathId),
     /// A contribution was added to the module's sum, or is no valid one.
     Accumulated {
         /// The module.

@@ -7,7 +7,7 @@ use super::action::Action;
 use super::collect::{Collection, Entry, Progress};
 use super::fetching::Purpose;
 use super::limits::{MAX_OFFERS, MAX_RIVALS, VERSIONS_KEPT};
-use super::message::{Message, Offer, SignedUpdate, Stage, Update};
+use super::message::{FOUNDED_ROUTER, Message, Offer, SignedUpdate, Stage, Update};
 use super::placement::active_leases;
 use super::record::Record;
 use super::timers::Timer;
@@ -62,7 +62,8 @@ impl Node {
 
     /// An offer, this node's own included.
     pub(super) fn heard_offer(&mut self, module: ModuleId, author: PeerKey, offer: Offer) {
-        if !self.plan.goes_through(offer.path, module) || offer.blob.bytes > self.plan.frame_bytes(module) {
+        let ours = offer.router == FOUNDED_ROUTER && self.plan.goes_through(offer.path, module);
+        if !ours || offer.blob.bytes > self.plan.frame_bytes(module) {
             return;
         }
         let key = offer.key();

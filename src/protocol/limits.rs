@@ -83,7 +83,7 @@ pub const MAX_ADDRESSES: usize = 8;
 /// Bytes of one address.
 pub const MAX_ADDRESS_BYTES: usize = 128;
 
-/// Members known of one module. What is beyond is not remembered.
+/// Members known, of all modules together. What is beyond is not remembered.
 pub const MAX_MEMBERS: usize = 1_024;
 
 /// Offers remembered per module: 64 paths at 4 versions. When it is full, what lies furthest from the head gives way.

@@ -86,6 +86,9 @@ impl Node {
         if heard == Heard::Ignored {
             return;
         }
+        if let Some(state) = self.modules.get_mut(&module) {
+            state.met = true;
+        }
         if heard == Heard::New {
             self.act(Action::Learn { peer: author, addresses: beat.addresses.clone() });
         }

@@ -79,6 +79,9 @@ pub struct Beat {
 /// forked, or two peers held the same path, only the bytes differ.
 pub type ContributionKey = (PathId, Version, BlobHash);
 
+/// The router that a run is founded with. Paths keep their shards, so there is no other.
+pub const FOUNDED_ROUTER: u32 = 0;
+
 /// One path's compressed outer gradient for one module, announced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {

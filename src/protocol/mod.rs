@@ -38,6 +38,7 @@ pub mod wire;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use action::{Action, Report};
+pub use check::check_chain;
 pub use event::{Contact, Event, ReplyToken, RequestId};
 pub use message::{Message, Request, Response, SignedUpdate, Update};
 pub use record::Record;
@@ -102,6 +103,8 @@ struct Module {
     owner: Option<PeerKey>,
     /// The term whose owner has left, or said what is not so, or is this node without knowing it.
     deposed: Option<Term>,
+    /// Whether a beat of another member has been heard since this node started.
+    met: bool,
     /// Since when there is no living owner, as far as this node can see.
     vacant_since: Option<Millis>,
     /// Offers heard and not yet counted.
@@ -231,7 +234,6 @@ impl Node {
             Event::Answered { id, response } => self.answered(id, response),
             Event::Fetched { blob, found } => self.fetched(blob, found),
             Event::Trained(finished) => self.trained(finished),
-            Event::TrainingFailed(path) => self.training_failed(path),
             Event::Accumulated { module, target, blob, valid } => self.accumulated(module, target, blob, valid),
             Event::Combined { module, target, average, state } => self.combined(module, target, average, state),
             Event::Sealed(signed) => self.sealed(signed),

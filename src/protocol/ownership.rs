@@ -113,11 +113,11 @@ impl Node {
             state.vacant_since = None;
             return false;
         };
-        // One that has never been heard gets a lease's time to speak; longer where this peer has come back and hears
+        // One that has never been heard gets a lease's time to speak; longer where this peer has come back and has heard
         // nobody yet, since those who stayed have gone on without it.
         let patience = match state.owner {
+            _ if self.incarnation > 1 && !state.met => LONELY_RETURN_MS,
             Some(_) => 0,
-            None if self.incarnation > 1 && others.is_empty() => LONELY_RETURN_MS,
             None => MEMBER_LEASE_MS,
         };
         let since = *state.vacant_since.get_or_insert(now);

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::action::{Action, Report};
 use super::gathering::countable;
 use super::limits::OFFER_REPEAT_MS;
-use super::message::{Message, Offer, Stage, UpdateHash};
+use super::message::{FOUNDED_ROUTER, Message, Offer, Stage, UpdateHash};
 use super::record::{Finished, Record, StartedFrom};
 use super::{Held, Node};
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase, Version};
@@ -143,12 +143,6 @@ impl Node {
         }
     }
 
-    /// The path is tried again from its modules' heads at the next event.
-    pub(super) fn training_failed(&mut self, path: PathId) {
-        self.done_training();
-        self.trains_no_longer(path);
-    }
-
     /// Everything that this node can offer, counted or not.
     pub(super) fn contributions(&self) -> impl Iterator<Item = Contribution> {
         let trained = self.finished.iter().flat_map(|finished| {
@@ -189,7 +183,7 @@ impl Node {
         for (module, path, (parent, parent_update), blob) in outstanding {
             self.sequence += 1;
             let sequence = self.sequence;
-            let offer = Offer { path, parent, parent_update, router: 0, blob, sequence };
+            let offer = Offer { path, parent, parent_update, router: FOUNDED_ROUTER, blob, sequence };
             self.heard_offer(module, me, offer.clone());
             if !self.owns(module) {
                 self.act(Action::Publish { module, message: Message::Offer(offer) });

@@ -12,7 +12,8 @@ const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 25;
 
-/// Names a document: the first 16 bytes of BLAKE3 over its tokens, four bytes each, little endian.
+/// Names a document: the first 16 bytes of BLAKE3 over the tokens of its sequences, four bytes each, little endian.
+/// Where two sequences overlap, their common tokens count in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DocumentKey(pub [u8; 16]);
 

@@ -51,14 +51,6 @@ pub enum IndexError {
         /// The bound.
         max_bytes: usize,
     },
-    /// As many as are kept.
-    #[error("the index keeps {max} {what} and no more")]
-    Full {
-        /// For instance `offers`.
-        what: &'static str,
-        /// The bound.
-        max: usize,
-    },
 }
 
 impl IndexError {
@@ -70,7 +62,7 @@ impl IndexError {
                 matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidData | ErrorKind::InvalidInput)
             }
             Self::Sled { .. } => true,
-            Self::Disk(_) | Self::TooLarge { .. } | Self::Full { .. } => false,
+            Self::Disk(_) | Self::TooLarge { .. } => false,
         }
     }
 }
@@ -198,15 +190,17 @@ impl Tree {
         Ok(())
     }
 
-    pub fn insert_bounded(
-        &mut self,
-        key: &[u8],
-        value: &[u8],
-        what: &'static str,
-        max: usize,
-    ) -> Result<(), IndexError> {
+    /// Where there are as many as there may be, the entry whose key comes next gives way; where keys are random, so is
+    /// the choice.
+    pub fn insert_bounded(&mut self, key: &[u8], value: &[u8], max: usize) -> Result<(), IndexError> {
         if self.count >= max && !self.tree.contains_key(key).map_err(self.fails())? {
-            return Err(IndexError::Full { what, max });
+            let next = match self.tree.get_gt(key).map_err(self.fails())? {
+                None => self.tree.first().map_err(self.fails())?,
+                next => next,
+            };
+            if let Some((next, _)) = next {
+                self.remove(&next)?;
+            }
         }
         self.insert(key, value)
     }

@@ -5,7 +5,7 @@ use crate::names::{BlobHash, BlobRef, ModuleId, Phase, Version};
 /// Where a path stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Outer steps it has behind it.
+    /// The phase that it has finished.
     pub phase: Phase,
     /// What its trainer needs to go on: optimiser and data cursor. None before the first phase.
     pub trainer: Option<BlobRef>,

@@ -1,4 +1,4 @@
-//! What can be rebuilt, in sled: checkpoints, the shard index, peers and offers.
+//! What can be rebuilt, in sled: checkpoints, the shard index and peers.
 //!
 //! sled 0.34 is known to lose or damage data when it is killed, and where its file is damaged it drops all that was
 //! written later without a word. So nothing lives only here; every value carries a checksum; all of it is read once when
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use super::checked::{Database, IndexError, Tree};
 use super::checkpoint::Checkpoint;
 use super::durable::{DiskError, sync_parent};
-use crate::names::{BlobHash, ModuleId, PathId, PeerKey};
+use crate::names::{BlobHash, PathId, PeerKey};
 
 /// The longest value.
 pub const MAX_VALUE_BYTES: usize = (16 << 10) - 1;
@@ -23,15 +23,11 @@ pub const MAX_VALUE_BYTES: usize = (16 << 10) - 1;
 pub const MAX_PEERS: usize = 1024;
 /// Addresses of a peer, with one byte between two.
 pub const MAX_ADDRESSES_BYTES: usize = 2048;
-/// Offers that are kept. With values below 4 KiB, which is what gossip carries, they take at most 64 MiB.
-pub const MAX_OFFERS: usize = 16_384;
-/// The longest offer.
-pub const MAX_OFFER_BYTES: usize = 4 << 10;
 
 /// A key among the shards that no document has, for it is shorter than theirs.
 const SHARDS_OF: &[u8] = b"shards-of";
 
-/// The first 16 bytes of the BLAKE3 of a document's tokens.
+/// A document's name in the shard index.
 pub type DocumentKey = [u8; 16];
 
 /// An open index.
@@ -40,7 +36,6 @@ pub struct Index {
     shards: Tree,
     checkpoints: Tree,
     peers: Tree,
-    offers: Tree,
 }
 
 impl Index {
@@ -65,8 +60,8 @@ impl Index {
         let open = || -> Result<Self, IndexError> {
             let database = Database::open(folder)?;
             let (shards, checkpoints) = (database.tree("shards")?, database.tree("checkpoints")?);
-            let (peers, offers) = (database.tree("peers")?, database.tree("offers")?);
-            Ok(Self { database, shards, checkpoints, peers, offers })
+            let peers = database.tree("peers")?;
+            Ok(Self { database, shards, checkpoints, peers })
         };
         // On some damage sled panics. What it leaves behind is moved aside and never looked at again.
         let panicked = || sled::Error::ReportableBug("sled panicked while it opened its files".to_owned());
@@ -144,22 +139,15 @@ impl Index {
         entries.into_iter().map(|found| entry(found).ok_or_else(|| self.checkpoints.damaged())).collect()
     }
 
-    /// Remembers where a peer can be reached, in place of what was known.
+    /// Remembers where a peer can be reached, in place of what was known; where there are [`MAX_PEERS`], in place of
+    /// another.
     ///
     /// # Errors
-    /// If the addresses are too long, there are [`MAX_PEERS`] others, or sled fails.
+    /// If the addresses are too long, or sled fails.
     pub fn set_peer(&mut self, peer: PeerKey, addresses: &[String]) -> Result<(), IndexError> {
         let value = addresses.join("\n");
         within("the addresses of a peer", value.len(), MAX_ADDRESSES_BYTES)?;
-        self.peers.insert_bounded(&peer.0, value.as_bytes(), "peers", MAX_PEERS)
-    }
-
-    /// Forgets a peer.
-    ///
-    /// # Errors
-    /// If sled fails.
-    pub fn remove_peer(&mut self, peer: PeerKey) -> Result<(), IndexError> {
-        self.peers.remove(&peer.0)
+        self.peers.insert_bounded(&peer.0, value.as_bytes(), MAX_PEERS)
     }
 
     /// All peers that are remembered, with their addresses, in order.
@@ -173,38 +161,6 @@ impl Index {
         };
         let entries = self.peers.entries(&[])?;
         entries.into_iter().map(|found| entry(found).ok_or_else(|| self.peers.damaged())).collect()
-    }
-
-    /// Keeps an offer for a module, in the protocol's own encoding. `contribution` is the blob that it offers.
-    ///
-    /// # Errors
-    /// If it is too long, there are [`MAX_OFFERS`] others, or sled fails.
-    pub fn set_offer(
-        &mut self,
-        module: ModuleId,
-        path: PathId,
-        contribution: BlobHash,
-        offer: &[u8],
-    ) -> Result<(), IndexError> {
-        within("an offer", offer.len(), MAX_OFFER_BYTES)?;
-        self.offers.insert_bounded(&offer_key(module, path, contribution), offer, "offers", MAX_OFFERS)
-    }
-
-    /// Drops an offer.
-    ///
-    /// # Errors
-    /// If sled fails.
-    pub fn remove_offer(&mut self, module: ModuleId, path: PathId, contribution: BlobHash) -> Result<(), IndexError> {
-        self.offers.remove(&offer_key(module, path, contribution))
-    }
-
-    /// The offers for a module, by path and then by blob.
-    ///
-    /// # Errors
-    /// If sled fails or an entry is damaged.
-    pub fn offers(&self, module: ModuleId) -> Result<Vec<Vec<u8>>, IndexError> {
-        let entries = self.offers.entries(&module_key(module))?;
-        Ok(entries.into_iter().map(|(_, offer)| offer).collect())
     }
 
     /// Writes out what sled holds in memory. What was set before this is there after a crash, or its loss is noticed.
@@ -222,14 +178,6 @@ impl Drop for Index {
             tracing::warn!(%error, "the index could not be written out; what is missing from it must be set again");
         }
     }
-}
-
-fn module_key(module: ModuleId) -> Vec<u8> {
-    [&module.level.to_be_bytes()[..], &module.expert.to_be_bytes()].concat()
-}
-
-fn offer_key(module: ModuleId, path: PathId, contribution: BlobHash) -> Vec<u8> {
-    [&module_key(module)[..], &path.0.to_be_bytes(), &contribution.0].concat()
 }
 
 fn within(what: &'static str, bytes: usize, max_bytes: usize) -> Result<(), IndexError> {
@@ -257,10 +205,6 @@ mod tests {
         index
     }
 
-    fn module() -> ModuleId {
-        ModuleId { level: 1, expert: 2 }
-    }
-
     fn filled(folder: &Path) -> Index {
         let mut index = open(folder);
         let shard = |number: u32| {
@@ -274,7 +218,6 @@ mod tests {
         index.set_checkpoint(PathId(3), &sample(4)).unwrap();
         index.set_checkpoint(PathId(256), &sample(2)).unwrap();
         index.set_peer(PeerKey([9; 32]), &["/ip4/127.0.0.1/tcp/1".to_owned(), "/dns/a/tcp/2".to_owned()]).unwrap();
-        index.set_offer(module(), PathId(1), BlobHash::of(b"gradient"), b"an offer").unwrap();
         index
     }
 
@@ -283,7 +226,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("index");
         drop(filled(&folder));
-        let mut index = open(&folder);
+        let index = open(&folder);
         assert_eq!(index.shards_of().unwrap(), Some(BlobHash::of(b"shards")));
         let key = blake3::hash(&30u32.to_le_bytes()).as_bytes()[..16].try_into().unwrap();
         assert_eq!(index.shard_of(&key).unwrap(), Some((PathId(2), true)));
@@ -294,21 +237,6 @@ mod tests {
         assert_eq!(paths, [PathId(3), PathId(256)]);
         let peers = index.peers().unwrap();
         assert_eq!(peers, [(PeerKey([9; 32]), vec!["/ip4/127.0.0.1/tcp/1".to_owned(), "/dns/a/tcp/2".to_owned()])]);
-        index.remove_peer(PeerKey([9; 32])).unwrap();
-        assert!(index.peers().unwrap().is_empty());
-    }
-
-    #[test]
-    fn offers_are_kept_by_module() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut index = filled(&folder.path().join("index"));
-        let other = ModuleId { level: 1, expert: 3 };
-        index.set_offer(other, PathId(0), BlobHash::of(b"x"), b"elsewhere").unwrap();
-        index.set_offer(module(), PathId(0), BlobHash::of(b"y"), b"first").unwrap();
-        assert_eq!(index.offers(module()).unwrap(), [b"first".to_vec(), b"an offer".to_vec()]);
-        index.remove_offer(module(), PathId(1), BlobHash::of(b"gradient")).unwrap();
-        assert_eq!(index.offers(module()).unwrap(), [b"first".to_vec()]);
-        assert_eq!(index.offers(other).unwrap(), [b"elsewhere".to_vec()]);
     }
 
     #[test]
@@ -318,17 +246,19 @@ mod tests {
         assert!(matches!(index.set_checkpoint(PathId(0), &sample(400)), Err(IndexError::TooLarge { .. })));
         let long = vec!["x".repeat(MAX_ADDRESSES_BYTES + 1)];
         assert!(matches!(index.set_peer(PeerKey([0; 32]), &long), Err(IndexError::TooLarge { .. })));
-        let offer = vec![0; MAX_OFFER_BYTES + 1];
-        let set = index.set_offer(module(), PathId(0), BlobHash::of(b""), &offer);
-        assert!(matches!(set, Err(IndexError::TooLarge { .. })));
         let key = |number: usize| PeerKey(*blake3::hash(&number.to_le_bytes()).as_bytes());
         for number in 0..MAX_PEERS {
             index.set_peer(key(number), &[]).unwrap();
         }
-        assert!(matches!(index.set_peer(key(MAX_PEERS), &[]), Err(IndexError::Full { max: MAX_PEERS, .. })));
         index.set_peer(key(5), &["/dns/moved/tcp/1".to_owned()]).unwrap();
-        index.remove_peer(key(6)).unwrap();
-        index.set_peer(key(MAX_PEERS), &[]).unwrap();
+        assert_eq!(index.peers().unwrap().len(), MAX_PEERS);
+        let late: Vec<PeerKey> = (0..20).map(|number| key(MAX_PEERS + number)).collect();
+        for peer in &late {
+            index.set_peer(*peer, &[]).unwrap();
+            let kept = index.peers().unwrap();
+            assert_eq!(kept.len(), MAX_PEERS);
+            assert!(kept.iter().any(|(known, _)| known == peer));
+        }
     }
 
     #[test]

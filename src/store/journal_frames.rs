@@ -51,7 +51,7 @@ pub(super) fn header(salt: Salt) -> [u8; HEADER_BYTES] {
 pub(super) fn read_header(path: &Path, contents: &[u8]) -> Result<Salt, JournalError> {
     let wrong = || JournalError::NotAJournal(path.to_owned());
     let found: &[u8; HEADER_BYTES] = contents.first_chunk().ok_or_else(wrong)?;
-    if found[..4] != MAGIC || found[16..] != blake3::hash(&found[..16]).as_bytes()[..16] {
+    if found[..4] != MAGIC || found[6..8] != [0; 2] || found[16..] != blake3::hash(&found[..16]).as_bytes()[..16] {
         return Err(wrong());
     }
     let version = u16::from_le_bytes([found[4], found[5]]);

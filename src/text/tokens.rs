@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// Sequences of at most `context` tokens. A document is cut into as many as it needs, neither joined with others nor
-/// overlapping; a last piece of one token is dropped, since there is nothing to predict in it.
+/// Sequences of one document each. How a document is cut depends on the purpose: see the functions that make a set. A
+/// last piece of one token is dropped, since there is nothing to predict in it.
 ///
 /// The router sees the first tokens of a *document*, whichever of its sequences is asked about. They are the
 /// beginning of the document's first sequence; a [`TokenSet::subset`] without that sequence carries a copy.

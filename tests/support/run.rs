@@ -107,8 +107,9 @@ impl Peer {
 }
 
 /// The program, with nothing of ours in the environment.
-fn program() -> Command {
+pub fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pathswarm"));
+    command.env_remove("RUST_LOG");
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("PATHSWARM_")) {
         command.env_remove(name);
     }

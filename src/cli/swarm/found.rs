@@ -50,8 +50,10 @@ impl Found {
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let run = globals.run(&self.file)?.value;
         let machine = globals.machine()?.value;
+        let log_filter = globals.log_filter()?;
         let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join(&run.name));
         let addresses = listen::listen(&self.listen, &machine)?;
+        let announce = listen::announce(&machine)?;
         founding_folder::check(&folder, &run)?;
         let source = self.corpus.source()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -65,13 +67,14 @@ impl Found {
                 folder: folder.clone(),
                 machine: machine.clone(),
                 listen: addresses,
+                announce,
                 turns: Arc::new(Turns::default()),
                 newsroom: watch.newsroom.clone(),
             };
             let turns = launch.turns.clone();
             let listening = launch.listen().await.map_err(super::join::explain)?;
             self.prepare(&run, &machine, &folder, source, &turns, &progress, &interrupt).await?;
-            let _log = logging::start(&folder, globals.log.as_deref())?;
+            let _log = logging::start(&folder, &log_filter)?;
             let launched = listening.found().await.map_err(super::join::explain)?;
             let joins = launched.network.join_addresses().await?;
             let address = joins.first().context("this peer listens nowhere")?;

@@ -44,8 +44,10 @@ impl Join {
     /// What went wrong, and whether the user can mend it.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let machine = globals.machine()?.value;
+        let log_filter = globals.log_filter()?;
         let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join("joined"));
         let addresses = listen::listen(&self.listen, &machine)?;
+        let announce = listen::announce(&machine)?;
         let address = listen::parse(&self.address)?;
         let own_text = match self.corpus.corpus.is_empty() {
             true => None,
@@ -61,6 +63,7 @@ impl Join {
                 folder: folder.clone(),
                 machine,
                 listen: addresses,
+                announce,
                 turns: Arc::new(Turns::default()),
                 newsroom: watch.newsroom.clone(),
             };
@@ -68,8 +71,8 @@ impl Join {
             let mut told = |manifest: &Manifest, run: RunId| {
                 log = std::fs::create_dir_all(&folder)
                     .map_err(anyhow::Error::from)
-                    .and_then(|()| Ok(Some(logging::start(&folder, globals.log.as_deref())?)));
-                announce(&progress, manifest, run, &folder);
+                    .and_then(|()| Ok(Some(logging::start(&folder, &log_filter)?)));
+                tell_cost(&progress, manifest, run, &folder);
                 let training = &manifest.config.training;
                 let shown =
                     PeerLine::new(progress.clone(), "this peer".to_owned(), training.phases, training.inner_steps);
@@ -88,7 +91,7 @@ impl Join {
 }
 
 /// What joining costs, before anything is downloaded.
-fn announce(progress: &Progress, manifest: &Manifest, run: RunId, folder: &std::path::Path) {
+fn tell_cost(progress: &Progress, manifest: &Manifest, run: RunId, folder: &std::path::Path) {
     let cost = manifest.cost_of_a_path();
     let mb = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
     progress.note(format!("run {} ({})", manifest.config.name, run.short()));

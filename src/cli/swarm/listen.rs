@@ -13,6 +13,14 @@ pub fn listen(given: &[String], machine: &MachineConfig) -> Result<Vec<Multiaddr
     chosen.iter().map(|text| parse(text)).collect()
 }
 
+/// Where others reach this machine besides, from its profile.
+///
+/// # Errors
+/// If one is no address.
+pub fn announce(machine: &MachineConfig) -> Result<Vec<Multiaddr>, Mistake> {
+    machine.announce.iter().map(|text| parse(text)).collect()
+}
+
 /// One address.
 ///
 /// # Errors

@@ -5,7 +5,7 @@
 //! tokenizer.json                 as the manifest names it
 //! router                         as the manifest names it
 //! ancestor.safetensors           as the manifest names it
-//! modules/0.1.safetensors        parameters of module (0, 1); notes: run, version, state, parameters
+//! modules/0.1.safetensors        parameters of module (0, 1); notes: run, module, version, state, parameters
 //! shards/test-3.tokens           test text of path 3, if the run shares its text
 //! ```
 //!

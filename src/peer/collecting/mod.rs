@@ -119,11 +119,9 @@ fn list(modules: &[ModuleId]) -> String {
     format!("{noun} {}", names.join(", "))
 }
 
-/// Puts the newest version first; of two chains of one length, the one that goes on where they meet.
-fn newest_first<T>(candidates: &mut [(Head, T)]) {
-    candidates.sort_by(|(a, _), (b, _)| {
-        b.version.cmp(&a.version).then_with(|| b.weight.cmp(&a.weight)).then_with(|| a.update.cmp(&b.update))
-    });
+/// Puts the head first that goes on where chains meet: in one chain that is the newest.
+fn best_first<T>(candidates: &mut [(Head, T)]) {
+    candidates.sort_by(|(a, _), (b, _)| b.weight.cmp(&a.weight).then_with(|| a.update.cmp(&b.update)));
 }
 
 #[cfg(test)]
@@ -132,15 +130,15 @@ mod tests {
     use crate::names::{BlobHash, BlobRef, Version};
 
     #[test]
-    fn the_newest_version_comes_first_then_the_heavier_chain() {
+    fn the_heavier_chain_comes_first_then_the_smaller_hash() {
         let head = |version, weight, update| Head {
             version: Version(version),
             update: BlobHash([update; 32]),
             state: BlobRef::of(b""),
             weight,
         };
-        let mut candidates = [(head(1, 9, 0), 'd'), (head(2, 5, 3), 'c'), (head(2, 5, 1), 'b'), (head(2, 6, 4), 'a')];
-        newest_first(&mut candidates);
+        let mut candidates = [(head(9, 5, 3), 'd'), (head(2, 5, 1), 'c'), (head(1, 9, 0), 'a'), (head(2, 6, 4), 'b')];
+        best_first(&mut candidates);
         assert_eq!(candidates.map(|(_, name)| name), ['a', 'b', 'c', 'd']);
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{CollectError, newest_first};
+use super::{CollectError, best_first};
 use crate::names::{BlobRef, ModuleId, PeerKey, RunId};
 use crate::outer::ModuleState;
 use crate::peer::collected::writing::{Summary, Unfinished, Writer};
@@ -75,7 +75,7 @@ impl Stores {
             }
             stores.readers.push(reader);
         }
-        stores.heads.values_mut().for_each(|heads| newest_first(heads));
+        stores.heads.values_mut().for_each(|heads| best_first(heads));
         Ok(stores)
     }
 

@@ -1,13 +1,13 @@
 //! Collecting from a swarm that runs: who holds what, the newest attested state of each module, and its bytes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::client::{Answer, Client};
 use super::directory::Directory;
-use super::{CollectError, newest_first};
+use super::{CollectError, best_first};
 use crate::grid::Grid;
 use crate::names::{BlobRef, ModuleId, PeerKey, Version};
 use crate::network::{Identity, Multiaddr, NetworkConfig};
@@ -19,7 +19,7 @@ use crate::peer::manifest::ManifestError;
 use crate::protocol::chain::Chain;
 use crate::protocol::limits::VERSIONS_KEPT;
 use crate::protocol::message::Head;
-use crate::protocol::{Request, Response};
+use crate::protocol::{Request, Response, RunPlan, check_chain};
 use crate::store::BlobStore;
 
 /// Holders of a module whose heads are compared.
@@ -67,7 +67,9 @@ pub async fn collect_from_swarm(
     let unfinished = Unfinished::begin(target)?;
     let blobs = BlobStore::open(&unfinished.scratch())?;
     let config = NetworkConfig { identity: Identity::generate(), listen: Vec::new(), announce: Vec::new() };
-    let (network, mut events) = crate::network::start(config, Arc::new(StoredBlobs::of(blobs.clone()))).await?;
+    let access = StoredBlobs::default();
+    access.set(blobs.clone(), BTreeSet::new());
+    let (network, mut events) = crate::network::start(config, Arc::new(access)).await?;
     let mut found = None;
     let mut refusal = None;
     for address in addresses {
@@ -176,7 +178,7 @@ impl Collecting {
         }
     }
 
-    /// Where several holders of each module stand, newest first.
+    /// Where several holders of each module stand, best first.
     async fn heads(
         &mut self,
         modules: &[ModuleId],
@@ -189,17 +191,16 @@ impl Collecting {
             questions.extend(holders.into_iter().take(COMPARED).map(ask));
         }
         let answers = self.client.ask_each(&questions).await?;
+        let plan = self.writer.manifest.plan()?;
         let mut heads: BTreeMap<ModuleId, Vec<(Head, PeerKey)>> = BTreeMap::new();
         for ((peer, request), answer) in questions.iter().zip(answers) {
             let Request::CatchUp { module, .. } = request else { continue };
-            let genesis = self.writer.manifest.genesis.iter().find(|(known, _)| known == module);
-            let Some((_, genesis)) = genesis else { continue };
-            match attested(*module, *genesis, answer) {
+            match attested(&plan, *module, answer) {
                 Ok(head) => heads.entry(*module).or_default().push((head, *peer)),
                 Err(reason) => drop(reasons.insert(*module, format!("peer …{}: {reason}", peer.short()))),
             }
         }
-        heads.values_mut().for_each(|heads| newest_first(heads));
+        heads.values_mut().for_each(|heads| best_first(heads));
         Ok(heads)
     }
 
@@ -246,22 +247,24 @@ impl Collecting {
 }
 
 /// The head that an answer attests, if an honest peer could have given it.
-fn attested(module: ModuleId, genesis: BlobRef, answer: Answer) -> Result<Head, String> {
+fn attested(plan: &RunPlan, module: ModuleId, answer: Answer) -> Result<Head, String> {
     let Response::Snapshot(updates) = answer? else { return Err("it answered something else".to_owned()) };
+    let genesis = plan.genesis.get(&module).map(|state| Chain::genesis(*state)).ok_or("the run has no such module")?;
     if updates.len() as u64 > VERSIONS_KEPT || updates.iter().any(|signed| signed.update.module != module) {
         return Err("it answered with another module's updates, or too many".to_owned());
     }
-    let chain = if updates.is_empty() { Some(Chain::genesis(genesis)) } else { Chain::ending_with(updates) };
-    let head = chain.map(|chain| chain.head()).ok_or("its updates do not follow each other")?;
-    if head.state.bytes != genesis.bytes {
-        return Err("it attests a state of the wrong size".to_owned());
+    if updates.is_empty() {
+        return Ok(genesis.head());
     }
-    Ok(head)
+    let chain = Chain::ending_with(updates).ok_or("its updates do not follow each other")?;
+    check_chain(plan, genesis.head(), &chain)?;
+    Ok(chain.head())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grid::Sharing;
     use crate::protocol::chain::made_up;
 
     const MODULE: ModuleId = ModuleId { level: 0, expert: 0 };
@@ -269,12 +272,19 @@ mod tests {
     #[test]
     fn only_an_unbroken_chain_of_the_module_attests_a_head() {
         let genesis = BlobRef { bytes: 100, ..BlobRef::of(b"genesis") };
+        let plan = RunPlan {
+            grid: Grid::new(vec![Sharing::Shared]).unwrap(),
+            phases: 3,
+            weights: vec![5],
+            genesis: [(MODULE, genesis)].into(),
+            frame_bytes: vec![100],
+        };
         let mut chain = Chain::genesis(genesis);
         for _ in 0..3 {
             chain.push(made_up::next(&chain, 0, 5));
         }
         let updates: Vec<_> = chain.recent().cloned().collect();
-        let head = |updates: &[_]| attested(MODULE, genesis, Ok(Response::Snapshot(updates.to_vec())));
+        let head = |updates: &[_]| attested(&plan, MODULE, Ok(Response::Snapshot(updates.to_vec())));
         assert_eq!(head(&updates), Ok(chain.head()));
         assert_eq!(head(&[]).map(|head| head.state), Ok(genesis));
         assert!(head(&[updates[0].clone(), updates[2].clone()]).unwrap_err().contains("do not follow"));
@@ -283,8 +293,11 @@ mod tests {
         assert!(head(&foreign).unwrap_err().contains("another module"));
         let mut huge = updates.clone();
         huge[2].update.state.bytes = 1 << 60;
-        assert!(head(&huge).unwrap_err().contains("wrong size"));
-        assert!(attested(MODULE, genesis, Ok(Response::Replay(updates))).is_err());
-        assert_eq!(attested(MODULE, genesis, Err("gone".to_owned())), Err("gone".to_owned()));
+        assert!(head(&huge).unwrap_err().contains("cannot be"));
+        chain.push(made_up::next(&chain, 0, 5));
+        let beyond: Vec<_> = chain.recent().cloned().collect();
+        assert!(head(&beyond).unwrap_err().contains("cannot be"), "the run has three phases");
+        assert!(attested(&plan, MODULE, Ok(Response::Replay(updates))).is_err());
+        assert_eq!(attested(&plan, MODULE, Err("gone".to_owned())), Err("gone".to_owned()));
     }
 }

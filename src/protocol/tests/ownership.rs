@@ -1,7 +1,7 @@
 //! Who combines, and who takes over.
 
 use super::*;
-use crate::protocol::limits::{CLAIM_STAGGER_MS, MAX_TERM_JUMP, MEMBER_LEASE_MS};
+use crate::protocol::limits::{CLAIM_STAGGER_MS, LONELY_RETURN_MS, MAX_TERM_JUMP, MEMBER_LEASE_MS};
 use crate::protocol::ownership::rank;
 
 /// A peer that ranks before or after `ME`.
@@ -137,4 +137,34 @@ fn a_term_that_would_use_up_the_numbers_is_not_believed() {
     let far = beat(2, Some(genesis()), Some((MAX_TERM_JUMP, THIRD)));
     let actions = node.handle(Millis(0), heard_beat(THIRD, far));
     assert_eq!(actions, vec![term(MAX_TERM_JUMP, THIRD), new_owner(THIRD)]);
+}
+
+#[test]
+fn an_update_of_such_a_term_is_not_believed_either() {
+    let mut node = member_with_owner(&[]);
+    let actions = node.handle(Millis(10), heard(THIRD, Message::Update(update(genesis(), u64::MAX, THIRD))));
+    assert!(matches!(&actions[..], [Action::Report(Report::Refused { .. })]), "{actions:?}");
+    let far = update(genesis(), 1 + MAX_TERM_JUMP, THIRD);
+    assert!(node.handle(Millis(20), heard(THIRD, Message::Update(far))).contains(&new_owner(THIRD)));
+}
+
+#[test]
+fn one_that_has_come_back_and_has_heard_nobody_is_patient() {
+    let claims_at = |hears: bool| {
+        let records = vec![
+            Record::Started(1),
+            Record::Genesis { module: MODULE, state: state(0) },
+            Record::Term { module: MODULE, term: Term(1), owner: OTHER },
+            Record::Lease { path: PathId(0), held: true, standby: false },
+        ];
+        let mut node = Node::restore(ME, plan(), records);
+        node.handle(Millis(0), Event::Join(vec![]));
+        if hears {
+            node.handle(Millis(0), heard_beat(THIRD, beat(1, None, None)));
+        }
+        let mut times = (0..200).map(|sweep| 250 * sweep);
+        times.find(|now| node.handle(Millis(*now), Event::Tick).contains(&term(2, ME))).unwrap()
+    };
+    assert!((LONELY_RETURN_MS..LONELY_RETURN_MS + 500).contains(&claims_at(false)));
+    assert!(claims_at(true) < 2 * MEMBER_LEASE_MS);
 }

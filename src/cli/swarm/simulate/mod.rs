@@ -18,7 +18,8 @@ use super::interrupt::{Interrupt, Interrupted};
 use super::mistake::Mistake;
 use super::{Globals, founding_folder, founding_progress};
 use crate::config::{MachineConfig, RoutingMethod, RunConfig};
-use crate::observe::{Progress, View, logging};
+use crate::observe::logging::{self, LogFilter};
+use crate::observe::{Progress, View};
 use crate::peer::dense::{Dense, DenseTrainer};
 use crate::peer::sampling::{Wish, continue_prompt};
 use crate::peer::{Collected, Turns, collect_from_stores};
@@ -63,6 +64,7 @@ impl Simulate {
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let run = globals.run(&self.file)?.value;
         let machine = globals.machine()?.value;
+        let log = globals.log_filter()?;
         let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join(&run.name));
         let paths = run.grid()?.path_count() as usize;
         let peers = self.peers.unwrap_or(paths.min(MAX_PEERS));
@@ -74,7 +76,7 @@ impl Simulate {
         let outcome = {
             let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
             let turns = Arc::new(Turns::default());
-            let trial = Trial { run, machine, folder, peers, progress, turns, log: globals.log.clone() };
+            let trial = Trial { run, machine, folder, peers, progress, turns, log };
             let outcome = runtime.block_on(trial.conduct(&self))?;
             trial.progress.result(outcome.to_json());
             outcome
@@ -95,14 +97,14 @@ struct Trial {
     progress: Progress,
     turns: Arc<Turns>,
     /// How much to log.
-    log: Option<String>,
+    log: LogFilter,
 }
 
 impl Trial {
     async fn conduct(&self, command: &Simulate) -> anyhow::Result<Outcome> {
         let interrupt = Interrupt::listen()?;
         let prepared = self.prepare(command, &self.run, &self.folder, None, &interrupt).await?;
-        let _log = logging::start(&self.folder, self.log.as_deref())?;
+        let _log = logging::start(&self.folder, &self.log)?;
         let dipaco = self.train(&prepared, &self.folder, &interrupt).await?;
         let (ancestor, dense) = self.dense(&prepared, &interrupt).await?;
         let random = match command.control {

@@ -136,6 +136,7 @@ impl Swarm {
             folder: self.folder_of(index),
             machine: self.machine.clone(),
             listen: vec!["/ip4/127.0.0.1/udp/0/quic-v1".parse().context("a loopback address")?],
+            announce: Vec::new(),
             turns: self.turns.clone(),
             newsroom: Arc::new(move |news| {
                 lock(&tally).hear(&news);
