@@ -348,10 +348,11 @@ fn betas() -> [f64; 2] {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    const SMALL: &str = r#"
+    /// A run of two paths, as its file: two blocks of width 16 in two levels.
+    pub(crate) const SMALL: &str = r#"
         name = "small"
         [model]
         blocks = 2

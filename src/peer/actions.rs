@@ -1,13 +1,12 @@
 //! What each of the node's actions comes to.
 
-use super::combiner::Work;
 use super::driver::{Driver, PeerError};
 use super::news::News;
 use super::trainer::Task;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
 use crate::network::Multiaddr;
 use crate::protocol::record::{Finished, StartedFrom};
-use crate::protocol::{Action, Event, Message, Record, Report, SignedUpdate, Update, wire};
+use crate::protocol::{Action, Event, Message, Outer, Record, Report, SignedUpdate, Update, wire};
 use crate::store::{Checkpoint, ModuleCheckpoint};
 
 /// A journal beyond this, and beyond twice its size when it was last rewritten, is rewritten.
@@ -45,19 +44,15 @@ impl Driver {
             Action::Train { path, phase, start, trainer } => {
                 self.queue_task(Task::Train { path, phase, start, trainer });
             }
-            Action::OpenSum { module, target } => self.queue_work(Work::OpenSum { module, target }),
-            Action::Accumulate { module, target, blob, weight } => {
-                self.count_contribution(module, blob);
-                self.queue_work(Work::Accumulate { module, target, blob, weight });
-            }
-            Action::Combine { module, target, from, contributions } => {
-                self.queue_work(Work::Combine { module, target, from, contributions });
+            Action::Outer(work) => {
+                match &work {
+                    Outer::Accumulate { module, blob, .. } => self.count_contribution(*module, *blob),
+                    Outer::Apply { module, average, .. } => self.count_average(*module, average.hash),
+                    Outer::OpenSum { .. } | Outer::Combine { .. } => {}
+                }
+                self.queue_work(work);
             }
             Action::Seal(update) => self.seal(update),
-            Action::Apply { module, version, from, average } => {
-                self.count_average(module, average.hash);
-                self.queue_work(Work::Apply { module, version, from, average });
-            }
             Action::Report(report) => self.report(report),
         }
         Ok(())

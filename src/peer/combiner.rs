@@ -11,57 +11,12 @@ use crate::compress::frame;
 use crate::config::OuterConfig;
 use crate::names::{BlobHash, BlobRef, ModuleId, Version};
 use crate::outer::{ExactSum, step};
-use crate::protocol::Event;
+use crate::protocol::{Event, Outer};
 use crate::protocol::message::Counted;
 use crate::store::BlobStore;
 
 /// Commands that may wait. The driver sends the next one when the last is answered, so one is enough.
 const MAILBOX: usize = 1;
-
-/// What the combiner is asked to do: the protocol's actions of the same names.
-#[derive(Debug)]
-pub enum Work {
-    /// Begin a sum.
-    OpenSum {
-        /// The module.
-        module: ModuleId,
-        /// The version to be made.
-        target: Version,
-    },
-    /// Add to it.
-    Accumulate {
-        /// The module.
-        module: ModuleId,
-        /// The version to be made.
-        target: Version,
-        /// The contribution.
-        blob: BlobHash,
-        /// Its weight.
-        weight: u32,
-    },
-    /// Make an average and a state of it.
-    Combine {
-        /// The module.
-        module: ModuleId,
-        /// The version to be made.
-        target: Version,
-        /// The state before it.
-        from: BlobRef,
-        /// What the sum must hold.
-        contributions: Vec<Counted>,
-    },
-    /// Make a state of another's average.
-    Apply {
-        /// The module.
-        module: ModuleId,
-        /// The version to be made.
-        version: Version,
-        /// The state before it.
-        from: BlobRef,
-        /// The average.
-        average: BlobRef,
-    },
-}
 
 /// Why the combiner had to give up: this peer's disk or memory, never another peer's bytes.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +64,7 @@ pub type Answer = Result<Option<Event>, CombineError>;
 /// Tells the combiner what to do. The thread ends when the handle is dropped.
 #[derive(Debug)]
 pub struct Combiner {
-    work: mpsc::Sender<Work>,
+    work: mpsc::Sender<Outer>,
 }
 
 struct Worker {
@@ -143,27 +98,27 @@ impl Combiner {
     }
 
     /// Hands over a command. To be called when the one before is answered; then there is room.
-    pub fn begin(&self, work: Work) -> bool {
+    pub fn begin(&self, work: Outer) -> bool {
         self.work.try_send(work).is_ok()
     }
 }
 
 impl Worker {
-    fn carry_out(&mut self, work: Work) -> Answer {
+    fn carry_out(&mut self, work: Outer) -> Answer {
         match work {
-            Work::OpenSum { module, target } => {
+            Outer::OpenSum { module, target } => {
                 let sum = ExactSum::new(self.count(module));
                 self.sums.insert(module, (target, sum));
                 Ok(None)
             }
-            Work::Accumulate { module, target, blob, weight } => {
+            Outer::Accumulate { module, target, blob, weight } => {
                 let valid = self.accumulate(module, target, blob, weight)?;
                 Ok(Some(Event::Accumulated { module, target, blob, valid }))
             }
-            Work::Combine { module, target, from, contributions } => {
+            Outer::Combine { module, target, from, contributions } => {
                 self.combine(module, target, from, &contributions).map(Some)
             }
-            Work::Apply { module, version, from, average } => {
+            Outer::Apply { module, version, from, average } => {
                 let state = self.apply(module, from, average)?;
                 Ok(Some(Event::Applied { module, version, state }))
             }

@@ -1,16 +1,22 @@
 //! A dense path, trained on all the text: the ancestor that every path starts from, and the control that paths are
-//! compared with.
+//! compared with. In the middle of its training it is kept in a file, so that whoever stops it, or crashes, loses minutes.
+//!
+//! The file's bytes: `PSDN`, version u16, 0 u16, what it is the training of (32), step u64, the parameters (f32, level by level),
+//! AdamW's part, and BLAKE3 of all before it. Little endian.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::path::PathBuf;
 
 use super::path_state::PathState;
-use super::turns::Turns;
-use crate::config::{MachineConfig, RunConfig};
-use crate::model::{initial_levels, open_device};
+use crate::config::RunConfig;
+use crate::model::initial_levels;
+use crate::names::BlobHash;
 use crate::seed::Seed;
-use crate::text::TokenSet;
-use crate::training::{BatchOrder, InnerState, InnerTrainer, Score, evaluate};
+use crate::store::{DiskError, write_file};
+use crate::training::InnerState;
+
+const HEAD: [u8; 8] = *b"PSDN\x01\0\0\0";
+const HASH_BYTES: usize = 32;
+const FIXED_BYTES: usize = HEAD.len() + HASH_BYTES + 8;
 
 /// A dense path: its parameters, level by level, and AdamW's part.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,20 +26,6 @@ pub struct Dense {
     /// AdamW and the data cursor.
     pub inner: InnerState,
 }
-
-/// What it took to train.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Effort {
-    /// Tokens trained on.
-    pub tokens: u64,
-    /// Time spent.
-    pub seconds: f64,
-}
-
-/// The user asked to stop.
-#[derive(Debug, thiserror::Error)]
-#[error("stopped before it was done; the same command begins this part again")]
-pub struct Stopped;
 
 impl Dense {
     /// Before the first step: drawn from the run's seed.
@@ -50,95 +42,96 @@ impl Dense {
     }
 }
 
-/// A trainer for dense paths, in turns with all others of the machine.
-pub struct DenseTrainer<'a> {
-    run: &'a RunConfig,
-    turns: &'a Turns,
-    stop: &'a AtomicBool,
-    inner: InnerTrainer,
+/// Where a dense path is kept.
+#[derive(Clone, Debug)]
+pub struct KeptDense {
+    /// The file.
+    pub file: PathBuf,
+    /// Tells trainings apart: the file of another run, or of other text, is passed over.
+    pub of: BlobHash,
 }
 
-impl<'a> DenseTrainer<'a> {
-    /// # Errors
-    /// If the device cannot be opened or the model not be made.
-    pub fn new(
-        run: &'a RunConfig,
-        machine: &MachineConfig,
-        turns: &'a Turns,
-        stop: &'a AtomicBool,
-    ) -> anyhow::Result<Self> {
-        let device = open_device(machine.device)?;
-        Ok(Self { run, turns, stop, inner: InnerTrainer::new(run, machine, device)? })
-    }
-
-    /// Trains from one step of the schedule up to another. `told` hears of the step, the loss and the tokens.
+impl KeptDense {
+    /// Keeps the path as it is after so many steps of the schedule, in place of what was kept before.
     ///
     /// # Errors
-    /// If a step fails, or the user asks to stop.
-    #[expect(clippy::disallowed_methods, reason = "an edge: how long inner steps took")]
-    pub fn train(
-        &mut self,
-        dense: Dense,
-        text: &TokenSet,
-        steps: std::ops::Range<u64>,
-        told: &mut dyn FnMut(u64, f64),
-    ) -> anyhow::Result<(Dense, Effort)> {
-        self.load(&dense)?;
-        self.inner.restore(&dense.inner)?;
-        let seed = Seed::root(self.run.seed).child("dense batches");
-        let order = BatchOrder { seed, sequences: text.len() };
-        let mut effort = Effort::default();
-        let mut step = steps.start;
-        while step < steps.end {
-            let _turn = self.turns.take();
-            let began = Instant::now();
-            while step < steps.end && began.elapsed().as_millis() < u128::from(super::turns::TURN_MS) {
-                if self.stop.load(Ordering::Relaxed) {
-                    return Err(Stopped.into());
-                }
-                let report = self.inner.step(text, &order, step)?;
-                step += 1;
-                effort.tokens += report.tokens;
-                told(step - steps.start, report.loss);
-            }
-            effort.seconds += began.elapsed().as_secs_f64();
+    /// If the disk fails; what was kept before is still there then.
+    pub fn write(&self, step: u64, dense: &Dense) -> Result<(), DiskError> {
+        let mut bytes = [&HEAD[..], &self.of.0, &step.to_le_bytes()].concat();
+        bytes.extend(dense.levels.iter().flatten().flat_map(|value| value.to_le_bytes()));
+        bytes.extend(dense.inner.encode());
+        let hash = blake3::hash(&bytes);
+        bytes.extend(hash.as_bytes());
+        write_file(&self.file, &bytes)
+    }
+
+    /// What was kept, of levels of these sizes, and the step at which it is. A file that is not whole, or another
+    /// training's, is nothing: that training begins anew.
+    pub fn read(&self, sizes: &[usize]) -> Option<(u64, Dense)> {
+        let bytes = std::fs::read(&self.file).ok()?;
+        let kept = self.decode(&bytes, sizes);
+        if kept.is_none() {
+            tracing::warn!(file = %self.file.display(), "what was kept is of another training, or damaged: begins anew");
         }
-        Ok((Dense { levels: self.inner.levels()?, inner: self.inner.state()? }, effort))
+        kept
     }
 
-    fn load(&mut self, dense: &Dense) -> anyhow::Result<()> {
-        let levels: Vec<&[f32]> = dense.levels.iter().map(Vec::as_slice).collect();
-        Ok(self.inner.load(&levels)?)
-    }
-
-    /// The score of a dense path on some text.
-    ///
-    /// # Errors
-    /// If the text does not fit the model.
-    pub fn score(&mut self, dense: &Dense, text: &TokenSet, token_bytes: &[u32]) -> anyhow::Result<Score> {
-        self.load(dense)?;
-        let _turn = self.turns.take();
-        Ok(evaluate(self.inner.model(), text, self.run.routing.prefix_tokens, token_bytes)?)
-    }
-
-    /// The features by which documents are routed: row-major, a row for each prefix.
-    ///
-    /// # Errors
-    /// If a prefix does not fit the model, or the features are not finite.
-    pub fn features(&mut self, dense: &Dense, prefixes: &[&[u32]]) -> anyhow::Result<Vec<f32>> {
-        self.load(dense)?;
-        let _turn = self.turns.take();
-        let mut failed = None;
-        let model = self.inner.model();
-        let features = crate::routing::features_of(prefixes, self.run.model.width, &mut |batch| {
-            model.prefix_features(batch).unwrap_or_else(|error| {
-                failed.get_or_insert(error);
-                Vec::new()
-            })
-        });
-        match failed {
-            Some(error) => Err(error.into()),
-            None => Ok(features?),
+    /// Nobody needs it any more. One that cannot be removed is passed over by the next training.
+    pub fn remove(&self) {
+        if let Err(error) = std::fs::remove_file(&self.file)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(file = %self.file.display(), %error, "not removed");
         }
+    }
+
+    fn decode(&self, bytes: &[u8], sizes: &[usize]) -> Option<(u64, Dense)> {
+        let (body, hash) = bytes.split_last_chunk::<HASH_BYTES>()?;
+        let parameters: usize = sizes.iter().sum();
+        let length = FIXED_BYTES + 4 * parameters + InnerState::encoded_len(sizes);
+        let (head, rest) = body.split_at_checked(FIXED_BYTES)?;
+        let known = head.starts_with(&HEAD) && head[HEAD.len()..].starts_with(&self.of.0);
+        if !known || body.len() != length || blake3::hash(body) != *hash {
+            return None;
+        }
+        let step = u64::from_le_bytes(*head.last_chunk()?);
+        let (mut values, inner) = rest.split_at(4 * parameters);
+        let mut levels = Vec::with_capacity(sizes.len());
+        for size in sizes {
+            let (level, after) = values.split_at(4 * size);
+            levels.push(level.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect());
+            values = after;
+        }
+        Some((step, Dense { levels, inner: InnerState::decode(inner, sizes).ok()? }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dense() -> Dense {
+        let mut inner = InnerState { steps: 7, cursor: 56, ..InnerState::fresh(&[2, 1]) };
+        inner.moments[0][1][1] = 0.5;
+        Dense { levels: vec![vec![1.5, -2.0], vec![3.0]], inner }
+    }
+
+    #[test]
+    fn what_was_kept_comes_back_and_nothing_else_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = KeptDense { file: folder.path().join("dense"), of: BlobHash::of(b"a run and its text") };
+        assert_eq!(kept.read(&[2, 1]), None);
+        kept.write(9, &dense()).unwrap();
+        assert_eq!(kept.read(&[2, 1]), Some((9, dense())));
+        assert_eq!(kept.read(&[1, 2]), None, "another model's");
+        let other = KeptDense { of: BlobHash::of(b"other text"), ..kept.clone() };
+        assert_eq!(other.read(&[2, 1]), None);
+        let mut bytes = std::fs::read(&kept.file).unwrap();
+        bytes[FIXED_BYTES] ^= 1;
+        std::fs::write(&kept.file, &bytes).unwrap();
+        assert_eq!(kept.read(&[2, 1]), None, "damaged");
+        kept.remove();
+        kept.remove();
+        assert!(!kept.file.exists());
     }
 }

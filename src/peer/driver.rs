@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::combiner::{Answer, Combiner, Work};
+use super::combiner::{Answer, Combiner};
 use super::errands::Errands;
 use super::inbox::Requests;
 use super::manifest::Manifest;
@@ -20,7 +20,7 @@ use super::trainer::{Told, Trainer};
 use crate::clock::Millis;
 use crate::names::{BlobHash, PathId, PeerKey};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
-use crate::protocol::{Event, Node};
+use crate::protocol::{Event, Node, Outer};
 use crate::store::{BlobStore, StoreHandle};
 
 /// Commands from whoever started the peer.
@@ -85,7 +85,7 @@ pub(super) struct Driver {
     pub(super) errands: Errands,
     pub(super) observed: Observed,
     /// For the combiner.
-    work: VecDeque<Work>,
+    work: VecDeque<Outer>,
     combining: bool,
 }
 
@@ -221,7 +221,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn queue_work(&mut self, work: Work) {
+    pub(super) fn queue_work(&mut self, work: Outer) {
         self.work.push_back(work);
     }
 }

@@ -1,8 +1,11 @@
 //! From text to a run: tokenizer, ancestor, router, shards, and the manifest that names them all.
 
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use super::dense::{Dense, DenseTrainer, Effort};
+use super::dense::{Dense, KeptDense};
+use super::dense_trainer::DenseTrainer;
+use super::launch::{open_blobs, write_manifest};
 use super::manifest::{FORMAT_VERSION, Manifest, Shard};
 use super::turns::Turns;
 use crate::config::{MachineConfig, RoutingMethod, RunConfig};
@@ -22,6 +25,8 @@ pub struct Plan<'a> {
     pub run: &'a RunConfig,
     /// This machine.
     pub machine: &'a MachineConfig,
+    /// The founder's folder.
+    pub folder: &'a Path,
     /// The text to train on.
     pub corpus: CorpusSource,
     /// The text to test on; if absent, a share of the corpus.
@@ -68,8 +73,6 @@ pub struct Founded {
     pub train: TokenSet,
     /// All test text.
     pub test: TokenSet,
-    /// What the ancestor took.
-    pub effort: Effort,
 }
 
 /// Why the text is not enough, or not the right one.
@@ -106,7 +109,8 @@ pub enum FoundingError {
 /// Documents that a path needs at the least to be called a shard.
 const LEAST_DOCUMENTS: usize = 8;
 
-/// Reads the text, trains what has to be trained and puts every blob of the run into the store.
+/// Reads the text, trains what has to be trained and puts every blob of the run into the founder's store. What an
+/// ancestor has learnt when this is stopped is kept in its folder.
 ///
 /// The store is opened when the text is known to be enough: a mistake leaves nothing behind.
 ///
@@ -114,7 +118,6 @@ const LEAST_DOCUMENTS: usize = 8;
 /// If the text cannot be read or is too small, training fails, or the store does.
 pub fn found(
     plan: Plan<'_>,
-    open_store: &dyn Fn() -> anyhow::Result<BlobStore>,
     turns: &Turns,
     stop: &AtomicBool,
     told: &mut dyn FnMut(Stage),
@@ -133,14 +136,16 @@ pub fn found(
     }
     let text = Text::of(documents, plan.tokenizer.as_deref(), run, told)?;
     let mut trainer = DenseTrainer::new(run, plan.machine, turns, stop)?;
-    let blobs = &open_store()?;
+    let blobs = &open_blobs(plan.folder)?;
     let initial = Dense::initial(run);
     let steps = run.training.ancestor_steps;
-    let (ancestor, effort) = match plan.ancestor {
-        Some(levels) => (Dense { levels, inner: initial.inner }, Effort::default()),
-        None => trainer.train(initial, &text.train, 0..steps, &mut |step, loss| {
-            told(Stage::Ancestor(step, steps, loss));
-        })?,
+    let ancestor = match plan.ancestor {
+        Some(levels) => Dense { levels, inner: initial.inner },
+        None => {
+            let kept = unfinished_ancestor(plan.folder, of_text(run, &text)?);
+            let mut told = |step, loss| told(Stage::Ancestor(step, steps, loss));
+            trainer.train(initial, &text.train, 0..steps, &kept, &mut told)?
+        }
     };
     let pairs: Vec<_> = run.levels.iter().zip(ancestor.levels.iter().map(Vec::as_slice)).collect();
     let ancestor_file = exchange::encode(&run.model, &pairs, &[])?;
@@ -178,7 +183,29 @@ pub fn found(
     };
     let bytes = manifest.encode()?;
     let (manifest, id) = Manifest::decode(&bytes)?;
-    Ok(Founded { manifest, bytes, id, ancestor, train: text.train, test: text.test, effort })
+    Ok(Founded { manifest, bytes, id, ancestor, train: text.train, test: text.test })
+}
+
+/// Where an ancestor in training is kept, until the run is founded.
+fn unfinished_ancestor(folder: &Path, of: BlobHash) -> KeptDense {
+    KeptDense { file: folder.join("ancestor.unfinished"), of }
+}
+
+/// Names what an ancestor is trained by and on.
+fn of_text(run: &RunConfig, text: &Text) -> anyhow::Result<BlobHash> {
+    let config = BlobHash::of(&serde_json::to_vec(run)?);
+    let parts = [config, text.corpus, BlobHash::of(text.tokenizer.json())];
+    Ok(BlobHash::of(&parts.map(|part| part.0).concat()))
+}
+
+/// Puts the manifest of a run into its founder's folder: from then on it is founded.
+///
+/// # Errors
+/// If the disk fails.
+pub fn settle(folder: &Path, manifest: &[u8]) -> anyhow::Result<()> {
+    write_manifest(folder, manifest)?;
+    unfinished_ancestor(folder, BlobHash::of(b"")).remove();
+    Ok(())
 }
 
 /// The text of a run as tokens.

@@ -16,6 +16,7 @@ pub mod collected;
 pub mod collecting;
 pub mod combiner;
 pub mod dense;
+pub mod dense_trainer;
 pub mod driver;
 mod errands;
 pub mod founding;

@@ -7,9 +7,11 @@ use tempfile::TempDir;
 
 use super::collected::MANIFEST;
 use super::founding::{Plan, found};
+use super::launch::open_blobs;
 use super::manifest::Manifest;
 use super::start::store_folder;
 use super::turns::Turns;
+use crate::config::run::tests::SMALL;
 use crate::config::{DeviceChoice, MachineConfig, RunConfig};
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, RunId, Term, Version};
 use crate::outer::ModuleState;
@@ -19,31 +21,17 @@ use crate::protocol::{Record, wire};
 use crate::store::{BlobStore, StoreFolder};
 use crate::text::CorpusSource;
 
-const RUN: &str = r#"
-    name = "tiny"
-    [text]
-    test_share = 0.2
-    [model]
-    blocks = 2
-    width = 16
-    heads = 2
-    vocabulary = 300
-    context = 64
-    [[levels]]
-    parts = ["embedding", "block.0"]
-    sharing = { experts = 2 }
-    [[levels]]
-    parts = ["block.1", "final-norm", "head"]
-    sharing = "shared"
-    [routing]
-    prefix_tokens = 8
-    [training]
-    batch_sequences = 2
-    inner_steps = 2
-    phases = 2
-    ancestor_steps = 3
-    learning_rate = 1e-2
-"#;
+/// Two phases of two steps.
+fn run(vocabulary: usize) -> RunConfig {
+    let mut run = RunConfig::from_toml(SMALL).unwrap();
+    run.name = "tiny".to_owned();
+    run.text.test_share = 0.2;
+    run.model.vocabulary = vocabulary;
+    run.routing.prefix_tokens = 8;
+    let training = &mut run.training;
+    (training.inner_steps, training.phases, training.ancestor_steps, training.learning_rate) = (2, 2, 3, 1e-2);
+    run
+}
 
 /// Documents of two kinds, which k-means can tell apart.
 pub fn documents() -> Vec<String> {
@@ -81,20 +69,20 @@ impl Tiny {
         let corpus = home.path().join("corpus.jsonl");
         let line = |text: &String| format!("{}\n", serde_json::json!({ "text": text }));
         std::fs::write(&corpus, documents().iter().map(line).collect::<String>()).unwrap();
-        let blobs = BlobStore::open(&home.path().join("founding")).unwrap();
-        let run =
-            RunConfig::from_toml(&RUN.replace("vocabulary = 300", &format!("vocabulary = {vocabulary}"))).unwrap();
+        let folder = home.path().join("founding");
+        let run = run(vocabulary);
         let plan = Plan {
             run: &run,
             machine: &machine(),
+            folder: &folder,
             corpus: CorpusSource::Paths(vec![corpus]),
             test_corpus: None,
             share_text,
             tokenizer: None,
             ancestor: None,
         };
-        let founded =
-            found(plan, &|| Ok(blobs.clone()), &Turns::default(), &AtomicBool::new(false), &mut |_| {}).unwrap();
+        let founded = found(plan, &Turns::default(), &AtomicBool::new(false), &mut |_| {}).unwrap();
+        let blobs = open_blobs(&folder).unwrap();
         Self { home, manifest: founded.bytes, decoded: founded.manifest, run: founded.id, blobs }
     }
 

@@ -301,7 +301,8 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
-    use super::super::dense::{Dense, DenseTrainer};
+    use super::super::dense::Dense;
+    use super::super::dense_trainer::DenseTrainer;
     use super::super::tiny_run::{Tiny, machine};
     use super::*;
     use crate::model::exchange;

@@ -64,6 +64,17 @@ pub enum Action {
         /// Where its trainer stood after the phase before, if this peer trained it.
         trainer: Option<BlobRef>,
     },
+    /// A piece of the outer arithmetic.
+    Outer(Outer),
+    /// Sign this update.
+    Seal(Update),
+    /// For people and programs that watch.
+    Report(Report),
+}
+
+/// The outer arithmetic of the modules, done in this order by a worker that keeps nothing but the open sums.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outer {
     /// Begin an empty exact sum for this version of the module, in place of any other.
     OpenSum {
         /// The module.
@@ -93,8 +104,6 @@ pub enum Action {
         /// What the sum must hold, exactly.
         contributions: Vec<Counted>,
     },
-    /// Sign this update.
-    Seal(Update),
     /// Apply an average that is in the store.
     Apply {
         /// The module.
@@ -106,8 +115,6 @@ pub enum Action {
         /// The compressed average.
         average: BlobRef,
     },
-    /// For people and programs that watch.
-    Report(Report),
 }
 
 /// A thing worth telling.

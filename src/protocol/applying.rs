@@ -1,7 +1,7 @@
 //! A member's part: from an update that was heard to a new head.
 
 use super::Node;
-use super::action::{Action, Report};
+use super::action::{Action, Outer, Report};
 use super::chain::head_of;
 use super::check::check_update;
 use super::fetching::Purpose;
@@ -155,7 +155,7 @@ impl Node {
             next.applying = true;
         }
         state.applies.push_back(Apply { from: head.state.hash, average: average.hash, wanted: true });
-        self.act(Action::Apply { module, version, from: head.state, average });
+        self.act(Action::Outer(Outer::Apply { module, version, from: head.state, average }));
     }
 
     pub(super) fn applied(&mut self, module: ModuleId, version: Version, made: Option<BlobRef>) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Node;
-use super::action::Action;
+use super::action::{Action, Outer};
 use super::collect::{Collection, Entry, Progress};
 use super::fetching::Purpose;
 use super::limits::{MAX_OFFERS, MAX_RIVALS, VERSIONS_KEPT};
@@ -33,7 +33,7 @@ impl Node {
         let settled = now + settle_ms;
         state.collection = Some(Collection::new(target, now, settled, deadline));
         self.timers.set(Timer::Close(module), settled);
-        self.act(Action::OpenSum { module, target });
+        self.act(Action::Outer(Outer::OpenSum { module, target }));
     }
 
     /// Gathers no longer. What was fetched for it and is not counted can be fetched again.
@@ -119,7 +119,7 @@ impl Node {
         collection.closing = true;
         let (target, contributions) = (collection.target, collection.contributions());
         state.combining = Some(head.state.hash);
-        self.act(Action::Combine { module, target, from: head.state, contributions });
+        self.act(Action::Outer(Outer::Combine { module, target, from: head.state, contributions }));
     }
 
     /// Fetches every offer that may be counted in the open collection: the oldest first, so that none waits for ever.
@@ -174,7 +174,7 @@ impl Node {
         while !collection.closing
             && let Some(entry) = collection.advance(blob, Progress::Fetching, Progress::Adding)
         {
-            self.actions.push(Action::Accumulate { module, target, blob, weight: entry.weight });
+            self.actions.push(Action::Outer(Outer::Accumulate { module, target, blob, weight: entry.weight }));
         }
     }
 

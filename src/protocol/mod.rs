@@ -37,7 +37,7 @@ pub mod wire;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-pub use action::{Action, Report};
+pub use action::{Action, Outer, Report};
 pub use check::check_chain;
 pub use event::{Contact, Event, ReplyToken, RequestId};
 pub use message::{Message, Request, Response, SignedUpdate, Update};

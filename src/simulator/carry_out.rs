@@ -11,7 +11,7 @@ use crate::outer::state::ModuleState;
 use crate::outer::step;
 use crate::protocol::message::{Counted, SignedUpdate};
 use crate::protocol::record::{Finished, Record, StartedFrom};
-use crate::protocol::{Action, Event, Update, wire};
+use crate::protocol::{Action, Event, Outer, Update, wire};
 
 pub(super) fn sign(update: &Update) -> Vec<u8> {
     let bytes = wire::encode(update).unwrap_or_default();
@@ -44,7 +44,7 @@ impl World {
                 self.later(index, after_ms, Due::Work(action));
             }
             // In order, one after the other.
-            Action::OpenSum { .. } | Action::Accumulate { .. } | Action::Combine { .. } | Action::Apply { .. } => {
+            Action::Outer(_) => {
                 let free_ms = self.peers[index].combiner_free_ms.max(self.now_ms) + within(&mut self.dice, &(1..60));
                 self.peers[index].combiner_free_ms = free_ms;
                 self.later(index, free_ms - self.now_ms, Due::Work(action));
@@ -63,20 +63,28 @@ impl World {
                 let after_ms = within(&mut self.dice, &self.scenario.phase_ms.clone());
                 self.event_at(index, after_ms, Event::Trained(Finished { path, phase, offers, trainer }));
             }
-            Action::OpenSum { module, target } => {
+            Action::Outer(work) => return self.outer(index, work),
+            other => return Err(self.failure("driver", format!("no work: {other:?}"))),
+        }
+        Ok(())
+    }
+
+    fn outer(&mut self, index: usize, work: Outer) -> Result<(), Failure> {
+        match work {
+            Outer::OpenSum { module, target } => {
                 self.peers[index].sums.insert(module, (target, ExactSum::new(self.scenario.values)));
             }
-            Action::Accumulate { module, target, blob, weight } => {
+            Outer::Accumulate { module, target, blob, weight } => {
                 let valid = self.accumulate(index, module, target, blob, weight);
                 self.event_at(index, 0, Event::Accumulated { module, target, blob, valid });
             }
-            Action::Combine { module, target, from, contributions } => {
+            Outer::Combine { module, target, from, contributions } => {
                 let Some((average, state)) = self.combine(index, module, target, from, &contributions) else {
                     return Err(self.failure("disk", format!("module {module} cannot be combined")));
                 };
                 self.event_at(index, 0, Event::Combined { module, target, average, state });
             }
-            Action::Apply { module, version, from, average } => {
+            Outer::Apply { module, version, from, average } => {
                 let disk = &mut self.peers[index].disk;
                 let Some((state, frame)) = disk.get(from.hash).zip(disk.get(average.hash)) else {
                     let detail = format!("peer {index}: a blob is gone that module {module} version {version} needs");
@@ -86,7 +94,6 @@ impl World {
                 let state = made.map(|bytes| disk.put(bytes));
                 self.event_at(index, 0, Event::Applied { module, version, state });
             }
-            other => return Err(self.failure("driver", format!("no work: {other:?}"))),
         }
         Ok(())
     }

@@ -3,34 +3,16 @@
 use rand::RngExt;
 
 use crate::config::RunConfig;
+use crate::config::run::tests::SMALL;
 use crate::seed::Seed;
 
-/// Two blocks of width 16 in two levels, four ragged sequences a step.
+/// Four ragged sequences a step.
 pub(crate) fn small_run() -> RunConfig {
-    RunConfig::from_toml(
-        r#"
-        name = "small"
-        [model]
-        blocks = 2
-        width = 16
-        heads = 2
-        vocabulary = 300
-        context = 48
-        [[levels]]
-        parts = ["embedding", "block.0"]
-        sharing = { experts = 2 }
-        [[levels]]
-        parts = ["block.1", "final-norm", "head"]
-        sharing = "shared"
-        [training]
-        batch_sequences = 4
-        inner_steps = 5
-        phases = 9
-        ancestor_steps = 4
-        learning_rate = 1e-2
-        "#,
-    )
-    .unwrap()
+    let mut run = RunConfig::from_toml(SMALL).unwrap();
+    run.model.context = 48;
+    let training = &mut run.training;
+    (training.batch_sequences, training.phases, training.learning_rate) = (4, 9, 1e-2);
+    run
 }
 
 /// Ragged sequences of few distinct tokens.

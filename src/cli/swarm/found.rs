@@ -17,9 +17,9 @@ use crate::config::{MachineConfig, RunConfig};
 use crate::model::exchange;
 use crate::observe::{Progress, View, logging};
 use crate::peer::Turns;
-use crate::peer::dense::Stopped;
+use crate::peer::dense_trainer::Stopped;
 use crate::peer::founding::{self, Plan};
-use crate::peer::launch::{Launch, open_blobs, read_manifest, write_manifest};
+use crate::peer::launch::{Launch, read_manifest};
 
 /// Start a swarm, train in it, and print the line by which others join.
 #[derive(Args)]
@@ -120,11 +120,11 @@ impl Found {
         let (turns, progress, interrupt) = (turns.clone(), progress.clone(), interrupt.clone());
         let share_text = self.share_text;
         let founded = tokio::task::spawn_blocking(move || -> anyhow::Result<()> {
-            let plan =
-                Plan { run: &run, machine: &machine, corpus: source, test_corpus, share_text, tokenizer, ancestor };
+            let (run, machine, folder) = (&run, &machine, folder.as_path());
+            let plan = Plan { run, machine, folder, corpus: source, test_corpus, share_text, tokenizer, ancestor };
             let mut told = |stage| founding_progress::show(&progress, stage);
-            let founded = founding::found(plan, &|| open_blobs(&folder), &turns, interrupt.flag(), &mut told)?;
-            write_manifest(&folder, &founded.bytes)
+            let founded = founding::found(plan, &turns, interrupt.flag(), &mut told)?;
+            founding::settle(folder, &founded.bytes)
         })
         .await?;
         founded.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { super::join::explain(error) })

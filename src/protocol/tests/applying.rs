@@ -15,7 +15,7 @@ fn a_member_applies_an_update_and_trains_on() {
     );
     assert_eq!(
         node.handle(Millis(110), Event::Fetched { blob: average(1).hash, found: true }),
-        vec![Action::Apply { module: MODULE, version: Version(1), from: state(0), average: average(1) }]
+        vec![Action::Outer(Outer::Apply { module: MODULE, version: Version(1), from: state(0), average: average(1) })]
     );
     let beat = Beat {
         addresses: vec![],
@@ -60,7 +60,7 @@ fn average_is_here() -> Event {
 }
 
 fn apply() -> Action {
-    Action::Apply { module: MODULE, version: Version(1), from: state(0), average: average(1) }
+    Action::Outer(Outer::Apply { module: MODULE, version: Version(1), from: state(0), average: average(1) })
 }
 
 #[test]

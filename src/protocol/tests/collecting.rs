@@ -12,7 +12,7 @@ fn fetched(blob: BlobRef, found: bool) -> Event {
 }
 
 fn accumulate(blob: BlobRef, weight: u32) -> Action {
-    Action::Accumulate { module: MODULE, target: Version(1), blob: blob.hash, weight }
+    Action::Outer(Outer::Accumulate { module: MODULE, target: Version(1), blob: blob.hash, weight })
 }
 
 fn accumulated(blob: BlobRef, valid: bool) -> Event {
@@ -20,7 +20,7 @@ fn accumulated(blob: BlobRef, valid: bool) -> Event {
 }
 
 fn combine(contributions: Vec<Counted>) -> Action {
-    Action::Combine { module: MODULE, target: Version(1), from: state(0), contributions }
+    Action::Outer(Outer::Combine { module: MODULE, target: Version(1), from: state(0), contributions })
 }
 
 /// Takes an offer in, up to its place in the sum.
@@ -77,7 +77,7 @@ fn an_owner_goes_from_offers_to_an_update_and_on_to_the_next() {
         Beat { leases: vec![lease(1, 1, Stage::Waiting)], sequence: 2, head: Some(head(&signed)), ..beat_of_owner() };
     assert_eq!(
         node.handle(now, heard_beat(OTHER, theirs)),
-        vec![Action::Apply { module: MODULE, version: Version(1), from: state(0), average: average(1) }],
+        vec![Action::Outer(Outer::Apply { module: MODULE, version: Version(1), from: state(0), average: average(1) })],
         "the owner applies its own update like everybody"
     );
     let beat = Beat {
@@ -93,7 +93,7 @@ fn an_owner_goes_from_offers_to_an_update_and_on_to_the_next() {
         vec![
             Action::Persist(Record::Head(signed.clone())),
             Action::Report(Report::Advanced { module: MODULE, version: Version(1), contributions: 2 }),
-            Action::OpenSum { module: MODULE, target: Version(2) },
+            Action::Outer(Outer::OpenSum { module: MODULE, target: Version(2) }),
             publish(Message::Beat(beat)),
             train(0, head(&signed), Some(trainer)),
         ]
@@ -195,7 +195,7 @@ fn an_average_made_for_a_collection_that_is_gone_goes_into_no_update() {
         actions.extend(node.handle(settled, fetched(blob, true)));
         actions.extend(node.handle(settled, accumulated(blob, true)));
     }
-    let combines = |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::Combine { .. }));
+    let combines = |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::Outer(Outer::Combine { .. })));
     assert!(!combines(&actions), "one average at a time");
     // The first average comes: it is let go, and only now the other is begun.
     let combined = Event::Combined { module: MODULE, target: Version(1), average: average(1), state: state(1) };
@@ -214,5 +214,5 @@ fn an_owner_that_knows_of_a_better_head_closes_nothing_until_it_has_it() {
     node.handle(Millis(2_001), heard_beat(THIRD, beat(1, Some(ahead), Some((1, ME)))));
     take_in(&mut node, OTHER, offer(1, genesis()));
     let actions = take_in(&mut node, THIRD, offer(0, genesis()));
-    assert!(!actions.iter().any(|action| matches!(action, Action::Combine { .. })), "{actions:?}");
+    assert!(!actions.iter().any(|action| matches!(action, Action::Outer(Outer::Combine { .. }))), "{actions:?}");
 }

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use super::chain::Chain;
 use super::message::{Beat, Counted, Head, Lease, Message, Offer, SignedUpdate, Stage, Update};
 use super::record::{Finished, StartedFrom};
-use super::{Action, Contact, Event, Node, Record, Report, RunPlan};
+use super::{Action, Contact, Event, Node, Outer, Record, Report, RunPlan};
 use crate::clock::Millis;
 use crate::grid::{Grid, Sharing};
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};

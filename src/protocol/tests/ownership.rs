@@ -44,7 +44,7 @@ fn a_silent_owner_is_replaced_by_the_first_in_rank() {
             term(2, ME),
             new_owner(ME),
             publish(Message::Beat(claim)),
-            Action::OpenSum { module: MODULE, target: Version(1) },
+            Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1) }),
         ]
     );
 }
@@ -103,7 +103,7 @@ fn an_owner_that_leaves_is_replaced_at_once() {
             term(2, ME),
             new_owner(ME),
             publish(Message::Beat(claim)),
-            Action::OpenSum { module: MODULE, target: Version(1) },
+            Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1) }),
         ]
     );
 }

@@ -20,7 +20,8 @@ use super::{Globals, founding_folder, founding_progress};
 use crate::config::{MachineConfig, RoutingMethod, RunConfig};
 use crate::observe::logging::{self, LogFilter};
 use crate::observe::{Progress, View};
-use crate::peer::dense::{Dense, DenseTrainer};
+use crate::peer::dense::Dense;
+use crate::peer::dense_trainer::{DenseTrainer, Stopped};
 use crate::peer::sampling::{Wish, continue_prompt};
 use crate::peer::{Collected, Turns, collect_from_stores};
 use crate::training::Score;
@@ -201,7 +202,8 @@ impl Trial {
             }
             let (first, last) = (run.training.ancestor_steps, run.training.total_steps());
             let mut told = |step, _loss| progress.stage("dense control", step, last - first);
-            let (dense, _) = trainer.train(ancestor.clone(), &prepared.train, first..last, &mut told)?;
+            let kept = prepared.unfinished_dense();
+            let dense = trainer.train(ancestor.clone(), &prepared.train, first..last, &kept, &mut told)?;
             let score = trainer.score(&dense, &prepared.test, &prepared.token_bytes)?;
             prepared.keep_dense_score(score)?;
             Ok((before, score))
@@ -213,5 +215,5 @@ impl Trial {
 
 /// What was stopped in order is no failure of the part that noticed it first.
 fn stopped_or(error: anyhow::Error) -> anyhow::Error {
-    if error.is::<crate::peer::dense::Stopped>() { Interrupted.into() } else { super::join::explain(error) }
+    if error.is::<Stopped>() { Interrupted.into() } else { super::join::explain(error) }
 }

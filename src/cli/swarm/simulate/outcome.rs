@@ -43,25 +43,27 @@ fn scores(score: Score) -> Value {
     json!({ "perplexity": score.perplexity(), "bits_per_byte": score.bits_per_byte() })
 }
 
-/// Bits per parameter and sync, up and down. All bytes count: messages are shared out evenly between both ways.
-fn bits(result: &SwarmResult) -> (f64, f64) {
+/// Bits per parameter and sync, up and down. All bytes count: messages are shared out evenly between both ways. Nothing if
+/// the run had been trained before.
+fn bits(result: &SwarmResult) -> Option<(f64, f64)> {
+    if result.tokens == 0 {
+        return None;
+    }
     let messages = result.message_bytes as f64 / 2.0;
     let per = |bytes: u64, parameters: u64| 8.0 * (bytes as f64 + messages) / (parameters.max(1) as f64);
     let synced = result.synced;
-    (
-        per(synced.contribution_bytes, synced.contribution_parameters),
-        per(synced.average_bytes, synced.average_parameters),
-    )
+    let up = per(synced.contribution_bytes, synced.contribution_parameters);
+    Some((up, per(synced.average_bytes, synced.average_parameters)))
 }
 
-fn tokens_per_s(result: &SwarmResult) -> f64 {
-    if result.train_s > 0.0 { result.tokens as f64 / result.train_s } else { 0.0 }
+fn tokens_per_s(result: &SwarmResult) -> Option<f64> {
+    (result.tokens > 0).then(|| result.tokens as f64 / result.train_s.max(1e-9))
 }
 
 impl Outcome {
     /// The last line of `--format json`.
     pub fn to_json(&self) -> Value {
-        let (up, down) = bits(&self.dipaco);
+        let bits = bits(&self.dipaco).map(|(up, down)| json!({ "up": up, "down": down }));
         let paths: Vec<Value> = self
             .dipaco
             .paths
@@ -77,7 +79,7 @@ impl Outcome {
             "dipaco": scores(self.dipaco.test),
             "paths": paths,
             "parameters_per_path": self.parameters,
-            "bits_per_parameter_per_sync": { "up": up, "down": down },
+            "bits_per_parameter_per_sync": bits,
             "tokens_per_s": tokens_per_s(&self.dipaco),
             "train_s": self.dipaco.train_s,
             "computing_s": self.dipaco.computing_s,
@@ -109,15 +111,14 @@ impl Outcome {
             lines.push(row("DiPaCo, random shards", steps, random.test));
         }
         lines.push(row("DiPaCo", steps, self.dipaco.test));
-        let (up, down) = bits(&self.dipaco);
         let result = &self.dipaco;
         lines.push(String::new());
-        if result.tokens > 0 {
+        if let (Some((up, down)), Some(tokens_per_s)) = (bits(result), tokens_per_s(result)) {
             lines.push(format!(
                 "trained on {} tokens in {:.0} s: {:.0} tokens/s; inner steps computed {:.0} % of that time",
                 result.tokens,
                 result.train_s,
-                tokens_per_s(result),
+                tokens_per_s,
                 100.0 * result.computing_s / result.train_s.max(1e-9)
             ));
             lines.push(format!("bits per parameter and exchange: {up:.2} up, {down:.2} down, all messages counted"));

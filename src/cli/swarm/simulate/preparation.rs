@@ -10,9 +10,10 @@ use anyhow::Context;
 use super::super::founding_folder;
 use crate::config::{MachineConfig, RunConfig};
 use crate::model::exchange;
-use crate::peer::dense::Dense;
+use crate::peer::dense::{Dense, KeptDense};
+use crate::names::BlobHash;
 use crate::peer::founding::{self, Founded, Plan, Stage};
-use crate::peer::launch::{open_blobs, read_manifest, write_manifest};
+use crate::peer::launch::{open_blobs, read_manifest};
 use crate::peer::path_state::PathState;
 use crate::peer::{Manifest, Turns};
 use crate::store::write_file;
@@ -85,13 +86,14 @@ impl Request {
         let plan = Plan {
             run: &self.run,
             machine: &self.machine,
+            folder: &founder,
             corpus: self.corpus,
             test_corpus: self.test_corpus,
             share_text: true,
             tokenizer: self.tokenizer,
             ancestor: self.ancestor,
         };
-        let founded = founding::found(plan, &|| open_blobs(&founder), &self.turns, stop, told)?;
+        let founded = founding::found(plan, &self.turns, stop, told)?;
         Preparation::keep(folder, founded, &founder)
     }
 }
@@ -102,7 +104,7 @@ impl Preparation {
         write_file(&folder.join("ancestor.trainer"), &founded.ancestor.state().encode())?;
         write_file(&folder.join("train.tokens"), &founded.train.encode())?;
         write_file(&folder.join("test.tokens"), &founded.test.encode())?;
-        write_manifest(founder, &founded.bytes)?;
+        founding::settle(founder, &founded.bytes)?;
         Self::read(folder, founded.manifest, founder)
     }
 
@@ -148,6 +150,12 @@ impl Preparation {
         Ok(Tokenizer::from_json(&self.tokenizer)?.decode(beginning))
     }
 
+    /// Where the dense control is kept while it is trained.
+    pub fn unfinished_dense(&self) -> KeptDense {
+        let of = [self.manifest.corpus.0, self.manifest.ancestor.hash.0].concat();
+        KeptDense { file: self.folder.join("dense.unfinished"), of: BlobHash::of(&of) }
+    }
+
     fn dense_file(&self) -> PathBuf {
         self.folder.join("dense.json")
     }
@@ -171,6 +179,8 @@ impl Preparation {
     /// # Errors
     /// If the disk fails.
     pub fn keep_dense_score(&self, score: Score) -> anyhow::Result<()> {
-        Ok(write_file(&self.dense_file(), &serde_json::to_vec(&(score.nats, score.tokens, score.bytes))?)?)
+        write_file(&self.dense_file(), &serde_json::to_vec(&(score.nats, score.tokens, score.bytes))?)?;
+        self.unfinished_dense().remove();
+        Ok(())
     }
 }
