@@ -270,6 +270,25 @@ fn a_folder_of_another_run() {
 }
 
 #[test]
+fn a_founded_run_that_is_asked_to_be_another() {
+    let world = World::new();
+    let folder = world.path("a");
+    let mut founder = found(&world, &folder, "0");
+    address(&mut founder);
+    founder.kill();
+    let (before, name) = (files(&folder), folder.to_str().unwrap());
+    let other = world.name("other");
+    text::write_domains(Path::new(&other), 3, 40);
+    let hasty = ["--set", "training.ancestor_steps=1", "--set", "training.phases=1", "--set", "seed=0"];
+    let again = |more: &[&str]| mistake(&[&["found", &world.config, "--dir", name], &hasty[..], more].concat());
+    let said = again(&["--corpus", &world.corpus]);
+    assert!(said.contains(name) && said.contains("shares its text"), "{said}");
+    let said = again(&["--share-text", "--corpus", &other]);
+    assert!(said.contains(name) && said.contains("other text") && said.contains(&other), "{said}");
+    assert!(files(&folder) == before, "something was written");
+}
+
+#[test]
 fn text_that_is_not_the_runs() {
     let world = World::new();
     let hasty = ["--set", "training.ancestor_steps=1", "--set", "training.phases=1"];

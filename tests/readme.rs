@@ -92,6 +92,13 @@ fn every_command_does_what_it_is_there_for() {
     let results = [founder.wait_for("result"), newcomer.wait_for("result")];
     assert_eq!([&results[0]["run"], &results[1]["run"]], [&run, &run]);
 
+    // Without --share-text, the text comes from the newcomer's own disk.
+    let kept = found.iter().find(|words| !words.contains(&"--share-text".to_owned())).unwrap();
+    let mut founder = Peer::start(&world.path("c"), &[&words(kept)[..], &corpus, &short].concat());
+    let private = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
+    let mut newcomer = Peer::start(&world.path("d"), &[&["join", &private][..], &corpus].concat());
+    assert_eq!(newcomer.wait_for("result")["run"], founder.wait_for("result")["run"]);
+
     let folder = |word: &str| (word == "[DIR]").then(|| world.name("a"));
     for status in to_type.take("status", &folder) {
         let status = ends_well(&status, &[]);

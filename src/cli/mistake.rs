@@ -1,6 +1,7 @@
 //! What went wrong, in one clear line, and what to do about it in another.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use super::output::Output;
@@ -68,14 +69,29 @@ impl<T, E: fmt::Display> OrMistake<T> for Result<T, E> {
 pub(super) fn report(error: &anyhow::Error, output: Output) -> ExitCode {
     let mistake = error.chain().find_map(|cause| cause.downcast_ref::<Mistake>());
     let message = one_line(&format!("{error:#}"));
-    let hint = mistake.and_then(|mistake| mistake.hint.as_deref());
+    let hint = mistake.and_then(|mistake| mistake.hint.as_deref()).or_else(|| of_the_disk(error));
     // Nobody is left to tell if these fail.
     let _ = output.complain(&format!("error: {message}"));
     if let Some(hint) = hint {
         let _ = output.complain(&format!("hint: {hint}"));
     }
     let _ = output.json(&serde_json::json!({ "event": "error", "message": message, "hint": hint }));
-    ExitCode::from(status(error, mistake.is_some()))
+    ExitCode::from(status(error, mistake.is_some() || of_the_disk(error).is_some()))
+}
+
+/// What to do if the disk does not take what is written; only the user can make room there.
+fn of_the_disk(error: &anyhow::Error) -> Option<&'static str> {
+    let kinds = error.chain().filter_map(|cause| Some(cause.downcast_ref::<std::io::Error>()?.kind()));
+    let hint = |kind| match kind {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+            Some("make room on the disk and start again: nothing that was stored is lost")
+        }
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            Some("make it readable and writable for this user, or choose another folder with --dir")
+        }
+        _ => None,
+    };
+    kinds.filter_map(hint).next()
 }
 
 fn status(error: &anyhow::Error, theirs: bool) -> u8 {
@@ -102,5 +118,16 @@ mod tests {
         assert_eq!(format!("{error:#}"), "peer a: port 4001 is taken");
         assert!(error.chain().any(|cause| cause.is::<Mistake>()));
         assert_eq!(one_line("two\n  lines"), "two lines");
+    }
+
+    #[test]
+    fn a_full_disk_is_the_users_to_mend_wherever_it_was_noticed() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("the blob was not stored")]
+        struct Deep(#[source] std::io::Error);
+        let full = Deep(ErrorKind::StorageFull.into());
+        assert!(of_the_disk(&anyhow::Error::new(full).context("peer a")).unwrap().starts_with("make room"));
+        let other = Deep(ErrorKind::TimedOut.into());
+        assert_eq!(of_the_disk(&anyhow::Error::new(other)), None);
     }
 }

@@ -172,8 +172,10 @@ impl Actor {
             Command::StopProviding { module } => self.stop_providing(module),
             Command::FindProviders { id, module, slot } => self.find_providers(id, module, slot),
             Command::Listeners { reply } => {
-                let addresses = self.swarm.listeners().chain(self.swarm.external_addresses());
-                let _ = reply.send(in_order(addresses.cloned().collect()));
+                // What was announced was chosen by somebody.
+                let mut addresses: Vec<_> = self.swarm.external_addresses().cloned().collect();
+                addresses.extend(in_order(self.swarm.listeners().cloned().collect()));
+                let _ = reply.send(addresses);
             }
             Command::Connections { reply } => {
                 let _ = reply.send(self.identified.iter().filter_map(peer_key).collect());

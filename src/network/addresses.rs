@@ -45,12 +45,22 @@ pub(super) fn dialable(address: &Multiaddr) -> bool {
     machine && transport && matches!(parts.next(), None | Some(Protocol::P2p(_))) && parts.next().is_none()
 }
 
-/// Those that others should try first come first: loopback last, QUIC before TCP.
+/// Those that others should try first come first: public before private, loopback last, QUIC before TCP.
 pub(super) fn in_order(mut addresses: Vec<Multiaddr>) -> Vec<Multiaddr> {
     let is_tcp = |address: &Multiaddr| address.iter().any(|part| matches!(part, Protocol::Tcp(_)));
-    addresses.sort_by_cached_key(|address| (is_loopback(address), is_tcp(address), address.to_string()));
+    addresses.sort_by_cached_key(|address| {
+        (is_loopback(address), is_private(address), is_tcp(address), address.to_string())
+    });
     addresses.dedup();
     addresses
+}
+
+fn is_private(address: &Multiaddr) -> bool {
+    match address.iter().next() {
+        Some(Protocol::Ip4(ip)) => ip.is_private() || ip.is_link_local(),
+        Some(Protocol::Ip6(ip)) => ip.is_unique_local() || ip.is_unicast_link_local(),
+        _ => false,
+    }
 }
 
 /// At most [`ADDRESSES_PER_PEER`] of those that can be dialled and name this peer or nobody, without repetition, in
@@ -68,6 +78,16 @@ pub(super) fn usable(addresses: Vec<Multiaddr>, peer: PeerId) -> Vec<Multiaddr> 
         }
     }
     usable
+}
+
+/// The same addresses, with the ports of others in place of "any port".
+pub fn with_ports_of(others: &[Multiaddr], listen: &[Multiaddr]) -> Vec<Multiaddr> {
+    let other = |any: &Protocol<'_>| others.iter().flat_map(Multiaddr::iter).find(|part| part.tag() == any.tag());
+    let chosen = |part: Protocol<'_>| match part {
+        Protocol::Tcp(0) | Protocol::Udp(0) => other(&part).unwrap_or(part).acquire(),
+        part => part.acquire(),
+    };
+    listen.iter().map(|address| address.iter().map(chosen).collect()).collect()
 }
 
 /// Whether two addresses differ at most in saying who is there.
@@ -136,5 +156,24 @@ mod tests {
         assert!(is_loopback(&"/ip4/127.0.0.1/tcp/1".parse().unwrap()));
         assert!(is_loopback(&"/ip6/::1/udp/1/quic-v1".parse().unwrap()));
         assert!(!is_loopback(&"/ip4/192.168.1.2/tcp/1".parse().unwrap()));
+    }
+
+    #[test]
+    fn only_any_port_becomes_that_of_another_address() {
+        let addresses = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<Multiaddr>>();
+        let any = addresses(&["/ip4/0.0.0.0/udp/0/quic-v1", "/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/tcp/4001"]);
+        assert_eq!(with_ports_of(&[], &any), any);
+        let others = addresses(&["/ip4/192.168.1.5/udp/5000/quic-v1", "/ip4/192.168.1.5/tcp/6000"]);
+        let expected = ["/ip4/0.0.0.0/udp/5000/quic-v1", "/ip4/0.0.0.0/tcp/6000", "/ip4/0.0.0.0/tcp/4001"];
+        assert_eq!(with_ports_of(&others, &any), addresses(&expected));
+    }
+
+    #[test]
+    fn public_addresses_come_before_private_ones_and_loopback_last() {
+        let told =
+            ["/ip4/127.0.0.1/tcp/1", "/ip4/172.17.0.1/tcp/1", "/ip4/203.0.113.7/tcp/1", "/ip4/192.168.1.5/tcp/1"];
+        let sorted = in_order(told.iter().map(|text| text.parse().unwrap()).collect());
+        let sorted: Vec<String> = sorted.iter().map(ToString::to_string).collect();
+        assert_eq!(sorted, [told[2], told[1], told[3], told[0]]);
     }
 }

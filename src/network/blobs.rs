@@ -101,8 +101,13 @@ pub enum FetchError {
         reason: String,
     },
     /// Our own disk.
-    #[error("the blob could not be stored: {0}")]
-    Storage(String),
+    #[error("the blob could not be stored: {reason}")]
+    Storage {
+        /// Of what kind.
+        kind: io::ErrorKind,
+        /// What was said.
+        reason: String,
+    },
 }
 
 /// How long a transfer waits: for any byte, and for a whole piece.

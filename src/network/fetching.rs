@@ -35,7 +35,7 @@ impl Fetcher {
 
     /// Waits for its turn, then fetches.
     pub(super) async fn fetch(&self, peer: PeerId, from: PeerKey, blob: BlobRef) -> Result<(), FetchError> {
-        let _place = self.places.acquire().await.map_err(|error| FetchError::Storage(error.to_string()))?;
+        let _place = self.places.acquire().await.map_err(|error| storage(io::Error::other(error)))?;
         let mut received = 0;
         let broken = |received| {
             move |error: io::Error| match error.kind() {
@@ -112,5 +112,5 @@ impl Fetcher {
 }
 
 fn storage(error: io::Error) -> FetchError {
-    FetchError::Storage(error.to_string())
+    FetchError::Storage { kind: error.kind(), reason: error.to_string() }
 }

@@ -28,7 +28,7 @@ mod serving;
 mod swarm;
 mod traffic;
 
-pub use addresses::with_peer;
+pub use addresses::{with_peer, with_ports_of};
 pub use blobs::{BlobAccess, BlobSink, FetchError};
 pub use connecting::Unreachable;
 pub use control::{RequestError, RequestToken};

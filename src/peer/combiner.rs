@@ -11,8 +11,8 @@ use crate::compress::frame;
 use crate::config::OuterConfig;
 use crate::names::{BlobHash, BlobRef, ModuleId, Version};
 use crate::outer::{ExactSum, step};
-use crate::protocol::{Event, Outer};
 use crate::protocol::message::Counted;
+use crate::protocol::{Event, Outer};
 use crate::store::BlobStore;
 
 /// Commands that may wait. The driver sends the next one when the last is answered, so one is enough.
@@ -87,7 +87,9 @@ impl Combiner {
         let (work, mut mailbox) = mpsc::channel(MAILBOX);
         let (answers, receiver) = mpsc::channel(MAILBOX);
         let mut worker = Worker { blobs, outer, counts, sums: BTreeMap::new() };
+        let span = tracing::Span::current();
         std::thread::Builder::new().name("combiner".to_owned()).spawn(move || {
+            let _peer = span.enter();
             while let Some(work) = mailbox.blocking_recv() {
                 if answers.blocking_send(worker.carry_out(work)).is_err() {
                     break;
@@ -105,6 +107,8 @@ impl Combiner {
 
 impl Worker {
     fn carry_out(&mut self, work: Outer) -> Answer {
+        let span = tracing::info_span!("module", module = %work.module());
+        let _entered = span.enter();
         match work {
             Outer::OpenSum { module, target } => {
                 let sum = ExactSum::new(self.count(module));

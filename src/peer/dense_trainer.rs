@@ -1,7 +1,7 @@
 //! Trains dense paths on all the text.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::dense::{Dense, KeptDense};

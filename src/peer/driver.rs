@@ -31,6 +31,8 @@ pub(super) const COMMANDS: usize = 16;
 pub(super) enum Command {
     /// What are you doing?
     Status(oneshot::Sender<PeerStatus>),
+    /// The same, with the hashes of parameters.
+    StatusWithHashes(oneshot::Sender<PeerStatus>),
     /// Leave in order.
     Stop(oneshot::Sender<()>),
 }
@@ -50,8 +52,11 @@ pub enum PeerError {
     /// What must survive a kill does not fit the journal.
     #[error("a record for the journal: {0}")]
     Record(#[from] crate::protocol::wire::WireError),
+    /// What another peer sent could not be stored.
+    #[error(transparent)]
+    Fetched(std::io::Error),
     /// Training failed.
-    #[error("{0:#}")]
+    #[error(transparent)]
     Training(anyhow::Error),
     /// The text of a path is gone, and no other peer sends it.
     #[error("the text of path {0} is not in the store, and this run sends no text; join with --corpus and a new --dir")]
@@ -169,6 +174,11 @@ impl Driver {
         loop {
             self.settle().await?;
             let deadline = self.node.next_deadline().map(|deadline| deadline.since(self.now()));
+            // Before all that arrives: a flood of messages must not keep this peer from saying that it lives.
+            if deadline == Some(0) {
+                self.events.push_back(Event::Tick);
+                self.settle().await?;
+            }
             let tick = tokio::time::sleep(Duration::from_millis(deadline.unwrap_or(1_000)));
             tokio::select! {
                 biased;
@@ -178,6 +188,7 @@ impl Driver {
                         // Whoever asked may be gone.
                         drop(reply.send(status));
                     }
+                    Some(Command::StatusWithHashes(reply)) => self.tell_with_hashes(reply),
                     Some(Command::Stop(reply)) => {
                         self.events.push_back(Event::Leave);
                         self.settle().await?;
@@ -192,7 +203,7 @@ impl Driver {
                     self.events.extend(answer.ok_or(PeerError::Worker("combiner"))??);
                 }
                 event = inputs.network.next() => {
-                    self.network_said(event.ok_or(PeerError::Worker("network"))?);
+                    self.network_said(event.ok_or(PeerError::Worker("network"))?)?;
                 }
                 () = tick => self.events.push_back(Event::Tick),
             }

@@ -136,8 +136,17 @@ impl Driver {
     }
 
     /// A fetch has ended. What the node asked for is its to judge; text is asked of the next peer.
-    pub(super) fn fetched(&mut self, id: u64, blob: BlobRef, from: PeerKey, result: Result<(), FetchError>) {
-        let Some(fetch) = self.errands.fetches.remove(&id) else { return };
+    pub(super) fn fetched(
+        &mut self,
+        id: u64,
+        blob: BlobRef,
+        from: PeerKey,
+        result: Result<(), FetchError>,
+    ) -> Result<(), PeerError> {
+        let Some(fetch) = self.errands.fetches.remove(&id) else { return Ok(()) };
+        if let Err(FetchError::Storage { kind, reason }) = result {
+            return Err(PeerError::Fetched(std::io::Error::new(kind, reason)));
+        }
         if let Err(error) = &result {
             tracing::debug!(peer = %from.short(), blob = %blob.hash.short(), %error, "a blob was not fetched");
             self.errands.shard_holder += usize::from(!fetch.for_node);
@@ -148,5 +157,6 @@ impl Driver {
         if fetch.for_node {
             self.events.push_back(Event::Fetched { blob: blob.hash, found: result.is_ok() });
         }
+        Ok(())
     }
 }

@@ -1,22 +1,22 @@
 //! From text to a run: tokenizer, ancestor, router, shards, and the manifest that names them all.
 
-use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::dense::{Dense, KeptDense};
-use super::dense_trainer::DenseTrainer;
-use super::launch::{open_blobs, write_manifest};
+use super::dense_trainer::{DenseTrainer, Stopped};
+use super::launch::{lock_store, read_manifest, write_manifest};
 use super::manifest::{FORMAT_VERSION, Manifest, Shard};
 use super::turns::Turns;
 use crate::config::{MachineConfig, RoutingMethod, RunConfig};
-use crate::model::exchange;
+use crate::model::{exchange, open_device};
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, RunId};
 use crate::network::limits::TOPICS_PER_PEER;
 use crate::outer::ModuleState;
 use crate::protocol::wire::WIRE_VERSION;
 use crate::routing::{Router, ShardIndex};
 use crate::seed::Seed;
-use crate::store::BlobStore;
+use crate::store::{BlobStore, LockedStore};
 use crate::text::{Corpus, CorpusError, CorpusSource, TokenSet, Tokenizer, read_corpus, split_test};
 
 /// What a run is founded from.
@@ -61,6 +61,8 @@ pub enum Stage {
 
 /// A run that can begin.
 pub struct Founded {
+    /// Its founder's store, which has all blobs.
+    pub store: LockedStore,
     /// What it is.
     pub manifest: Manifest,
     /// The manifest's bytes.
@@ -93,6 +95,9 @@ pub enum FoundingError {
         /// Documents needed.
         least: usize,
     },
+    /// While this process read its text.
+    #[error("another process has founded a run in {} meanwhile; start again to go on with that one", .0.display())]
+    Meanwhile(PathBuf),
     /// The founder begins as a member of every module.
     #[error("the grid has {0} modules, a founder can begin with {TOPICS_PER_PEER}; use fewer levels or experts")]
     Modules(usize),
@@ -116,17 +121,14 @@ const LEAST_DOCUMENTS: usize = 8;
 ///
 /// # Errors
 /// If the text cannot be read or is too small, training fails, or the store does.
-pub fn found(
-    plan: Plan<'_>,
-    turns: &Turns,
-    stop: &AtomicBool,
-    told: &mut dyn FnMut(Stage),
-) -> anyhow::Result<Founded> {
+pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn FnMut(Stage)) -> anyhow::Result<Founded> {
     let run = plan.run;
     let grid = run.grid()?;
     if grid.modules().len() > TOPICS_PER_PEER {
         return Err(FoundingError::Modules(grid.modules().len()).into());
     }
+    // A device that is not there is known before any work is done.
+    open_device(plan.machine.device)?;
     let documents = Documents::read(&plan.corpus, plan.test_corpus.as_ref(), run, told)?;
     let paths = grid.path_count();
     let least = LEAST_DOCUMENTS * paths as usize;
@@ -134,9 +136,15 @@ pub fn found(
         let (corpus, documents) = (plan.corpus.to_string(), documents.train.len());
         return Err(FoundingError::Small { corpus, documents, paths, least }.into());
     }
+    go_on(stop)?;
     let text = Text::of(documents, plan.tokenizer.as_deref(), run, told)?;
+    go_on(stop)?;
+    let store = lock_store(plan.folder)?;
+    if read_manifest(plan.folder)?.is_some() {
+        return Err(FoundingError::Meanwhile(plan.folder.to_owned()).into());
+    }
+    let blobs = &store.blobs;
     let mut trainer = DenseTrainer::new(run, plan.machine, turns, stop)?;
-    let blobs = &open_blobs(plan.folder)?;
     let initial = Dense::initial(run);
     let steps = run.training.ancestor_steps;
     let ancestor = match plan.ancestor {
@@ -151,10 +159,12 @@ pub fn found(
     let ancestor_file = exchange::encode(&run.model, &pairs, &[])?;
     let ancestor_hash = BlobHash::of(&ancestor_file);
 
+    go_on(stop)?;
     let routing = Routing::new(run, &mut trainer, &ancestor, ancestor_hash, &text.train)?;
     let train_routes = routing.routes(&mut trainer, &ancestor, &text.train)?;
     let index = ShardIndex::build(&text.train, &train_routes, paths, run.text.held_out_share)?;
     told(Stage::Shards(index.sizes()));
+    go_on(stop)?;
     let test_routes = routing.routes(&mut trainer, &ancestor, &text.test)?;
 
     let mut shards = Vec::new();
@@ -183,7 +193,12 @@ pub fn found(
     };
     let bytes = manifest.encode()?;
     let (manifest, id) = Manifest::decode(&bytes)?;
-    Ok(Founded { manifest, bytes, id, ancestor, train: text.train, test: text.test })
+    Ok(Founded { manifest, bytes, id, ancestor, train: text.train, test: text.test, store })
+}
+
+/// Each stage takes a while; between two, the user may stop.
+fn go_on(stop: &AtomicBool) -> Result<(), Stopped> {
+    if stop.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) }
 }
 
 /// Where an ancestor in training is kept, until the run is founded.

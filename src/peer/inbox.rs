@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::driver::Driver;
+use super::driver::{Driver, PeerError};
 use super::signatures::{signature_holds, signatures_hold};
 use crate::names::{ModuleId, PeerKey};
 use crate::network::{Multiaddr, NetworkEvent, RequestToken, with_peer};
@@ -19,7 +19,7 @@ pub(super) struct Requests {
 }
 
 impl Driver {
-    pub(super) fn network_said(&mut self, event: NetworkEvent) {
+    pub(super) fn network_said(&mut self, event: NetworkEvent) -> Result<(), PeerError> {
         match event {
             NetworkEvent::Gossip { module, author, bytes } => self.gossip(module, author, &bytes),
             NetworkEvent::Request { from, token, bytes } => self.requested(from, token, &bytes),
@@ -32,7 +32,7 @@ impl Driver {
                 let id = RequestId(id);
                 self.events.push_back(Event::Answered { id, response });
             }
-            NetworkEvent::Fetched { id, blob, from, result } => self.fetched(id, blob, from, result),
+            NetworkEvent::Fetched { id, blob, from, result } => self.fetched(id, blob, from, result)?,
             NetworkEvent::Listening(address) => self.listens_at(vec![address]),
             NetworkEvent::Providers { providers, .. } => {
                 for provider in providers {
@@ -47,6 +47,7 @@ impl Driver {
             NetworkEvent::Subscribed { module, peer } => tracing::debug!(%module, peer = %peer.short(), "a member"),
             NetworkEvent::Disconnected(peer) => tracing::debug!(peer = %peer.short(), "disconnected"),
         }
+        Ok(())
     }
 
     pub(super) fn learn(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) {

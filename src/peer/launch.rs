@@ -16,8 +16,8 @@ use super::start::{Peer, PeerPlan, store_folder};
 use super::{StoredBlobs, Turns};
 use crate::config::MachineConfig;
 use crate::names::{BlobHash, PeerKey, RunId};
-use crate::network::{Identity, Multiaddr, NetworkConfig, NetworkEvents, NetworkHandle};
-use crate::store::{BlobStore, OpenError, StoreReader};
+use crate::network::{Identity, Multiaddr, NetworkConfig, NetworkEvents, NetworkHandle, with_ports_of};
+use crate::store::{DiskError, LockedStore, OpenError, StoreReader, write_file};
 use crate::text::CorpusSource;
 
 /// What every way has in common.
@@ -59,12 +59,12 @@ pub fn manifest_file(folder: &Path) -> PathBuf {
     folder.join("manifest.json")
 }
 
-/// The blobs of a peer's folder, before its store is opened as a whole.
+/// Takes the store of a peer's folder, before it is known whose run it will be.
 ///
 /// # Errors
-/// If the folder cannot be made or read.
-pub fn open_blobs(folder: &Path) -> anyhow::Result<BlobStore> {
-    Ok(BlobStore::open(&store_folder(folder).join("blobs"))?)
+/// If another process has it, or the disk fails.
+pub fn lock_store(folder: &Path) -> Result<LockedStore, OpenError> {
+    LockedStore::open(&store_folder(folder))
 }
 
 /// The manifest in a folder, if there is one.
@@ -105,6 +105,24 @@ pub fn run_of_store(folder: &Path) -> Result<Option<RunId>, OpenError> {
     }
 }
 
+/// Where a peer listened last: it asks for the same ports, so that a join line, a forwarded port and what others remember
+/// stay true.
+fn ports_file(folder: &Path) -> PathBuf {
+    folder.join("ports")
+}
+
+fn ports_before(folder: &Path) -> Vec<Multiaddr> {
+    let kept = std::fs::read_to_string(ports_file(folder)).unwrap_or_default();
+    kept.lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+fn keep_ports(launch: &Launch, addresses: &[Multiaddr]) -> Result<(), DiskError> {
+    // A port that is announced may be a router's.
+    let own = addresses.iter().filter(|address| !launch.announce.iter().any(|outer| address.starts_with(outer)));
+    let lines: String = own.map(|address| format!("{address}\n")).collect();
+    write_file(&ports_file(&launch.folder), lines.as_bytes())
+}
+
 impl Launch {
     /// Takes the peer's place on the network, so that a port that is taken is known before anything is made. Writes
     /// nothing.
@@ -114,9 +132,16 @@ impl Launch {
     pub async fn listen(self) -> anyhow::Result<Listening> {
         let identity = Identity::load_or_generate(&self.key_file())?;
         let access = StoredBlobs::default();
-        let (listen, announce) = (self.listen.clone(), self.announce.clone());
-        let config = NetworkConfig { identity: identity.clone(), listen, announce };
-        let (network, events) = crate::network::start(config, Arc::new(access.clone())).await?;
+        let begin = |listen| {
+            let config = NetworkConfig { identity: identity.clone(), listen, announce: self.announce.clone() };
+            crate::network::start(config, Arc::new(access.clone()))
+        };
+        let before = with_ports_of(&ports_before(&self.folder), &self.listen);
+        let (network, events) = match begin(before.clone()).await {
+            // Another program has them now.
+            Err(_) if before != self.listen => begin(self.listen.clone()).await?,
+            begun => begun?,
+        };
         Ok(Listening { launch: self, identity, network, events, access })
     }
 
@@ -139,14 +164,17 @@ impl Listening {
 
     async fn start(
         self,
+        store: LockedStore,
         manifest: Vec<u8>,
         contacts: Vec<(PeerKey, Vec<Multiaddr>)>,
         founder: bool,
     ) -> anyhow::Result<Launched> {
         let Self { launch, identity, network, events, access } = self;
+        // Whoever has the store has the key, too.
         identity.keep(&launch.key_file())?;
+        keep_ports(&launch, &network.join_addresses().await?)?;
         let plan = PeerPlan {
-            folder: launch.folder,
+            store,
             manifest,
             identity,
             machine: launch.machine,
@@ -161,14 +189,21 @@ impl Listening {
         Ok(Launched { peer: Peer::start(plan).await?, network })
     }
 
-    /// Begins as founder, or goes on as the founder that one was: the folder has the manifest and all blobs.
+    /// Begins as founder, or goes on as the founder that one was: the folder has the manifest, and its store, which may
+    /// still be held from founding, all blobs.
     ///
     /// # Errors
     /// If the folder has no manifest, or the peer cannot start.
-    pub async fn found(self) -> anyhow::Result<Launched> {
+    pub async fn found(self, held: Option<LockedStore>) -> anyhow::Result<Launched> {
         let (bytes, _, run) = read_manifest(&self.launch.folder)?.context("the folder has no manifest")?;
-        self.check_store(run)?;
-        self.start(bytes, Vec::new(), true).await
+        let store = match held {
+            Some(store) => store,
+            None => {
+                self.check_store(run)?;
+                lock_store(&self.launch.folder)?
+            }
+        };
+        self.start(store, bytes, Vec::new(), true).await
     }
 
     /// Begins with nothing but an address, or comes back to the run that the folder holds.
@@ -193,7 +228,8 @@ impl Listening {
                 tracing::warn!(%error, "the address does not answer; trying the peers known from before");
                 self.check_store(*run)?;
                 told(manifest, *run);
-                return self.start(bytes.clone(), Vec::new(), false).await;
+                let store = lock_store(&self.launch.folder)?;
+                return self.start(store, bytes.clone(), Vec::new(), false).await;
             }
             (Err(error), _) => return Err(error.into()),
         };
@@ -206,10 +242,14 @@ impl Listening {
         // A folder with the manifest has had its text before.
         let own_text = match manifest.share_text || held.is_some() {
             true => None,
-            false => Some(own_documents(&manifest, own_text)?),
+            false => {
+                let manifest = manifest.clone();
+                Some(tokio::task::spawn_blocking(move || own_documents(&manifest, own_text)).await??)
+            }
         };
         told(&manifest, run);
-        let blobs = open_blobs(&self.launch.folder)?;
+        let store = lock_store(&self.launch.folder)?;
+        let blobs = store.blobs.clone();
         self.access.set(blobs.clone(), manifest.private_blobs());
         for (blob, what) in joining::parts(&manifest) {
             if !blobs.has(blob.hash)? {
@@ -218,11 +258,14 @@ impl Listening {
         }
         if let Some(documents) = own_text {
             let tokenizer = blobs.get(manifest.tokenizer.hash, manifest.tokenizer.bytes)?;
-            let text = Text::of(documents, tokenizer.as_deref(), &manifest.config, &mut |_| {})?;
-            founding::make_shards(&manifest, &text, &blobs)?;
+            let make = move || -> anyhow::Result<()> {
+                let text = Text::of(documents, tokenizer.as_deref(), &manifest.config, &mut |_| {})?;
+                founding::make_shards(&manifest, &text, &blobs)
+            };
+            tokio::task::spawn_blocking(make).await??;
         }
         write_manifest(&self.launch.folder, &bytes)?;
-        self.start(bytes, vec![(peer, vec![address.clone()])], false).await
+        self.start(store, bytes, vec![(peer, vec![address.clone()])], false).await
     }
 }
 
@@ -233,6 +276,8 @@ pub struct OwnText {
     pub corpus: CorpusSource,
     /// To test on, if the run has a test text of its own.
     pub test_corpus: Option<CorpusSource>,
+    /// Whether the user named it; else it is only tried.
+    pub chosen: bool,
 }
 
 /// The run does not share its text, and no own copy was given.
@@ -263,6 +308,9 @@ fn own_documents(manifest: &Manifest, own: Option<OwnText>) -> anyhow::Result<Do
     for (source, found, expected) in
         [(&own.corpus, documents.corpus, manifest.corpus), (tested, documents.test_corpus, manifest.test_corpus)]
     {
+        if found != expected && !own.chosen {
+            return Err(NeedsText { corpus: manifest.corpus }.into());
+        }
         if found != expected {
             return Err(OtherText { corpus: source.to_string(), found, expected }.into());
         }

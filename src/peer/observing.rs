@@ -1,8 +1,11 @@
 //! What a peer tells about itself: its status, with the hashes of its parameters and what its traffic was for, and why
 //! nothing trains here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use tokio::sync::oneshot;
 
 use super::driver::Driver;
 use super::news::News;
@@ -76,7 +79,7 @@ pub(super) struct Observed {
     pub(super) heard_anybody: bool,
     said_alone: bool,
     /// Of parameters, by their state's.
-    hashes: BTreeMap<BlobHash, String>,
+    hashes: Arc<Mutex<BTreeMap<BlobHash, String>>>,
 }
 
 impl Driver {
@@ -122,14 +125,15 @@ impl Driver {
         }
     }
 
-    pub(super) fn status(&mut self) -> PeerStatus {
+    /// All but the hashes of parameters.
+    pub(super) fn status(&self) -> PeerStatus {
         let traffic = self.network.traffic();
         let addresses = self.listening.iter().map(ToString::to_string).collect();
         PeerStatus {
             run: self.run.clone(),
             name: self.manifest.config.name.clone(),
             node: self.node.status(),
-            parameter_hashes: self.parameter_hashes(),
+            parameter_hashes: BTreeMap::new(),
             addresses,
             traffic: Traffic {
                 blob_bytes_sent: traffic.blobs_sent,
@@ -143,22 +147,39 @@ impl Driver {
         }
     }
 
-    fn parameter_hashes(&mut self) -> BTreeMap<String, String> {
-        let mut hashes = BTreeMap::new();
-        let states = self.node.states();
-        let current: BTreeSet<BlobHash> = states.iter().map(|(_, _, state)| state.hash).collect();
-        self.observed.hashes.retain(|state, _| current.contains(state));
-        for (module, _, state) in states {
-            let count = self.level_counts[usize::from(module.level)];
-            let known = self.observed.hashes.get(&state.hash).cloned();
-            let hash = known.or_else(|| parameter_hash(&self.blobs, module, state, count));
-            if let Some(hash) = hash {
-                self.observed.hashes.insert(state.hash, hash.clone());
-                hashes.insert(module.to_string(), hash);
-            }
-        }
-        hashes
+    /// Reads the states elsewhere: a large run's take seconds, in which beats must go on.
+    pub(super) fn tell_with_hashes(&self, reply: oneshot::Sender<PeerStatus>) {
+        let mut status = self.status();
+        let states: Vec<_> = self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();
+        let (known, counts, store) = (self.observed.hashes.clone(), self.level_counts.clone(), self.store.clone());
+        tokio::spawn(async move {
+            let hashes = store.with_blobs(move |blobs| Ok(parameter_hashes(blobs, &states, &counts, &known))).await;
+            status.parameter_hashes = hashes.unwrap_or_default();
+            // Whoever asked may be gone.
+            drop(reply.send(status));
+        });
     }
+}
+
+/// By module; those in `known` need not be computed.
+fn parameter_hashes(
+    blobs: &BlobStore,
+    states: &[(ModuleId, BlobRef)],
+    counts: &[usize],
+    known: &Mutex<BTreeMap<BlobHash, String>>,
+) -> BTreeMap<String, String> {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    known.retain(|hash, _| states.iter().any(|(_, state)| state.hash == *hash));
+    let mut hashes = BTreeMap::new();
+    for (module, state) in states {
+        let count = counts[usize::from(module.level)];
+        let hash = known.get(&state.hash).cloned().or_else(|| parameter_hash(blobs, *module, *state, count));
+        if let Some(hash) = hash {
+            known.insert(state.hash, hash.clone());
+            hashes.insert(module.to_string(), hash);
+        }
+    }
+    hashes
 }
 
 fn parameter_hash(blobs: &BlobStore, module: ModuleId, state: BlobRef, count: usize) -> Option<String> {

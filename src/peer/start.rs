@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 use super::blob_access::StoredBlobs;
 use super::combiner::Combiner;
@@ -15,17 +16,17 @@ use super::observing::PeerStatus;
 use super::trainer::Trainer;
 use super::turns::Turns;
 use crate::config::MachineConfig;
-use crate::names::{PeerKey, RunId};
+use crate::names::{PathId, PeerKey, RunId};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
 use crate::protocol::{Contact, Event, Node, Record, wire};
 use crate::routing::ShardIndex;
 use crate::store::actor::StoreThreads;
-use crate::store::{StoreFolder, StoreHandle};
+use crate::store::{BlobStore, DiskError, LockedStore, StoreHandle};
 
 /// What a peer is made of.
 pub struct PeerPlan {
-    /// Its folder: store and log.
-    pub folder: PathBuf,
+    /// Its store.
+    pub store: LockedStore,
     /// The run's manifest, as its bytes.
     pub manifest: Vec<u8>,
     /// Who it is.
@@ -70,7 +71,7 @@ impl Peer {
     pub async fn start(plan: PeerPlan) -> anyhow::Result<Self> {
         let (manifest, run) = Manifest::decode(&plan.manifest)?;
         let manifest = Arc::new(manifest);
-        let folder = StoreFolder::open(&store_folder(&plan.folder), run)?;
+        let folder = plan.store.of_run(run)?;
         let records = decode_records(&folder.records)?;
         let known = folder.index.peers()?;
         let blobs = folder.blobs.clone();
@@ -79,12 +80,21 @@ impl Peer {
         fill_index(&store, &manifest, run).await?;
 
         let key = plan.identity.key();
-        let node = Node::restore(key, manifest.plan()?, records);
+        let mut node = Node::restore(key, manifest.plan()?, records.clone());
+        let lost = without_states(&node, &blobs)?;
+        if !lost.is_empty() {
+            let encoded = lost.iter().map(wire::encode).collect::<Result<_, _>>()?;
+            store.persist(encoded).await?;
+            node = Node::restore(key, manifest.plan()?, records.into_iter().chain(lost).collect());
+        }
         // One that was killed in its first second has records, but nothing to go on from.
         let fresh = node.is_blank();
+        // Whatever this peer logs is known as its own: several may run in one process.
+        let span = tracing::info_span!("peer", key = %key.short());
         let (combiner, combined) =
-            Combiner::start(blobs.clone(), manifest.config.outer.clone(), manifest.level_counts())?;
-        let (trainer, training, told) = Trainer::start(manifest.clone(), plan.machine, blobs.clone(), plan.turns)?;
+            span.in_scope(|| Combiner::start(blobs.clone(), manifest.config.outer.clone(), manifest.level_counts()))?;
+        let (trainer, training, told) =
+            span.in_scope(|| Trainer::start(manifest.clone(), plan.machine, blobs.clone(), plan.turns))?;
         plan.network.join_run(run).await?;
 
         let contacts = contacts(plan.contacts, known);
@@ -109,7 +119,7 @@ impl Peer {
 
         let (commands, mailbox) = mpsc::channel(COMMANDS);
         let inputs = Inputs { network: plan.network_events, trainer: told, combiner: combined, commands: mailbox };
-        let task = tokio::spawn(driver.run(inputs));
+        let task = tokio::spawn(driver.run(inputs).instrument(span));
         Ok(Self { key, commands, task, store: threads, training })
     }
 
@@ -167,10 +177,19 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// What the peer is doing; nothing if it has stopped.
+    /// What the peer is doing, without the hashes of its parameters; nothing if it has stopped.
     pub async fn status(&self) -> Option<PeerStatus> {
+        self.ask(Command::Status).await
+    }
+
+    /// The same with the hashes: each new state is read once for them.
+    pub async fn status_with_hashes(&self) -> Option<PeerStatus> {
+        self.ask(Command::StatusWithHashes).await
+    }
+
+    async fn ask(&self, command: impl FnOnce(oneshot::Sender<PeerStatus>) -> Command) -> Option<PeerStatus> {
         let (reply, answer) = oneshot::channel();
-        self.commands.send(Command::Status(reply)).await.ok()?;
+        self.commands.send(command(reply)).await.ok()?;
         answer.await.ok()
     }
 }
@@ -180,6 +199,23 @@ fn decode_records(records: &[Vec<u8>]) -> anyhow::Result<Vec<Record>> {
         wire::decode::<Record>(bytes).map_err(|error| anyhow::anyhow!("a record of the journal: {error}"))
     };
     records.iter().map(decode).collect()
+}
+
+/// What the journal must say of modules whose states the disk has lost: they are left, and with them the paths through
+/// them, so that this peer comes back as a newcomer and fetches them from others.
+fn without_states(node: &Node, blobs: &BlobStore) -> Result<Vec<Record>, DiskError> {
+    let mut lost = Vec::new();
+    for (module, version, state) in node.states() {
+        if !blobs.has(state.hash)? {
+            tracing::error!(%module, %version, state = %state.hash, "a state is gone from the disk: it is fetched anew");
+            lost.push(module);
+        }
+    }
+    let through = |path: &PathId| node.modules_of(*path).iter().any(|module| lost.contains(module));
+    let paths = node.paths().into_iter().filter(through);
+    let mut records: Vec<Record> = paths.map(|path| Record::Lease { path, held: false, standby: false }).collect();
+    records.extend(lost.iter().copied().map(Record::Left));
+    Ok(records)
 }
 
 /// Those given, and those known from before.
@@ -203,4 +239,31 @@ async fn fill_index(store: &StoreHandle, manifest: &Manifest, run: RunId) -> any
     let shards: Vec<_> = index.iter().map(|(key, shard)| (key.0, shard.path, shard.held_out)).collect();
     store.index(move |index| index.replace_shards(hash, shards)).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tiny_run::Tiny;
+    use super::*;
+    use crate::store::StoreFolder;
+
+    #[test]
+    fn a_peer_whose_disk_has_lost_a_state_comes_back_as_a_newcomer() {
+        let tiny = Tiny::found(true);
+        let folder = tiny.peer("damaged", &[("0.0", 2), ("1.0", 1)]);
+        let store = StoreFolder::open(&store_folder(&folder), tiny.run).unwrap();
+        let mut records = decode_records(&store.records).unwrap();
+        records.push(Record::Lease { path: PathId(0), held: true, standby: false });
+        let restored =
+            |records: &[Record]| Node::restore(PeerKey([1; 32]), tiny.decoded.plan().unwrap(), records.to_vec());
+        assert_eq!(without_states(&restored(&records), &store.blobs).unwrap(), []);
+
+        let (module, _, state) = restored(&records).states()[0];
+        store.blobs.remove(state.hash).unwrap();
+        let lost = without_states(&restored(&records), &store.blobs).unwrap();
+        assert_eq!(lost, [Record::Lease { path: PathId(0), held: false, standby: false }, Record::Left(module)]);
+        records.extend(lost);
+        let node = restored(&records);
+        assert!(node.paths().is_empty() && node.states().len() == 1);
+    }
 }

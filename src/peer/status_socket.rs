@@ -24,11 +24,21 @@ pub fn path(folder: &Path) -> PathBuf {
     folder.join("status.sock")
 }
 
-/// Answers until the handle is aborted.
+/// Closed when it is dropped.
+#[must_use = "the door closes when this is dropped"]
+pub struct Door(JoinHandle<()>);
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Answers until the door is dropped.
 ///
 /// # Errors
 /// If the socket cannot be made.
-pub fn serve(folder: &Path, watcher: Watcher) -> io::Result<JoinHandle<()>> {
+pub fn serve(folder: &Path, watcher: Watcher) -> io::Result<Door> {
     let path = path(folder);
     // The store's lock says that no other peer lives here: what is there is a dead one's.
     match std::fs::remove_file(&path) {
@@ -37,15 +47,20 @@ pub fn serve(folder: &Path, watcher: Watcher) -> io::Result<JoinHandle<()>> {
     }
     let listener = UnixListener::bind(&path)?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let Some(status) = watcher.status().await else { return };
+    Ok(Door(tokio::spawn(async move {
+        loop {
+            // Such as too many open files, which passes.
+            let Ok((mut stream, _)) = listener.accept().await else {
+                tokio::time::sleep(PATIENCE).await;
+                continue;
+            };
+            let Some(status) = watcher.status_with_hashes().await else { return };
             let Ok(line) = serde_json::to_string(&status) else { continue };
             let line = format!("{line}\n");
             // One that hangs up early, or does not read, has lost interest.
             drop(tokio::time::timeout(PATIENCE, stream.write_all(line.as_bytes())).await);
         }
-    }))
+    })))
 }
 
 /// Asks the peer that lives in a folder.

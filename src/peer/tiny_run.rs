@@ -7,7 +7,6 @@ use tempfile::TempDir;
 
 use super::collected::MANIFEST;
 use super::founding::{Plan, found};
-use super::launch::open_blobs;
 use super::manifest::Manifest;
 use super::start::store_folder;
 use super::turns::Turns;
@@ -82,7 +81,7 @@ impl Tiny {
             ancestor: None,
         };
         let founded = found(plan, &Turns::default(), &AtomicBool::new(false), &mut |_| {}).unwrap();
-        let blobs = open_blobs(&folder).unwrap();
+        let blobs = founded.store.blobs;
         Self { home, manifest: founded.bytes, decoded: founded.manifest, run: founded.id, blobs }
     }
 

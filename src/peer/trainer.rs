@@ -20,7 +20,7 @@ use crate::names::{BlobRef, ModuleId, PathId, Phase};
 use crate::outer::ModuleState;
 use crate::protocol::record::{Finished, StartedFrom};
 use crate::seed::Seed;
-use crate::store::BlobStore;
+use crate::store::{BlobError, BlobStore};
 use crate::text::{TokenSet, Tokenizer};
 use crate::training::{BatchOrder, InnerTrainer, Score, evaluate, outer_gradient};
 
@@ -112,7 +112,9 @@ impl Trainer {
     ) -> std::io::Result<(Self, JoinHandle<()>, mpsc::Receiver<Told>)> {
         let (tasks, mut mailbox) = mpsc::channel(MAILBOX);
         let (told, reports) = mpsc::channel(MAILBOX);
+        let span = tracing::Span::current();
         let thread = std::thread::Builder::new().name("trainer".to_owned()).spawn(move || {
+            let _peer = span.enter();
             let mut worker = match Worker::new(manifest, &machine, blobs, turns, told.clone()) {
                 Ok(worker) => worker,
                 Err(error) => {
@@ -207,12 +209,17 @@ impl Worker {
             self.shard = Some((path, self.tokens(self.manifest.shard(path).train, "the shard")?));
         }
         let training = &self.manifest.config.training;
-        let mut state = match trainer {
-            Some(blob) => PathState::decode(&self.read(blob, "the trainer's state")?, &self.counts)?,
-            None => {
+        let kept = trainer.map(|blob| self.blobs.get(blob.hash, blob.bytes));
+        let mut state = match kept {
+            Some(Ok(Some(bytes))) => PathState::decode(&bytes, &self.counts)?,
+            None | Some(Ok(None) | Err(BlobError::Rotten { .. })) => {
+                if trainer.is_some() {
+                    tracing::error!(%path, "the trainer's state is gone from the disk: AdamW begins anew");
+                }
                 let taken = phase.0 * training.inner_steps * training.batch_sequences as u64;
                 PathState::fresh(&self.counts, taken)
             }
+            Some(Err(error)) => return Err(error.into()),
         };
         let states: Vec<_> = start.iter().map(|(from, state)| (from.module, *state)).collect();
         let before = self.load(&states)?;

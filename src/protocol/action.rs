@@ -117,6 +117,18 @@ pub enum Outer {
     },
 }
 
+impl Outer {
+    /// Whose arithmetic it is.
+    pub fn module(&self) -> ModuleId {
+        match self {
+            Self::OpenSum { module, .. }
+            | Self::Accumulate { module, .. }
+            | Self::Combine { module, .. }
+            | Self::Apply { module, .. } => *module,
+        }
+    }
+}
+
 /// A thing worth telling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {

@@ -72,19 +72,45 @@ pub struct StoreFolder {
     pub(super) lock: File,
 }
 
+/// A store that this process alone writes to, though it may not be known yet whose run it will be.
+pub struct LockedStore {
+    folder: PathBuf,
+    /// Large things.
+    pub blobs: BlobStore,
+    lock: File,
+}
+
+impl LockedStore {
+    /// Locks the folder, which is made if need be.
+    ///
+    /// # Errors
+    /// If it is in use, or the disk fails.
+    pub fn open(folder: &Path) -> Result<Self, OpenError> {
+        create_folder(folder)?;
+        let lock = take_lock(folder)?;
+        Ok(Self { blobs: BlobStore::open(&folder.join("blobs"))?, folder: folder.to_owned(), lock })
+    }
+
+    /// Opens the rest, as the store of this run.
+    ///
+    /// # Errors
+    /// If it belongs to another run, its journal is damaged, or the disk fails.
+    pub fn of_run(self, run: RunId) -> Result<StoreFolder, OpenError> {
+        let Self { folder, blobs, lock } = self;
+        claim(&folder, run)?;
+        let (journal, records) = Journal::open(&folder.join("journal"))?;
+        let (index, moved_aside) = Index::open(&folder.join("index"))?;
+        Ok(StoreFolder { blobs, journal, records, index, moved_aside, lock })
+    }
+}
+
 impl StoreFolder {
     /// Opens the store of a run, or makes an empty one.
     ///
     /// # Errors
     /// If it is in use, belongs to another run, its journal is damaged, or the disk fails.
     pub fn open(folder: &Path, run: RunId) -> Result<Self, OpenError> {
-        create_folder(folder)?;
-        let lock = take_lock(folder)?;
-        claim(folder, run)?;
-        let blobs = BlobStore::open(&folder.join("blobs"))?;
-        let (journal, records) = Journal::open(&folder.join("journal"))?;
-        let (index, moved_aside) = Index::open(&folder.join("index"))?;
-        Ok(Self { blobs, journal, records, index, moved_aside, lock })
+        LockedStore::open(folder)?.of_run(run)
     }
 }
 

@@ -30,7 +30,7 @@ pub use blobs::{BlobError, BlobStore};
 pub use checked::IndexError;
 pub use checkpoint::{Checkpoint, ModuleCheckpoint};
 pub use durable::DiskError;
-pub use folder::{OpenError, StoreFolder};
+pub use folder::{LockedStore, OpenError, StoreFolder};
 pub use incoming::Receiving;
 pub use index::{DocumentKey, Index};
 pub use journal::{Journal, JournalError};

@@ -45,6 +45,11 @@ impl StagedFolder {
             Err(TryLockError::Error(error)) => return Err(DiskError::when("cannot lock", &beside)(error).into()),
         }
         let staged = Self { target, beside, _lock: lock };
+        // Killed between the two renames: what was there comes back.
+        if !staged.target.exists() && staged.replaced().exists() {
+            let failed = DiskError::when("cannot put back", &staged.target);
+            fs::rename(staged.replaced(), &staged.target).map_err(failed)?;
+        }
         for left in [staged.folder(), staged.scratch(), staged.replaced()] {
             remove_folder(&left)?;
         }

@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::Globals;
+use super::interrupt::{Interrupt, Interrupted};
 use super::mistake::Mistake;
 use super::output::Output;
 use crate::network::Multiaddr;
@@ -93,9 +94,10 @@ fn from_swarm(addresses: &[Multiaddr], target: &Path, output: Output) -> anyhow:
         let _ = if output.is_json() { Ok(()) } else { output.complain(&line) };
     };
     runtime.block_on(async {
+        let interrupt = Interrupt::listen()?;
         tokio::select! {
             summary = collect_from_swarm(addresses, target, &mut told) => Ok(summary),
-            _ = tokio::signal::ctrl_c() => anyhow::bail!("stopped; nothing was written"),
+            () = interrupt.wait() => Err(Interrupted.into()),
         }
     })
 }

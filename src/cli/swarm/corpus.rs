@@ -9,7 +9,7 @@ use crate::text::CorpusSource;
 
 /// Which text.
 #[derive(Args, Clone, Debug)]
-pub struct CorpusFlags {
+pub struct TextFlags {
     /// Files and folders to train on: plain text, or JSON lines with a `text` field; also .zst and .gz. Without it, the
     /// sources of this program's own dependencies.
     #[arg(long, value_name = "PATH", num_args = 1..)]
@@ -17,12 +17,19 @@ pub struct CorpusFlags {
     /// Files and folders to test on. Without it, a share of the corpus.
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub test_corpus: Vec<PathBuf>,
+}
+
+/// Which text, and how it becomes tokens.
+#[derive(Args, Clone, Debug)]
+pub struct CorpusFlags {
+    #[command(flatten)]
+    pub text: TextFlags,
     /// Use this tokenizer.json instead of training one on the corpus.
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
 }
 
-impl CorpusFlags {
+impl TextFlags {
     /// Where to train.
     ///
     /// # Errors
@@ -33,7 +40,7 @@ impl CorpusFlags {
         }
         // The project that this program was built from, if it is still there, else the folder one stands in.
         let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-        let manifest = [PathBuf::from("Cargo.toml"), built_from].into_iter().find(|manifest| {
+        let manifest = [built_from, PathBuf::from("Cargo.toml")].into_iter().find(|manifest| {
             manifest.parent().is_some_and(|folder| folder.join("Cargo.lock").exists()) && manifest.exists()
         });
         let manifest = manifest.ok_or_else(|| {
@@ -47,7 +54,9 @@ impl CorpusFlags {
     pub fn test_source(&self) -> Option<CorpusSource> {
         (!self.test_corpus.is_empty()).then(|| CorpusSource::Paths(self.test_corpus.clone()))
     }
+}
 
+impl CorpusFlags {
     /// The tokenizer's bytes.
     ///
     /// # Errors

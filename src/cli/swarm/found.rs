@@ -8,11 +8,12 @@ use clap::Args;
 use serde_json::json;
 
 use super::corpus::CorpusFlags;
+use super::founding_folder::{self, Wanted};
 use super::interrupt::{Interrupt, Interrupted};
 use super::mistake::{Mistake, OrMistake};
 use super::peer_progress::PeerLine;
 use super::running::Watch;
-use super::{Globals, founding_folder, founding_progress, listen};
+use super::{Globals, founding_progress, listen};
 use crate::config::{MachineConfig, RunConfig};
 use crate::model::exchange;
 use crate::observe::{Progress, View, logging};
@@ -20,6 +21,7 @@ use crate::peer::Turns;
 use crate::peer::dense_trainer::Stopped;
 use crate::peer::founding::{self, Plan};
 use crate::peer::launch::{Launch, read_manifest};
+use crate::store::LockedStore;
 
 /// Start a swarm, train in it, and print the line by which others join.
 #[derive(Args)]
@@ -32,7 +34,7 @@ pub struct Found {
     #[arg(long)]
     share_text: bool,
     /// Start every path from an earlier run: a folder of safetensors files and a tokenizer.json, as `collect` makes.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "tokenizer")]
     ancestor: Option<PathBuf>,
     /// Where to keep this peer's part; by default a folder of the run's name among the machine's runs.
     #[arg(long, value_name = "FOLDER")]
@@ -54,8 +56,9 @@ impl Found {
         let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join(&run.name));
         let addresses = listen::listen(&self.listen, &machine)?;
         let announce = listen::announce(&machine)?;
-        founding_folder::check(&folder, &run)?;
-        let source = self.corpus.source()?;
+        let wanted = Wanted { text: &self.corpus.text, share_text: Some(self.share_text) };
+        founding_folder::check(&folder, &run, &wanted)?;
+        let source = self.corpus.text.source()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
         runtime.block_on(async {
@@ -72,14 +75,17 @@ impl Found {
                 newsroom: watch.newsroom.clone(),
             };
             let turns = launch.turns.clone();
-            let listening = launch.listen().await.map_err(super::join::explain)?;
-            self.prepare(&run, &machine, &folder, source, &turns, &progress, &interrupt).await?;
+            let listening = launch.listen().await.map_err(super::explain::explain)?;
+            let store = self.prepare(&run, &machine, &folder, source, &turns, &progress, &interrupt).await?;
             let _log = logging::start(&folder, &log_filter)?;
-            let launched = listening.found().await.map_err(super::join::explain)?;
+            let launched = listening.found(store).await.map_err(super::explain::explain)?;
             let joins = launched.network.join_addresses().await?;
-            let address = joins.first().context("this peer listens nowhere")?;
-            progress.note(format!("others join with:\n  pathswarm join {address}"));
             let addresses: Vec<String> = joins.iter().map(ToString::to_string).collect();
+            let first = addresses.first().context("this peer listens nowhere")?;
+            progress.note(format!("others join with:\n  pathswarm join {first}"));
+            if addresses.len() > 1 {
+                progress.note(format!("or, where that address does not lead:\n  {}", addresses[1..].join("\n  ")));
+            }
             progress.result(json!({ "event": "join", "address": addresses[0], "addresses": addresses }));
             watch.stay(launched, &interrupt).await
         })
@@ -96,9 +102,9 @@ impl Found {
         turns: &Arc<Turns>,
         progress: &Progress,
         interrupt: &Interrupt,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Option<LockedStore>> {
         if read_manifest(folder)?.is_some() {
-            return Ok(());
+            return Ok(None);
         }
         if self.share_text {
             progress.note("newcomers receive this run's text (--share-text)");
@@ -115,19 +121,20 @@ impl Found {
             }
             None => (self.corpus.tokenizer()?, None),
         };
-        let test_corpus = self.corpus.test_source();
+        let test_corpus = self.corpus.text.test_source();
         let (run, machine, folder) = (run.clone(), machine.clone(), folder.to_owned());
         let (turns, progress, interrupt) = (turns.clone(), progress.clone(), interrupt.clone());
         let share_text = self.share_text;
-        let founded = tokio::task::spawn_blocking(move || -> anyhow::Result<()> {
+        let founded = tokio::task::spawn_blocking(move || -> anyhow::Result<Option<LockedStore>> {
             let (run, machine, folder) = (&run, &machine, folder.as_path());
             let plan = Plan { run, machine, folder, corpus: source, test_corpus, share_text, tokenizer, ancestor };
             let mut told = |stage| founding_progress::show(&progress, stage);
             let founded = founding::found(plan, &turns, interrupt.flag(), &mut told)?;
-            founding::settle(folder, &founded.bytes)
+            founding::settle(folder, &founded.bytes)?;
+            Ok(Some(founded.store))
         })
         .await?;
-        founded.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { super::join::explain(error) })
+        founded.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { super::explain::explain(error) })
     }
 }
 

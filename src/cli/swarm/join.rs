@@ -6,21 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::Args;
 use serde_json::json;
 
-use super::corpus::CorpusFlags;
+use super::corpus::TextFlags;
+use super::explain::explain;
 use super::interrupt::Interrupt;
 use super::mistake::Mistake;
 use super::peer_progress::PeerLine;
 use super::running::Watch;
 use super::{Globals, listen};
 use crate::names::RunId;
-use crate::network::StartError;
 use crate::observe::{Progress, View, logging};
-use crate::peer::founding::FoundingError;
-use crate::peer::joining::JoinError;
-use crate::peer::launch::{Launch, NeedsText, OtherText, OwnText};
-use crate::peer::manifest::ManifestError;
+use crate::peer::launch::{Launch, OwnText};
 use crate::peer::{Manifest, Turns};
-use crate::store::OpenError;
 
 /// Join a swarm by the address of any of its peers, and train in it.
 #[derive(Args)]
@@ -28,7 +24,7 @@ pub struct Join {
     /// Such as /ip4/192.0.2.1/udp/4001/quic-v1/p2p/12D3Koo…: what `found` printed.
     address: String,
     #[command(flatten)]
-    corpus: CorpusFlags,
+    text: TextFlags,
     /// Where to keep this peer's part; by default `joined` among the machine's runs.
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
@@ -49,10 +45,13 @@ impl Join {
         let addresses = listen::listen(&self.listen, &machine)?;
         let announce = listen::announce(&machine)?;
         let address = listen::parse(&self.address)?;
-        let own_text = match self.corpus.corpus.is_empty() {
-            true => None,
-            false => Some(OwnText { corpus: self.corpus.source()?, test_corpus: self.corpus.test_source() }),
-        };
+        let chosen = !self.text.corpus.is_empty();
+        if !chosen && !self.text.test_corpus.is_empty() {
+            let message = "--test-corpus without --corpus";
+            return Err(Mistake::new(message).hint("give the founder's --corpus and --test-corpus, or neither").into());
+        }
+        let own_text =
+            self.text.source().ok().map(|corpus| OwnText { corpus, test_corpus: self.text.test_source(), chosen });
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
         runtime.block_on(async {
@@ -103,42 +102,4 @@ fn tell_cost(progress: &Progress, manifest: &Manifest, run: RunId, folder: &std:
         mb(cost.memory_bytes)
     ));
     progress.result(json!({ "event": "joining", "run": run, "name": manifest.config.name, "cost": cost }));
-}
-
-/// What the user can mend, with a word on how.
-pub(super) fn explain(error: anyhow::Error) -> anyhow::Error {
-    let hint = error.chain().find_map(|cause| {
-        if cause.is::<NeedsText>() || cause.is::<OtherText>() {
-            return Some(
-                "give --corpus with the founder's files in the same order, or ask the founder for --share-text",
-            );
-        }
-        if cause.is::<FoundingError>() {
-            return Some("see --corpus, and the levels and model of the configuration");
-        }
-        if cause.is::<crate::text::CorpusError>() || cause.is::<crate::text::TokenizerError>() {
-            return Some("see --corpus and --tokenizer");
-        }
-        if cause.is::<ManifestError>() {
-            return Some("choose another folder with --dir");
-        }
-        if cause.is::<StartError>() {
-            return Some("choose another port with --listen, or port 0 for any");
-        }
-        if let Some(error) = cause.downcast_ref::<OpenError>() {
-            return match error {
-                OpenError::Disk(_) => None,
-                _ => Some("choose another folder with --dir"),
-            };
-        }
-        match cause.downcast_ref::<JoinError>()? {
-            JoinError::OtherRun { .. } => Some("choose another folder with --dir"),
-            JoinError::Manifest { .. } => Some("use the version of pathswarm that the swarm uses"),
-            _ => Some("check the address, that the peer runs, and that its port can be reached from here"),
-        }
-    });
-    match hint {
-        Some(hint) => Mistake::new(format!("{error:#}")).hint(hint).into(),
-        None => error,
-    }
 }

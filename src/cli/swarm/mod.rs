@@ -4,6 +4,7 @@ mod collect;
 mod collected_run;
 mod corpus;
 mod evaluate;
+mod explain;
 mod found;
 mod founding_folder;
 mod founding_progress;

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::interrupt::Interrupt;
+use super::interrupt::{Interrupt, Interrupted};
 use super::peer_progress::PeerLine;
 use crate::names::PathId;
 use crate::observe::Progress;
 use crate::peer::launch::Launched;
-use crate::peer::{News, Newsroom, PeerStatus, status_socket};
+use crate::peer::start::Watcher;
+use crate::peer::status_socket::{self, Door};
+use crate::peer::{News, Newsroom, PeerStatus};
 use crate::store::write_file;
 use crate::training::Score;
 
@@ -51,7 +53,7 @@ impl Watch {
     /// # Errors
     /// Why it cannot go on.
     pub async fn stay(self, launched: Launched, interrupt: &Interrupt) -> anyhow::Result<()> {
-        let door = status_socket::serve(&self.folder, launched.peer.watcher())?;
+        let door = open_door(&self.folder, launched.peer.watcher(), &self.progress);
         let mut told = false;
         loop {
             tokio::select! {
@@ -59,27 +61,32 @@ impl Watch {
                 () = tokio::time::sleep(LOOK) => {}
             }
             if launched.peer.has_stopped() {
-                door.abort();
                 return Ok(launched.peer.finished().await?);
             }
-            if !told && let Some(status) = launched.peer.watcher().status().await {
-                told = self.tell_result(&status)?;
+            if !told
+                && self.is_scored(&launched.peer.watcher().status().await)
+                && let Some(status) = launched.peer.watcher().status_with_hashes().await
+            {
+                self.tell_result(&status);
+                told = true;
             }
         }
-        door.abort();
+        drop(door);
         self.progress.note("leaving: the other members take over what this peer owns");
         launched.peer.stop().await?;
-        self.progress.note("left; the same command goes on where this one stopped");
-        Ok(())
+        // One that has done its part has not been interrupted in it.
+        if told { Ok(()) } else { Err(Interrupted.into()) }
     }
 
-    /// Once every path here is scored. Whether it was told.
-    fn tell_result(&self, status: &PeerStatus) -> anyhow::Result<bool> {
-        let scores = self.scores.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    /// Whether every path here is done and scored.
+    fn is_scored(&self, status: &Option<PeerStatus>) -> bool {
+        let Some(status) = status else { return false };
         let paths: Vec<u32> = status.node.paths.iter().map(|path| path.path).collect();
-        if !status.node.done || paths.is_empty() || paths.iter().any(|path| !status.scored.contains(path)) {
-            return Ok(false);
-        }
+        status.node.done && !paths.is_empty() && paths.iter().all(|path| status.scored.contains(path))
+    }
+
+    fn tell_result(&self, status: &PeerStatus) {
+        let scores = self.scores.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let score = |score: &Score| json!({ "perplexity": score.perplexity(), "bits_per_byte": score.bits_per_byte() });
         let rows: Vec<_> = scores
             .iter()
@@ -93,10 +100,22 @@ impl Watch {
             "folder": self.folder.display().to_string(),
         });
         let file = self.folder.join("result.json");
-        write_file(&file, &serde_json::to_vec_pretty(&result)?)?;
+        let written = write_file(&file, format!("{result:#}").as_bytes());
         self.progress.result(result);
-        self.progress.note(format!("all phases are done; the result is in {}", file.display()));
+        self.progress.note(match written {
+            Ok(()) => format!("all phases are done; the result is in {}", file.display()),
+            Err(error) => format!("all phases are done; the result was not kept: {error}"),
+        });
         self.progress.note("still serving the run to others; Ctrl-C leaves");
-        Ok(true)
     }
+}
+
+/// Lets `pathswarm status` ask the peer; one that cannot be asked works all the same.
+pub fn open_door(folder: &Path, watcher: Watcher, progress: &Progress) -> Option<Door> {
+    status_socket::serve(folder, watcher)
+        .inspect_err(|error| {
+            let socket = status_socket::path(folder);
+            progress.note(format!("pathswarm status cannot ask this peer: {}: {error}", socket.display()));
+        })
+        .ok()
 }

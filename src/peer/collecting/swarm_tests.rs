@@ -12,7 +12,7 @@ use crate::peer::start::store_folder;
 use crate::peer::tiny_run::{Tiny, machine};
 use crate::peer::{Collected, News, Peer, PeerPlan, StoredBlobs, Turns};
 use crate::protocol::{Record, wire};
-use crate::store::StoreFolder;
+use crate::store::{LockedStore, StoreFolder};
 
 async fn start(tiny: &Tiny, folder: PathBuf, founder: bool) -> (Peer, NetworkHandle, Multiaddr, mpsc::Receiver<News>) {
     let (identity, access) = (Identity::generate(), StoredBlobs::default());
@@ -22,7 +22,7 @@ async fn start(tiny: &Tiny, folder: PathBuf, founder: bool) -> (Peer, NetworkHan
     let address = network.join_addresses().await.unwrap().remove(0);
     let (told, news) = mpsc::channel(1_000);
     let plan = PeerPlan {
-        folder,
+        store: LockedStore::open(&store_folder(&folder)).unwrap(),
         manifest: tiny.manifest.clone(),
         identity,
         machine: machine(),
@@ -53,7 +53,7 @@ async fn what_a_running_peer_gives_is_what_its_store_holds_afterwards() {
         }
     }
     assert_eq!(scored, [PathId(0), PathId(1)].into());
-    let status = peer.watcher().status().await.unwrap();
+    let status = peer.watcher().status_with_hashes().await.unwrap();
     let target = tiny.home.path().join("all");
     let over_the_network = collect(&address, &target).await.unwrap();
     assert_eq!((over_the_network.run, over_the_network.versions()), (tiny.run, (2, 2)));

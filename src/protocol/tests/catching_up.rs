@@ -163,7 +163,9 @@ fn numbers_beyond_all_bounds_in_a_chain_are_refused() {
             let (mut node, id, _) = asked(head(lie.last().unwrap()));
             let response = Some(Response::Snapshot(lie[..count].to_vec()));
             let actions = node.handle(Millis(1_000), Event::Answered { id, response });
-            assert!(!actions.iter().any(|action| matches!(action, Action::Outer(Outer::Apply { .. }) | Action::Persist(_))));
+            assert!(
+                !actions.iter().any(|action| matches!(action, Action::Outer(Outer::Apply { .. }) | Action::Persist(_)))
+            );
             let response = Some(Response::Replay(lie[..count].to_vec()));
             node.handle(Millis(1_000), Event::Answered { id, response });
         }
@@ -191,7 +193,8 @@ fn an_average_applied_to_a_chain_that_was_given_up_says_nothing_of_the_next() {
     let now = Millis(1_000);
     node.handle(now, Event::Answered { id, response: Some(Response::Snapshot(heavy[..1].to_vec())) });
     // While the heavier one's state is on its way, the lighter one's second average is being applied.
-    let apply = |from, average| vec![Action::Outer(Outer::Apply { module: MODULE, version: Version(2), from, average })];
+    let apply =
+        |from, average| vec![Action::Outer(Outer::Apply { module: MODULE, version: Version(2), from, average })];
     node.handle(now, heard(OTHER, Message::Update(light[1].clone())));
     assert_eq!(node.handle(now, fetched(average(2), true)), apply(state(1), average(2)));
     node.handle(now, fetched(state(11), true));

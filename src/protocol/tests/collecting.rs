@@ -195,7 +195,8 @@ fn an_average_made_for_a_collection_that_is_gone_goes_into_no_update() {
         actions.extend(node.handle(settled, fetched(blob, true)));
         actions.extend(node.handle(settled, accumulated(blob, true)));
     }
-    let combines = |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::Outer(Outer::Combine { .. })));
+    let combines =
+        |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::Outer(Outer::Combine { .. })));
     assert!(!combines(&actions), "one average at a time");
     // The first average comes: it is let go, and only now the other is begun.
     let combined = Event::Combined { module: MODULE, target: Version(1), average: average(1), state: state(1) };

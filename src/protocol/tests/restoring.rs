@@ -133,7 +133,9 @@ fn if_its_average_is_gone_it_gathers_again() {
     let mut reopened = false;
     for now in (250..8_000).step_by(250) {
         let lost = Event::Fetched { blob: average(1).hash, found: false };
-        reopened |= node.handle(Millis(now), lost).contains(&Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1) }));
+        reopened |= node
+            .handle(Millis(now), lost)
+            .contains(&Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1) }));
         node.handle(Millis(now), Event::Tick);
     }
     assert!(reopened);

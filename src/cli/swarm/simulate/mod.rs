@@ -14,9 +14,10 @@ use self::outcome::{Outcome, Sample};
 use self::preparation::Preparation;
 use self::swarm::{Swarm, SwarmResult};
 use super::corpus::CorpusFlags;
+use super::founding_folder::{self, Wanted};
 use super::interrupt::{Interrupt, Interrupted};
 use super::mistake::Mistake;
-use super::{Globals, founding_folder, founding_progress};
+use super::{Globals, founding_progress};
 use crate::config::{MachineConfig, RoutingMethod, RunConfig};
 use crate::observe::logging::{self, LogFilter};
 use crate::observe::{Progress, View};
@@ -72,7 +73,8 @@ impl Simulate {
         if peers == 0 || peers > MAX_PEERS {
             return Err(Mistake::new(format!("--peers {peers}")).hint(format!("give 1 to {MAX_PEERS}")).into());
         }
-        founding_folder::check(&preparation::founder_folder(&folder), &run)?;
+        let wanted = Wanted { text: &self.corpus.text, share_text: None };
+        founding_folder::check(&preparation::founder_folder(&folder), &run, &wanted)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let outcome = {
             let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
@@ -146,8 +148,8 @@ impl Trial {
             run: run.clone(),
             machine: self.machine.clone(),
             folder: folder.to_owned(),
-            corpus: command.corpus.source()?,
-            test_corpus: command.corpus.test_source(),
+            corpus: command.corpus.text.source()?,
+            test_corpus: command.corpus.text.test_source(),
             tokenizer: match from {
                 Some(prepared) => Some(prepared.tokenizer.clone()),
                 None => command.corpus.tokenizer()?,
@@ -215,5 +217,5 @@ impl Trial {
 
 /// What was stopped in order is no failure of the part that noticed it first.
 fn stopped_or(error: anyhow::Error) -> anyhow::Error {
-    if error.is::<Stopped>() { Interrupted.into() } else { super::join::explain(error) }
+    if error.is::<Stopped>() { Interrupted.into() } else { super::explain::explain(error) }
 }

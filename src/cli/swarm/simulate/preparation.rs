@@ -7,13 +7,12 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
 
-use super::super::founding_folder;
 use crate::config::{MachineConfig, RunConfig};
 use crate::model::exchange;
-use crate::peer::dense::{Dense, KeptDense};
 use crate::names::BlobHash;
+use crate::peer::dense::{Dense, KeptDense};
 use crate::peer::founding::{self, Founded, Plan, Stage};
-use crate::peer::launch::{open_blobs, read_manifest};
+use crate::peer::launch::{lock_store, read_manifest};
 use crate::peer::path_state::PathState;
 use crate::peer::{Manifest, Turns};
 use crate::store::write_file;
@@ -78,7 +77,6 @@ impl Request {
     /// If founding fails or is stopped, or what was kept cannot be read.
     pub fn carry_out(self, stop: &AtomicBool, told: &mut dyn FnMut(Stage)) -> anyhow::Result<Preparation> {
         let founder = founder_folder(&self.folder);
-        founding_folder::check(&founder, &self.run)?;
         let folder = self.folder.join("control");
         if let Some((_, manifest, _)) = read_manifest(&founder)? {
             return Preparation::read(folder, manifest, &founder);
@@ -105,11 +103,12 @@ impl Preparation {
         write_file(&folder.join("train.tokens"), &founded.train.encode())?;
         write_file(&folder.join("test.tokens"), &founded.test.encode())?;
         founding::settle(founder, &founded.bytes)?;
+        drop(founded.store);
         Self::read(folder, founded.manifest, founder)
     }
 
     fn read(folder: PathBuf, manifest: Manifest, founder: &Path) -> anyhow::Result<Self> {
-        let blobs = open_blobs(founder)?;
+        let blobs = lock_store(founder)?.blobs;
         let blob = |blob: crate::names::BlobRef| -> anyhow::Result<Vec<u8>> {
             let bytes = blobs.get(blob.hash, blob.bytes)?;
             bytes.with_context(|| format!("{} lacks blob {}", founder.display(), blob.hash))

@@ -10,6 +10,7 @@ use anyhow::Context;
 
 use super::super::interrupt::Interrupt;
 use super::super::peer_progress::PeerLine;
+use super::super::running::open_door;
 use crate::config::MachineConfig;
 use crate::names::PathId;
 use crate::observe::Progress;
@@ -96,15 +97,29 @@ impl Swarm {
     /// # Errors
     /// If a peer cannot start, or has to stop.
     pub async fn train(&self, interrupt: &Interrupt) -> anyhow::Result<Option<SwarmResult>> {
-        let tally = Arc::new(Mutex::new(Tally::default()));
         let mut peers = Vec::with_capacity(self.peers);
+        let mut outcome = self.conduct(&mut peers, interrupt).await;
+        // Whatever has happened, none is left inside a step.
+        for launched in peers {
+            if let Err(error) = launched.peer.stop().await {
+                outcome = outcome.and(Err(error.into()));
+            }
+        }
+        outcome
+    }
+
+    async fn conduct(&self, peers: &mut Vec<Launched>, interrupt: &Interrupt) -> anyhow::Result<Option<SwarmResult>> {
+        let tally = Arc::new(Mutex::new(Tally::default()));
+        let mut doors = Vec::with_capacity(self.peers);
         for index in 0..self.peers {
             let launched = self.launch(index, peers.first(), &tally).await;
-            peers.push(launched.with_context(|| format!("peer {index}"))?);
+            let launched = launched.with_context(|| format!("peer {index}"))?;
+            doors.extend(open_door(&self.folder_of(index), launched.peer.watcher(), &self.progress));
+            peers.push(launched);
         }
-        let finished = loop {
+        loop {
             tokio::select! {
-                () = interrupt.wait() => break None,
+                () = interrupt.wait() => return Ok(None),
                 () = tokio::time::sleep(LOOK) => {}
             }
             if let Some(stopped) = peers.iter().position(|launched: &Launched| launched.peer.has_stopped()) {
@@ -113,14 +128,10 @@ impl Swarm {
                 anyhow::bail!("peer {stopped} stopped by itself");
             }
             let scored = lock(&tally).scores.len() == self.manifest.shards.len();
-            if scored && let Some(statuses) = self.all_final(&peers).await {
-                break Some(self.result(&lock(&tally), &statuses));
+            if scored && let Some(statuses) = self.all_final(peers).await {
+                return Ok(Some(self.result(&lock(&tally), &statuses)));
             }
-        };
-        for launched in peers {
-            launched.peer.stop().await?;
         }
-        Ok(finished)
     }
 
     async fn launch(
@@ -144,7 +155,7 @@ impl Swarm {
             }),
         };
         let listening = launch.listen().await?;
-        let Some(founder) = founder else { return listening.found().await };
+        let Some(founder) = founder else { return listening.found(None).await };
         let addresses = founder.network.join_addresses().await?;
         let address = addresses.first().context("the founder listens nowhere")?;
         listening.join(address, None, &mut |_, _| {}).await
@@ -163,7 +174,7 @@ impl Swarm {
             if status.node.modules.iter().any(|module| module.version != Some(phases)) {
                 return None;
             }
-            statuses.push(status);
+            statuses.push(launched.peer.watcher().status_with_hashes().await?);
         }
         Some(statuses)
     }

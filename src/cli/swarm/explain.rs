@@ -1,0 +1,75 @@
+//! What the user can mend of what goes wrong while a run is founded, joined or trained, with a word on how.
+
+use std::error::Error;
+
+use super::mistake::Mistake;
+use crate::model::device::DeviceError;
+use crate::network::{IdentityError, StartError};
+use crate::observe::logging::LoggingError;
+use crate::peer::founding::FoundingError;
+use crate::peer::joining::JoinError;
+use crate::peer::launch::{NeedsText, OtherText};
+use crate::peer::manifest::ManifestError;
+use crate::routing::{FeaturesError, KmeansError, RouterError, ShardError};
+use crate::store::OpenError;
+use crate::text::{CorpusError, TokenizerError};
+use crate::training::inner::StepError;
+
+const OTHER_FOLDER: &str = "choose another folder with --dir";
+const MORE_TEXT: &str = "give more text with --corpus, or use a smaller grid";
+const LOWER_RATE: &str = "set a lower training.learning_rate";
+
+/// Makes it a [`Mistake`] if the user can mend it.
+pub(super) fn explain(error: anyhow::Error) -> anyhow::Error {
+    match error.chain().find_map(hint) {
+        Some(hint) => Mistake::new(format!("{error:#}")).hint(hint).into(),
+        None => error,
+    }
+}
+
+fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
+    let is = Kind(cause);
+    if is.a::<NeedsText>() || is.a::<OtherText>() {
+        return Some("give --corpus with the founder's files in the same order, or ask the founder for --share-text");
+    }
+    if is.a::<FoundingError>() {
+        return Some("see --corpus, and the levels and model of the configuration");
+    }
+    if is.a::<CorpusError>() || is.a::<TokenizerError>() {
+        return Some("see --corpus and --tokenizer");
+    }
+    if is.a::<ShardError>() || is.a::<RouterError>() || is.a::<KmeansError>() {
+        return Some(MORE_TEXT);
+    }
+    if is.a::<DeviceError>() {
+        return Some("choose device = \"cpu\" in the machine's profile, or --set device=cpu");
+    }
+    if is.a::<FeaturesError>() || matches!(cause.downcast_ref(), Some(StepError::NotFinite { .. })) {
+        return Some(LOWER_RATE);
+    }
+    if is.a::<IdentityError>() {
+        return Some("put the peer's key back, or choose another folder with --dir");
+    }
+    if is.a::<ManifestError>() || is.a::<LoggingError>() {
+        return Some(OTHER_FOLDER);
+    }
+    if is.a::<StartError>() {
+        return Some("choose another port with --listen, or port 0 for any");
+    }
+    if let Some(error) = cause.downcast_ref::<OpenError>() {
+        return if matches!(error, OpenError::Disk(_)) { None } else { Some(OTHER_FOLDER) };
+    }
+    match cause.downcast_ref::<JoinError>()? {
+        JoinError::OtherRun { .. } => Some(OTHER_FOLDER),
+        JoinError::Manifest { .. } => Some("use the version of pathswarm that the swarm uses"),
+        _ => Some("check the address, that the peer runs, and that its port can be reached from here"),
+    }
+}
+
+struct Kind<'a>(&'a (dyn Error + 'static));
+
+impl Kind<'_> {
+    fn a<E: Error + 'static>(&self) -> bool {
+        self.0.is::<E>()
+    }
+}
