@@ -59,11 +59,3 @@ impl Default for MachineConfig {
         }
     }
 }
-
-impl MachineConfig {
-    /// # Errors
-    /// An unknown key or a wrong type, named.
-    pub fn from_toml(text: &str) -> Result<Self, toml::de::Error> {
-        toml::from_str(text)
-    }
-}

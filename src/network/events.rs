@@ -114,7 +114,8 @@ impl NetworkEvents {
     }
 
     /// The next event, if there is one already.
-    pub fn try_next(&mut self) -> Option<NetworkEvent> {
+    #[cfg(test)]
+    fn try_next(&mut self) -> Option<NetworkEvent> {
         let Self { results, changes, requests, gossip } = self;
         [results, changes, requests, gossip].into_iter().find_map(|queue| queue.try_recv().ok())
     }

@@ -40,29 +40,6 @@ impl Identity {
         Self { keypair: ed25519::Keypair::generate() }
     }
 
-    /// The identity in this file; made, and written with mode 0600, if there is none.
-    ///
-    /// # Errors
-    /// The file cannot be read or written, or holds something else.
-    pub fn load_or_create(path: &Path) -> Result<Self, IdentityError> {
-        let failed = |error| IdentityError::File { path: path.to_owned(), error };
-        match File::open(path) {
-            Ok(file) => Self::read(&file, path),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let identity = Self::generate();
-                match identity.write(path) {
-                    Ok(()) => Ok(identity),
-                    // Somebody else was faster: theirs is the one that others will know.
-                    Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                        Self::read(&File::open(path).map_err(failed)?, path)
-                    }
-                    Err(error) => Err(failed(error)),
-                }
-            }
-            Err(error) => Err(failed(error)),
-        }
-    }
-
     /// The identity in this file, or a new one that [`Identity::keep`] writes there once it is certain to be used.
     ///
     /// # Errors
@@ -178,12 +155,19 @@ pub(super) fn peer_key(peer: &PeerId) -> Option<PeerKey> {
 mod tests {
     use super::*;
 
+    /// As a peer does when it starts.
+    fn kept(path: &Path) -> Result<Identity, IdentityError> {
+        let identity = Identity::load_or_generate(path)?;
+        identity.keep(path)?;
+        Ok(identity)
+    }
+
     #[test]
     fn a_peer_stays_the_same_after_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("peer/key");
-        let first = Identity::load_or_create(&path).unwrap();
-        let second = Identity::load_or_create(&path).unwrap();
+        let first = kept(&path).unwrap();
+        let second = kept(&path).unwrap();
         assert_eq!(first.key(), second.key());
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no temporary file is left");
     }
@@ -195,10 +179,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
-        Identity::load_or_create(&path).unwrap();
+        kept(&path).unwrap();
         assert_eq!(mode(), 0o600);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        Identity::load_or_create(&path).unwrap();
+        kept(&path).unwrap();
         assert_eq!(mode(), 0o600);
     }
 
@@ -207,7 +191,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         fs::write(&path, b"not a key").unwrap();
-        let error = Identity::load_or_create(&path).unwrap_err();
+        let error = kept(&path).unwrap_err();
         assert!(error.to_string().contains("holds no ed25519 key"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"not a key");
     }

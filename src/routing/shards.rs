@@ -123,17 +123,8 @@ impl ShardIndex {
 
     /// Training sequences of each path: the weights of their contributions.
     pub fn sizes(&self) -> Vec<u64> {
-        self.count(false)
-    }
-
-    /// Held-out sequences of each path.
-    pub fn held_out_sizes(&self) -> Vec<u64> {
-        self.count(true)
-    }
-
-    fn count(&self, held_out: bool) -> Vec<u64> {
         let mut sizes = vec![0; self.paths as usize];
-        for shard in self.shards.values().filter(|shard| shard.held_out == held_out) {
+        for shard in self.shards.values().filter(|shard| !shard.held_out) {
             sizes[shard.path.0 as usize] += u64::from(shard.sequences);
         }
         sizes
@@ -243,7 +234,6 @@ mod tests {
         for path in (0..3).map(PathId) {
             let (training, held_out) = (index.select(&set, path, false), index.select(&set, path, true));
             assert_eq!(index.sizes()[path.0 as usize], training.len() as u64);
-            assert_eq!(index.held_out_sizes()[path.0 as usize], held_out.len() as u64);
             assert!(training.iter().chain(&held_out).all(|i| set.document(*i) % 3 == path.0));
             all.extend(training.into_iter().chain(held_out));
         }

@@ -179,13 +179,6 @@ impl StoreHandle {
     pub fn blobs(&self) -> &BlobStore {
         &self.blobs
     }
-
-    /// Commands and jobs that wait, for `status`; never waits itself.
-    pub fn waiting(&self) -> (usize, usize) {
-        let waiting = |free: usize, most: usize| most - free;
-        let commands = waiting(self.commands.capacity(), self.commands.max_capacity());
-        (commands, waiting(self.blob_jobs.capacity(), self.blob_jobs.max_capacity()))
-    }
 }
 
 #[cfg(test)]
@@ -251,7 +244,6 @@ mod tests {
         };
         let (slow, ()) = tokio::join!(slow, quick);
         slow.unwrap();
-        assert_eq!(store.waiting(), (0, 0));
         drop(store);
         threads.join();
     }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,17 +102,6 @@ impl BlobStore {
         }
         let mut incoming = self.incoming()?;
         incoming.take(bytes)?;
-        Ok(self.keep(incoming)?)
-    }
-
-    /// Stores what `write` writes, so that it need not be in memory at once.
-    ///
-    /// # Errors
-    /// As [`BlobStore::put`], and those of `write`.
-    pub fn put_written(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<BlobRef, BlobError> {
-        let mut incoming = self.incoming()?;
-        let path = incoming.path.clone();
-        write(&mut incoming).map_err(DiskError::unwrapped_or_when("cannot fill", &path))?;
         Ok(self.keep(incoming)?)
     }
 
@@ -270,6 +259,8 @@ fn read_folder(folder: &Path) -> Result<Vec<PathBuf>, DiskError> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
     use crate::store::durable::failing;
 
@@ -284,7 +275,7 @@ mod tests {
         let store = BlobStore::open(folder.path()).unwrap();
         let blob = store.put(b"parameters").unwrap();
         assert_eq!(blob, BlobRef::of(b"parameters"));
-        assert_eq!(store.put_written(|out| out.write_all(b"parameters")).unwrap(), blob);
+        assert_eq!(store.put(b"parameters").unwrap(), blob);
         let name = blob.hash.to_string();
         assert!(folder.path().join(&name[..2]).join(&name).is_file());
         let store = BlobStore::open(folder.path()).unwrap();
@@ -347,8 +338,6 @@ mod tests {
         let large = vec![2; failing::ROOM_BYTES + 1];
         let error = store.put(&large).unwrap_err().to_string();
         assert!(error.contains("incoming") && error.contains("free some space"), "{error}");
-        let error = store.put_written(|out| out.write_all(&large)).unwrap_err().to_string();
-        assert_eq!(error.matches("free some space").count(), 1, "{error}");
         let mut receiving = store.receive(BlobRef::of(&large)).unwrap();
         let error = receiving.write_all(&large).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::StorageFull);

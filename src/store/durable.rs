@@ -39,12 +39,6 @@ impl DiskError {
     pub(super) fn into_io(self) -> io::Error {
         io::Error::new(self.source.kind(), self)
     }
-
-    /// For `map_err`: undoes [`DiskError::into_io`], else as [`DiskError::when`].
-    pub(super) fn unwrapped_or_when(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        let when = Self::when(doing, path);
-        move |error| error.downcast().unwrap_or_else(when)
-    }
 }
 
 /// A file that is being written. Tests put a disk that fills up in its place.

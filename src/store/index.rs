@@ -128,10 +128,11 @@ impl Index {
     }
 
     /// Where all paths stand that have been trained here, in order.
+    #[cfg(test)]
     ///
     /// # Errors
     /// If sled fails or an entry is damaged.
-    pub fn checkpoints(&self) -> Result<Vec<(PathId, Checkpoint)>, IndexError> {
+    fn checkpoints(&self) -> Result<Vec<(PathId, Checkpoint)>, IndexError> {
         let entry = |(key, value): (Vec<u8>, Vec<u8>)| {
             Some((PathId(u32::from_be_bytes(key.try_into().ok()?)), Checkpoint::decode(&value)?))
         };
