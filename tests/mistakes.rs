@@ -197,6 +197,7 @@ fn a_log_level_that_is_none() {
 fn an_address_that_is_none() {
     let world = World::new();
     refused(&world, &["join", "example.org:4001"], &["example.org:4001"]);
+    refused(&world, &["join", "/ip4/127.0.0.1/tcp/1", "--set", "training.phases=3"], &["--set", "training.phases"]);
     refused(&world, &["join", "/ip4/127.0.0.1/udp/4001/quic-v1"], &["/ip4/127.0.0.1/udp/4001/quic-v1", "/p2p/"]);
     let no_transport = with_peer(&"/ip4/127.0.0.1/udp/4001".parse().unwrap(), Identity::generate().key()).to_string();
     refused(&world, &["join", &no_transport], &[&no_transport]);

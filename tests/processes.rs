@@ -24,7 +24,8 @@ impl Hashes {
                 continue;
             };
             let name = module["module"].as_str().unwrap();
-            let parameters = status["parameter_hashes"][name].as_str().unwrap_or_default();
+            // A state that was replaced while it was asked for has none.
+            let Some(parameters) = status["parameter_hashes"][name].as_str() else { continue };
             let seen = (state.to_owned(), parameters.to_owned());
             let first = self.0.entry((name.to_owned(), version)).or_insert_with(|| seen.clone());
             assert_eq!(*first, seen, "module {name} version {version} differs between members");
@@ -63,8 +64,7 @@ fn until(peers: &mut [Peer], hashes: &mut Hashes, what: &str, holds: impl Fn(&[V
 fn an_owner_that_is_killed_is_replaced_and_comes_back_byte_identical() {
     let world = tempfile::tempdir().unwrap();
     let (config, corpus) = (world.path().join("run.toml"), world.path().join("corpus"));
-    // Phases of a second or two: long enough to be killed in.
-    std::fs::write(&config, RUN.replace("inner_steps = 150", "inner_steps = 400")).unwrap();
+    std::fs::write(&config, RUN).unwrap();
     text::write_domains(&corpus, 4, 120);
     let found = ["found", config.to_str().unwrap(), "--share-text", "--corpus", corpus.to_str().unwrap()];
     let mut founder = Peer::start(&world.path().join("a"), &found);

@@ -79,6 +79,18 @@ impl Globals {
         Ok(self.settings(Vec::new())?.machine(self.machine.as_deref())?)
     }
 
+    /// The same for a command on a run that exists already: what it trains cannot be set any more.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn machine_only(&self) -> Result<MachineConfig, Mistake> {
+        if let Some(setting) = self.settings(Vec::new())?.flag_of_run() {
+            let message = format!("{}: this run has been founded, and its configuration is fixed", setting.what());
+            return Err(Mistake::new(message).hint("set only keys of the machine here, such as threads or device"));
+        }
+        Ok(self.machine()?.value)
+    }
+
     /// A run's configuration.
     ///
     /// # Errors

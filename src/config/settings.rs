@@ -84,6 +84,11 @@ impl Setting {
         }
     }
 
+    /// Which key it sets, and by which flag or variable.
+    pub fn what(&self) -> String {
+        format!("{} {}", self.origin, self.key)
+    }
+
     /// The first part of the key.
     pub(super) fn section(&self) -> &str {
         self.key.split('.').next().unwrap_or_default()
@@ -124,6 +129,14 @@ impl Settings {
             Some(Setting { key, origin, .. }) => Err(SettingError::NoKey { origin: origin.clone(), key: key.clone() }),
             None => Ok(Self(settings)),
         }
+    }
+}
+
+impl Settings {
+    /// The first flag that sets a key of a run.
+    pub fn flag_of_run(&self) -> Option<&Setting> {
+        let sections = keys_of::<RunConfig>();
+        self.0.iter().find(|setting| matches!(setting.origin, Origin::Flag(_)) && sections.contains(&setting.section()))
     }
 }
 

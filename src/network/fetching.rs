@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::AsyncWriteExt;
 use libp2p::{PeerId, Stream};
@@ -16,7 +17,11 @@ use super::limits::{BLOB_OPEN_TIMEOUT, BLOB_PIECE_BYTES, FETCHES};
 use super::traffic::Counters;
 use crate::names::{BlobHash, BlobRef, PeerKey};
 
-/// Held while a stream to a peer is negotiated.
+/// How often a stream to a peer is opened before it counts as broken, and the first pause between two.
+const KNOCKS: u32 = 5;
+const BETWEEN_KNOCKS: Duration = Duration::from_millis(20);
+
+/// Held until a peer has answered on a new stream.
 type Door = Arc<tokio::sync::Mutex<()>>;
 
 /// What all fetches share.
@@ -43,8 +48,7 @@ impl Fetcher {
                 _ => FetchError::Broken { from, received, reason: error.to_string() },
             }
         };
-        let mut stream = self.open(peer).await.map_err(broken(0))?;
-        self.ask(&mut stream, from, blob).await.map_err(broken(0))??;
+        let mut stream = self.open(peer, from, blob).await.map_err(broken(0))??;
 
         let access = self.access.clone();
         let mut sink = blocking(move || access.receive(blob)).await.map_err(storage)?;
@@ -90,25 +94,52 @@ impl Fetcher {
         Ok(Ok(()))
     }
 
-    /// One negotiation at a time with each peer, since libp2p-stream makes the others wait unseen.
-    async fn open(&self, peer: PeerId) -> io::Result<Stream> {
+    /// A stream on which the peer has said that the blob follows.
+    ///
+    /// One at a time with each peer, until it has answered: libp2p-stream drops a stream that arrives while its taker is
+    /// busy with another. Several peers may still meet at that door, so who is turned away unread knocks again.
+    async fn open(&self, peer: PeerId, from: PeerKey, blob: BlobRef) -> io::Result<Result<Stream, FetchError>> {
         let door = self.doors.lock().unwrap_or_else(PoisonError::into_inner).entry(peer).or_default().clone();
         let opened = {
             let _inside = door.lock().await;
-            let mut control = self.control.clone();
-            within(BLOB_OPEN_TIMEOUT, async {
-                control.open_stream(peer, BLOB_PROTOCOL).await.map_err(|error| match error {
-                    OpenStreamError::Io(error) => error,
-                    other => io::Error::other(other.to_string()),
-                })
-            })
-            .await
+            let mut knocks = 1;
+            loop {
+                let mut stream = match self.negotiate(peer).await {
+                    Ok(stream) => stream,
+                    Err(error) => break Err(error),
+                };
+                match self.ask(&mut stream, from, blob).await {
+                    Err(error) if turned_away(&error) && knocks < KNOCKS => {
+                        tokio::time::sleep(BETWEEN_KNOCKS * knocks).await;
+                        knocks += 1;
+                    }
+                    Err(error) => break Err(error),
+                    Ok(answer) => break Ok(answer.map(|()| stream)),
+                }
+            }
         };
         drop(door);
         let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
         doors.retain(|_, door| Arc::strong_count(door) > 1);
         opened
     }
+
+    async fn negotiate(&self, peer: PeerId) -> io::Result<Stream> {
+        let mut control = self.control.clone();
+        within(BLOB_OPEN_TIMEOUT, async {
+            control.open_stream(peer, BLOB_PROTOCOL).await.map_err(|error| match error {
+                OpenStreamError::Io(error) => error,
+                other => io::Error::other(other.to_string()),
+            })
+        })
+        .await
+    }
+}
+
+/// Whether the stream ended before a byte of an answer.
+fn turned_away(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof, WriteZero};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof | WriteZero)
 }
 
 fn storage(error: io::Error) -> FetchError {

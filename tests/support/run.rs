@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::text;
 
-/// A run of a 2×2 grid that trains in seconds.
+/// A run of a 2×2 grid with phases of a second or two: long enough to be killed in.
 pub const RUN: &str = r#"
 name = "processes"
 [text]

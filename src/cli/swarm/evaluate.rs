@@ -27,7 +27,7 @@ impl Evaluate {
     /// # Errors
     /// If the folder is not a whole collected run, or the text cannot be read.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        let machine = globals.machine()?.value;
+        let machine = globals.machine_only()?;
         let collected = collected_run::open(&self.folder)?;
         set_threads(machine.threads);
         let scores = if self.text.is_empty() {

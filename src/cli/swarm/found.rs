@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::corpus::CorpusFlags;
+use super::explain::explain;
 use super::founding_folder::{self, Wanted};
 use super::interrupt::{Interrupt, Interrupted};
 use super::mistake::{Mistake, OrMistake};
@@ -75,10 +76,10 @@ impl Found {
                 newsroom: watch.newsroom.clone(),
             };
             let turns = launch.turns.clone();
-            let listening = launch.listen().await.map_err(super::explain::explain)?;
+            let listening = launch.listen().await.map_err(explain)?;
             let store = self.prepare(&run, &machine, &folder, source, &turns, &progress, &interrupt).await?;
-            let _log = logging::start(&folder, &log_filter)?;
-            let launched = listening.found(store).await.map_err(super::explain::explain)?;
+            let _log = logging::start(&folder, &log_filter).map_err(|error| explain(error.into()))?;
+            let launched = listening.found(store).await.map_err(explain)?;
             let joins = launched.network.join_addresses().await?;
             let addresses: Vec<String> = joins.iter().map(ToString::to_string).collect();
             let first = addresses.first().context("this peer listens nowhere")?;
@@ -87,7 +88,7 @@ impl Found {
                 progress.note(format!("or, where that address does not lead:\n  {}", addresses[1..].join("\n  ")));
             }
             progress.result(json!({ "event": "join", "address": addresses[0], "addresses": addresses }));
-            watch.stay(launched, &interrupt).await
+            watch.stay(launched, &interrupt).await.map_err(explain)
         })
     }
 
@@ -134,7 +135,7 @@ impl Found {
             Ok(Some(founded.store))
         })
         .await?;
-        founded.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { super::explain::explain(error) })
+        founded.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { explain(error) })
     }
 }
 

@@ -40,7 +40,7 @@ impl Generate {
         if self.prompt.is_empty() {
             return Err(mistake(&GenerateError::EmptyPrompt).into());
         }
-        let machine = globals.machine()?.value;
+        let machine = globals.machine_only()?;
         let collected = collected_run::open(&self.folder)?;
         set_threads(machine.threads);
         let wish =

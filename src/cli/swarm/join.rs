@@ -39,7 +39,7 @@ impl Join {
     /// # Errors
     /// What went wrong, and whether the user can mend it.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        let machine = globals.machine()?.value;
+        let machine = globals.machine_only()?;
         let log_filter = globals.log_filter()?;
         let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join("joined"));
         let addresses = listen::listen(&self.listen, &machine)?;
@@ -83,8 +83,8 @@ impl Join {
                 () = interrupt.wait() => return Err(super::interrupt::Interrupted.into()),
             };
             // Kept until the end, so that everything logged is written.
-            let _log = log?;
-            watch.stay(launched, &interrupt).await
+            let _log = log.map_err(explain)?;
+            watch.stay(launched, &interrupt).await.map_err(explain)
         })
     }
 }

@@ -14,6 +14,7 @@ use self::outcome::{Outcome, Sample};
 use self::preparation::Preparation;
 use self::swarm::{Swarm, SwarmResult};
 use super::corpus::CorpusFlags;
+use super::explain::explain;
 use super::founding_folder::{self, Wanted};
 use super::interrupt::{Interrupt, Interrupted};
 use super::mistake::Mistake;
@@ -107,7 +108,7 @@ impl Trial {
     async fn conduct(&self, command: &Simulate) -> anyhow::Result<Outcome> {
         let interrupt = Interrupt::listen()?;
         let prepared = self.prepare(command, &self.run, &self.folder, None, &interrupt).await?;
-        let _log = logging::start(&self.folder, &self.log)?;
+        let _log = logging::start(&self.folder, &self.log).map_err(|error| explain(error.into()))?;
         let dipaco = self.train(&prepared, &self.folder, &interrupt).await?;
         let (ancestor, dense) = self.dense(&prepared, &interrupt).await?;
         let random = match command.control {
@@ -174,7 +175,7 @@ impl Trial {
             turns: self.turns.clone(),
             progress: self.progress.clone(),
         };
-        swarm.train(interrupt).await?.ok_or_else(|| Interrupted.into())
+        swarm.train(interrupt).await.map_err(explain)?.ok_or_else(|| Interrupted.into())
     }
 
     /// All modules in one folder, and what they make of a beginning.
@@ -217,5 +218,5 @@ impl Trial {
 
 /// What was stopped in order is no failure of the part that noticed it first.
 fn stopped_or(error: anyhow::Error) -> anyhow::Error {
-    if error.is::<Stopped>() { Interrupted.into() } else { super::explain::explain(error) }
+    if error.is::<Stopped>() { Interrupted.into() } else { explain(error) }
 }
