@@ -136,7 +136,7 @@ impl Fetcher {
     }
 }
 
-/// Whether the stream ended before a byte of an answer.
+/// Whether the stream ended before the answer was whole.
 fn turned_away(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof, WriteZero};
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof | WriteZero)

@@ -169,17 +169,20 @@ impl Driver {
         Millis(self.began.elapsed().as_millis() as u64)
     }
 
+    fn until_deadline_ms(&self) -> Option<u64> {
+        self.node.next_deadline().map(|deadline| deadline.since(self.now()))
+    }
+
     /// Runs until it is told to stop, or cannot go on.
     pub(super) async fn run(mut self, mut inputs: Inputs) -> Result<(), PeerError> {
         loop {
             self.settle().await?;
-            let deadline = self.node.next_deadline().map(|deadline| deadline.since(self.now()));
             // Before all that arrives: a flood of messages must not keep this peer from saying that it lives.
-            if deadline == Some(0) {
+            if self.until_deadline_ms() == Some(0) {
                 self.events.push_back(Event::Tick);
                 self.settle().await?;
             }
-            let tick = tokio::time::sleep(Duration::from_millis(deadline.unwrap_or(1_000)));
+            let tick = tokio::time::sleep(Duration::from_millis(self.until_deadline_ms().unwrap_or(1_000)));
             tokio::select! {
                 biased;
                 command = inputs.commands.recv() => match command {
