@@ -127,6 +127,9 @@ fn every_command_does_what_it_is_there_for() {
         let result = ends_well(&simulate, &[&corpus[..], &short, &["--dir", &folder]].concat());
         assert_eq!([&result["event"], &result["module_hashes_agree"]], [&Value::from("result"), &Value::from(true)]);
     }
+    for drill in to_type.take("drill", &|_| None) {
+        assert_eq!(ends_well(&drill, &[])["event"], "drilled");
+    }
     for config in ["config show", "config parameters"] {
         for line in to_type.take(config, &file) {
             ends_well(&line, &[]);

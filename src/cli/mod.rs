@@ -8,6 +8,7 @@
 //! the network, as most do, else here.
 
 mod config;
+mod drill;
 mod globals;
 mod mistake;
 mod output;
@@ -55,6 +56,8 @@ commands! {
         more Swarm(swarm::Command),
         /// Show what a configuration says and where each value came from.
         Config(config::Config),
+        /// Drill the protocol: thousands of made-up swarms in virtual time, with everything that can go wrong.
+        Drill(drill::Drill),
     }
 }
 

@@ -192,7 +192,9 @@ impl Node {
         self.act(Action::Persist(Record::Head(signed.clone())));
         let contributions = signed.update.contributions.len();
         let version = signed.update.version;
+        let (term, owner) = (signed.update.term, signed.update.owner);
         self.put_head(module, signed);
+        self.hear_later_term(module, term, owner);
         self.act(Action::Report(Report::Advanced { module, version, contributions }));
         self.tell_lost(module, Version(version.0.saturating_sub(1)));
         if self.owns(module) {

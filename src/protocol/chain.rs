@@ -95,7 +95,7 @@ impl Chain {
     }
 
     /// The kept updates, oldest first.
-    pub fn recent(&self) -> impl Iterator<Item = &SignedUpdate> {
+    pub fn recent(&self) -> impl DoubleEndedIterator<Item = &SignedUpdate> {
         self.recent.iter().map(|(_, signed)| signed)
     }
 

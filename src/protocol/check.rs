@@ -12,6 +12,9 @@ pub(super) fn check_update(plan: &RunPlan, chain: &Chain, update: &Update) -> Re
     if !chain.fits(update) {
         return Err("it does not follow the head".to_owned());
     }
+    if chain.recent().next_back().is_some_and(|parent| update.term < parent.update.term) {
+        return Err("its term is before that of the update that it follows".to_owned());
+    }
     if update.version.0 > plan.phases {
         return Err(format!("the run ends with version {}", plan.phases));
     }

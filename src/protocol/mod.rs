@@ -25,6 +25,7 @@ pub mod message;
 mod ownership;
 mod phases;
 mod placement;
+mod queues;
 pub mod record;
 mod restore;
 pub mod roster;
@@ -36,11 +37,13 @@ mod transfer;
 pub mod wire;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 pub use action::{Action, Outer, Report};
 pub use check::check_chain;
 pub use event::{Contact, Event, ReplyToken, RequestId};
 pub use message::{Message, Request, Response, SignedUpdate, Update};
+pub use queues::Queue;
 pub use record::Record;
 
 use self::applying::{Apply, Next};
@@ -143,7 +146,7 @@ struct Held {
 #[derive(Debug)]
 pub struct Node {
     me: PeerKey,
-    plan: RunPlan,
+    plan: Arc<RunPlan>,
     now: Millis,
     incarnation: u64,
     sequence: u64,
@@ -181,10 +184,10 @@ pub struct Node {
 
 impl Node {
     /// A node that holds nothing yet.
-    pub fn new(me: PeerKey, plan: RunPlan) -> Self {
+    pub fn new(me: PeerKey, plan: impl Into<Arc<RunPlan>>) -> Self {
         Self {
             me,
-            plan,
+            plan: plan.into(),
             now: Millis(0),
             incarnation: 0,
             sequence: 0,

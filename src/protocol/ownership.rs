@@ -62,6 +62,14 @@ impl Node {
         }
     }
 
+    /// A chain's head says that there has been a later owner than the one known here: what is signed next has no
+    /// earlier term.
+    pub(super) fn hear_later_term(&mut self, module: ModuleId, term: Term, owner: PeerKey) {
+        if self.modules.get(&module).is_some_and(|state| term > state.term) {
+            self.hear_owner(module, owner, term, owner);
+        }
+    }
+
     /// In order: nobody need wait for its lease to run out.
     pub(super) fn owner_left(&mut self, module: ModuleId, author: PeerKey) {
         if let Some(state) = self.modules.get_mut(&module)

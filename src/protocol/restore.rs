@@ -3,6 +3,8 @@
 //! A journal may be rewritten while a record of the same moment is still to be appended, so every record may come twice
 //! and changes nothing the second time.
 
+use std::sync::Arc;
+
 use super::action::Action;
 use super::chain::Chain;
 use super::keeping::Rescued;
@@ -16,7 +18,7 @@ use crate::names::{ModuleId, PathId, PeerKey, Term, Version};
 impl Node {
     /// A node as its journal's records left it. Follow with `Event::Join`; or, for a founder whose node
     /// [is blank](Self::is_blank), with `Event::Found`.
-    pub fn restore(me: PeerKey, plan: RunPlan, records: Vec<Record>) -> Self {
+    pub fn restore(me: PeerKey, plan: impl Into<Arc<RunPlan>>, records: Vec<Record>) -> Self {
         let mut node = Self::new(me, plan);
         for record in records {
             node.take_in(record);

@@ -96,6 +96,11 @@ impl Roster {
         self.members.retain(|_, member| !member.modules.is_empty());
     }
 
+    /// How many peers are known.
+    pub fn peers(&self) -> usize {
+        self.members.len()
+    }
+
     /// What is known of a peer.
     pub fn member(&self, peer: PeerKey) -> Option<&Member> {
         self.members.get(&peer)

@@ -102,6 +102,11 @@ impl Node {
         self.modules.iter().filter_map(state).collect()
     }
 
+    /// The modules that this node owns, as far as it knows.
+    pub fn owned(&self) -> Vec<ModuleId> {
+        self.modules.keys().copied().filter(|module| self.owns(*module)).collect()
+    }
+
     /// The chain of each module here.
     pub fn chains(&self) -> impl Iterator<Item = (ModuleId, &super::chain::Chain)> {
         self.modules.iter().filter_map(|(module, state)| Some((*module, state.chain.as_ref()?)))

@@ -213,7 +213,11 @@ impl Node {
             true => Record::Genesis { module, state: head.state },
             false => Record::Installed { updates, replays_from: chain.replays_from() },
         }));
+        let signer = chain.recent().next_back().map(|signed| (signed.update.term, signed.update.owner));
         self.switch_chain(module, chain);
+        if let Some((term, owner)) = signer {
+            self.hear_later_term(module, term, owner);
+        }
         if let Some(before) = before {
             let (from, to) = (before.version, head.version);
             self.act(Action::Report(Report::ChainSwitched { module, from, to }));

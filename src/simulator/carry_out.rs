@@ -1,7 +1,6 @@
 //! What each of a node's actions comes to here: the journal and the topics at once, the work of trainer and combiner
 //! after a while, as in a peer.
 
-use super::faults::within;
 use super::world::{Due, World};
 use super::{Failure, learner};
 use crate::compress::frame;
@@ -23,10 +22,10 @@ impl World {
         match action {
             Action::Persist(record) => return self.persist(index, record),
             Action::Subscribe(module) => {
-                self.peers[index].topics.insert(module);
+                self.hearers.entry(module).or_default().insert(index);
             }
             Action::Unsubscribe(module) => {
-                self.peers[index].topics.remove(&module);
+                self.hearers.entry(module).or_default().remove(&index);
             }
             Action::Publish { module, message } => return self.publish(index, module, &message),
             Action::Learn { .. } => {}
@@ -40,12 +39,13 @@ impl World {
             }
             // Its text may have to be fetched first.
             Action::Train { .. } => {
-                let after_ms = within(&mut self.dice, &(0..1_000));
+                let after_ms = self.dice.draw([0, 1_000].into());
                 self.later(index, after_ms, Due::Work(action));
             }
             // In order, one after the other.
             Action::Outer(_) => {
-                let free_ms = self.peers[index].combiner_free_ms.max(self.now_ms) + within(&mut self.dice, &(1..60));
+                let takes_ms = self.dice.draw([1, 60].into());
+                let free_ms = self.peers[index].combiner_free_ms.max(self.now_ms) + takes_ms;
                 self.peers[index].combiner_free_ms = free_ms;
                 self.later(index, free_ms - self.now_ms, Due::Work(action));
             }
@@ -60,7 +60,7 @@ impl World {
             Action::Train { path, phase, start, trainer } => {
                 let offers = self.train(index, path, &start, trainer)?;
                 let trainer = self.peers[index].disk.put(format!("{path} {phase} {index}").into_bytes());
-                let after_ms = within(&mut self.dice, &self.scenario.phase_ms.clone());
+                let after_ms = self.dice.draw(self.scenario.swarm.phase_ms) * self.scenario.slowness(index);
                 self.event_at(index, after_ms, Event::Trained(Finished { path, phase, offers, trainer }));
             }
             Action::Outer(work) => return self.outer(index, work),
@@ -72,7 +72,7 @@ impl World {
     fn outer(&mut self, index: usize, work: Outer) -> Result<(), Failure> {
         match work {
             Outer::OpenSum { module, target } => {
-                self.peers[index].sums.insert(module, (target, ExactSum::new(self.scenario.values)));
+                self.peers[index].sums.insert(module, (target, ExactSum::new(self.scenario.swarm.values)));
             }
             Outer::Accumulate { module, target, blob, weight } => {
                 let valid = self.accumulate(index, module, target, blob, weight);
@@ -90,7 +90,7 @@ impl World {
                     let detail = format!("peer {index}: a blob is gone that module {module} version {version} needs");
                     return Err(self.failure("disk", detail));
                 };
-                let made = step::apply(state, module, self.scenario.values, frame, &self.outer).ok();
+                let made = step::apply(state, module, self.scenario.swarm.values, frame, &self.outer).ok();
                 let state = made.map(|bytes| disk.put(bytes));
                 self.event_at(index, 0, Event::Applied { module, version, state });
             }
@@ -103,12 +103,12 @@ impl World {
             return Err(self.failure("journal", error.to_string()));
         }
         if let Record::Left(module) = &record {
-            self.none_lost.left(index, *module);
+            self.invariants.none_lost.left(index, *module);
         }
         if let Record::Finished(finished) = &record {
             for (from, blob) in &finished.offers {
                 if from.version.0 < self.plan.phases {
-                    self.none_lost.trained(index, from.module, (finished.path, from.version, blob.hash));
+                    self.invariants.none_lost.trained(index, from.module, (finished.path, from.version, blob.hash));
                 }
             }
         }
@@ -123,7 +123,7 @@ impl World {
         start: &[(StartedFrom, BlobRef)],
         trainer: Option<BlobRef>,
     ) -> Result<Vec<(StartedFrom, BlobRef)>, Failure> {
-        let values = self.scenario.values;
+        let values = self.scenario.swarm.values;
         let disk = &mut self.peers[index].disk;
         let is_here = trainer.is_none_or(|trainer| disk.get(trainer.hash).is_some());
         let mut offers = Vec::new();
@@ -142,7 +142,7 @@ impl World {
     }
 
     fn accumulate(&mut self, index: usize, module: ModuleId, target: Version, blob: BlobHash, weight: u32) -> bool {
-        let values = self.scenario.values;
+        let values = self.scenario.swarm.values;
         let peer = &mut self.peers[index];
         let Some((_, sum)) = peer.sums.get_mut(&module).filter(|(open, _)| *open == target) else { return false };
         let Some(frame) = peer.disk.get(blob) else { return false };
@@ -166,7 +166,8 @@ impl World {
             return None;
         }
         let frame = step::combine(&sum, paths.len(), &self.outer).ok()?;
-        let state = step::apply(peer.disk.get(from.hash)?, module, self.scenario.values, &frame, &self.outer).ok()?;
+        let state =
+            step::apply(peer.disk.get(from.hash)?, module, self.scenario.swarm.values, &frame, &self.outer).ok()?;
         Some((peer.disk.put(frame), peer.disk.put(state)))
     }
 }

@@ -1,14 +1,22 @@
 //! What a peer has after a crash: blobs that were written whole, and journal records that were synced.
+//!
+//! What was not synced is as it comes: a blob that was removed may be there again, and of a record that was being
+//! written nothing counts.
 
 use std::collections::BTreeMap;
 
+use super::dice::Dice;
 use crate::names::{BlobHash, BlobRef};
 use crate::protocol::record::Record;
+
+/// Removals that may come undone.
+const UNSYNCED_REMOVALS: usize = 8;
 
 /// A peer's disk.
 #[derive(Clone, Debug, Default)]
 pub struct Disk {
     blobs: BTreeMap<BlobHash, Vec<u8>>,
+    removed: Vec<(BlobHash, Vec<u8>)>,
     /// In order.
     pub journal: Vec<Record>,
 }
@@ -28,7 +36,17 @@ impl Disk {
 
     /// Drops a blob.
     pub fn remove(&mut self, blob: BlobHash) {
-        self.blobs.remove(&blob);
+        let Some(bytes) = self.blobs.remove(&blob) else { return };
+        if self.removed.len() >= UNSYNCED_REMOVALS {
+            self.removed.remove(0);
+        }
+        self.removed.push((blob, bytes));
+    }
+
+    /// The machine goes down: some of what was removed last is there again.
+    pub fn crash(&mut self, dice: &mut Dice) {
+        let returned = std::mem::take(&mut self.removed).into_iter().filter(|_| dice.chance(0.5));
+        self.blobs.extend(returned);
     }
 
     /// Drops all others.

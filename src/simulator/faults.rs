@@ -1,135 +1,222 @@
-//! Who crashes, who goes for good and who is cut off from whom, when; and the dice.
+//! What goes wrong, and when: drawn for each seed from what a scenario asks for.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::Rng;
+use serde::Deserialize;
 
-/// No fault begins before: by then everybody has had the time to join.
-const FROM_MS: u64 = 10_000;
+use super::dice::{Between, Dice};
 
-/// How much of what goes wrong.
-#[derive(Clone, Debug)]
-pub struct Faults {
-    /// Crashes: the peer loses everything that is not on its disk, in the middle of whatever it does, and comes back.
-    pub crashes: usize,
-    /// How long a crashed peer is away.
-    pub down_ms: Range<u64>,
-    /// Peers that crash and never come back. One that alone has some module stays.
-    pub gone: usize,
-    /// Times at which the network falls into two halves.
-    pub partitions: usize,
-    /// For how long.
-    pub apart_ms: Range<u64>,
-    /// None begins after this time; what follows must make progress.
-    pub until_ms: u64,
+/// What can go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A peer loses everything that is not on its disk, in the middle of whatever it does, and comes back.
+    Crash,
+    /// A peer crashes and never comes back. One that alone has some module stays.
+    Gone,
+    /// A peer leaves in order. One that alone has some module stays.
+    Leave,
+    /// A peer crashes and comes back, again and again.
+    Flap,
+    /// A peer stands still, and goes on as if nothing had been.
+    Freeze,
+    /// A peer's disk takes nothing: it stops at its next write, and comes back when there is room.
+    FullDisk,
+    /// The network falls into two parts.
+    Split,
+    /// The network falls into three parts.
+    SplitInThree,
+    /// Some peers are heard and hear nothing.
+    OneWay,
+    /// This many newcomers, all at once.
+    JoinStorm,
 }
 
-impl Faults {
-    /// Nothing goes wrong.
-    pub fn none() -> Self {
-        Self { crashes: 0, down_ms: 0..1, gone: 0, partitions: 0, apart_ms: 0..1, until_ms: 0 }
+impl Kind {
+    /// As a scenario's file names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Crash => "crash",
+            Self::Gone => "gone",
+            Self::Leave => "leave",
+            Self::Flap => "flap",
+            Self::Freeze => "freeze",
+            Self::FullDisk => "full-disk",
+            Self::Split => "split",
+            Self::SplitInThree => "split-in-three",
+            Self::OneWay => "one-way",
+            Self::JoinStorm => "join-storm",
+        }
     }
 }
 
-/// A peer that is away from one time to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Crash {
-    /// Which.
-    pub peer: usize,
-    /// From.
-    pub at_ms: u64,
-    /// Back at; nothing if it is gone for good.
-    pub back_ms: Option<u64>,
+/// How much of one kind.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Faults {
+    /// Which kind.
+    pub kind: Kind,
+    /// How often; for a join storm, how many newcomers.
+    #[serde(default = "once")]
+    pub times: usize,
+    /// How long each lasts.
+    #[serde(default)]
+    pub for_ms: Between,
+    /// None begins before: by then everybody has had the time to join.
+    #[serde(default = "from_ms")]
+    pub from_ms: u64,
+    /// None begins after.
+    #[serde(default = "until_ms")]
+    pub until_ms: u64,
+    /// One every so often, beginning with `from_ms`, in place of `times`.
+    pub every_ms: Option<u64>,
 }
 
-/// Two halves that do not hear each other.
+fn once() -> usize {
+    1
+}
+
+fn from_ms() -> u64 {
+    10_000
+}
+
+fn until_ms() -> u64 {
+    60_000
+}
+
+/// Peers that do not hear others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Partition {
-    /// Of the two halves, the one without the founder.
-    pub apart: BTreeSet<usize>,
+pub struct Cut {
+    /// The part of each peer; those of one part hear each other.
+    pub parts: Vec<u8>,
+    /// Only what is sent to part 1 is lost.
+    pub one_way: bool,
+}
+
+impl Cut {
+    /// Whether nothing gets from one peer to the other.
+    pub fn between(&self, from: usize, to: usize) -> bool {
+        let part = |peer: usize| self.parts.get(peer).copied().unwrap_or(0);
+        part(from) != part(to) && (!self.one_way || part(to) == 1)
+    }
+}
+
+/// One thing that goes wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// To one peer.
+    Peer(usize),
+    /// Between peers.
+    Cut(Cut),
+}
+
+/// And when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Which kind.
+    pub kind: Kind,
+    /// To whom.
+    pub what: What,
     /// From when to when.
     pub when_ms: Range<u64>,
 }
 
-impl Partition {
-    /// Whether nothing gets from one peer to the other now.
-    pub fn cuts(&self, now_ms: u64, from: usize, to: usize) -> bool {
-        self.when_ms.contains(&now_ms) && self.apart.contains(&from) != self.apart.contains(&to)
-    }
-}
-
-impl Faults {
-    /// The crashes of one seed, drawn for this many peers.
-    pub fn crashes(&self, peers: usize, dice: &mut ChaCha8Rng) -> Vec<Crash> {
-        let mut crashes: Vec<Crash> = Vec::new();
-        for number in 0..self.crashes + self.gone {
-            let peer = within(dice, &(0..peers as u64)) as usize;
-            let at_ms = within(dice, &(FROM_MS..self.until_ms.max(FROM_MS + 1)));
-            let back_ms = (number >= self.gone).then(|| at_ms + within(dice, &self.down_ms));
-            let overlaps = |crash: &Crash| {
-                let over = |one: &Option<u64>, start: u64| one.is_none_or(|end| start <= end);
-                crash.peer == peer && over(&crash.back_ms, at_ms) && over(&back_ms, crash.at_ms)
-            };
-            if !crashes.iter().any(overlaps) {
-                crashes.push(Crash { peer, at_ms, back_ms });
+/// Everything that goes wrong in one seed. `settled` peers are there from the beginning; newcomers have the numbers
+/// after them.
+pub fn plan(faults: &[Faults], settled: usize, dice: &mut Dice) -> Vec<Planned> {
+    let mut planned = Vec::new();
+    let mut newcomer = settled;
+    for fault in faults {
+        if fault.kind == Kind::JoinStorm {
+            let at_ms = dice.draw([fault.from_ms, fault.until_ms].into());
+            for _ in 0..fault.times {
+                let when_ms = at_ms..at_ms + dice.draw([0, 200].into());
+                planned.push(Planned { kind: fault.kind, what: What::Peer(newcomer), when_ms });
+                newcomer += 1;
             }
+            continue;
         }
-        crashes
+        for at_ms in times(fault, dice) {
+            let when_ms = at_ms..at_ms + dice.draw(fault.for_ms);
+            draw(fault.kind, when_ms, settled, dice, &mut planned);
+        }
     }
+    planned
+}
 
-    /// The partitions of one seed, one after the other.
-    pub fn partitions(&self, peers: usize, dice: &mut ChaCha8Rng) -> Vec<Partition> {
-        let mut partitions = Vec::new();
-        let mut from_ms = FROM_MS;
-        for _ in 0..self.partitions {
-            from_ms += within(dice, &(0..self.until_ms.saturating_sub(FROM_MS).max(1)));
-            let to_ms = from_ms + within(dice, &self.apart_ms);
-            let mut apart: BTreeSet<usize> = (1..peers).filter(|_| chance(dice, 0.5)).collect();
-            if apart.is_empty() {
-                apart.insert(peers - 1);
-            }
-            partitions.push(Partition { apart, when_ms: from_ms..to_ms });
-            from_ms = to_ms;
-        }
-        partitions
+fn times(fault: &Faults, dice: &mut Dice) -> Vec<u64> {
+    match fault.every_ms {
+        Some(every_ms) => (fault.from_ms..fault.until_ms).step_by(every_ms.max(1) as usize).collect(),
+        None => (0..fault.times).map(|_| dice.draw([fault.from_ms, fault.until_ms].into())).collect(),
     }
 }
 
-/// A number from a range.
-pub fn within(dice: &mut ChaCha8Rng, range: &Range<u64>) -> u64 {
-    let width = range.end.saturating_sub(range.start).max(1);
-    range.start + dice.next_u64() % width
+fn draw(kind: Kind, when_ms: Range<u64>, peers: usize, dice: &mut Dice, planned: &mut Vec<Planned>) {
+    let mut parts = |parts: u64, one_way: bool| {
+        let mut of: Vec<u8> = (0..peers).map(|_| dice.draw([0, parts - 1].into()) as u8).collect();
+        // Somebody is apart from the first.
+        if of.iter().all(|part| *part == of[0]) {
+            of[peers - 1] = (of[0] + 1) % parts as u8;
+        }
+        What::Cut(Cut { parts: of, one_way })
+    };
+    let what = match kind {
+        Kind::Split => parts(2, false),
+        Kind::SplitInThree => parts(3, false),
+        Kind::OneWay => parts(2, true),
+        Kind::Flap => return flap(when_ms, dice.pick(peers), dice, planned),
+        Kind::Crash | Kind::Gone | Kind::Leave | Kind::Freeze | Kind::FullDisk | Kind::JoinStorm => {
+            What::Peer(dice.pick(peers))
+        }
+    };
+    planned.push(Planned { kind, what, when_ms });
 }
 
-/// Whether something of this probability happens.
-pub fn chance(dice: &mut ChaCha8Rng, probability: f64) -> bool {
-    (dice.next_u64() >> 11) as f64 / (1u64 << 53) as f64 <= probability && probability > 0.0
+fn flap(when_ms: Range<u64>, peer: usize, dice: &mut Dice, planned: &mut Vec<Planned>) {
+    let mut at_ms = when_ms.start;
+    while at_ms < when_ms.end {
+        let back_ms = at_ms + dice.draw([300, 3_000].into());
+        planned.push(Planned { kind: Kind::Flap, what: What::Peer(peer), when_ms: at_ms..back_ms });
+        at_ms = back_ms + dice.draw([1_000, 5_000].into());
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seed::Seed;
 
-    #[test]
-    fn a_partition_cuts_between_its_halves_and_while_it_lasts() {
-        let partition = Partition { apart: [2, 3].into(), when_ms: 10..20 };
-        assert!(partition.cuts(10, 0, 2) && partition.cuts(19, 3, 1));
-        assert!(!partition.cuts(10, 0, 1) && !partition.cuts(10, 2, 3) && !partition.cuts(20, 0, 2));
+    fn faults(kind: Kind, times: usize) -> Faults {
+        Faults { kind, times, for_ms: [1_000, 9_000].into(), from_ms: 10_000, until_ms: 60_000, every_ms: None }
     }
 
     #[test]
-    fn nobody_crashes_while_away_and_the_gone_do_not_come_back() {
-        let faults = Faults { crashes: 20, down_ms: 1_000..9_000, gone: 1, until_ms: 60_000, ..Faults::none() };
+    fn a_cut_cuts_between_its_parts_and_one_way_only_towards_one() {
+        let cut = Cut { parts: vec![0, 0, 1], one_way: false };
+        assert!(cut.between(0, 2) && cut.between(2, 1) && !cut.between(0, 1));
+        let one_way = Cut { one_way: true, ..cut };
+        assert!(one_way.between(0, 2) && !one_way.between(2, 0));
+    }
+
+    #[test]
+    fn every_kind_is_drawn_as_often_as_it_is_asked_for_and_somebody_is_cut_off() {
         for seed in 0..50 {
-            let crashes = faults.crashes(3, &mut Seed::root(seed).generator());
-            assert_eq!(crashes.iter().filter(|crash| crash.back_ms.is_none()).count(), 1);
-            for (one, other) in crashes.iter().flat_map(|one| crashes.iter().map(move |other| (one, other))) {
-                let after = one.peer == other.peer && one.at_ms < other.at_ms;
-                assert!(!after || one.back_ms.is_some_and(|back_ms| back_ms < other.at_ms));
+            let mut dice = Dice::new(seed, "test");
+            let asked = [faults(Kind::Crash, 3), faults(Kind::SplitInThree, 2), faults(Kind::JoinStorm, 4)];
+            let planned = plan(&asked, 5, &mut dice);
+            let count = |kind| planned.iter().filter(|one| one.kind == kind).count();
+            assert_eq!([count(Kind::Crash), count(Kind::SplitInThree), count(Kind::JoinStorm)], [3, 2, 4]);
+            for one in &planned {
+                if let What::Cut(cut) = &one.what {
+                    assert!((0..5).any(|peer| cut.between(0, peer)));
+                }
             }
         }
+    }
+
+    #[test]
+    fn one_every_so_often_comes_on_time() {
+        let rota = Faults { every_ms: Some(20_000), ..faults(Kind::Freeze, 1) };
+        let at: Vec<u64> = plan(&[rota], 3, &mut Dice::new(1, "test")).iter().map(|one| one.when_ms.start).collect();
+        assert_eq!(at, [10_000, 30_000, 50_000]);
     }
 }

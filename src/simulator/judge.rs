@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Failure;
+use super::invariants::bounded_queues;
 use super::invariants::none_lost::Tally;
 use super::world::{Peer, World};
 use crate::names::{BlobHash, ModuleId};
@@ -10,28 +11,58 @@ use crate::protocol::Report;
 use crate::protocol::message::Stage;
 
 impl World {
-    /// The invariants, after whatever was reported.
+    /// The invariants, after whatever was reported: heads move with nothing else.
     pub(super) fn look(&mut self, index: usize, report: &Report) -> Result<(), Failure> {
+        let now_ms = self.now_ms;
         match report {
-            Report::Owner { .. } => self.ownership_changes += 1,
-            Report::ChainSwitched { .. } => self.switches += 1,
-            Report::Lost { module, path, parent, .. } => self.none_lost.told(index, *module, *path, *parent),
+            Report::Owner { module, owner } => {
+                self.counts.ownership_changes += 1;
+                if *owner == self.peers[index].key {
+                    self.counts.owner_claims(now_ms, *module);
+                }
+            }
+            Report::Advanced { module, .. } => self.counts.advanced(now_ms, *module),
+            Report::ChainSwitched { .. } => self.counts.switches += 1,
+            Report::Lost { module, path, parent, .. } => {
+                self.invariants.none_lost.told(index, *module, *path, *parent);
+            }
             Report::Refused { module, reason } if !reason.contains("comes from term") => {
                 return Err(self.failure("one state", format!("peer {index} refuses module {module}: {reason}")));
             }
             _ => {}
         }
+        let invariants = &mut self.invariants;
+        let mut broken = None;
         for (module, chain) in self.peers[index].node.chains() {
-            let mut broken = self.one_state.look(module, chain.head()).err().map(|detail| ("one state", detail));
+            let mut is_broken =
+                |name, looked: Result<(), String>| broken = broken.take().or(looked.err().map(|it| (name, it)));
+            is_broken("one state", invariants.one_state.look(module, chain.head()));
             for (hash, signed) in chain.places() {
-                let again = self.counted_once.look(hash, signed).err();
-                broken = broken.or(again.map(|detail| ("counted once", detail)));
-            }
-            if let Some((invariant, detail)) = broken {
-                return Err(self.failure(invariant, detail));
+                is_broken("one writer", invariants.one_writer.look(hash, signed));
+                is_broken("counted once", invariants.counted_once.look(hash, signed));
             }
         }
-        Ok(())
+        match broken {
+            Some((invariant, detail)) => Err(self.failure(invariant, detail)),
+            None => Ok(()),
+        }
+    }
+
+    /// After every event.
+    pub(super) fn look_at_queues(&self, index: usize) -> Result<(), Failure> {
+        let within = bounded_queues::look(&self.peers[index].node);
+        within.map_err(|queue| self.failure("bounded queues", format!("peer {index}: {queue}")))
+    }
+
+    /// What a peer that goes down owned, and others have.
+    pub(super) fn note_crash(&mut self, index: usize) {
+        for module in self.peers[index].node.owned() {
+            let others = self.peers.iter().enumerate().filter(|(other, peer)| *other != index && peer.up);
+            let copied = others.flat_map(|(_, peer)| peer.node.chains()).any(|(of, _)| of == module);
+            if copied {
+                self.counts.owner_crashed(self.now_ms, module);
+            }
+        }
     }
 
     fn staying(&self) -> impl Iterator<Item = (usize, &Peer)> {
@@ -87,12 +118,12 @@ impl World {
             .map(|(module, chain)| (module, chain.head().update))
             .collect();
         let counted = |module: ModuleId, contribution| {
-            let set = heads.get(&module).and_then(|head| self.counted_once.counted(module, *head));
+            let set = heads.get(&module).and_then(|head| self.invariants.counted_once.counted(module, *head));
             set.is_some_and(|set| set.contains(&contribution))
         };
         let shown = self.staying().flat_map(|(_, peer)| peer.node.uncounted()).collect();
-        let ever_counted = |module, contribution| self.counted_once.has_ever_counted(module, contribution);
-        let settled = self.none_lost.settle(counted, &shown, ever_counted, |peer| !self.peers[peer].gone);
+        let ever_counted = |module, contribution| self.invariants.counted_once.has_ever_counted(module, contribution);
+        let settled = self.invariants.none_lost.settle(counted, &shown, ever_counted, |peer| !self.peers[peer].gone);
         settled.map_err(|lost| self.failure("none lost", lost))
     }
 

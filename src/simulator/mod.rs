@@ -1,118 +1,33 @@
 //! A swarm in one thread and in virtual time: the real node, the real outer arithmetic and compression, everything
 //! else made up from a seed. What fails here fails again with the same seed.
 //!
-//! [`links`] carry messages with delay, loss and reordering; a [`disk`] keeps what was synced and nothing else; a
-//! [`learner`] stands in for training: each path pulls its modules towards targets of its own; [`faults`] says who
-//! crashes when and who is cut off; [`world`] runs it all, with `carry_out` in the place of a peer's driver and workers
-//! and `post` in that of the network; `judge` looks at the [`invariants`] after every event and at the end.
+//! A [`scenario`] says what a drill is; [`faults`] and [`dice`] make of it what goes wrong in one seed. [`links`] carry
+//! messages with delay, loss and reordering; [`clocks`] lie apart and drift; a [`disk`] keeps what was synced and nothing
+//! else; a [`learner`] stands in for training. [`world`] runs it all: `life` is how peers crash and come back, `carry_out`
+//! stands in the place of a peer's driver and workers and `post` in that of the network; `judge` looks at the
+//! [`invariants`] after every event and at the end. [`counts`] is what was seen, and [`drill`] runs thousands of seeds.
 
 mod carry_out;
+pub mod clocks;
+pub mod counts;
+pub mod dice;
 pub mod disk;
+pub mod drill;
 pub mod faults;
 pub mod invariants;
 mod judge;
 pub mod learner;
+mod life;
 pub mod links;
 mod post;
+pub mod scenario;
+pub mod trace;
 pub mod world;
 
-use crate::grid::Sharing;
+use std::sync::Arc;
 
-/// What is simulated.
-#[derive(Clone, Debug)]
-pub struct Scenario {
-    /// The grid's levels.
-    pub levels: Vec<Sharing>,
-    /// How many peers; the first founds, the others join.
-    pub peers: usize,
-    /// Outer steps.
-    pub phases: u64,
-    /// Values in each module.
-    pub values: usize,
-    /// How long a path's phase takes to train.
-    pub phase_ms: std::ops::Range<u64>,
-    /// How messages travel.
-    pub links: links::Links,
-    /// How often peers crash.
-    pub faults: faults::Faults,
-    /// Virtual time by which everything must be done.
-    pub deadline_ms: u64,
-}
-
-impl Scenario {
-    /// Two by two, four peers, a quiet network.
-    pub fn quiet() -> Self {
-        Self {
-            levels: vec![Sharing::Experts(2), Sharing::Experts(2)],
-            peers: 4,
-            phases: 4,
-            values: 300,
-            phase_ms: 1_500..2_500,
-            links: links::Links { delay_ms: 1..20, loss: 0.0, bytes_per_ms: 10_000 },
-            faults: faults::Faults::none(),
-            deadline_ms: 600_000,
-        }
-    }
-
-    /// The same under delay, loss and reordering.
-    pub fn rough() -> Self {
-        let mut scenario = Self::quiet();
-        scenario.links = links::Links { delay_ms: 1..600, loss: 0.1, bytes_per_ms: 1_000 };
-        scenario
-    }
-
-    /// Rough, and peers crash and come back.
-    pub fn churn() -> Self {
-        let mut scenario = Self::rough();
-        scenario.phases = 6;
-        scenario.faults =
-            faults::Faults { crashes: 4, down_ms: 100..30_000, until_ms: 60_000, ..faults::Faults::none() };
-        scenario
-    }
-
-    /// Rough, and a peer goes for good: others take up its path.
-    pub fn departure() -> Self {
-        let mut scenario = Self::rough();
-        scenario.phases = 14;
-        scenario.faults = faults::Faults { gone: 1, until_ms: 20_000, ..faults::Faults::none() };
-        scenario
-    }
-
-    /// The network falls into two halves, which both go on and meet again.
-    pub fn split() -> Self {
-        let mut scenario = Self::rough();
-        scenario.phases = 14;
-        scenario.faults =
-            faults::Faults { partitions: 1, apart_ms: 5_000..60_000, until_ms: 30_000, ..faults::Faults::none() };
-        scenario
-    }
-
-    /// Splits and crashes at once.
-    pub fn everything() -> Self {
-        let mut scenario = Self::split();
-        scenario.faults = faults::Faults {
-            crashes: 5,
-            down_ms: 100..40_000,
-            partitions: 2,
-            apart_ms: 5_000..40_000,
-            until_ms: 60_000,
-            ..faults::Faults::none()
-        };
-        scenario
-    }
-
-    /// On a grid in which all paths share a level and each has one of its own.
-    pub fn shared_and_own(mut self) -> Self {
-        self.levels = vec![Sharing::Shared, Sharing::Experts(2), Sharing::Experts(2), Sharing::Path];
-        self
-    }
-
-    /// With so many peers.
-    pub fn with_peers(mut self, peers: usize) -> Self {
-        self.peers = peers;
-        self
-    }
-}
+pub use scenario::{Scenario, ScenarioError};
+pub use trace::Trace;
 
 /// What went wrong, with all that is needed to see it again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -133,16 +48,10 @@ pub struct Failure {
 pub struct Outcome {
     /// Virtual time at which every path was done.
     pub finished_ms: u64,
-    /// Events handled.
-    pub events: u64,
-    /// BLAKE3 over all events and actions: equal for equal seeds.
-    pub trace: crate::names::BlobHash,
-    /// Changes of ownership seen after genesis.
-    pub ownership_changes: u64,
-    /// Chains given up for heavier ones, or for ones too far ahead to replay.
-    pub switches: u64,
-    /// Paths that nobody held at the end.
-    pub unheld: usize,
+    /// BLAKE3 over all events and actions, if they were hashed: equal for equal seeds.
+    pub trace: Option<crate::names::BlobHash>,
+    /// What was seen.
+    pub counts: counts::Counts,
     /// What became of all contributions.
     pub tally: invariants::none_lost::Tally,
 }
@@ -151,6 +60,14 @@ pub struct Outcome {
 ///
 /// # Errors
 /// The first invariant that broke.
-pub fn run(scenario: &Scenario, seed: u64) -> Result<Outcome, Failure> {
+pub fn run(scenario: &Arc<Scenario>, seed: u64) -> Result<Outcome, Failure> {
     world::World::new(scenario.clone(), seed).run()
+}
+
+/// The same, written down.
+///
+/// # Errors
+/// The first invariant that broke.
+pub fn run_traced(scenario: &Arc<Scenario>, seed: u64, trace: Trace) -> Result<Outcome, Failure> {
+    world::World::new(scenario.clone(), seed).traced(trace).run()
 }

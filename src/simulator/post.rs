@@ -1,4 +1,6 @@
-//! What peers send each other: gossip, questions and answers, blobs; each late or lost as the links will have it.
+//! What peers send each other: gossip, questions and answers, blobs; each late, twice or lost as the links will have it.
+
+use std::sync::Arc;
 
 use super::Failure;
 use super::carry_out::sign;
@@ -12,8 +14,10 @@ const SAME_BYTES_MS: u64 = 60_000;
 impl World {
     /// When something from one peer reaches another; nothing if it does not.
     fn travel_ms(&mut self, from: usize, to: usize, bytes: u64) -> Option<u64> {
-        let travel = self.scenario.links.travel_ms(bytes, &mut self.dice);
-        let cut = self.partitions.iter().any(|partition| partition.cuts(self.now_ms, from, to));
+        let travel = self.scenario.links.travel_ms(from, to, bytes, &mut self.dice);
+        let now_ms = self.now_ms;
+        self.cuts.retain(|(until_ms, _)| now_ms < *until_ms);
+        let cut = self.cuts.iter().any(|(_, cut)| cut.between(from, to));
         travel.filter(|_| !cut)
     }
 
@@ -23,32 +27,45 @@ impl World {
             Ok(bytes) => bytes,
             Err(error) => return Err(self.failure("gossip", error.to_string())),
         };
-        let name = BlobHash::of(&[format!("{module} ").as_bytes(), &bytes].concat());
-        let carried = self.carried.insert(name, self.now_ms);
-        let again = carried.is_some_and(|at_ms| self.now_ms < at_ms + SAME_BYTES_MS);
         let valid = match message {
             Message::Update(signed) => sign(&signed.update) == signed.signature,
             Message::Beat(_) | Message::Offer(_) => true,
         };
-        if again || !valid {
+        if !valid || self.carries_already(module, message, &bytes) {
             return Ok(());
         }
-        for hearer in (0..self.peers.len()).filter(|other| *other != from) {
-            let hears = self.peers[hearer].up && self.peers[hearer].topics.contains(&module);
-            if let Some(after_ms) = self.travel_ms(from, hearer, bytes.len() as u64).filter(|_| hears) {
-                let message = message.clone();
-                self.event_at(hearer, after_ms, Event::Heard { module, author, message });
+        let size = bytes.len() as u64;
+        self.counts.said_bytes += size;
+        let message = Arc::new(message.clone());
+        let hearers: Vec<usize> = self.hearers.get(&module).into_iter().flatten().copied().collect();
+        for hearer in hearers.into_iter().filter(|other| *other != from) {
+            let copies = 1 + usize::from(self.dice.chance(self.scenario.links.duplication));
+            for _ in 0..copies {
+                if let Some(after_ms) = self.travel_ms(from, hearer, size) {
+                    self.counts.heard_bytes += size;
+                    self.later(hearer, after_ms, Due::Heard { module, author, message: message.clone() });
+                }
             }
         }
         Ok(())
     }
 
-    fn index_of(&self, key: PeerKey) -> Option<usize> {
-        self.peers.iter().position(|peer| peer.key == key && peer.up)
+    /// Beats are numbered: no two are the same.
+    fn carries_already(&mut self, module: ModuleId, message: &Message, bytes: &[u8]) -> bool {
+        if matches!(message, Message::Beat(_)) {
+            return false;
+        }
+        let name = BlobHash::of(&[format!("{module} ").as_bytes(), bytes].concat());
+        let carried = self.carried.insert(name, self.now_ms);
+        carried.is_some_and(|at_ms| self.now_ms < at_ms + SAME_BYTES_MS)
+    }
+
+    fn reachable(&self, key: PeerKey) -> Option<usize> {
+        self.index_of.get(&key).copied().filter(|index| self.peers[*index].up)
     }
 
     pub(super) fn ask(&mut self, from: usize, id: RequestId, to: PeerKey, request: Request) {
-        let arrives = self.index_of(to).and_then(|to| Some((to, self.travel_ms(from, to, 500)?)));
+        let arrives = self.reachable(to).and_then(|to| Some((to, self.travel_ms(from, to, 500)?)));
         let Some((to, after_ms)) = arrives else {
             return self.event_at(from, 1_000, Event::Answered { id, response: None });
         };
@@ -74,7 +91,9 @@ impl World {
         if self.peers[index].disk.get(blob.hash).is_some() {
             return self.event_at(index, 0, found(true));
         }
-        let donor = self.index_of(from).filter(|donor| *donor != index);
+        let now_ms = self.now_ms;
+        let donor =
+            self.reachable(from).filter(|donor| *donor != index && now_ms >= self.peers[*donor].frozen_until_ms);
         let bytes = donor.and_then(|donor| self.peers[donor].disk.get(blob.hash).cloned());
         let bytes = bytes.filter(|bytes| bytes.len() as u64 == blob.bytes);
         let arrives = donor.and_then(|donor| self.travel_ms(donor, index, blob.bytes));

@@ -11,6 +11,8 @@ type Counted = BTreeSet<ContributionKey>;
 #[derive(Debug, Default)]
 pub struct CountedOnce {
     places: BTreeMap<(ModuleId, UpdateHash), Counted>,
+    /// Contributions that came a version or more late, on whatever chain.
+    pub late: u64,
 }
 
 impl CountedOnce {
@@ -29,6 +31,7 @@ impl CountedOnce {
         };
         let mut after = before;
         for counted in &update.contributions {
+            self.late += u64::from(counted.parent.next() < update.version);
             if !after.insert(counted.key()) {
                 return Err(format!(
                     "module {} version {} counts path {}'s contribution to version {} again",

@@ -28,6 +28,16 @@ pub struct Tally {
     pub gone: usize,
 }
 
+impl Tally {
+    /// Takes in another swarm's.
+    pub fn add(&mut self, other: &Self) {
+        self.counted += other.counted;
+        self.uncounted += other.uncounted;
+        self.told += other.told;
+        self.gone += other.gone;
+    }
+}
+
 impl NoneLost {
     /// A peer has finished training this, and its journal says so.
     pub fn trained(&mut self, peer: usize, module: ModuleId, contribution: ContributionKey) {

@@ -1,0 +1,144 @@
+//! `pathswarm drill`: swarms in virtual time, by seed, until something breaks.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::Args;
+use serde_json::json;
+
+use super::globals::Globals;
+use super::mistake::{Mistake, OrMistake};
+use super::output::Output;
+use crate::observe::progress::{Progress, View};
+use crate::simulator::counts::median;
+use crate::simulator::drill::{Summary, drill};
+use crate::simulator::{Failure, Scenario, Trace, run_traced};
+
+/// `pathswarm drill`
+#[derive(Args)]
+pub struct Drill {
+    /// What is drilled, such as configs/drills/churn.toml; several are drilled one after the other.
+    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
+    scenario: Vec<PathBuf>,
+    /// Which seeds: the first, and the one after the last.
+    #[arg(long, default_value = "0..100", value_name = "FROM..TO", value_parser = seeds)]
+    seeds: Range<u64>,
+    /// So many peers, in place of the scenario's.
+    #[arg(long)]
+    peers: Option<usize>,
+    /// So many outer steps, in place of the scenario's.
+    #[arg(long)]
+    phases: Option<u64>,
+    /// Print everything that happens in one seed.
+    #[arg(long)]
+    trace: bool,
+}
+
+fn seeds(text: &str) -> Result<Range<u64>, String> {
+    let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no whole number"));
+    let range = match text.split_once("..") {
+        Some((from, to)) => number(from)?..number(to)?,
+        None => return Err("write it like 0..1000".to_owned()),
+    };
+    if range.is_empty() { Err("there is no seed in it".to_owned()) } else { Ok(range) }
+}
+
+impl Drill {
+    /// # Errors
+    /// If a scenario makes no sense, or a seed breaks a promise.
+    pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        for file in &self.scenario {
+            let scenario = Arc::new(self.read(file)?);
+            if self.trace {
+                self.trace(file, &scenario)?;
+                continue;
+            }
+            let (progress, shown) = Progress::start(View::choose(globals.output().is_json()));
+            let (name, all) = (file.display().to_string(), self.seeds.end - self.seeds.start);
+            let outcome = drill(&scenario, self.seeds.clone(), |done| progress.stage(&name, done, all));
+            drop(shown);
+            let summary = outcome.map_err(|failure| self.failed(file, &failure))?;
+            print(globals.output(), &name, &summary)?;
+        }
+        Ok(())
+    }
+
+    fn read(&self, file: &PathBuf) -> anyhow::Result<Scenario> {
+        let name = file.display();
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| Mistake::new(format!("{name}: {error}")).hint("the drills are in configs/drills"))?;
+        let wrong = || "configs/drills has scenarios that work";
+        let mut scenario = Scenario::from_toml(&text).or_mistake(wrong()).with_context(|| name.to_string())?;
+        scenario.swarm.peers = self.peers.unwrap_or(scenario.swarm.peers);
+        scenario.swarm.phases = self.phases.unwrap_or(scenario.swarm.phases);
+        scenario.check().or_mistake("mind --peers and --phases")?;
+        Ok(scenario)
+    }
+
+    fn trace(&self, file: &std::path::Path, scenario: &Arc<Scenario>) -> anyhow::Result<()> {
+        if self.seeds.end - self.seeds.start != 1 {
+            let mistake = Mistake::new("a trace is of one seed").hint("give it like --seeds 17..18");
+            return Err(mistake.into());
+        }
+        let out = std::io::BufWriter::new(std::io::stdout());
+        let outcome = run_traced(scenario, self.seeds.start, Trace::Written(Box::new(out)));
+        outcome.map(drop).map_err(|failure| self.failed(file, &failure))
+    }
+
+    /// One line with all that is needed to see it again.
+    fn failed(&self, file: &std::path::Path, failure: &Failure) -> anyhow::Error {
+        let seed = failure.seed;
+        let peers = self.peers.map(|peers| format!(" --peers {peers}")).unwrap_or_default();
+        let phases = self.phases.map(|phases| format!(" --phases {phases}")).unwrap_or_default();
+        let file = file.display();
+        let replay = format!("pathswarm drill --scenario {file} --seeds {seed}..{}{peers}{phases} --trace", seed + 1);
+        anyhow::anyhow!("{failure}; see it again with: {replay}")
+    }
+}
+
+fn print(output: Output, scenario: &str, summary: &Summary) -> anyhow::Result<()> {
+    let Summary { seeds, counts, tally, slowest_ms } = summary;
+    let seconds = |ms: Option<u64>| ms.map_or("-".to_owned(), |ms| format!("{:.1} s", ms as f64 / 1000.0));
+    let faults: Vec<String> = counts.faults.iter().map(|(name, times)| format!("{name} {times}")).collect();
+    let faults = if faults.is_empty() { "none".to_owned() } else { faults.join(", ") };
+    let takeover = (median(&counts.takeovers_ms), counts.takeovers_ms.iter().max().copied());
+    let recovery = counts.recoveries_ms.iter().max().copied();
+    output.text(&format!("{scenario}: {seeds} seeds, no violation"))?;
+    output.text(&format!("  faults            {faults}"))?;
+    output.text(&format!(
+        "  takeovers         {}, median {}, longest {}",
+        counts.takeovers_ms.len(),
+        seconds(takeover.0),
+        seconds(takeover.1)
+    ))?;
+    output.text(&format!("  chains given up   {}", counts.switches))?;
+    output.text(&format!(
+        "  contributions     {} counted (of all chains {} late), {} uncounted at the end, {} too old, {} gone with their peer",
+        tally.counted, counts.late, tally.uncounted, tally.told, tally.gone
+    ))?;
+    output.text(&format!("  slowest recovery  {}", seconds(recovery)))?;
+    output.text(&format!("  slowest seed      {} of virtual time", seconds(Some(*slowest_ms))))?;
+    output.json(&json!({
+        "event": "drilled", "scenario": scenario, "seeds": seeds, "events": counts.events, "faults": counts.faults,
+        "takeovers": counts.takeovers_ms.len(), "takeover_median_ms": takeover.0, "takeover_longest_ms": takeover.1,
+        "chains_given_up": counts.switches, "late": counts.late, "recovery_longest_ms": recovery,
+        "counted": tally.counted, "uncounted": tally.uncounted, "too_old": tally.told, "gone": tally.gone,
+        "slowest_seed_ms": slowest_ms,
+    }))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_a_range_with_something_in_it() {
+        assert_eq!(seeds("3..9"), Ok(3..9));
+        for wrong in ["9", "9..3", "3..3", "a..b", ""] {
+            assert!(seeds(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What a drill has seen: how much went wrong, and how long the swarm took to mend it.
+
+use std::collections::BTreeMap;
+
+use super::faults::Kind;
+use crate::names::ModuleId;
+
+/// One seed's, or several seeds' together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Handled by nodes.
+    pub events: u64,
+    /// That came to pass, by their names.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Bytes of gossip that peers have said.
+    pub said_bytes: u64,
+    /// Bytes of gossip that peers were sent, lost or not.
+    pub heard_bytes: u64,
+    /// Changes of ownership that peers saw.
+    pub ownership_changes: u64,
+    /// Chains given up for heavier ones, or for ones too far ahead to replay.
+    pub switches: u64,
+    /// From each crash of an owner to the claim of another.
+    pub takeovers_ms: Vec<u64>,
+    /// From each crash of an owner to the next update that anybody applied.
+    pub recoveries_ms: Vec<u64>,
+    /// Contributions counted a version or more late.
+    pub late: u64,
+    /// Paths that nobody held at the end.
+    pub unheld: u64,
+    /// Modules whose owner is down, since when.
+    vacant: BTreeMap<ModuleId, u64>,
+    stalled: BTreeMap<ModuleId, u64>,
+}
+
+impl Counts {
+    /// Something went wrong.
+    pub fn fault(&mut self, kind: Kind) {
+        *self.faults.entry(kind.name()).or_default() += 1;
+    }
+
+    /// A module's owner has crashed, and others are there who have it.
+    pub fn owner_crashed(&mut self, now_ms: u64, module: ModuleId) {
+        self.vacant.insert(module, now_ms);
+        self.stalled.insert(module, now_ms);
+    }
+
+    /// A peer says that it owns a module now.
+    pub fn owner_claims(&mut self, now_ms: u64, module: ModuleId) {
+        self.takeovers_ms.extend(self.vacant.remove(&module).map(|since_ms| now_ms - since_ms));
+    }
+
+    /// A module has a new head somewhere.
+    pub fn advanced(&mut self, now_ms: u64, module: ModuleId) {
+        self.recoveries_ms.extend(self.stalled.remove(&module).map(|since_ms| now_ms - since_ms));
+    }
+
+    /// Takes in another seed's.
+    pub fn add(&mut self, other: &Self) {
+        self.events += other.events;
+        for (name, times) in &other.faults {
+            *self.faults.entry(name).or_default() += times;
+        }
+        self.said_bytes += other.said_bytes;
+        self.heard_bytes += other.heard_bytes;
+        self.ownership_changes += other.ownership_changes;
+        self.switches += other.switches;
+        self.takeovers_ms.extend(&other.takeovers_ms);
+        self.recoveries_ms.extend(&other.recoveries_ms);
+        self.late += other.late;
+        self.unheld += other.unheld;
+    }
+}
+
+/// The middle one; nothing of nothing.
+pub fn median(numbers: &[u64]) -> Option<u64> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_takeover_counts_from_the_crash_to_the_first_claim() {
+        let module = ModuleId { level: 0, expert: 1 };
+        let mut counts = Counts::default();
+        counts.owner_crashed(1_000, module);
+        counts.owner_claims(3_500, module);
+        counts.owner_claims(4_500, module);
+        counts.advanced(9_000, module);
+        assert_eq!((counts.takeovers_ms.as_slice(), counts.recoveries_ms.as_slice()), (&[2_500][..], &[8_000][..]));
+        assert_eq!(median(&[5, 1, 3]), Some(3));
+        assert_eq!(median(&[]), None);
+    }
+}

@@ -1,0 +1,78 @@
+//! Chance, all of it from a drill's seed.
+
+use std::ops::RangeInclusive;
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::Rng;
+use serde::Deserialize;
+
+use crate::seed::Seed;
+
+/// A whole number drawn anew each time: `[least, most]` in a scenario's file, both of them possible.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "[u64; 2]")]
+pub struct Between {
+    /// The smallest.
+    pub least: u64,
+    /// The largest.
+    pub most: u64,
+}
+
+impl From<[u64; 2]> for Between {
+    fn from([least, most]: [u64; 2]) -> Self {
+        Self { least, most }
+    }
+}
+
+impl From<RangeInclusive<u64>> for Between {
+    fn from(range: RangeInclusive<u64>) -> Self {
+        Self { least: *range.start(), most: *range.end() }
+    }
+}
+
+/// One stream of chance.
+#[derive(Debug)]
+pub struct Dice(ChaCha8Rng);
+
+impl Dice {
+    /// The stream of this name.
+    pub fn new(seed: u64, purpose: &str) -> Self {
+        Self(Seed::root(seed).child(purpose).generator())
+    }
+
+    /// A number of a range.
+    pub fn draw(&mut self, between: Between) -> u64 {
+        let width = between.most.saturating_sub(between.least).saturating_add(1);
+        between.least + self.0.next_u64() % width
+    }
+
+    /// One of so many, counted from zero; zero if there are none.
+    pub fn pick(&mut self, of: usize) -> usize {
+        (self.0.next_u64() % of.max(1) as u64) as usize
+    }
+
+    /// Between zero and one, one excluded.
+    pub fn share(&mut self) -> f64 {
+        (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Whether something of this probability happens.
+    pub fn chance(&mut self, probability: f64) -> bool {
+        probability > 0.0 && self.share() < probability
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_stay_within_and_reach_both_ends() {
+        let mut dice = Dice::new(1, "test");
+        let drawn: std::collections::BTreeSet<u64> = (0..200).map(|_| dice.draw([3, 6].into())).collect();
+        assert_eq!(drawn, [3, 4, 5, 6].into());
+        assert_eq!(dice.draw([9, 9].into()), 9);
+        assert!(!(0..100).any(|_| dice.chance(0.0)));
+        assert!((0..100).all(|_| dice.chance(1.0)));
+    }
+}

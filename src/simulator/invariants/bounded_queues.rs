@@ -1,0 +1,12 @@
+//! Whatever happens, nothing that a node keeps grows beyond its named limit.
+
+use crate::protocol::Node;
+
+/// # Errors
+/// Which queue is too long.
+pub fn look(node: &Node) -> Result<(), String> {
+    match node.queues().into_iter().find(|queue| queue.length > queue.limit) {
+        Some(queue) => Err(format!("{}: {} of at most {}", queue.name, queue.length, queue.limit)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,92 @@
+//! What goes wrong, when its time has come; and how peers come back.
+
+use super::faults::{Kind, Planned, What};
+use super::world::{Due, World, peer_key};
+use crate::protocol::{Contact, Event, Node};
+
+/// A crash comes in the middle of a list of actions: after so many at the most.
+const MOST_ACTIONS: u64 = 6;
+
+impl World {
+    /// Begins one of the planned faults; one that does not apply any more is passed over.
+    pub(super) fn goes_wrong(&mut self, number: usize) {
+        let Planned { kind, what, when_ms } = self.planned[number].clone();
+        let index = match what {
+            What::Cut(cut) => {
+                self.counts.fault(kind);
+                self.cuts.push((when_ms.end, cut));
+                return;
+            }
+            What::Peer(index) => index,
+        };
+        let needed = matches!(kind, Kind::Gone | Kind::Leave) && !self.can_be_spared(index);
+        if !self.peers[index].up || self.peers[index].gone || needed {
+            return;
+        }
+        self.counts.fault(kind);
+        match kind {
+            Kind::Freeze => self.peers[index].frozen_until_ms = when_ms.end,
+            Kind::Leave => {
+                self.peers[index].gone = true;
+                self.event_at(index, 0, Event::Leave);
+            }
+            Kind::Gone => {
+                self.peers[index].gone = true;
+                self.crash_soon(index);
+            }
+            Kind::FullDisk => {
+                self.peers[index].full_until_ms = when_ms.end;
+                self.schedule(when_ms.end, (index, 0), Due::Back);
+            }
+            Kind::Crash | Kind::Flap => {
+                self.crash_soon(index);
+                self.schedule(when_ms.end, (index, 0), Due::Back);
+            }
+            Kind::Split | Kind::SplitInThree | Kind::OneWay | Kind::JoinStorm => {}
+        }
+    }
+
+    /// In the middle of what the peer does next.
+    fn crash_soon(&mut self, index: usize) {
+        let actions = self.dice.draw([0, MOST_ACTIONS].into());
+        self.peers[index].dies_after = Some(actions);
+    }
+
+    pub(super) fn crash(&mut self, index: usize) {
+        let now_ms = self.now_ms;
+        self.trace.line(format_args!("{now_ms} {index} crashes"));
+        self.note_crash(index);
+        let peer = &mut self.peers[index];
+        peer.go_down();
+        peer.disk.crash(&mut self.dice);
+        for hearers in self.hearers.values_mut() {
+            hearers.remove(&index);
+        }
+    }
+
+    pub(super) fn come_back(&mut self, index: usize) {
+        if self.peers[index].gone {
+            return;
+        }
+        if self.peers[index].dies_after.is_some() {
+            self.crash(index);
+        }
+        if self.peers[index].up {
+            return;
+        }
+        let compacts = self.dice.chance(0.5);
+        let plan = self.plan.clone();
+        let peer = &mut self.peers[index];
+        peer.up = true;
+        peer.node = Node::restore(peer.key, plan, peer.disk.journal.clone());
+        if compacts {
+            peer.disk.journal = peer.node.records();
+        }
+        let mut kept = peer.node.referenced_blobs();
+        kept.extend(self.plan.genesis.values().map(|blob| blob.hash));
+        peer.disk.remove_all_but(|blob| kept.contains(&blob));
+        let others = (0..self.peers.len()).filter(|other| *other != index);
+        let contacts = others.map(|other| Contact { peer: peer_key(other), addresses: vec![] }).collect();
+        self.event_at(index, 0, Event::Join(contacts));
+    }
+}

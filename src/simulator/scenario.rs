@@ -1,0 +1,173 @@
+//! What a drill is: a swarm, its network, its clocks and what goes wrong, as a file in `configs/drills` says it.
+
+use serde::Deserialize;
+
+use super::clocks::Clocks;
+use super::dice::Between;
+use super::faults::{Faults, Kind};
+use super::links::Links;
+use crate::grid::{Grid, GridError, Sharing};
+
+/// A drill.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// In a sentence.
+    pub about: String,
+    /// Who trains what.
+    pub swarm: Swarm,
+    /// How messages travel.
+    #[serde(default)]
+    pub links: Links,
+    /// How far clocks lie apart.
+    #[serde(default)]
+    pub clocks: Clocks,
+    /// What goes wrong.
+    #[serde(default)]
+    pub faults: Vec<Faults>,
+}
+
+/// A swarm and its run.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Swarm {
+    /// The grid's.
+    pub levels: Vec<Sharing>,
+    /// The first founds, the others join it within seconds.
+    pub peers: usize,
+    /// Outer steps.
+    pub phases: u64,
+    /// In each module.
+    pub values: usize,
+    /// How long a path's phase takes to train on a machine of speed 1.
+    pub phase_ms: Between,
+    /// So many times slower is each peer's machine: peer `i` has the `i`-th of these, again from the first.
+    #[serde(default = "all_equal")]
+    pub slowness: Vec<u64>,
+    /// Virtual time by which everything must be done.
+    #[serde(default = "ten_minutes")]
+    pub deadline_ms: u64,
+}
+
+fn all_equal() -> Vec<u64> {
+    vec![1]
+}
+
+fn ten_minutes() -> u64 {
+    600_000
+}
+
+/// Why a scenario cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// Not TOML, an unknown key, a wrong type.
+    #[error("{0}")]
+    Syntax(#[from] toml::de::Error),
+    /// The levels make no grid.
+    #[error("swarm.levels: {0}")]
+    Grid(#[from] GridError),
+    /// A value outside its range.
+    #[error("{key}: {expected}")]
+    Range {
+        /// Dotted key.
+        key: &'static str,
+        /// What may stand there.
+        expected: &'static str,
+    },
+}
+
+/// The most peers of a drill.
+const MOST_PEERS: usize = 100_000;
+
+impl Scenario {
+    /// Reads and checks a drill.
+    ///
+    /// # Errors
+    /// Says which key is wrong, and what may stand there.
+    pub fn from_toml(text: &str) -> Result<Self, ScenarioError> {
+        let scenario: Self = toml::from_str(text)?;
+        scenario.check()?;
+        Ok(scenario)
+    }
+
+    /// # Errors
+    /// Says which key is wrong, and what may stand there.
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        self.grid()?;
+        let share = |share: f64| (0.0..=1.0).contains(&share);
+        let ranges = [
+            ("swarm.peers", (1..=MOST_PEERS).contains(&self.swarm.peers), "1 to 100000"),
+            ("swarm.phases", self.swarm.phases >= 1, "1 or more"),
+            ("swarm.values", (1..=1 << 20).contains(&self.swarm.values), "1 to 1048576"),
+            ("swarm.slowness", !self.swarm.slowness.contains(&0) && !self.swarm.slowness.is_empty(), "1 or more each"),
+            ("links.loss", share(self.links.loss), "0 to 1"),
+            ("links.duplication", share(self.links.duplication), "0 to 1"),
+            ("links.stragglers", share(self.links.stragglers), "0 to 1"),
+            ("clocks.drift_ppm", self.clocks.drift_ppm <= 500_000, "at most 500000"),
+            ("faults.every_ms", self.faults.iter().all(|fault| fault.every_ms != Some(0)), "1 or more"),
+        ];
+        match ranges.into_iter().find(|(_, fits, _)| !fits) {
+            Some((key, _, expected)) => Err(ScenarioError::Range { key, expected }),
+            None => Ok(()),
+        }
+    }
+
+    /// Modules and paths.
+    ///
+    /// # Errors
+    /// If the levels make none.
+    pub fn grid(&self) -> Result<Grid, GridError> {
+        Grid::new(self.swarm.levels.clone())
+    }
+
+    /// All peers, newcomers of join storms included.
+    pub fn all_peers(&self) -> usize {
+        let storms = self.faults.iter().filter(|fault| fault.kind == Kind::JoinStorm);
+        self.swarm.peers + storms.map(|fault| fault.times).sum::<usize>()
+    }
+
+    /// So many times slower than others is this peer.
+    pub fn slowness(&self, peer: usize) -> u64 {
+        self.swarm.slowness[peer % self.swarm.slowness.len()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = r#"
+        about = "A small one."
+        [swarm]
+        levels = [{ experts = 2 }, "shared", "path"]
+        peers = 3
+        phases = 4
+        values = 16
+        phase_ms = [1000, 2000]
+        [[faults]]
+        kind = "join-storm"
+        times = 2
+        [[faults]]
+        kind = "split-in-three"
+        for_ms = [5000, 9000]
+    "#;
+
+    #[test]
+    fn a_file_says_what_goes_wrong() {
+        let scenario = Scenario::from_toml(SMALL).unwrap();
+        assert_eq!(scenario.grid().unwrap().path_count(), 2);
+        assert_eq!(scenario.all_peers(), 5);
+        assert_eq!(scenario.faults[1].kind, Kind::SplitInThree);
+        assert_eq!((scenario.faults[1].times, scenario.faults[1].until_ms), (1, 60_000));
+        assert_eq!(Scenario { faults: vec![], ..scenario }.slowness(7), 1);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_in_words() {
+        let refused = |from: &str, to: &str| Scenario::from_toml(&SMALL.replace(from, to)).unwrap_err().to_string();
+        assert!(refused("peers = 3", "peers = 0").starts_with("swarm.peers: 1 to"));
+        assert!(refused("join-storm", "earthquake").contains("unknown variant"));
+        assert!(refused("phases", "faces").contains("unknown field"));
+        assert!(refused("{ experts = 2 }", "{ experts = 0 }").starts_with("swarm.levels:"));
+    }
+}
