@@ -115,7 +115,7 @@ pub(super) fn peer_line(peer: &PeerProgress) -> String {
         line += &format!("  {:.1}k tokens/s", speed / 1000.0);
     }
     if let Some(waiting) = waiting {
-        line += &format!("  waits for {waiting}");
+        line += &format!("  waits for {}", waiting.words);
     }
     line
 }
@@ -132,6 +132,7 @@ fn duration(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::progress::Waits;
     use super::*;
 
     fn peer(name: &str, phase: u64, step: u64) -> ProgressEvent {
@@ -176,7 +177,8 @@ mod tests {
         let mut waiting = PeerProgress { peer: "a3f9".to_owned(), phases: 4, steps: 10, ..PeerProgress::default() };
         waiting.loss = Some(4.25);
         waiting.tokens_per_s = Some(12_345.0);
-        waiting.waiting = Some("the update of 1.0: 1 of 2 contributions".to_owned());
+        let words = "the update of 1.0: 1 of 2 contributions".to_owned();
+        waiting.waiting = Some(Waits { words, value: serde_json::Value::Null });
         let line = "a3f9  phase 0/4  step   0/10  loss 4.250  12.3k tokens/s  waits for the update of 1.0: 1 of 2 \
                     contributions";
         assert_eq!(peer_line(&waiting), line);

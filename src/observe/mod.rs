@@ -6,4 +6,4 @@ pub mod progress;
 mod views;
 
 pub use logging::{LogGuard, LoggingError};
-pub use progress::{PeerProgress, Progress, ProgressEvent, ProgressGuard, View};
+pub use progress::{PeerProgress, Progress, ProgressEvent, ProgressGuard, View, Waits};

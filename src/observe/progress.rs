@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::board::Board;
 use super::views::Screen;
@@ -35,7 +35,22 @@ pub struct PeerProgress {
     /// Tokens trained on in a second.
     pub tokens_per_s: Option<f64>,
     /// What it waits for and why.
-    pub waiting: Option<String>,
+    pub waiting: Option<Waits>,
+}
+
+/// What a peer waits for, as a line for people and as the protocol's value for programs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Waits {
+    /// For people.
+    pub words: String,
+    /// For programs.
+    pub value: serde_json::Value,
+}
+
+impl Serialize for Waits {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.value.serialize(serializer)
+    }
 }
 
 impl PeerProgress {
@@ -222,7 +237,8 @@ mod tests {
     fn json_is_one_object_a_line_and_ends_with_the_result() {
         let written = Shared::default();
         let (progress, guard) = Progress::start_on(Screen::json(written.clone()));
-        progress.peer(peer(1, 3));
+        let waiting = Waits { words: "its turn".to_owned(), value: serde_json::json!({ "kind": "turn" }) };
+        progress.peer(PeerProgress { waiting: Some(waiting), ..peer(1, 3) });
         progress.note("corpus 1.2 MB");
         progress.result(serde_json::json!({ "event": "result", "train_s": 2 }));
         drop(guard);
@@ -232,6 +248,7 @@ mod tests {
         assert_eq!(lines.len(), 3);
         assert_eq!(text.matches("event").count(), 3, "no key stands twice");
         assert_eq!((&lines[0]["event"], &lines[0]["step"]), (&"peer".into(), &3.into()));
+        assert_eq!(lines[0]["waiting"], serde_json::json!({ "kind": "turn" }));
         assert_eq!(lines[1], serde_json::json!({ "event": "note", "text": "corpus 1.2 MB" }));
         assert_eq!(lines[2], serde_json::json!({ "event": "result", "train_s": 2 }));
     }

@@ -2,6 +2,7 @@
 
 use crate::names::{PathId, Phase};
 use crate::protocol::Report;
+use crate::protocol::waiting::Waiting;
 use crate::training::Score;
 
 /// Something worth showing.
@@ -23,7 +24,7 @@ pub enum News {
         seconds: f64,
     },
     /// Nothing trains here now, and why.
-    Waiting(String),
+    Waiting(Waiting),
     /// The protocol reports.
     Reported(Report),
     /// A path has had all its phases and is scored.

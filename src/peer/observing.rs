@@ -13,6 +13,7 @@ use super::trainer::Task;
 use crate::names::{BlobHash, BlobRef, ModuleId};
 use crate::outer::ModuleState;
 use crate::protocol::status::Status;
+use crate::protocol::waiting::Waiting;
 use crate::store::BlobStore;
 
 /// How long a peer may be alone before it says so.
@@ -75,7 +76,7 @@ pub(super) struct Observed {
     pub(super) arrived: BTreeMap<BlobHash, u64>,
     synced: Synced,
     /// What was said last about waiting.
-    pub(super) waiting: Option<String>,
+    pub(super) waiting: Option<Waiting>,
     pub(super) heard_anybody: bool,
     said_alone: bool,
     /// Of parameters, by their state's.
@@ -108,20 +109,20 @@ impl Driver {
             self.observed.said_alone = true;
             (self.newsroom)(News::Alone { seconds: ALONE.as_secs(), tried: self.contacts.clone() });
         }
-        if self.errands.training {
-            return;
-        }
-        let waiting = match &self.errands.task {
-            Some(Task::Train { path, .. } | Task::Evaluate { path, .. }) => {
-                Some(format!("fetching the text of path {path}"))
-            }
-            None => self.node.paths().into_iter().find_map(|path| self.node.waits_for(path)),
-        };
-        if let Some(reason) = waiting
+        if let Some(reason) = self.waits()
             && self.observed.waiting.as_ref() != Some(&reason)
         {
             (self.newsroom)(News::Waiting(reason.clone()));
             self.observed.waiting = Some(reason);
+        }
+    }
+
+    /// Why nothing trains here.
+    fn waits(&self) -> Option<Waiting> {
+        match &self.errands.task {
+            _ if self.errands.training => None,
+            Some(Task::Train { path, .. } | Task::Evaluate { path, .. }) => Some(Waiting::Text { path: path.0 }),
+            None => self.node.waits(),
         }
     }
 
@@ -132,7 +133,7 @@ impl Driver {
         PeerStatus {
             run: self.run.clone(),
             name: self.manifest.config.name.clone(),
-            node: self.node.status(),
+            node: Status { waits_for: self.waits(), ..self.node.status() },
             parameter_hashes: BTreeMap::new(),
             addresses,
             traffic: Traffic {

@@ -34,6 +34,7 @@ pub mod status;
 mod tests;
 pub mod timers;
 mod transfer;
+pub mod waiting;
 pub mod wire;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

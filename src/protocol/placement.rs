@@ -16,6 +16,7 @@ use super::message::{DirectoryEntry, Lease, Request, Stage};
 use super::ownership::path_rank;
 use super::record::Record;
 use super::roster::well_formed;
+use super::waiting::Waiting;
 use super::{Held, Module, Node};
 use crate::clock::Millis;
 use crate::names::{ModuleId, PathId, PeerKey};
@@ -171,6 +172,19 @@ impl Node {
         }
         let standby = self.plan.grid.paths().min_by_key(|path| (standbys.get(path).copied().unwrap_or(0), mine(path)));
         (standby.unwrap_or(PathId(0)), Stage::Standby)
+    }
+
+    /// What a peer without a path waits for.
+    pub(super) fn search_waits(&self) -> Option<Waiting> {
+        let Search { active, asked, waiting, directory, .. } = &self.search;
+        if !active {
+            return None;
+        }
+        if waiting.is_empty() && directory.is_empty() {
+            return Some(Waiting::Nobody { asked: asked.len() });
+        }
+        let unanswered: Vec<PeerKey> = waiting.values().map(|(peer, _)| *peer).collect();
+        Some(Waiting::Directory { unanswered, asked: asked.len() })
     }
 
     pub(super) fn take_path(&mut self, path: PathId, stage: Stage) {

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::Node;
-use super::collect::Open;
 use super::message::{ContributionKey, Stage};
-use super::phases::{Contribution, Readiness};
-use crate::names::{ModuleId, PathId, PeerKey};
+use super::phases::Contribution;
+use super::waiting::Waiting;
+use crate::names::{ModuleId, PathId};
 
 /// One module here.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct PathStatus {
     /// What is being done with it.
     pub stage: String,
     /// What it waits for, and why; nothing while it trains.
-    pub waits_for: Option<String>,
+    pub waits_for: Option<Waiting>,
 }
 
 /// A whole node.
@@ -59,6 +59,8 @@ pub struct Status {
     pub peers: Vec<String>,
     /// Whether every path here is done.
     pub done: bool,
+    /// Why nothing trains here; nothing while something does.
+    pub waits_for: Option<Waiting>,
 }
 
 impl Node {
@@ -71,6 +73,7 @@ impl Node {
             paths: self.held.keys().map(|path| self.path_status(*path)).collect(),
             peers: self.roster.directory(self.now).map(|entry| entry.peer.to_string()).collect(),
             done: self.is_done(),
+            waits_for: self.waits(),
         }
     }
 
@@ -147,73 +150,4 @@ impl Node {
             waits_for: self.waits_for(path),
         }
     }
-
-    /// Why a path does not train, in words.
-    pub fn waits_for(&self, path: PathId) -> Option<String> {
-        let held = self.held.get(&path)?;
-        if matches!(held.stage, Stage::Training | Stage::Done | Stage::Standby) {
-            return None;
-        }
-        match self.readiness(path) {
-            Readiness::Done => None,
-            Readiness::Fetching(modules) => {
-                let donors: usize = modules.iter().map(|module| self.roster.living(self.now, *module).count()).sum();
-                let whence = if donors == 0 { "; no member of it has been heard yet" } else { "" };
-                Some(format!("fetching {}{whence}", list(&modules)))
-            }
-            Readiness::Ready(_) if self.now < self.rests_until => {
-                Some("word of who trains what: this peer has just come back".to_owned())
-            }
-            Readiness::Ready(_) => Some("its turn: another path of this peer trains".to_owned()),
-            Readiness::NotUpdated(modules) => modules.first().map(|module| self.why_not_updated(*module)),
-        }
-    }
-
-    fn why_not_updated(&self, module: ModuleId) -> String {
-        let state = &self.modules[&module];
-        if state.next.is_some() {
-            return format!("module {module}: an update is being fetched and applied");
-        }
-        let Some(owner) = state.owner else {
-            return format!("module {module}: nobody owns it yet");
-        };
-        if owner != self.me {
-            let alive = self.roster.lives(self.now, module, owner);
-            let state = if alive { "to combine" } else { "to be replaced: it is not heard any more" };
-            return format!("module {module}: its owner {} {state}", short(owner));
-        }
-        let Some(collection) = &state.collection else {
-            return format!("module {module}: about to collect");
-        };
-        if collection.closing {
-            return format!("module {module}: combining {} contributions", collection.counted());
-        }
-        let expected = self.expected(module);
-        let have = collection.counted();
-        match collection.state(self.now, &expected) {
-            Err(Open::Missing(paths)) => {
-                let left = collection.deadline.map(|deadline| deadline.since(self.now).div_ceil(1000));
-                let left = left.map(|seconds| format!(", {seconds} s left")).unwrap_or_default();
-                let paths: Vec<String> = paths.iter().map(|path| format!("path {path}")).collect();
-                format!(
-                    "module {module}: {have} of {} contributions, waiting for {}{left}",
-                    expected.len(),
-                    paths.join(", ")
-                )
-            }
-            Err(Open::Arriving) => format!("module {module}: contributions are arriving"),
-            Err(Open::Settling) => format!("module {module}: its new owner listens before it closes anything"),
-            Ok(()) => format!("module {module}: about to close"),
-        }
-    }
-}
-
-fn short(peer: PeerKey) -> String {
-    format!("…{}", peer.short())
-}
-
-fn list(modules: &[ModuleId]) -> String {
-    let names: Vec<String> = modules.iter().map(ToString::to_string).collect();
-    let noun = if modules.len() == 1 { "module" } else { "modules" };
-    format!("{noun} {}", names.join(", "))
 }

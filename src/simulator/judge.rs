@@ -156,7 +156,10 @@ impl World {
             let waits: Vec<String> = status
                 .paths
                 .iter()
-                .map(|path| format!("path {} {} {}", path.path, path.stage, path.waits_for.clone().unwrap_or_default()))
+                .map(|path| {
+                    let waits = path.waits_for.as_ref().map(ToString::to_string).unwrap_or_default();
+                    format!("path {} {} {waits}", path.path, path.stage)
+                })
                 .collect();
             let up = if peer.up { "" } else { " (down)" };
             format!("\n  peer {index} {}{up}: {} | {}", peer.key.short(), versions.join(" "), waits.join("; "))

@@ -3,9 +3,14 @@
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-use crate::observe::{PeerProgress, Progress};
+use crate::observe::{PeerProgress, Progress, Waits};
 use crate::peer::News;
 use crate::protocol::Report;
+use crate::protocol::waiting::Waiting;
+
+fn waits(waiting: &Waiting) -> Waits {
+    Waits { words: waiting.to_string(), value: serde_json::json!(waiting) }
+}
 
 /// Turns one peer's news into progress.
 pub struct PeerLine {
@@ -33,7 +38,7 @@ impl PeerLine {
                     state.tokens_per_s = Some(*tokens as f64 / seconds);
                 }
             }
-            News::Waiting(reason) => state.waiting = Some(reason.clone()),
+            News::Waiting(waiting) => state.waiting = Some(waits(waiting)),
             News::Reported(Report::PathTaken(path)) => {
                 self.progress.note(format!("{}: took path {path}", state.peer));
                 return;
@@ -44,7 +49,7 @@ impl PeerLine {
             }
             News::Reported(Report::PathDone(_)) => {
                 (state.phase, state.step) = (state.phases, state.steps);
-                state.waiting = Some("nothing: its path is done".to_owned());
+                state.waiting = Some(waits(&Waiting::Done));
             }
             News::Reported(Report::Refused { module, reason }) => {
                 self.progress.note(format!("{}: refused an update of module {module}: {reason}", state.peer));

@@ -15,6 +15,7 @@ use super::output::Output;
 use crate::peer::observing::Traffic;
 use crate::peer::status_socket;
 use crate::protocol::status::{ModuleStatus, PathStatus, Status as NodeStatus};
+use crate::protocol::waiting::Waiting;
 
 /// A peer that is alive answers between two pieces of work.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -132,6 +133,10 @@ fn lines(folder: &Path, status: &PeerStatus) -> Vec<String> {
         format!("at       {}", status.addresses.join(" ")),
         format!("members  {} others known{}{known}", node.peers.len(), if known.is_empty() { "" } else { ": " }),
     ];
+    let said = |waiting: &&Waiting| node.paths.iter().any(|path| path.waits_for.as_ref() == Some(waiting));
+    lines.extend(
+        node.waits_for.iter().filter(|waiting| !said(waiting)).map(|waiting| format!("waits    for {waiting}")),
+    );
     lines.push(format!("{:<8} {:>9}  {:<9} waits for", "path", "phase", "stage"));
     lines.extend(node.paths.iter().map(|path| path_line(path, node.phases)));
     lines.push(format!("{:<8} {:>9}  {:<9} {:>4} {:>7}  parameters", "module", "version", "owner", "term", "members"));
@@ -152,7 +157,7 @@ fn lines(folder: &Path, status: &PeerStatus) -> Vec<String> {
 
 fn path_line(path: &PathStatus, phases: u64) -> String {
     let phase = path.phase.map_or_else(|| "-".to_owned(), |phase| format!("{phase}/{phases}"));
-    let waits = path.waits_for.as_deref().unwrap_or("-");
+    let waits = path.waits_for.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
     format!("{:<8} {phase:>9}  {:<9} {waits}", path.path, path.stage)
 }
 
@@ -200,7 +205,9 @@ mod tests {
             {"module": "1.1", "version": 4, "state_hash": "ee", "owner": "aaaaaaaaaaaaaaaa", "term": 1,
              "owned_here": true, "members": 3, "no_replica": false, "uncounted": 0}
         ],
-        "paths": [{"path": 2, "phase": 3, "stage": "waiting", "waits_for": "module 0.1: its owner …bbbbbbbb to combine"}],
+        "paths": [{"path": 2, "phase": 3, "stage": "waiting", "waits_for":
+            {"kind": "unowned", "module": "0.1"}}],
+        "waits_for": {"kind": "nobody", "asked": 2},
         "peers": ["bbbbbbbbbbbb"], "parameter_hashes": {"0.1": "123456789abc", "1.1": "fedcba987654"},
         "addresses": ["/ip4/127.0.0.1/tcp/4001"],
         "traffic": {"blob_bytes_sent": 12345678, "blob_bytes_received": 23456, "contribution_bytes_received": 0,
@@ -216,7 +223,8 @@ mod tests {
         let row = |row: &[&str]| assert!(words.windows(row.len()).any(|found| found == row), "{row:?} in\n{table}");
         row(&["runs/demo/a", "run", "demo", "(01234567)"]);
         row(&["members", "1", "others", "known:", "…bbbbbbbb"]);
-        row(&["2", "3/20", "waiting", "module", "0.1:", "its", "owner", "…bbbbbbbb", "to", "combine"]);
+        row(&["2", "3/20", "waiting", "module", "0.1:", "nobody", "owns", "it", "yet"]);
+        row(&["waits", "for", "word", "of", "who", "trains", "what:", "none", "of", "2", "asked"]);
         row(&["0.1", "3/20", "…bbbbbbbb", "2", "2", "12345678"]);
         row(&["1.0", "-", "nobody", "0", "1", "-", "no", "replica"]);
         row(&["1.1", "4/20", "here", "1", "3", "fedcba98"]);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::protocol::limits::{MEMBER_LEASE_MS, PATH_LEASE_MS};
 use crate::protocol::message::DirectoryEntry;
+use crate::protocol::waiting::Waiting;
 use crate::protocol::{Request, RequestId, Response};
 
 fn entry(peer: PeerKey, leases: Vec<Lease>) -> DirectoryEntry {
@@ -42,6 +43,20 @@ fn newcomer(leases: Vec<Lease>) -> Vec<Action> {
 fn a_newcomer_takes_a_path_from_a_peer_that_has_several() {
     let both = vec![lease(0, 3, Stage::Training), lease(1, 3, Stage::Waiting)];
     assert_eq!(newcomer(both), [vec![learn(OTHER)], takes(1, Stage::Joining, 2, OTHER)].concat());
+}
+
+#[test]
+fn a_newcomer_says_whom_it_has_asked_and_that_nobody_has_answered() {
+    let mut node = Node::restore(ME, plan(), vec![]);
+    node.handle(Millis(0), Event::Join(vec![contact(OTHER)]));
+    assert_eq!(node.status().waits_for, Some(Waiting::Directory { unanswered: vec![OTHER], asked: 1 }));
+    node.handle(Millis(10), Event::Answered { id: RequestId(1), response: None });
+    assert_eq!(node.status().waits_for, Some(Waiting::Nobody { asked: 1 }));
+    node.handle(Millis(250), Event::Tick);
+    node.handle(Millis(260), directory(2, vec![entry(OTHER, vec![lease(0, 3, Stage::Training)])]));
+    let fetching = Some(Waiting::Modules { modules: vec!["0.0".to_owned()], members: 0 });
+    let status = node.status();
+    assert_eq!((&status.waits_for, &status.paths[0].waits_for), (&fetching, &fetching));
 }
 
 #[test]
