@@ -53,7 +53,7 @@ impl Driver {
                 self.queue_work(work);
             }
             Action::Seal(update) => self.seal(update),
-            Action::Report(report) => self.report(report),
+            Action::Report(report) => self.report(report)?,
         }
         Ok(())
     }
@@ -147,8 +147,12 @@ impl Driver {
         }
     }
 
-    fn report(&mut self, report: Report) {
+    fn report(&mut self, report: Report) -> Result<(), PeerError> {
         match &report {
+            Report::CopiedIdentity { gives_way: true, .. } => return Err(PeerError::CopiedIdentity),
+            Report::CopiedIdentity { peer, addresses, .. } => {
+                tracing::warn!(peer = %peer.short(), ?addresses, "two machines run with the key of one peer");
+            }
             Report::PathYielded(path) => self.forget_path(*path),
             Report::Refused { module, reason } => tracing::warn!(%module, reason, "an update was refused"),
             Report::ChainSwitched { module, from, to } => {
@@ -165,5 +169,6 @@ impl Driver {
             Report::PathDone(path) => tracing::info!(%path, "a path is done"),
         }
         (self.newsroom)(News::Reported(report));
+        Ok(())
     }
 }

@@ -61,6 +61,9 @@ pub enum PeerError {
     /// The text of a path is gone, and no other peer sends it.
     #[error("the text of path {0} is not in the store, and this run sends no text; join with --corpus and a new --dir")]
     TextGone(PathId),
+    /// Another machine runs with a copy of this peer's key, and has started later.
+    #[error("another machine runs with this peer's identity, and goes on as this peer; this one has stopped")]
+    CopiedIdentity,
     /// A worker is gone without a word.
     #[error("the {0} has stopped unexpectedly; the log says more")]
     Worker(&'static str),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::driver::{Driver, PeerError};
-use super::signatures::{signature_holds, signatures_hold};
+use super::signatures::{signature_holds, signatures_hold, start_holds};
 use crate::names::{ModuleId, PeerKey};
 use crate::network::{Multiaddr, NetworkEvent, RequestToken, with_peer};
 use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response, wire};
@@ -65,6 +65,12 @@ impl Driver {
         match wire::decode::<Message>(bytes) {
             Ok(Message::Update(signed)) if !signature_holds(&signed) => {
                 tracing::warn!(%module, author = %author.short(), "an update without its owner's signature");
+            }
+            Ok(Message::Beat(mut beat)) => {
+                let me = self.node.me();
+                // Whoever could make this up could stop this peer.
+                beat.copied.retain(|named| named.peer != me || start_holds(me, &named.start));
+                self.events.push_back(Event::Heard { module, author, message: Message::Beat(beat) });
             }
             Ok(message) => self.events.push_back(Event::Heard { module, author, message }),
             Err(error) => tracing::warn!(%module, author = %author.short(), %error, "not a message"),

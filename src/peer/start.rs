@@ -1,5 +1,6 @@
 //! A peer's assembly: opens its store, restores its node, and starts its actors.
 
+use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -87,6 +88,7 @@ impl Peer {
             store.persist(encoded).await?;
             node = Node::restore(key, manifest.plan()?, records.into_iter().chain(lost).collect());
         }
+        let node = node.started_as(RandomState::new().hash_one(run.0), |bytes| plan.identity.sign(bytes).to_vec());
         // One that was killed in its first second has records, but nothing to go on from.
         let fresh = node.is_blank();
         // Whatever this peer logs is known as its own: several may run in one process.

@@ -161,6 +161,15 @@ pub enum Report {
         /// Why.
         reason: String,
     },
+    /// Two machines run with the key of one peer.
+    CopiedIdentity {
+        /// Whose; it may be this peer's own.
+        peer: PeerKey,
+        /// Where either can be reached, as far as known.
+        addresses: Vec<String>,
+        /// It is this peer's, the other is the one that goes on, and this one has fallen silent: it must stop.
+        gives_way: bool,
+    },
     /// A lighter chain was given up for a heavier one.
     ChainSwitched {
         /// The module.

@@ -30,7 +30,8 @@ pub enum Event {
     Join(Vec<Contact>),
     /// The peer can be reached at these addresses.
     Listening(Vec<String>),
-    /// Gossip on a module's topic; the author is authenticated, an update's signature verified.
+    /// Gossip on a module's topic; the author is authenticated, an update's signature verified, and so is that of every
+    /// start that a beat names of this node's own key.
     Heard {
         /// The topic.
         module: ModuleId,

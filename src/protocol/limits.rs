@@ -77,6 +77,18 @@ pub const MAX_RESCUED: usize = 256;
 /// Leases in one beat: a peer trains at most this many paths in turn.
 pub const MAX_LEASES: usize = 16;
 
+/// Starts remembered of one peer: the present one, the last, and those of copies.
+pub const MAX_STARTS: usize = 4;
+
+/// Peers named in one beat as having started twice.
+pub const MAX_COPIED: usize = 4;
+
+/// A copied identity is named for this long after it was last noticed: copies hear but some of what is said to them.
+pub const COPY_NAMED_MS: u64 = 60_000;
+
+/// Bytes of a signature.
+pub const SIGNATURE_BYTES: usize = 64;
+
 /// Addresses in one beat.
 pub const MAX_ADDRESSES: usize = 8;
 

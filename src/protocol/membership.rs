@@ -30,12 +30,13 @@ impl Node {
         let Some(state) = self.modules.get(&module) else { return };
         self.sequence += 1;
         let beat = Beat {
-            incarnation: self.incarnation,
+            start: self.start.clone(),
             sequence: self.sequence,
             head: state.head(),
             owner: state.owner.map(|owner| (state.term, owner)),
             leases,
             addresses: self.addresses.clone(),
+            copied: self.named_copies(),
             leaving,
         };
         self.act(Action::Publish { module, message: Message::Beat(beat) });
@@ -83,7 +84,13 @@ impl Node {
 
     fn heard_beat(&mut self, module: ModuleId, author: PeerKey, beat: &Beat) {
         let heard = self.roster.hear(self.now, module, author, beat);
-        if heard == Heard::Ignored {
+        match heard {
+            Heard::Ignored => return,
+            Heard::Copied(copy) => return self.notice_copy(author, *copy),
+            Heard::Known | Heard::New => {}
+        }
+        self.hear_named(&beat.copied);
+        if self.leaving {
             return;
         }
         if let Some(state) = self.modules.get_mut(&module) {

@@ -56,12 +56,45 @@ pub struct Lease {
     pub stage: Stage,
 }
 
+/// Which start of a peer speaks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// How often this peer has started.
+    pub incarnation: u64,
+    /// Drawn at this start: who runs with a copy of the peer's folder has counted as far, but drawn another.
+    pub nonce: u64,
+    /// By the peer's key, over [`Start::signed_bytes`]: proves the start to the peer itself, when others pass it on.
+    #[serde(with = "serde_bytes")]
+    pub signature: Vec<u8>,
+}
+
+impl Start {
+    /// What is signed.
+    pub fn signed_bytes(peer: PeerKey, incarnation: u64, nonce: u64) -> Vec<u8> {
+        [b"pathswarm start".as_slice(), &peer.0, &incarnation.to_le_bytes(), &nonce.to_le_bytes()].concat()
+    }
+
+    /// Of two starts of one key, the higher goes on.
+    pub fn order(&self) -> (u64, u64) {
+        (self.incarnation, self.nonce)
+    }
+}
+
+/// A peer whose key speaks for two starts at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copied {
+    /// Whose key.
+    pub peer: PeerKey,
+    /// The higher start.
+    pub start: Start,
+}
+
 /// By which members of a module know each other to be alive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beat {
-    /// How often this peer has started.
-    pub incarnation: u64,
-    /// Counts this incarnation's beats.
+    /// Which start of this peer speaks.
+    pub start: Start,
+    /// Counts this start's beats.
     pub sequence: u64,
     /// Where the sender's chain stands; nothing while it is still fetching it.
     pub head: Option<Head>,
@@ -71,6 +104,8 @@ pub struct Beat {
     pub leases: Vec<Lease>,
     /// Where the sender can be reached.
     pub addresses: Vec<String>,
+    /// Peers that the sender hears twice.
+    pub copied: Vec<Copied>,
     /// The sender leaves this module now.
     pub leaving: bool,
 }
@@ -197,7 +232,10 @@ pub enum Request {
     /// The run's manifest: how a newcomer who knows an address alone begins.
     Manifest,
     /// Who holds which path, as far as you know?
-    Directory,
+    Directory {
+        /// Which start of a peer asks; nothing if it is none of the run's peers.
+        start: Option<Start>,
+    },
     /// Bring me from this place in the module's chain to your head.
     CatchUp {
         /// The module.

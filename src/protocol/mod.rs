@@ -7,7 +7,7 @@
 //! The way of an outer step: [`phases`] starts training and offers what was trained; [`gathering`] is the owner's part,
 //! from offers to a signed update; [`applying`] takes an update to a new head. [`membership`] beats and hears beats,
 //! [`ownership`] decides who combines, [`placement`] who trains which path, [`transfer`] how a member that is behind
-//! catches up. [`fetching`] gets every blob for all of them, and [`keeping`] lets go of it. [`restore`] makes a node of
+//! catches up, [`starts`] whether two run with one identity. [`fetching`] gets every blob for all of them, and [`keeping`] lets go of it. [`restore`] makes a node of
 //! its journal again.
 
 pub mod action;
@@ -29,6 +29,7 @@ mod queues;
 pub mod record;
 mod restore;
 pub mod roster;
+pub mod starts;
 pub mod status;
 #[cfg(test)]
 mod tests;
@@ -53,11 +54,12 @@ use self::collect::{Collection, Durations};
 use self::fetching::Fetching;
 use self::keeping::Rescued;
 use self::limits::{BEAT_MS, SWEEP_MS};
-use self::message::{ContributionKey, Head, Offer, Stage, UpdateHash};
+use self::message::{ContributionKey, Head, Offer, Stage, Start, UpdateHash};
 use self::phases::Training;
 use self::placement::Search;
 use self::record::Finished;
 use self::roster::Roster;
+use self::starts::Noticed;
 use self::timers::{Timer, Timers};
 use self::transfer::CatchUp;
 use crate::clock::Millis;
@@ -149,7 +151,7 @@ pub struct Node {
     me: PeerKey,
     plan: Arc<RunPlan>,
     now: Millis,
-    incarnation: u64,
+    start: Start,
     sequence: u64,
     request: u64,
     addresses: Vec<String>,
@@ -178,6 +180,8 @@ pub struct Node {
     /// Blobs that can go once nothing refers to them.
     unwanted: BTreeSet<BlobHash>,
     let_go: bool,
+    /// Peers that are heard twice.
+    copies: BTreeMap<PeerKey, Noticed>,
     timers: Timers,
     leaving: bool,
     actions: Vec<Action>,
@@ -190,7 +194,7 @@ impl Node {
             me,
             plan: plan.into(),
             now: Millis(0),
-            incarnation: 0,
+            start: Start::default(),
             sequence: 0,
             request: 0,
             addresses: Vec::new(),
@@ -210,6 +214,7 @@ impl Node {
             fetching: BTreeMap::new(),
             unwanted: BTreeSet::new(),
             let_go: false,
+            copies: BTreeMap::new(),
             timers: Timers::default(),
             leaving: false,
             actions: Vec::new(),
@@ -234,7 +239,7 @@ impl Node {
             Event::Join(contacts) => self.join(contacts),
             Event::Listening(addresses) => self.listening(addresses),
             Event::Heard { module, author, message } => self.heard(module, author, message),
-            Event::Asked { from: _, token, request } => self.asked(token, request),
+            Event::Asked { from, token, request } => self.asked(from, token, request),
             Event::Answered { id, response } => self.answered(id, response),
             Event::Fetched { blob, found } => self.fetched(blob, found),
             Event::Trained(finished) => self.trained(finished),
@@ -291,6 +296,7 @@ impl Node {
     }
 
     fn sweep(&mut self) {
+        self.forget_copies();
         self.watch_owners();
         self.watch_paths();
         self.retry_fetches();

@@ -124,7 +124,7 @@ impl Node {
         // One that has never been heard gets a lease's time to speak; longer where this peer has come back and has heard
         // nobody yet, since those who stayed have gone on without it.
         let patience = match state.owner {
-            _ if self.incarnation > 1 && !state.met => LONELY_RETURN_MS,
+            _ if self.start.incarnation > 1 && !state.met => LONELY_RETURN_MS,
             Some(_) => 0,
             None => MEMBER_LEASE_MS,
         };

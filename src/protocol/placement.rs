@@ -78,6 +78,9 @@ impl Node {
             self.begin_search();
         } else if !alone {
             self.rests_until = self.now + RETURN_MS;
+            // It needs no path, but others learn that it has started.
+            self.search.to_ask = self.search.contacts.iter().map(|contact| contact.peer).collect();
+            self.ask_more();
         }
     }
 
@@ -98,7 +101,7 @@ impl Node {
             if peer == self.me || self.search.asked.len() >= MAX_ASKED || !self.search.asked.insert(peer) {
                 continue;
             }
-            let id = self.ask(peer, Request::Directory);
+            let id = self.ask(peer, Request::Directory { start: Some(self.start.clone()) });
             self.search.waiting.insert(id, (peer, self.now));
         }
     }

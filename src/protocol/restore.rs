@@ -32,8 +32,8 @@ impl Node {
         // Whatever had to be done then was done, and what nothing refers to is found by whoever opens the store.
         node.actions.clear();
         node.unwanted.clear();
-        node.incarnation += 1;
-        let started = Record::Started(node.incarnation);
+        node.start.incarnation += 1;
+        let started = Record::Started(node.start.incarnation);
         node.act(Action::Persist(started));
         node
     }
@@ -46,7 +46,7 @@ impl Node {
 
     fn take_in(&mut self, record: Record) {
         match record {
-            Record::Started(times) => self.incarnation = self.incarnation.max(times),
+            Record::Started(times) => self.start.incarnation = self.start.incarnation.max(times),
             Record::Term { module, term, owner } => {
                 let state = self.modules.entry(module).or_default();
                 if term >= state.term {
@@ -172,7 +172,7 @@ impl Node {
 
     /// The records that say what this node is now: what a journal can be rewritten to.
     pub fn records(&self) -> Vec<Record> {
-        let mut records = vec![Record::Started(self.incarnation)];
+        let mut records = vec![Record::Started(self.start.incarnation)];
         for (module, state) in &self.modules {
             if let Some(chain) = &state.chain {
                 let updates: Vec<SignedUpdate> = chain.recent().cloned().collect();

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::limits::{MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_LEASES, MAX_MEMBERS, MEMBER_LEASE_MS};
-use super::message::{Beat, DirectoryEntry, Head, Lease};
+use super::limits::{
+    MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_COPIED, MAX_LEASES, MAX_MEMBERS, MEMBER_LEASE_MS, SIGNATURE_BYTES,
+};
+use super::message::{Beat, Copied, DirectoryEntry, Head, Lease, Start};
+use super::starts::{Copy, Starts};
 use crate::clock::Millis;
 use crate::names::{ModuleId, PathId, PeerKey};
 
@@ -19,7 +22,9 @@ pub struct Seen {
 /// Another peer.
 #[derive(Clone, Debug, Default)]
 pub struct Member {
-    incarnation: u64,
+    /// The one that is believed.
+    start: (u64, u64),
+    starts: Starts,
     /// The newest beat of each topic; gossip may bring them out of order.
     sequences: BTreeMap<ModuleId, u64>,
     newest: u64,
@@ -32,10 +37,12 @@ pub struct Member {
 }
 
 /// What a beat changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// Old, malformed or beyond a bound: ignored.
     Ignored,
+    /// Ignored, too: of a start of a peer that has a higher one, and both live.
+    Copied(Box<Copy>),
     /// Known before.
     Known,
     /// New, or at other addresses: connect to it.
@@ -55,22 +62,31 @@ pub fn well_formed(leases: &[Lease], addresses: &[String]) -> bool {
         && addresses.iter().all(|address| address.len() <= MAX_ADDRESS_BYTES)
 }
 
+fn starts_well_formed(start: &Start, copied: &[Copied]) -> bool {
+    let fits = |start: &Start| start.signature.len() <= SIGNATURE_BYTES;
+    fits(start) && copied.len() <= MAX_COPIED && copied.iter().all(|named| fits(&named.start))
+}
+
 impl Roster {
     /// Takes in a beat.
     pub fn hear(&mut self, now: Millis, module: ModuleId, author: PeerKey, beat: &Beat) -> Heard {
         let room = self.members.len() < MAX_MEMBERS || self.members.contains_key(&author);
-        if !well_formed(&beat.leases, &beat.addresses) || !room {
+        if !well_formed(&beat.leases, &beat.addresses) || !starts_well_formed(&beat.start, &beat.copied) || !room {
             return Heard::Ignored;
         }
         let known = self.members.contains_key(&author);
         let member = self.members.entry(author).or_default();
-        if beat.incarnation > member.incarnation {
-            member.incarnation = beat.incarnation;
+        let start = beat.start.order();
+        if let Some(copy) = member.starts.hear(now, &beat.start, Some(beat.sequence), Some(&beat.addresses)) {
+            return Heard::Copied(Box::new(copy));
+        }
+        if start > member.start {
+            member.start = start;
             member.sequences.clear();
             member.newest = 0;
         }
         let last = member.sequences.entry(module).or_default();
-        if beat.incarnation < member.incarnation || beat.sequence <= *last {
+        if start < member.start || beat.sequence <= *last {
             return Heard::Ignored;
         }
         *last = beat.sequence;
@@ -86,6 +102,12 @@ impl Roster {
             member.modules.insert(module, Seen { at: now, head: beat.head });
         }
         if known && !moved { Heard::Known } else { Heard::New }
+    }
+
+    /// A peer that is known speaks on a connection of its own.
+    pub fn hear_start(&mut self, now: Millis, peer: PeerKey, start: &Start) -> Option<Copy> {
+        let member = self.members.get_mut(&peer).filter(|_| starts_well_formed(start, &[]))?;
+        member.starts.hear(now, start, None, None)
     }
 
     /// Forgets peers that were on no module for a long time.
@@ -153,7 +175,17 @@ mod tests {
     use super::*;
 
     fn beat(incarnation: u64, sequence: u64) -> Beat {
-        Beat { incarnation, sequence, head: None, owner: None, leases: vec![], addresses: vec![], leaving: false }
+        let start = Start { incarnation, ..Start::default() };
+        Beat {
+            start,
+            sequence,
+            head: None,
+            owner: None,
+            leases: vec![],
+            addresses: vec![],
+            copied: vec![],
+            leaving: false,
+        }
     }
 
     const MODULE: ModuleId = ModuleId { level: 0, expert: 0 };
@@ -172,7 +204,7 @@ mod tests {
         let mut roster = Roster::default();
         roster.hear(Millis(0), MODULE, PEER, &beat(2, 5));
         assert_eq!(roster.hear(Millis(9_000), MODULE, PEER, &beat(2, 5)), Heard::Ignored);
-        assert_eq!(roster.hear(Millis(9_000), MODULE, PEER, &beat(1, 99)), Heard::Ignored);
+        assert_eq!(roster.hear(Millis(4_900), MODULE, PEER, &beat(1, 99)), Heard::Ignored);
         assert!(!roster.lives(Millis(9_000), MODULE, PEER));
         assert_eq!(roster.hear(Millis(9_000), MODULE, PEER, &beat(3, 1)), Heard::Known);
         assert!(roster.lives(Millis(9_000), MODULE, PEER));

@@ -6,7 +6,7 @@ use super::Node;
 use super::message::{ContributionKey, Stage};
 use super::phases::Contribution;
 use super::waiting::Waiting;
-use crate::names::{ModuleId, PathId};
+use crate::names::{ModuleId, PathId, PeerKey};
 
 /// One module here.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
@@ -61,6 +61,17 @@ pub struct Status {
     pub done: bool,
     /// Why nothing trains here; nothing while something does.
     pub waits_for: Option<Waiting>,
+    /// Peers, this one perhaps among them, with whose key two machines run.
+    pub copied_identities: Vec<CopiedIdentity>,
+}
+
+/// A peer with whose key two machines run.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct CopiedIdentity {
+    /// Whose key.
+    pub peer: PeerKey,
+    /// Where either machine can be reached, as far as known.
+    pub addresses: Vec<String>,
 }
 
 impl Node {
@@ -74,6 +85,7 @@ impl Node {
             peers: self.roster.directory(self.now).map(|entry| entry.peer.to_string()).collect(),
             done: self.is_done(),
             waits_for: self.waits(),
+            copied_identities: self.copied_identities(),
         }
     }
 
@@ -122,6 +134,13 @@ impl Node {
             let chain = self.modules.get(module).and_then(|state| state.chain.as_ref());
             contribution.1.0 < self.plan.phases && !chain.is_some_and(|chain| chain.has_counted(*contribution))
         })
+    }
+
+    fn copied_identities(&self) -> Vec<CopiedIdentity> {
+        let copied = self.copies.iter();
+        copied
+            .map(|(peer, noticed)| CopiedIdentity { peer: *peer, addresses: noticed.copy.addresses.clone() })
+            .collect()
     }
 
     fn module_status(&self, module: ModuleId) -> ModuleStatus {

@@ -35,10 +35,14 @@ impl Node {
         id
     }
 
-    pub(super) fn asked(&mut self, token: ReplyToken, request: Request) {
+    pub(super) fn asked(&mut self, from: PeerKey, token: ReplyToken, request: Request) {
         let response = match request {
             Request::Manifest => Response::Refused("the manifest is not mine to give".to_owned()),
-            Request::Directory => Response::Directory(self.directory()),
+            Request::Directory { start } => {
+                let copy = start.and_then(|start| self.roster.hear_start(self.now, from, &start));
+                copy.into_iter().for_each(|copy| self.notice_copy(from, copy));
+                Response::Directory(self.directory())
+            }
             Request::CatchUp { module, from } => self.bring_up(module, from),
         };
         self.act(Action::Reply { token, response });

@@ -11,7 +11,7 @@ use super::record::Record;
 use crate::names::BlobHash;
 
 /// Changes whenever the encoding or the meaning of a message does.
-pub const WIRE_VERSION: u16 = 1;
+pub const WIRE_VERSION: u16 = 2;
 
 const MAGIC: [u8; 4] = *b"PSW1";
 const HEADER_BYTES: usize = 8;
@@ -134,8 +134,10 @@ pub fn update_hash(update: &Update) -> Option<UpdateHash> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::limits::{MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_CONTRIBUTIONS, MAX_LEASES};
-    use super::super::message::{Beat, Counted, Head, Lease, Offer, SignedUpdate, Stage};
+    use super::super::limits::{
+        MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_CONTRIBUTIONS, MAX_COPIED, MAX_LEASES, SIGNATURE_BYTES,
+    };
+    use super::super::message::{Beat, Copied, Counted, Head, Lease, Offer, SignedUpdate, Stage, Start};
     use super::*;
     use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
 
@@ -150,9 +152,13 @@ mod tests {
         })
     }
 
+    fn start() -> Start {
+        Start { incarnation: 1, nonce: 2, signature: vec![3; SIGNATURE_BYTES] }
+    }
+
     #[test]
     fn an_offer_has_these_bytes() {
-        let mut golden = b"PSW1\x01\x00\x01\x00".to_vec();
+        let mut golden = b"PSW1\x02\x00\x01\x00".to_vec();
         golden.extend(1u32.to_le_bytes());
         golden.extend(3u32.to_le_bytes());
         golden.extend(7u64.to_le_bytes());
@@ -163,6 +169,41 @@ mod tests {
         golden.extend(9u64.to_le_bytes());
         assert_eq!(encode(&offer()).unwrap(), golden);
         assert_eq!(decode::<Message>(&golden), Ok(offer()));
+    }
+
+    #[test]
+    fn a_beat_has_these_bytes() {
+        let copied = vec![Copied { peer: PeerKey([4; 32]), start: start() }];
+        let beat = Message::Beat(Beat {
+            start: start(),
+            sequence: 9,
+            head: None,
+            owner: Some((Term(7), PeerKey([5; 32]))),
+            leases: vec![Lease { path: PathId(3), phase: Phase(2), stage: Stage::Done }],
+            addresses: vec!["at".to_owned()],
+            copied,
+            leaving: true,
+        });
+        let mut start = [1u64.to_le_bytes(), 2u64.to_le_bytes(), 64u64.to_le_bytes()].concat();
+        start.extend([3; 64]);
+        let mut golden = b"PSW1\x02\x00\x01\x00\x00\x00\x00\x00".to_vec();
+        golden.extend(&start);
+        golden.extend(9u64.to_le_bytes());
+        golden.extend([0, 1]);
+        golden.extend(7u64.to_le_bytes());
+        golden.extend([5; 32]);
+        golden.extend(1u64.to_le_bytes());
+        golden.extend(3u32.to_le_bytes());
+        golden.extend(2u64.to_le_bytes());
+        golden.extend(3u32.to_le_bytes());
+        golden.extend([1u64.to_le_bytes(), 2u64.to_le_bytes()].concat());
+        golden.extend(b"at");
+        golden.extend(1u64.to_le_bytes());
+        golden.extend([4; 32]);
+        golden.extend(&start);
+        golden.push(1);
+        assert_eq!(encode(&beat).unwrap(), golden);
+        assert_eq!(decode::<Message>(&golden), Ok(beat));
     }
 
     #[test]
@@ -185,16 +226,17 @@ mod tests {
     #[test]
     fn a_length_from_the_wire_allocates_nothing() {
         let beat = Message::Beat(Beat {
-            incarnation: 1,
+            start: start(),
             sequence: 1,
             head: None,
             owner: None,
             leases: vec![],
             addresses: vec![],
+            copied: vec![],
             leaving: false,
         });
         let mut bytes = encode(&beat).unwrap();
-        let leases_length = bytes.len() - 1 - 8 - 8;
+        let leases_length = bytes.len() - 1 - 8 - 8 - 8;
         bytes[leases_length..leases_length + 8].copy_from_slice(&(u64::MAX / 64).to_le_bytes());
         assert!(matches!(decode::<Message>(&bytes), Err(WireError::Body(_))));
     }
@@ -218,12 +260,13 @@ mod tests {
         assert!(encode(&Message::Update(signed)).is_ok());
         let head = Head { version: Version(1), update: BlobHash([1; 32]), state: blob, weight: 1 };
         let beat = Beat {
-            incarnation: 1,
+            start: start(),
             sequence: 1,
             head: Some(head),
             owner: Some((Term(1), PeerKey([1; 32]))),
             leases: vec![Lease { path: PathId(1), phase: Phase(1), stage: Stage::Waiting }; MAX_LEASES],
             addresses: vec!["x".repeat(MAX_ADDRESS_BYTES); MAX_ADDRESSES],
+            copied: vec![Copied { peer: PeerKey([1; 32]), start: start() }; MAX_COPIED],
             leaving: false,
         };
         assert!(encode(&Message::Beat(beat)).is_ok());

@@ -3,6 +3,7 @@
 
 mod blobs;
 mod control;
+mod copies;
 mod dialling;
 mod gossip;
 mod peers;

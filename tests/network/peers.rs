@@ -32,9 +32,14 @@ pub struct Peer {
 impl Peer {
     /// A peer that has joined [`RUN`] and listens on these addresses.
     pub async fn on(listen: &[&str]) -> Self {
+        Self::with_identity(Identity::generate(), listen).await
+    }
+
+    /// The same, with a key that another may have as well.
+    pub async fn with_identity(identity: Identity, listen: &[&str]) -> Self {
         let blobs = Arc::new(Folder::new());
         let config = NetworkConfig {
-            identity: Identity::generate(),
+            identity,
             listen: listen.iter().map(|address| address.parse().unwrap()).collect(),
             announce: Vec::new(),
         };

@@ -6,6 +6,7 @@ use super::mistake::Mistake;
 use crate::model::device::DeviceError;
 use crate::network::{IdentityError, StartError};
 use crate::observe::logging::LoggingError;
+use crate::peer::PeerError;
 use crate::peer::founding::FoundingError;
 use crate::peer::joining::JoinError;
 use crate::peer::launch::{NeedsText, OtherText};
@@ -16,6 +17,9 @@ use crate::text::{CorpusError, TokenizerError};
 use crate::training::inner::StepError;
 
 const OTHER_FOLDER: &str = "choose another folder with --dir";
+/// What to do where a peer's folder was copied.
+pub(super) const COPIED_IDENTITY: &str =
+    "remove the file key in the folder of the copy, which then becomes a peer of its own, or use another --dir there";
 const MORE_TEXT: &str = "give more text with --corpus, or use a smaller grid";
 const LOWER_RATE: &str = "set a lower training.learning_rate";
 
@@ -49,6 +53,9 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     }
     if is.a::<IdentityError>() {
         return Some("put the peer's key back, or choose another folder with --dir");
+    }
+    if matches!(cause.downcast_ref(), Some(PeerError::CopiedIdentity)) {
+        return Some(COPIED_IDENTITY);
     }
     if is.a::<ManifestError>() || is.a::<LoggingError>() {
         return Some(OTHER_FOLDER);

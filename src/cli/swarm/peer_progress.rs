@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
+use super::explain::COPIED_IDENTITY;
 use crate::observe::{PeerProgress, Progress, Waits};
 use crate::peer::News;
 use crate::protocol::Report;
@@ -60,6 +61,12 @@ impl PeerLine {
                     "{}: path {path}'s contribution to module {module} version {parent} (weight {weight}) came too late",
                     state.peer
                 ));
+                return;
+            }
+            News::Reported(Report::CopiedIdentity { peer, addresses, .. }) => {
+                let place = if addresses.is_empty() { String::new() } else { format!(" at {}", addresses.join(" ")) };
+                let whose = format!("two machines run with the identity of peer …{}{place}", peer.short());
+                self.progress.note(format!("{}: {whose}; {COPIED_IDENTITY}", state.peer));
                 return;
             }
             News::Reported(_) => return,

@@ -10,11 +10,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Globals;
+use super::explain::COPIED_IDENTITY;
 use super::mistake::Mistake;
 use super::output::Output;
 use crate::peer::observing::Traffic;
 use crate::peer::status_socket;
-use crate::protocol::status::{ModuleStatus, PathStatus, Status as NodeStatus};
+use crate::protocol::status::{CopiedIdentity, ModuleStatus, PathStatus, Status as NodeStatus};
 use crate::protocol::waiting::Waiting;
 
 /// A peer that is alive answers between two pieces of work.
@@ -137,6 +138,11 @@ fn lines(folder: &Path, status: &PeerStatus) -> Vec<String> {
     lines.extend(
         node.waits_for.iter().filter(|waiting| !said(waiting)).map(|waiting| format!("waits    for {waiting}")),
     );
+    for CopiedIdentity { peer, addresses } in &node.copied_identities {
+        let whose = short(&peer.to_string());
+        lines.push(format!("copied   two machines run with the identity of {whose}: {}", addresses.join(" ")));
+        lines.push(format!("         {COPIED_IDENTITY}"));
+    }
     lines.push(format!("{:<8} {:>9}  {:<9} waits for", "path", "phase", "stage"));
     lines.extend(node.paths.iter().map(|path| path_line(path, node.phases)));
     lines.push(format!("{:<8} {:>9}  {:<9} {:>4} {:>7}  parameters", "module", "version", "owner", "term", "members"));
@@ -207,7 +213,7 @@ mod tests {
         ],
         "paths": [{"path": 2, "phase": 3, "stage": "waiting", "waits_for":
             {"kind": "unowned", "module": "0.1"}}],
-        "waits_for": {"kind": "nobody", "asked": 2},
+        "waits_for": {"kind": "nobody", "asked": 2}, "copied_identities": [{"peer": "KEY", "addresses": ["here", "there"]}],
         "peers": ["bbbbbbbbbbbb"], "parameter_hashes": {"0.1": "123456789abc", "1.1": "fedcba987654"},
         "addresses": ["/ip4/127.0.0.1/tcp/4001"],
         "traffic": {"blob_bytes_sent": 12345678, "blob_bytes_received": 23456, "contribution_bytes_received": 0,
@@ -217,7 +223,7 @@ mod tests {
 
     #[test]
     fn the_table_says_who_owns_what_and_what_is_waited_for() {
-        let (status, value) = read(ANSWER).unwrap();
+        let (status, value) = read(&ANSWER.replace("KEY", &"c".repeat(64))).unwrap();
         let table = lines(Path::new("runs/demo/a"), &status).join("\n");
         let words: Vec<&str> = table.split_whitespace().collect();
         let row = |row: &[&str]| assert!(words.windows(row.len()).any(|found| found == row), "{row:?} in\n{table}");
@@ -229,6 +235,7 @@ mod tests {
         row(&["1.0", "-", "nobody", "0", "1", "-", "no", "replica"]);
         row(&["1.1", "4/20", "here", "1", "3", "fedcba98"]);
         row(&["blobs", "12.3", "MB", "out,", "23.5", "kB", "in;", "messages", "1", "B", "out,", "0", "B", "in"]);
+        row(&["copied", "two", "machines", "run", "with", "the", "identity", "of", "…cccccccc:", "here", "there"]);
         assert_eq!(value["something_newer"], 1);
     }
 

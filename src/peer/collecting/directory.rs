@@ -105,7 +105,7 @@ impl Directory {
             if wave.is_empty() {
                 break;
             }
-            let questions: Vec<_> = wave.iter().map(|peer| (*peer, Request::Directory)).collect();
+            let questions: Vec<_> = wave.iter().map(|peer| (*peer, Request::Directory { start: None })).collect();
             let answers = client.ask_each(&questions).await?;
             for (peer, answer) in wave.into_iter().zip(answers) {
                 self.asked.insert(peer);

@@ -5,12 +5,13 @@ use crate::protocol::limits::BEAT_MS;
 
 fn my_beat(sequence: u64, stage: Stage, leaving: bool) -> Action {
     publish(Message::Beat(Beat {
-        incarnation: 1,
+        start: Start { incarnation: 1, ..Start::default() },
         sequence,
         head: Some(genesis()),
         owner: Some((Term(1), OTHER)),
         leases: vec![lease(0, 0, stage)],
         addresses: vec![],
+        copied: vec![],
         leaving,
     }))
 }

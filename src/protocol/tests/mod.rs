@@ -6,6 +6,7 @@ mod applying;
 mod beats;
 mod catching_up;
 mod collecting;
+mod copies;
 mod keeping;
 mod ownership;
 mod placing;
@@ -15,7 +16,7 @@ mod restoring;
 use std::collections::BTreeMap;
 
 use super::chain::Chain;
-use super::message::{Beat, Counted, Head, Lease, Message, Offer, SignedUpdate, Stage, Update};
+use super::message::{Beat, Counted, Head, Lease, Message, Offer, SignedUpdate, Stage, Start, Update};
 use super::record::{Finished, StartedFrom};
 use super::{Action, Contact, Event, Node, Outer, Record, Report, RunPlan};
 use crate::clock::Millis;
@@ -111,12 +112,13 @@ fn lease(path: u32, phase: u64, stage: Stage) -> Lease {
 /// A beat as another sends it; change what matters.
 fn beat(sequence: u64, head: Option<Head>, owner: Option<(u64, PeerKey)>) -> Beat {
     Beat {
-        incarnation: 1,
+        start: Start { incarnation: 1, ..Start::default() },
         sequence,
         head,
         owner: owner.map(|(term, owner)| (Term(term), owner)),
         leases: vec![],
         addresses: vec!["somewhere".to_owned()],
+        copied: vec![],
         leaving: false,
     }
 }

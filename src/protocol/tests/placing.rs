@@ -10,8 +10,12 @@ fn entry(peer: PeerKey, leases: Vec<Lease>) -> DirectoryEntry {
     DirectoryEntry { peer, addresses: vec!["somewhere".to_owned()], leases }
 }
 
+fn first_start() -> Start {
+    Start { incarnation: 1, ..Start::default() }
+}
+
 fn ask(id: u64, to: PeerKey) -> Action {
-    Action::Ask { id: RequestId(id), to, request: Request::Directory }
+    Action::Ask { id: RequestId(id), to, request: Request::Directory { start: Some(first_start()) } }
 }
 
 fn directory(id: u64, entries: Vec<DirectoryEntry>) -> Event {
@@ -103,7 +107,7 @@ fn a_newcomer_asks_everybody_it_was_ever_told_of_when_it_searches_again() {
     let asked: Vec<PeerKey> = actions
         .iter()
         .filter_map(|action| match action {
-            Action::Ask { to, request: Request::Directory, .. } => Some(*to),
+            Action::Ask { to, request: Request::Directory { .. }, .. } => Some(*to),
             _ => None,
         })
         .collect();
