@@ -154,7 +154,12 @@ impl Driver {
                 tracing::warn!(peer = %peer.short(), ?addresses, "two machines run with the key of one peer");
             }
             Report::PathYielded(path) => self.forget_path(*path),
-            Report::Refused { module, reason } => tracing::warn!(%module, reason, "an update was refused"),
+            Report::Refused { module, by, reason } => {
+                tracing::warn!(%module, by = %by.short(), reason, "an update was refused");
+            }
+            Report::Deposed { module, owner, reason } => {
+                tracing::warn!(%module, owner = %owner.short(), reason, "an owner is replaced");
+            }
             Report::ChainSwitched { module, from, to } => {
                 tracing::warn!(%module, %from, %to, "a heavier chain took the place of ours");
             }

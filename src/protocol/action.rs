@@ -145,6 +145,15 @@ pub enum Report {
         /// Who.
         owner: PeerKey,
     },
+    /// A module's owner did not do its work, and is not believed to be the owner any more.
+    Deposed {
+        /// The module.
+        module: ModuleId,
+        /// Who.
+        owner: PeerKey,
+        /// For people.
+        reason: String,
+    },
     /// A module has a new head here.
     Advanced {
         /// The module.
@@ -158,6 +167,8 @@ pub enum Report {
     Refused {
         /// The module.
         module: ModuleId,
+        /// Who signed it, or sent the chain that it stands in.
+        by: PeerKey,
         /// Why.
         reason: String,
     },

@@ -9,7 +9,7 @@ use super::limits::{MAX_REFUSED, MAX_TERM_JUMP, MEMBER_LEASE_MS, STATES_KEPT};
 use super::message::SignedUpdate;
 use super::record::Record;
 use crate::clock::Millis;
-use crate::names::{BlobHash, BlobRef, ModuleId, Version};
+use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, Version};
 
 /// The update that comes next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,18 +40,23 @@ impl Node {
             return;
         }
         let (term, owner) = (update.term, update.owner);
+        if self.distrusted.has(self.now, owner) {
+            let reason =
+                format!("version {} comes from …{}, which is not believed for now", update.version, owner.short());
+            return self.refuse(module, owner, reason);
+        }
         if term < state.term {
             let reason = format!("version {} comes from term {term}, now is {}", update.version, state.term);
-            return self.refuse(module, reason);
+            return self.refuse(module, owner, reason);
         }
         if term.0 - state.term.0 > MAX_TERM_JUMP {
-            return self
-                .refuse(module, format!("version {} comes from term {term}, far from {}", update.version, state.term));
+            let reason = format!("version {} comes from term {term}, far from {}", update.version, state.term);
+            return self.refuse(module, owner, reason);
         }
         if let Err(reason) = check_update(&self.plan, chain, update) {
             let reason = format!("version {}: {reason}", update.version);
-            self.refuse(module, reason);
-            return self.depose(module, &signed);
+            self.refuse(module, owner, reason.clone());
+            return self.signed_wrong(module, &signed, reason);
         }
         if term > state.term && owner != self.me {
             self.adopt_owner(module, term, owner);
@@ -72,7 +77,7 @@ impl Node {
         }
         if let Err(reason) = check_update(&self.plan, chain, &signed.update) {
             let reason = format!("version {}: {reason}", signed.update.version);
-            self.refuse(module, reason);
+            self.refuse(module, signed.update.owner, reason);
             return false;
         }
         let version = chain.head().version;
@@ -103,17 +108,15 @@ impl Node {
         self.reopen(module);
     }
 
-    fn refuse(&mut self, module: ModuleId, reason: String) {
-        self.act(Action::Report(Report::Refused { module, reason }));
+    fn refuse(&mut self, module: ModuleId, by: PeerKey, reason: String) {
+        self.act(Action::Report(Report::Refused { module, by, reason }));
     }
 
-    /// An owner whose update does not do what it says is none, for as long as its term lasts.
-    fn depose(&mut self, module: ModuleId, signed: &SignedUpdate) {
-        if let Some(state) = self.modules.get_mut(&module)
-            && state.owner == Some(signed.update.owner)
-            && state.term == signed.update.term
-        {
-            state.deposed = Some(state.term);
+    /// An owner whose update does not do what it says is none.
+    fn signed_wrong(&mut self, module: ModuleId, signed: &SignedUpdate, reason: String) {
+        let (owner, term) = (signed.update.owner, signed.update.term);
+        if self.modules.get(&module).is_some_and(|state| state.owner == Some(owner) && state.term == term) {
+            self.depose(module, reason);
         }
     }
 
@@ -181,8 +184,9 @@ impl Node {
             }
             state.refused.insert(head.update);
         }
-        self.refuse(module, format!("version {version}: the state it makes has another hash here"));
-        self.depose(module, &next.signed);
+        let reason = format!("version {version}: the state it makes has another hash here");
+        self.refuse(module, next.signed.update.owner, reason.clone());
+        self.signed_wrong(module, &next.signed, reason);
         self.forget(next.signed.update.average.hash);
         self.abandon_next(module);
     }
@@ -194,6 +198,7 @@ impl Node {
         let version = signed.update.version;
         let (term, owner) = (signed.update.term, signed.update.owner);
         self.put_head(module, signed);
+        self.head_moved(module);
         self.hear_later_term(module, term, owner);
         self.act(Action::Report(Report::Advanced { module, version, contributions }));
         self.tell_lost(module, Version(version.0.saturating_sub(1)));

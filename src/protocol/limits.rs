@@ -3,8 +3,38 @@
 /// A member's beat on each of its modules' topics. Small enough that an owner's death is seen in seconds.
 pub const BEAT_MS: u64 = 1_000;
 
-/// A member not heard for this long is taken for dead. Five beats: a busy machine may lose some.
+/// A member not heard for this long is taken for dead, before its rhythm has been measured. Five beats: a busy machine
+/// may lose some.
 pub const MEMBER_LEASE_MS: u64 = 5_000;
+
+/// So many beats make a rhythm: from then on a member's lease is one and a half times its longest silence lately.
+pub const BEATS_MEASURED: u64 = 8;
+
+/// The silences of one to two times so long count.
+pub const RHYTHM_MS: u64 = 30_000;
+
+/// The shortest lease: two beats and a little, so that one may be lost.
+pub const LEASE_LEAST_MS: u64 = 2_200;
+
+/// The longest lease.
+pub const LEASE_MOST_MS: u64 = 10_000;
+
+/// A node that was called so much later than it asked for stood still itself: it has heard nobody, and takes nobody for
+/// dead.
+pub const STANDSTILL_MS: u64 = 1_000;
+
+/// A peer that has been there for so long without a new start is steady: it owns before those that come and go.
+pub const STEADY_MS: u64 = 30_000;
+
+/// A peer that has failed as an owner is not believed to be one for so long; each time again for twice as long.
+pub const DISTRUST_MS: u64 = 60_000;
+
+/// So often at the most.
+pub const MAX_DOUBLINGS: u32 = 6;
+
+/// An owner's update is overdue this long after an owner's own deadline, which members know no worse than it does: time
+/// to combine, to be heard, and to apply.
+pub const OVERDUE_MS: u64 = 10_000;
 
 /// A path without a living holder for this long is taken up by another. Longer than a member's lease, so that a
 /// peer that restarts at once finds its path as it left it.

@@ -101,7 +101,7 @@ impl Node {
         }
         // One that goes claims nothing any more.
         if beat.leaving {
-            return self.owner_left(module, author);
+            return self.owner_left(module, author, beat.owner);
         }
         if let Some((term, owner)) = beat.owner {
             self.hear_owner(module, author, term, owner);

@@ -6,8 +6,10 @@
 //!
 //! The way of an outer step: [`phases`] starts training and offers what was trained; [`gathering`] is the owner's part,
 //! from offers to a signed update; [`applying`] takes an update to a new head. [`membership`] beats and hears beats,
-//! [`ownership`] decides who combines, [`placement`] who trains which path, [`transfer`] how a member that is behind
-//! catches up, [`starts`] whether two run with one identity. [`fetching`] gets every blob for all of them, and [`keeping`] lets go of it. [`restore`] makes a node of
+//! [`liveness`] measures who is alive, [`ownership`] decides who combines and [`trust`] who is believed to,
+//! [`placement`] decides who trains which path, [`transfer`] how a member that is behind catches up, [`starts`] whether
+//! two run with one identity. [`fetching`] gets every blob for all of them, and [`keeping`] lets go of it. [`restore`]
+//! makes a node of
 //! its journal again.
 
 pub mod action;
@@ -20,6 +22,7 @@ mod fetching;
 mod gathering;
 mod keeping;
 pub mod limits;
+mod liveness;
 mod membership;
 pub mod message;
 mod ownership;
@@ -35,6 +38,7 @@ pub mod status;
 mod tests;
 pub mod timers;
 mod transfer;
+mod trust;
 pub mod waiting;
 pub mod wire;
 
@@ -53,7 +57,7 @@ use self::chain::Chain;
 use self::collect::{Collection, Durations};
 use self::fetching::Fetching;
 use self::keeping::Rescued;
-use self::limits::{BEAT_MS, SWEEP_MS};
+use self::limits::{BEAT_MS, STANDSTILL_MS, SWEEP_MS};
 use self::message::{ContributionKey, Head, Offer, Stage, Start, UpdateHash};
 use self::phases::Training;
 use self::placement::Search;
@@ -62,6 +66,7 @@ use self::roster::Roster;
 use self::starts::Noticed;
 use self::timers::{Timer, Timers};
 use self::transfer::CatchUp;
+use self::trust::Distrusted;
 use crate::clock::Millis;
 use crate::grid::Grid;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Term};
@@ -107,6 +112,13 @@ struct Module {
     states: VecDeque<BlobRef>,
     term: Term,
     owner: Option<PeerKey>,
+    /// Since when it is this peer, in whatever terms.
+    owner_since: Millis,
+    /// When the head came to be here, and how long heads took before it.
+    advanced: Millis,
+    advances: Durations,
+    /// Since when half of the weight has been offered that the next update can expect.
+    half_since: Option<Millis>,
     /// The term whose owner has left, or said what is not so, or is this node without knowing it.
     deposed: Option<Term>,
     /// Whether a beat of another member has been heard since this node started.
@@ -156,6 +168,7 @@ pub struct Node {
     request: u64,
     addresses: Vec<String>,
     roster: Roster,
+    distrusted: Distrusted,
     modules: BTreeMap<ModuleId, Module>,
     held: BTreeMap<PathId, Held>,
     /// Since when a path next to ours has no living holder.
@@ -174,6 +187,8 @@ pub struct Node {
     rests_until: Millis,
     /// One that has just begun has heard nobody yet: it takes nobody for dead before.
     listens_until: Millis,
+    began: Millis,
+    swept: Millis,
     /// Updates signed before a restart.
     sealed_before: Vec<SignedUpdate>,
     fetching: BTreeMap<BlobHash, Fetching>,
@@ -199,6 +214,7 @@ impl Node {
             request: 0,
             addresses: Vec::new(),
             roster: Roster::default(),
+            distrusted: Distrusted::default(),
             modules: BTreeMap::new(),
             held: BTreeMap::new(),
             orphans: BTreeMap::new(),
@@ -210,6 +226,8 @@ impl Node {
             training: None,
             rests_until: Millis(0),
             listens_until: Millis(0),
+            began: Millis(0),
+            swept: Millis(0),
             sealed_before: Vec::new(),
             fetching: BTreeMap::new(),
             unwanted: BTreeSet::new(),
@@ -274,6 +292,7 @@ impl Node {
 
     /// Begins to beat; called once the node has something to beat about.
     fn start_timers(&mut self) {
+        (self.began, self.swept) = (self.now, self.now);
         self.timers.set(Timer::Beat, self.now);
         self.timers.set(Timer::Sweep, self.now + SWEEP_MS);
     }
@@ -297,6 +316,10 @@ impl Node {
 
     fn sweep(&mut self) {
         self.forget_copies();
+        if self.now.since(self.swept) > SWEEP_MS + STANDSTILL_MS {
+            self.roster.wake(self.now);
+        }
+        self.swept = self.now;
         self.watch_owners();
         self.watch_paths();
         self.retry_fetches();
@@ -311,6 +334,7 @@ impl Node {
         self.leaving = true;
         let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
         for module in modules {
+            self.hand_over(module);
             self.say_goodbye(module);
         }
         self.timers = Timers::default();

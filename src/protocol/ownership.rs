@@ -1,15 +1,20 @@
 //! Who combines the contributions to a module.
 //!
-//! The members are ranked by rendezvous hashing. The present owner stays while it beats. When its lease runs out, the
-//! first in rank claims the module with the next term; if it does not, the second does, a little later. Nobody needs
-//! anybody's leave: receivers refuse what comes with a lower term.
+//! The members are ranked by rendezvous hashing, those that come and go after those that stay. The present owner stays
+//! while it beats and does its work. When its lease runs out, its update is wrong or is overdue, the first in rank claims
+//! the module with the next term; if it does not, the second does, a little later. One that leaves names its successor.
+//! Nobody needs anybody's leave: receivers refuse what comes with a lower term.
 
 use super::Node;
 use super::action::{Action, Report};
-use super::limits::{CLAIM_STAGGER_MS, LONELY_RETURN_MS, MAX_TERM_JUMP, MEMBER_LEASE_MS, SETTLE_MS};
+use super::limits::{
+    CLAIM_STAGGER_MS, DEADLINE_FACTOR, LONELY_RETURN_MS, MAX_TERM_JUMP, MEMBER_LEASE_MS, OVERDUE_MS, SETTLE_MS,
+    STEADY_MS,
+};
 use super::message::Head;
 use super::record::Record;
-use crate::names::{ModuleId, PathId, PeerKey, Term};
+use crate::clock::Millis;
+use crate::names::{BlobHash, ModuleId, PathId, PeerKey, Term};
 
 /// A candidate's rank for a module: the highest comes first (rendezvous hashing).
 pub(super) fn rank(module: ModuleId, peer: PeerKey) -> [u8; 32] {
@@ -39,6 +44,9 @@ impl Node {
     pub(super) fn hear_owner(&mut self, module: ModuleId, author: PeerKey, term: Term, owner: PeerKey) {
         let Some(state) = self.modules.get(&module) else { return };
         let later = term > state.term;
+        if self.distrusted.has(self.now, owner) {
+            return;
+        }
         if term.0.saturating_sub(state.term.0) > MAX_TERM_JUMP {
             return;
         }
@@ -70,21 +78,55 @@ impl Node {
         }
     }
 
-    /// In order: nobody need wait for its lease to run out.
-    pub(super) fn owner_left(&mut self, module: ModuleId, author: PeerKey) {
-        if let Some(state) = self.modules.get_mut(&module)
-            && state.owner == Some(author)
-        {
-            state.deposed = Some(state.term);
+    /// This node goes: it names whom it would take for the next owner, in the next term, so that there is no gap.
+    pub(super) fn hand_over(&mut self, module: ModuleId) {
+        let Some(state) = self.modules.get(&module).filter(|state| state.owner == Some(self.me)) else { return };
+        let (Some(head), Some(term)) = (state.head(), state.term.0.checked_add(1).map(Term)) else { return };
+        let able = self.roster.heads(self.now, module).filter(|(_, other)| *other == head);
+        let first = able.map(|(peer, _)| peer).max_by_key(|peer| self.candidacy(module, *peer));
+        if let Some(successor) = first {
+            self.adopt_owner(module, term, successor);
         }
+    }
+
+    /// In order: nobody need wait for its lease to run out. It may have named its successor.
+    pub(super) fn owner_left(&mut self, module: ModuleId, author: PeerKey, named: Option<(Term, PeerKey)>) {
+        let Some(state) = self.modules.get_mut(&module).filter(|state| state.owner == Some(author)) else { return };
+        state.deposed = Some(state.term);
+        let next = state.term.0.checked_add(1).map(Term);
+        let Some((term, successor)) = named.filter(|(term, successor)| Some(*term) == next && *successor != author)
+        else {
+            return;
+        };
+        if successor == self.me && state.chain.is_some() {
+            self.adopt_owner(module, term, successor);
+            self.beat_on(module);
+            self.open_collection(module, 0);
+        } else if successor != self.me && self.roster.lives(self.now, module, successor) {
+            self.adopt_owner(module, term, successor);
+        }
+    }
+
+    /// An owner that does not do its work is none, for as long as its term lasts, and for a while is not believed to be
+    /// one again.
+    pub(super) fn depose(&mut self, module: ModuleId, reason: String) {
+        let now = self.now;
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let Some(owner) = state.owner.filter(|owner| *owner != self.me) else { return };
+        state.deposed = Some(state.term);
+        self.distrusted.failed(now, owner);
+        self.act(Action::Report(Report::Deposed { module, owner, reason }));
     }
 
     pub(super) fn adopt_owner(&mut self, module: ModuleId, term: Term, owner: PeerKey) {
         self.act(Action::Persist(Record::Term { module, term, owner }));
         self.drop_collection(module);
+        let now = self.now;
         let Some(state) = self.modules.get_mut(&module) else { return };
         state.term = term;
-        state.owner = Some(owner);
+        if state.owner.replace(owner) != Some(owner) {
+            state.owner_since = now;
+        }
         state.deposed = None;
         state.vacant_since = None;
         self.act(Action::Report(Report::Owner { module, owner }));
@@ -106,6 +148,7 @@ impl Node {
         self.forget_the_dead();
         let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
         for module in modules {
+            self.watch_work(module);
             if self.should_claim(module) {
                 self.claim(module);
             }
@@ -129,14 +172,70 @@ impl Node {
             None => MEMBER_LEASE_MS,
         };
         let since = *state.vacant_since.get_or_insert(now);
-        let mine = rank(module, self.me);
+        let deposed = state.deposed.is_some();
+        let mine = self.candidacy(module, self.me);
         // Whoever is behind comes after all that are not: it would have to catch up first.
         let before_me = others.iter().filter(|(peer, other)| match other == &head {
-            true => rank(module, *peer) > mine,
+            true => self.candidacy(module, *peer) > mine,
             false => other.beats(&head),
         });
-        let before_me = before_me.count() as u64;
-        let listened = now >= self.listens_until || state.deposed.is_some();
+        let before_me = before_me.filter(|(peer, _)| !self.distrusted.has(now, *peer)).count() as u64;
+        let listened = now >= self.listens_until || deposed;
         listened && now.since(since) >= patience + before_me * CLAIM_STAGGER_MS
+    }
+
+    /// Who is to own a module, of those that stand at the same head: the highest. Those that come and go come last.
+    fn candidacy(&self, module: ModuleId, peer: PeerKey) -> (bool, [u8; 32]) {
+        let steady_ms = match peer == self.me {
+            true => self.now.since(self.began),
+            false => self.roster.steady_ms(self.now, peer),
+        };
+        (steady_ms >= STEADY_MS, rank(module, peer))
+    }
+
+    /// An owner whose update is overdue, although what it needs has been offered, is replaced.
+    fn watch_work(&mut self, module: ModuleId) {
+        let half = self.half_is_offered(module);
+        let turns = self.turns(module);
+        let (now, phases) = (self.now, self.plan.phases);
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let open = state.head().is_some_and(|head| head.version.0 < phases);
+        let Some(half_since) = (open && half).then(|| *state.half_since.get_or_insert(now)) else {
+            state.half_since = None;
+            return;
+        };
+        // What the owner's own deadline follows from (`collect.rs`).
+        let measured_ms = half_since.since(state.advanced).saturating_mul(DEADLINE_FACTOR * turns.max(1));
+        let deadline_ms = state.advances.deadline_ms().unwrap_or(0).max(measured_ms) + OVERDUE_MS;
+        let waited_ms = now.since(state.advanced.max(state.owner_since).max(self.began));
+        if waited_ms > deadline_ms && state.deposed != Some(state.term) {
+            let reason =
+                format!("its update has been overdue since {} s", (waited_ms - deadline_ms + OVERDUE_MS) / 1_000);
+            state.half_since = None;
+            self.depose(module, reason);
+        }
+    }
+
+    fn half_is_offered(&self, module: ModuleId) -> bool {
+        let Some(state) = self.modules.get(&module) else { return false };
+        let Some(head) = state.head().filter(|_| state.owner != Some(self.me)) else { return false };
+        let expected = self.expected(module);
+        let offered = |path: PathId| {
+            let (first, last) = (BlobHash([0; 32]), BlobHash([255; 32]));
+            state.offers.range((path, head.version, first)..=(path, head.version, last)).next().is_some()
+        };
+        let weigh = |paths: &mut dyn Iterator<Item = u32>| paths.map(u64::from).sum::<u64>();
+        let there = weigh(&mut expected.iter().filter(|(path, _)| offered(**path)).map(|(_, weight)| *weight));
+        there > 0 && 2 * there >= weigh(&mut expected.values().copied())
+    }
+
+    /// The head is another: what is overdue is counted from here.
+    pub(super) fn head_moved(&mut self, module: ModuleId) {
+        let now = self.now;
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        if state.advanced > Millis(0) {
+            state.advances.add(now.since(state.advanced));
+        }
+        (state.advanced, state.half_since) = (now, None);
     }
 }

@@ -23,7 +23,7 @@ const FETCHING_PER_MODULE: usize = 2 * MAX_CONTRIBUTIONS + 2;
 
 impl Node {
     /// How long each queue is now.
-    pub fn queues(&self) -> [Queue; 13] {
+    pub fn queues(&self) -> [Queue; 14] {
         let longest = |length: fn(&Module) -> usize| self.modules.values().map(length).max().unwrap_or(0);
         let versions = VERSIONS_KEPT as usize;
         let queue = |name, length, limit| Queue { name, length, limit };
@@ -46,6 +46,7 @@ impl Node {
             queue("paths held", self.held.len(), MAX_LEASES),
             queue("peers known", self.roster.peers(), MAX_MEMBERS),
             queue("copied identities", self.copies.len(), MAX_COPIED),
+            queue("peers distrusted", self.distrusted.count(), MAX_MEMBERS),
             queue("contributions rescued", self.rescued.len(), MAX_RESCUED),
             queue("peers found by a search", self.search.directory.len(), MAX_ASKED * MAX_DIRECTORY),
             queue("blobs on their way", self.fetching.len(), FETCHING_PER_MODULE * self.modules.len().max(1)),

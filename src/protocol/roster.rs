@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::limits::{
-    MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_COPIED, MAX_LEASES, MAX_MEMBERS, MEMBER_LEASE_MS, SIGNATURE_BYTES,
+    LEASE_MOST_MS, MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_COPIED, MAX_LEASES, MAX_MEMBERS, SIGNATURE_BYTES,
 };
+use super::liveness::Rhythm;
 use super::message::{Beat, Copied, DirectoryEntry, Head, Lease, Start};
 use super::starts::{Copy, Starts};
 use crate::clock::Millis;
@@ -28,6 +29,8 @@ pub struct Member {
     /// The newest beat of each topic; gossip may bring them out of order.
     sequences: BTreeMap<ModuleId, u64>,
     newest: u64,
+    /// On whatever topic.
+    rhythm: Rhythm,
     /// Where it can be reached.
     pub addresses: Vec<String>,
     /// Its paths.
@@ -53,6 +56,8 @@ pub enum Heard {
 #[derive(Clone, Debug, Default)]
 pub struct Roster {
     members: BTreeMap<PeerKey, Member>,
+    /// Since when this node has been awake without a break.
+    awake: Millis,
 }
 
 /// Whether what a peer says of itself is within bounds.
@@ -68,6 +73,11 @@ fn starts_well_formed(start: &Start, copied: &[Copied]) -> bool {
 }
 
 impl Roster {
+    /// This node stood still until now: whom it has not heard may have spoken.
+    pub fn wake(&mut self, now: Millis) {
+        self.awake = now;
+    }
+
     /// Takes in a beat.
     pub fn hear(&mut self, now: Millis, module: ModuleId, author: PeerKey, beat: &Beat) -> Heard {
         let room = self.members.len() < MAX_MEMBERS || self.members.contains_key(&author);
@@ -80,16 +90,18 @@ impl Roster {
         if let Some(copy) = member.starts.hear(now, &beat.start, Some(beat.sequence), Some(&beat.addresses)) {
             return Heard::Copied(Box::new(copy));
         }
-        if start > member.start {
+        if start > member.start || !known {
             member.start = start;
             member.sequences.clear();
             member.newest = 0;
+            member.rhythm = Rhythm::new(now);
         }
         let last = member.sequences.entry(module).or_default();
         if start < member.start || beat.sequence <= *last {
             return Heard::Ignored;
         }
         *last = beat.sequence;
+        member.rhythm.hear(now, self.awake);
         let moved = member.addresses != beat.addresses;
         if beat.sequence > member.newest {
             member.newest = beat.sequence;
@@ -130,15 +142,26 @@ impl Roster {
 
     /// Whether a peer is alive on a module.
     pub fn lives(&self, now: Millis, module: ModuleId, peer: PeerKey) -> bool {
-        let seen = self.members.get(&peer).and_then(|member| member.modules.get(&module));
-        seen.is_some_and(|seen| now.since(seen.at) < MEMBER_LEASE_MS)
+        self.members.get(&peer).is_some_and(|member| self.lives_on(now, module, member))
+    }
+
+    /// Heard on any topic, it is alive; unless it has not been heard on this one for much longer.
+    fn lives_on(&self, now: Millis, module: ModuleId, member: &Member) -> bool {
+        let seen = member.modules.get(&module);
+        let lately = |seen: &Seen| now.since(seen.at.max(self.awake)) < LEASE_MOST_MS;
+        member.rhythm.lives(now, self.awake) && seen.is_some_and(lately)
+    }
+
+    /// For how long a peer has been there without a new start.
+    pub fn steady_ms(&self, now: Millis, peer: PeerKey) -> u64 {
+        self.members.get(&peer).map_or(0, |member| member.rhythm.steady_ms(now))
     }
 
     /// The living members of a module, in order of their keys.
     pub fn living(&self, now: Millis, module: ModuleId) -> impl Iterator<Item = (PeerKey, &Member)> {
         self.members
             .iter()
-            .filter(move |(peer, _)| self.lives(now, module, **peer))
+            .filter(move |(_, member)| self.lives_on(now, module, member))
             .map(|(peer, member)| (*peer, member))
     }
 
@@ -149,7 +172,7 @@ impl Roster {
 
     /// Whether a peer is alive on any module.
     pub fn alive(&self, now: Millis, member: &Member) -> bool {
-        member.modules.values().any(|seen| now.since(seen.at) < MEMBER_LEASE_MS)
+        member.rhythm.lives(now, self.awake) && !member.modules.is_empty()
     }
 
     /// The living peers that hold a path, with their lease of it.
@@ -173,6 +196,7 @@ impl Roster {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::limits::MEMBER_LEASE_MS;
 
     fn beat(incarnation: u64, sequence: u64) -> Beat {
         let start = Start { incarnation, ..Start::default() };

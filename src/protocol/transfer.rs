@@ -191,7 +191,7 @@ impl Node {
             return false;
         }
         if let Err(reason) = check_chain(&self.plan, Chain::genesis(genesis).head(), &chain) {
-            self.act(Action::Report(Report::Refused { module, reason }));
+            self.act(Action::Report(Report::Refused { module, by: donor, reason }));
             return false;
         }
         state.catch_up.installing = Some(chain);
@@ -219,6 +219,7 @@ impl Node {
         }));
         let signer = chain.recent().next_back().map(|signed| (signed.update.term, signed.update.owner));
         self.switch_chain(module, chain);
+        self.head_moved(module);
         if let Some((term, owner)) = signer {
             self.hear_later_term(module, term, owner);
         }

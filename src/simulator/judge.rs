@@ -26,7 +26,7 @@ impl World {
             Report::Lost { module, path, parent, .. } => {
                 self.invariants.none_lost.told(index, *module, *path, *parent);
             }
-            Report::Refused { module, reason } if !reason.contains("comes from term") => {
+            Report::Refused { module, reason, .. } if !reason.contains("comes from") => {
                 return Err(self.failure("one state", format!("peer {index} refuses module {module}: {reason}")));
             }
             _ => {}

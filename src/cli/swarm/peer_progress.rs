@@ -52,8 +52,14 @@ impl PeerLine {
                 (state.phase, state.step) = (state.phases, state.steps);
                 state.waiting = Some(waits(&Waiting::Done));
             }
-            News::Reported(Report::Refused { module, reason }) => {
-                self.progress.note(format!("{}: refused an update of module {module}: {reason}", state.peer));
+            News::Reported(Report::Refused { module, by, reason }) => {
+                let by = by.short();
+                self.progress.note(format!("{}: refused an update of module {module} by …{by}: {reason}", state.peer));
+                return;
+            }
+            News::Reported(Report::Deposed { module, owner, reason }) => {
+                let owner = owner.short();
+                self.progress.note(format!("{}: replaces …{owner} as owner of module {module}: {reason}", state.peer));
                 return;
             }
             News::Reported(Report::Lost { module, path, parent, weight }) => {

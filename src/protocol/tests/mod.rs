@@ -165,6 +165,12 @@ fn train(path: u32, from: Head, trainer: Option<BlobRef>) -> Action {
     Action::Train { path: PathId(path), phase: Phase(from.version.0), start, trainer }
 }
 
+/// Lets time pass, a sweep at a time: a node that is not called for longer takes it that it stood still.
+fn pass(node: &mut Node, from_ms: u64, to_ms: u64) -> Vec<(u64, Action)> {
+    let times = (from_ms / 250 * 250 + 250..=to_ms).step_by(250);
+    times.flat_map(|now| node.handle(Millis(now), Event::Tick).into_iter().map(move |action| (now, action))).collect()
+}
+
 fn contact(peer: PeerKey) -> Contact {
     Contact { peer, addresses: vec!["somewhere".to_owned()] }
 }

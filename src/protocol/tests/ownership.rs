@@ -13,6 +13,7 @@ fn ranked(first: bool) -> PeerKey {
 /// Hears these, 100 ms before the owner's lease runs out; the node's beats are not asked for.
 fn claims_after(others: &[(PeerKey, Head)], mine: &[SignedUpdate]) -> u64 {
     let mut node = member_with_owner(mine);
+    pass(&mut node, 0, MEMBER_LEASE_MS - 100);
     let mut now = MEMBER_LEASE_MS - 100;
     for sequence in 2..40 {
         for (peer, head) in others {
@@ -31,15 +32,15 @@ fn claims_after(others: &[(PeerKey, Head)], mine: &[SignedUpdate]) -> u64 {
 #[test]
 fn a_silent_owner_is_replaced_by_the_first_in_rank() {
     let mut node = member_with_owner(&[]);
-    node.handle(Millis(MEMBER_LEASE_MS - 1), Event::Tick);
+    pass(&mut node, 0, MEMBER_LEASE_MS - 250);
     let claim = Beat {
-        sequence: 4,
+        sequence: 8,
         addresses: vec![],
         leases: vec![lease(0, 0, Stage::Training)],
-        ..beat(4, Some(genesis()), Some((2, ME)))
+        ..beat(8, Some(genesis()), Some((2, ME)))
     };
     assert_eq!(
-        node.handle(Millis(MEMBER_LEASE_MS + 250), Event::Tick),
+        node.handle(Millis(MEMBER_LEASE_MS), Event::Tick),
         vec![
             term(2, ME),
             new_owner(ME),
@@ -111,8 +112,7 @@ fn an_owner_that_leaves_is_replaced_at_once() {
 #[test]
 fn a_peer_that_has_just_begun_takes_nobody_for_dead() {
     let mut node = member(&[]);
-    let first = (0..20).find(|sweep| node.handle(Millis(250 * sweep), Event::Tick).contains(&term(2, ME)));
-    assert_eq!(first, None);
+    assert!(!pass(&mut node, 0, MEMBER_LEASE_MS - 250).iter().any(|(_, action)| *action == term(2, ME)));
     assert!(node.handle(Millis(MEMBER_LEASE_MS), Event::Tick).contains(&term(2, ME)));
 }
 
@@ -167,4 +167,97 @@ fn one_that_has_come_back_and_has_heard_nobody_is_patient() {
     };
     assert!((LONELY_RETURN_MS..LONELY_RETURN_MS + 500).contains(&claims_at(false)));
     assert!(claims_at(true) < 2 * MEMBER_LEASE_MS);
+}
+
+#[test]
+fn an_owner_that_leaves_hands_over_and_its_successor_goes_on_at_once() {
+    let mut node = owner();
+    let said = node.handle(Millis(2_100), Event::Leave);
+    assert!(said.contains(&term(2, OTHER)), "in the journal before it is said: {said:?}");
+    let parting = said.iter().find_map(|action| match action {
+        Action::Publish { message: Message::Beat(beat), .. } if beat.leaving => Some(beat.clone()),
+        _ => None,
+    });
+    assert_eq!(parting.unwrap().owner, Some((Term(2), OTHER)));
+
+    let mut successor = member_with_owner(&[]);
+    let parting = Beat { leaving: true, ..beat(2, Some(genesis()), Some((2, ME))) };
+    let actions = successor.handle(Millis(100), heard_beat(OTHER, parting));
+    assert!(actions.contains(&term(2, ME)));
+    assert!(actions.contains(&Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1) })));
+}
+
+#[test]
+fn only_the_owner_itself_can_name_its_successor() {
+    let mut node = member_with_owner(&[]);
+    let parting = Beat { leaving: true, ..beat(1, Some(genesis()), Some((2, ME))) };
+    let actions = node.handle(Millis(100), heard_beat(THIRD, parting));
+    assert!(!actions.contains(&term(2, ME)), "{actions:?}");
+}
+
+/// `OTHER` beats as the owner in this term, once a second, while time passes.
+fn with_beats(node: &mut Node, seconds: std::ops::Range<u64>, term: u64) -> Vec<Action> {
+    let mut actions = Vec::new();
+    for second in seconds {
+        let lives = Beat {
+            leases: vec![lease(1, 0, Stage::Waiting)],
+            ..beat(2 + second, Some(genesis()), Some((term, OTHER)))
+        };
+        actions.extend(node.handle(Millis(second * 1_000), heard_beat(OTHER, lives)));
+        actions.extend(pass(node, second * 1_000, second * 1_000 + 900).into_iter().map(|(_, action)| action));
+    }
+    actions
+}
+
+#[test]
+fn an_owner_that_beats_but_does_not_combine_is_replaced_and_not_believed_again() {
+    let mut node = member_with_owner(&[]);
+    node.handle(Millis(1), Event::Trained(trained(0, genesis())));
+    node.handle(Millis(1), heard(OTHER, Message::Offer(offer(1, genesis()))));
+    let actions = with_beats(&mut node, 0..40, 1);
+    assert!(actions.contains(&term(2, ME)), "its update is overdue");
+    let deposed = |action: &Action| matches!(action, Action::Report(Report::Deposed { owner: OTHER, .. }));
+    assert_eq!(actions.iter().filter(|action| deposed(action)).count(), 1);
+    let actions = with_beats(&mut node, 40..50, 9);
+    assert!(!actions.contains(&term(9, OTHER)), "it claims again, and is not believed");
+}
+
+#[test]
+fn an_owner_that_waits_for_contributions_is_not_overdue() {
+    let mut node = member_with_owner(&[]);
+    let actions = with_beats(&mut node, 0..100, 1);
+    assert!(!actions.contains(&term(2, ME)));
+}
+
+#[test]
+fn who_stood_still_takes_nobody_for_dead() {
+    let mut node = member_with_owner(&[]);
+    with_beats(&mut node, 0..20, 1);
+    assert!(!node.handle(Millis(60_000), Event::Tick).contains(&term(2, ME)));
+    assert!(!with_beats(&mut node, 61..64, 1).contains(&term(2, ME)));
+    let silent = pass(&mut node, 64_000, 75_000);
+    assert!(silent.iter().any(|(_, action)| *action == term(2, ME)), "and yet it will not wait for ever");
+}
+
+#[test]
+fn a_regular_owner_is_missed_after_little_more_than_two_beats() {
+    let mut node = member_with_owner(&[]);
+    with_beats(&mut node, 0..20, 1);
+    let claim = pass(&mut node, 19_900, 30_000).into_iter().find(|(_, action)| *action == term(2, ME));
+    let silent_ms = claim.unwrap().0 - 19_000;
+    assert!((2_200..=2_500).contains(&silent_ms), "{silent_ms}");
+}
+
+#[test]
+fn who_comes_and_goes_claims_after_those_that_stay() {
+    let flapping = ranked(true);
+    let mut node = member_with_owner(&[]);
+    with_beats(&mut node, 0..40, 1);
+    // It ranks first, and has just started again: this node, which has been here for long, does not wait for it.
+    let start = Start { incarnation: 5, ..Start::default() };
+    let again = Beat { start, ..beat(1, Some(genesis()), Some((1, OTHER))) };
+    node.handle(Millis(40_000), heard_beat(flapping, again));
+    let claim = pass(&mut node, 40_000, 50_000).into_iter().find(|(_, action)| *action == term(2, ME));
+    let silent_ms = claim.unwrap().0 - 39_000;
+    assert!(silent_ms < 2_200 + CLAIM_STAGGER_MS, "{silent_ms}");
 }

@@ -3,7 +3,13 @@
 use super::*;
 
 fn refused(reason: &str) -> Action {
-    Action::Report(Report::Refused { module: MODULE, reason: reason.to_owned() })
+    Action::Report(Report::Refused { module: MODULE, by: OTHER, reason: reason.to_owned() })
+}
+
+/// And its signer is not believed to be the owner any more.
+fn refused_and_deposed(reason: &str) -> Vec<Action> {
+    let deposed = Report::Deposed { module: MODULE, owner: OTHER, reason: reason.to_owned() };
+    vec![refused(reason), Action::Report(deposed)]
 }
 
 fn says(node: &mut Node, signed: SignedUpdate) -> Vec<Action> {
@@ -52,7 +58,7 @@ fn wrong_weights_sizes_and_contributions() {
     ];
     for (signed, reason) in cases {
         let mut node = member_with_owner(&[]);
-        assert_eq!(says(&mut node, signed), vec![refused(&format!("version 1: {reason}"))]);
+        assert_eq!(says(&mut node, signed), refused_and_deposed(&format!("version 1: {reason}")));
     }
 }
 
@@ -65,12 +71,12 @@ fn what_was_counted_before_and_what_lies_beyond_the_end() {
     again.update.contributions = vec![Counted { weight: 50, ..counted(0, 0) }];
     again.update.weight = before.weight + 50;
     let reason = "version 2: it counts a contribution of path 0 to version 0 again";
-    assert_eq!(says(&mut node, again), vec![refused(reason)]);
+    assert_eq!(says(&mut node, again), refused_and_deposed(reason));
 
     let all = updates(PHASES, OTHER);
     let mut node = member_with_owner(&all);
     let beyond = update(head(all.last().unwrap()), 1, OTHER);
-    assert_eq!(says(&mut node, beyond), vec![refused("version 41: the run ends with version 40")]);
+    assert_eq!(says(&mut node, beyond), refused_and_deposed("version 41: the run ends with version 40"));
 }
 
 #[test]
@@ -86,10 +92,11 @@ fn a_state_with_another_hash_and_then_its_owner() {
         Action::Forget(blob) => *blob,
         _ => average(1).hash,
     });
-    let mut expected = vec![refused("version 1: the state it makes has another hash here")];
+    let mut expected = refused_and_deposed("version 1: the state it makes has another hash here");
     expected.extend(forgotten);
     assert_eq!(node.handle(Millis(120), applied), expected);
-    assert_eq!(says(&mut node, signed), vec![], "it is not tried again");
+    let again = format!("version 1 comes from …{}, which is not believed for now", OTHER.short());
+    assert_eq!(says(&mut node, signed), vec![refused(&again)], "it is not tried again");
     // It goes on beating, but another term is needed.
     node.handle(Millis(200), heard_beat(OTHER, beat(2, Some(genesis()), Some((1, OTHER)))));
     let claimed = (1..12).any(|sweep| node.handle(Millis(250 * sweep), Event::Tick).contains(&term(2, ME)));
