@@ -73,6 +73,14 @@ fn the_paths_of_those_that_go_are_trained_by_others() {
 }
 
 #[test]
+fn every_module_has_a_second_holder_so_the_founder_may_go_for_good() {
+    let replica = drilled(scenario("replica"), SEEDS);
+    // One that alone had a module would not be let go.
+    assert_eq!(replica.counts.faults["gone"], SEEDS);
+    assert_eq!(replica.counts.unheld, 0);
+}
+
+#[test]
 fn parts_that_meet_again_agree_and_count_what_all_have_done() {
     let split = drilled(scenario("split"), SEEDS);
     assert!(split.counts.switches > SEEDS, "chains have forked and met");

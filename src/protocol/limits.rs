@@ -107,6 +107,24 @@ pub const MAX_RESCUED: usize = 256;
 /// Leases in one beat: a peer trains at most this many paths in turn.
 pub const MAX_LEASES: usize = 16;
 
+/// A holder that has been the only one of a module for so long asks for a replica: a newcomer may be on its way.
+pub const REPLICA_PATIENCE_MS: u64 = 10_000;
+
+/// Who is asked for a replica and has not joined the module by then is passed over.
+pub const REPLICA_ANSWER_MS: u64 = 8_000;
+
+/// Who has joined a module and has no state by then is passed over: a state may be large.
+pub const REPLICA_FETCH_MS: u64 = 120_000;
+
+/// A replica goes when two others have had the module for so long: nothing flaps.
+pub const REPLICA_RELEASE_MS: u64 = 60_000;
+
+/// Modules that one peer replicates for others.
+pub const MAX_REPLICAS: usize = 32;
+
+/// Replicas asked for in one beat: 38 bytes each.
+pub const MAX_WANTED: usize = 8;
+
 /// Starts remembered of one peer: the present one, the last, and those of copies.
 pub const MAX_STARTS: usize = 4;
 

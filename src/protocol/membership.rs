@@ -36,6 +36,8 @@ impl Node {
             owner: state.owner.map(|owner| (state.term, owner)),
             leases,
             addresses: self.addresses.clone(),
+            replicas: self.replicas.held.len() as u32,
+            wanted: self.wanted(),
             copied: self.named_copies(),
             leaving,
         };
@@ -107,18 +109,19 @@ impl Node {
             self.hear_owner(module, author, term, owner);
         }
         self.settle_leases(author, &beat.leases);
+        self.hear_wanted(&beat.wanted);
     }
 
-    /// A module that no path of ours goes through, and for which nothing of ours is outstanding, is left.
+    /// A module that no path of ours goes through, that need not be replicated here, and for which nothing of ours is
+    /// outstanding, is left.
     pub(super) fn leave_unused_modules(&mut self) {
         let needed = self.needed_modules();
-        let unused: Vec<ModuleId> = self
-            .modules
-            .iter()
-            .filter(|(module, state)| !needed.contains(module) && self.may_leave(**module, state))
-            .map(|(module, _)| *module)
-            .collect();
-        for module in unused {
+        let idle: Vec<ModuleId> = self.modules.keys().filter(|module| !needed.contains(module)).copied().collect();
+        for module in idle {
+            if self.stays_as_replica(module) || !self.modules.get(&module).is_some_and(|it| self.may_leave(module, it))
+            {
+                continue;
+            }
             self.say_goodbye(module);
             self.tell_uncounted(module);
             self.act(Action::Persist(super::Record::Left(module)));
@@ -129,6 +132,7 @@ impl Node {
                 }
             }
         }
+        self.forget_replicas(&needed);
     }
 
     fn may_leave(&self, module: ModuleId, state: &Module) -> bool {

@@ -89,6 +89,15 @@ pub struct Copied {
     pub start: Start,
 }
 
+/// A module of which the sender is the only living holder, as far as it knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// The module.
+    pub module: ModuleId,
+    /// Whom the sender asks to replicate it.
+    pub helper: PeerKey,
+}
+
 /// By which members of a module know each other to be alive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beat {
@@ -104,6 +113,10 @@ pub struct Beat {
     pub leases: Vec<Lease>,
     /// Where the sender can be reached.
     pub addresses: Vec<String>,
+    /// How many modules the sender holds for others' sake alone.
+    pub replicas: u32,
+    /// Modules for which the sender wants a replica.
+    pub wanted: Vec<Wanted>,
     /// Peers that the sender hears twice.
     pub copied: Vec<Copied>,
     /// The sender leaves this module now.

@@ -8,8 +8,8 @@
 //! from offers to a signed update; [`applying`] takes an update to a new head. [`membership`] beats and hears beats,
 //! [`liveness`] measures who is alive, [`ownership`] decides who combines and [`trust`] who is believed to,
 //! [`placement`] decides who trains which path, [`transfer`] how a member that is behind catches up, [`starts`] whether
-//! two run with one identity. [`fetching`] gets every blob for all of them, and [`keeping`] lets go of it. [`restore`]
-//! makes a node of
+//! two run with one identity, [`replicas`] who else holds a module that one peer alone would have. [`fetching`] gets
+//! every blob for all of them, and [`keeping`] lets go of it. [`restore`] makes a node of
 //! its journal again.
 
 pub mod action;
@@ -30,6 +30,7 @@ mod phases;
 mod placement;
 mod queues;
 pub mod record;
+mod replicas;
 mod restore;
 pub mod roster;
 pub mod starts;
@@ -62,6 +63,7 @@ use self::message::{ContributionKey, Head, Offer, Stage, Start, UpdateHash};
 use self::phases::Training;
 use self::placement::Search;
 use self::record::Finished;
+use self::replicas::Replicas;
 use self::roster::Roster;
 use self::starts::Noticed;
 use self::timers::{Timer, Timers};
@@ -195,6 +197,7 @@ pub struct Node {
     /// Blobs that can go once nothing refers to them.
     unwanted: BTreeSet<BlobHash>,
     let_go: bool,
+    replicas: Replicas,
     /// Peers that are heard twice.
     copies: BTreeMap<PeerKey, Noticed>,
     timers: Timers,
@@ -232,6 +235,7 @@ impl Node {
             fetching: BTreeMap::new(),
             unwanted: BTreeSet::new(),
             let_go: false,
+            replicas: Replicas::default(),
             copies: BTreeMap::new(),
             timers: Timers::default(),
             leaving: false,
@@ -326,6 +330,7 @@ impl Node {
         self.close_gaps();
         self.repeat_offers();
         self.leave_unused_modules();
+        self.watch_replicas();
         self.search_on();
     }
 

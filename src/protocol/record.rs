@@ -91,4 +91,6 @@ pub enum Record {
         /// As the other chain counted it.
         counted: Counted,
     },
+    /// It holds the module for others' sake, until it leaves it or takes a path through it.
+    Replica(ModuleId),
 }

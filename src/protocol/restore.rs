@@ -70,6 +70,11 @@ impl Node {
             Record::Installed { updates, replays_from } => self.restore_chain(updates, replays_from),
             Record::Left(module) => {
                 self.modules.remove(&module);
+                self.replicas.held.remove(&module);
+            }
+            Record::Replica(module) => {
+                self.modules.entry(module).or_default();
+                self.replicas.held.insert(module);
             }
             Record::Lease { path, held, standby } => self.restore_lease(path, held, standby),
             Record::Finished(finished) => self.restore_finished(finished),
@@ -201,6 +206,7 @@ impl Node {
             held: true,
             standby: held.stage == Stage::Standby,
         }));
+        records.extend(self.replicas.held.iter().copied().map(Record::Replica));
         records.extend(self.trainers.iter().map(|(path, trainer)| Record::Trainer { path: *path, trainer: *trainer }));
         records
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::limits::{
-    LEASE_MOST_MS, MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_COPIED, MAX_LEASES, MAX_MEMBERS, SIGNATURE_BYTES,
+    LEASE_MOST_MS, MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_COPIED, MAX_LEASES, MAX_MEMBERS, MAX_WANTED, SIGNATURE_BYTES,
 };
 use super::liveness::Rhythm;
 use super::message::{Beat, Copied, DirectoryEntry, Head, Lease, Start};
@@ -35,6 +35,8 @@ pub struct Member {
     pub addresses: Vec<String>,
     /// Its paths.
     pub leases: Vec<Lease>,
+    /// How many modules it replicates.
+    pub replicas: u32,
     /// Its modules.
     pub modules: BTreeMap<ModuleId, Seen>,
 }
@@ -81,7 +83,9 @@ impl Roster {
     /// Takes in a beat.
     pub fn hear(&mut self, now: Millis, module: ModuleId, author: PeerKey, beat: &Beat) -> Heard {
         let room = self.members.len() < MAX_MEMBERS || self.members.contains_key(&author);
-        if !well_formed(&beat.leases, &beat.addresses) || !starts_well_formed(&beat.start, &beat.copied) || !room {
+        let starts = starts_well_formed(&beat.start, &beat.copied);
+        let wants = beat.wanted.len() <= MAX_WANTED;
+        if !well_formed(&beat.leases, &beat.addresses) || !starts || !wants || !room {
             return Heard::Ignored;
         }
         let known = self.members.contains_key(&author);
@@ -107,6 +111,7 @@ impl Roster {
             member.newest = beat.sequence;
             member.leases.clone_from(&beat.leases);
             member.addresses.clone_from(&beat.addresses);
+            member.replicas = beat.replicas;
         }
         if beat.leaving {
             member.modules.remove(&module);
@@ -183,10 +188,16 @@ impl Roster {
         })
     }
 
+    /// Everybody alive, in order of their keys.
+    pub fn everybody(&self, now: Millis) -> impl Iterator<Item = (PeerKey, &Member)> {
+        let members = self.members.iter().filter(move |(_, member)| self.alive(now, member));
+        members.map(|(peer, member)| (*peer, member))
+    }
+
     /// Everybody alive, for a newcomer.
     pub fn directory(&self, now: Millis) -> impl Iterator<Item = DirectoryEntry> {
-        self.members.iter().filter(move |(_, member)| self.alive(now, member)).map(|(peer, member)| DirectoryEntry {
-            peer: *peer,
+        self.everybody(now).map(|(peer, member)| DirectoryEntry {
+            peer,
             addresses: member.addresses.clone(),
             leases: member.leases.clone(),
         })
@@ -207,6 +218,8 @@ mod tests {
             owner: None,
             leases: vec![],
             addresses: vec![],
+            replicas: 0,
+            wanted: vec![],
             copied: vec![],
             leaving: false,
         }

@@ -27,6 +27,8 @@ pub struct ModuleStatus {
     pub members: usize,
     /// Whether no other living peer has it.
     pub no_replica: bool,
+    /// Whether it is here as a replica: no path here goes through it.
+    pub replica: bool,
     /// Contributions of this peer that no update counts: not yet or, when the module is done, never.
     pub uncounted: usize,
 }
@@ -155,6 +157,7 @@ impl Node {
             term: state.term.0,
             owned_here: self.owns(module),
             members: self.living_members(module).len(),
+            replica: self.replicas.held.contains(&module),
             no_replica: self.roster.heads(self.now, module).next().is_none(),
             uncounted,
         }

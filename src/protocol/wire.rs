@@ -135,9 +135,9 @@ pub fn update_hash(update: &Update) -> Option<UpdateHash> {
 #[cfg(test)]
 mod tests {
     use super::super::limits::{
-        MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_CONTRIBUTIONS, MAX_COPIED, MAX_LEASES, SIGNATURE_BYTES,
+        MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_CONTRIBUTIONS, MAX_COPIED, MAX_LEASES, MAX_WANTED, SIGNATURE_BYTES,
     };
-    use super::super::message::{Beat, Copied, Counted, Head, Lease, Offer, SignedUpdate, Stage, Start};
+    use super::super::message::{Beat, Copied, Counted, Head, Lease, Offer, SignedUpdate, Stage, Start, Wanted};
     use super::*;
     use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
 
@@ -154,6 +154,10 @@ mod tests {
 
     fn start() -> Start {
         Start { incarnation: 1, nonce: 2, signature: vec![3; SIGNATURE_BYTES] }
+    }
+
+    fn wanted() -> Wanted {
+        Wanted { module: ModuleId { level: 1, expert: 2 }, helper: PeerKey([8; 32]) }
     }
 
     #[test]
@@ -181,6 +185,8 @@ mod tests {
             owner: Some((Term(7), PeerKey([5; 32]))),
             leases: vec![Lease { path: PathId(3), phase: Phase(2), stage: Stage::Done }],
             addresses: vec!["at".to_owned()],
+            replicas: 6,
+            wanted: vec![wanted()],
             copied,
             leaving: true,
         });
@@ -198,6 +204,10 @@ mod tests {
         golden.extend(3u32.to_le_bytes());
         golden.extend([1u64.to_le_bytes(), 2u64.to_le_bytes()].concat());
         golden.extend(b"at");
+        golden.extend(6u32.to_le_bytes());
+        golden.extend(1u64.to_le_bytes());
+        golden.extend([1, 0, 2, 0, 0, 0]);
+        golden.extend([8; 32]);
         golden.extend(1u64.to_le_bytes());
         golden.extend([4; 32]);
         golden.extend(&start);
@@ -232,11 +242,13 @@ mod tests {
             owner: None,
             leases: vec![],
             addresses: vec![],
+            replicas: 0,
+            wanted: vec![],
             copied: vec![],
             leaving: false,
         });
         let mut bytes = encode(&beat).unwrap();
-        let leases_length = bytes.len() - 1 - 8 - 8 - 8;
+        let leases_length = bytes.len() - 1 - 8 - 8 - 8 - 4 - 8;
         bytes[leases_length..leases_length + 8].copy_from_slice(&(u64::MAX / 64).to_le_bytes());
         assert!(matches!(decode::<Message>(&bytes), Err(WireError::Body(_))));
     }
@@ -266,6 +278,8 @@ mod tests {
             owner: Some((Term(1), PeerKey([1; 32]))),
             leases: vec![Lease { path: PathId(1), phase: Phase(1), stage: Stage::Waiting }; MAX_LEASES],
             addresses: vec!["x".repeat(MAX_ADDRESS_BYTES); MAX_ADDRESSES],
+            replicas: 1,
+            wanted: vec![wanted(); MAX_WANTED],
             copied: vec![Copied { peer: PeerKey([1; 32]), start: start() }; MAX_COPIED],
             leaving: false,
         };

@@ -175,7 +175,11 @@ fn module_line(module: &ModuleStatus, phases: u64, hash: Option<&str>) -> String
         None => "nobody".to_owned(),
     };
     let hash = hash.map_or("-", head);
-    let alone = if module.no_replica { "  no replica" } else { "" };
+    let alone = match module {
+        _ if module.no_replica => "  no replica",
+        _ if module.replica => "  replica",
+        _ => "",
+    };
     let (name, term, members) = (&module.module, module.term, module.members);
     format!("{name:<8} {version:>9}  {owner:<9} {term:>4} {members:>7}  {hash}{alone}")
 }
@@ -205,11 +209,11 @@ mod tests {
         "run": "0123456789abcdef", "name": "demo", "peer": "aaaaaaaaaaaaaaaa", "phases": 20, "done": false,
         "modules": [
             {"module": "0.1", "version": 3, "state_hash": "ff", "owner": "bbbbbbbbbbbb", "term": 2,
-             "owned_here": false, "members": 2, "no_replica": false, "uncounted": 0},
+             "owned_here": false, "members": 2, "no_replica": false, "replica": true, "uncounted": 0},
             {"module": "1.0", "version": null, "state_hash": null, "owner": null, "term": 0,
-             "owned_here": false, "members": 1, "no_replica": true, "uncounted": 0},
+             "owned_here": false, "members": 1, "no_replica": true, "replica": false, "uncounted": 0},
             {"module": "1.1", "version": 4, "state_hash": "ee", "owner": "aaaaaaaaaaaaaaaa", "term": 1,
-             "owned_here": true, "members": 3, "no_replica": false, "uncounted": 0}
+             "owned_here": true, "members": 3, "no_replica": false, "replica": false, "uncounted": 0}
         ],
         "paths": [{"path": 2, "phase": 3, "stage": "waiting", "waits_for":
             {"kind": "unowned", "module": "0.1"}}],
@@ -231,7 +235,7 @@ mod tests {
         row(&["members", "1", "others", "known:", "…bbbbbbbb"]);
         row(&["2", "3/20", "waiting", "module", "0.1:", "nobody", "owns", "it", "yet"]);
         row(&["waits", "for", "word", "of", "who", "trains", "what:", "none", "of", "2", "asked"]);
-        row(&["0.1", "3/20", "…bbbbbbbb", "2", "2", "12345678"]);
+        row(&["0.1", "3/20", "…bbbbbbbb", "2", "2", "12345678", "replica"]);
         row(&["1.0", "-", "nobody", "0", "1", "-", "no", "replica"]);
         row(&["1.1", "4/20", "here", "1", "3", "fedcba98"]);
         row(&["blobs", "12.3", "MB", "out,", "23.5", "kB", "in;", "messages", "1", "B", "out,", "0", "B", "in"]);

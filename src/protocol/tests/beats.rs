@@ -11,6 +11,8 @@ fn my_beat(sequence: u64, stage: Stage, leaving: bool) -> Action {
         owner: Some((Term(1), OTHER)),
         leases: vec![lease(0, 0, stage)],
         addresses: vec![],
+        replicas: 0,
+        wanted: vec![],
         copied: vec![],
         leaving,
     }))

@@ -11,6 +11,7 @@ mod keeping;
 mod ownership;
 mod placing;
 mod refusing;
+mod replicas;
 mod restoring;
 
 use std::collections::BTreeMap;
@@ -118,6 +119,8 @@ fn beat(sequence: u64, head: Option<Head>, owner: Option<(u64, PeerKey)>) -> Bea
         owner: owner.map(|(term, owner)| (Term(term), owner)),
         leases: vec![],
         addresses: vec!["somewhere".to_owned()],
+        replicas: 0,
+        wanted: vec![],
         copied: vec![],
         leaving: false,
     }

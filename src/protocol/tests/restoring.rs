@@ -157,7 +157,8 @@ fn an_owner_that_comes_back_to_nobody_claims_the_next_term_after_a_lease() {
         vec![
             term(2, ME),
             new_owner(ME),
-            my_beat(7, Some((2, ME))),
+            // Nobody else has the module, and no path here goes through it.
+            publish(Message::Beat(Beat { addresses: vec![], replicas: 1, ..beat(7, Some(genesis()), Some((2, ME))) })),
             Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1) }),
             Action::Forget(average(1).hash),
         ],

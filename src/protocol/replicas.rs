@@ -1,0 +1,173 @@
+//! Copies of modules that nobody else has: every module gets a second holder as soon as there is a second peer.
+//!
+//! The only living holder of a module names in its beats which peer it asks. That one joins the module as a replica, a
+//! member like any, though none of its paths goes through it; and it leaves again once two others have it for good.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::action::Action;
+use super::limits::{
+    MAX_REPLICAS, MAX_WANTED, REPLICA_ANSWER_MS, REPLICA_FETCH_MS, REPLICA_PATIENCE_MS, REPLICA_RELEASE_MS,
+};
+use super::message::Wanted;
+use super::ownership::rank;
+use super::record::Record;
+use super::{Module, Node};
+use crate::clock::Millis;
+use crate::names::{ModuleId, PeerKey};
+
+/// What this node replicates, and what it wants replicated.
+#[derive(Debug, Default)]
+pub(super) struct Replicas {
+    /// Modules held for others' sake: no path here goes through them.
+    pub(super) held: BTreeSet<ModuleId>,
+    /// Since when others do without a replica here.
+    spare_since: BTreeMap<ModuleId, Millis>,
+    /// Since when nobody else has a module.
+    alone_since: BTreeMap<ModuleId, Millis>,
+    asked: BTreeMap<ModuleId, Asked>,
+}
+
+/// Who was asked to replicate a module.
+#[derive(Debug)]
+struct Asked {
+    peer: PeerKey,
+    at: Millis,
+    /// Those who were asked in vain.
+    tried: BTreeSet<PeerKey>,
+}
+
+impl Node {
+    /// Finds a second holder for every module that has none.
+    pub(super) fn watch_replicas(&mut self) {
+        let now = self.now;
+        let alone: BTreeSet<ModuleId> = self
+            .modules
+            .iter()
+            .filter(|(module, state)| state.chain.is_some() && self.roster.heads(now, **module).next().is_none())
+            .map(|(module, _)| *module)
+            .collect();
+        self.replicas.alone_since.retain(|module, _| alone.contains(module));
+        self.replicas.asked.retain(|module, _| alone.contains(module));
+        for module in alone {
+            let since = *self.replicas.alone_since.entry(module).or_insert(now);
+            // Somebody may be about to fetch it.
+            let comes = self.roster.living(now, module).next().is_some();
+            let patience_ms = if comes { REPLICA_FETCH_MS } else { REPLICA_PATIENCE_MS };
+            if now.since(since) >= patience_ms || self.replicas.asked.contains_key(&module) {
+                self.ask_for_replica(module);
+            }
+        }
+    }
+
+    fn ask_for_replica(&mut self, module: ModuleId) {
+        let now = self.now;
+        let waits = |asked: &Asked| {
+            let alive = self.roster.member(asked.peer).is_some_and(|member| self.roster.alive(now, member));
+            let joined = self.roster.lives(now, module, asked.peer);
+            alive && now.since(asked.at) < if joined { REPLICA_FETCH_MS } else { REPLICA_ANSWER_MS }
+        };
+        if self.replicas.asked.get(&module).is_some_and(waits) || self.wanted().len() >= MAX_WANTED {
+            return;
+        }
+        let mut tried = BTreeSet::new();
+        if let Some(before) = self.replicas.asked.remove(&module) {
+            tried = before.tried;
+            tried.insert(before.peer);
+        }
+        // Who was asked in vain is asked again when everybody was.
+        let helper = self.replica_helper(module, &tried).or_else(|| {
+            tried.clear();
+            self.replica_helper(module, &tried)
+        });
+        if let Some(peer) = helper {
+            self.replicas.asked.insert(module, Asked { peer, at: now, tried });
+        }
+    }
+
+    /// Of the living peers that this node knows, the one that replicates the fewest modules; then by rank.
+    fn replica_helper(&self, module: ModuleId, tried: &BTreeSet<PeerKey>) -> Option<PeerKey> {
+        let load = |peer: PeerKey, replicas: u32| {
+            let asked = self
+                .replicas
+                .asked
+                .iter()
+                .filter(|(module, asked)| asked.peer == peer && !self.roster.lives(self.now, **module, peer));
+            replicas as usize + asked.count()
+        };
+        self.roster
+            .everybody(self.now)
+            .map(|(peer, member)| (load(peer, member.replicas), Reverse(rank(module, peer)), peer))
+            .filter(|(load, _, peer)| *load < MAX_REPLICAS && !tried.contains(peer))
+            .min()
+            .map(|(_, _, peer)| peer)
+    }
+
+    /// What beats say: which modules want a replica, and whom this node asks. Whoever has joined is not asked again.
+    pub(super) fn wanted(&self) -> Vec<Wanted> {
+        let open = |(module, asked): (&ModuleId, &Asked)| {
+            let joined = self.roster.lives(self.now, *module, asked.peer);
+            (!joined).then_some(Wanted { module: *module, helper: asked.peer })
+        };
+        self.replicas.asked.iter().filter_map(open).take(MAX_WANTED).collect()
+    }
+
+    /// Joins what this node is asked to replicate, as far as there is room.
+    pub(super) fn hear_wanted(&mut self, wanted: &[Wanted]) {
+        for Wanted { module, helper } in wanted {
+            let exists = self.plan.genesis.contains_key(module);
+            let room = self.replicas.held.len() < MAX_REPLICAS && !self.modules.contains_key(module);
+            if *helper == self.me && exists && room {
+                self.hold_replica(*module);
+                self.act(Action::Subscribe(*module));
+                self.modules.insert(*module, Module::default());
+                self.beat_on(*module);
+            }
+        }
+    }
+
+    fn hold_replica(&mut self, module: ModuleId) {
+        self.act(Action::Persist(Record::Replica(module)));
+        self.replicas.held.insert(module);
+    }
+
+    /// Whether a module that no path here goes through stays, as a replica. It does until two others have had it for a
+    /// while: those whose paths go through it, and those that rank higher, so that not all leave at once.
+    pub(super) fn stays_as_replica(&mut self, module: ModuleId) -> bool {
+        let now = self.now;
+        let has_state = self.modules.get(&module).is_some_and(|state| state.chain.is_some());
+        let is_held = self.replicas.held.contains(&module);
+        let others = self.staying_holders(module);
+        let had = self.roster.heads(now, module).next().is_some();
+        let of_use = has_state || (is_held && had);
+        let spare = others >= 2 || !of_use;
+        if !spare {
+            self.replicas.spare_since.remove(&module);
+            if !is_held && self.replicas.held.len() < MAX_REPLICAS {
+                self.hold_replica(module);
+            }
+            return self.replicas.held.contains(&module);
+        }
+        let since = *self.replicas.spare_since.entry(module).or_insert(now);
+        is_held && now.since(since) < REPLICA_RELEASE_MS
+    }
+
+    fn staying_holders(&self, module: ModuleId) -> usize {
+        let mine = rank(module, self.me);
+        let stays = |peer: PeerKey| {
+            let leases = self.roster.member(peer).map(|member| &member.leases);
+            let needs = leases.is_some_and(|leases| leases.iter().any(|it| self.plan.goes_through(it.path, module)));
+            needs || rank(module, peer) > mine
+        };
+        self.roster.heads(self.now, module).filter(|(peer, _)| stays(*peer)).count()
+    }
+
+    /// A module that a path here goes through, or that was left, is no replica.
+    pub(super) fn forget_replicas(&mut self, needed: &BTreeSet<ModuleId>) {
+        let modules = &self.modules;
+        let Replicas { held, spare_since, .. } = &mut self.replicas;
+        held.retain(|module| modules.contains_key(module) && !needed.contains(module));
+        spare_since.retain(|module, _| modules.contains_key(module) && !needed.contains(module));
+    }
+}
