@@ -44,6 +44,7 @@ impl Driver {
             Action::Train { path, phase, start, trainer } => {
                 self.queue_task(Task::Train { path, phase, start, trainer });
             }
+            Action::Evaluate { path, phase, states } => self.queue_scoring(Task::Score { path, phase, states }),
             Action::Outer(work) => {
                 match &work {
                     Outer::Accumulate { module, blob, .. } => self.count_contribution(*module, *blob),

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::driver::{Driver, PeerError};
 use super::news::News;
 use super::trainer::{Task, Told};
-use crate::names::{BlobRef, ModuleId, PathId, PeerKey};
+use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase};
 use crate::network::FetchError;
 use crate::protocol::Event;
+use crate::training::Score;
 
 /// A blob on its way.
 struct Fetch {
@@ -24,6 +25,8 @@ pub(super) struct Errands {
     next_fetch: u64,
     /// The trainer's next.
     pub(super) task: Option<Task>,
+    /// To be scored when there is nothing else to do.
+    checkpoint: Option<Task>,
     pub(super) training: bool,
     pub(super) scored: BTreeSet<PathId>,
     pub(super) phases_trained: u64,
@@ -32,8 +35,22 @@ pub(super) struct Errands {
 }
 
 impl Driver {
+    /// What is trained comes before what was to be scored.
     pub(super) fn queue_task(&mut self, task: Task) {
-        self.errands.task = Some(task);
+        if let Some(Task::Score { path, phase, .. }) = self.errands.task.replace(task) {
+            self.scored(path, phase, None);
+        }
+    }
+
+    pub(super) fn queue_scoring(&mut self, task: Task) {
+        self.errands.checkpoint = Some(task);
+    }
+
+    fn scored(&mut self, path: PathId, phase: Phase, held_out: Option<Score>) {
+        let scored = held_out.filter(|score| score.bytes > 0).map(|score| score.bits_per_byte() * 1_000.0);
+        let fits = scored.filter(|millibits| (0.0..f64::from(u32::MAX)).contains(millibits));
+        let millibits_per_byte = fits.map(|millibits| millibits.round() as u32);
+        self.events.push_back(Event::Evaluated { path, phase, millibits_per_byte });
     }
 
     /// Begins a task once the text it needs is here.
@@ -42,13 +59,25 @@ impl Driver {
             return Ok(());
         }
         if self.errands.task.is_none() {
-            self.errands.task = self.next_evaluation();
+            self.errands.task = self.next_evaluation().or_else(|| self.errands.checkpoint.take());
         }
-        let path = match &self.errands.task {
-            Some(Task::Train { path, .. } | Task::Evaluate { path, .. }) => *path,
+        let is_here = match &self.errands.task {
+            Some(Task::Train { path, .. } | Task::Evaluate { path, .. }) => {
+                let shard = self.manifest.shard(*path);
+                self.has_text(*path, [shard.train, shard.held_out, shard.test])?
+            }
+            Some(Task::Score { path, phase, .. }) => {
+                let (path, phase, text) = (*path, *phase, self.manifest.shard(*path).held_out);
+                if !self.manifest.share_text && !self.blobs.has(text.hash)? {
+                    self.errands.task = None;
+                    self.scored(path, phase, None);
+                    return Ok(());
+                }
+                self.has_text(path, [text])?
+            }
             None => return Ok(()),
         };
-        if !self.has_shard(path)? {
+        if !is_here {
             return Ok(());
         }
         if let Some(task) = self.errands.task.take() {
@@ -71,10 +100,9 @@ impl Driver {
     }
 
     /// Whether a path's text is here; if not, it is being fetched.
-    fn has_shard(&mut self, path: PathId) -> Result<bool, PeerError> {
-        let shard = self.manifest.shard(path).clone();
+    fn has_text<const N: usize>(&mut self, path: PathId, blobs: [BlobRef; N]) -> Result<bool, PeerError> {
         let mut all = true;
-        for blob in [shard.train, shard.held_out, shard.test] {
+        for blob in blobs {
             if self.blobs.has(blob.hash)? {
                 continue;
             }
@@ -120,6 +148,10 @@ impl Driver {
                 self.errands.training = false;
                 self.errands.phases_trained += 1;
                 self.events.push_back(Event::Trained(finished));
+            }
+            Told::Scored { path, phase, held_out } => {
+                self.errands.training = false;
+                self.scored(path, phase, held_out);
             }
             Told::Evaluated { path, held_out, test } => {
                 self.errands.training = false;

@@ -122,7 +122,7 @@ impl Driver {
         match &self.errands.task {
             _ if self.errands.training => None,
             Some(Task::Train { path, .. } | Task::Evaluate { path, .. }) => Some(Waiting::Text { path: path.0 }),
-            None => self.node.waits(),
+            Some(Task::Score { .. }) | None => self.node.waits(),
         }
     }
 

@@ -46,6 +46,15 @@ pub enum Task {
         /// The path's trainer after its last phase here.
         trainer: Option<BlobRef>,
     },
+    /// The score of a path's checkpoint on its held-out text.
+    Score {
+        /// The path.
+        path: PathId,
+        /// The phase.
+        phase: Phase,
+        /// Each module's state, bottom first.
+        states: Vec<(ModuleId, BlobRef)>,
+    },
     /// The score of a path on its held-out and its test text.
     Evaluate {
         /// The path.
@@ -62,6 +71,15 @@ pub enum Told {
     Step(Stepped),
     /// A phase is done.
     Trained(Finished),
+    /// A checkpoint has its score, or could not be scored.
+    Scored {
+        /// The path.
+        path: PathId,
+        /// The phase.
+        phase: Phase,
+        /// On the shard's held-out slice.
+        held_out: Option<Score>,
+    },
     /// A path has its scores.
     Evaluated {
         /// The path.
@@ -170,6 +188,11 @@ impl Worker {
     fn carry_out(&mut self, task: Task) -> anyhow::Result<Option<Told>> {
         match task {
             Task::Train { path, phase, start, trainer } => self.train(path, phase, &start, trainer),
+            Task::Score { path, phase, states } => {
+                let held_out = self.score(path, &states);
+                let held_out = held_out.inspect_err(|error| tracing::warn!(%path, %phase, %error, "not scored")).ok();
+                Ok(Some(Told::Scored { path, phase, held_out }))
+            }
             Task::Evaluate { path, states } => self.evaluate(path, &states).map(Some),
         }
     }
@@ -288,12 +311,27 @@ impl Worker {
         Ok(self.blobs.put(&frame)?)
     }
 
-    fn evaluate(&mut self, path: PathId, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<Told> {
-        let shard = self.manifest.shard(path).clone();
+    fn read_token_bytes(&mut self) -> anyhow::Result<()> {
         if self.token_bytes.is_empty() {
             let tokenizer = Tokenizer::from_json(&self.read(self.manifest.tokenizer, "the tokenizer")?)?;
             self.token_bytes = tokenizer.token_bytes_for(self.manifest.config.model.vocabulary);
         }
+        Ok(())
+    }
+
+    fn score(&mut self, path: PathId, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<Score> {
+        self.read_token_bytes()?;
+        self.load(states)?;
+        let held_out = self.tokens(self.manifest.shard(path).held_out, "the held-out slice")?;
+        let turns = self.turns.clone();
+        let _turn = turns.take();
+        let prefix = self.manifest.config.routing.prefix_tokens;
+        Ok(evaluate(self.inner.model(), &held_out, prefix, &self.token_bytes)?)
+    }
+
+    fn evaluate(&mut self, path: PathId, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<Told> {
+        let shard = self.manifest.shard(path).clone();
+        self.read_token_bytes()?;
         self.load(states)?;
         let prefix = self.manifest.config.routing.prefix_tokens;
         let turns = self.turns.clone();

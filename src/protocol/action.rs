@@ -64,6 +64,15 @@ pub enum Action {
         /// Where its trainer stood after the phase before, if this peer trained it.
         trainer: Option<BlobRef>,
     },
+    /// Score a path on its held-out text, when nothing trains.
+    Evaluate {
+        /// Which path.
+        path: PathId,
+        /// How far all its modules have come.
+        phase: Phase,
+        /// Each of its modules, bottom first, and its state.
+        states: Vec<(ModuleId, BlobRef)>,
+    },
     /// A piece of the outer arithmetic.
     Outer(Outer),
     /// Sign this update.

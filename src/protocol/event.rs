@@ -2,7 +2,7 @@
 
 use super::message::{Message, Request, Response, SignedUpdate};
 use super::record::Finished;
-use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, Version};
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
 
 /// Names a request that a node made, so that a late answer finds nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,6 +65,15 @@ pub enum Event {
     },
     /// A phase of a path was trained; its blobs are in the store.
     Trained(Finished),
+    /// A checkpoint was scored, or could not be.
+    Evaluated {
+        /// Of which path.
+        path: PathId,
+        /// As asked.
+        phase: Phase,
+        /// Thousandths of a bit for each byte of text; nothing if it could not be scored.
+        millibits_per_byte: Option<u32>,
+    },
     /// A contribution was added to the module's sum, or is no valid one.
     Accumulated {
         /// The module.

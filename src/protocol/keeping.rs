@@ -53,6 +53,7 @@ impl Node {
         blobs.extend(self.finished.iter().flat_map(|finished| &finished.offers).map(|(_, blob)| blob.hash));
         blobs.extend(self.rescued.iter().map(|rescued| rescued.counted.blob.hash));
         blobs.extend(self.trainers.values().map(|blob| blob.hash));
+        blobs.extend(self.evaluations.reads());
         blobs.extend(self.training.iter().flat_map(|training| &training.reads));
         blobs
     }

@@ -125,6 +125,9 @@ pub const MAX_REPLICAS: usize = 32;
 /// Replicas asked for in one beat: 38 bytes each.
 pub const MAX_WANTED: usize = 8;
 
+/// Scores kept, the newest of each path.
+pub const MAX_SCORES: usize = 256;
+
 /// Starts remembered of one peer: the present one, the last, and those of copies.
 pub const MAX_STARTS: usize = 4;
 

@@ -81,6 +81,7 @@ impl Node {
             Message::Beat(beat) => self.heard_beat(module, author, &beat),
             Message::Offer(offer) => self.heard_offer(module, author, offer),
             Message::Update(signed) => self.heard_update(module, signed),
+            Message::Score(score) => self.heard_score(module, author, score),
         }
     }
 

@@ -217,6 +217,17 @@ pub struct SignedUpdate {
     pub signature: Vec<u8>,
 }
 
+/// How well a path's checkpoint predicts the path's held-out text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Score {
+    /// Which path.
+    pub path: PathId,
+    /// All its modules had come this far.
+    pub phase: Phase,
+    /// Thousandths of a bit for each byte of text.
+    pub millibits_per_byte: u32,
+}
+
 /// On a module's topic.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
@@ -226,6 +237,8 @@ pub enum Message {
     Offer(Offer),
     /// Combined.
     Update(SignedUpdate),
+    /// Evaluated.
+    Score(Score),
 }
 
 /// A peer and its paths, as another knows them.

@@ -8,15 +8,16 @@
 //! from offers to a signed update; [`applying`] takes an update to a new head. [`membership`] beats and hears beats,
 //! [`liveness`] measures who is alive, [`ownership`] decides who combines and [`trust`] who is believed to,
 //! [`placement`] decides who trains which path, [`transfer`] how a member that is behind catches up, [`starts`] whether
-//! two run with one identity, [`replicas`] who else holds a module that one peer alone would have. [`fetching`] gets
-//! every blob for all of them, and [`keeping`] lets go of it. [`restore`] makes a node of
-//! its journal again.
+//! two run with one identity, [`replicas`] who else holds a module that one peer alone would have, [`evaluating`] how
+//! good a path is. [`fetching`] gets every blob for all of them, and [`keeping`] lets go of it. [`restore`] makes a node
+//! of its journal again.
 
 pub mod action;
 mod applying;
 pub mod chain;
 mod check;
 pub mod collect;
+mod evaluating;
 pub mod event;
 mod fetching;
 mod gathering;
@@ -56,6 +57,7 @@ pub use record::Record;
 use self::applying::{Apply, Next};
 use self::chain::Chain;
 use self::collect::{Collection, Durations};
+use self::evaluating::Evaluations;
 use self::fetching::Fetching;
 use self::keeping::Rescued;
 use self::limits::{BEAT_MS, STANDSTILL_MS, SWEEP_MS};
@@ -198,6 +200,7 @@ pub struct Node {
     unwanted: BTreeSet<BlobHash>,
     let_go: bool,
     replicas: Replicas,
+    evaluations: Evaluations,
     /// Peers that are heard twice.
     copies: BTreeMap<PeerKey, Noticed>,
     timers: Timers,
@@ -236,6 +239,7 @@ impl Node {
             unwanted: BTreeSet::new(),
             let_go: false,
             replicas: Replicas::default(),
+            evaluations: Evaluations::default(),
             copies: BTreeMap::new(),
             timers: Timers::default(),
             leaving: false,
@@ -265,6 +269,7 @@ impl Node {
             Event::Answered { id, response } => self.answered(id, response),
             Event::Fetched { blob, found } => self.fetched(blob, found),
             Event::Trained(finished) => self.trained(finished),
+            Event::Evaluated { path, phase, millibits_per_byte } => self.evaluated(path, phase, millibits_per_byte),
             Event::Accumulated { module, target, blob, valid } => self.accumulated(module, target, blob, valid),
             Event::Combined { module, target, average, state } => self.combined(module, target, average, state),
             Event::Sealed(signed) => self.sealed(signed),
@@ -331,6 +336,7 @@ impl Node {
         self.repeat_offers();
         self.leave_unused_modules();
         self.watch_replicas();
+        self.evaluate_next();
         self.search_on();
     }
 

@@ -2,7 +2,7 @@
 
 use super::limits::{
     MAX_ASKED, MAX_CONTRIBUTIONS, MAX_COPIED, MAX_DIRECTORY, MAX_LEASES, MAX_MEMBERS, MAX_OFFERS, MAX_REFUSED,
-    MAX_REPLICAS, MAX_RESCUED, STATES_KEPT, VERSIONS_KEPT,
+    MAX_REPLICAS, MAX_RESCUED, MAX_SCORES, STATES_KEPT, VERSIONS_KEPT,
 };
 use super::{Module, Node};
 
@@ -23,7 +23,7 @@ const FETCHING_PER_MODULE: usize = 2 * MAX_CONTRIBUTIONS + 2;
 
 impl Node {
     /// How long each queue is now.
-    pub fn queues(&self) -> [Queue; 15] {
+    pub fn queues(&self) -> [Queue; 16] {
         let longest = |length: fn(&Module) -> usize| self.modules.values().map(length).max().unwrap_or(0);
         let versions = VERSIONS_KEPT as usize;
         let queue = |name, length, limit| Queue { name, length, limit };
@@ -48,6 +48,7 @@ impl Node {
             queue("copied identities", self.copies.len(), MAX_COPIED),
             queue("peers distrusted", self.distrusted.count(), MAX_MEMBERS),
             queue("modules replicated", self.replicas.held.len(), MAX_REPLICAS),
+            queue("scores kept", self.evaluations.scores.len(), MAX_SCORES),
             queue("contributions rescued", self.rescued.len(), MAX_RESCUED),
             queue("peers found by a search", self.search.directory.len(), MAX_ASKED * MAX_DIRECTORY),
             queue("blobs on their way", self.fetching.len(), FETCHING_PER_MODULE * self.modules.len().max(1)),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Node;
-use super::message::{ContributionKey, Stage};
+use super::message::{ContributionKey, Score, Stage};
 use super::phases::Contribution;
 use super::waiting::Waiting;
 use crate::names::{ModuleId, PathId, PeerKey};
@@ -65,6 +65,21 @@ pub struct Status {
     pub waits_for: Option<Waiting>,
     /// Peers, this one perhaps among them, with whose key two machines run.
     pub copied_identities: Vec<CopiedIdentity>,
+    /// Scores of paths, by path.
+    pub scores: Vec<ScoreStatus>,
+}
+
+/// The newest score of a path that is known here. It is taken on trust from whoever gave it.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct ScoreStatus {
+    /// Which path.
+    pub path: u32,
+    /// All its modules had come this far.
+    pub phase: u64,
+    /// On its held-out text, thousandths of a bit for each byte.
+    pub millibits_per_byte: u32,
+    /// Who scored it.
+    pub by: PeerKey,
 }
 
 /// A peer with whose key two machines run.
@@ -88,6 +103,7 @@ impl Node {
             done: self.is_done(),
             waits_for: self.waits(),
             copied_identities: self.copied_identities(),
+            scores: self.scores(),
         }
     }
 
@@ -136,6 +152,14 @@ impl Node {
             let chain = self.modules.get(module).and_then(|state| state.chain.as_ref());
             contribution.1.0 < self.plan.phases && !chain.is_some_and(|chain| chain.has_counted(*contribution))
         })
+    }
+
+    fn scores(&self) -> Vec<ScoreStatus> {
+        let score = |(score, by): &(Score, PeerKey)| {
+            let Score { path, phase, millibits_per_byte } = *score;
+            ScoreStatus { path: path.0, phase: phase.0, millibits_per_byte, by: *by }
+        };
+        self.evaluations.scores.values().map(score).collect()
     }
 
     fn copied_identities(&self) -> Vec<CopiedIdentity> {

@@ -137,7 +137,7 @@ mod tests {
     use super::super::limits::{
         MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_CONTRIBUTIONS, MAX_COPIED, MAX_LEASES, MAX_WANTED, SIGNATURE_BYTES,
     };
-    use super::super::message::{Beat, Copied, Counted, Head, Lease, Offer, SignedUpdate, Stage, Start, Wanted};
+    use super::super::message::{Beat, Copied, Counted, Head, Lease, Offer, Score, SignedUpdate, Stage, Start, Wanted};
     use super::*;
     use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
 
@@ -214,6 +214,17 @@ mod tests {
         golden.push(1);
         assert_eq!(encode(&beat).unwrap(), golden);
         assert_eq!(decode::<Message>(&golden), Ok(beat));
+    }
+
+    #[test]
+    fn a_score_has_these_bytes() {
+        let score = Message::Score(Score { path: PathId(3), phase: Phase(7), millibits_per_byte: 1_234 });
+        let mut golden = b"PSW1\x02\x00\x01\x00\x03\x00\x00\x00".to_vec();
+        golden.extend(3u32.to_le_bytes());
+        golden.extend(7u64.to_le_bytes());
+        golden.extend(1_234u32.to_le_bytes());
+        assert_eq!(encode(&score).unwrap(), golden);
+        assert_eq!(decode::<Message>(&golden), Ok(score));
     }
 
     #[test]

@@ -42,6 +42,11 @@ impl World {
                 let after_ms = self.dice.draw([0, 1_000].into());
                 self.later(index, after_ms, Due::Work(action));
             }
+            Action::Evaluate { path, phase, .. } => {
+                let after_ms = self.dice.draw([100, 2_000].into());
+                let score = Some((path.0 + 1) * 1_000);
+                self.event_at(index, after_ms, Event::Evaluated { path, phase, millibits_per_byte: score });
+            }
             // In order, one after the other.
             Action::Outer(_) => {
                 let takes_ms = self.dice.draw([1, 60].into());

@@ -15,7 +15,7 @@ use super::mistake::Mistake;
 use super::output::Output;
 use crate::peer::observing::Traffic;
 use crate::peer::status_socket;
-use crate::protocol::status::{CopiedIdentity, ModuleStatus, PathStatus, Status as NodeStatus};
+use crate::protocol::status::{CopiedIdentity, ModuleStatus, PathStatus, ScoreStatus, Status as NodeStatus};
 use crate::protocol::waiting::Waiting;
 
 /// A peer that is alive answers between two pieces of work.
@@ -150,6 +150,11 @@ fn lines(folder: &Path, status: &PeerStatus) -> Vec<String> {
         let hash = status.parameter_hashes.get(&module.module);
         module_line(module, node.phases, hash.map(String::as_str))
     }));
+    lines.extend(node.scores.iter().map(|score| {
+        let ScoreStatus { path, phase, millibits_per_byte, by } = score;
+        let bits = f64::from(*millibits_per_byte) / 1e3;
+        format!("score    path {path} at phase {phase}: {bits:.3} bits per byte, says {}", short(&by.to_string()))
+    }));
     let traffic = &status.traffic;
     lines.push(format!(
         "traffic  blobs {} out, {} in; messages {} out, {} in",
@@ -217,7 +222,8 @@ mod tests {
         ],
         "paths": [{"path": 2, "phase": 3, "stage": "waiting", "waits_for":
             {"kind": "unowned", "module": "0.1"}}],
-        "waits_for": {"kind": "nobody", "asked": 2}, "copied_identities": [{"peer": "KEY", "addresses": ["here", "there"]}],
+        "waits_for": {"kind": "nobody", "asked": 2}, "scores": [{"path": 3, "phase": 2, "millibits_per_byte": 1234, "by": "KEY"}],
+        "copied_identities": [{"peer": "KEY", "addresses": ["here", "there"]}],
         "peers": ["bbbbbbbbbbbb"], "parameter_hashes": {"0.1": "123456789abc", "1.1": "fedcba987654"},
         "addresses": ["/ip4/127.0.0.1/tcp/4001"],
         "traffic": {"blob_bytes_sent": 12345678, "blob_bytes_received": 23456, "contribution_bytes_received": 0,
@@ -240,6 +246,7 @@ mod tests {
         row(&["1.1", "4/20", "here", "1", "3", "fedcba98"]);
         row(&["blobs", "12.3", "MB", "out,", "23.5", "kB", "in;", "messages", "1", "B", "out,", "0", "B", "in"]);
         row(&["copied", "two", "machines", "run", "with", "the", "identity", "of", "…cccccccc:", "here", "there"]);
+        row(&["score", "path", "3", "at", "phase", "2:", "1.234", "bits", "per", "byte,", "says", "…cccccccc"]);
         assert_eq!(value["something_newer"], 1);
     }
 

@@ -7,6 +7,7 @@ mod beats;
 mod catching_up;
 mod collecting;
 mod copies;
+mod evaluating;
 mod keeping;
 mod ownership;
 mod placing;
