@@ -98,6 +98,12 @@ fn newcomers_all_at_once_find_their_places() {
 }
 
 #[test]
+fn honest_peers_go_on_among_liars() {
+    let liars = drilled(scenario("liars"), SEEDS);
+    assert_eq!(liars.counts.faults["lie: wrong hashes"], SEEDS);
+}
+
+#[test]
 fn everything_at_once_changes_no_promise() {
     drilled(scenario("everything"), SEEDS);
 }

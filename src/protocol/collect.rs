@@ -44,6 +44,7 @@ pub struct Collection {
     pub deadline: Option<Millis>,
     /// Whether it has closed and the average is being made.
     pub closing: bool,
+    first_counted: Option<Millis>,
     entries: BTreeMap<ContributionKey, Entry>,
 }
 
@@ -61,7 +62,7 @@ pub enum Open {
 impl Collection {
     /// Begins to gather.
     pub fn new(target: Version, opened: Millis, settled: Millis, deadline: Option<Millis>) -> Self {
-        Self { target, opened, settled, deadline, closing: false, entries: BTreeMap::new() }
+        Self { target, opened, settled, deadline, closing: false, first_counted: None, entries: BTreeMap::new() }
     }
 
     /// Whether this contribution may be added: there is room, and it is not here yet.
@@ -126,36 +127,44 @@ impl Collection {
         self.entries.range(first..=last).map(|(_, entry)| entry.progress)
     }
 
-    /// Whether at least half of the expected weight is in.
-    fn has_half(&self, expected: &BTreeMap<PathId, u32>) -> bool {
-        let weight = |(_, weight): (&PathId, &u32)| u64::from(*weight);
-        let is_in = |(path, _): &(&PathId, &u32)| self.fresh(**path).any(|progress| progress == Progress::Counted);
-        let present: u64 = expected.iter().filter(is_in).map(weight).sum();
-        2 * present >= expected.iter().map(weight).sum()
+    /// Whether so much of the expected weight is in that it can close after so many deadlines.
+    fn has_quorum(&self, expected: &BTreeMap<PathId, u32>, deadlines: u64) -> bool {
+        quorum(expected, |path| self.fresh(path).any(|progress| progress == Progress::Counted), deadlines)
     }
 
-    /// Before anything was measured, the deadline follows from how long half of the weight took; `turns` is the number
-    /// of paths that one peer trains one after the other.
+    /// Before anything was measured, the deadline follows from how long half of the weight took, or from three times as
+    /// long as the first contribution, if half does not come; `turns` is the number of paths that one peer trains one
+    /// after the other.
     pub fn measure(&mut self, now: Millis, expected: &BTreeMap<PathId, u32>, turns: u64) {
-        if self.deadline.is_none() && self.counted() > 0 && self.has_half(expected) {
-            let took_ms = now.since(self.opened).saturating_mul(DEADLINE_FACTOR * turns.max(1));
+        if self.deadline.is_some() || self.counted() == 0 {
+            return;
+        }
+        let slower = DEADLINE_FACTOR * turns.max(1);
+        let first = *self.first_counted.get_or_insert(now);
+        let waited = now.since(self.opened) >= first.since(self.opened).saturating_mul(slower).max(DEADLINE_LEAST_MS);
+        if waited || self.has_quorum(expected, 1) {
+            let took_ms = now.since(self.opened).saturating_mul(slower);
             self.deadline = Some(self.opened + took_ms.max(DEADLINE_LEAST_MS));
         }
+    }
+
+    /// How many deadlines have gone by.
+    fn deadlines(&self, now: Millis) -> u64 {
+        let each_ms = self.deadline.map(|deadline| deadline.since(self.opened).max(1));
+        each_ms.map_or(0, |each_ms| now.since(self.opened) / each_ms)
     }
 
     /// Whether it can close now, given the paths that are expected to contribute and their weights.
     ///
     /// It closes when every expected path has contributed to the version before the target or nothing more fits in, or
-    /// at the deadline when at least half of the expected weight is in. What has begun to be added is waited for, since
-    /// it is in the sum.
+    /// at the deadline when there is a [`quorum`]. What has begun to be added is waited for, since it is in the sum.
     pub fn state(&self, now: Millis, expected: &BTreeMap<PathId, u32>) -> Result<(), Open> {
         if now < self.settled {
             return Err(Open::Settling);
         }
         let missing: Vec<PathId> =
             expected.keys().filter(|path| self.fresh(**path).next().is_none()).copied().collect();
-        let late = self.deadline.is_some_and(|deadline| now >= deadline);
-        let quorum = late && self.has_half(expected);
+        let quorum = self.has_quorum(expected, self.deadlines(now));
         if !missing.is_empty() && !quorum && !self.is_full() {
             return Err(Open::Missing(missing));
         }
@@ -169,6 +178,17 @@ impl Collection {
         }
         Ok(())
     }
+}
+
+/// Whether a collection can do without the rest: at its deadline if half of the expected weight is there, a quarter at
+/// twice the deadline, and so on, since whoever never contributes must not stop the others for good.
+pub fn quorum(expected: &BTreeMap<PathId, u32>, is_there: impl Fn(PathId) -> bool, deadlines: u64) -> bool {
+    let weight = |(_, weight): (&PathId, &u32)| u64::from(*weight);
+    let there: u64 = expected.iter().filter(|(path, _)| is_there(**path)).map(weight).sum();
+    let all: u64 = expected.iter().map(weight).sum();
+    // So many halvings leave nothing of any weight.
+    let halvings = deadlines.min(30);
+    deadlines > 0 && there << halvings >= all
 }
 
 /// How long phases took, from which deadlines follow.
@@ -186,10 +206,13 @@ impl Durations {
         self.last_ms.push_back(duration_ms);
     }
 
-    /// How long to wait at the most; nothing before anything was measured.
+    /// How long to wait at the most; nothing before anything was measured. It follows from the middle one: if it
+    /// followed from the longest, each time that something stops the phases would be waited for longer.
     pub fn deadline_ms(&self) -> Option<u64> {
-        let longest = self.last_ms.iter().max()?;
-        Some((longest * DEADLINE_FACTOR).max(DEADLINE_LEAST_MS))
+        let mut sorted: Vec<u64> = self.last_ms.iter().copied().collect();
+        sorted.sort_unstable();
+        let middle = sorted.get(sorted.len() / 2)?;
+        Some((middle * DEADLINE_FACTOR).max(DEADLINE_LEAST_MS))
     }
 }
 
@@ -237,8 +260,9 @@ mod tests {
     fn at_the_deadline_half_of_the_weight_is_enough_and_less_is_not() {
         let one = collection(vec![entry(1, 3, Progress::Counted)]);
         assert_eq!(one.state(Millis(1_000), &expecting(&[1, 2])), Ok(()));
-        let third = one.state(Millis(1_000), &expecting(&[1, 2, 3]));
-        assert_eq!(third, Err(Open::Missing(vec![PathId(2), PathId(3)])));
+        let three = expecting(&[1, 2, 3]);
+        assert_eq!(one.state(Millis(1_000), &three), Err(Open::Missing(vec![PathId(2), PathId(3)])));
+        assert_eq!(one.state(Millis(2_000), &three), Ok(()), "a quarter is, at twice the deadline");
     }
 
     #[test]
@@ -291,6 +315,19 @@ mod tests {
     }
 
     #[test]
+    fn whoever_never_contributes_does_not_stop_the_others_for_good() {
+        let mut little = collection(vec![entry(1, 3, Progress::Counted)]);
+        little.deadline = None;
+        let four = expecting(&[1, 2, 3, 4]);
+        little.measure(Millis(9_000), &four, 1);
+        assert_eq!(little.deadline, None, "half may still come");
+        little.measure(Millis(27_000), &four, 1);
+        assert_eq!(little.deadline, Some(Millis(81_000)));
+        assert!(little.state(Millis(161_000), &four).is_err());
+        assert_eq!(little.state(Millis(162_000), &four), Ok(()));
+    }
+
+    #[test]
     fn a_late_contribution_does_not_stand_for_a_fresh_one() {
         let late = collection(vec![entry(1, 3, Progress::Counted), entry(2, 2, Progress::Counted)]);
         assert_eq!(late.state(Millis(200), &expecting(&[1, 2])), Err(Open::Missing(vec![PathId(2)])));
@@ -304,5 +341,8 @@ mod tests {
         assert_eq!(durations.deadline_ms(), Some(DEADLINE_LEAST_MS));
         durations.add(60_000);
         assert_eq!(durations.deadline_ms(), Some(180_000));
+        durations.add(60_000);
+        durations.add(900_000);
+        assert_eq!(durations.deadline_ms(), Some(180_000), "one that was held up counts little");
     }
 }

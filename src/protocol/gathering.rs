@@ -7,7 +7,7 @@ use super::action::{Action, Outer};
 use super::collect::{Collection, Entry, Progress};
 use super::fetching::Purpose;
 use super::limits::{MAX_OFFERS, MAX_RIVALS, VERSIONS_KEPT};
-use super::message::{FOUNDED_ROUTER, Message, Offer, SignedUpdate, Stage, Update};
+use super::message::{ContributionKey, FOUNDED_ROUTER, Lease, Message, Offer, SignedUpdate, Stage, Update};
 use super::placement::active_leases;
 use super::record::Record;
 use super::timers::Timer;
@@ -17,6 +17,14 @@ use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Version};
 pub(super) fn countable(head: Version, parent: Version) -> bool {
     head.0.saturating_sub(parent.0) < VERSIONS_KEPT && parent.0.saturating_sub(head.0) <= VERSIONS_KEPT
 }
+
+/// Whether a path has offered something for a version.
+pub(super) fn offered(offers: &Offers, path: PathId, parent: Version) -> bool {
+    offers.range((path, parent, BlobHash([0; 32]))..=(path, parent, BlobHash([255; 32]))).next().is_some()
+}
+
+/// Offers heard, and who has made them first.
+pub(super) type Offers = BTreeMap<ContributionKey, (Offer, PeerKey)>;
 
 impl Node {
     /// Begins to gather for the version after the head, unless the module is done.
@@ -67,6 +75,7 @@ impl Node {
             return;
         }
         let key = offer.key();
+        self.contributes(offer.path, author);
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(chain) = &state.chain else { return };
         let head = chain.head().version;
@@ -150,8 +159,9 @@ impl Node {
     pub(super) fn expected(&self, module: ModuleId) -> BTreeMap<PathId, u32> {
         let mut paths: Vec<PathId> =
             self.held.iter().filter(|(_, held)| Self::trains(held.stage)).map(|(path, _)| *path).collect();
-        for (_, member) in self.roster.living(self.now, module) {
-            paths.extend(member.leases.iter().filter(|lease| Self::trains(lease.stage)).map(|lease| lease.path));
+        for (peer, member) in self.roster.living(self.now, module) {
+            let trains = |lease: &&Lease| Self::trains(lease.stage) && !self.is_idle(lease.path, peer);
+            paths.extend(member.leases.iter().filter(trains).map(|lease| lease.path));
         }
         paths.retain(|path| self.plan.goes_through(*path, module));
         paths.into_iter().map(|path| (path, self.plan.weight(path, 0))).collect()

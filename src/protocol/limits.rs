@@ -32,6 +32,9 @@ pub const DISTRUST_MS: u64 = 60_000;
 /// So often at the most.
 pub const MAX_DOUBLINGS: u32 = 6;
 
+/// A path's holder that has not contributed for so many deadlines is not believed to train it.
+pub const IDLE_DEADLINES: u64 = 4;
+
 /// An owner's update is overdue this long after an owner's own deadline, which members know no worse than it does: time
 /// to combine, to be heard, and to apply.
 pub const OVERDUE_MS: u64 = 10_000;
@@ -61,7 +64,7 @@ pub const REQUEST_TIMEOUT_MS: u64 = 8_000;
 /// A fetch that failed is tried again after this, from the next holder.
 pub const FETCH_RETRY_MS: u64 = 500;
 
-/// A collection's deadline is this many times the longest of the last phases, measured from when it opened. Before
+/// A collection's deadline is this many times the middle one of the last phases, measured from when it opened. Before
 /// anything was measured: this many times what half of the weight took, times the paths that a peer trains in turn.
 pub const DEADLINE_FACTOR: u64 = 3;
 

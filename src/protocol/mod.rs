@@ -7,7 +7,7 @@
 //! The way of an outer step: [`phases`] starts training and offers what was trained; [`gathering`] is the owner's part,
 //! from offers to a signed update; [`applying`] takes an update to a new head. [`membership`] beats and hears beats,
 //! [`liveness`] measures who is alive, [`ownership`] decides who combines and [`trust`] who is believed to,
-//! [`placement`] decides who trains which path, [`transfer`] how a member that is behind catches up, [`starts`] whether
+//! [`placement`] decides who trains which path and [`idle`] who only says so, [`transfer`] how a member that is behind catches up, [`starts`] whether
 //! two run with one identity, [`replicas`] who else holds a module that one peer alone would have, [`evaluating`] how
 //! good a path is. [`fetching`] gets every blob for all of them, and [`keeping`] lets go of it. [`restore`] makes a node
 //! of its journal again.
@@ -21,6 +21,7 @@ mod evaluating;
 pub mod event;
 mod fetching;
 mod gathering;
+mod idle;
 mod keeping;
 pub mod limits;
 mod liveness;
@@ -61,7 +62,7 @@ use self::evaluating::Evaluations;
 use self::fetching::Fetching;
 use self::keeping::Rescued;
 use self::limits::{BEAT_MS, STANDSTILL_MS, SWEEP_MS};
-use self::message::{ContributionKey, Head, Offer, Stage, Start, UpdateHash};
+use self::message::{Head, Stage, Start, UpdateHash};
 use self::phases::Training;
 use self::placement::Search;
 use self::record::Finished;
@@ -121,8 +122,8 @@ struct Module {
     /// When the head came to be here, and how long heads took before it.
     advanced: Millis,
     advances: Durations,
-    /// Since when half of the weight has been offered that the next update can expect.
-    half_since: Option<Millis>,
+    /// Since when something has been offered for the next update.
+    offered_since: Option<Millis>,
     /// The term whose owner has left, or said what is not so, or is this node without knowing it.
     deposed: Option<Term>,
     /// Whether a beat of another member has been heard since this node started.
@@ -130,7 +131,7 @@ struct Module {
     /// Since when there is no living owner, as far as this node can see.
     vacant_since: Option<Millis>,
     /// Offers heard and not yet counted.
-    offers: BTreeMap<ContributionKey, (Offer, PeerKey)>,
+    offers: gathering::Offers,
     /// While this node is the owner.
     collection: Option<Collection>,
     durations: Durations,
@@ -177,6 +178,8 @@ pub struct Node {
     held: BTreeMap<PathId, Held>,
     /// Since when a path next to ours has no living holder.
     orphans: BTreeMap<PathId, Millis>,
+    /// Holders that do not train the path.
+    idle: BTreeSet<(PathId, PeerKey)>,
     search: Search,
     /// What this node trained, newest last, for as long as it may be counted.
     finished: VecDeque<Finished>,
@@ -224,6 +227,7 @@ impl Node {
             modules: BTreeMap::new(),
             held: BTreeMap::new(),
             orphans: BTreeMap::new(),
+            idle: BTreeSet::new(),
             search: Search::default(),
             finished: VecDeque::new(),
             rescued: VecDeque::new(),
@@ -330,6 +334,7 @@ impl Node {
         }
         self.swept = self.now;
         self.watch_owners();
+        self.watch_holders();
         self.watch_paths();
         self.retry_fetches();
         self.close_gaps();

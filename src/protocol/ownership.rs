@@ -7,6 +7,8 @@
 
 use super::Node;
 use super::action::{Action, Report};
+use super::collect::quorum;
+use super::gathering::offered;
 use super::limits::{
     CLAIM_STAGGER_MS, DEADLINE_FACTOR, LONELY_RETURN_MS, MAX_TERM_JUMP, MEMBER_LEASE_MS, OVERDUE_MS, SETTLE_MS,
     STEADY_MS,
@@ -14,7 +16,7 @@ use super::limits::{
 use super::message::Head;
 use super::record::Record;
 use crate::clock::Millis;
-use crate::names::{BlobHash, ModuleId, PathId, PeerKey, Term};
+use crate::names::{ModuleId, PathId, PeerKey, Term};
 
 /// A candidate's rank for a module: the highest comes first (rendezvous hashing).
 pub(super) fn rank(module: ModuleId, peer: PeerKey) -> [u8; 32] {
@@ -73,8 +75,15 @@ impl Node {
     /// A chain's head says that there has been a later owner than the one known here: what is signed next has no
     /// earlier term.
     pub(super) fn hear_later_term(&mut self, module: ModuleId, term: Term, owner: PeerKey) {
-        if self.modules.get(&module).is_some_and(|state| term > state.term) {
-            self.hear_owner(module, owner, term, owner);
+        if !self.modules.get(&module).is_some_and(|state| term > state.term) {
+            return;
+        }
+        self.adopt_owner(module, term, owner);
+        // Whoever it is does not own the module now: this node without knowing it, or one that is not believed.
+        if (owner == self.me || self.distrusted.has(self.now, owner))
+            && let Some(state) = self.modules.get_mut(&module)
+        {
+            state.deposed = Some(term);
         }
     }
 
@@ -195,38 +204,26 @@ impl Node {
 
     /// An owner whose update is overdue, although what it needs has been offered, is replaced.
     fn watch_work(&mut self, module: ModuleId) {
-        let half = self.half_is_offered(module);
-        let turns = self.turns(module);
-        let (now, phases) = (self.now, self.plan.phases);
-        let Some(state) = self.modules.get_mut(&module) else { return };
-        let open = state.head().is_some_and(|head| head.version.0 < phases);
-        let Some(half_since) = (open && half).then(|| *state.half_since.get_or_insert(now)) else {
-            state.half_since = None;
-            return;
-        };
+        let now = self.now;
+        let Some(state) = self.modules.get(&module).filter(|state| state.deposed != Some(state.term)) else { return };
+        let open = state.owner.is_some_and(|owner| owner != self.me);
+        let Some(head) = state.head().filter(|head| open && head.version.0 < self.plan.phases) else { return };
+        let offered = |path: PathId| offered(&state.offers, path, head.version);
+        let expected = self.expected(module);
+        let begun = expected.keys().any(|path| offered(*path));
+        let Some(offered_since) = begun.then(|| state.offered_since.unwrap_or(now)) else { return };
         // What the owner's own deadline follows from (`collect.rs`).
-        let measured_ms = half_since.since(state.advanced).saturating_mul(DEADLINE_FACTOR * turns.max(1));
+        let slower = DEADLINE_FACTOR * self.turns(module).max(1);
+        let measured_ms = offered_since.since(state.advanced).saturating_mul(slower);
         let deadline_ms = state.advances.deadline_ms().unwrap_or(0).max(measured_ms) + OVERDUE_MS;
         let waited_ms = now.since(state.advanced.max(state.owner_since).max(self.began));
-        if waited_ms > deadline_ms && state.deposed != Some(state.term) {
-            let reason =
-                format!("its update has been overdue since {} s", (waited_ms - deadline_ms + OVERDUE_MS) / 1_000);
-            state.half_since = None;
-            self.depose(module, reason);
+        let overdue = quorum(&expected, offered, waited_ms / deadline_ms);
+        if let Some(state) = self.modules.get_mut(&module) {
+            state.offered_since = Some(offered_since);
         }
-    }
-
-    fn half_is_offered(&self, module: ModuleId) -> bool {
-        let Some(state) = self.modules.get(&module) else { return false };
-        let Some(head) = state.head().filter(|_| state.owner != Some(self.me)) else { return false };
-        let expected = self.expected(module);
-        let offered = |path: PathId| {
-            let (first, last) = (BlobHash([0; 32]), BlobHash([255; 32]));
-            state.offers.range((path, head.version, first)..=(path, head.version, last)).next().is_some()
-        };
-        let weigh = |paths: &mut dyn Iterator<Item = u32>| paths.map(u64::from).sum::<u64>();
-        let there = weigh(&mut expected.iter().filter(|(path, _)| offered(**path)).map(|(_, weight)| *weight));
-        there > 0 && 2 * there >= weigh(&mut expected.values().copied())
+        if overdue {
+            self.depose(module, format!("its update is overdue: none for {} s", waited_ms / 1_000));
+        }
     }
 
     /// The head is another: what is overdue is counted from here.
@@ -236,6 +233,6 @@ impl Node {
         if state.advanced > Millis(0) {
             state.advances.add(now.since(state.advanced));
         }
-        (state.advanced, state.half_since) = (now, None);
+        (state.advanced, state.offered_since) = (now, None);
     }
 }

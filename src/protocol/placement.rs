@@ -228,6 +228,9 @@ impl Node {
         let (mine, theirs) = (active_leases(&self.leases()), active_leases(leases));
         for lease in leases {
             let Some(held) = self.held.get(&lease.path).copied() else { continue };
+            if self.is_idle(lease.path, peer) {
+                continue;
+            }
             let ranks_lower = path_rank(lease.path, self.me) < path_rank(lease.path, peer);
             let yields = match (held.stage, lease.stage) {
                 (Stage::Standby | Stage::Done, _) | (_, Stage::Standby | Stage::Done) => false,
@@ -268,7 +271,8 @@ impl Node {
 
     fn has_trainer(&self, path: PathId) -> bool {
         let mine = self.held.get(&path).is_some_and(|held| held.stage != Stage::Standby);
-        mine || self.roster.holders(self.now, path).any(|(_, _, lease)| lease.stage != Stage::Standby)
+        let trains = |(peer, _, lease): (PeerKey, _, Lease)| lease.stage != Stage::Standby && !self.is_idle(path, peer);
+        mine || self.roster.holders(self.now, path).any(trains)
     }
 
     /// Fewest paths first, standbys before all; then by rank.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::faults::Kind;
+use super::liars::Lie;
 use crate::names::ModuleId;
 
 /// One seed's, or several seeds' together.
@@ -37,6 +38,11 @@ impl Counts {
     /// Something went wrong.
     pub fn fault(&mut self, kind: Kind) {
         *self.faults.entry(kind.name()).or_default() += 1;
+    }
+
+    /// Somebody lies.
+    pub fn lie(&mut self, lie: Lie) {
+        *self.faults.entry(lie.name()).or_default() += 1;
     }
 
     /// A module's owner has crashed, and others are there who have it.

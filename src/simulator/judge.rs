@@ -6,13 +6,16 @@ use super::Failure;
 use super::invariants::bounded_queues;
 use super::invariants::none_lost::Tally;
 use super::world::{Peer, World};
-use crate::names::{BlobHash, ModuleId};
+use crate::names::{BlobHash, ModuleId, PeerKey};
 use crate::protocol::Report;
 use crate::protocol::message::Stage;
 
 impl World {
     /// The invariants, after whatever was reported: heads move with nothing else.
     pub(super) fn look(&mut self, index: usize, report: &Report) -> Result<(), Failure> {
+        if self.liars.contains_key(&index) {
+            return Ok(());
+        }
         let now_ms = self.now_ms;
         match report {
             Report::Owner { module, owner } => {
@@ -26,7 +29,7 @@ impl World {
             Report::Lost { module, path, parent, .. } => {
                 self.invariants.none_lost.told(index, *module, *path, *parent);
             }
-            Report::Refused { module, reason, .. } if !reason.contains("comes from") => {
+            Report::Refused { module, reason, by } if !reason.contains("comes from") && !self.is_liar(*by) => {
                 return Err(self.failure("one state", format!("peer {index} refuses module {module}: {reason}")));
             }
             _ => {}
@@ -38,7 +41,8 @@ impl World {
                 |name, looked: Result<(), String>| broken = broken.take().or(looked.err().map(|it| (name, it)));
             is_broken("one state", invariants.one_state.look(module, chain.head()));
             for (hash, signed) in chain.places() {
-                is_broken("one writer", invariants.one_writer.look(hash, signed));
+                let liar = self.index_of.get(&signed.update.owner).is_some_and(|index| self.liars.contains_key(index));
+                is_broken("one writer", invariants.one_writer.look(hash, signed, !liar));
                 is_broken("counted once", invariants.counted_once.look(hash, signed));
             }
         }
@@ -65,8 +69,13 @@ impl World {
         }
     }
 
+    fn is_liar(&self, peer: PeerKey) -> bool {
+        self.index_of.get(&peer).is_some_and(|index| self.liars.contains_key(index))
+    }
+
+    /// Those whose word counts and that are there to the end.
     fn staying(&self) -> impl Iterator<Item = (usize, &Peer)> {
-        self.peers.iter().enumerate().filter(|(_, peer)| !peer.gone)
+        self.peers.iter().enumerate().filter(|(index, peer)| !peer.gone && !self.liars.contains_key(index))
     }
 
     pub(super) fn all_done(&self) -> bool {
@@ -95,7 +104,7 @@ impl World {
             .flat_map(|(_, peer)| peer.node.states())
             .map(|(module, ..)| module)
             .collect();
-        let settled = self.peers.iter().all(|peer| !peer.up || !peer.node.paths().is_empty());
+        let settled = self.staying().all(|(_, peer)| !peer.up || !peer.node.paths().is_empty());
         settled && self.plan.grid.modules().iter().all(|module| others.contains(module))
     }
 
@@ -123,7 +132,10 @@ impl World {
         };
         let shown = self.staying().flat_map(|(_, peer)| peer.node.uncounted()).collect();
         let ever_counted = |module, contribution| self.invariants.counted_once.has_ever_counted(module, contribution);
-        let settled = self.invariants.none_lost.settle(counted, &shown, ever_counted, |peer| !self.peers[peer].gone);
+        let settled = self
+            .invariants
+            .none_lost
+            .settle(counted, &shown, ever_counted, |peer| !self.peers[peer].gone && !self.liars.contains_key(&peer));
         settled.map_err(|lost| self.failure("none lost", lost))
     }
 

@@ -4,12 +4,16 @@ use std::sync::Arc;
 
 use super::Failure;
 use super::carry_out::sign;
+use super::liars::Said;
 use super::world::{Due, World};
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
 use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response, wire};
 
 /// Gossip carries the same bytes on the same topic once in this time.
 const SAME_BYTES_MS: u64 = 60_000;
+
+/// What liars remember.
+const OVERHEARD: usize = 1_000;
 
 impl World {
     /// When something from one peer reaches another; nothing if it does not.
@@ -22,7 +26,25 @@ impl World {
     }
 
     pub(super) fn publish(&mut self, from: usize, module: ModuleId, message: &Message) -> Result<(), Failure> {
-        let author = self.peers[from].key;
+        let honest = self.lie(from).is_none();
+        for Said { author, message, to_parity } in self.told(from, module, message) {
+            let said = self.gossip(from, module, author, &message, to_parity);
+            if honest {
+                said?;
+            }
+        }
+        self.overhear(module, self.peers[from].key, message);
+        Ok(())
+    }
+
+    fn gossip(
+        &mut self,
+        from: usize,
+        module: ModuleId,
+        author: PeerKey,
+        message: &Message,
+        to_parity: Option<usize>,
+    ) -> Result<(), Failure> {
         let bytes = match wire::encode(message) {
             Ok(bytes) => bytes,
             Err(error) => return Err(self.failure("gossip", error.to_string())),
@@ -38,7 +60,8 @@ impl World {
         self.counts.said_bytes += size;
         let message = Arc::new(message.clone());
         let hearers: Vec<usize> = self.hearers.get(&module).into_iter().flatten().copied().collect();
-        for hearer in hearers.into_iter().filter(|other| *other != from) {
+        let hears = |hearer: &usize| *hearer != from && to_parity.is_none_or(|parity| hearer % 2 == parity);
+        for hearer in hearers.into_iter().filter(hears) {
             let copies = 1 + usize::from(self.dice.chance(self.scenario.links.duplication));
             for _ in 0..copies {
                 if let Some(after_ms) = self.travel_ms(from, hearer, size) {
@@ -48,6 +71,17 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// For those that repeat it later.
+    fn overhear(&mut self, module: ModuleId, author: PeerKey, message: &Message) {
+        if self.liars.is_empty() || self.dice.chance(0.5) {
+            return;
+        }
+        if self.overheard.len() >= OVERHEARD {
+            self.overheard.pop_front();
+        }
+        self.overheard.push_back((module, author, message.clone()));
     }
 
     /// Beats are numbered: no two are the same.

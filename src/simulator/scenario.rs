@@ -5,6 +5,7 @@ use serde::Deserialize;
 use super::clocks::Clocks;
 use super::dice::Between;
 use super::faults::{Faults, Kind};
+use super::liars::Lie;
 use super::links::Links;
 use crate::grid::{Grid, GridError, Sharing};
 
@@ -25,6 +26,12 @@ pub struct Scenario {
     /// What goes wrong.
     #[serde(default)]
     pub faults: Vec<Faults>,
+    /// One peer for each lies in this way.
+    #[serde(default)]
+    pub liars: Vec<Lie>,
+    /// They begin to lie then: before, everybody finds a place.
+    #[serde(default = "ten_seconds")]
+    pub lies_from_ms: u64,
 }
 
 /// A swarm and its run.
@@ -51,6 +58,10 @@ pub struct Swarm {
 
 fn all_equal() -> Vec<u64> {
     vec![1]
+}
+
+fn ten_seconds() -> u64 {
+    10_000
 }
 
 fn ten_minutes() -> u64 {
@@ -97,6 +108,7 @@ impl Scenario {
         let share = |share: f64| (0.0..=1.0).contains(&share);
         let ranges = [
             ("swarm.peers", (1..=MOST_PEERS).contains(&self.swarm.peers), "1 to 100000"),
+            ("liars", self.liars.len() < self.swarm.peers, "fewer than peers"),
             ("swarm.phases", self.swarm.phases >= 1, "1 or more"),
             ("swarm.values", (1..=1 << 20).contains(&self.swarm.values), "1 to 1048576"),
             ("swarm.slowness", !self.swarm.slowness.contains(&0) && !self.swarm.slowness.is_empty(), "1 or more each"),

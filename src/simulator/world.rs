@@ -1,6 +1,6 @@
 //! The swarm itself: peers, time, and what happens next.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::clocks::OwnClock;
@@ -9,6 +9,7 @@ use super::dice::Dice;
 use super::disk::Disk;
 use super::faults::{Cut, Kind, Planned, What, plan};
 use super::invariants::Invariants;
+use super::liars::Lie;
 use super::trace::Trace;
 use super::{Failure, Outcome, Scenario};
 use crate::compress::frame;
@@ -90,6 +91,10 @@ pub struct World {
     pub(super) next_token: u64,
     /// What gossip has carried, and when.
     pub(super) carried: BTreeMap<BlobHash, u64>,
+    /// Who lies, and how.
+    pub(super) liars: BTreeMap<usize, Lie>,
+    pub(super) lies_from_ms: u64,
+    pub(super) overheard: VecDeque<(ModuleId, PeerKey, Message)>,
     pub(super) invariants: Invariants,
     pub(super) counts: Counts,
     pub(super) trace: Trace,
@@ -146,6 +151,9 @@ impl World {
             asked: BTreeMap::new(),
             next_token: 0,
             carried: BTreeMap::new(),
+            liars: BTreeMap::new(),
+            lies_from_ms: scenario.lies_from_ms,
+            overheard: VecDeque::new(),
             invariants: Invariants::default(),
             counts: Counts::default(),
             trace: Trace::Off,
@@ -167,6 +175,12 @@ impl World {
         for index in 1..self.scenario.swarm.peers {
             let after_ms = self.dice.draw([500, 3_000].into());
             self.join_at(index, after_ms);
+        }
+        for lie in self.scenario.liars.clone() {
+            let honest: Vec<usize> =
+                (0..self.scenario.swarm.peers).filter(|peer| !self.liars.contains_key(peer)).collect();
+            self.liars.insert(honest[self.dice.pick(honest.len())], lie);
+            self.counts.lie(lie);
         }
         for number in 0..self.planned.len() {
             let Planned { kind, what, when_ms } = self.planned[number].clone();
