@@ -161,7 +161,8 @@ fn a_peer_of_another_version() {
     let mut newer = wire::encode(&Response::Refused(String::new())).unwrap();
     newer[4] = 9;
     let address = answering(&runtime, newer);
-    refused(&world, &["join", &address], &[&address, "wire version 9", "this program speaks 1"]);
+    let ours = format!("this program speaks {}", wire::WIRE_VERSION);
+    refused(&world, &["join", &address], &[&address, "wire version 9", &ours]);
     let manifest = br#"{ "format_version": 7, "wire_version": 1 }"#.to_vec();
     let address = answering(&runtime, wire::encode(&Response::Manifest(manifest)).unwrap());
     refused(&world, &["join", &address], &[&address, "format version 7", "use the founder's version of pathswarm"]);

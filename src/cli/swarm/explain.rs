@@ -18,8 +18,8 @@ use crate::training::inner::StepError;
 
 const OTHER_FOLDER: &str = "choose another folder with --dir";
 /// What to do where a peer's folder was copied.
-pub(super) const COPIED_IDENTITY: &str =
-    "remove the file key in the folder of the copy, which then becomes a peer of its own, or use another --dir there";
+pub(super) const COPIED_IDENTITY: &str = "stop both, remove the file key in the folder of the copy, which then becomes a \
+    peer of its own, or use another --dir there, and start them again";
 const MORE_TEXT: &str = "give more text with --corpus, or use a smaller grid";
 const LOWER_RATE: &str = "set a lower training.learning_rate";
 

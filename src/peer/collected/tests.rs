@@ -9,6 +9,7 @@ use crate::peer::collecting::{CollectError, collect_from_stores};
 use crate::peer::sampling::{Wish, continue_prompt};
 use crate::peer::scoring::{ScoringError, score_corpus, score_test_text};
 use crate::peer::tiny_run::{Tiny, documents};
+use crate::protocol::wire::WIRE_VERSION;
 use crate::text::{CorpusSource, read_corpus};
 
 const ALL: [(&str, u64); 3] = [("0.0", 1), ("0.1", 2), ("1.0", 2)];
@@ -113,7 +114,9 @@ fn what_is_missing_or_changed_is_named() {
         with_file(&file(name), Some(&bytes), || assert!(refusal(&folder).contains("at most")));
     }
     let json = String::from_utf8(tiny.manifest.clone()).unwrap();
-    for broken in [&json[1..], "{}", "", &json.replace("\"wire_version\": 1", "\"wire_version\": 9")] {
+    let version = |version: u16| format!("\"wire_version\": {version}");
+    let other_version = json.replace(&version(WIRE_VERSION), &version(WIRE_VERSION + 1));
+    for broken in [&json[1..], "{}", "", &other_version] {
         with_file(&file(MANIFEST), Some(broken.as_bytes()), || assert!(refusal(&folder).contains(MANIFEST)));
     }
     with_file(&file(MANIFEST), None, || assert!(refusal(&folder).contains("holds no collected run")));
