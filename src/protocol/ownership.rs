@@ -75,7 +75,7 @@ impl Node {
     /// A chain's head says that there has been a later owner than the one known here: what is signed next has no
     /// earlier term.
     pub(super) fn hear_later_term(&mut self, module: ModuleId, term: Term, owner: PeerKey) {
-        if !self.modules.get(&module).is_some_and(|state| term > state.term) {
+        if self.modules.get(&module).is_none_or(|state| term <= state.term) {
             return;
         }
         self.adopt_owner(module, term, owner);
