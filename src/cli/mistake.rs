@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io::ErrorKind;
-use std::process::ExitCode;
 
 use super::output::Output;
 use crate::config::ResolveError;
@@ -66,7 +65,7 @@ impl<T, E: fmt::Display> OrMistake<T> for Result<T, E> {
 }
 
 /// Says on standard error what went wrong (to programs also as a last line of output) and gives the exit status.
-pub(super) fn report(error: &anyhow::Error, output: Output) -> ExitCode {
+pub(super) fn report(error: &anyhow::Error, output: Output) -> u8 {
     let mistake = error.chain().find_map(|cause| cause.downcast_ref::<Mistake>());
     let message = one_line(&format!("{error:#}"));
     let hint = mistake.and_then(|mistake| mistake.hint.as_deref()).or_else(|| of_the_disk(error));
@@ -76,7 +75,7 @@ pub(super) fn report(error: &anyhow::Error, output: Output) -> ExitCode {
         let _ = output.complain(&format!("hint: {hint}"));
     }
     let _ = output.json(&serde_json::json!({ "event": "error", "message": message, "hint": hint }));
-    ExitCode::from(status(error, mistake.is_some() || of_the_disk(error).is_some()))
+    status(error, mistake.is_some() || of_the_disk(error).is_some())
 }
 
 /// What to do if the disk does not take what is written; only the user can make room there.

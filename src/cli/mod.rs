@@ -76,11 +76,16 @@ pub fn main() -> ExitCode {
     #[cfg(feature = "learning")]
     crate::model::spin_briefly();
     let CommandLine { globals, command } = CommandLine::parse();
-    match command.run(&globals) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if output::reader_is_gone(&error) => ExitCode::SUCCESS,
+    let status = match command.run(&globals) {
+        Ok(()) => 0,
+        Err(error) if output::reader_is_gone(&error) => 0,
         Err(error) => mistake::report(&error, globals.output()),
+    };
+    #[cfg(all(feature = "learning", feature = "network"))]
+    if crate::peer::trainer_thread::left_behind() {
+        crate::model::end_process(status);
     }
+    ExitCode::from(status)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ pub mod linear;
 pub mod transformer;
 pub mod weights;
 
-pub use device::{DeviceError, open_device, set_threads, spin_briefly};
+pub use device::{DeviceError, end_process, open_device, set_threads, spin_briefly};
 pub use initial::initial_levels;
 pub use transformer::{ForwardError, PathModel};
 pub use weights::WeightsError;

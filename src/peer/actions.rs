@@ -2,7 +2,7 @@
 
 use super::driver::{Driver, PeerError};
 use super::news::News;
-use super::trainer::Task;
+use super::tasks::Task;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
 use crate::network::Multiaddr;
 use crate::protocol::record::{Finished, StartedFrom};
@@ -41,10 +41,14 @@ impl Driver {
                 }
             }
             Action::Forget(blob) => self.forget(blob)?,
-            Action::Train { path, phase, start, trainer } => {
-                self.queue_task(Task::Train { path, phase, start, trainer });
+            Action::Train { path, phase, start, trainer, resume } => {
+                self.queue_task(Task::Train { path, phase, start, trainer, resume });
             }
             Action::Evaluate { path, phase, states } => self.queue_scoring(Task::Score { path, phase, states }),
+            Action::Gone => self.gone = true,
+            Action::Pause => self.pause_trainer(),
+            Action::RestartTrainer => self.restart_trainer()?,
+            Action::GiveUp { restarts } => return Err(PeerError::TrainerStuck(restarts)),
             Action::Outer(work) => {
                 match &work {
                     Outer::Accumulate { module, blob, .. } => self.count_contribution(*module, *blob),
@@ -170,6 +174,16 @@ impl Driver {
             Report::Owner { module, owner } => tracing::info!(%module, owner = %owner.short(), "a module's owner"),
             Report::Lost { module, path, parent, weight } => {
                 tracing::warn!(%module, %path, %parent, weight, "a contribution became too old to be counted");
+            }
+            Report::TrainerStuck { path, steps, silent_ms } => {
+                tracing::error!(%path, steps, silent_ms, "the trainer hangs, and is started anew");
+            }
+            Report::TrainerDied => tracing::error!("the trainer has died, and is started anew"),
+            Report::Inherited { path, from } => {
+                tracing::info!(%path, from = %from.short(), "a path came with its trainer");
+            }
+            Report::BeganAfresh { path, from } => {
+                tracing::warn!(%path, from = %from.short(), "a path came without its trainer: AdamW begins anew");
             }
             Report::PathTaken(path) => tracing::info!(%path, "took a path"),
             Report::PathDone(path) => tracing::info!(%path, "a path is done"),

@@ -12,7 +12,7 @@ use crate::model::initial_levels;
 use crate::names::BlobHash;
 use crate::seed::Seed;
 use crate::store::{DiskError, write_file};
-use crate::training::InnerState;
+use crate::training::{InnerState, LevelReader, put_levels};
 
 const HEAD: [u8; 8] = *b"PSDN\x01\0\0\0";
 const HASH_BYTES: usize = 32;
@@ -58,7 +58,7 @@ impl KeptDense {
     /// If the disk fails; what was kept before is still there then.
     pub fn write(&self, step: u64, dense: &Dense) -> Result<(), DiskError> {
         let mut bytes = [&HEAD[..], &self.of.0, &step.to_le_bytes()].concat();
-        bytes.extend(dense.levels.iter().flatten().flat_map(|value| value.to_le_bytes()));
+        put_levels(&mut bytes, &dense.levels);
         bytes.extend(dense.inner.encode());
         let hash = blake3::hash(&bytes);
         bytes.extend(hash.as_bytes());
@@ -95,14 +95,9 @@ impl KeptDense {
             return None;
         }
         let step = u64::from_le_bytes(*head.last_chunk()?);
-        let (mut values, inner) = rest.split_at(4 * parameters);
-        let mut levels = Vec::with_capacity(sizes.len());
-        for size in sizes {
-            let (level, after) = values.split_at(4 * size);
-            levels.push(level.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect());
-            values = after;
-        }
-        Some((step, Dense { levels, inner: InnerState::decode(inner, sizes).ok()? }))
+        let mut rest = LevelReader(rest);
+        let levels = rest.levels(sizes);
+        Some((step, Dense { levels, inner: InnerState::decode(rest.0, sizes).ok()? }))
     }
 }
 

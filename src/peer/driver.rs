@@ -16,7 +16,7 @@ use super::inbox::Requests;
 use super::manifest::Manifest;
 use super::news::Newsroom;
 use super::observing::{Observed, PeerStatus};
-use super::trainer::{Told, Trainer};
+use super::trainer_thread::TrainerThread;
 use crate::clock::Millis;
 use crate::names::{BlobHash, PathId, PeerKey};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
@@ -64,6 +64,12 @@ pub enum PeerError {
     /// Another machine runs with a copy of this peer's key, and has started later.
     #[error("another machine runs with this peer's identity, and goes on as this peer; this one has stopped")]
     CopiedIdentity,
+    /// Its trainer hangs or dies, again and again.
+    #[error("the trainer was started anew {0} times and got no further; the log says more")]
+    TrainerStuck(u32),
+    /// There is no thread for the trainer.
+    #[error("the trainer cannot be started anew: {0}")]
+    TrainerThread(std::io::Error),
     /// A worker is gone without a word.
     #[error("the {0} has stopped unexpectedly; the log says more")]
     Worker(&'static str),
@@ -78,7 +84,7 @@ pub(super) struct Driver {
     pub(super) store: StoreHandle,
     pub(super) blobs: BlobStore,
     pub(super) network: NetworkHandle,
-    pub(super) trainer: Trainer,
+    pub(super) trainer: TrainerThread,
     pub(super) combiner: Combiner,
     pub(super) newsroom: Newsroom,
     pub(super) pinned: BTreeSet<BlobHash>,
@@ -92,6 +98,8 @@ pub(super) struct Driver {
     pub(super) requests: Requests,
     pub(super) errands: Errands,
     pub(super) observed: Observed,
+    /// It has left the swarm.
+    pub(super) gone: bool,
     /// For the combiner.
     work: VecDeque<Outer>,
     combining: bool,
@@ -100,7 +108,6 @@ pub(super) struct Driver {
 /// Everything that the driver listens to.
 pub(super) struct Inputs {
     pub(super) network: NetworkEvents,
-    pub(super) trainer: mpsc::Receiver<Told>,
     pub(super) combiner: mpsc::Receiver<Answer>,
     pub(super) commands: mpsc::Receiver<Command>,
 }
@@ -117,7 +124,7 @@ impl Driver {
         store: StoreHandle,
         blobs: BlobStore,
         network: NetworkHandle,
-        trainer: Trainer,
+        trainer: TrainerThread,
         combiner: Combiner,
         newsroom: Newsroom,
         contacts: Vec<String>,
@@ -152,6 +159,7 @@ impl Driver {
             requests: Requests::default(),
             errands: Errands::default(),
             observed: Observed::default(),
+            gone: false,
             work: VecDeque::new(),
             combining: false,
         }
@@ -176,10 +184,26 @@ impl Driver {
         self.node.next_deadline().map(|deadline| deadline.since(self.now()))
     }
 
-    /// Runs until it is told to stop, or cannot go on.
-    pub(super) async fn run(mut self, mut inputs: Inputs) -> Result<(), PeerError> {
+    /// Runs until it is told to stop, or cannot go on; then the trainer's thread has ended.
+    pub(super) async fn run(mut self, inputs: Inputs) -> Result<(), PeerError> {
+        let outcome = self.attend(inputs).await;
+        let trainer = self.trainer;
+        // A panic there would be the thread's, which has been told of.
+        drop(tokio::task::spawn_blocking(move || trainer.end()).await);
+        outcome
+    }
+
+    async fn attend(&mut self, mut inputs: Inputs) -> Result<(), PeerError> {
+        let mut asked_to_stop = None;
         loop {
             self.settle().await?;
+            if self.gone {
+                if let Some(reply) = asked_to_stop {
+                    // Whoever asked may be gone, too.
+                    let _ = oneshot::Sender::send(reply, ());
+                }
+                return Ok(());
+            }
             // Before all that arrives: a flood of messages must not keep this peer from saying that it lives.
             if self.until_deadline_ms() == Some(0) {
                 self.events.push_back(Event::Tick);
@@ -197,13 +221,14 @@ impl Driver {
                     Some(Command::StatusWithHashes(reply)) => self.tell_with_hashes(reply),
                     Some(Command::Stop(reply)) => {
                         self.events.push_back(Event::Leave);
-                        self.settle().await?;
-                        let _ = reply.send(());
-                        return Ok(());
+                        asked_to_stop = Some(reply);
                     }
                     None => return Ok(()),
                 },
-                told = inputs.trainer.recv() => self.trainer_told(told.ok_or(PeerError::Worker("trainer"))?)?,
+                told = self.trainer.told() => match told {
+                    Some(told) => self.trainer_told(told)?,
+                    None => self.events.push_back(Event::TrainerDied),
+                },
                 answer = inputs.combiner.recv() => {
                     self.combining = false;
                     self.events.extend(answer.ok_or(PeerError::Worker("combiner"))??);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::driver::{Driver, PeerError};
 use super::news::News;
-use super::trainer::{Task, Told};
+use super::tasks::{Stepped, Task, Told};
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase};
 use crate::network::FetchError;
 use crate::protocol::Event;
@@ -28,6 +28,8 @@ pub(super) struct Errands {
     /// To be scored when there is nothing else to do.
     checkpoint: Option<Task>,
     pub(super) training: bool,
+    /// The checkpoint that the trainer scores.
+    scoring: Option<(PathId, Phase)>,
     pub(super) scored: BTreeSet<PathId>,
     pub(super) phases_trained: u64,
     /// Who is asked for text, of all peers known.
@@ -81,6 +83,7 @@ impl Driver {
             return Ok(());
         }
         if let Some(task) = self.errands.task.take() {
+            self.errands.scoring = task.scores();
             self.errands.training = self.trainer.begin(task);
         }
         Ok(())
@@ -133,8 +136,18 @@ impl Driver {
 
     pub(super) fn trainer_told(&mut self, told: Told) -> Result<(), PeerError> {
         match told {
+            Told::Alive { path, phase, steps } => self.events.push_back(Event::Progress { path, phase, steps }),
+            Told::Checkpointed { path, phase, steps, blob } => {
+                self.events.push_back(Event::Checkpointed { path, phase, steps, blob });
+            }
+            Told::Paused { path, phase, middle } => {
+                self.errands.training = false;
+                self.events.push_back(Event::Paused { path, phase, middle });
+            }
             Told::Step(stepped) => {
                 self.observed.waiting = None;
+                let Stepped { path, phase, step, .. } = stepped;
+                self.events.push_back(Event::Progress { path, phase, steps: step });
                 (self.newsroom)(News::Stepped {
                     path: stepped.path,
                     phase: stepped.phase,
@@ -151,6 +164,7 @@ impl Driver {
             }
             Told::Scored { path, phase, held_out } => {
                 self.errands.training = false;
+                self.errands.scoring = None;
                 self.scored(path, phase, held_out);
             }
             Told::Evaluated { path, held_out, test } => {
@@ -161,6 +175,26 @@ impl Driver {
             Told::Failed(error) => return Err(PeerError::Training(error)),
         }
         Ok(())
+    }
+
+    /// A phase that has not begun need not be stopped in the middle.
+    pub(super) fn pause_trainer(&mut self) {
+        match self.errands.task.take_if(|task| matches!(task, Task::Train { .. })) {
+            Some(Task::Train { path, phase, .. }) => {
+                self.events.push_back(Event::Paused { path, phase, middle: None });
+            }
+            _ => self.trainer.pause(),
+        }
+    }
+
+    /// Whatever the old one had in hand is asked for again, by the node or as the next evaluation.
+    pub(super) fn restart_trainer(&mut self) -> Result<(), PeerError> {
+        let dropped = self.errands.task.take().and_then(|task| task.scores());
+        for (path, phase) in dropped.into_iter().chain(self.errands.scoring.take()) {
+            self.scored(path, phase, None);
+        }
+        self.errands.training = false;
+        self.trainer.restart().map_err(PeerError::TrainerThread)
     }
 
     pub(super) fn forget_path(&mut self, path: PathId) {

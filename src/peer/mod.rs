@@ -3,9 +3,10 @@
 //! [`founding`] makes a run of some text, or [`joining`] fetches one from an address; both leave a [`manifest`] and
 //! blobs in a store; [`launch`] does either. [`start`] then assembles the actors: the [`driver`] around the protocol's
 //! node, with what comes in (`inbox`), what each action comes to (`actions`), what else is to be done (`errands`) and
-//! what it tells of itself ([`observing`]); the [`trainer`] (with its [`path_state`], in [`turns`] with others), the
-//! [`combiner`], the store, seen by the network through `blob_access`. What they have to tell is [`news`];
-//! [`status_socket`] answers other processes. [`dense`] trains the ancestor and the control.
+//! what it tells of itself ([`observing`]); the [`trainer`] on its [`trainer_thread`] (with its [`tasks`] and its
+//! [`path_state`], in [`turns`] with others), the [`combiner`], the store, seen by the network through `blob_access`.
+//! What they have to tell is [`news`]; [`status_socket`] answers other processes. [`dense`] trains the ancestor and the
+//! control.
 //!
 //! [`collecting`] brings a run's modules together in one folder, from peers or from their stores; [`collected`] is that
 //! folder, [`scoring`] and [`sampling`] use it. What `signatures` checks is believed.
@@ -32,9 +33,13 @@ pub mod scoring;
 mod signatures;
 pub mod start;
 pub mod status_socket;
+pub mod tasks;
 #[cfg(test)]
 mod tiny_run;
 pub mod trainer;
+#[cfg(test)]
+mod trainer_tests;
+pub mod trainer_thread;
 pub mod turns;
 
 pub use blob_access::StoredBlobs;

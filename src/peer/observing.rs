@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::driver::Driver;
 use super::news::News;
-use super::trainer::Task;
+use super::tasks::Task;
 use crate::names::{BlobHash, BlobRef, ModuleId};
 use crate::outer::ModuleState;
 use crate::protocol::status::Status;

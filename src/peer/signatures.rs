@@ -20,6 +20,6 @@ pub(super) fn start_holds(peer: PeerKey, start: &Start) -> bool {
 pub(super) fn signatures_hold(response: &Response) -> bool {
     match response {
         Response::Replay(updates) | Response::Snapshot(updates) => updates.iter().all(signature_holds),
-        Response::Manifest(_) | Response::Directory(_) | Response::Refused(_) => true,
+        Response::Manifest(_) | Response::Directory(_) | Response::Refused(_) | Response::Path(_) => true,
     }
 }

@@ -14,7 +14,8 @@ use super::driver::{COMMANDS, Command, Driver, Inputs, PeerError};
 use super::manifest::Manifest;
 use super::news::Newsroom;
 use super::observing::PeerStatus;
-use super::trainer::Trainer;
+use super::trainer;
+use super::trainer_thread::TrainerThread;
 use super::turns::Turns;
 use crate::config::MachineConfig;
 use crate::names::{PathId, PeerKey, RunId};
@@ -56,7 +57,6 @@ pub struct Peer {
     commands: mpsc::Sender<Command>,
     task: JoinHandle<Result<(), PeerError>>,
     store: StoreThreads,
-    training: std::thread::JoinHandle<()>,
 }
 
 /// Where a peer keeps its store.
@@ -82,7 +82,8 @@ impl Peer {
 
         let key = plan.identity.key();
         let mut node = Node::restore(key, manifest.plan()?, records.clone());
-        let lost = without_states(&node, &blobs)?;
+        let mut lost = without_states(&node, &blobs)?;
+        lost.extend(without_checkpoints(&node, &blobs)?);
         if !lost.is_empty() {
             let encoded = lost.iter().map(wire::encode).collect::<Result<_, _>>()?;
             store.persist(encoded).await?;
@@ -95,8 +96,8 @@ impl Peer {
         let span = tracing::info_span!("peer", key = %key.short());
         let (combiner, combined) =
             span.in_scope(|| Combiner::start(blobs.clone(), manifest.config.outer.clone(), manifest.level_counts()))?;
-        let (trainer, training, told) =
-            span.in_scope(|| Trainer::start(manifest.clone(), plan.machine, blobs.clone(), plan.turns))?;
+        let work = trainer::work(manifest.clone(), plan.machine, blobs.clone());
+        let trainer = span.in_scope(|| TrainerThread::start(work, plan.turns))?;
         plan.network.join_run(run).await?;
 
         let contacts = contacts(plan.contacts, known);
@@ -120,9 +121,9 @@ impl Peer {
         driver.events.push_back(if plan.founder && fresh { Event::Found } else { Event::Join(contacts) });
 
         let (commands, mailbox) = mpsc::channel(COMMANDS);
-        let inputs = Inputs { network: plan.network_events, trainer: told, combiner: combined, commands: mailbox };
+        let inputs = Inputs { network: plan.network_events, combiner: combined, commands: mailbox };
         let task = tokio::spawn(driver.run(inputs).instrument(span));
-        Ok(Self { key, commands, task, store: threads, training })
+        Ok(Self { key, commands, task, store: threads })
     }
 
     /// Who it is.
@@ -154,15 +155,10 @@ impl Peer {
     /// What it had to stop for.
     pub async fn finished(self) -> Result<(), PeerError> {
         let outcome = self.task.await.unwrap_or(Err(PeerError::Worker("driver")));
-        // The store is free for whoever comes next once its threads have ended; the trainer ends after its inner step.
-        let ended = tokio::task::spawn_blocking(|| {
-            self.store.join();
-            self.training.join()
-        });
-        match ended.await {
+        // The store is free for whoever comes next once its threads have ended.
+        match tokio::task::spawn_blocking(|| self.store.join()).await {
             Err(_) => Err(PeerError::Worker("store")),
-            Ok(Err(_)) => Err(PeerError::Worker("trainer")),
-            Ok(Ok(())) => outcome,
+            Ok(()) => outcome,
         }
     }
 
@@ -218,6 +214,20 @@ fn without_states(node: &Node, blobs: &BlobStore) -> Result<Vec<Record>, DiskErr
     let mut records: Vec<Record> = paths.map(|path| Record::Lease { path, held: false, standby: false }).collect();
     records.extend(lost.iter().copied().map(Record::Left));
     Ok(records)
+}
+
+/// The same of phases left in the middle: they begin anew.
+fn without_checkpoints(node: &Node, blobs: &BlobStore) -> Result<Vec<Record>, DiskError> {
+    let mut lost = Vec::new();
+    for checkpoint in node.checkpoints() {
+        let needed = checkpoint.start.iter().map(|(_, state)| state.hash).chain([checkpoint.blob.hash]);
+        let here = needed.map(|blob| blobs.has(blob)).collect::<Result<Vec<bool>, _>>()?;
+        if here.contains(&false) {
+            tracing::error!(path = %checkpoint.path, "the middle of a phase is gone from the disk: it begins anew");
+            lost.push(Record::Abandoned(checkpoint.path));
+        }
+    }
+    Ok(lost)
 }
 
 /// Those given, and those known from before.

@@ -5,195 +5,114 @@
 //! and all of it back to the store before anybody is told.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
-
 use super::manifest::Manifest;
-use super::path_state::PathState;
-use super::turns::Turns;
-use crate::compress::compress_with_feedback;
+use super::path_state::{PathState, PathStateError, PhaseState};
+use super::tasks::{Stepped, Task, Told};
+use super::trainer_thread::{Desk, Work};
+use super::turns::TURN_MS;
+use crate::compress::{EncodeError, compress_with_feedback};
 use crate::config::MachineConfig;
 use crate::model::open_device;
 use crate::names::{BlobRef, ModuleId, PathId, Phase};
 use crate::outer::ModuleState;
+use crate::protocol::Resume;
 use crate::protocol::record::{Finished, StartedFrom};
 use crate::seed::Seed;
 use crate::store::{BlobError, BlobStore};
 use crate::text::{TokenSet, Tokenizer};
-use crate::training::{BatchOrder, InnerTrainer, Score, evaluate, outer_gradient};
-
-use super::turns::TURN_MS;
-
-/// Commands and reports that may wait: the driver has one command under way, and takes reports as they come.
-const MAILBOX: usize = 1;
+use crate::training::{
+    BatchOrder, InnerTrainer, OuterGradientError, Score, StepError, StepReport, TrainerError, evaluate, outer_gradient,
+};
 
 /// Steps between two reports of progress, at the most this often.
 const REPORT: Duration = Duration::from_millis(250);
 
-/// What the trainer is asked to do.
-#[derive(Debug)]
-pub enum Task {
-    /// A phase of a path.
-    Train {
-        /// The path.
-        path: PathId,
-        /// The phase.
-        phase: Phase,
-        /// Each module and its state, bottom first.
-        start: Vec<(StartedFrom, BlobRef)>,
-        /// The path's trainer after its last phase here.
-        trainer: Option<BlobRef>,
-    },
-    /// The score of a path's checkpoint on its held-out text.
-    Score {
-        /// The path.
-        path: PathId,
-        /// The phase.
-        phase: Phase,
-        /// Each module's state, bottom first.
-        states: Vec<(ModuleId, BlobRef)>,
-    },
-    /// The score of a path on its held-out and its test text.
-    Evaluate {
-        /// The path.
-        path: PathId,
-        /// Each module's state, bottom first.
-        states: Vec<(ModuleId, BlobRef)>,
-    },
-}
+/// Inner checkpoints are no closer than this.
+const CHECKPOINT_LEAST: Duration = Duration::from_secs(5);
 
-/// What the trainer has to say.
-#[derive(Debug)]
-pub enum Told {
-    /// Steps were made.
-    Step(Stepped),
-    /// A phase is done.
-    Trained(Finished),
-    /// A checkpoint has its score, or could not be scored.
-    Scored {
-        /// The path.
-        path: PathId,
-        /// The phase.
-        phase: Phase,
-        /// On the shard's held-out slice.
-        held_out: Option<Score>,
-    },
-    /// A path has its scores.
-    Evaluated {
-        /// The path.
-        path: PathId,
-        /// On the shard's held-out slice.
-        held_out: Score,
-        /// On the test text routed to it.
-        test: Score,
-    },
-    /// A task failed; the peer cannot go on.
-    Failed(anyhow::Error),
-}
+/// Nor than this many times what it takes to store one: they cost at most one percent of the time.
+const CHECKPOINT_FACTOR: u32 = 100;
 
-/// Where a phase stands.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stepped {
-    /// The path.
-    pub path: PathId,
-    /// The phase.
-    pub phase: Phase,
-    /// Inner steps made in it.
-    pub step: u64,
-    /// Mean loss of the last step, in nats a token.
-    pub loss: f64,
-    /// Tokens trained on since the last report.
-    pub tokens: u64,
-    /// Time spent computing them, turns of others not counted.
-    pub seconds: f64,
-}
-
-/// Tells the trainer what to do. The thread ends, after the inner step in hand, when the handle is dropped.
-#[derive(Debug)]
-pub struct Trainer {
-    tasks: mpsc::Sender<Task>,
-}
-
-impl Trainer {
-    /// Starts the thread, which must have ended before the process does: libtorch would be torn down under an inner step.
-    /// Its reports must be taken.
-    ///
-    /// # Errors
-    /// If no thread can be started.
-    pub fn start(
-        manifest: Arc<Manifest>,
-        machine: MachineConfig,
-        blobs: BlobStore,
-        turns: Arc<Turns>,
-    ) -> std::io::Result<(Self, JoinHandle<()>, mpsc::Receiver<Told>)> {
-        let (tasks, mut mailbox) = mpsc::channel(MAILBOX);
-        let (told, reports) = mpsc::channel(MAILBOX);
-        let span = tracing::Span::current();
-        let thread = std::thread::Builder::new().name("trainer".to_owned()).spawn(move || {
-            let _peer = span.enter();
-            let mut worker = match Worker::new(manifest, &machine, blobs, turns, told.clone()) {
-                Ok(worker) => worker,
-                Err(error) => {
-                    // The driver is gone if nobody takes it.
-                    drop(told.blocking_send(Told::Failed(error)));
-                    return;
-                }
-            };
-            while let Some(task) = mailbox.blocking_recv() {
-                let outcome = worker.carry_out(task).unwrap_or_else(|error| Some(Told::Failed(error)));
-                let Some(outcome) = outcome else { return };
-                if told.blocking_send(outcome).is_err() {
-                    return;
-                }
+/// What a trainer's thread does.
+pub fn work(manifest: Arc<Manifest>, machine: MachineConfig, blobs: BlobStore) -> Work {
+    Arc::new(move |mut desk| {
+        let mut worker = match Worker::new(manifest.clone(), &machine, blobs.clone()) {
+            Ok(worker) => worker,
+            Err(error) => {
+                // The driver is gone if nobody takes it.
+                desk.report(Told::Failed(error));
+                return;
             }
-        })?;
-        Ok((Self { tasks }, thread, reports))
-    }
-
-    /// Hands over a task. To be called when the one before is answered; then there is room.
-    pub fn begin(&self, task: Task) -> bool {
-        self.tasks.try_send(task).is_ok()
-    }
+        };
+        while let Some(task) = desk.next_task() {
+            let outcome = worker.carry_out(&desk, task).unwrap_or_else(|error| Some(Told::Failed(error)));
+            let Some(outcome) = outcome else { return };
+            if !desk.report(outcome) {
+                return;
+            }
+        }
+    })
 }
 
 struct Worker {
     manifest: Arc<Manifest>,
     blobs: BlobStore,
-    turns: Arc<Turns>,
-    told: mpsc::Sender<Told>,
     inner: InnerTrainer,
     counts: Vec<usize>,
     /// The shard in hand: paths that take turns reload theirs, which is cheap against a phase.
     shard: Option<(PathId, TokenSet)>,
     token_bytes: Vec<u32>,
+    /// What it took to store the last inner checkpoint.
+    checkpoint_cost: Duration,
+}
+
+/// A phase of a path, as it was asked for.
+struct Asked<'a> {
+    path: PathId,
+    phase: Phase,
+    start: &'a [(StartedFrom, BlobRef)],
+}
+
+/// How far inner steps were made.
+enum Steps {
+    /// To the end of the phase.
+    All,
+    /// So many, and then there was a wish to stop.
+    Paused(u64),
+    /// Nobody listens any more.
+    Deserted,
+}
+
+/// What a phase goes on with.
+struct Carried {
+    state: PathState,
+    /// Steps made and the parameters after them, in the middle of the phase.
+    middle: Option<(u64, Vec<Vec<f32>>)>,
 }
 
 impl Worker {
-    fn new(
-        manifest: Arc<Manifest>,
-        machine: &MachineConfig,
-        blobs: BlobStore,
-        turns: Arc<Turns>,
-        told: mpsc::Sender<Told>,
-    ) -> anyhow::Result<Self> {
+    fn new(manifest: Arc<Manifest>, machine: &MachineConfig, blobs: BlobStore) -> anyhow::Result<Self> {
         let device = open_device(machine.device)?;
         let inner = InnerTrainer::new(&manifest.config, machine, device)?;
         let counts = manifest.level_counts();
-        Ok(Self { manifest, blobs, turns, told, inner, counts, shard: None, token_bytes: Vec::new() })
+        let (shard, token_bytes, checkpoint_cost) = (None, Vec::new(), Duration::ZERO);
+        Ok(Self { manifest, blobs, inner, counts, shard, token_bytes, checkpoint_cost })
     }
 
     /// Nothing if nobody listens any more.
-    fn carry_out(&mut self, task: Task) -> anyhow::Result<Option<Told>> {
+    fn carry_out(&mut self, desk: &Desk, task: Task) -> anyhow::Result<Option<Told>> {
         match task {
-            Task::Train { path, phase, start, trainer } => self.train(path, phase, &start, trainer),
+            Task::Train { path, phase, start, trainer, resume } => {
+                self.train(desk, &Asked { path, phase, start: &start }, trainer, resume)
+            }
             Task::Score { path, phase, states } => {
-                let held_out = self.score(path, &states);
+                let held_out = self.score(desk, path, &states);
                 let held_out = held_out.inspect_err(|error| tracing::warn!(%path, %phase, %error, "not scored")).ok();
                 Ok(Some(Told::Scored { path, phase, held_out }))
             }
-            Task::Evaluate { path, states } => self.evaluate(path, &states).map(Some),
+            Task::Evaluate { path, states } => self.evaluate(desk, path, &states).map(Some),
         }
     }
 
@@ -207,48 +126,101 @@ impl Worker {
         Ok(TokenSet::decode(&self.read(blob, what)?, model.vocabulary, model.context + 1)?)
     }
 
-    fn load(&mut self, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<Vec<Vec<f32>>> {
-        let mut levels = Vec::with_capacity(states.len());
-        for (module, state) in states {
+    /// A blob that this path can do without: then it begins anew.
+    fn carried_blob(&self, blob: Option<BlobRef>) -> Result<Option<Vec<u8>>, BlobError> {
+        let Some(blob) = blob else { return Ok(None) };
+        match self.blobs.get(blob.hash, blob.bytes) {
+            Ok(Some(bytes)) => Ok(Some(bytes)),
+            Ok(None) | Err(BlobError::Rotten { .. }) => {
+                tracing::error!(blob = %blob.hash, "a trainer's state is gone from the disk");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Parameters as they are before a phase.
+    fn parameters(&self, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<Vec<Vec<f32>>> {
+        let parameters = |(module, state): &(ModuleId, BlobRef)| {
             let bytes = self.read(*state, &format!("the state of module {module}"))?;
             let count = self.counts[usize::from(module.level)];
-            levels.push(ModuleState::decode(&bytes, *module, count)?.parameters);
-        }
+            Ok(ModuleState::decode(&bytes, *module, count)?.parameters)
+        };
+        states.iter().map(parameters).collect()
+    }
+
+    fn load(&mut self, levels: &[Vec<f32>]) -> anyhow::Result<()> {
         let slices: Vec<&[f32]> = levels.iter().map(Vec::as_slice).collect();
-        self.inner.load(&slices)?;
-        Ok(levels)
+        Ok(self.inner.load(&slices)?)
     }
 
     fn train(
         &mut self,
-        path: PathId,
-        phase: Phase,
-        start: &[(StartedFrom, BlobRef)],
+        desk: &Desk,
+        asked: &Asked,
         trainer: Option<BlobRef>,
+        resume: Option<Resume>,
     ) -> anyhow::Result<Option<Told>> {
+        let Asked { path, phase, .. } = *asked;
         let span = tracing::info_span!("phase", %path, %phase);
         let _entered = span.enter();
+        if !desk.report(Told::Alive { path, phase, steps: resume.map_or(0, |resume| resume.steps) }) {
+            return Ok(None);
+        }
         if self.shard.as_ref().is_none_or(|(held, _)| *held != path) {
             self.shard = Some((path, self.tokens(self.manifest.shard(path).train, "the shard")?));
         }
-        let training = &self.manifest.config.training;
-        let kept = trainer.map(|blob| self.blobs.get(blob.hash, blob.bytes));
-        let mut state = match kept {
-            Some(Ok(Some(bytes))) => PathState::decode(&bytes, &self.counts)?,
-            None | Some(Ok(None) | Err(BlobError::Rotten { .. })) => {
-                if trainer.is_some() {
-                    tracing::error!(%path, "the trainer's state is gone from the disk: AdamW begins anew");
+        let (middle, state) = (self.carried_blob(resume.map(|resume| resume.blob))?, self.carried_blob(trainer)?);
+        if middle.is_some() || state.is_some() {
+            match self.carry_on(desk, asked, middle.as_deref(), state.as_deref()) {
+                Err(error) if blames_the_state(&error) => {
+                    tracing::error!(error = %format!("{error:#}"), "what was carried so far does not do");
                 }
-                let taken = phase.0 * training.inner_steps * training.batch_sequences as u64;
-                PathState::fresh(&self.counts, taken)
+                outcome => return outcome,
             }
-            Some(Err(error)) => return Err(error.into()),
+        }
+        if trainer.is_some() || resume.is_some() {
+            tracing::error!("AdamW begins anew");
+        }
+        let training = &self.manifest.config.training;
+        let taken = phase.0 * training.inner_steps * training.batch_sequences as u64;
+        self.phase(desk, asked, Carried { state: PathState::fresh(&self.counts, taken), middle: None })
+    }
+
+    fn carry_on(
+        &mut self,
+        desk: &Desk,
+        asked: &Asked,
+        middle: Option<&[u8]>,
+        state: Option<&[u8]>,
+    ) -> anyhow::Result<Option<Told>> {
+        let carried = match middle {
+            Some(bytes) => {
+                let PhaseState { steps, levels, state } = PhaseState::decode(bytes, &self.counts)?;
+                Carried { state, middle: Some((steps, levels)) }
+            }
+            None => Carried { state: PathState::decode(state.unwrap_or(&[]), &self.counts)?, middle: None },
         };
+        self.phase(desk, asked, carried)
+    }
+
+    /// Nothing if nobody listens any more.
+    fn phase(&mut self, desk: &Desk, asked: &Asked, carried: Carried) -> anyhow::Result<Option<Told>> {
+        let Asked { path, phase, start } = *asked;
+        let Carried { mut state, middle } = carried;
         let states: Vec<_> = start.iter().map(|(from, state)| (from.module, *state)).collect();
-        let before = self.load(&states)?;
+        let before = self.parameters(&states)?;
+        let made = middle.as_ref().map_or(0, |(steps, _)| *steps);
+        self.load(middle.as_ref().map_or(&before, |(_, levels)| levels))?;
+        drop(middle);
         self.inner.restore(&state.inner)?;
-        if !self.inner_steps(path, phase)? {
-            return Ok(None);
+        match self.inner_steps(desk, asked, made, &mut state)? {
+            Steps::All => {}
+            Steps::Deserted => return Ok(None),
+            Steps::Paused(steps) => {
+                let middle = (steps > made).then(|| self.store_middle(steps, &mut state)).transpose()?;
+                return Ok(Some(Told::Paused { path, phase, middle: middle.map(|blob| (steps, blob)) }));
+            }
         }
         let after = self.inner.levels()?;
         let mut offers = Vec::with_capacity(start.len());
@@ -260,26 +232,31 @@ impl Worker {
         Ok(Some(Told::Trained(Finished { path, phase, offers, trainer })))
     }
 
-    /// Whether the phase was finished; not if nobody listens any more.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long inner steps took")]
-    fn inner_steps(&mut self, path: PathId, phase: Phase) -> anyhow::Result<bool> {
-        let Some((_, shard)) = &self.shard else { return Ok(false) };
+    fn inner_steps(&mut self, desk: &Desk, asked: &Asked, made: u64, carried: &mut PathState) -> anyhow::Result<Steps> {
+        let Asked { path, phase, .. } = *asked;
         let training = &self.manifest.config.training;
-        let seed = Seed::root(self.manifest.config.seed).child("batches").number(u64::from(path.0));
-        let order = BatchOrder { seed, sequences: shard.len() };
-        let first = training.ancestor_steps + phase.0 * training.inner_steps;
+        let inner_steps = training.inner_steps;
+        let first = training.ancestor_steps + phase.0 * inner_steps;
         let mut reported = Instant::now();
-        let (mut step, mut tokens, mut seconds) = (0, 0, 0.0);
-        while step < training.inner_steps {
-            let turn = self.turns.take();
+        let mut checkpoint_at = reported + self.between_checkpoints();
+        let (mut step, mut loss, mut tokens, mut seconds) = (made, 0.0, 0, 0.0);
+        while step < inner_steps {
+            // One that finds the driver busy is said again soon.
+            let mut waits = || {
+                desk.mention(Told::Alive { path, phase, steps: step });
+            };
+            let turn = desk.take_turn(REPORT, &mut waits);
             let began = Instant::now();
-            let mut loss = 0.0;
             let mut stepped_at = began;
-            while step < training.inner_steps && began.elapsed() < Duration::from_millis(TURN_MS) {
-                if self.told.is_closed() {
-                    return Ok(false);
+            while step < inner_steps && began.elapsed() < Duration::from_millis(TURN_MS) {
+                if desk.is_deserted() {
+                    return Ok(Steps::Deserted);
                 }
-                let report = self.inner.step(shard, &order, first + step)?;
+                if desk.is_paused() {
+                    return Ok(Steps::Paused(step));
+                }
+                let report = self.step(path, first + step)?;
                 step += 1;
                 (loss, tokens) = (report.loss, tokens + report.tokens);
                 seconds += stepped_at.elapsed().as_secs_f64();
@@ -287,19 +264,46 @@ impl Worker {
                 if reported.elapsed() >= REPORT {
                     let stepped = Stepped { path, phase, step, loss, tokens, seconds };
                     // A report that finds the driver busy is added to the next one.
-                    if self.told.try_send(Told::Step(stepped)).is_ok() {
+                    if desk.mention(Told::Step(stepped)) {
                         (tokens, seconds) = (0, 0.0);
                     }
                     reported = Instant::now();
                 }
             }
             drop(turn);
-            if step == training.inner_steps {
-                let stepped = Stepped { path, phase, step, loss, tokens, seconds };
-                return Ok(self.told.blocking_send(Told::Step(stepped)).is_ok());
+            if step < inner_steps && Instant::now() >= checkpoint_at {
+                let blob = self.store_middle(step, carried)?;
+                if !desk.report(Told::Checkpointed { path, phase, steps: step, blob }) {
+                    return Ok(Steps::Deserted);
+                }
+                checkpoint_at = Instant::now() + self.between_checkpoints();
             }
         }
-        Ok(true)
+        let told = desk.report(Told::Step(Stepped { path, phase, step, loss, tokens, seconds }));
+        Ok(if told { Steps::All } else { Steps::Deserted })
+    }
+
+    fn step(&mut self, path: PathId, schedule_step: u64) -> anyhow::Result<StepReport> {
+        let Some((_, shard)) = &self.shard else { anyhow::bail!("path {path} has no shard in hand") };
+        let seed = Seed::root(self.manifest.config.seed).child("batches").number(u64::from(path.0));
+        let order = BatchOrder { seed, sequences: shard.len() };
+        Ok(self.inner.step(shard, &order, schedule_step)?)
+    }
+
+    fn between_checkpoints(&self) -> Duration {
+        CHECKPOINT_LEAST.max(self.checkpoint_cost * CHECKPOINT_FACTOR)
+    }
+
+    /// Stores the middle of a phase.
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long it took")]
+    fn store_middle(&mut self, steps: u64, carried: &mut PathState) -> anyhow::Result<BlobRef> {
+        let began = Instant::now();
+        carried.inner = self.inner.state()?;
+        let middle = PhaseState { steps, levels: self.inner.levels()?, state: std::mem::take(carried) };
+        let blob = self.blobs.put(&middle.encode())?;
+        *carried = middle.state;
+        self.checkpoint_cost = began.elapsed();
+        Ok(blob)
     }
 
     fn compress(&self, before: &[f32], after: &[f32], residual: &mut Vec<f32>) -> anyhow::Result<BlobRef> {
@@ -319,23 +323,23 @@ impl Worker {
         Ok(())
     }
 
-    fn score(&mut self, path: PathId, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<Score> {
+    fn score(&mut self, desk: &Desk, path: PathId, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<Score> {
         self.read_token_bytes()?;
-        self.load(states)?;
+        let levels = self.parameters(states)?;
+        self.load(&levels)?;
         let held_out = self.tokens(self.manifest.shard(path).held_out, "the held-out slice")?;
-        let turns = self.turns.clone();
-        let _turn = turns.take();
+        let _turn = desk.take_turn(Duration::MAX, &mut || {});
         let prefix = self.manifest.config.routing.prefix_tokens;
         Ok(evaluate(self.inner.model(), &held_out, prefix, &self.token_bytes)?)
     }
 
-    fn evaluate(&mut self, path: PathId, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<Told> {
+    fn evaluate(&mut self, desk: &Desk, path: PathId, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<Told> {
         let shard = self.manifest.shard(path).clone();
         self.read_token_bytes()?;
-        self.load(states)?;
+        let levels = self.parameters(states)?;
+        self.load(&levels)?;
         let prefix = self.manifest.config.routing.prefix_tokens;
-        let turns = self.turns.clone();
-        let _turn = turns.take();
+        let _turn = desk.take_turn(Duration::MAX, &mut || {});
         let held_out = self.tokens(shard.held_out, "the held-out slice")?;
         let test = self.tokens(shard.test, "the test text")?;
         let held_out = evaluate(self.inner.model(), &held_out, prefix, &self.token_bytes)?;
@@ -344,41 +348,9 @@ impl Worker {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::dense::Dense;
-    use super::super::dense_trainer::DenseTrainer;
-    use super::super::tiny_run::{Tiny, machine};
-    use super::*;
-    use crate::model::exchange;
-    use std::sync::atomic::AtomicBool;
-
-    #[test]
-    fn a_tokenizer_of_little_text_scores_paths_and_dense_paths() {
-        let tiny = Tiny::with_vocabulary(4_096, true);
-        let manifest = Arc::new(tiny.decoded.clone());
-        let blob = |blob: BlobRef| tiny.blobs.get(blob.hash, blob.bytes).unwrap().unwrap();
-        let tokenizer = Tokenizer::from_json(&blob(manifest.tokenizer)).unwrap();
-        assert!(tokenizer.vocabulary() < 4_096, "the text has words enough");
-
-        let turns = Arc::new(Turns::default());
-        let (trainer, _thread, mut told) =
-            Trainer::start(manifest.clone(), machine(), tiny.blobs.clone(), turns.clone()).unwrap();
-        let modules = manifest.config.grid().unwrap().modules_of(PathId(0));
-        let states = manifest.genesis.iter().filter(|(module, _)| modules.contains(module)).copied().collect();
-        assert!(trainer.begin(Task::Evaluate { path: PathId(0), states }));
-        let Some(Told::Evaluated { test, .. }) = told.blocking_recv() else { panic!("not evaluated") };
-        assert!(test.tokens > 0 && test.bits_per_byte() > 0.0, "{test:?}");
-
-        // Before the first update every path is the ancestor.
-        let config = &manifest.config;
-        let file = blob(manifest.ancestor);
-        let levels = config.levels.iter().map(|level| exchange::decode_level(&file, &config.model, level).unwrap());
-        let dense = Dense { levels: levels.collect(), inner: Dense::initial(config).inner };
-        let text = blob(manifest.shard(PathId(0)).test);
-        let text = TokenSet::decode(&text, config.model.vocabulary, config.model.context + 1).unwrap();
-        let stop = AtomicBool::new(false);
-        let mut trainer = DenseTrainer::new(config, &machine(), &turns, &stop).unwrap();
-        assert_eq!(trainer.score(&dense, &text, &tokenizer.token_bytes_for(4_096)).unwrap(), test);
-    }
+/// Whether a phase failed in a way that what it was carried on with can be to blame for, which may be another peer's.
+fn blames_the_state(error: &anyhow::Error) -> bool {
+    let diverged = matches!(error.downcast_ref(), Some(StepError::NotFinite { .. }));
+    let unfit = error.is::<OuterGradientError>() || error.is::<EncodeError>() || error.is::<TrainerError>();
+    diverged || unfit || error.is::<PathStateError>()
 }

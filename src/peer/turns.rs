@@ -4,6 +4,7 @@
 //! again. A trainer that is alone never waits.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// How long a turn lasts, about: long enough that warming the caches again does not count.
 pub const TURN_MS: u64 = 1_000;
@@ -25,18 +26,46 @@ struct Queue {
 #[derive(Debug)]
 pub struct Turn<'a> {
     turns: &'a Turns,
+    ticket: u64,
+}
+
+impl Turn<'_> {
+    /// Names it.
+    pub fn ticket(&self) -> u64 {
+        self.ticket
+    }
 }
 
 impl Turns {
     /// Waits for the machine.
     pub fn take(&self) -> Turn<'_> {
+        self.take_and_say(Duration::MAX, &mut || {})
+    }
+
+    /// The same; says every so often that it still waits.
+    pub fn take_and_say(&self, every: Duration, waits: &mut dyn FnMut()) -> Turn<'_> {
         let mut queue = self.lock();
         let ticket = queue.next;
         queue.next += 1;
         while queue.serving != ticket {
-            queue = self.moved.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            let (woken, waited) = self.moved.wait_timeout(queue, every).unwrap_or_else(PoisonError::into_inner);
+            queue = woken;
+            if waited.timed_out() {
+                drop(queue);
+                waits();
+                queue = self.lock();
+            }
         }
-        Turn { turns: self }
+        Turn { turns: self, ticket }
+    }
+
+    /// Ends a turn whose trainer never will.
+    pub fn end(&self, ticket: u64) {
+        let mut queue = self.lock();
+        if queue.serving == ticket {
+            queue.serving += 1;
+            self.moved.notify_all();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -47,8 +76,7 @@ impl Turns {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.turns.lock().serving += 1;
-        self.turns.moved.notify_all();
+        self.turns.end(self.ticket);
     }
 }
 
@@ -76,6 +104,26 @@ mod tests {
             }
         });
         assert_eq!(made.load(Ordering::SeqCst), 200);
+    }
+
+    #[test]
+    fn a_turn_that_was_ended_for_its_trainer_ends_once() {
+        let turns = Turns::default();
+        let (stuck, others) = (turns.take(), Mutex::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut said = false;
+                let turn = turns.take_and_say(Duration::from_millis(1), &mut || {
+                    if !std::mem::replace(&mut said, true) {
+                        turns.end(stuck.ticket());
+                    }
+                });
+                assert!(said && turn.ticket() == 1);
+                *others.lock().unwrap() += 1;
+            });
+        });
+        drop(stuck);
+        assert_eq!((*others.lock().unwrap(), turns.take().ticket()), (1, 2));
     }
 
     #[test]

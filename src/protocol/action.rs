@@ -63,6 +63,19 @@ pub enum Action {
         start: Vec<(StartedFrom, BlobRef)>,
         /// Where its trainer stood after the phase before, if this peer trained it.
         trainer: Option<BlobRef>,
+        /// Go on from here; nothing if the phase has to begin.
+        resume: Option<Resume>,
+    },
+    /// This node has left: nothing follows.
+    Gone,
+    /// Stop training after the step in hand, and store the middle of the phase.
+    Pause,
+    /// The trainer's thread is stuck or dead: leave it behind, and start another.
+    RestartTrainer,
+    /// The trainer has been restarted so often without getting any further that this peer cannot go on.
+    GiveUp {
+        /// How often.
+        restarts: u32,
     },
     /// Score a path on its held-out text, when nothing trains.
     Evaluate {
@@ -79,6 +92,15 @@ pub enum Action {
     Seal(Update),
     /// For people and programs that watch.
     Report(Report),
+}
+
+/// The middle of a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resume {
+    /// Inner steps made.
+    pub steps: u64,
+    /// The trainer after them.
+    pub blob: BlobRef,
 }
 
 /// The outer arithmetic of the modules, done in this order by a worker that keeps nothing but the open sums.
@@ -147,6 +169,31 @@ pub enum Report {
     PathYielded(PathId),
     /// All phases of a path are done.
     PathDone(PathId),
+    /// A path that was taken from another comes with its trainer.
+    Inherited {
+        /// The path.
+        path: PathId,
+        /// From whom.
+        from: PeerKey,
+    },
+    /// What its trainer had come to could not be had from that peer: AdamW begins anew, without the residual.
+    BeganAfresh {
+        /// The path.
+        path: PathId,
+        /// From whom.
+        from: PeerKey,
+    },
+    /// The trainer has made no step for so long that it is started anew.
+    TrainerStuck {
+        /// The path that it trains.
+        path: PathId,
+        /// The steps of its phase that it had made.
+        steps: u64,
+        /// How long it had given no sign of life.
+        silent_ms: u64,
+    },
+    /// The trainer's thread has died, and is started anew.
+    TrainerDied,
     /// A module has a new owner.
     Owner {
         /// The module.

@@ -74,6 +74,37 @@ pub enum Event {
         /// Thousandths of a bit for each byte of text; nothing if it could not be scored.
         millibits_per_byte: Option<u32>,
     },
+    /// The trainer lives, and has made so many steps of this phase. Said when it begins with it, then often.
+    Progress {
+        /// The path.
+        path: PathId,
+        /// The phase.
+        phase: Phase,
+        /// Inner steps made in it.
+        steps: u64,
+    },
+    /// The middle of a phase is in the store.
+    Checkpointed {
+        /// The path.
+        path: PathId,
+        /// The phase.
+        phase: Phase,
+        /// Inner steps made in it.
+        steps: u64,
+        /// The trainer after them.
+        blob: BlobRef,
+    },
+    /// The trainer has stopped in the middle of a phase, as it was asked to.
+    Paused {
+        /// The path.
+        path: PathId,
+        /// The phase.
+        phase: Phase,
+        /// Inner steps made in it and the trainer after them; nothing if it had not begun.
+        middle: Option<(u64, BlobRef)>,
+    },
+    /// The trainer's thread is gone without a word.
+    TrainerDied,
     /// A contribution was added to the module's sum, or is no valid one.
     Accumulated {
         /// The module.

@@ -6,7 +6,7 @@ use super::Node;
 use super::action::Action;
 use super::limits::{FETCH_RETRY_MS, FETCH_ROUNDS, MAX_MEMBERS};
 use crate::clock::Millis;
-use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
 
 /// What a blob is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,6 +17,10 @@ pub(super) enum Purpose {
     Average(ModuleId),
     /// To install it.
     State(ModuleId),
+    /// To go on with a path that was taken from another.
+    Inheritance(PathId),
+    /// To go on with a path that is stood by, should its holder be gone.
+    Trainer(PathId),
 }
 
 /// A blob on its way.
@@ -66,6 +70,8 @@ impl Node {
                 Purpose::Contribution(module) => self.contribution_fetched(module, blob, found),
                 Purpose::Average(module) => self.average_fetched(module, blob, found),
                 Purpose::State(module) => self.state_fetched(module, blob, found),
+                Purpose::Inheritance(path) => self.inheritance_fetched(path, blob, found),
+                Purpose::Trainer(path) => self.trainer_fetched(path, blob, found),
             }
         }
         // Nobody may want it any more.

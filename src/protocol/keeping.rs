@@ -54,6 +54,8 @@ impl Node {
         blobs.extend(self.rescued.iter().map(|rescued| rescued.counted.blob.hash));
         blobs.extend(self.trainers.values().map(|blob| blob.hash));
         blobs.extend(self.evaluations.reads());
+        blobs.extend(self.handovers.arrived());
+        blobs.extend(self.checkpoints.values().flat_map(super::resuming::blobs));
         blobs.extend(self.training.iter().flat_map(|training| &training.reads));
         blobs
     }

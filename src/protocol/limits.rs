@@ -107,6 +107,31 @@ pub const FETCH_ROUNDS: usize = 3;
 /// Contributions rescued from a lighter chain, for all modules together.
 pub const MAX_RESCUED: usize = 256;
 
+/// A trainer that has given no sign for this long, and for [`SILENCE_FACTOR`] times the longest gap between two of its
+/// signs, is stuck. Longer than a disk takes to write a checkpoint or a busy machine to let it run.
+pub const SILENCE_LEAST_MS: u64 = 30_000;
+
+/// How many times the longest gap between two signs of a trainer is a suspicious silence.
+pub const SILENCE_FACTOR: u64 = 20;
+
+/// A trainer that has not made its first step may load, compile and wait for a device so long.
+pub const FIRST_STEP_MS: u64 = 600_000;
+
+/// How often a trainer is restarted without getting any further.
+pub const MAX_RESTARTS: u32 = 3;
+
+/// A peer that leaves gives others so long to take its paths and count what it trained.
+pub const LEAVE_MS: u64 = 10_000;
+
+/// Who takes a path asks this often what its trainer has come to, while the holder stops it.
+pub const HANDOVER_REPEAT_MS: u64 = 500;
+
+/// Who takes a path waits this long for word of its trainer. An inner step may have to end first.
+pub const HANDOVER_WORD_MS: u64 = 30_000;
+
+/// Nor longer than this for the trainer's blobs. What is lost with them is AdamW's moments and the residual.
+pub const HANDOVER_MS: u64 = 300_000;
+
 /// Leases in one beat: a peer trains at most this many paths in turn.
 pub const MAX_LEASES: usize = 16;
 

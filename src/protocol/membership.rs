@@ -21,6 +21,7 @@ impl Node {
             path: *path,
             phase: self.phase(*path).unwrap_or(Phase(0)),
             stage: held.stage,
+            trainer: self.trainers.get(path).copied(),
         };
         self.held.iter().map(lease).take(MAX_LEASES).collect()
     }
@@ -68,6 +69,11 @@ impl Node {
         self.actions = actions;
     }
 
+    /// As if this node had gone, for whoever waits for that.
+    pub(super) fn beat_goodbye(&mut self, module: ModuleId) {
+        self.beat(module, true);
+    }
+
     pub(super) fn say_goodbye(&mut self, module: ModuleId) {
         self.beat(module, true);
         self.act(Action::Unsubscribe(module));
@@ -93,7 +99,7 @@ impl Node {
             Heard::Known | Heard::New => {}
         }
         self.hear_named(&beat.copied);
-        if self.leaving {
+        if self.is_gone() {
             return;
         }
         if let Some(state) = self.modules.get_mut(&module) {
@@ -106,11 +112,14 @@ impl Node {
         if beat.leaving {
             return self.owner_left(module, author, beat.owner);
         }
-        if let Some((term, owner)) = beat.owner {
+        // One that leaves does not take up again what it has handed over.
+        let owner = beat.owner.filter(|(_, owner)| self.leaving.is_none() || *owner != self.me);
+        if let Some((term, owner)) = owner {
             self.hear_owner(module, author, term, owner);
         }
         self.settle_leases(author, &beat.leases);
         self.hear_wanted(&beat.wanted);
+        self.stand_by(author, &beat.leases);
     }
 
     /// A module that no path of ours goes through, that need not be replicated here, and for which nothing of ours is

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::record::InnerCheckpoint;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
 
 /// BLAKE3 of an update's encoding: a place in a module's chain.
@@ -43,6 +44,15 @@ pub enum Stage {
     Done,
     /// It replicates the modules and stands ready.
     Standby,
+    /// It goes, and gives the path to whoever takes it.
+    Leaving,
+}
+
+impl Stage {
+    /// Whether its holder has the path to itself: others stand by, or are about to go.
+    pub fn is_active(self) -> bool {
+        !matches!(self, Self::Standby | Self::Leaving)
+    }
 }
 
 /// A path held by a peer, for as long as its beats say so.
@@ -54,6 +64,8 @@ pub struct Lease {
     pub phase: Phase,
     /// What is being done with it.
     pub stage: Stage,
+    /// Where its trainer stood after the last phase that this peer knows of.
+    pub trainer: Option<BlobRef>,
 }
 
 /// Which start of a peer speaks.
@@ -269,6 +281,19 @@ pub enum Request {
         /// Where I am; nothing if I have no state at all.
         from: Option<(Version, UpdateHash)>,
     },
+    /// I take this path from you: what has its trainer come to?
+    Path(PathId),
+}
+
+/// What a path's trainer has come to, for the peer that takes the path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathHandover {
+    /// It is being stopped, or I have not heard yet that you take the path: ask again.
+    pub later: bool,
+    /// After the last phase that was finished: AdamW's moments, the data cursor, the residuals.
+    pub trainer: Option<BlobRef>,
+    /// In the middle of a phase, if it was.
+    pub checkpoint: Option<InnerCheckpoint>,
 }
 
 /// Answered.
@@ -285,4 +310,6 @@ pub enum Response {
     Snapshot(Vec<SignedUpdate>),
     /// I cannot; the reason is for people.
     Refused(String),
+    /// The path is yours, with this; nothing if I know nothing of it.
+    Path(Option<PathHandover>),
 }

@@ -7,10 +7,12 @@
 //! The way of an outer step: [`phases`] starts training and offers what was trained; [`gathering`] is the owner's part,
 //! from offers to a signed update; [`applying`] takes an update to a new head. [`membership`] beats and hears beats,
 //! [`liveness`] measures who is alive, [`ownership`] decides who combines and [`trust`] who is believed to,
-//! [`placement`] decides who trains which path and [`idle`] who only says so, [`transfer`] how a member that is behind catches up, [`starts`] whether
-//! two run with one identity, [`replicas`] who else holds a module that one peer alone would have, [`evaluating`] how
-//! good a path is. [`fetching`] gets every blob for all of them, and [`keeping`] lets go of it. [`restore`] makes a node
-//! of its journal again.
+//! [`placement`] decides who trains which path and [`idle`] who only says so, [`transfer`] how a member that is behind
+//! catches up, [`starts`] whether two run with one identity, [`replicas`] who else holds a module that one peer alone would have, [`evaluating`] how
+//! good a path is. [`resuming`] goes on with phases that were left in the middle, [`watchdog`] watches over the trainer;
+//! [`handover`] gives a path with all that its trainer has to whoever takes it, and [`leaving`] goes in order.
+//! [`fetching`] gets every blob for all of them, and [`keeping`] lets go of it. [`restore`] makes a node of its journal
+//! again.
 
 pub mod action;
 mod applying;
@@ -21,8 +23,10 @@ mod evaluating;
 pub mod event;
 mod fetching;
 mod gathering;
+mod handover;
 mod idle;
 mod keeping;
+mod leaving;
 pub mod limits;
 mod liveness;
 mod membership;
@@ -34,6 +38,7 @@ mod queues;
 pub mod record;
 mod replicas;
 mod restore;
+mod resuming;
 pub mod roster;
 pub mod starts;
 pub mod status;
@@ -43,12 +48,13 @@ pub mod timers;
 mod transfer;
 mod trust;
 pub mod waiting;
+mod watchdog;
 pub mod wire;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-pub use action::{Action, Outer, Report};
+pub use action::{Action, Outer, Report, Resume};
 pub use check::check_chain;
 pub use event::{Contact, Event, ReplyToken, RequestId};
 pub use message::{Message, Request, Response, SignedUpdate, Update};
@@ -60,18 +66,21 @@ use self::chain::Chain;
 use self::collect::{Collection, Durations};
 use self::evaluating::Evaluations;
 use self::fetching::Fetching;
+use self::handover::Handovers;
 use self::keeping::Rescued;
+use self::leaving::Leaving;
 use self::limits::{BEAT_MS, STANDSTILL_MS, SWEEP_MS};
 use self::message::{Head, Stage, Start, UpdateHash};
 use self::phases::Training;
 use self::placement::Search;
-use self::record::Finished;
+use self::record::{Finished, InnerCheckpoint};
 use self::replicas::Replicas;
 use self::roster::Roster;
 use self::starts::Noticed;
 use self::timers::{Timer, Timers};
 use self::transfer::CatchUp;
 use self::trust::Distrusted;
+use self::watchdog::Watchdog;
 use crate::clock::Millis;
 use crate::grid::Grid;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Term};
@@ -188,6 +197,10 @@ pub struct Node {
     /// When all that is outstanding was last offered; nothing if that is to be done now.
     offered_at: Option<Millis>,
     trainers: BTreeMap<PathId, BlobRef>,
+    /// Phases left in the middle, of paths held here.
+    checkpoints: BTreeMap<PathId, InnerCheckpoint>,
+    watchdog: Watchdog,
+    handovers: Handovers,
     /// The phase in training, even if its path was given to another meanwhile.
     training: Option<Training>,
     /// A peer that has come back trains nothing before.
@@ -207,7 +220,7 @@ pub struct Node {
     /// Peers that are heard twice.
     copies: BTreeMap<PeerKey, Noticed>,
     timers: Timers,
-    leaving: bool,
+    leaving: Option<Leaving>,
     actions: Vec<Action>,
 }
 
@@ -233,6 +246,9 @@ impl Node {
             rescued: VecDeque::new(),
             offered_at: None,
             trainers: BTreeMap::new(),
+            checkpoints: BTreeMap::new(),
+            watchdog: Watchdog::default(),
+            handovers: Handovers::default(),
             training: None,
             rests_until: Millis(0),
             listens_until: Millis(0),
@@ -246,7 +262,7 @@ impl Node {
             evaluations: Evaluations::default(),
             copies: BTreeMap::new(),
             timers: Timers::default(),
-            leaving: false,
+            leaving: None,
             actions: Vec::new(),
         }
     }
@@ -274,6 +290,10 @@ impl Node {
             Event::Fetched { blob, found } => self.fetched(blob, found),
             Event::Trained(finished) => self.trained(finished),
             Event::Evaluated { path, phase, millibits_per_byte } => self.evaluated(path, phase, millibits_per_byte),
+            Event::Progress { path, phase, steps } => self.progressed(path, phase, steps),
+            Event::Checkpointed { path, phase, steps, blob } => self.checkpointed(path, phase, steps, blob),
+            Event::Paused { path, phase, middle } => self.paused(path, phase, middle),
+            Event::TrainerDied => self.trainer_died(),
             Event::Accumulated { module, target, blob, valid } => self.accumulated(module, target, blob, valid),
             Event::Combined { module, target, average, state } => self.combined(module, target, average, state),
             Event::Sealed(signed) => self.sealed(signed),
@@ -281,7 +301,7 @@ impl Node {
             Event::Tick => self.tick(),
             Event::Leave => self.leave(),
         }
-        if !self.leaving {
+        if !self.is_gone() {
             self.go_on();
         }
         self.forget_unreferenced();
@@ -333,26 +353,22 @@ impl Node {
             self.roster.wake(self.now);
         }
         self.swept = self.now;
-        self.watch_owners();
-        self.watch_holders();
-        self.watch_paths();
+        if self.leaving.is_none() {
+            self.watch_owners();
+            self.watch_holders();
+            self.watch_paths();
+            self.search_on();
+        }
+        self.watch_trainer();
+        self.inherit_on();
         self.retry_fetches();
         self.close_gaps();
         self.repeat_offers();
         self.leave_unused_modules();
         self.watch_replicas();
-        self.evaluate_next();
-        self.search_on();
-    }
-
-    /// In order: everybody is told, so that no lease has to run out. Nothing follows.
-    fn leave(&mut self) {
-        self.leaving = true;
-        let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
-        for module in modules {
-            self.hand_over(module);
-            self.say_goodbye(module);
+        if self.leaving.is_none() {
+            self.evaluate_next();
         }
-        self.timers = Timers::default();
+        self.leave_on();
     }
 }

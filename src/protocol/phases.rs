@@ -5,18 +5,21 @@
 
 use std::collections::BTreeSet;
 
-use super::action::{Action, Report};
+use super::Node;
+use super::action::{Action, Report, Resume};
 use super::gathering::countable;
 use super::limits::OFFER_REPEAT_MS;
 use super::message::{FOUNDED_ROUTER, Message, Offer, Stage, UpdateHash};
 use super::record::{Finished, Record, StartedFrom};
-use super::{Held, Node};
-use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase, Version};
+use crate::clock::Millis;
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
 
 /// A phase that is being trained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Training {
     pub(super) path: PathId,
+    pub(super) phase: Phase,
+    pub(super) start: Vec<(StartedFrom, BlobRef)>,
     pub(super) modules: BTreeSet<ModuleId>,
     /// The trainer may not have read these yet.
     pub(super) reads: Vec<BlobHash>,
@@ -26,12 +29,23 @@ pub(super) struct Training {
 pub(super) enum Readiness {
     /// Now, with this phase.
     Ready(Phase),
+    /// The path was taken from this peer, and its trainer is still to come.
+    Inheriting(PeerKey),
     /// All phases are done.
     Done,
     /// These modules are not here yet.
     Fetching(Vec<ModuleId>),
     /// These modules have not moved on since the path's last phase.
     NotUpdated(Vec<ModuleId>),
+}
+
+/// Of the paths that are ready, the least has its turn: furthest behind, in the middle of a phase, longest waiting.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    phase: Phase,
+    begins: bool,
+    last_trained: Millis,
+    path: PathId,
 }
 
 /// A module, a path, the version and the update that it started from, and the bytes.
@@ -43,8 +57,14 @@ impl Node {
         let head = |module: &ModuleId| self.modules.get(module).and_then(|state| state.head());
         let fetching: Vec<ModuleId> = modules.iter().filter(|module| head(module).is_none()).copied().collect();
         let Some(phase) = self.phase(path) else { return Readiness::Fetching(fetching) };
+        if let Some(from) = self.handovers.donor(path) {
+            return Readiness::Inheriting(from);
+        }
         if phase.0 >= self.plan.phases {
             return Readiness::Done;
+        }
+        if let Some(checkpoint) = self.resumable(path) {
+            return Readiness::Ready(checkpoint.phase);
         }
         let last = self.finished.iter().rev().find(|finished| finished.path == path);
         let waits = |module: &ModuleId| {
@@ -60,16 +80,17 @@ impl Node {
     /// Begins a phase, if nothing is training and a path is ready: the one that has waited longest.
     pub(super) fn start_next_phase(&mut self) {
         let paths: Vec<PathId> = self.held.keys().copied().collect();
-        let mut ready: Option<(Phase, Held, PathId)> = None;
+        let mut ready: Option<Turn> = None;
         for path in paths {
             let Some(held) = self.held.get(&path).copied() else { continue };
             let trains = self.training.as_ref().is_some_and(|training| training.path == path);
-            if held.stage == Stage::Standby || trains {
+            if !held.stage.is_active() || trains {
                 continue;
             }
+            self.abandon_stale_checkpoint(path);
             // A path that was done goes on if a heavier chain has not come as far.
             match self.readiness(path) {
-                Readiness::Fetching(_) => {}
+                Readiness::Fetching(_) | Readiness::Inheriting(_) => {}
                 Readiness::Done if held.stage == Stage::Done => {}
                 Readiness::Done => {
                     self.set_stage(path, Stage::Done);
@@ -78,44 +99,51 @@ impl Node {
                 Readiness::NotUpdated(_) => self.set_stage(path, Stage::Waiting),
                 Readiness::Ready(phase) => {
                     self.set_stage(path, Stage::Waiting);
-                    let sooner = |other: &(Phase, Held, PathId)| {
-                        (phase, held.last_trained, path) < (other.0, other.1.last_trained, other.2)
-                    };
-                    if ready.as_ref().is_none_or(sooner) {
-                        ready = Some((phase, held, path));
+                    if self.is_promised(path) {
+                        continue;
                     }
+                    let begins = !self.checkpoints.contains_key(&path);
+                    let turn = Turn { phase, begins, last_trained: held.last_trained, path };
+                    ready = Some(ready.map_or(turn, |other| other.min(turn)));
                 }
             }
         }
-        let rests = self.training.is_some() || self.now < self.rests_until;
-        if let Some((phase, _, path)) = ready.filter(|_| !rests) {
-            self.train(path, phase);
+        let rests = self.training.is_some() || self.now < self.rests_until || self.leaving.is_some();
+        if let Some(turn) = ready.filter(|_| !rests) {
+            self.train(turn.path, turn.phase);
         }
     }
 
     fn train(&mut self, path: PathId, phase: Phase) {
-        let start: Vec<_> = self
-            .plan
-            .grid
-            .modules_of(path)
-            .into_iter()
-            .filter_map(|module| {
-                let head = self.modules.get(&module)?.head()?;
-                Some((StartedFrom { module, version: head.version, update: head.update }, head.state))
-            })
-            .collect();
+        let checkpoint = self.checkpoints.get(&path);
+        let resume = checkpoint.map(|checkpoint| Resume { steps: checkpoint.steps, blob: checkpoint.blob });
+        let start = checkpoint.map_or_else(|| self.heads_of(path), |checkpoint| checkpoint.start.clone());
         self.set_stage(path, Stage::Training);
         let trainer = self.trainers.get(&path).copied();
         let modules = start.iter().map(|(from, _)| from.module).collect();
-        let reads = start.iter().map(|(_, state)| state.hash).chain(trainer.map(|blob| blob.hash)).collect();
-        self.training = Some(Training { path, modules, reads });
-        self.act(Action::Train { path, phase, start, trainer });
+        let states = start.iter().map(|(_, state)| state.hash);
+        let carried = trainer.into_iter().chain(resume.map(|resume| resume.blob)).map(|blob| blob.hash);
+        let reads = states.chain(carried).collect();
+        self.training = Some(Training { path, phase, start: start.clone(), modules, reads });
+        self.watchdog.begin(path, phase);
+        self.act(Action::Train { path, phase, start, trainer, resume });
+    }
+
+    /// Where each module of a path stands, and its state.
+    fn heads_of(&self, path: PathId) -> Vec<(StartedFrom, BlobRef)> {
+        let head = |module: ModuleId| {
+            let head = self.modules.get(&module)?.head()?;
+            Some((StartedFrom { module, version: head.version, update: head.update }, head.state))
+        };
+        self.plan.grid.modules_of(path).into_iter().filter_map(head).collect()
     }
 
     pub(super) fn trained(&mut self, finished: Finished) {
         self.act(Action::Persist(Record::Finished(finished.clone())));
         self.done_training();
+        self.watchdog.got_further();
         let path = finished.path;
+        self.release_checkpoint(path);
         let now = self.now;
         if let Some(held) = self.held.get_mut(&path) {
             held.last_trained = now;
@@ -131,7 +159,7 @@ impl Node {
         self.release_contributions();
     }
 
-    fn done_training(&mut self) {
+    pub(super) fn done_training(&mut self) {
         for blob in self.training.take().into_iter().flat_map(|training| training.reads) {
             self.forget(blob);
         }

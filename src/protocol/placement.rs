@@ -33,7 +33,7 @@ pub(super) struct Search {
 }
 
 pub(super) fn active_leases(leases: &[Lease]) -> usize {
-    leases.iter().filter(|lease| lease.stage != Stage::Standby).count()
+    leases.iter().filter(|lease| lease.stage.is_active()).count()
 }
 
 impl Node {
@@ -85,6 +85,9 @@ impl Node {
     }
 
     fn begin_search(&mut self) {
+        if self.leaving.is_some() {
+            return;
+        }
         let known: Vec<DirectoryEntry> = self.roster.directory(self.now).collect();
         let search = &mut self.search;
         search.active = true;
@@ -139,12 +142,21 @@ impl Node {
 
     /// Takes a path once everybody asked has answered.
     fn decide(&mut self) {
-        if !self.search.active || !self.search.waiting.is_empty() || self.search.directory.is_empty() {
+        if self.leaving.is_some()
+            || !self.search.active
+            || !self.search.waiting.is_empty()
+            || self.search.directory.is_empty()
+        {
             return;
         }
         self.search.active = false;
         let (path, stage) = self.choose_path();
         self.take_path(path, stage);
+        if stage == Stage::Joining {
+            let directory = self.search.directory.values();
+            let found = directory.flat_map(|entry| entry.leases.iter().map(|lease| (entry.peer, *lease)));
+            self.inherit(path, found.collect());
+        }
     }
 
     fn choose_path(&self) -> (PathId, Stage) {
@@ -156,6 +168,7 @@ impl Node {
             for lease in entry.leases.iter().filter(|lease| lease.path.0 < self.plan.grid.path_count()) {
                 match lease.stage {
                     Stage::Standby => *standbys.entry(lease.path).or_default() += 1,
+                    Stage::Leaving => {}
                     stage => holders.entry(lease.path).or_default().push((load, stage)),
                 }
             }
@@ -205,7 +218,7 @@ impl Node {
         self.close_gaps();
     }
 
-    fn yield_path(&mut self, path: PathId, search: bool) {
+    pub(super) fn yield_path(&mut self, path: PathId, search: bool) {
         // What is being trained is offered all the same.
         if self.held.remove(&path).is_none() {
             return;
@@ -215,6 +228,8 @@ impl Node {
         if let Some(trainer) = self.trainers.remove(&path) {
             self.forget(trainer.hash);
         }
+        self.release_checkpoint(path);
+        self.disinherit(path);
         for module in self.plan.grid.modules_of(path) {
             self.beat_on(module);
         }
@@ -233,7 +248,8 @@ impl Node {
             }
             let ranks_lower = path_rank(lease.path, self.me) < path_rank(lease.path, peer);
             let yields = match (held.stage, lease.stage) {
-                (Stage::Standby | Stage::Done, _) | (_, Stage::Standby | Stage::Done) => false,
+                (Stage::Standby | Stage::Done | Stage::Leaving, _) => false,
+                (_, Stage::Standby | Stage::Done | Stage::Leaving) => false,
                 (Stage::Joining, Stage::Joining) => ranks_lower,
                 (Stage::Joining, _) => theirs <= 1,
                 (_, Stage::Joining) => false,
@@ -257,21 +273,25 @@ impl Node {
             .flat_map(|(module, _)| self.plan.grid.paths_of(*module))
             .collect();
         self.orphans.retain(|path, _| near.contains(path));
-        for path in near {
+        // Those stood by first: taking another means to stand by no longer.
+        let (stood_by, others): (Vec<PathId>, Vec<PathId>) =
+            near.into_iter().partition(|path| self.held.get(path).is_some_and(|held| held.stage == Stage::Standby));
+        for path in stood_by.into_iter().chain(others) {
             if self.has_trainer(path) {
                 self.orphans.remove(&path);
                 continue;
             }
             let since = *self.orphans.entry(path).or_insert(self.now);
-            if self.now.since(since) >= PATH_LEASE_MS && self.next_in_rank(path) {
+            let given = self.roster.holders(self.now, path).any(|(_, _, lease)| lease.stage == Stage::Leaving);
+            if (given || self.now.since(since) >= PATH_LEASE_MS) && self.next_in_rank(path) {
                 self.adopt_path(path);
             }
         }
     }
 
     fn has_trainer(&self, path: PathId) -> bool {
-        let mine = self.held.get(&path).is_some_and(|held| held.stage != Stage::Standby);
-        let trains = |(peer, _, lease): (PeerKey, _, Lease)| lease.stage != Stage::Standby && !self.is_idle(path, peer);
+        let mine = self.held.get(&path).is_some_and(|held| held.stage.is_active());
+        let trains = |(peer, _, lease): (PeerKey, _, Lease)| lease.stage.is_active() && !self.is_idle(path, peer);
         mine || self.roster.holders(self.now, path).any(trains)
     }
 
@@ -280,6 +300,7 @@ impl Node {
         let mine = (active_leases(&self.leases()), std::cmp::Reverse(path_rank(path, self.me)));
         let modules = self.plan.grid.modules_of(path);
         let neighbours = modules.iter().flat_map(|module| self.roster.living(self.now, *module));
+        let neighbours = neighbours.filter(|(_, member)| !member.leaves());
         let first = !neighbours
             .into_iter()
             .any(|(peer, member)| (active_leases(&member.leases), std::cmp::Reverse(path_rank(path, peer))) < mine);
@@ -287,13 +308,18 @@ impl Node {
     }
 
     fn adopt_path(&mut self, path: PathId) {
-        // A standby gives up standing by.
+        // A standby gives up standing by; what it has of this path's trainer, it has for this.
+        let trainer = self.trainers.remove(&path);
         let standby: Vec<PathId> =
             self.held.iter().filter(|(_, held)| held.stage == Stage::Standby).map(|(path, _)| *path).collect();
         for standing in standby {
             self.yield_path(standing, false);
         }
+        if let Some(trainer) = trainer {
+            self.keep_trainer(path, trainer);
+        }
         self.take_path(path, Stage::Joining);
+        self.inherit(path, Vec::new());
     }
 
     pub(super) fn needed_modules(&self) -> BTreeSet<ModuleId> {

@@ -29,6 +29,21 @@ pub struct Finished {
     pub trainer: BlobRef,
 }
 
+/// A phase of a path, left in the middle: from here its trainer can go on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InnerCheckpoint {
+    /// The path.
+    pub path: PathId,
+    /// The phase.
+    pub phase: Phase,
+    /// What it started from, bottom first.
+    pub start: Vec<(StartedFrom, BlobRef)>,
+    /// Inner steps made in it.
+    pub steps: u64,
+    /// The trainer after them: the path's parameters, and what it carries from phase to phase.
+    pub blob: BlobRef,
+}
+
 /// One entry of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
@@ -93,4 +108,8 @@ pub enum Record {
     },
     /// It holds the module for others' sake, until it leaves it or takes a path through it.
     Replica(ModuleId),
+    /// It has made these steps of a phase, in place of what it said before of this path.
+    Checkpoint(InnerCheckpoint),
+    /// It does not go on with the phase of this path that was left in the middle.
+    Abandoned(PathId),
 }

@@ -10,7 +10,7 @@ use super::chain::Chain;
 use super::keeping::Rescued;
 use super::limits::SETTLE_MS;
 use super::message::{Message, SignedUpdate, Stage};
-use super::record::{Finished, Record};
+use super::record::{Finished, InnerCheckpoint, Record};
 use super::{Held, Module, Node, RunPlan};
 use crate::clock::Millis;
 use crate::names::{ModuleId, PathId, PeerKey, Term, Version};
@@ -87,6 +87,16 @@ impl Node {
                     self.rescued.push_back(rescued);
                 }
             }
+            Record::Checkpoint(checkpoint) => self.restore_checkpoint(checkpoint),
+            Record::Abandoned(path) => {
+                self.checkpoints.remove(&path);
+            }
+        }
+    }
+
+    fn restore_checkpoint(&mut self, checkpoint: InnerCheckpoint) {
+        if self.held.contains_key(&checkpoint.path) {
+            self.checkpoints.insert(checkpoint.path, checkpoint);
         }
     }
 
@@ -112,6 +122,7 @@ impl Node {
         if !held {
             self.held.remove(&path);
             self.trainers.remove(&path);
+            self.checkpoints.remove(&path);
             return;
         }
         let stage = if standby { Stage::Standby } else { Stage::Joining };
@@ -122,6 +133,7 @@ impl Node {
     }
 
     fn restore_finished(&mut self, finished: Finished) {
+        self.checkpoints.remove(&finished.path);
         if self.finished.contains(&finished) {
             return;
         }
@@ -208,6 +220,7 @@ impl Node {
         }));
         records.extend(self.replicas.held.iter().copied().map(Record::Replica));
         records.extend(self.trainers.iter().map(|(path, trainer)| Record::Trainer { path: *path, trainer: *trainer }));
+        records.extend(self.checkpoints.values().cloned().map(Record::Checkpoint));
         records
     }
 }

@@ -6,7 +6,7 @@ use super::limits::{
     LEASE_MOST_MS, MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_COPIED, MAX_LEASES, MAX_MEMBERS, MAX_WANTED, SIGNATURE_BYTES,
 };
 use super::liveness::Rhythm;
-use super::message::{Beat, Copied, DirectoryEntry, Head, Lease, Start};
+use super::message::{Beat, Copied, DirectoryEntry, Head, Lease, Stage, Start};
 use super::starts::{Copy, Starts};
 use crate::clock::Millis;
 use crate::names::{ModuleId, PathId, PeerKey};
@@ -39,6 +39,13 @@ pub struct Member {
     pub replicas: u32,
     /// Its modules.
     pub modules: BTreeMap<ModuleId, Seen>,
+}
+
+impl Member {
+    /// Whether it is about to go.
+    pub fn leaves(&self) -> bool {
+        self.leases.iter().any(|lease| lease.stage == Stage::Leaving)
+    }
 }
 
 /// What a beat changed.
@@ -178,6 +185,11 @@ impl Roster {
     /// Whether a peer is alive on any module.
     pub fn alive(&self, now: Millis, member: &Member) -> bool {
         member.rhythm.lives(now, self.awake) && !member.modules.is_empty()
+    }
+
+    /// Whether there is a living peer that is not about to go.
+    pub fn anybody_stays(&self, now: Millis) -> bool {
+        self.members.values().any(|member| self.alive(now, member) && !member.leaves())
     }
 
     /// The living peers that hold a path, with their lease of it.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use super::Node;
 use super::action::{Action, Report};
+use super::leaving::Leaving;
 use super::limits::{COPY_NAMED_MS, MAX_ADDRESSES, MAX_COPIED, MAX_STARTS, MEMBER_LEASE_MS};
 use super::message::{Copied, Start};
 use super::timers::Timers;
@@ -132,7 +133,7 @@ impl Node {
         let mine = self.start.order();
         let Some(other) = named.iter().find(|named| named.peer == self.me) else { return };
         if other.start.order() > mine {
-            self.leaving = true;
+            self.leaving = Some(Leaving::Gone);
             self.timers = Timers::default();
             self.report_copy(self.me, Vec::new(), true);
         } else if other.start.order() == mine {

@@ -44,6 +44,7 @@ impl Node {
                 Response::Directory(self.directory())
             }
             Request::CatchUp { module, from } => self.bring_up(module, from),
+            Request::Path(path) => Response::Path(self.hand_over_path(from, path)),
         };
         self.act(Action::Reply { token, response });
     }
@@ -122,6 +123,7 @@ impl Node {
 
     pub(super) fn answered(&mut self, id: RequestId, response: Option<Response>) {
         let response = match response {
+            response if self.inheritance_answered(id, &response) => return,
             Some(Response::Directory(entries)) => {
                 self.directory_answered(id, Some(entries));
                 return;

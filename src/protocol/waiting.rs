@@ -46,6 +46,13 @@ pub enum Waiting {
     },
     /// Another path of this peer trains.
     Turn,
+    /// What the path's trainer had come to at the peer that it was taken from.
+    Trainer {
+        /// From whom.
+        from: PeerKey,
+    },
+    /// Another peer takes the path.
+    Taker,
     /// All phases of its path are done.
     Done,
     /// A module's next update is being fetched and applied.
@@ -125,6 +132,8 @@ impl fmt::Display for Waiting {
             Self::Text { path } => write!(f, "fetching the text of path {path}"),
             Self::Return { .. } => f.write_str("word of who trains what: this peer has just come back"),
             Self::Turn => f.write_str("its turn: another path of this peer trains"),
+            Self::Trainer { from } => write!(f, "what its trainer had come to at {}", short(*from)),
+            Self::Taker => f.write_str("another peer, which takes it"),
             Self::Done => f.write_str("nothing: its path is done"),
             Self::Applying { module } => write!(f, "module {module}: an update is being fetched and applied"),
             Self::Unowned { module } => write!(f, "module {module}: nobody owns it yet"),
@@ -170,7 +179,7 @@ impl Node {
     /// Why a path does not train.
     pub fn waits_for(&self, path: PathId) -> Option<Waiting> {
         let held = self.held.get(&path)?;
-        if matches!(held.stage, Stage::Training | Stage::Done | Stage::Standby) {
+        if matches!(held.stage, Stage::Training | Stage::Done | Stage::Standby | Stage::Leaving) {
             return None;
         }
         match self.readiness(path) {
@@ -179,6 +188,8 @@ impl Node {
                 modules: modules.iter().map(ToString::to_string).collect(),
                 members: modules.iter().map(|module| self.roster.living(self.now, *module).count()).sum(),
             }),
+            Readiness::Inheriting(from) => Some(Waiting::Trainer { from }),
+            Readiness::Ready(_) if self.is_promised(path) => Some(Waiting::Taker),
             Readiness::Ready(_) if self.now < self.rests_until => {
                 Some(Waiting::Return { left_s: left_s(self.rests_until, self.now) })
             }

@@ -177,13 +177,14 @@ mod tests {
 
     #[test]
     fn a_beat_has_these_bytes() {
+        let trainer = BlobRef { hash: BlobHash([6; 32]), bytes: 8 };
         let copied = vec![Copied { peer: PeerKey([4; 32]), start: start() }];
         let beat = Message::Beat(Beat {
             start: start(),
             sequence: 9,
             head: None,
             owner: Some((Term(7), PeerKey([5; 32]))),
-            leases: vec![Lease { path: PathId(3), phase: Phase(2), stage: Stage::Done }],
+            leases: vec![Lease { path: PathId(3), phase: Phase(2), stage: Stage::Leaving, trainer: Some(trainer) }],
             addresses: vec!["at".to_owned()],
             replicas: 6,
             wanted: vec![wanted()],
@@ -201,7 +202,10 @@ mod tests {
         golden.extend(1u64.to_le_bytes());
         golden.extend(3u32.to_le_bytes());
         golden.extend(2u64.to_le_bytes());
-        golden.extend(3u32.to_le_bytes());
+        golden.extend(5u32.to_le_bytes());
+        golden.push(1);
+        golden.extend([6; 32]);
+        golden.extend(8u64.to_le_bytes());
         golden.extend([1u64.to_le_bytes(), 2u64.to_le_bytes()].concat());
         golden.extend(b"at");
         golden.extend(6u32.to_le_bytes());
@@ -287,7 +291,10 @@ mod tests {
             sequence: 1,
             head: Some(head),
             owner: Some((Term(1), PeerKey([1; 32]))),
-            leases: vec![Lease { path: PathId(1), phase: Phase(1), stage: Stage::Waiting }; MAX_LEASES],
+            leases: vec![
+                Lease { path: PathId(1), phase: Phase(1), stage: Stage::Waiting, trainer: Some(blob) };
+                MAX_LEASES
+            ],
             addresses: vec!["x".repeat(MAX_ADDRESS_BYTES); MAX_ADDRESSES],
             replicas: 1,
             wanted: vec![wanted(); MAX_WANTED],

@@ -54,6 +54,8 @@ impl World {
                 self.peers[index].combiner_free_ms = free_ms;
                 self.later(index, free_ms - self.now_ms, Due::Work(action));
             }
+            // Its trainers neither die nor hang, nor can they be stopped in the middle.
+            Action::RestartTrainer | Action::GiveUp { .. } | Action::Pause | Action::Gone => {}
             Action::Report(report) => return self.look(index, &report),
         }
         Ok(())
@@ -62,7 +64,7 @@ impl World {
     /// What a worker does when it gets to it.
     pub(super) fn work(&mut self, index: usize, action: Action) -> Result<(), Failure> {
         match action {
-            Action::Train { path, phase, start, trainer } => {
+            Action::Train { path, phase, start, trainer, .. } => {
                 let offers = self.train(index, path, &start, trainer)?;
                 let trainer = self.peers[index].disk.put(format!("{path} {phase} {index}").into_bytes());
                 let after_ms = self.dice.draw(self.scenario.swarm.phase_ms) * self.scenario.slowness(index);

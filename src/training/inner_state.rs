@@ -3,8 +3,10 @@
 //! The bytes: magic `PSINNER1`, steps and cursor (u64), number of levels (u32), the size of each (u64), then for each level
 //! the first and the second moments (f32), then BLAKE3 of all before it. Little endian.
 
+use super::level_bytes::{LevelReader, put_levels};
+
 /// Steps, data cursor and AdamW's moments.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct InnerState {
     /// Steps taken; AdamW corrects the bias of its moments by it.
     pub steps: u64,
@@ -63,9 +65,7 @@ impl InnerState {
         bytes.extend(self.cursor.to_le_bytes());
         bytes.extend((sizes.len() as u32).to_le_bytes());
         sizes.iter().for_each(|size| bytes.extend((*size as u64).to_le_bytes()));
-        for value in self.moments.iter().flatten().flatten() {
-            bytes.extend(value.to_le_bytes());
-        }
+        put_levels(&mut bytes, self.moments.iter().flatten());
         let checksum = blake3::hash(&bytes);
         bytes.extend(checksum.as_bytes());
         bytes
@@ -87,43 +87,20 @@ impl InnerState {
         if blake3::hash(body) != *checksum {
             return Err(InnerStateError::Checksum);
         }
-        let mut rest = Reader(&body[MAGIC.len()..]);
+        let mut rest = LevelReader(&body[MAGIC.len()..]);
         let (steps, cursor, levels) = (rest.u64(), rest.u64(), rest.u32());
         if levels as usize != sizes.len() || sizes.iter().any(|size| rest.u64() != *size as u64) {
             return Err(InnerStateError::Sizes);
         }
         let mut moments = Vec::with_capacity(sizes.len());
         for (level, size) in sizes.iter().enumerate() {
-            let (first, second) = (rest.floats(*size), rest.floats(*size));
+            let (first, second) = (rest.values(*size), rest.values(*size));
             if !first.iter().all(|x| x.is_finite()) || !second.iter().all(|x| x.is_finite() && *x >= 0.0) {
                 return Err(InnerStateError::NotFinite(level));
             }
             moments.push([first, second]);
         }
         Ok(Self { steps, cursor, moments })
-    }
-}
-
-/// Reads what the length is known to hold.
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn bytes<const N: usize>(&mut self) -> [u8; N] {
-        let (taken, rest) = self.0.split_first_chunk().expect("the length was checked against the sizes");
-        self.0 = rest;
-        *taken
-    }
-
-    fn u64(&mut self) -> u64 {
-        u64::from_le_bytes(self.bytes())
-    }
-
-    fn u32(&mut self) -> u32 {
-        u32::from_le_bytes(self.bytes())
-    }
-
-    fn floats(&mut self, count: usize) -> Vec<f32> {
-        (0..count).map(|_| f32::from_le_bytes(self.bytes())).collect()
     }
 }
 

@@ -7,6 +7,7 @@ pub mod generate;
 pub mod gradients;
 pub mod inner;
 pub mod inner_state;
+pub mod level_bytes;
 pub mod loss;
 pub mod outer_gradient;
 #[cfg(test)]
@@ -18,5 +19,6 @@ pub use evaluate::{EvaluateError, Score, evaluate, evaluate_each};
 pub use generate::{GenerateError, Sampling, generate};
 pub use inner::{InnerTrainer, StepError, StepReport, TrainerError};
 pub use inner_state::{InnerState, InnerStateError};
+pub use level_bytes::{LevelReader, put_levels};
 pub use outer_gradient::{OuterGradientError, outer_gradient};
 pub use schedule::learning_rate;

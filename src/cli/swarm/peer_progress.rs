@@ -48,6 +48,18 @@ impl PeerLine {
                 self.progress.note(format!("{}: gave path {path} to another peer", state.peer));
                 return;
             }
+            News::Reported(Report::TrainerStuck { path, steps, silent_ms }) => {
+                self.progress.note(format!(
+                    "{}: the trainer of path {path} has hung for {} s after step {steps}; it is started anew",
+                    state.peer,
+                    silent_ms / 1_000
+                ));
+                return;
+            }
+            News::Reported(Report::TrainerDied) => {
+                self.progress.note(format!("{}: the trainer has died; it is started anew", state.peer));
+                return;
+            }
             News::Reported(Report::PathDone(_)) => {
                 (state.phase, state.step) = (state.phases, state.steps);
                 state.waiting = Some(waits(&Waiting::Done));

@@ -72,7 +72,7 @@ impl Watch {
             }
         }
         drop(door);
-        self.progress.note("leaving: the other members take over what this peer owns");
+        self.progress.note("leaving: the others take over what this peer has; Ctrl-C again leaves at once");
         launched.peer.stop().await?;
         // One that has done its part has not been interrupted in it.
         if told { Ok(()) } else { Err(Interrupted.into()) }

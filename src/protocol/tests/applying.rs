@@ -19,7 +19,7 @@ fn a_member_applies_an_update_and_trains_on() {
     );
     let beat = Beat {
         addresses: vec![],
-        leases: vec![lease(0, 1, Stage::Training)],
+        leases: vec![Lease { trainer: Some(finished.trainer), ..lease(0, 1, Stage::Training) }],
         ..beat(6, Some(head(&signed)), Some((1, OTHER)))
     };
     assert_eq!(
@@ -112,7 +112,7 @@ fn what_is_trained_is_offered_until_an_update_counts_it() {
     let finished = trained(0, genesis());
     let beat = Beat {
         addresses: vec![],
-        leases: vec![lease(0, 0, Stage::Waiting)],
+        leases: vec![Lease { trainer: Some(finished.trainer), ..lease(0, 0, Stage::Waiting) }],
         ..beat(3, Some(genesis()), Some((1, OTHER)))
     };
     let first = Offer { sequence: 4, ..offer(0, genesis()) };

@@ -59,9 +59,9 @@ fn what_is_of_no_module_of_ours_or_out_of_the_grid_changes_nothing() {
 }
 
 #[test]
-fn one_that_leaves_says_so_and_falls_silent() {
+fn one_that_leaves_and_knows_nobody_says_so_and_falls_silent() {
     let mut node = member(&[]);
-    let left = vec![my_beat(3, Stage::Training, true), Action::Unsubscribe(MODULE)];
+    let left = vec![my_beat(3, Stage::Training, true), Action::Unsubscribe(MODULE), Action::Gone];
     assert_eq!(node.handle(Millis(10), Event::Leave), left);
     assert_eq!(node.next_deadline(), None);
     assert_eq!(node.handle(Millis(9_000), Event::Tick), vec![]);

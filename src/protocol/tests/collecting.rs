@@ -48,7 +48,7 @@ fn an_owner_goes_from_offers_to_an_update_and_on_to_the_next() {
     let mine = trained(0, genesis());
     let beat = Beat {
         addresses: vec![],
-        leases: vec![lease(0, 0, Stage::Waiting)],
+        leases: vec![Lease { trainer: Some(mine.trainer), ..lease(0, 0, Stage::Waiting) }],
         ..beat(5, Some(genesis()), Some((1, ME)))
     };
     assert_eq!(
@@ -80,14 +80,14 @@ fn an_owner_goes_from_offers_to_an_update_and_on_to_the_next() {
         vec![Action::Outer(Outer::Apply { module: MODULE, version: Version(1), from: state(0), average: average(1) })],
         "the owner applies its own update like everybody"
     );
+    let trainer = trained(0, genesis()).trainer;
     let beat = Beat {
         sequence: 7,
         head: Some(head(&signed)),
-        leases: vec![lease(0, 1, Stage::Training)],
+        leases: vec![Lease { trainer: Some(trainer), ..lease(0, 1, Stage::Training) }],
         addresses: vec![],
         ..beat_of_owner()
     };
-    let trainer = trained(0, genesis()).trainer;
     assert_eq!(
         node.handle(now, Event::Applied { module: MODULE, version: Version(1), state: Some(state(1)) }),
         vec![

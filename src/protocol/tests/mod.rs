@@ -8,12 +8,16 @@ mod catching_up;
 mod collecting;
 mod copies;
 mod evaluating;
+mod handover;
 mod keeping;
+mod leaving;
 mod ownership;
 mod placing;
 mod refusing;
 mod replicas;
 mod restoring;
+mod resuming;
+mod watching;
 
 use std::collections::BTreeMap;
 
@@ -108,7 +112,7 @@ fn updates(count: u64, owner: PeerKey) -> Vec<SignedUpdate> {
 }
 
 fn lease(path: u32, phase: u64, stage: Stage) -> Lease {
-    Lease { path: PathId(path), phase: Phase(phase), stage }
+    Lease { path: PathId(path), phase: Phase(phase), stage, trainer: None }
 }
 
 /// A beat as another sends it; change what matters.
@@ -166,7 +170,7 @@ fn trained(path: u32, from: Head) -> Finished {
 
 fn train(path: u32, from: Head, trainer: Option<BlobRef>) -> Action {
     let start = vec![(started_from(from), from.state)];
-    Action::Train { path: PathId(path), phase: Phase(from.version.0), start, trainer }
+    Action::Train { path: PathId(path), phase: Phase(from.version.0), start, trainer, resume: None }
 }
 
 /// Lets time pass, a sweep at a time: a node that is not called for longer takes it that it stood still.

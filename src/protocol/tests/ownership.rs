@@ -261,3 +261,11 @@ fn who_comes_and_goes_claims_after_those_that_stay() {
     let silent_ms = claim.unwrap().0 - 39_000;
     assert!(silent_ms < 2_200 + CLAIM_STAGGER_MS, "{silent_ms}");
 }
+
+#[test]
+fn an_update_of_one_that_is_not_believed_raises_the_term_all_the_same() {
+    let mut node = member_with_owner(&[]);
+    node.depose(MODULE, "overdue".to_owned());
+    node.hear_later_term(MODULE, Term(5), OTHER);
+    assert!(node.handle(Millis(250), Event::Tick).contains(&term(6, ME)), "what it signs follows that update");
+}

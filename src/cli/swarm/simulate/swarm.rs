@@ -100,8 +100,9 @@ impl Swarm {
         let mut peers = Vec::with_capacity(self.peers);
         let mut outcome = self.conduct(&mut peers, interrupt).await;
         // Whatever has happened, none is left inside a step.
-        for launched in peers {
-            if let Err(error) = launched.peer.stop().await {
+        // All at once: one that leaves alone would wait for the others to take its paths.
+        for stopped in futures::future::join_all(peers.into_iter().map(|launched| launched.peer.stop())).await {
+            if let Err(error) = stopped {
                 outcome = outcome.and(Err(error.into()));
             }
         }

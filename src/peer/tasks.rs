@@ -1,0 +1,125 @@
+//! What the trainer is asked to do, and what it has to say.
+
+use crate::names::{BlobRef, ModuleId, PathId, Phase};
+use crate::protocol::Resume;
+use crate::protocol::record::{Finished, StartedFrom};
+use crate::training::Score;
+
+/// What the trainer is asked to do.
+#[derive(Debug)]
+pub enum Task {
+    /// A phase of a path.
+    Train {
+        /// The path.
+        path: PathId,
+        /// The phase.
+        phase: Phase,
+        /// Each module and its state, bottom first.
+        start: Vec<(StartedFrom, BlobRef)>,
+        /// The path's trainer after its last phase here.
+        trainer: Option<BlobRef>,
+        /// Where to go on.
+        resume: Option<Resume>,
+    },
+    /// The score of a path's checkpoint on its held-out text.
+    Score {
+        /// The path.
+        path: PathId,
+        /// The phase.
+        phase: Phase,
+        /// Each module's state, bottom first.
+        states: Vec<(ModuleId, BlobRef)>,
+    },
+    /// The score of a path on its held-out and its test text.
+    Evaluate {
+        /// The path.
+        path: PathId,
+        /// Each module's state, bottom first.
+        states: Vec<(ModuleId, BlobRef)>,
+    },
+}
+
+impl Task {
+    /// The checkpoint that is to be scored, if that is what is to be done.
+    pub fn scores(&self) -> Option<(PathId, Phase)> {
+        match self {
+            Self::Score { path, phase, .. } => Some((*path, *phase)),
+            Self::Train { .. } | Self::Evaluate { .. } => None,
+        }
+    }
+}
+
+/// What the trainer has to say.
+#[derive(Debug)]
+pub enum Told {
+    /// It works at a phase, or waits for its turn to.
+    Alive {
+        /// The path.
+        path: PathId,
+        /// The phase.
+        phase: Phase,
+        /// Inner steps made in it.
+        steps: u64,
+    },
+    /// Steps were made.
+    Step(Stepped),
+    /// The middle of a phase is in the store.
+    Checkpointed {
+        /// The path.
+        path: PathId,
+        /// The phase.
+        phase: Phase,
+        /// Inner steps made in it.
+        steps: u64,
+        /// The trainer after them.
+        blob: BlobRef,
+    },
+    /// A phase was stopped in the middle, as was asked for.
+    Paused {
+        /// The path.
+        path: PathId,
+        /// The phase.
+        phase: Phase,
+        /// Inner steps made in it and the trainer after them, if any were made since it was asked for.
+        middle: Option<(u64, BlobRef)>,
+    },
+    /// A phase is done.
+    Trained(Finished),
+    /// A checkpoint has its score, or could not be scored.
+    Scored {
+        /// The path.
+        path: PathId,
+        /// The phase.
+        phase: Phase,
+        /// On the shard's held-out slice.
+        held_out: Option<Score>,
+    },
+    /// A path has its scores.
+    Evaluated {
+        /// The path.
+        path: PathId,
+        /// On the shard's held-out slice.
+        held_out: Score,
+        /// On the test text routed to it.
+        test: Score,
+    },
+    /// A task failed; the peer cannot go on.
+    Failed(anyhow::Error),
+}
+
+/// Where a phase stands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stepped {
+    /// The path.
+    pub path: PathId,
+    /// The phase.
+    pub phase: Phase,
+    /// Inner steps made in it.
+    pub step: u64,
+    /// Mean loss of the last step, in nats a token.
+    pub loss: f64,
+    /// Tokens trained on since the last report.
+    pub tokens: u64,
+    /// Time spent computing them, turns of others not counted.
+    pub seconds: f64,
+}

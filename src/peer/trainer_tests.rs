@@ -1,0 +1,116 @@
+//! What the trainer promises: of phases that are stopped in the middle, of what other peers have left it, of scores.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::dense::Dense;
+use super::dense_trainer::DenseTrainer;
+use super::tasks::{Task, Told};
+use super::tiny_run::{Tiny, machine};
+use super::trainer::work;
+use super::trainer_thread::TrainerThread;
+use super::turns::Turns;
+use crate::model::exchange;
+use crate::names::{BlobRef, PathId, Phase};
+use crate::protocol::Resume;
+use crate::protocol::message::GENESIS;
+use crate::protocol::record::{Finished, StartedFrom};
+use crate::text::{TokenSet, Tokenizer};
+
+struct Bench {
+    tiny: Tiny,
+    trainer: TrainerThread,
+}
+
+impl Bench {
+    fn new(inner_steps: u64) -> Self {
+        let mut tiny = Tiny::found(true);
+        tiny.decoded.config.training.inner_steps = inner_steps;
+        let work = work(Arc::new(tiny.decoded.clone()), machine(), tiny.blobs.clone());
+        Self { trainer: TrainerThread::start(work, Arc::new(Turns::default())).unwrap(), tiny }
+    }
+
+    fn begin(&self, trainer: Option<BlobRef>, resume: Option<Resume>) {
+        let modules = self.tiny.decoded.config.grid().unwrap().modules_of(PathId(0));
+        let genesis = self.tiny.decoded.genesis.iter().filter(|(module, _)| modules.contains(module));
+        let from = |module| StartedFrom { module, version: crate::names::Version(0), update: GENESIS };
+        let start = genesis.map(|(module, state)| (from(*module), *state)).collect();
+        assert!(self.trainer.begin(Task::Train { path: PathId(0), phase: Phase(0), start, trainer, resume }));
+    }
+
+    /// What comes of the task; if it is to be stopped, then when the first steps were made.
+    async fn outcome(&mut self, stop: bool) -> Result<Finished, Option<Resume>> {
+        loop {
+            match self.trainer.told().await.unwrap() {
+                Told::Step(_) if stop => self.trainer.pause(),
+                Told::Paused { middle, .. } => return Err(middle.map(|(steps, blob)| Resume { steps, blob })),
+                Told::Trained(finished) => return Ok(finished),
+                Told::Failed(error) => panic!("{error:#}"),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_phase_that_is_stopped_in_the_middle_goes_on_as_if_it_had_not_been() {
+    // Steps enough that there is a report before the last.
+    let mut bench = Bench::new(200);
+    bench.begin(None, None);
+    let whole = bench.outcome(false).await.unwrap();
+    bench.begin(None, None);
+    let first = bench.outcome(true).await.unwrap_err().expect("steps were made");
+    assert!((1..200).contains(&first.steps));
+    // By another thread, as after a restart.
+    bench.trainer.restart().unwrap();
+    bench.begin(None, Some(first));
+    assert_eq!(bench.outcome(false).await.unwrap(), whole);
+    bench.trainer.end();
+}
+
+#[tokio::test]
+async fn what_another_peer_has_left_that_does_not_do_costs_adamws_state_and_nothing_else() {
+    let mut bench = Bench::new(4);
+    bench.begin(None, None);
+    let fresh = bench.outcome(false).await.unwrap();
+    let garbage = bench.tiny.blobs.put(b"no trainer").unwrap();
+    let mut absurd = bench.tiny.blobs.get(fresh.trainer.hash, fresh.trainer.bytes).unwrap().unwrap();
+    absurd[8..12].copy_from_slice(&f32::MAX.to_le_bytes());
+    let absurd = bench.tiny.blobs.put(&absurd).unwrap();
+    for trainer in [garbage, absurd, BlobRef::of(b"gone from the disk")] {
+        bench.begin(Some(trainer), Some(Resume { steps: 3, blob: garbage }));
+        assert_eq!(bench.outcome(false).await.unwrap(), fresh);
+        bench.begin(Some(trainer), None);
+        assert_eq!(bench.outcome(false).await.unwrap(), fresh);
+    }
+    bench.trainer.end();
+}
+
+#[tokio::test]
+async fn a_tokenizer_of_little_text_scores_paths_and_dense_paths() {
+    let tiny = Tiny::with_vocabulary(4_096, true);
+    let manifest = Arc::new(tiny.decoded.clone());
+    let blob = |blob: BlobRef| tiny.blobs.get(blob.hash, blob.bytes).unwrap().unwrap();
+    let tokenizer = Tokenizer::from_json(&blob(manifest.tokenizer)).unwrap();
+    assert!(tokenizer.vocabulary() < 4_096, "the text has words enough");
+
+    let turns = Arc::new(Turns::default());
+    let work = work(manifest.clone(), machine(), tiny.blobs.clone());
+    let mut trainer = TrainerThread::start(work, turns.clone()).unwrap();
+    let modules = manifest.config.grid().unwrap().modules_of(PathId(0));
+    let states = manifest.genesis.iter().filter(|(module, _)| modules.contains(module)).copied().collect();
+    assert!(trainer.begin(Task::Evaluate { path: PathId(0), states }));
+    let Some(Told::Evaluated { test, .. }) = trainer.told().await else { panic!("not evaluated") };
+    assert!(test.tokens > 0 && test.bits_per_byte() > 0.0, "{test:?}");
+
+    // Before the first update every path is the ancestor.
+    let config = &manifest.config;
+    let file = blob(manifest.ancestor);
+    let levels = config.levels.iter().map(|level| exchange::decode_level(&file, &config.model, level).unwrap());
+    let dense = Dense { levels: levels.collect(), inner: Dense::initial(config).inner };
+    let text = blob(manifest.shard(PathId(0)).test);
+    let text = TokenSet::decode(&text, config.model.vocabulary, config.model.context + 1).unwrap();
+    let stop = AtomicBool::new(false);
+    let mut trainer = DenseTrainer::new(config, &machine(), &turns, &stop).unwrap();
+    assert_eq!(trainer.score(&dense, &text, &tokenizer.token_bytes_for(4_096)).unwrap(), test);
+}

@@ -1,0 +1,41 @@
+//! Values as bytes, level by level, little endian f32: how everything that a trainer keeps is written.
+
+/// Appends the values of all levels.
+pub fn put_levels<'a>(bytes: &mut Vec<u8>, levels: impl IntoIterator<Item = &'a Vec<f32>>) {
+    for value in levels.into_iter().flatten() {
+        bytes.extend(value.to_le_bytes());
+    }
+}
+
+/// Reads bytes whose length is known to be what will be read: whoever makes one has compared it.
+pub struct LevelReader<'a>(pub &'a [u8]);
+
+impl LevelReader<'_> {
+    fn bytes<const N: usize>(&mut self) -> [u8; N] {
+        let (taken, rest) = self.0.split_first_chunk().expect("the length was checked against the sizes");
+        self.0 = rest;
+        *taken
+    }
+
+    /// The next 8 bytes.
+    pub fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.bytes())
+    }
+
+    /// The next 4 bytes.
+    pub fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.bytes())
+    }
+
+    /// The next values.
+    pub fn values(&mut self, count: usize) -> Vec<f32> {
+        let (taken, rest) = self.0.split_at(4 * count);
+        self.0 = rest;
+        taken.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect()
+    }
+
+    /// The values of levels of these sizes.
+    pub fn levels(&mut self, sizes: &[usize]) -> Vec<Vec<f32>> {
+        sizes.iter().map(|size| self.values(*size)).collect()
+    }
+}
