@@ -7,7 +7,7 @@ use rand::RngExt;
 use std::hint::black_box;
 
 use pathswarm::compress::{compress_with_feedback, decode, encode};
-use pathswarm::config::Codec;
+use pathswarm::config::{Codec, OuterMode};
 use pathswarm::names::ModuleId;
 use pathswarm::outer::{ExactSum, ModuleState, nesterov};
 use pathswarm::seed::Seed;
@@ -65,7 +65,7 @@ fn outer_step(criterion: &mut Criterion) {
         });
     });
     group.bench_function("exact sum: average", |bencher| bencher.iter(|| black_box(&sum).average(1.4)));
-    let mut state = ModuleState::initial(ModuleId { level: 0, expert: 0 }, values.clone());
+    let mut state = ModuleState::initial(ModuleId { level: 0, expert: 0 }, values.clone(), OuterMode::Synchronous);
     group.bench_function("nesterov", |bencher| {
         bencher.iter(|| nesterov::step(&mut state.parameters, &mut state.momentum, black_box(&values), 1.0e-6, 0.9));
     });

@@ -13,5 +13,7 @@ pub use levels::{LevelConfig, level_parameters, level_tensors};
 pub use machine::{DeviceChoice, MachineConfig, Precision};
 pub use model::{ModelConfig, Part, Positions, TensorSpec};
 pub use resolve::{Entry, ResolveError, Resolved};
-pub use run::{Codec, OuterConfig, Rescale, RoutingConfig, RoutingMethod, RunConfig, TextConfig, TrainingConfig};
+pub use run::{
+    Codec, OuterConfig, OuterMode, Rescale, RoutingConfig, RoutingMethod, RunConfig, TextConfig, TrainingConfig,
+};
 pub use settings::{Origin, Setting, SettingError, Settings};

@@ -143,10 +143,23 @@ pub enum Codec {
     Int4,
 }
 
+/// When a module's owner makes an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OuterMode {
+    /// When all its paths have contributed to the version, or at a deadline: a path waits for its modules.
+    Synchronous,
+    /// As contributions come, with delayed momentum; a slower path makes fewer inner steps in a phase, and none waits
+    /// for another.
+    Asynchronous,
+}
+
 /// `[outer]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OuterConfig {
+    /// Whether paths wait for each other.
+    pub mode: OuterMode,
     /// Nesterov's learning rate.
     pub learning_rate: f32,
     /// Nesterov's momentum.
@@ -162,6 +175,7 @@ pub struct OuterConfig {
 impl Default for OuterConfig {
     fn default() -> Self {
         Self {
+            mode: OuterMode::Synchronous,
             learning_rate: 0.7,
             momentum: 0.9,
             rescale: Rescale::SqrtPaths,
@@ -379,7 +393,7 @@ pub(crate) mod tests {
         let run = RunConfig::from_toml(SMALL).unwrap();
         assert_eq!(run.grid().unwrap().path_count(), 2);
         assert_eq!(run.model.feed_forward(), 64);
-        assert_eq!(run.outer.codec, Codec::Int4);
+        assert_eq!((run.outer.codec, run.outer.mode), (Codec::Int4, OuterMode::Synchronous));
         assert_eq!(run.training.total_steps(), 19);
         let again = RunConfig::from_toml(&toml::to_string(&run).unwrap()).unwrap();
         assert_eq!(again, run);

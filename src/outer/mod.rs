@@ -1,15 +1,18 @@
-//! The outer step: contributions are summed exactly, averaged, and applied to a module by Nesterov's rule.
+//! The outer step: contributions are summed exactly, averaged, and applied to a module by Nesterov's rule, in a round at
+//! once ([`nesterov`]) or as they come ([`delayed`]).
 //!
 //! Same bytes in, same state out, on any machine and in any order of arrival: [`ExactSum`] rounds each value once to a
 //! fixed grid and adds integers, [`nesterov::step`] uses plain f32 operations in a fixed order, and the hash of a
 //! [`ModuleState`] covers all of it. Plain slices, no tensors.
 
+pub mod delayed;
 pub mod exact_sum;
 pub mod nesterov;
 pub mod rescale;
 pub mod state;
 pub mod step;
 
+pub use delayed::Share;
 pub use exact_sum::{ExactSum, MAX_TOTAL_WEIGHT, MAX_WEIGHT, SumError};
 pub use rescale::rescale_factor;
 pub use state::{ModuleState, StateError};

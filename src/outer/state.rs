@@ -8,11 +8,16 @@ use std::io::{self, Write};
 use rayon::prelude::*;
 
 use super::CHUNK_VALUES;
+use super::delayed::{self, Gathered, Share};
 use super::nesterov;
+use crate::config::OuterMode;
 use crate::names::{BlobHash, ModuleId, Version};
 
 const MAGIC: [u8; 4] = *b"pswm";
-const FORMAT_VERSION: u16 = 1;
+/// Parameters and momentum.
+const FORMAT_SYNCHRONOUS: u16 = 1;
+/// And what is gathered for the momentum.
+const FORMAT_ASYNCHRONOUS: u16 = 2;
 const HEADER_BYTES: usize = 28;
 
 /// Values turned into bytes at a time, when writing.
@@ -33,6 +38,8 @@ pub struct ModuleState {
     pub parameters: Vec<f32>,
     /// Nesterov's momentum, as many values.
     pub momentum: Vec<f32>,
+    /// In the asynchronous mode, what is on its way into the momentum.
+    pub gathered: Option<Gathered>,
 }
 
 /// Why bytes are not the expected state, or an average cannot be applied.
@@ -42,7 +49,7 @@ pub enum StateError {
     #[error("not a module's state")]
     NotAState,
     /// Written by a newer program.
-    #[error("format version {0} of the module's state is unknown; this program reads version {FORMAT_VERSION}")]
+    #[error("format version {0} of the module's state is unknown; this program reads versions 1 and 2")]
     Version(u16),
     /// Another module's.
     #[error("the state is of module {found}, expected {expected}")]
@@ -77,36 +84,63 @@ pub enum StateError {
 
 impl ModuleState {
     /// Version 0: these parameters, momentum at rest.
-    pub fn initial(module: ModuleId, parameters: Vec<f32>) -> Self {
+    pub fn initial(module: ModuleId, parameters: Vec<f32>, mode: OuterMode) -> Self {
         let momentum = vec![0.0; parameters.len()];
-        Self { module, version: Version(0), parameters, momentum }
+        let gathered = match mode {
+            OuterMode::Synchronous => None,
+            OuterMode::Asynchronous => Some(Gathered::nothing(parameters.len())),
+        };
+        Self { module, version: Version(0), parameters, momentum, gathered }
     }
 
-    /// Applies an update: one Nesterov step, and the next version.
+    /// Applies an update: one Nesterov step, and the next version. What share of a round it is matters to the delayed
+    /// momentum of the asynchronous mode alone.
     ///
     /// # Errors
     /// If the average is of another length, not finite or beyond what an exact sum can give. The state is as it was.
-    pub fn apply(&mut self, average: &[f32], learning_rate: f32, momentum_factor: f32) -> Result<(), StateError> {
+    pub fn apply(
+        &mut self,
+        average: &[f32],
+        share: Share,
+        learning_rate: f32,
+        momentum_factor: f32,
+    ) -> Result<(), StateError> {
         let (module, expected) = (self.module, self.parameters.len());
-        if average.len() != expected || self.momentum.len() != expected {
+        let gathers_as_many = self.gathered.as_ref().is_none_or(|gathered| gathered.sum.len() == expected);
+        if average.len() != expected || self.momentum.len() != expected || !gathers_as_many {
             return Err(StateError::Count { module, found: average.len() as u64, expected });
         }
         if !all_within(average, MAX_AVERAGE) {
             return Err(StateError::Unfit(module));
         }
-        nesterov::step(&mut self.parameters, &mut self.momentum, average, learning_rate, momentum_factor);
+        let (parameters, momentum) = (&mut self.parameters, &mut self.momentum);
+        match &mut self.gathered {
+            None => nesterov::step(parameters, momentum, average, learning_rate, momentum_factor),
+            Some(gathered) => {
+                delayed::step(parameters, momentum, gathered, average, share, learning_rate, momentum_factor);
+            }
+        }
         self.version = self.version.next();
         Ok(())
     }
 
     /// Bytes of an encoded state with `count` parameters.
-    pub fn size_bytes(count: usize) -> u64 {
-        HEADER_BYTES as u64 + 2 * size_of::<f32>() as u64 * count as u64
+    pub fn size_bytes(count: usize, mode: OuterMode) -> u64 {
+        let values = (size_of::<f32>() as u64).saturating_mul(count as u64);
+        let (fixed, kinds) = match mode {
+            OuterMode::Synchronous => (0, 2),
+            OuterMode::Asynchronous => (size_of::<u64>() as u64, 3),
+        };
+        (HEADER_BYTES as u64 + fixed).saturating_add(values.saturating_mul(kinds))
+    }
+
+    fn mode(&self) -> OuterMode {
+        if self.gathered.is_some() { OuterMode::Asynchronous } else { OuterMode::Synchronous }
     }
 
     /// The canonical encoding.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(Self::size_bytes(self.parameters.len()) as usize);
+        let mut bytes = Vec::with_capacity(Self::size_bytes(self.parameters.len(), self.mode()) as usize);
         self.write_to(&mut bytes).expect("a vector takes all bytes");
         bytes
     }
@@ -116,16 +150,21 @@ impl ModuleState {
     /// # Errors
     /// Those of the writer.
     pub fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut header = Vec::with_capacity(HEADER_BYTES);
+        let mut header = Vec::with_capacity(HEADER_BYTES + size_of::<u64>());
         header.extend(MAGIC);
-        header.extend(FORMAT_VERSION.to_le_bytes());
+        header.extend(match self.mode() {
+            OuterMode::Synchronous => FORMAT_SYNCHRONOUS.to_le_bytes(),
+            OuterMode::Asynchronous => FORMAT_ASYNCHRONOUS.to_le_bytes(),
+        });
         header.extend(self.module.level.to_le_bytes());
         header.extend(self.module.expert.to_le_bytes());
         header.extend(self.version.0.to_le_bytes());
         header.extend((self.parameters.len() as u64).to_le_bytes());
+        header.extend(self.gathered.iter().flat_map(|gathered| gathered.weight.to_le_bytes()));
         out.write_all(&header)?;
         let mut buffer = vec![0; WRITTEN_VALUES * size_of::<f32>()];
-        for values in self.parameters.chunks(WRITTEN_VALUES).chain(self.momentum.chunks(WRITTEN_VALUES)) {
+        let sum = self.gathered.as_ref().map_or(&[][..], |gathered| &gathered.sum);
+        for values in [&self.parameters, &self.momentum, sum].into_iter().flat_map(|part| part.chunks(WRITTEN_VALUES)) {
             for (bytes, value) in buffer.as_chunks_mut::<4>().0.iter_mut().zip(values) {
                 *bytes = value.to_le_bytes();
             }
@@ -152,9 +191,11 @@ impl ModuleState {
             return Err(StateError::NotAState);
         }
         let format = u16::from_le_bytes(field(fields, 0));
-        if format != FORMAT_VERSION {
-            return Err(StateError::Version(format));
-        }
+        let mode = match format {
+            FORMAT_SYNCHRONOUS => OuterMode::Synchronous,
+            FORMAT_ASYNCHRONOUS => OuterMode::Asynchronous,
+            _ => return Err(StateError::Version(format)),
+        };
         let found =
             ModuleId { level: u16::from_le_bytes(field(fields, 2)), expert: u32::from_le_bytes(field(fields, 4)) };
         if found != expected {
@@ -165,12 +206,21 @@ impl ModuleState {
         if stated != count as u64 {
             return Err(StateError::Count { module: expected, found: stated, expected: count });
         }
-        if bytes.len() as u64 != Self::size_bytes(count) {
-            return Err(StateError::Size { found: bytes.len(), expected: Self::size_bytes(count) });
+        let size = Self::size_bytes(count, mode);
+        if bytes.len() as u64 != size {
+            return Err(StateError::Size { found: bytes.len(), expected: size });
         }
-        let (parameters, momentum) = values.split_at(values.len() / 2);
-        let state = Self { module: expected, version, parameters: floats(parameters), momentum: floats(momentum) };
-        let finite = all_within(&state.parameters, f32::MAX) && all_within(&state.momentum, f32::MAX);
+        let (weight, values) = match mode {
+            OuterMode::Synchronous => (0, values),
+            OuterMode::Asynchronous => (u64::from_le_bytes(field(values, 0)), &values[size_of::<u64>()..]),
+        };
+        let mut parts = values.chunks((size_of::<f32>() * count).max(1)).map(floats);
+        let (parameters, momentum) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let sum = parts.next().unwrap_or_default();
+        let gathered = (mode == OuterMode::Asynchronous).then_some(Gathered { weight, sum });
+        let state = Self { module: expected, version, parameters, momentum, gathered };
+        let sum = state.gathered.as_ref().map_or(&[][..], |gathered| &gathered.sum);
+        let finite = [&state.parameters, &state.momentum, sum].into_iter().all(|values| all_within(values, f32::MAX));
         if finite { Ok(state) } else { Err(StateError::Unfit(expected)) }
     }
 }
@@ -202,7 +252,14 @@ mod tests {
         let module = ModuleId { level: 3, expert: 70_000 };
         let parameters: Vec<f32> = (0..count).map(|i| (i as f32).cos()).collect();
         let momentum = parameters.iter().map(|value| value * -0.5).collect();
-        ModuleState { module, version: Version(258), parameters, momentum }
+        ModuleState { module, version: Version(258), parameters, momentum, gathered: None }
+    }
+
+    /// The same in the asynchronous mode.
+    fn gathering(count: usize) -> ModuleState {
+        let state = state(count);
+        let sum = state.parameters.iter().map(|value| value * 0.25).collect();
+        ModuleState { gathered: Some(Gathered { weight: 513, sum }), ..state }
     }
 
     #[test]
@@ -218,16 +275,25 @@ mod tests {
             &[0, 0, 0, 0x3f, 0, 0, 0, 0x40],
         ];
         assert_eq!(state.encode(), expected.concat());
-        assert_eq!(state.encode().len() as u64, ModuleState::size_bytes(2));
+        assert_eq!(state.encode().len() as u64, ModuleState::size_bytes(2, OuterMode::Synchronous));
+        let sum = vec![-1.0, 0.0];
+        let gathering = ModuleState { gathered: Some(Gathered { weight: 513, sum }), ..state };
+        let mut longer = expected.concat();
+        longer[4] = 2;
+        longer.splice(28..28, [1, 2, 0, 0, 0, 0, 0, 0]);
+        longer.extend([0, 0, 0x80, 0xbf, 0, 0, 0, 0]);
+        assert_eq!(gathering.encode(), longer);
+        assert_eq!(longer.len() as u64, ModuleState::size_bytes(2, OuterMode::Asynchronous));
     }
 
     #[test]
     fn hash_and_blob_name_are_one() {
         for count in [0, 1, WRITTEN_VALUES - 1, WRITTEN_VALUES, 2 * WRITTEN_VALUES + 5] {
-            let state = state(count);
-            let bytes = state.encode();
-            assert_eq!(state.hash(), BlobHash::of(&bytes));
-            assert_eq!(ModuleState::decode(&bytes, state.module, count), Ok(state));
+            for state in [state(count), gathering(count)] {
+                let bytes = state.encode();
+                assert_eq!(state.hash(), BlobHash::of(&bytes));
+                assert_eq!(ModuleState::decode(&bytes, state.module, count), Ok(state));
+            }
         }
     }
 
@@ -240,6 +306,12 @@ mod tests {
         others[2].module.expert = 0;
         others[3].parameters[2] = -original.parameters[2];
         others[4].momentum[0] = 0.0;
+        others.push(ModuleState { gathered: Some(Gathered::nothing(3)), ..original.clone() });
+        assert!(others.iter().all(|other| other.hash() != original.hash()));
+        let original = gathering(3);
+        let mut others = vec![original.clone(); 2];
+        others[0].gathered.as_mut().unwrap().weight += 1;
+        others[1].gathered.as_mut().unwrap().sum[2] = 0.0;
         assert!(others.iter().all(|other| other.hash() != original.hash()));
     }
 
@@ -248,42 +320,66 @@ mod tests {
         let good = state(3);
         let bytes = good.encode();
         let decode = |bytes: &[u8]| ModuleState::decode(bytes, good.module, 3);
+        let longer = gathering(3).encode();
         for length in 0..bytes.len() {
             assert!(decode(&bytes[..length]).is_err());
+        }
+        for length in 0..longer.len() {
+            assert!(decode(&longer[..length]).is_err());
         }
         assert!(matches!(decode(&[&bytes[..], &[0]].concat()), Err(StateError::Size { .. })));
         let other = ModuleId { level: 3, expert: 1 };
         assert!(matches!(ModuleState::decode(&bytes, other, 3), Err(StateError::Module { .. })));
         assert!(matches!(ModuleState::decode(&bytes, good.module, 4), Err(StateError::Count { found: 3, .. })));
         let mut newer = bytes.clone();
-        newer[4] = 2;
-        assert_eq!(decode(&newer), Err(StateError::Version(2)));
+        newer[4] = 3;
+        assert_eq!(decode(&newer), Err(StateError::Version(3)));
         for bad in [f32::NAN, f32::INFINITY] {
             let bad = ModuleState { momentum: vec![0.0, 0.0, bad], ..good.clone() };
             assert_eq!(decode(&bad.encode()), Err(StateError::Unfit(good.module)));
         }
+        let sum = vec![0.0, f32::NAN, 0.0];
+        let bad = ModuleState { gathered: Some(Gathered { weight: 1, sum }), ..good.clone() };
+        assert_eq!(decode(&bad.encode()), Err(StateError::Unfit(good.module)));
     }
 
     #[test]
     fn an_update_that_cannot_be_right_changes_nothing() {
-        let good = state(3);
-        let mut state = good.clone();
-        for average in [&[0.1, 0.1][..], &[0.1, f32::NAN, 0.1], &[0.1, 0.1, 20_000.0]] {
-            assert!(state.apply(average, 0.7, 0.9).is_err());
-            assert_eq!(state, good);
+        for good in [state(3), gathering(3)] {
+            let mut state = good.clone();
+            for average in [&[0.1, 0.1][..], &[0.1, f32::NAN, 0.1], &[0.1, 0.1, 20_000.0]] {
+                assert!(state.apply(average, Share::FULL, 0.7, 0.9).is_err());
+                assert_eq!(state, good);
+            }
+            state.apply(&[0.1, 0.0, -0.1], Share::FULL, 0.7, 0.9).unwrap();
+            assert_eq!(state.version, Version(259));
+            assert!(state.parameters[0] != good.parameters[0]);
         }
-        state.apply(&[0.1, 0.0, -0.1], 0.7, 0.9).unwrap();
-        assert_eq!(state.version, Version(259));
-        assert!(state.parameters[0] != good.parameters[0]);
+    }
+
+    #[test]
+    fn a_module_that_gathers_full_rounds_is_as_one_that_does_not() {
+        let module = ModuleId { level: 0, expert: 1 };
+        let initial = |mode| ModuleState::initial(module, vec![0.5, -2.0, 0.0], mode);
+        let (mut plain, mut delayed) = (initial(OuterMode::Synchronous), initial(OuterMode::Asynchronous));
+        for step in 0..5 {
+            let average = [0.1 * step as f32, -0.0, 1.5];
+            plain.apply(&average, Share::new(3, 7), 0.7, 0.9).unwrap();
+            delayed.apply(&average, Share::FULL, 0.7, 0.9).unwrap();
+            assert_eq!(ModuleState { gathered: None, ..delayed.clone() }.hash(), plain.hash());
+        }
+        delayed.apply(&[0.1; 3], Share::new(3, 7), 0.7, 0.9).unwrap();
+        assert_eq!(delayed.gathered.as_ref().unwrap().weight, 3);
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_the_decoder_panic(bytes in prop::collection::vec(any::<u8>(), 0..120), count in 0usize..9) {
             let _ = ModuleState::decode(&bytes, ModuleId { level: 0, expert: 0 }, count);
-            let mut likely = b"pswm\x01\0\0\0\0\0\0\0".to_vec();
-            likely.extend(bytes);
-            let _ = ModuleState::decode(&likely, ModuleId { level: 0, expert: 0 }, count);
+            for format in [1, 2] {
+                let likely = [&b"pswm"[..], &[format, 0, 0, 0, 0, 0, 0, 0], &bytes].concat();
+                let _ = ModuleState::decode(&likely, ModuleId { level: 0, expert: 0 }, count);
+            }
         }
     }
 }

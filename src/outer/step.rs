@@ -1,6 +1,7 @@
 //! An outer step, on the bytes that are stored and sent: what an owner makes of a sum, and what every member makes of
 //! that. The peer and the simulator both call just this.
 
+use super::delayed::Share;
 use super::exact_sum::ExactSum;
 use super::rescale::rescale_factor;
 use super::state::{ModuleState, StateError};
@@ -19,16 +20,16 @@ pub enum ApplyError {
     Frame(#[from] FrameError),
 }
 
-/// The compressed average of a sum, rescaled for this many distinct paths (DiPaCo, section 2.3).
+/// The compressed average of a sum, rescaled for this many paths (DiPaCo, section 2.3).
 ///
 /// # Errors
 /// If the average is not finite.
-pub fn combine(sum: &ExactSum, distinct_paths: usize, outer: &OuterConfig) -> Result<Vec<u8>, EncodeError> {
-    let average = sum.average(rescale_factor(outer.rescale, distinct_paths));
+pub fn combine(sum: &ExactSum, paths: usize, outer: &OuterConfig) -> Result<Vec<u8>, EncodeError> {
+    let average = sum.average(rescale_factor(outer.rescale, paths));
     frame::encode(outer.codec, &average)
 }
 
-/// The encoded state that a compressed average makes of an encoded state of `count` values.
+/// The encoded state that a compressed average, this share of a round, makes of an encoded state of `count` values.
 ///
 /// # Errors
 /// If either does not decode.
@@ -37,10 +38,11 @@ pub fn apply(
     module: ModuleId,
     count: usize,
     average: &[u8],
+    share: Share,
     outer: &OuterConfig,
 ) -> Result<Vec<u8>, ApplyError> {
     let mut state = ModuleState::decode(state, module, count)?;
     let average = frame::decode(average, count)?;
-    state.apply(&average, outer.learning_rate, outer.momentum)?;
+    state.apply(&average, share, outer.learning_rate, outer.momentum)?;
     Ok(state.encode())
 }

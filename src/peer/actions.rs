@@ -41,8 +41,8 @@ impl Driver {
                 }
             }
             Action::Forget(blob) => self.forget(blob)?,
-            Action::Train { path, phase, start, trainer, resume } => {
-                self.queue_task(Task::Train { path, phase, start, trainer, resume });
+            Action::Train { path, phase, steps, start, trainer, resume } => {
+                self.queue_task(Task::Train { path, phase, steps, start, trainer, resume });
             }
             Action::Evaluate { path, phase, states } => self.queue_scoring(Task::Score { path, phase, states }),
             Action::Gone => self.gone = true,

@@ -3,16 +3,16 @@
 //! It works on blobs alone: states and frames come from the store and go back there, so that it keeps nothing but the
 //! open sums, and nothing is lost with it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use tokio::sync::mpsc;
 
 use crate::compress::frame;
 use crate::config::OuterConfig;
 use crate::names::{BlobHash, BlobRef, ModuleId, Version};
-use crate::outer::{ExactSum, step};
+use crate::outer::{ExactSum, Share, step};
 use crate::protocol::message::Counted;
-use crate::protocol::{Event, Outer};
+use crate::protocol::{Event, Outer, Portion};
 use crate::store::BlobStore;
 
 /// Commands that may wait. The driver sends the next one when the last is answered, so one is enough.
@@ -119,11 +119,11 @@ impl Worker {
                 let valid = self.accumulate(module, target, blob, weight)?;
                 Ok(Some(Event::Accumulated { module, target, blob, valid }))
             }
-            Outer::Combine { module, target, from, contributions } => {
-                self.combine(module, target, from, &contributions).map(Some)
+            Outer::Combine { module, target, from, contributions, portion } => {
+                self.combine(module, target, from, &contributions, portion).map(Some)
             }
-            Outer::Apply { module, version, from, average } => {
-                let state = self.apply(module, from, average)?;
+            Outer::Apply { module, version, from, average, portion } => {
+                let state = self.apply(module, from, average, portion)?;
                 Ok(Some(Event::Applied { module, version, state }))
             }
         }
@@ -168,25 +168,33 @@ impl Worker {
         target: Version,
         from: BlobRef,
         contributions: &[Counted],
+        portion: Portion,
     ) -> Result<Event, CombineError> {
         let weight: u64 = contributions.iter().map(|counted| u64::from(counted.weight)).sum();
         let sum = self.sums.remove(&module).filter(|(open, sum)| *open == target && sum.weight() == weight);
         let Some((_, sum)) = sum else { return Err(CombineError::Sum { module, target }) };
-        let paths: BTreeSet<_> = contributions.iter().map(|counted| counted.path).collect();
-        let frame =
-            step::combine(&sum, paths.len(), &self.outer).map_err(|source| CombineError::Encode { module, source })?;
+        let frame = step::combine(&sum, portion.paths, &self.outer)
+            .map_err(|source| CombineError::Encode { module, source })?;
         let state = self.state(module, from)?;
-        let made = step::apply(&state, module, self.count(module), &frame, &self.outer)
+        let share = Share::new(portion.weight, portion.full_weight);
+        let made = step::apply(&state, module, self.count(module), &frame, share, &self.outer)
             .map_err(|source| CombineError::Apply { module, source })?;
         let (average, state) = (self.blobs.put(&frame)?, self.blobs.put(&made)?);
         Ok(Event::Combined { module, target, average, state })
     }
 
     /// Another's average may be broken: then there is no state, and no error of ours.
-    fn apply(&self, module: ModuleId, from: BlobRef, average: BlobRef) -> Result<Option<BlobRef>, CombineError> {
+    fn apply(
+        &self,
+        module: ModuleId,
+        from: BlobRef,
+        average: BlobRef,
+        portion: Portion,
+    ) -> Result<Option<BlobRef>, CombineError> {
         let Some(frame) = self.blobs.get(average.hash, average.bytes)? else { return Ok(None) };
         let state = self.state(module, from)?;
-        match step::apply(&state, module, self.count(module), &frame, &self.outer) {
+        let share = Share::new(portion.weight, portion.full_weight);
+        match step::apply(&state, module, self.count(module), &frame, share, &self.outer) {
             Ok(made) => Ok(Some(self.blobs.put(&made)?)),
             Err(error) => {
                 tracing::warn!(%module, %error, "an average cannot be applied");

@@ -8,7 +8,7 @@ use super::dense_trainer::{DenseTrainer, Stopped};
 use super::launch::{lock_store, read_manifest, write_manifest};
 use super::manifest::{FORMAT_VERSION, Manifest, Shard};
 use super::turns::Turns;
-use crate::config::{MachineConfig, RoutingMethod, RunConfig};
+use crate::config::{MachineConfig, OuterMode, RoutingMethod, RunConfig};
 use crate::model::{exchange, open_device};
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, RunId};
 use crate::network::limits::TOPICS_PER_PEER;
@@ -189,7 +189,7 @@ pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn Fn
         test_routes: blobs.put(&test_routes.iter().flat_map(|path| path.0.to_le_bytes()).collect::<Vec<u8>>())?,
         ancestor: blobs.put(&ancestor_file)?,
         shards,
-        genesis: genesis(&grid.modules(), &ancestor.levels, blobs)?,
+        genesis: genesis(&grid.modules(), &ancestor.levels, run.outer.mode, blobs)?,
     };
     let bytes = manifest.encode()?;
     let (manifest, id) = Manifest::decode(&bytes)?;
@@ -350,10 +350,15 @@ fn put_tokens(blobs: &BlobStore, set: &TokenSet, sequences: &[usize]) -> anyhow:
 }
 
 /// Every module starts as the ancestor's level; its state says which module it is.
-fn genesis(modules: &[ModuleId], levels: &[Vec<f32>], blobs: &BlobStore) -> anyhow::Result<Vec<(ModuleId, BlobRef)>> {
+fn genesis(
+    modules: &[ModuleId],
+    levels: &[Vec<f32>],
+    mode: OuterMode,
+    blobs: &BlobStore,
+) -> anyhow::Result<Vec<(ModuleId, BlobRef)>> {
     let state = |module: &ModuleId| {
         let parameters = levels[usize::from(module.level)].clone();
-        Ok((*module, blobs.put(&ModuleState::initial(*module, parameters).encode())?))
+        Ok((*module, blobs.put(&ModuleState::initial(*module, parameters, mode).encode())?))
     };
     modules.iter().map(state).collect()
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compress::frame;
 use crate::config::run::RunConfigError;
-use crate::config::{RunConfig, level_parameters};
+use crate::config::{OuterMode, RunConfig, level_parameters};
 use crate::grid::GridError;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, RunId};
 use crate::outer::ModuleState;
@@ -148,7 +148,8 @@ impl Manifest {
         counted("modules", self.genesis.len(), grid.modules().len())?;
         let counts = self.level_counts();
         for (expected, (module, state)) in grid.modules().into_iter().zip(&self.genesis) {
-            if *module != expected || state.bytes != ModuleState::size_bytes(counts[usize::from(expected.level)]) {
+            let size = ModuleState::size_bytes(counts[usize::from(expected.level)], self.config.outer.mode);
+            if *module != expected || state.bytes != size {
                 return Err(ManifestError::StateSize(expected));
             }
         }
@@ -173,7 +174,9 @@ impl Manifest {
         let codec = self.config.outer.codec;
         Ok(RunPlan {
             grid: self.config.grid()?,
+            mode: self.config.outer.mode,
             phases: self.config.training.phases,
+            inner_steps: self.config.training.inner_steps,
             weights: self.shards.iter().map(weight).collect(),
             genesis: self.genesis.iter().copied().collect::<BTreeMap<_, _>>(),
             frame_bytes: self.level_counts().into_iter().map(|count| frame::max_bytes(codec, count)).collect(),
@@ -203,7 +206,10 @@ impl Manifest {
         let text = self.shards.iter().map(shard).max().unwrap_or(0);
         let text_download = if self.share_text { text } else { 0 };
         let parameters: u64 = self.level_counts().into_iter().map(|count| count as u64).sum();
-        let states = 8 * parameters;
+        let states = match self.config.outer.mode {
+            OuterMode::Synchronous => 8 * parameters,
+            OuterMode::Asynchronous => 12 * parameters,
+        };
         PathCost {
             download_bytes: everybody + text_download + states,
             // Two states of each module, the trainer's moments and residual, and compressed gradients besides.

@@ -14,6 +14,8 @@ pub enum Task {
         path: PathId,
         /// The phase.
         phase: Phase,
+        /// How many inner steps it has here.
+        steps: u64,
         /// Each module and its state, bottom first.
         start: Vec<(StartedFrom, BlobRef)>,
         /// The path's trainer after its last phase here.
@@ -114,7 +116,7 @@ pub struct Stepped {
     pub path: PathId,
     /// The phase.
     pub phase: Phase,
-    /// Inner steps made in it.
+    /// How far in it, of the run's inner steps, though fewer may be made here.
     pub step: u64,
     /// Mean loss of the last step, in nats a token.
     pub loss: f64,

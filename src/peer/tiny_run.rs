@@ -13,7 +13,7 @@ use super::turns::Turns;
 use crate::config::run::tests::SMALL;
 use crate::config::{DeviceChoice, MachineConfig, RunConfig};
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, RunId, Term, Version};
-use crate::outer::ModuleState;
+use crate::outer::{ModuleState, Share};
 use crate::protocol::chain::Chain;
 use crate::protocol::message::{Counted, SignedUpdate, Update};
 use crate::protocol::{Record, wire};
@@ -115,7 +115,7 @@ impl Tiny {
         let mut chain = Chain::genesis(*genesis);
         let mut records = vec![Record::Genesis { module, state: *genesis }];
         for version in 1..=versions {
-            state.apply(&vec![0.01; count], 0.7, 0.9).unwrap();
+            state.apply(&vec![0.01; count], Share::FULL, 0.7, 0.9).unwrap();
             let counted =
                 Counted { path: PathId(module.expert), parent: chain.head().version, weight: 1, blob: *genesis };
             let update = Update {

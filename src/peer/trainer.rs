@@ -24,6 +24,7 @@ use crate::store::{BlobError, BlobStore};
 use crate::text::{TokenSet, Tokenizer};
 use crate::training::{
     BatchOrder, InnerTrainer, OuterGradientError, Score, StepError, StepReport, TrainerError, evaluate, outer_gradient,
+    place_in_schedule,
 };
 
 /// Steps between two reports of progress, at the most this often.
@@ -72,6 +73,7 @@ struct Worker {
 struct Asked<'a> {
     path: PathId,
     phase: Phase,
+    steps: u64,
     start: &'a [(StartedFrom, BlobRef)],
 }
 
@@ -104,8 +106,8 @@ impl Worker {
     /// Nothing if nobody listens any more.
     fn carry_out(&mut self, desk: &Desk, task: Task) -> anyhow::Result<Option<Told>> {
         match task {
-            Task::Train { path, phase, start, trainer, resume } => {
-                self.train(desk, &Asked { path, phase, start: &start }, trainer, resume)
+            Task::Train { path, phase, steps, start, trainer, resume } => {
+                self.train(desk, &Asked { path, phase, steps, start: &start }, trainer, resume)
             }
             Task::Score { path, phase, states } => {
                 let held_out = self.score(desk, path, &states);
@@ -206,7 +208,7 @@ impl Worker {
 
     /// Nothing if nobody listens any more.
     fn phase(&mut self, desk: &Desk, asked: &Asked, carried: Carried) -> anyhow::Result<Option<Told>> {
-        let Asked { path, phase, start } = *asked;
+        let Asked { path, phase, start, .. } = *asked;
         let Carried { mut state, middle } = carried;
         let states: Vec<_> = start.iter().map(|(from, state)| (from.module, *state)).collect();
         let before = self.parameters(&states)?;
@@ -234,14 +236,13 @@ impl Worker {
 
     #[expect(clippy::disallowed_methods, reason = "an edge: how long inner steps took")]
     fn inner_steps(&mut self, desk: &Desk, asked: &Asked, made: u64, carried: &mut PathState) -> anyhow::Result<Steps> {
-        let Asked { path, phase, .. } = *asked;
-        let training = &self.manifest.config.training;
-        let inner_steps = training.inner_steps;
-        let first = training.ancestor_steps + phase.0 * inner_steps;
+        let Asked { path, phase, steps, .. } = *asked;
+        let inner_steps = self.manifest.config.training.inner_steps;
+        let place = |step: u64| step * inner_steps / steps.max(1);
         let mut reported = Instant::now();
         let mut checkpoint_at = reported + self.between_checkpoints();
         let (mut step, mut loss, mut tokens, mut seconds) = (made, 0.0, 0, 0.0);
-        while step < inner_steps {
+        while step < steps {
             // One that finds the driver busy is said again soon.
             let mut waits = || {
                 desk.mention(Told::Alive { path, phase, steps: step });
@@ -249,20 +250,21 @@ impl Worker {
             let turn = desk.take_turn(REPORT, &mut waits);
             let began = Instant::now();
             let mut stepped_at = began;
-            while step < inner_steps && began.elapsed() < Duration::from_millis(TURN_MS) {
+            while step < steps && began.elapsed() < Duration::from_millis(TURN_MS) {
                 if desk.is_deserted() {
                     return Ok(Steps::Deserted);
                 }
                 if desk.is_paused() {
                     return Ok(Steps::Paused(step));
                 }
-                let report = self.step(path, first + step)?;
+                let schedule_step = place_in_schedule(&self.manifest.config.training, phase, step, steps);
+                let report = self.step(path, schedule_step)?;
                 step += 1;
                 (loss, tokens) = (report.loss, tokens + report.tokens);
                 seconds += stepped_at.elapsed().as_secs_f64();
                 stepped_at = Instant::now();
                 if reported.elapsed() >= REPORT {
-                    let stepped = Stepped { path, phase, step, loss, tokens, seconds };
+                    let stepped = Stepped { path, phase, step: place(step), loss, tokens, seconds };
                     // A report that finds the driver busy is added to the next one.
                     if desk.mention(Told::Step(stepped)) {
                         (tokens, seconds) = (0, 0.0);
@@ -271,7 +273,7 @@ impl Worker {
                 }
             }
             drop(turn);
-            if step < inner_steps && Instant::now() >= checkpoint_at {
+            if step < steps && Instant::now() >= checkpoint_at {
                 let blob = self.store_middle(step, carried)?;
                 if !desk.report(Told::Checkpointed { path, phase, steps: step, blob }) {
                     return Ok(Steps::Deserted);
@@ -279,7 +281,7 @@ impl Worker {
                 checkpoint_at = Instant::now() + self.between_checkpoints();
             }
         }
-        let told = desk.report(Told::Step(Stepped { path, phase, step, loss, tokens, seconds }));
+        let told = desk.report(Told::Step(Stepped { path, phase, step: inner_steps, loss, tokens, seconds }));
         Ok(if told { Steps::All } else { Steps::Deserted })
     }
 

@@ -35,7 +35,8 @@ impl Bench {
         let genesis = self.tiny.decoded.genesis.iter().filter(|(module, _)| modules.contains(module));
         let from = |module| StartedFrom { module, version: crate::names::Version(0), update: GENESIS };
         let start = genesis.map(|(module, state)| (from(*module), *state)).collect();
-        assert!(self.trainer.begin(Task::Train { path: PathId(0), phase: Phase(0), start, trainer, resume }));
+        let steps = self.tiny.decoded.config.training.inner_steps;
+        assert!(self.trainer.begin(Task::Train { path: PathId(0), phase: Phase(0), steps, start, trainer, resume }));
     }
 
     /// What comes of the task; if it is to be stopped, then when the first steps were made.

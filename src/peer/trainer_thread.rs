@@ -194,7 +194,7 @@ mod tests {
     use crate::names::{PathId, Phase};
 
     fn task() -> Task {
-        Task::Train { path: PathId(0), phase: Phase(0), start: vec![], trainer: None, resume: None }
+        Task::Train { path: PathId(0), phase: Phase(0), steps: 1, start: vec![], trainer: None, resume: None }
     }
 
     fn alive(steps: u64) -> Told {

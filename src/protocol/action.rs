@@ -59,6 +59,8 @@ pub enum Action {
         path: PathId,
         /// Which phase: it sets the learning rate.
         phase: Phase,
+        /// How many inner steps; they take as much of the learning rate's schedule as a whole phase.
+        steps: u64,
         /// Each of its modules, bottom first, and the state to start from.
         start: Vec<(StartedFrom, BlobRef)>,
         /// Where its trainer stood after the phase before, if this peer trained it.
@@ -134,6 +136,8 @@ pub enum Outer {
         from: BlobRef,
         /// What the sum must hold, exactly.
         contributions: Vec<Counted>,
+        /// What the update will be to its module.
+        portion: Portion,
     },
     /// Apply an average that is in the store.
     Apply {
@@ -145,7 +149,20 @@ pub enum Outer {
         from: BlobRef,
         /// The compressed average.
         average: BlobRef,
+        /// What the update is to its module.
+        portion: Portion,
     },
+}
+
+/// What an update is to its module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Portion {
+    /// The paths for which its average is rescaled: the P of √P.
+    pub paths: usize,
+    /// The weight that it counts.
+    pub weight: u64,
+    /// The weight of a round; the same, where every update is a round.
+    pub full_weight: u64,
 }
 
 impl Outer {

@@ -153,12 +153,13 @@ impl Node {
             }
         }
         let (version, average) = (update.version, update.average);
+        let portion = self.plan.portion(module, &update.contributions);
         let Some(state) = self.modules.get_mut(&module) else { return };
         if let Some(next) = &mut state.next {
             next.applying = true;
         }
         state.applies.push_back(Apply { from: head.state.hash, average: average.hash, wanted: true });
-        self.act(Action::Outer(Outer::Apply { module, version, from: head.state, average }));
+        self.act(Action::Outer(Outer::Apply { module, version, from: head.state, average, portion }));
     }
 
     pub(super) fn applied(&mut self, module: ModuleId, version: Version, made: Option<BlobRef>) {

@@ -152,6 +152,17 @@ impl Chain {
         self.base
     }
 
+    /// How many versions late the contributions in the kept updates were: on average, and at the most.
+    pub fn staleness(&self) -> (f64, u64) {
+        let late = |signed: &SignedUpdate| {
+            let before = signed.update.version.0.saturating_sub(1);
+            signed.update.contributions.iter().map(|counted| before.saturating_sub(counted.parent.0)).collect()
+        };
+        let late: Vec<u64> = self.recent().flat_map(|signed| -> Vec<u64> { late(signed) }).collect();
+        let most = late.iter().max().copied().unwrap_or(0);
+        (late.iter().sum::<u64>() as f64 / late.len().max(1) as f64, most)
+    }
+
     fn counted(&self) -> impl Iterator<Item = &Counted> {
         self.recent().flat_map(|signed| &signed.update.contributions)
     }

@@ -15,8 +15,8 @@ pub(super) fn check_update(plan: &RunPlan, chain: &Chain, update: &Update) -> Re
     if chain.recent().next_back().is_some_and(|parent| update.term < parent.update.term) {
         return Err("its term is before that of the update that it follows".to_owned());
     }
-    if update.version.0 > plan.phases {
-        return Err(format!("the run ends with version {}", plan.phases));
+    if plan.is_done(update.module, head) {
+        return Err(format!("the module is done with version {}", head.version));
     }
     if contributions.is_empty() || contributions.len() > MAX_CONTRIBUTIONS {
         return Err(format!("it counts {} contributions", contributions.len()));
@@ -74,11 +74,10 @@ fn check_counted(plan: &RunPlan, chain: &Chain, update: &Update, counted: &Count
 /// What cannot be, in words.
 pub fn check_chain(plan: &RunPlan, genesis: Head, chain: &Chain) -> Result<(), String> {
     let Some(oldest) = chain.recent().next() else { return Ok(()) };
-    let most = |update: &Update| update.version.0.saturating_mul(MAX_CONTRIBUTIONS as u64 * u64::from(FULL_WEIGHT));
+    let most_in_update = MAX_CONTRIBUTIONS as u64 * u64::from(FULL_WEIGHT);
     for signed in chain.recent() {
         let update = &signed.update;
-        let plausible = update.version.0 <= plan.phases
-            && update.weight <= most(update)
+        let plausible = plan.is_plausible(oldest.update.module, update.version, update.weight, most_in_update)
             && update.state.bytes == genesis.state.bytes
             && update.module == oldest.update.module;
         if !plausible {

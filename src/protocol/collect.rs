@@ -120,6 +120,12 @@ impl Collection {
         counted
     }
 
+    /// How many of a path's contributions to one version are in hand.
+    pub fn times(&self, path: PathId, parent: Version) -> usize {
+        let (first, last) = ((path, parent, BlobHash([0; 32])), (path, parent, BlobHash([255; 32])));
+        self.entries.range(first..=last).count()
+    }
+
     /// A path's contributions to the version before the target.
     fn fresh(&self, path: PathId) -> impl Iterator<Item = Progress> {
         let parent = Version(self.target.0.saturating_sub(1));

@@ -76,7 +76,7 @@ impl Node {
         let mine = rank(path, phase, self.me);
         let has = |member: &Member, module: &ModuleId| {
             let head = member.modules.get(module).and_then(|seen| seen.head);
-            head.is_some_and(|head| head.version.0 >= phase.0)
+            head.is_some_and(|head| self.plan.phase_of(*module, head) >= phase)
         };
         let able = |(peer, member): &(PeerKey, &Member)| {
             let lives = |module: &ModuleId| self.roster.lives(self.now, *module, *peer) && has(member, module);
@@ -106,7 +106,7 @@ impl Node {
     pub(super) fn heard_score(&mut self, module: ModuleId, author: PeerKey, score: Score) {
         let head = self.modules.get(&module).and_then(super::Module::head);
         // One from ahead would keep the next ones from being scored.
-        let reached = head.is_some_and(|head| (1..=head.version.0).contains(&score.phase.0));
+        let reached = head.is_some_and(|head| (1..=self.plan.phase_of(module, head).0).contains(&score.phase.0));
         if reached && self.plan.goes_through(score.path, module) {
             self.keep_score(score, author);
         }

@@ -11,6 +11,7 @@ use super::message::{ContributionKey, FOUNDED_ROUTER, Lease, Message, Offer, Sig
 use super::placement::active_leases;
 use super::record::Record;
 use super::timers::Timer;
+use crate::config::OuterMode;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Version};
 
 /// Whether a contribution to one version can be counted at a head, now or once the head has caught up with it.
@@ -29,16 +30,16 @@ pub(super) type Offers = BTreeMap<ContributionKey, (Offer, PeerKey)>;
 impl Node {
     /// Begins to gather for the version after the head, unless the module is done.
     pub(super) fn open_collection(&mut self, module: ModuleId, settle_ms: u64) {
-        let (now, phases) = (self.now, self.plan.phases);
+        let now = self.now;
         self.drop_collection(module);
+        let settled = now + settle_ms.max(self.pause_ms(module));
         let Some(state) = self.modules.get_mut(&module) else { return };
-        let Some(head) = state.head() else { return };
-        if head.version.0 >= phases {
-            return;
-        }
+        let Some(head) = state.head().filter(|head| !self.plan.is_done(module, *head)) else { return };
         let target = head.version.next();
-        let deadline = state.durations.deadline_ms().map(|deadline_ms| now + deadline_ms);
-        let settled = now + settle_ms;
+        let deadline = match self.plan.mode {
+            OuterMode::Synchronous => state.durations.deadline_ms().map(|deadline_ms| now + deadline_ms),
+            OuterMode::Asynchronous => Some(settled),
+        };
         state.collection = Some(Collection::new(target, now, settled, deadline));
         self.timers.set(Timer::Close(module), settled);
         self.act(Action::Outer(Outer::OpenSum { module, target }));
@@ -128,7 +129,8 @@ impl Node {
         collection.closing = true;
         let (target, contributions) = (collection.target, collection.contributions());
         state.combining = Some(head.state.hash);
-        self.act(Action::Outer(Outer::Combine { module, target, from: head.state, contributions }));
+        let portion = self.plan.portion(module, &contributions);
+        self.act(Action::Outer(Outer::Combine { module, target, from: head.state, contributions, portion }));
     }
 
     /// Fetches every offer that may be counted in the open collection: the oldest first, so that none waits for ever.
@@ -145,6 +147,11 @@ impl Node {
             if !collection.wants(offer.key()) {
                 break;
             }
+            // Another chain may have counted others than this one did when they were offered.
+            let rivals = chain.times_counted(offer.path, offer.parent) + collection.times(offer.path, offer.parent);
+            if rivals >= MAX_RIVALS {
+                continue;
+            }
             let weight = plan.weight(offer.path, collection.target.0 - 1 - offer.parent.0);
             let entry = Entry { offer: offer.clone(), from: *from, weight, progress: Progress::Fetching };
             collection.begin(entry);
@@ -155,8 +162,12 @@ impl Node {
         }
     }
 
-    /// The paths through a module that somebody alive trains, and their weights.
+    /// The paths that a collection waits for, and their weights: those through the module that somebody alive trains, and
+    /// none in the asynchronous mode.
     pub(super) fn expected(&self, module: ModuleId) -> BTreeMap<PathId, u32> {
+        if self.plan.mode == OuterMode::Asynchronous {
+            return BTreeMap::new();
+        }
         let mut paths: Vec<PathId> =
             self.held.iter().filter(|(_, held)| Self::trains(held.stage)).map(|(path, _)| *path).collect();
         for (peer, member) in self.roster.living(self.now, module) {

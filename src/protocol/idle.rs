@@ -35,12 +35,14 @@ impl Node {
         self.idle.retain(|(_, peer)| roster.member(*peer).is_some_and(|member| roster.alive(now, member)));
     }
 
-    /// The path waits for nothing but itself, as far as this module tells: it stands at the module's version, and has not
+    /// The path waits for nothing but itself, as far as this module tells: it stands where the module does, and has not
     /// contributed to it for several times as long as the next update should have taken.
     fn stalls(&self, module: ModuleId, lease: &Lease) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
         let (Some(head), Some(deadline_ms)) = (state.head(), state.advances.deadline_ms()) else { return false };
-        let here = Self::trains(lease.stage) && lease.phase.0 == head.version.0 && head.version.0 < self.plan.phases;
+        let here = Self::trains(lease.stage)
+            && lease.phase == self.plan.phase_of(module, head)
+            && !self.plan.is_done(module, head);
         let waited_ms = self.now.since(state.advanced.max(self.began));
         here && self.plan.goes_through(lease.path, module)
             && waited_ms > IDLE_DEADLINES * deadline_ms + OVERDUE_MS

@@ -75,6 +75,18 @@ pub const LONELY_RETURN_MS: u64 = 20_000;
 /// A peer that comes back listens this long before it trains: its paths may be another's by now.
 pub const RETURN_MS: u64 = 1_500;
 
+/// An asynchronous owner closes at most so often in the time that the module's fastest paths take for a phase. So a path
+/// that keeps pace is about so many versions late, half of the versions kept; and more would cost the members more
+/// averages to fetch.
+pub const CLOSES_PER_PHASE: u64 = 8;
+
+/// A slow path of an asynchronous run makes at least this part of a phase's inner steps: less than a sixteenth is not
+/// worth its transfer.
+pub const LEAST_STEPS_SHARE: u64 = 16;
+
+/// One whose pace has not been measured makes this part: even if it is eight times slower, it takes but one phase.
+pub const UNMEASURED_STEPS_SHARE: u64 = 8;
+
 /// No deadline is shorter: a phase of milliseconds must not fence out a peer for one lost packet.
 pub const DEADLINE_LEAST_MS: u64 = 10_000;
 
@@ -94,6 +106,10 @@ pub const MAX_CONTRIBUTIONS: usize = 64;
 /// Contributions of one path to one version. One is the rule; each side of a split, or a peer that gives a path away
 /// and the one that takes it, may train the same phase, and what both have done counts.
 pub const MAX_RIVALS: usize = 4;
+
+/// How often an asynchronous path trains from one version when its modules do not move on: this leaves room among its
+/// rivals for who trains it on the other side of a split.
+pub const MAX_FROM_ONE_VERSION: usize = MAX_RIVALS / 2;
 
 /// A term that is further ahead than this is not believed: no message can use up the numbers.
 pub const MAX_TERM_JUMP: u64 = 1 << 32;

@@ -7,7 +7,7 @@ use super::limits::{MAX_LEASES, MEMBER_LEASE_MS};
 use super::message::{Beat, Lease, Message, Stage};
 use super::roster::Heard;
 use super::{Module, Node};
-use crate::names::{ModuleId, PeerKey, Phase, Version};
+use crate::names::{ModuleId, PeerKey, Phase};
 
 impl Node {
     pub(super) fn listening(&mut self, addresses: Vec<String>) {
@@ -41,6 +41,7 @@ impl Node {
             wanted: self.wanted(),
             copied: self.named_copies(),
             leaving,
+            pace: self.pace(),
         };
         self.act(Action::Publish { module, message: Message::Beat(beat) });
     }
@@ -170,11 +171,11 @@ impl Node {
         members
     }
 
-    /// The phase that a path is in: the lowest version of its modules. Nothing before all of them are here.
+    /// The phase that a path is in: the fewest rounds of its modules. Nothing before all of them are here.
     pub(super) fn phase(&self, path: crate::names::PathId) -> Option<Phase> {
-        let version = |module: ModuleId| Some(self.modules.get(&module)?.head()?.version);
-        let versions: Option<Vec<Version>> = self.plan.grid.modules_of(path).into_iter().map(version).collect();
-        versions?.into_iter().min().map(|version| Phase(version.0))
+        let rounds = |module: ModuleId| Some(self.plan.phase_of(module, self.modules.get(&module)?.head()?));
+        let rounds: Option<Vec<Phase>> = self.plan.grid.modules_of(path).into_iter().map(rounds).collect();
+        rounds?.into_iter().min()
     }
 
     /// Whether a lease means that its holder trains the path.

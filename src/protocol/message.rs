@@ -133,6 +133,8 @@ pub struct Beat {
     pub copied: Vec<Copied>,
     /// The sender leaves this module now.
     pub leaving: bool,
+    /// Inner steps that each of the sender's paths makes in 1000 s; 0 if that has not been measured.
+    pub pace: u32,
 }
 
 /// Tells contributions to a module apart: the path, the version that it started from, and the bytes. Where a chain has
@@ -186,6 +188,14 @@ impl Counted {
     }
 }
 
+/// How many paths are among these: the P of √P.
+pub fn distinct_paths(contributions: &[Counted]) -> usize {
+    let mut paths: Vec<PathId> = contributions.iter().map(|counted| counted.path).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    paths.len()
+}
+
 /// What takes a module from one version to the next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Update {
@@ -207,16 +217,6 @@ pub struct Update {
     pub state: BlobRef,
     /// All weight since genesis, this update's included.
     pub weight: u64,
-}
-
-impl Update {
-    /// How many paths are in it: the P of √P.
-    pub fn distinct_paths(&self) -> usize {
-        let mut paths: Vec<PathId> = self.contributions.iter().map(|counted| counted.path).collect();
-        paths.sort_unstable();
-        paths.dedup();
-        paths.len()
-    }
 }
 
 /// An update with its owner's signature, so that anybody can serve it again.

@@ -5,8 +5,8 @@
 //! (`peer/`) and the simulator (`simulator/`) run this same code.
 //!
 //! The way of an outer step: [`phases`] starts training and offers what was trained; [`gathering`] is the owner's part,
-//! from offers to a signed update; [`applying`] takes an update to a new head. [`membership`] beats and hears beats,
-//! [`liveness`] measures who is alive, [`ownership`] decides who combines and [`trust`] who is believed to,
+//! from offers to a signed update; [`applying`] takes an update to a new head. [`rounds`] says how far a module
+//! has come, [`pace`] how fast its paths are. [`membership`] beats and hears beats, [`liveness`] measures who is alive, [`ownership`] decides who combines and [`trust`] who is believed to,
 //! [`placement`] decides who trains which path and [`idle`] who only says so, [`transfer`] how a member that is behind
 //! catches up, [`starts`] whether two run with one identity, [`replicas`] who else holds a module that one peer alone would have, [`evaluating`] how
 //! good a path is. [`resuming`] goes on with phases that were left in the middle, [`watchdog`] watches over the trainer;
@@ -32,6 +32,7 @@ mod liveness;
 mod membership;
 pub mod message;
 mod ownership;
+mod pace;
 mod phases;
 mod placement;
 mod queues;
@@ -40,6 +41,7 @@ mod replicas;
 mod restore;
 mod resuming;
 pub mod roster;
+mod rounds;
 pub mod starts;
 pub mod status;
 #[cfg(test)]
@@ -54,7 +56,7 @@ pub mod wire;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-pub use action::{Action, Outer, Report, Resume};
+pub use action::{Action, Outer, Portion, Report, Resume};
 pub use check::check_chain;
 pub use event::{Contact, Event, ReplyToken, RequestId};
 pub use message::{Message, Request, Response, SignedUpdate, Update};
@@ -71,6 +73,7 @@ use self::keeping::Rescued;
 use self::leaving::Leaving;
 use self::limits::{BEAT_MS, STANDSTILL_MS, SWEEP_MS};
 use self::message::{Head, Stage, Start, UpdateHash};
+use self::pace::Measured;
 use self::phases::Training;
 use self::placement::Search;
 use self::record::{Finished, InnerCheckpoint};
@@ -82,6 +85,7 @@ use self::transfer::CatchUp;
 use self::trust::Distrusted;
 use self::watchdog::Watchdog;
 use crate::clock::Millis;
+use crate::config::OuterMode;
 use crate::grid::Grid;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Term};
 
@@ -90,8 +94,12 @@ use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Term};
 pub struct RunPlan {
     /// Modules and paths.
     pub grid: Grid,
-    /// The version at which a module is done.
+    /// When owners make updates.
+    pub mode: OuterMode,
+    /// The rounds after which a module is done; in the synchronous mode, the version.
     pub phases: u64,
+    /// Inner steps of a phase, at the most.
+    pub inner_steps: u64,
     /// A path's integer weight, from the size of its shard, at most [`limits::FULL_WEIGHT`].
     pub weights: Vec<u32>,
     /// The state of each module before the first update.
@@ -101,10 +109,20 @@ pub struct RunPlan {
 }
 
 impl RunPlan {
+    fn full_path_weight(&self, path: PathId) -> u32 {
+        self.weights.get(path.0 as usize).copied().unwrap_or(1)
+    }
+
+    /// What a contribution weighs that is so many versions late. Delayed momentum makes up for lateness by itself.
     fn weight(&self, path: PathId, staleness: u64) -> u32 {
-        let full = self.weights.get(path.0 as usize).copied().unwrap_or(1);
-        let halvings = u32::try_from(staleness).unwrap_or(u32::MAX);
-        full.checked_shr(halvings).unwrap_or(0).max(1)
+        let full = self.full_path_weight(path);
+        match self.mode {
+            OuterMode::Synchronous => {
+                let halvings = u32::try_from(staleness).unwrap_or(u32::MAX);
+                full.checked_shr(halvings).unwrap_or(0).max(1)
+            }
+            OuterMode::Asynchronous => full,
+        }
     }
 
     /// Whether there is such a path, and it goes through the module. Paths come from the wire.
@@ -203,6 +221,7 @@ pub struct Node {
     handovers: Handovers,
     /// The phase in training, even if its path was given to another meanwhile.
     training: Option<Training>,
+    measured: Option<Measured>,
     /// A peer that has come back trains nothing before.
     rests_until: Millis,
     /// One that has just begun has heard nobody yet: it takes nobody for dead before.
@@ -250,6 +269,7 @@ impl Node {
             watchdog: Watchdog::default(),
             handovers: Handovers::default(),
             training: None,
+            measured: None,
             rests_until: Millis(0),
             listens_until: Millis(0),
             began: Millis(0),

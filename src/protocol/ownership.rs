@@ -16,6 +16,7 @@ use super::limits::{
 use super::message::Head;
 use super::record::Record;
 use crate::clock::Millis;
+use crate::config::OuterMode;
 use crate::names::{ModuleId, PathId, PeerKey, Term};
 
 /// A candidate's rank for a module: the highest comes first (rendezvous hashing).
@@ -207,15 +208,19 @@ impl Node {
         let now = self.now;
         let Some(state) = self.modules.get(&module).filter(|state| state.deposed != Some(state.term)) else { return };
         let open = state.owner.is_some_and(|owner| owner != self.me);
-        let Some(head) = state.head().filter(|head| open && head.version.0 < self.plan.phases) else { return };
+        let Some(head) = state.head().filter(|head| open && !self.plan.is_done(module, *head)) else { return };
         let offered = |path: PathId| offered(&state.offers, path, head.version);
         let expected = self.expected(module);
-        let begun = expected.keys().any(|path| offered(*path));
+        let begun = match self.plan.mode {
+            OuterMode::Synchronous => expected.keys().any(|path| offered(*path)),
+            OuterMode::Asynchronous => self.has_offered(module, head),
+        };
         let Some(offered_since) = begun.then(|| state.offered_since.unwrap_or(now)) else { return };
         // What the owner's own deadline follows from (`collect.rs`).
         let slower = DEADLINE_FACTOR * self.turns(module).max(1);
         let measured_ms = offered_since.since(state.advanced).saturating_mul(slower);
-        let deadline_ms = state.advances.deadline_ms().unwrap_or(0).max(measured_ms) + OVERDUE_MS;
+        let deadline_ms =
+            state.advances.deadline_ms().unwrap_or(0).max(measured_ms) + self.pause_ms(module) + OVERDUE_MS;
         let waited_ms = now.since(state.advanced.max(state.owner_since).max(self.began));
         let overdue = quorum(&expected, offered, waited_ms / deadline_ms);
         if let Some(state) = self.modules.get_mut(&module) {
@@ -224,6 +229,12 @@ impl Node {
         if overdue {
             self.depose(module, format!("its update is overdue: none for {} s", waited_ms / 1_000));
         }
+    }
+
+    /// An asynchronous owner need not wait for anybody, so what is offered here is enough for it. Of what others offer
+    /// nobody knows whether it can be had.
+    fn has_offered(&self, module: ModuleId, head: Head) -> bool {
+        self.outstanding_offers().any(|(of, _, (parent, _), _)| of == module && parent <= head.version)
     }
 
     /// The head is another: what is overdue is counted from here.

@@ -1,17 +1,19 @@
 //! A trainer's part: when a path's next phase begins, and what becomes of what was trained.
 //!
 //! There is no barrier: a path goes on as soon as each of its own modules has moved on from what the path last
-//! started from.
+//! started from. In the asynchronous mode it waits for nobody else: only, and not for long, for its own contributions.
 
 use std::collections::BTreeSet;
 
 use super::Node;
 use super::action::{Action, Report, Resume};
 use super::gathering::countable;
-use super::limits::OFFER_REPEAT_MS;
+use super::limits::{MAX_FROM_ONE_VERSION, OFFER_REPEAT_MS};
 use super::message::{FOUNDED_ROUTER, Message, Offer, Stage, UpdateHash};
+use super::pace::Measured;
 use super::record::{Finished, Record, StartedFrom};
 use crate::clock::Millis;
+use crate::config::OuterMode;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
 
 /// A phase that is being trained.
@@ -19,6 +21,8 @@ use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version}
 pub(super) struct Training {
     pub(super) path: PathId,
     pub(super) phase: Phase,
+    /// Inner steps that are made here now, and since when.
+    measured: (u64, Millis),
     pub(super) start: Vec<(StartedFrom, BlobRef)>,
     pub(super) modules: BTreeSet<ModuleId>,
     /// The trainer may not have read these yet.
@@ -42,10 +46,11 @@ pub(super) enum Readiness {
 /// Of the paths that are ready, the least has its turn: furthest behind, in the middle of a phase, longest waiting.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
-    phase: Phase,
+    behind: Phase,
     begins: bool,
     last_trained: Millis,
     path: PathId,
+    phase: Phase,
 }
 
 /// A module, a path, the version and the update that it started from, and the bytes.
@@ -69,12 +74,31 @@ impl Node {
         let last = self.finished.iter().rev().find(|finished| finished.path == path);
         let waits = |module: &ModuleId| {
             let Some(head) = head(module) else { return true };
-            let done = head.version.0 >= self.plan.phases;
-            let started_from = last.and_then(|last| last.offers.iter().find(|(from, _)| from.module == *module));
-            !done && started_from.is_some_and(|(from, _)| from.update == head.update)
+            let offer = last.and_then(|last| last.offers.iter().find(|(from, _)| from.module == *module));
+            let Some((from, blob)) = offer.filter(|_| !self.plan.is_done(*module, head)) else { return false };
+            let moved = from.update != head.update;
+            match self.plan.mode {
+                OuterMode::Synchronous => !moved,
+                OuterMode::Asynchronous => self.waits_for_its_own(path, from, blob.hash, moved),
+            }
         };
         let waiting: Vec<ModuleId> = modules.into_iter().filter(waits).collect();
         if waiting.is_empty() { Readiness::Ready(phase) } else { Readiness::NotUpdated(waiting) }
+    }
+
+    /// What the path has just trained would be missing from what it starts from: it waits for that, but not for longer
+    /// than an owner may take. Then it goes on without, from the same version again if it must, as often as that
+    /// may be counted.
+    fn waits_for_its_own(&self, path: PathId, from: &StartedFrom, blob: BlobHash, moved: bool) -> bool {
+        let chain = self.modules.get(&from.module).and_then(|state| state.chain.as_ref());
+        if chain.is_some_and(|chain| chain.has_counted((path, from.version, blob))) {
+            return false;
+        }
+        let trained_at = self.held.get(&path).map_or(Millis(0), |held| held.last_trained);
+        let again =
+            |finished: &&Finished| finished.path == path && finished.offers.iter().any(|(other, _)| other == from);
+        self.now.since(trained_at) < self.patience_ms()
+            || (!moved && self.finished.iter().filter(again).count() >= MAX_FROM_ONE_VERSION)
     }
 
     /// Begins a phase, if nothing is training and a path is ready: the one that has waited longest.
@@ -103,7 +127,9 @@ impl Node {
                         continue;
                     }
                     let begins = !self.checkpoints.contains_key(&path);
-                    let turn = Turn { phase, begins, last_trained: held.last_trained, path };
+                    // In the asynchronous mode each has its turn: none may hold up the others by being behind.
+                    let behind = if self.plan.mode == OuterMode::Synchronous { phase } else { Phase(0) };
+                    let turn = Turn { behind, begins, last_trained: held.last_trained, path, phase };
                     ready = Some(ready.map_or(turn, |other| other.min(turn)));
                 }
             }
@@ -124,9 +150,12 @@ impl Node {
         let states = start.iter().map(|(_, state)| state.hash);
         let carried = trainer.into_iter().chain(resume.map(|resume| resume.blob)).map(|blob| blob.hash);
         let reads = states.chain(carried).collect();
-        self.training = Some(Training { path, phase, start: start.clone(), modules, reads });
+        let made = resume.map_or(0, |resume| resume.steps);
+        let steps = self.steps(path).max(made);
+        let measured = (steps - made, self.now);
+        self.training = Some(Training { path, phase, measured, start: start.clone(), modules, reads });
         self.watchdog.begin(path, phase);
-        self.act(Action::Train { path, phase, start, trainer, resume });
+        self.act(Action::Train { path, phase, steps, start, trainer, resume });
     }
 
     /// Where each module of a path stands, and its state.
@@ -138,7 +167,10 @@ impl Node {
         self.plan.grid.modules_of(path).into_iter().filter_map(head).collect()
     }
 
-    pub(super) fn trained(&mut self, finished: Finished) {
+    pub(super) fn trained(&mut self, mut finished: Finished) {
+        self.measure_training();
+        self.drop_surplus(&mut finished);
+        self.tell_too_late(&finished);
         self.act(Action::Persist(Record::Finished(finished.clone())));
         self.done_training();
         self.watchdog.got_further();
@@ -157,6 +189,40 @@ impl Node {
         self.trains_no_longer(path);
         self.offer_outstanding();
         self.release_contributions();
+    }
+
+    /// How fast a phase was that came to its end here.
+    fn measure_training(&mut self) {
+        if let Some(Training { measured: (steps @ 1.., began), .. }) = self.training {
+            self.measured = Some(Measured { steps, took_ms: self.now.since(began) });
+        }
+    }
+
+    /// What was trained from an asynchronous module that was done already is no contribution.
+    fn drop_surplus(&mut self, finished: &mut Finished) {
+        if self.plan.mode == OuterMode::Synchronous {
+            return;
+        }
+        let from_done = |(from, _): &mut (StartedFrom, BlobRef)| {
+            let head = self.modules.get(&from.module).and_then(|state| state.head());
+            head.is_some_and(|head| head.update == from.update && self.plan.is_done(from.module, head))
+        };
+        let surplus: Vec<_> = finished.offers.extract_if(.., from_done).collect();
+        for (_, blob) in surplus {
+            self.forget(blob.hash);
+        }
+    }
+
+    /// Its modules may have moved on so far meanwhile that nobody will count it.
+    fn tell_too_late(&mut self, finished: &Finished) {
+        for (from, _) in &finished.offers {
+            let head = self.modules.get(&from.module).and_then(|state| state.head());
+            if head.is_some_and(|head| head.version > from.version && !countable(head.version, from.version)) {
+                let (module, path, parent) = (from.module, finished.path, from.version);
+                let weight = self.plan.weight(path, 0);
+                self.act(Action::Report(Report::Lost { module, path, parent, weight }));
+            }
+        }
     }
 
     pub(super) fn done_training(&mut self) {
@@ -191,8 +257,8 @@ impl Node {
         self.contributions().filter(|(module, path, (parent, _), blob)| {
             let chain = self.modules.get(module).and_then(|state| state.chain.as_ref());
             chain.is_some_and(|chain| {
-                let head = chain.head().version;
-                let open = head.0 < self.plan.phases && countable(head, *parent);
+                let head = chain.head();
+                let open = !self.plan.is_done(*module, head) && countable(head.version, *parent);
                 open && !chain.has_counted((*path, *parent, blob.hash))
             })
         })

@@ -269,7 +269,7 @@ impl Node {
         let near: BTreeSet<PathId> = self
             .modules
             .iter()
-            .filter(|(_, state)| state.head().is_some_and(|head| head.version.0 < self.plan.phases))
+            .filter(|(module, state)| state.head().is_some_and(|head| !self.plan.is_done(**module, head)))
             .flat_map(|(module, _)| self.plan.grid.paths_of(*module))
             .collect();
         self.orphans.retain(|path, _| near.contains(path));

@@ -48,10 +48,10 @@ impl Node {
     fn counts_still(&self, checkpoint: &InnerCheckpoint) -> Option<bool> {
         let mut open = 0;
         for (from, _) in &checkpoint.start {
-            let head = self.modules.get(&from.module)?.head()?.version;
-            if head.0 < self.plan.phases {
+            let head = self.modules.get(&from.module)?.head()?;
+            if !self.plan.is_done(from.module, head) {
                 open += 1;
-                if !countable(head, from.version) {
+                if !countable(head.version, from.version) {
                     return Some(false);
                 }
             }

@@ -35,6 +35,8 @@ pub struct Member {
     pub addresses: Vec<String>,
     /// Its paths.
     pub leases: Vec<Lease>,
+    /// Inner steps that each of them makes in 1000 s; 0 if that is not known.
+    pub pace: u32,
     /// How many modules it replicates.
     pub replicas: u32,
     /// Its modules.
@@ -117,6 +119,7 @@ impl Roster {
         if beat.sequence > member.newest {
             member.newest = beat.sequence;
             member.leases.clone_from(&beat.leases);
+            member.pace = beat.pace;
             member.addresses.clone_from(&beat.addresses);
             member.replicas = beat.replicas;
         }
@@ -234,6 +237,7 @@ mod tests {
             wanted: vec![],
             copied: vec![],
             leaving: false,
+            pace: 0,
         }
     }
 

@@ -3,18 +3,25 @@
 use serde::{Deserialize, Serialize};
 
 use super::Node;
+use super::chain::Chain;
 use super::message::{ContributionKey, Score, Stage};
 use super::phases::Contribution;
 use super::waiting::Waiting;
 use crate::names::{ModuleId, PathId, PeerKey};
 
 /// One module here.
-#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct ModuleStatus {
     /// Its name, as `level.expert`.
     pub module: String,
     /// How many updates; nothing while its first state is being fetched.
     pub version: Option<u64>,
+    /// How many rounds of its paths these come to: the version, unless the run is asynchronous.
+    pub phase: Option<u64>,
+    /// How many versions late the contributions of the last updates were, on average.
+    pub staleness_mean: f64,
+    /// And at the most.
+    pub staleness_most: u64,
     /// BLAKE3 of the whole state at that version.
     pub state_hash: Option<String>,
     /// Who combines.
@@ -47,11 +54,11 @@ pub struct PathStatus {
 }
 
 /// A whole node.
-#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct Status {
     /// Whose.
     pub peer: String,
-    /// The version at which modules are done.
+    /// The phase at which modules are done.
     pub phases: u64,
     /// Its modules.
     pub modules: Vec<ModuleStatus>,
@@ -150,7 +157,7 @@ impl Node {
         let key = |(module, path, (parent, _), blob): Contribution| (module, (path, parent, blob.hash));
         self.contributions().map(key).filter(|(module, contribution)| {
             let chain = self.modules.get(module).and_then(|state| state.chain.as_ref());
-            contribution.1.0 < self.plan.phases && !chain.is_some_and(|chain| chain.has_counted(*contribution))
+            self.plan.can_count(contribution.1) && !chain.is_some_and(|chain| chain.has_counted(*contribution))
         })
     }
 
@@ -173,9 +180,13 @@ impl Node {
         let state = &self.modules[&module];
         let head = state.head();
         let uncounted = self.uncounted().filter(|(of, _)| *of == module).count();
+        let (staleness_mean, staleness_most) = state.chain.as_ref().map_or((0.0, 0), Chain::staleness);
         ModuleStatus {
             module: module.to_string(),
             version: head.map(|head| head.version.0),
+            phase: head.map(|head| self.plan.phase_of(module, head).0),
+            staleness_mean,
+            staleness_most,
             state_hash: head.map(|head| head.state.hash.to_string()),
             owner: state.owner.map(|owner| owner.to_string()),
             term: state.term.0,

@@ -9,6 +9,7 @@ use super::collect::Open;
 use super::message::Stage;
 use super::phases::Readiness;
 use crate::clock::Millis;
+use crate::config::OuterMode;
 use crate::names::{ModuleId, PathId, PeerKey};
 
 /// What is waited for. Modules are named as `level.expert`.
@@ -104,6 +105,15 @@ pub enum Waiting {
         /// The module.
         module: String,
     },
+    /// This peer owns a module of an asynchronous run, and lets some time pass between two updates.
+    Pausing {
+        /// The module.
+        module: String,
+        /// Contributions in the sum.
+        counted: usize,
+        /// Seconds until it closes, rounded up.
+        left_s: u64,
+    },
     /// This peer owns a module, and combines.
     Combining {
         /// The module.
@@ -152,6 +162,9 @@ impl fmt::Display for Waiting {
             }
             Self::Arriving { module } => write!(f, "module {module}: contributions are arriving"),
             Self::Settling { module } => write!(f, "module {module}: its new owner listens before it closes anything"),
+            Self::Pausing { module, counted, left_s } => {
+                write!(f, "module {module}: {counted} contributions, the next update in {left_s} s")
+            }
             Self::Combining { module, contributions } => {
                 write!(f, "module {module}: combining {contributions} contributions")
             }
@@ -222,6 +235,9 @@ impl Node {
                 left_s: collection.deadline.map(|deadline| left_s(deadline, self.now)),
             },
             Err(Open::Arriving) => Waiting::Arriving { module },
+            Err(Open::Settling) if self.plan.mode == OuterMode::Asynchronous => {
+                Waiting::Pausing { module, counted, left_s: left_s(collection.settled, self.now) }
+            }
             Err(Open::Settling) => Waiting::Settling { module },
             Ok(()) => Waiting::Collecting { module, complete: true },
         }

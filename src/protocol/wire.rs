@@ -190,6 +190,7 @@ mod tests {
             wanted: vec![wanted()],
             copied,
             leaving: true,
+            pace: 258,
         });
         let mut start = [1u64.to_le_bytes(), 2u64.to_le_bytes(), 64u64.to_le_bytes()].concat();
         start.extend([3; 64]);
@@ -215,7 +216,7 @@ mod tests {
         golden.extend(1u64.to_le_bytes());
         golden.extend([4; 32]);
         golden.extend(&start);
-        golden.push(1);
+        golden.extend([1, 2, 1, 0, 0]);
         assert_eq!(encode(&beat).unwrap(), golden);
         assert_eq!(decode::<Message>(&golden), Ok(beat));
     }
@@ -261,9 +262,10 @@ mod tests {
             wanted: vec![],
             copied: vec![],
             leaving: false,
+            pace: 0,
         });
         let mut bytes = encode(&beat).unwrap();
-        let leases_length = bytes.len() - 1 - 8 - 8 - 8 - 4 - 8;
+        let leases_length = bytes.len() - 4 - 1 - 8 - 8 - 8 - 4 - 8;
         bytes[leases_length..leases_length + 8].copy_from_slice(&(u64::MAX / 64).to_le_bytes());
         assert!(matches!(decode::<Message>(&bytes), Err(WireError::Body(_))));
     }
@@ -300,6 +302,7 @@ mod tests {
             wanted: vec![wanted(); MAX_WANTED],
             copied: vec![Copied { peer: PeerKey([1; 32]), start: start() }; MAX_COPIED],
             leaving: false,
+            pace: 0,
         };
         assert!(encode(&Message::Beat(beat)).is_ok());
     }

@@ -1,16 +1,17 @@
 //! What each of a node's actions comes to here: the journal and the topics at once, the work of trainer and combiner
 //! after a while, as in a peer.
 
-use super::world::{Due, World};
+use super::world::{Due, INNER_STEPS, World};
 use super::{Failure, learner};
 use crate::compress::frame;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Version};
+use crate::outer::Share;
 use crate::outer::exact_sum::ExactSum;
 use crate::outer::state::ModuleState;
 use crate::outer::step;
 use crate::protocol::message::{Counted, SignedUpdate};
 use crate::protocol::record::{Finished, Record, StartedFrom};
-use crate::protocol::{Action, Event, Outer, Update, wire};
+use crate::protocol::{Action, Event, Outer, Portion, Update, wire};
 
 pub(super) fn sign(update: &Update) -> Vec<u8> {
     let bytes = wire::encode(update).unwrap_or_default();
@@ -64,10 +65,11 @@ impl World {
     /// What a worker does when it gets to it.
     pub(super) fn work(&mut self, index: usize, action: Action) -> Result<(), Failure> {
         match action {
-            Action::Train { path, phase, start, trainer, .. } => {
-                let offers = self.train(index, path, &start, trainer)?;
+            Action::Train { path, phase, steps, start, trainer, .. } => {
+                let offers = self.train(index, path, steps, &start, trainer)?;
                 let trainer = self.peers[index].disk.put(format!("{path} {phase} {index}").into_bytes());
-                let after_ms = self.dice.draw(self.scenario.swarm.phase_ms) * self.scenario.slowness(index);
+                let phase_ms = self.dice.draw(self.scenario.swarm.phase_ms) * self.scenario.slowness(index);
+                let after_ms = phase_ms * steps / INNER_STEPS;
                 self.event_at(index, after_ms, Event::Trained(Finished { path, phase, offers, trainer }));
             }
             Action::Outer(work) => return self.outer(index, work),
@@ -85,19 +87,21 @@ impl World {
                 let valid = self.accumulate(index, module, target, blob, weight);
                 self.event_at(index, 0, Event::Accumulated { module, target, blob, valid });
             }
-            Outer::Combine { module, target, from, contributions } => {
-                let Some((average, state)) = self.combine(index, module, target, from, &contributions) else {
+            Outer::Combine { module, target, from, contributions, portion } => {
+                let Some((average, state)) = self.combine(index, (module, target), from, &contributions, portion)
+                else {
                     return Err(self.failure("disk", format!("module {module} cannot be combined")));
                 };
                 self.event_at(index, 0, Event::Combined { module, target, average, state });
             }
-            Outer::Apply { module, version, from, average } => {
+            Outer::Apply { module, version, from, average, portion } => {
                 let disk = &mut self.peers[index].disk;
                 let Some((state, frame)) = disk.get(from.hash).zip(disk.get(average.hash)) else {
                     let detail = format!("peer {index}: a blob is gone that module {module} version {version} needs");
                     return Err(self.failure("disk", detail));
                 };
-                let made = step::apply(state, module, self.scenario.swarm.values, frame, &self.outer).ok();
+                let share = Share::new(portion.weight, portion.full_weight);
+                let made = step::apply(state, module, self.scenario.swarm.values, frame, share, &self.outer).ok();
                 let state = made.map(|bytes| disk.put(bytes));
                 self.event_at(index, 0, Event::Applied { module, version, state });
             }
@@ -114,7 +118,7 @@ impl World {
         }
         if let Record::Finished(finished) = &record {
             for (from, blob) in &finished.offers {
-                if from.version.0 < self.plan.phases {
+                if self.plan.can_count(from.version) {
                     self.invariants.none_lost.trained(index, from.module, (finished.path, from.version, blob.hash));
                 }
             }
@@ -127,6 +131,7 @@ impl World {
         &mut self,
         index: usize,
         path: PathId,
+        steps: u64,
         start: &[(StartedFrom, BlobRef)],
         trainer: Option<BlobRef>,
     ) -> Result<Vec<(StartedFrom, BlobRef)>, Failure> {
@@ -137,7 +142,9 @@ impl World {
         for (from, state) in start.iter().filter(|_| is_here) {
             let state = disk.get(state.hash).and_then(|bytes| ModuleState::decode(bytes, from.module, values).ok());
             let frame = state.and_then(|state| {
-                let gradient = learner::outer_gradient(from.module, path, index, &state.parameters);
+                let target = learner::target(from.module, path, values, self.scenario.swarm.likeness);
+                let share = steps as f32 / INNER_STEPS as f32;
+                let gradient = learner::outer_gradient(&target, index, share, &state.parameters);
                 frame::encode(self.outer.codec, &gradient).ok()
             });
             offers.extend(frame.map(|frame| (*from, disk.put(frame))));
@@ -159,22 +166,20 @@ impl World {
     fn combine(
         &mut self,
         index: usize,
-        module: ModuleId,
-        target: Version,
+        (module, target): (ModuleId, Version),
         from: BlobRef,
         contributions: &[Counted],
+        portion: Portion,
     ) -> Option<(BlobRef, BlobRef)> {
         let weight: u64 = contributions.iter().map(|counted| u64::from(counted.weight)).sum();
-        let mut paths: Vec<PathId> = contributions.iter().map(|counted| counted.path).collect();
-        paths.dedup();
         let peer = &mut self.peers[index];
         let (open, sum) = peer.sums.remove(&module)?;
         if open != target || sum.weight() != weight {
             return None;
         }
-        let frame = step::combine(&sum, paths.len(), &self.outer).ok()?;
-        let state =
-            step::apply(peer.disk.get(from.hash)?, module, self.scenario.swarm.values, &frame, &self.outer).ok()?;
+        let frame = step::combine(&sum, portion.paths, &self.outer).ok()?;
+        let (before, share) = (peer.disk.get(from.hash)?, Share::new(portion.weight, portion.full_weight));
+        let state = step::apply(before, module, self.scenario.swarm.values, &frame, share, &self.outer).ok()?;
         Some((peer.disk.put(frame), peer.disk.put(state)))
     }
 }

@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Failure;
 use super::invariants::bounded_queues;
 use super::invariants::none_lost::Tally;
+use super::learner;
 use super::world::{Peer, World};
 use crate::names::{BlobHash, ModuleId, PeerKey};
+use crate::outer::state::ModuleState;
 use crate::protocol::Report;
 use crate::protocol::message::Stage;
 
@@ -24,7 +26,11 @@ impl World {
                     self.counts.owner_claims(now_ms, *module);
                 }
             }
-            Report::Advanced { module, .. } => self.counts.advanced(now_ms, *module),
+            Report::Advanced { module, .. } => {
+                self.counts.advanced(now_ms, *module);
+                let chain = self.peers[index].node.chains().find(|(of, _)| of == module);
+                self.staleness_most = self.staleness_most.max(chain.map_or(0, |(_, chain)| chain.staleness().1));
+            }
             Report::ChainSwitched { .. } => self.counts.switches += 1,
             Report::Lost { module, path, parent, .. } => {
                 self.invariants.none_lost.told(index, *module, *path, *parent);
@@ -83,9 +89,33 @@ impl World {
             let states = peer.node.states();
             let held = peer.node.paths();
             let needed: BTreeSet<ModuleId> = held.iter().flat_map(|path| peer.node.modules_of(*path)).collect();
-            let complete = states.iter().all(|(_, version, _)| version.0 == self.plan.phases);
+            let complete = peer.node.chains().all(|(module, chain)| self.plan.is_done(module, chain.head()));
             peer.up && !held.is_empty() && complete && states.len() >= needed.len()
         })
+    }
+
+    /// The mean over all paths of ½‖θ − target‖² a value, by weight.
+    pub(super) fn loss(&self) -> f64 {
+        let values = self.scenario.swarm.values;
+        let mut states: BTreeMap<ModuleId, Vec<f32>> = BTreeMap::new();
+        for (_, peer) in self.staying() {
+            for (module, _, state) in peer.node.states() {
+                let decoded = peer.disk.get(state.hash).map(|bytes| ModuleState::decode(bytes, module, values));
+                states.extend(decoded.and_then(Result::ok).map(|state| (module, state.parameters)));
+            }
+        }
+        let (mut losses, mut weights) = (0.0, 0.0);
+        for path in self.plan.grid.paths() {
+            let weight = f64::from(self.plan.weights[path.0 as usize]);
+            for module in self.plan.grid.modules_of(path) {
+                let Some(parameters) = states.get(&module) else { continue };
+                let target = learner::target(module, path, values, self.scenario.swarm.likeness);
+                let squares = parameters.iter().zip(target).map(|(value, target)| f64::from(value - target).powi(2));
+                losses += weight * 0.5 * squares.sum::<f64>() / values as f64;
+                weights += weight;
+            }
+        }
+        losses / weights
     }
 
     /// Paths that nobody trains to their end.

@@ -6,7 +6,7 @@ use super::carry_out::sign;
 use super::world::World;
 use crate::compress::frame;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, Term};
-use crate::outer::step;
+use crate::outer::{Share, step};
 use crate::protocol::limits::{MAX_ADDRESSES, MAX_LEASES};
 use crate::protocol::message::{Beat, Offer, SignedUpdate, Update};
 use crate::protocol::{Message, wire};
@@ -135,8 +135,10 @@ impl World {
         let half: Vec<f32> = average.iter().map(|value| value / 2.0).collect();
         let frame = frame::encode(outer.codec, &half).ok()?;
         let from = self.peers[index].node.chains().find(|(module, _)| *module == update.module)?.1.head().state;
+        let portion = self.plan.portion(update.module, &update.contributions);
+        let share = Share::new(portion.weight, portion.full_weight);
         let disk = &mut self.peers[index].disk;
-        let state = step::apply(disk.get(from.hash)?, update.module, values, &frame, &outer).ok()?;
+        let state = step::apply(disk.get(from.hash)?, update.module, values, &frame, share, &outer).ok()?;
         let (average, state) = (disk.put(frame), disk.put(state));
         let update = Update { average, state, ..update.clone() };
         Some(SignedUpdate { signature: sign(&update), update })

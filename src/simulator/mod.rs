@@ -46,7 +46,7 @@ pub struct Failure {
 }
 
 /// What a seed came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// Virtual time at which every path was done.
     pub finished_ms: u64,
@@ -54,6 +54,12 @@ pub struct Outcome {
     pub trace: Option<crate::names::BlobHash>,
     /// What was seen.
     pub counts: counts::Counts,
+    /// The mean over all paths of ½‖θ − target‖² a value, by weight, at the end.
+    pub loss: f64,
+    /// When the loss was last seen above the scenario's `given_loss`; the end, if it has never come below for good.
+    pub below_ms: u64,
+    /// The most versions that a contribution was late.
+    pub staleness_most: u64,
     /// What became of all contributions.
     pub tally: invariants::none_lost::Tally,
 }

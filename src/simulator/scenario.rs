@@ -7,6 +7,7 @@ use super::dice::Between;
 use super::faults::{Faults, Kind};
 use super::liars::Lie;
 use super::links::Links;
+use crate::config::{OuterConfig, OuterMode};
 use crate::grid::{Grid, GridError, Sharing};
 
 /// A drill.
@@ -40,6 +41,18 @@ pub struct Scenario {
 pub struct Swarm {
     /// The grid's.
     pub levels: Vec<Sharing>,
+    /// When owners make updates.
+    #[serde(default = "synchronous")]
+    pub mode: OuterMode,
+    /// Nesterov's.
+    #[serde(default = "default_momentum")]
+    pub momentum: f32,
+    /// What the targets of all paths through a module have in common, from 0 to 1.
+    #[serde(default)]
+    pub likeness: f32,
+    /// From when on the loss was below this is told at the end; 0 if nobody wants to know.
+    #[serde(default)]
+    pub given_loss: f64,
     /// The first founds, the others join it within seconds.
     pub peers: usize,
     /// Outer steps.
@@ -62,6 +75,14 @@ fn all_equal() -> Vec<u64> {
 
 fn ten_seconds() -> u64 {
     10_000
+}
+
+fn synchronous() -> OuterMode {
+    OuterMode::Synchronous
+}
+
+fn default_momentum() -> f32 {
+    OuterConfig::default().momentum
 }
 
 fn ten_minutes() -> u64 {
@@ -112,6 +133,8 @@ impl Scenario {
             ("swarm.phases", self.swarm.phases >= 1, "1 or more"),
             ("swarm.values", (1..=1 << 20).contains(&self.swarm.values), "1 to 1048576"),
             ("swarm.slowness", !self.swarm.slowness.contains(&0) && !self.swarm.slowness.is_empty(), "1 or more each"),
+            ("swarm.momentum", (0.0..1.0).contains(&self.swarm.momentum), "from 0 up to, but not including, 1"),
+            ("swarm.likeness", (0.0..=1.0).contains(&self.swarm.likeness), "0 to 1"),
             ("links.loss", share(self.links.loss), "0 to 1"),
             ("links.duplication", share(self.links.duplication), "0 to 1"),
             ("links.stragglers", share(self.links.stragglers), "0 to 1"),

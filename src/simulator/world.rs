@@ -13,13 +13,16 @@ use super::liars::Lie;
 use super::trace::Trace;
 use super::{Failure, Outcome, Scenario};
 use crate::compress::frame;
-use crate::config::{Codec, OuterConfig};
+use crate::config::{Codec, OuterConfig, OuterMode};
 use crate::grid::Grid;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, Version};
 use crate::outer::exact_sum::ExactSum;
 use crate::outer::state::ModuleState;
 use crate::protocol::limits::FULL_WEIGHT;
 use crate::protocol::{Action, Contact, Event, Message, Node, ReplyToken, RequestId, RunPlan};
+
+/// Inner steps of a phase.
+pub(super) const INNER_STEPS: u64 = 64;
 
 /// How often it is looked whether everything is done.
 const LOOK_MS: u64 = 100;
@@ -98,14 +101,16 @@ pub struct World {
     pub(super) invariants: Invariants,
     pub(super) counts: Counts,
     pub(super) trace: Trace,
+    pub(super) staleness_most: u64,
+    below_ms: u64,
 }
 
 pub(super) fn peer_key(index: usize) -> PeerKey {
     PeerKey(*blake3::hash(format!("simulated peer {index}").as_bytes()).as_bytes())
 }
 
-fn genesis_states(grid: &Grid, values: usize) -> BTreeMap<ModuleId, Vec<u8>> {
-    let state = |module: ModuleId| (module, ModuleState::initial(module, vec![0.0; values]).encode());
+fn genesis_states(grid: &Grid, values: usize, mode: OuterMode) -> BTreeMap<ModuleId, Vec<u8>> {
+    let state = |module: ModuleId| (module, ModuleState::initial(module, vec![0.0; values], mode).encode());
     grid.modules().into_iter().map(state).collect()
 }
 
@@ -117,12 +122,14 @@ impl World {
     pub fn new(scenario: Arc<Scenario>, seed: u64) -> Self {
         let grid = scenario.grid().expect("a checked scenario's levels make a grid");
         let values = scenario.swarm.values;
-        let genesis = genesis_states(&grid, values);
+        let genesis = genesis_states(&grid, values, scenario.swarm.mode);
         let run = Arc::new(RunPlan {
             weights: grid.paths().map(|path| FULL_WEIGHT - 1000 * (path.0 % 3)).collect(),
             genesis: genesis.iter().map(|(module, bytes)| (*module, BlobRef::of(bytes))).collect(),
             frame_bytes: vec![frame::max_bytes(Codec::Int4, values); grid.levels()],
+            mode: scenario.swarm.mode,
             phases: scenario.swarm.phases,
+            inner_steps: INNER_STEPS,
             grid,
         });
         let mut dice = Dice::new(seed, "world");
@@ -137,7 +144,12 @@ impl World {
         let mut world = Self {
             seed,
             plan: run,
-            outer: OuterConfig { codec: Codec::Int4, ..OuterConfig::default() },
+            outer: OuterConfig {
+                mode: scenario.swarm.mode,
+                codec: Codec::Int4,
+                momentum: scenario.swarm.momentum,
+                ..OuterConfig::default()
+            },
             now_ms: 0,
             order: 0,
             due: BTreeMap::new(),
@@ -157,6 +169,8 @@ impl World {
             invariants: Invariants::default(),
             counts: Counts::default(),
             trace: Trace::Off,
+            staleness_most: 0,
+            below_ms: 0,
             scenario,
         };
         world.set_up();
@@ -224,6 +238,9 @@ impl World {
         loop {
             if self.now_ms >= looked_ms + LOOK_MS {
                 looked_ms = self.now_ms;
+                if self.scenario.swarm.given_loss > 0.0 && self.loss() > self.scenario.swarm.given_loss {
+                    self.below_ms = self.now_ms;
+                }
                 if self.now_ms >= self.calm_ms && self.all_done() && self.disagreement().is_none() {
                     return self.outcome();
                 }
@@ -243,7 +260,15 @@ impl World {
         let tally = self.tally()?;
         self.counts.late = self.invariants.counted_once.late;
         self.counts.unheld = self.unheld() as u64;
-        Ok(Outcome { finished_ms: self.now_ms, trace: self.trace.hash(), counts: self.counts, tally })
+        Ok(Outcome {
+            finished_ms: self.now_ms,
+            trace: self.trace.hash(),
+            loss: self.loss(),
+            below_ms: self.below_ms,
+            staleness_most: self.staleness_most,
+            counts: self.counts,
+            tally,
+        })
     }
 
     /// The next thing that is due.

@@ -21,4 +21,4 @@ pub use inner::{InnerTrainer, StepError, StepReport, TrainerError};
 pub use inner_state::{InnerState, InnerStateError};
 pub use level_bytes::{LevelReader, put_levels};
 pub use outer_gradient::{OuterGradientError, outer_gradient};
-pub use schedule::learning_rate;
+pub use schedule::{learning_rate, place_in_schedule};

@@ -3,6 +3,14 @@
 use std::f64::consts::PI;
 
 use crate::config::TrainingConfig;
+use crate::names::Phase;
+
+/// Where in the schedule a step of a path's phase lies that has `steps` inner steps. A phase of fewer steps than the run's
+/// takes as much of the schedule: what sets the learning rate is how far the path's modules have come.
+pub fn place_in_schedule(training: &TrainingConfig, phase: Phase, step: u64, steps: u64) -> u64 {
+    let all = training.inner_steps;
+    training.ancestor_steps + phase.0 * all + step.min(steps) * all / steps.max(1)
+}
 
 /// The learning rate of a step. Step 0 is the ancestor's first; after the last of the run it stays at its end.
 pub fn learning_rate(training: &TrainingConfig, step: u64) -> f64 {
@@ -34,6 +42,18 @@ mod tests {
         assert!((rate(100) - 1e-4).abs() < 1e-12);
         assert!((rate(u64::MAX) - 1e-4).abs() < 1e-12);
         assert!((10..99).all(|step| rate(step) > rate(step + 1)));
+    }
+
+    #[test]
+    fn a_phase_of_fewer_steps_takes_as_much_of_the_schedule() {
+        let mut training = small_run().training;
+        (training.ancestor_steps, training.inner_steps) = (10, 8);
+        let places = |steps| (0..steps).map(|step| place_in_schedule(&training, Phase(2), step, steps)).collect();
+        let all: Vec<u64> = places(8);
+        assert_eq!(all, (26..34).collect::<Vec<u64>>());
+        let three: Vec<u64> = places(3);
+        assert_eq!(three, [26, 28, 31]);
+        assert_eq!(place_in_schedule(&training, Phase(3), 0, 3), 34);
     }
 
     #[test]

@@ -125,9 +125,10 @@ fn print(output: Output, summary: &Summary) -> anyhow::Result<()> {
     let Summary { folder, run, name, phases, modules, paths_without_text } = summary;
     let (lowest, highest) = summary.versions();
     let versions = if lowest == highest { format!("version {lowest}") } else { format!("versions {lowest}-{highest}") };
-    output.text(&format!("run {name} ({}): {} modules at {versions} of {phases}", run.short(), modules.len()))?;
-    if lowest < *phases {
-        output.text("the run is not done: collect again later for the rest")?;
+    output.text(&format!("run {name} ({}): {} modules at {versions}", run.short(), modules.len()))?;
+    let phase = summary.phase();
+    if phase < *phases {
+        output.text(&format!("the run is not done, at phase {phase} of {phases}: collect again later for the rest"))?;
     }
     if !paths_without_text.is_empty() {
         let paths: Vec<String> = paths_without_text.iter().map(ToString::to_string).collect();

@@ -145,7 +145,9 @@ fn lines(folder: &Path, status: &PeerStatus) -> Vec<String> {
     }
     lines.push(format!("{:<8} {:>9}  {:<9} waits for", "path", "phase", "stage"));
     lines.extend(node.paths.iter().map(|path| path_line(path, node.phases)));
-    lines.push(format!("{:<8} {:>9}  {:<9} {:>4} {:>7}  parameters", "module", "version", "owner", "term", "members"));
+    let module = ("module", "phase", "version", "owner", "term", "members", "late");
+    let (name, phase, version, owner, term, members, late) = module;
+    lines.push(format!("{name:<8} {phase:>9} {version:>7}  {owner:<9} {term:>4} {members:>7} {late:>8}  parameters"));
     lines.extend(node.modules.iter().map(|module| {
         let hash = status.parameter_hashes.get(&module.module);
         module_line(module, node.phases, hash.map(String::as_str))
@@ -173,7 +175,9 @@ fn path_line(path: &PathStatus, phases: u64) -> String {
 }
 
 fn module_line(module: &ModuleStatus, phases: u64, hash: Option<&str>) -> String {
-    let version = module.version.map_or_else(|| "-".to_owned(), |version| format!("{version}/{phases}"));
+    let phase = module.phase.map_or_else(|| "-".to_owned(), |phase| format!("{phase}/{phases}"));
+    let version = module.version.map_or_else(|| "-".to_owned(), |version| version.to_string());
+    let late = format!("{:.1}/{}", module.staleness_mean, module.staleness_most);
     let owner = match &module.owner {
         _ if module.owned_here => "here".to_owned(),
         Some(owner) => short(owner),
@@ -186,7 +190,7 @@ fn module_line(module: &ModuleStatus, phases: u64, hash: Option<&str>) -> String
         _ => "",
     };
     let (name, term, members) = (&module.module, module.term, module.members);
-    format!("{name:<8} {version:>9}  {owner:<9} {term:>4} {members:>7}  {hash}{alone}")
+    format!("{name:<8} {phase:>9} {version:>7}  {owner:<9} {term:>4} {members:>7} {late:>8}  {hash}{alone}")
 }
 
 /// A peer's name as the progress lines show it.
@@ -213,11 +217,14 @@ mod tests {
     const ANSWER: &str = r#"{
         "run": "0123456789abcdef", "name": "demo", "peer": "aaaaaaaaaaaaaaaa", "phases": 20, "done": false,
         "modules": [
-            {"module": "0.1", "version": 3, "state_hash": "ff", "owner": "bbbbbbbbbbbb", "term": 2,
+            {"module": "0.1", "version": 7, "phase": 3, "staleness_mean": 1.25, "staleness_most": 4,
+             "state_hash": "ff", "owner": "bbbbbbbbbbbb", "term": 2,
              "owned_here": false, "members": 2, "no_replica": false, "replica": true, "uncounted": 0},
-            {"module": "1.0", "version": null, "state_hash": null, "owner": null, "term": 0,
+            {"module": "1.0", "version": null, "phase": null, "staleness_mean": 0.0, "staleness_most": 0,
+             "state_hash": null, "owner": null, "term": 0,
              "owned_here": false, "members": 1, "no_replica": true, "replica": false, "uncounted": 0},
-            {"module": "1.1", "version": 4, "state_hash": "ee", "owner": "aaaaaaaaaaaaaaaa", "term": 1,
+            {"module": "1.1", "version": 4, "phase": 4, "staleness_mean": 0.0, "staleness_most": 0,
+             "state_hash": "ee", "owner": "aaaaaaaaaaaaaaaa", "term": 1,
              "owned_here": true, "members": 3, "no_replica": false, "replica": false, "uncounted": 0}
         ],
         "paths": [{"path": 2, "phase": 3, "stage": "waiting", "waits_for":
@@ -241,9 +248,9 @@ mod tests {
         row(&["members", "1", "others", "known:", "…bbbbbbbb"]);
         row(&["2", "3/20", "waiting", "module", "0.1:", "nobody", "owns", "it", "yet"]);
         row(&["waits", "for", "word", "of", "who", "trains", "what:", "none", "of", "2", "asked"]);
-        row(&["0.1", "3/20", "…bbbbbbbb", "2", "2", "12345678", "replica"]);
-        row(&["1.0", "-", "nobody", "0", "1", "-", "no", "replica"]);
-        row(&["1.1", "4/20", "here", "1", "3", "fedcba98"]);
+        row(&["0.1", "3/20", "7", "…bbbbbbbb", "2", "2", "1.2/4", "12345678", "replica"]);
+        row(&["1.0", "-", "-", "nobody", "0", "1", "0.0/0", "-", "no", "replica"]);
+        row(&["1.1", "4/20", "4", "here", "1", "3", "0.0/0", "fedcba98"]);
         row(&["blobs", "12.3", "MB", "out,", "23.5", "kB", "in;", "messages", "1", "B", "out,", "0", "B", "in"]);
         row(&["copied", "two", "machines", "run", "with", "the", "identity", "of", "…cccccccc:", "here", "there"]);
         row(&["score", "path", "3", "at", "phase", "2:", "1.234", "bits", "per", "byte,", "says", "…cccccccc"]);

@@ -13,6 +13,7 @@ use crate::model::exchange::{self, ExchangeError};
 use crate::names::{BlobHash, ModuleId, PathId, RunId};
 use crate::outer::ModuleState;
 use crate::peer::manifest::{Manifest, ManifestError};
+use crate::protocol::message::Head;
 use crate::store::{DiskError, StagedFolder, StagingError};
 
 /// Why a run could not be written to a folder.
@@ -59,7 +60,7 @@ pub struct Summary {
     pub run: RunId,
     /// The run's name.
     pub name: String,
-    /// The version at which a module is done.
+    /// The phase at which a module is done.
     pub phases: u64,
     /// Every module, by name.
     pub modules: BTreeMap<String, ModuleSummary>,
@@ -72,6 +73,8 @@ pub struct Summary {
 pub struct ModuleSummary {
     /// How many updates it has had.
     pub version: u64,
+    /// How many rounds of its paths these come to: the version, unless the run is asynchronous.
+    pub phase: u64,
     /// BLAKE3 of its whole state.
     pub state_hash: BlobHash,
     /// BLAKE3 of its parameters.
@@ -83,6 +86,11 @@ impl Summary {
     pub fn versions(&self) -> (u64, u64) {
         let versions = || self.modules.values().map(|module| module.version);
         (versions().min().unwrap_or(0), versions().max().unwrap_or(0))
+    }
+
+    /// The fewest phases that a module has had.
+    pub fn phase(&self) -> u64 {
+        self.modules.values().map(|module| module.phase).min().unwrap_or(0)
     }
 }
 
@@ -159,9 +167,10 @@ impl Writer {
     }
 
     /// A module's parameters; its momentum stays behind.
-    pub(in crate::peer) fn put_module(&mut self, state: &ModuleState, hash: BlobHash) -> Result<(), WriteError> {
+    pub(in crate::peer) fn put_module(&mut self, state: &ModuleState, head: Head) -> Result<(), WriteError> {
         let module = state.module;
-        let about = CollectedModule { version: state.version, state: hash, parameters: hash_of(&state.parameters) };
+        let about =
+            CollectedModule { version: state.version, state: head.state.hash, parameters: hash_of(&state.parameters) };
         let notes = [
             ("run", self.summary.run.to_string()),
             ("module", module.to_string()),
@@ -173,7 +182,8 @@ impl Writer {
         let level = (&config.levels[usize::from(module.level)], state.parameters.as_slice());
         self.staged.write(&module_file(module), &exchange::encode(&config.model, &[level], &notes)?)?;
         let CollectedModule { version, state, parameters } = about;
-        let summary = ModuleSummary { version: version.0, state_hash: state, parameter_hash: parameters };
+        let phase = self.manifest.plan()?.phase_of(module, head).0;
+        let summary = ModuleSummary { version: version.0, phase, state_hash: state, parameter_hash: parameters };
         self.summary.modules.insert(module.to_string(), summary);
         Ok(())
     }

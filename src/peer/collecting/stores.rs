@@ -31,7 +31,7 @@ pub fn collect_from_stores(manifest: &[u8], folders: &[PathBuf], target: &Path) 
         for (head, reader) in candidates {
             let Some(bytes) = present(stores.readers[*reader].blob(head.state))? else { continue };
             let state = ModuleState::decode(&bytes, *module, counts[usize::from(module.level)])?;
-            writer.put_module(&state, head.state.hash)?;
+            writer.put_module(&state, *head)?;
             break;
         }
     }

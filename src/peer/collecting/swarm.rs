@@ -222,7 +222,7 @@ impl Collecting {
             };
             match ModuleState::decode(&bytes, module, count) {
                 Ok(state) if state.version == head.version => {
-                    self.writer.put_module(&state, head.state.hash)?;
+                    self.writer.put_module(&state, *head)?;
                     return Ok(Ok((head.version, *peer)));
                 }
                 Ok(_) => reason = "its state is of another version than its owner signed".to_owned(),
@@ -264,6 +264,7 @@ fn attested(plan: &RunPlan, module: ModuleId, answer: Answer) -> Result<Head, St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::OuterMode;
     use crate::grid::Sharing;
     use crate::protocol::chain::made_up;
 
@@ -274,7 +275,9 @@ mod tests {
         let genesis = BlobRef { bytes: 100, ..BlobRef::of(b"genesis") };
         let plan = RunPlan {
             grid: Grid::new(vec![Sharing::Shared]).unwrap(),
+            mode: OuterMode::Synchronous,
             phases: 3,
+            inner_steps: 8,
             weights: vec![5],
             genesis: [(MODULE, genesis)].into(),
             frame_bytes: vec![100],

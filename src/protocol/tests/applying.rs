@@ -13,10 +13,7 @@ fn a_member_applies_an_update_and_trains_on() {
         node.handle(Millis(100), heard(OTHER, Message::Update(signed.clone()))),
         vec![Action::Fetch { blob: average(1), from: OTHER }]
     );
-    assert_eq!(
-        node.handle(Millis(110), Event::Fetched { blob: average(1).hash, found: true }),
-        vec![Action::Outer(Outer::Apply { module: MODULE, version: Version(1), from: state(0), average: average(1) })]
-    );
+    assert_eq!(node.handle(Millis(110), Event::Fetched { blob: average(1).hash, found: true }), vec![apply()]);
     let beat = Beat {
         addresses: vec![],
         leases: vec![Lease { trainer: Some(finished.trainer), ..lease(0, 1, Stage::Training) }],
@@ -60,7 +57,8 @@ fn average_is_here() -> Event {
 }
 
 fn apply() -> Action {
-    Action::Outer(Outer::Apply { module: MODULE, version: Version(1), from: state(0), average: average(1) })
+    let portion = BOTH;
+    Action::Outer(Outer::Apply { module: MODULE, version: Version(1), from: state(0), average: average(1), portion })
 }
 
 #[test]

@@ -15,6 +15,7 @@ fn my_beat(sequence: u64, stage: Stage, leaving: bool) -> Action {
         wanted: vec![],
         copied: vec![],
         leaving,
+        pace: 0,
     }))
 }
 

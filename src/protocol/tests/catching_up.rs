@@ -42,6 +42,7 @@ fn a_member_that_missed_a_few_updates_replays_them() {
                 version: Version(version),
                 from: state(version - 1),
                 average: average(version),
+                portion: BOTH,
             }),
         ]
     };
@@ -193,8 +194,9 @@ fn an_average_applied_to_a_chain_that_was_given_up_says_nothing_of_the_next() {
     let now = Millis(1_000);
     node.handle(now, Event::Answered { id, response: Some(Response::Snapshot(heavy[..1].to_vec())) });
     // While the heavier one's state is on its way, the lighter one's second average is being applied.
-    let apply =
-        |from, average| vec![Action::Outer(Outer::Apply { module: MODULE, version: Version(2), from, average })];
+    let apply = |from, average| {
+        vec![Action::Outer(Outer::Apply { module: MODULE, version: Version(2), from, average, portion: BOTH })]
+    };
     node.handle(now, heard(OTHER, Message::Update(light[1].clone())));
     assert_eq!(node.handle(now, fetched(average(2), true)), apply(state(1), average(2)));
     node.handle(now, fetched(state(11), true));

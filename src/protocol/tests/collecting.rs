@@ -20,7 +20,8 @@ fn accumulated(blob: BlobRef, valid: bool) -> Event {
 }
 
 fn combine(contributions: Vec<Counted>) -> Action {
-    Action::Outer(Outer::Combine { module: MODULE, target: Version(1), from: state(0), contributions })
+    let portion = plan().portion(MODULE, &contributions);
+    Action::Outer(Outer::Combine { module: MODULE, target: Version(1), from: state(0), contributions, portion })
 }
 
 /// Takes an offer in, up to its place in the sum.
@@ -77,7 +78,13 @@ fn an_owner_goes_from_offers_to_an_update_and_on_to_the_next() {
         Beat { leases: vec![lease(1, 1, Stage::Waiting)], sequence: 2, head: Some(head(&signed)), ..beat_of_owner() };
     assert_eq!(
         node.handle(now, heard_beat(OTHER, theirs)),
-        vec![Action::Outer(Outer::Apply { module: MODULE, version: Version(1), from: state(0), average: average(1) })],
+        vec![Action::Outer(Outer::Apply {
+            module: MODULE,
+            version: Version(1),
+            from: state(0),
+            average: average(1),
+            portion: BOTH
+        })],
         "the owner applies its own update like everybody"
     );
     let trainer = trained(0, genesis()).trainer;

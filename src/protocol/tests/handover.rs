@@ -82,7 +82,8 @@ fn a_path_goes_on_at_its_new_holder_where_the_old_one_had_come_to() {
     let actions = node.handle(Millis(60), found(middle().blob));
     let resume = Some(Resume { steps: 9, blob: middle().blob });
     let start = middle().start;
-    let goes_on = Action::Train { path: PathId(1), phase: Phase(0), start, trainer: Some(trainer()), resume };
+    let goes_on =
+        Action::Train { path: PathId(1), phase: Phase(0), steps: INNER_STEPS, start, trainer: Some(trainer()), resume };
     let kept = Action::Persist(Record::Trainer { path: PathId(1), trainer: trainer() });
     for expected in [goes_on, kept, Action::Persist(Record::Checkpoint(middle()))] {
         assert!(actions.contains(&expected), "{actions:?}");

@@ -3,6 +3,7 @@
 //! One module, which two paths share: the smallest swarm in which everything happens.
 
 mod applying;
+mod asynchronous;
 mod beats;
 mod catching_up;
 mod collecting;
@@ -24,8 +25,9 @@ use std::collections::BTreeMap;
 use super::chain::Chain;
 use super::message::{Beat, Counted, Head, Lease, Message, Offer, SignedUpdate, Stage, Start, Update};
 use super::record::{Finished, StartedFrom};
-use super::{Action, Contact, Event, Node, Outer, Record, Report, RunPlan};
+use super::{Action, Contact, Event, Node, Outer, Portion, Record, Report, RunPlan};
 use crate::clock::Millis;
+use crate::config::OuterMode;
 use crate::grid::{Grid, Sharing};
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
 
@@ -34,11 +36,14 @@ const ME: PeerKey = PeerKey([1; 32]);
 const OTHER: PeerKey = PeerKey([2; 32]);
 const THIRD: PeerKey = PeerKey([3; 32]);
 const PHASES: u64 = 40;
+const INNER_STEPS: u64 = 64;
 
 fn plan() -> RunPlan {
     RunPlan {
         grid: Grid::with_paths(vec![Sharing::Shared], 2).unwrap(),
+        mode: OuterMode::Synchronous,
         phases: PHASES,
+        inner_steps: INNER_STEPS,
         weights: vec![100, 60],
         genesis: BTreeMap::from([(MODULE, state(0))]),
         frame_bytes: vec![1_000],
@@ -101,6 +106,9 @@ fn update(before: Head, term: u64, owner: PeerKey) -> SignedUpdate {
     SignedUpdate { update, signature: vec![7; 64] }
 }
 
+/// What the update of both paths is to the module.
+const BOTH: Portion = Portion { paths: 2, weight: 160, full_weight: 160 };
+
 /// So many updates from genesis on.
 fn updates(count: u64, owner: PeerKey) -> Vec<SignedUpdate> {
     let mut made: Vec<SignedUpdate> = Vec::new();
@@ -128,6 +136,7 @@ fn beat(sequence: u64, head: Option<Head>, owner: Option<(u64, PeerKey)>) -> Bea
         wanted: vec![],
         copied: vec![],
         leaving: false,
+        pace: 0,
     }
 }
 
@@ -170,7 +179,7 @@ fn trained(path: u32, from: Head) -> Finished {
 
 fn train(path: u32, from: Head, trainer: Option<BlobRef>) -> Action {
     let start = vec![(started_from(from), from.state)];
-    Action::Train { path: PathId(path), phase: Phase(from.version.0), start, trainer, resume: None }
+    Action::Train { path: PathId(path), phase: Phase(from.version.0), steps: INNER_STEPS, start, trainer, resume: None }
 }
 
 /// Lets time pass, a sweep at a time: a node that is not called for longer takes it that it stood still.

@@ -76,7 +76,7 @@ fn what_was_counted_before_and_what_lies_beyond_the_end() {
     let all = updates(PHASES, OTHER);
     let mut node = member_with_owner(&all);
     let beyond = update(head(all.last().unwrap()), 1, OTHER);
-    assert_eq!(says(&mut node, beyond), refused_and_deposed("version 41: the run ends with version 40"));
+    assert_eq!(says(&mut node, beyond), refused_and_deposed("version 41: the module is done with version 40"));
 }
 
 #[test]

@@ -14,7 +14,7 @@ const COMMON: ModuleId = ModuleId { level: 1, expert: 0 };
 fn wide(paths: u32) -> RunPlan {
     let grid = Grid::new(vec![Sharing::Experts(paths), Sharing::Shared]).unwrap();
     let genesis = grid.modules().into_iter().map(|module| (module, state(0))).collect();
-    RunPlan { weights: vec![1; paths as usize], genesis, frame_bytes: vec![1_000; 2], grid, phases: PHASES }
+    RunPlan { weights: vec![1; paths as usize], genesis, frame_bytes: vec![1_000; 2], grid, ..plan() }
 }
 
 fn own(expert: u32) -> ModuleId {

@@ -21,7 +21,7 @@ fn checkpoint(from: Head, steps: u64) -> InnerCheckpoint {
 fn resumed(from: Head, steps: u64) -> Action {
     let start = vec![(started_from(from), from.state)];
     let resume = Some(Resume { steps, blob: middle(steps) });
-    Action::Train { path: PathId(0), phase: Phase(from.version.0), start, trainer: None, resume }
+    Action::Train { path: PathId(0), phase: Phase(from.version.0), steps: INNER_STEPS, start, trainer: None, resume }
 }
 
 fn held() -> Vec<Record> {

@@ -169,10 +169,11 @@ impl Swarm {
     /// Every peer's status, once all modules everywhere have had all their updates.
     async fn all_final(&self, peers: &[Launched]) -> Option<Vec<PeerStatus>> {
         let phases = self.manifest.config.training.phases;
+        let ended = |phase: Option<u64>| phase.is_some_and(|phase| phase >= phases);
         let mut statuses = Vec::with_capacity(peers.len());
         for launched in peers {
             let status = launched.peer.watcher().status().await?;
-            if status.node.modules.iter().any(|module| module.version != Some(phases)) {
+            if !status.node.modules.iter().all(|module| ended(module.phase)) {
                 return None;
             }
             statuses.push(launched.peer.watcher().status_with_hashes().await?);

@@ -1,0 +1,64 @@
+//! How far a module has come, and what part of the way an update is.
+//!
+//! A module's *round* is as much accepted weight as all its paths have together. In the synchronous mode every update is
+//! a round, whoever is missing in it; in the asynchronous mode a round takes as many updates as it takes. After
+//! `phases` rounds the module is done. Weight only grows, so a module that is done asynchronously stays so whatever
+//! heavier chain comes.
+
+use super::RunPlan;
+use super::action::Portion;
+use super::message::{Counted, Head, distinct_paths};
+use crate::config::OuterMode;
+use crate::names::{ModuleId, Phase, Version};
+
+impl RunPlan {
+    /// The weight of all paths through a module.
+    pub fn full_weight(&self, module: ModuleId) -> u64 {
+        let weight = |path| u64::from(self.full_path_weight(path));
+        self.grid.paths_of(module).into_iter().map(weight).sum::<u64>().max(1)
+    }
+
+    /// How many rounds a module has had.
+    pub fn phase_of(&self, module: ModuleId, head: Head) -> Phase {
+        Phase(match self.mode {
+            OuterMode::Synchronous => head.version.0,
+            OuterMode::Asynchronous => head.weight / self.full_weight(module),
+        })
+    }
+
+    /// Whether a module has had all its rounds.
+    pub fn is_done(&self, module: ModuleId, head: Head) -> bool {
+        self.phase_of(module, head).0 >= self.phases
+    }
+
+    /// Whether a contribution to this version is one that an update could ever count. What is trained from an
+    /// asynchronous module that is done is not offered at all.
+    pub fn can_count(&self, parent: Version) -> bool {
+        self.mode == OuterMode::Asynchronous || parent.0 < self.phases
+    }
+
+    /// What an update with these contributions is to its module. Its average is rescaled for the paths in it, not for
+    /// those of the round: what comes late into a module bears no more.
+    pub fn portion(&self, module: ModuleId, contributions: &[Counted]) -> Portion {
+        let weight = contributions.iter().map(|counted| u64::from(counted.weight)).sum();
+        let full_weight = match self.mode {
+            OuterMode::Synchronous => weight,
+            OuterMode::Asynchronous => self.full_weight(module),
+        };
+        Portion { paths: distinct_paths(contributions), weight, full_weight }
+    }
+
+    /// The most weight that a module's chain can have, and the most updates.
+    pub(super) fn is_plausible(&self, module: ModuleId, version: Version, weight: u64, most_in_update: u64) -> bool {
+        match self.mode {
+            OuterMode::Synchronous => version.0 <= self.phases && weight <= version.0.saturating_mul(most_in_update),
+            // The last update finds the module not yet done, and no contribution weighs nothing.
+            OuterMode::Asynchronous => {
+                let before_the_last = self.phases.saturating_mul(self.full_weight(module));
+                version.0 <= weight
+                    && weight <= before_the_last.saturating_add(most_in_update)
+                    && weight <= version.0.saturating_mul(most_in_update)
+            }
+        }
+    }
+}
