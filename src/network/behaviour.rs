@@ -5,6 +5,7 @@ use libp2p::identity::Keypair;
 use libp2p::swarm::NetworkBehaviour;
 use libp2p::{identify, ping};
 
+use super::acquaintance::Acquaintance;
 use super::control::{CONTROL_PROTOCOL, Control, control};
 use super::gossip::{Gossip, gossip};
 use super::limits::{
@@ -17,7 +18,7 @@ use super::providers::{Providers, providers};
 #[behaviour(prelude = "libp2p::swarm::derive_prelude")]
 pub(super) struct Behaviour {
     pub limits: connection_limits::Behaviour,
-    pub gossip: Gossip,
+    pub gossip: Acquaintance<Gossip>,
     pub control: Control,
     pub identify: identify::Behaviour,
     pub providers: Providers,
@@ -41,7 +42,7 @@ impl Behaviour {
         let ping = ping::Config::new().with_interval(PING_INTERVAL).with_timeout(PING_TIMEOUT);
         Ok(Self {
             limits: connection_limits::Behaviour::new(limits),
-            gossip: gossip(keypair)?,
+            gossip: Acquaintance::new(gossip(keypair)?),
             control: control(),
             identify: identify::Behaviour::new(identify),
             providers: providers(keypair.public().to_peer_id()),

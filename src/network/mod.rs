@@ -8,6 +8,7 @@
 //!
 //! Nothing here knows what the bytes mean: that is the protocol's business.
 
+mod acquaintance;
 mod actor;
 mod addresses;
 mod behaviour;

@@ -1,7 +1,7 @@
 //! Gossip between members of a module.
 
 use pathswarm::names::{ModuleId, RunId};
-use pathswarm::network::{PublishError, Published, SubscribeError, limits};
+use pathswarm::network::{Identity, PublishError, Published, SubscribeError, limits};
 
 use crate::peers::{MODULE, Peer, QUIC, TCP, join};
 
@@ -31,6 +31,26 @@ async fn that_nobody_listens_is_an_outcome_and_the_message_can_be_sent_later() {
     assert_eq!(one.handle.publish(MODULE, b"beat".to_vec()).await, Ok(Published::Sent));
     assert_eq!(one.handle.publish(MODULE, b"beat".to_vec()).await, Ok(Published::Repeated));
     assert_eq!(other.hear().await.2, b"beat");
+}
+
+#[tokio::test]
+async fn one_that_comes_back_before_its_old_connection_is_found_dead_learns_who_listens_and_is_heard() {
+    let identity = Identity::generate();
+    let (mut one, mut before) = (Peer::on(&[QUIC]).await, Peer::with_identity(identity.clone(), &[QUIC]).await);
+    one.handle.subscribe(MODULE).await.unwrap();
+    before.handle.subscribe(MODULE).await.unwrap();
+    join(&before, &one).await;
+    before.wait_for_member(MODULE, one.key()).await;
+    // Nobody tells `one` that the process before is gone.
+    let mut again = Peer::with_identity(identity, &[QUIC]).await;
+    again.handle.subscribe(MODULE).await.unwrap();
+    join(&again, &one).await;
+    again.wait_for_member(MODULE, one.key()).await;
+    again.handle.publish(MODULE, b"I am back".to_vec()).await.unwrap();
+    assert_eq!(one.hear().await, (MODULE, again.key(), b"I am back".to_vec()));
+    one.handle.publish(MODULE, b"welcome".to_vec()).await.unwrap();
+    assert_eq!(again.hear().await.2, b"welcome");
+    drop(before);
 }
 
 #[tokio::test]
