@@ -2,10 +2,15 @@
 #![cfg(feature = "network")]
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
 
 use pathswarm::names::{BlobRef, PathId, Phase, RunId};
+use pathswarm::seed::Seed;
 use pathswarm::store::{Checkpoint, StoreFolder, actor};
+use rand::Rng;
 
 const RUN: RunId = RunId([3; 32]);
 const FOLDER: &str = "PATHSWARM_TEST_STORE";
@@ -34,38 +39,101 @@ async fn writes_until_it_is_killed() {
     }
 }
 
-#[test]
-fn what_was_acknowledged_survives_kill_nine() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut acknowledged: Vec<u64> = Vec::new();
-    for round in 0..6 {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["writes_until_it_is_killed", "--exact", "--nocapture"])
-            .env(FOLDER, folder.path())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+/// What the disk may do to a store besides, while nobody writes to it.
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    None,
+    IndexDeleted,
+    IndexTruncated,
+    IndexZeroed,
+    IndexGarbage,
+    JournalTorn,
+}
+
+fn harm(folder: &Path, damage: Damage, draws: &mut impl Rng) {
+    let db = folder.join("index/db");
+    let overwrite = |path: &Path, change: &mut dyn FnMut(&mut Vec<u8>)| {
+        let mut bytes = std::fs::read(path).unwrap();
+        change(&mut bytes);
+        std::fs::write(path, bytes).unwrap();
+    };
+    match damage {
+        Damage::None => {}
+        Damage::IndexDeleted => std::fs::remove_dir_all(folder.join("index")).unwrap(),
+        Damage::IndexTruncated => overwrite(&db, &mut |bytes| bytes.truncate(bytes.len() / 2)),
+        Damage::IndexZeroed => overwrite(&db, &mut |bytes| bytes.fill(0)),
+        Damage::IndexGarbage => overwrite(&db, &mut |bytes| draws.fill_bytes(bytes)),
+        // What was being appended when it was killed, as far as that came.
+        Damage::JournalTorn => overwrite(&folder.join("journal"), &mut |bytes| {
+            let mut torn = vec![0; draws.next_u32() as usize % 700];
+            draws.fill_bytes(&mut torn);
+            bytes.extend(torn);
+        }),
+    }
+}
+
+/// Lets a process write until it has acknowledged some more, and a little longer. What it acknowledged in all.
+fn killed(folder: &Path, draws: &mut impl Rng) -> Vec<u64> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["writes_until_it_is_killed", "--exact", "--nocapture"])
+        .env(FOLDER, folder)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let (sender, acknowledged) = sync_channel(100);
+    let reader = std::thread::spawn(move || {
         let numbers =
             lines.map_while(Result::ok).filter_map(|line| line.strip_prefix("acknowledged ")?.parse::<u64>().ok());
-        acknowledged.extend(numbers.take(5 + round * 7));
-        child.kill().unwrap();
-        child.wait().unwrap();
+        numbers.for_each(|number| sender.send(number).unwrap());
+    });
+    let mut numbers: Vec<u64> = acknowledged.iter().take(1 + draws.next_u32() as usize % 4).collect();
+    let longer = Duration::from_micros(u64::from(draws.next_u32() % 4_000));
+    numbers.extend(acknowledged.recv_timeout(longer));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    numbers.extend(acknowledged);
+    reader.join().unwrap();
+    numbers
+}
 
-        let store = StoreFolder::open(folder.path(), RUN).unwrap();
+#[test]
+fn what_was_acknowledged_survives_kill_nine_two_hundred_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut draws = Seed::root(1).child("kills").generator();
+    let (mut all, mut torn, mut indexed) = (Vec::new(), 0, false);
+    for round in 0..200 {
+        let numbers = killed(folder, &mut draws);
+        all.extend(&numbers);
+        use Damage::{IndexDeleted, IndexGarbage, IndexTruncated, IndexZeroed, JournalTorn};
+        let kinds = [IndexDeleted, IndexTruncated, IndexZeroed, IndexGarbage, JournalTorn];
+        let damage = if round % 4 == 3 { kinds[round / 4 % kinds.len()] } else { Damage::None };
+        harm(folder, damage, &mut draws);
+
+        let store = StoreFolder::open(folder, RUN).unwrap();
         let records = store.records.len() as u64;
-        assert!((0..).zip(&store.records).all(|(number, found)| *found == record(number)));
-        for number in &acknowledged {
-            assert!(*number < records, "record {number} of {records} is gone");
-            let blob = BlobRef::of(&record(*number).repeat(50));
-            let found = store.blobs.get(blob.hash, blob.bytes).unwrap();
-            assert!(found.is_some(), "blob {number} is gone");
+        assert!(numbers.iter().all(|number| *number < records), "round {round}: {numbers:?}, {records} are there");
+        assert!((0..).zip(&store.records).all(|(number, found)| *found == record(number)), "round {round}");
+        torn += usize::from(store.journal.cut_off_bytes() > 0);
+        // At the end, all that was ever acknowledged is looked at again.
+        for number in if round == 199 { &all } else { &numbers } {
+            let number = *number;
+            let blob = BlobRef::of(&record(number).repeat(50));
+            assert!(store.blobs.get(blob.hash, blob.bytes).unwrap().is_some(), "round {round}: blob {number} is gone");
         }
-        // The index may have lost its latest entry; it may not hold a wrong one.
-        if let Some(checkpoint) = store.index.checkpoint(PathId(0)).unwrap() {
+        // The index may have lost its latest entry, or be built anew; it may not hold a wrong one, nor lose what was
+        // flushed and not harmed.
+        let found = store.index.checkpoint(PathId(0)).unwrap();
+        if let Some(checkpoint) = &found {
             assert_eq!(checkpoint.trainer, Some(BlobRef::of(&record(checkpoint.phase.0).repeat(50))));
         }
-        assert_eq!(std::fs::read_dir(folder.path().join("blobs/incoming")).unwrap().count(), 0);
+        let harmed = matches!(damage, IndexDeleted | IndexTruncated | IndexZeroed | IndexGarbage);
+        assert!(found.is_some() || harmed || !indexed, "round {round}: the index has forgotten the path");
+        indexed = found.is_some();
+        assert_eq!(std::fs::read_dir(folder.join("blobs/incoming")).unwrap().count(), 0);
+        drop(store);
+        let _ = (1..10).try_for_each(|number| std::fs::remove_dir_all(folder.join(format!("index.broken-{number}"))));
     }
-    assert!(acknowledged.len() > 100);
+    assert!(all.len() > 400 && torn >= 10, "{} acknowledged, {torn} torn", all.len());
 }

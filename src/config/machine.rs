@@ -38,6 +38,8 @@ pub struct MachineConfig {
     pub threads: usize,
     /// Sequences computed at once; a batch is gathered from several. 0 for the whole batch.
     pub micro_batch_sequences: usize,
+    /// What the blobs of a run may take on this machine's disk; 0 for all that there is.
+    pub disk_bytes: u64,
     /// Addresses to listen on.
     pub listen: Vec<String>,
     /// Addresses besides those at which others reach this machine: a port that a router forwards, a public name.
@@ -53,6 +55,7 @@ impl Default for MachineConfig {
             precision: Precision::F32,
             threads: 0,
             micro_batch_sequences: 0,
+            disk_bytes: 0,
             listen: vec!["/ip4/0.0.0.0/udp/0/quic-v1".to_owned(), "/ip4/0.0.0.0/tcp/0".to_owned()],
             announce: Vec::new(),
             runs: PathBuf::from("runs"),

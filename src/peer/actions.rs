@@ -15,7 +15,7 @@ const JOURNAL_BYTES: u64 = 1 << 20;
 impl Driver {
     pub(super) async fn carry_out(&mut self, action: Action) -> Result<(), PeerError> {
         match action {
-            Action::Persist(record) => self.persist(&record).await?,
+            Action::Persist(record) => self.persist(record).await?,
             Action::Subscribe(module) => self.subscribe(module).await,
             Action::Unsubscribe(module) => self.unsubscribe(module).await,
             Action::Publish { module, message } => self.publish(module, &message).await,
@@ -40,7 +40,7 @@ impl Driver {
                     self.begin_fetch(blob, from, true);
                 }
             }
-            Action::Forget(blob) => self.forget(blob)?,
+            Action::Forget(blob) => self.forget(blob),
             Action::Train { path, phase, steps, start, trainer, resume } => {
                 self.queue_task(Task::Train { path, phase, steps, start, trainer, resume });
             }
@@ -89,19 +89,31 @@ impl Driver {
         }
     }
 
-    async fn persist(&mut self, record: &Record) -> Result<(), PeerError> {
-        if let Record::Finished(finished) = record {
+    async fn persist(&mut self, record: Record) -> Result<(), PeerError> {
+        if let Record::Finished(finished) = &record {
             self.note_checkpoint(finished).await;
         }
-        let size = self.store.persist(vec![wire::encode(record)?]).await?;
+        let size = match self.store.persist(vec![wire::encode(&record)?]).await {
+            Err(error) if error.may_pass() => {
+                self.hold(record, &error);
+                return Ok(());
+            }
+            written => written?,
+        };
         if size > JOURNAL_BYTES.max(2 * self.compacted_bytes) {
-            self.compact().await?;
+            match self.compact().await {
+                Err(PeerError::Store(error)) if error.may_pass() => {
+                    tracing::warn!(%error, "the journal was not shortened");
+                    self.compacted_bytes = size;
+                }
+                compacted => compacted?,
+            }
         }
         Ok(())
     }
 
     /// Rewrites the journal to what still matters.
-    async fn compact(&mut self) -> Result<(), PeerError> {
+    pub(super) async fn compact(&mut self) -> Result<(), PeerError> {
         let records = self.node.records().iter().map(wire::encode).collect::<Result<_, _>>()?;
         self.compacted_bytes = self.store.rewrite(records).await?;
         Ok(())
@@ -134,12 +146,13 @@ impl Driver {
     }
 
     /// What the run itself consists of stays.
-    fn forget(&mut self, blob: BlobHash) -> Result<(), PeerError> {
+    fn forget(&mut self, blob: BlobHash) {
         self.forget_arrival(blob);
-        if !self.pinned.contains(&blob) {
-            self.blobs.remove(blob)?;
+        if !self.pinned.contains(&blob)
+            && let Err(error) = self.blobs.remove(blob)
+        {
+            tracing::warn!(%error, "a blob that nothing needs stays until the next start");
         }
-        Ok(())
     }
 
     fn seal(&mut self, update: Update) {

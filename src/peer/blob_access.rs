@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::names::{BlobHash, BlobRef};
 use crate::network::{BlobAccess, BlobSink};
-use crate::store::{BlobStore, Receiving};
+use crate::store::{BlobError, BlobStore, Receiving};
 
 /// Serves what the store has, and takes in what arrives; nothing before there is a store.
 ///
@@ -39,7 +39,7 @@ impl BlobAccess for StoredBlobs {
 
     fn receive(&self, blob: BlobRef) -> io::Result<Box<dyn BlobSink>> {
         let served = self.0.get().ok_or_else(|| io::Error::other("there is no store yet"))?;
-        let receiving = served.blobs.receive(blob).map_err(io::Error::other)?;
+        let receiving = served.blobs.receive(blob).map_err(BlobError::into_io)?;
         Ok(Box::new(Sink(receiving)))
     }
 }
@@ -56,7 +56,7 @@ impl io::Write for Sink {
 
 impl BlobSink for Sink {
     fn finish(self: Box<Self>) -> io::Result<()> {
-        self.0.finish().map(drop).map_err(io::Error::other)
+        self.0.finish().map(drop).map_err(BlobError::into_io)
     }
 }
 

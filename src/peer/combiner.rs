@@ -13,7 +13,7 @@ use crate::names::{BlobHash, BlobRef, ModuleId, Version};
 use crate::outer::{ExactSum, Share, step};
 use crate::protocol::message::Counted;
 use crate::protocol::{Event, Outer, Portion};
-use crate::store::BlobStore;
+use crate::store::{BlobError, BlobStore};
 
 /// Commands that may wait. The driver sends the next one when the last is answered, so one is enough.
 const MAILBOX: usize = 1;
@@ -23,7 +23,7 @@ const MAILBOX: usize = 1;
 pub enum CombineError {
     /// The store failed.
     #[error(transparent)]
-    Store(#[from] crate::store::BlobError),
+    Store(#[from] BlobError),
     /// A state that should be here is not.
     #[error("module {module}: the state {state} is not in the store")]
     StateGone {
@@ -69,6 +69,7 @@ pub struct Combiner {
 
 struct Worker {
     blobs: BlobStore,
+    answers: mpsc::Sender<Answer>,
     outer: OuterConfig,
     counts: Vec<usize>,
     sums: BTreeMap<ModuleId, (Version, ExactSum)>,
@@ -86,12 +87,13 @@ impl Combiner {
     ) -> std::io::Result<(Self, mpsc::Receiver<Answer>)> {
         let (work, mut mailbox) = mpsc::channel(MAILBOX);
         let (answers, receiver) = mpsc::channel(MAILBOX);
-        let mut worker = Worker { blobs, outer, counts, sums: BTreeMap::new() };
+        let mut worker = Worker { blobs, answers, outer, counts, sums: BTreeMap::new() };
         let span = tracing::Span::current();
         std::thread::Builder::new().name("combiner".to_owned()).spawn(move || {
             let _peer = span.enter();
             while let Some(work) = mailbox.blocking_recv() {
-                if answers.blocking_send(worker.carry_out(work)).is_err() {
+                let answer = worker.carry_out(work);
+                if worker.answers.blocking_send(answer).is_err() {
                     break;
                 }
             }
@@ -157,6 +159,11 @@ impl Worker {
         }
     }
 
+    /// Waits for the disk, unless nobody listens any more.
+    fn put(&self, bytes: &[u8]) -> Result<BlobRef, BlobError> {
+        self.blobs.put_patiently(bytes, || !self.answers.is_closed())
+    }
+
     fn state(&self, module: ModuleId, state: BlobRef) -> Result<Vec<u8>, CombineError> {
         let bytes = self.blobs.get(state.hash, state.bytes)?;
         bytes.ok_or(CombineError::StateGone { module, state: state.hash })
@@ -179,7 +186,7 @@ impl Worker {
         let share = Share::new(portion.weight, portion.full_weight);
         let made = step::apply(&state, module, self.count(module), &frame, share, &self.outer)
             .map_err(|source| CombineError::Apply { module, source })?;
-        let (average, state) = (self.blobs.put(&frame)?, self.blobs.put(&made)?);
+        let (average, state) = (self.put(&frame)?, self.put(&made)?);
         Ok(Event::Combined { module, target, average, state })
     }
 
@@ -195,7 +202,7 @@ impl Worker {
         let state = self.state(module, from)?;
         let share = Share::new(portion.weight, portion.full_weight);
         match step::apply(&state, module, self.count(module), &frame, share, &self.outer) {
-            Ok(made) => Ok(Some(self.blobs.put(&made)?)),
+            Ok(made) => Ok(Some(self.put(&made)?)),
             Err(error) => {
                 tracing::warn!(%module, %error, "an average cannot be applied");
                 Ok(None)

@@ -16,11 +16,13 @@ use super::inbox::Requests;
 use super::manifest::Manifest;
 use super::news::Newsroom;
 use super::observing::{Observed, PeerStatus};
+use super::reconnecting::Reconnecting;
+use super::shortage::Unwritten;
 use super::trainer_thread::TrainerThread;
 use crate::clock::Millis;
 use crate::names::{BlobHash, PathId, PeerKey};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
-use crate::protocol::{Event, Node, Outer};
+use crate::protocol::{Action, Event, Node, Outer};
 use crate::store::{BlobStore, StoreHandle};
 
 /// Commands from whoever started the peer.
@@ -52,7 +54,7 @@ pub enum PeerError {
     /// What must survive a kill does not fit the journal.
     #[error("a record for the journal: {0}")]
     Record(#[from] crate::protocol::wire::WireError),
-    /// What another peer sent could not be stored.
+    /// What another peer sent could not be stored, and never will be.
     #[error(transparent)]
     Fetched(std::io::Error),
     /// Training failed.
@@ -91,6 +93,10 @@ pub(super) struct Driver {
     pub(super) contacts: Vec<String>,
     pub(super) began: Instant,
     pub(super) events: VecDeque<Event>,
+    /// What the node wants done, in order. They wait while the disk takes nothing.
+    pub(super) actions: VecDeque<Action>,
+    pub(super) unwritten: Unwritten,
+    pub(super) reconnecting: Reconnecting,
     pub(super) addresses: BTreeMap<PeerKey, Vec<Multiaddr>>,
     pub(super) listening: Vec<Multiaddr>,
     pub(super) compacted_bytes: u64,
@@ -152,6 +158,9 @@ impl Driver {
             contacts,
             began: Instant::now(),
             events: VecDeque::new(),
+            actions: VecDeque::new(),
+            unwritten: Unwritten::default(),
+            reconnecting: Reconnecting::default(),
             addresses: BTreeMap::new(),
             listening: Vec::new(),
             compacted_bytes: 0,
@@ -176,12 +185,14 @@ impl Driver {
         Ok(())
     }
 
-    fn now(&self) -> Millis {
+    pub(super) fn now(&self) -> Millis {
         Millis(self.began.elapsed().as_millis() as u64)
     }
 
+    /// A node that stands still has no deadlines; what could not be written has one.
     fn until_deadline_ms(&self) -> Option<u64> {
-        self.node.next_deadline().map(|deadline| deadline.since(self.now()))
+        let deadline = if self.stands_still() { self.unwritten.again_at() } else { self.node.next_deadline() };
+        deadline.map(|deadline| deadline.since(self.now()))
     }
 
     /// Runs until it is told to stop, or cannot go on; then the trainer's thread has ended.
@@ -194,10 +205,13 @@ impl Driver {
     }
 
     async fn attend(&mut self, mut inputs: Inputs) -> Result<(), PeerError> {
+        let mut shortage = self.blobs.shortage().watch();
         let mut asked_to_stop = None;
         loop {
             self.settle().await?;
-            if self.gone {
+            self.reconnect();
+            // To the others, one that stands still is gone already.
+            if self.gone || (asked_to_stop.is_some() && self.stands_still()) {
                 if let Some(reply) = asked_to_stop {
                     // Whoever asked may be gone, too.
                     let _ = oneshot::Sender::send(reply, ());
@@ -206,7 +220,7 @@ impl Driver {
             }
             // Before all that arrives: a flood of messages must not keep this peer from saying that it lives.
             if self.until_deadline_ms() == Some(0) {
-                self.events.push_back(Event::Tick);
+                self.tick().await?;
                 self.settle().await?;
             }
             let tick = tokio::time::sleep(Duration::from_millis(self.until_deadline_ms().unwrap_or(1_000)));
@@ -236,21 +250,36 @@ impl Driver {
                 event = inputs.network.next() => {
                     self.network_said(event.ok_or(PeerError::Worker("network"))?)?;
                 }
-                () = tick => self.events.push_back(Event::Tick),
+                // It ends only with the store, which ends after this.
+                _ = shortage.changed() => {}
+                () = tick => {}
             }
         }
     }
 
+    async fn tick(&mut self) -> Result<(), PeerError> {
+        if self.stands_still() {
+            return self.write_again().await;
+        }
+        self.events.push_back(Event::Tick);
+        Ok(())
+    }
+
     /// Lets the node handle everything that has happened, and the workers begin what they can.
     async fn settle(&mut self) -> Result<(), PeerError> {
-        while let Some(event) = self.events.pop_front() {
-            let actions = self.node.handle(self.now(), event);
-            for action in actions {
+        while !self.stands_still() {
+            if let Some(action) = self.actions.pop_front() {
                 self.carry_out(action).await?;
+            } else if let Some(event) = self.events.pop_front() {
+                let actions = self.node.handle(self.now(), event);
+                self.actions.extend(actions);
+            } else {
+                self.feed_combiner();
+                self.feed_trainer()?;
+                break;
             }
         }
-        self.feed_combiner();
-        self.feed_trainer()?;
+        self.tell_shortage();
         self.tell_waiting();
         Ok(())
     }

@@ -9,13 +9,16 @@ use super::tasks::{Stepped, Task, Told};
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase};
 use crate::network::FetchError;
 use crate::protocol::Event;
+use crate::store::{Short, may_pass};
 use crate::training::Score;
 
 /// A blob on its way.
-struct Fetch {
+pub(super) struct Fetch {
     blob: BlobRef,
     /// For the node; otherwise for a shard that a path needs.
     for_node: bool,
+    /// While the disk has not taken it.
+    pub(super) short: Option<Short>,
 }
 
 /// What is under way, and what has been done.
@@ -124,19 +127,23 @@ impl Driver {
     }
 
     pub(super) fn begin_fetch(&mut self, blob: BlobRef, from: PeerKey, for_node: bool) {
+        self.fetch(Fetch { blob, for_node, short: None }, from);
+    }
+
+    pub(super) fn fetch(&mut self, fetch: Fetch, from: PeerKey) {
         let id = self.errands.next_fetch;
         self.errands.next_fetch += 1;
         let addresses = self.addresses.get(&from).cloned().unwrap_or_default();
-        if self.network.fetch(id, blob, from, addresses).is_ok() {
-            self.errands.fetches.insert(id, Fetch { blob, for_node });
-        } else if for_node {
-            self.events.push_back(Event::Fetched { blob: blob.hash, found: false });
+        if self.network.fetch(id, fetch.blob, from, addresses).is_ok() {
+            self.errands.fetches.insert(id, fetch);
+        } else if fetch.for_node {
+            self.events.push_back(Event::Fetched { blob: fetch.blob.hash, found: false });
         }
     }
 
     pub(super) fn trainer_told(&mut self, told: Told) -> Result<(), PeerError> {
         match told {
-            Told::Alive { path, phase, steps } => self.events.push_back(Event::Progress { path, phase, steps }),
+            Told::Alive { path, phase, steps } => self.progressed(path, phase, steps),
             Told::Checkpointed { path, phase, steps, blob } => {
                 self.events.push_back(Event::Checkpointed { path, phase, steps, blob });
             }
@@ -147,7 +154,7 @@ impl Driver {
             Told::Step(stepped) => {
                 self.observed.waiting = None;
                 let Stepped { path, phase, step, .. } = stepped;
-                self.events.push_back(Event::Progress { path, phase, steps: step });
+                self.progressed(path, phase, step);
                 (self.newsroom)(News::Stepped {
                     path: stepped.path,
                     phase: stepped.phase,
@@ -175,6 +182,13 @@ impl Driver {
             Told::Failed(error) => return Err(PeerError::Training(error)),
         }
         Ok(())
+    }
+
+    /// A node that stands still misses no signs of life.
+    fn progressed(&mut self, path: PathId, phase: Phase, steps: u64) {
+        if !self.stands_still() {
+            self.events.push_back(Event::Progress { path, phase, steps });
+        }
     }
 
     /// A phase that has not begun need not be stopped in the middle.
@@ -210,8 +224,15 @@ impl Driver {
         result: Result<(), FetchError>,
     ) -> Result<(), PeerError> {
         let Some(fetch) = self.errands.fetches.remove(&id) else { return Ok(()) };
-        if let Err(FetchError::Storage { kind, reason }) = result {
-            return Err(PeerError::Fetched(std::io::Error::new(kind, reason)));
+        match &result {
+            Err(FetchError::Storage { kind, reason }) if may_pass(*kind) => {
+                self.hold_fetch(fetch, from, reason);
+                return Ok(());
+            }
+            Err(FetchError::Storage { kind, reason }) => {
+                return Err(PeerError::Fetched(std::io::Error::new(*kind, reason.clone())));
+            }
+            _ => {}
         }
         if let Err(error) = &result {
             tracing::debug!(peer = %from.short(), blob = %blob.hash.short(), %error, "a blob was not fetched");

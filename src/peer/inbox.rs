@@ -41,13 +41,28 @@ impl Driver {
             }
             NetworkEvent::Connected(peer) => {
                 self.observed.heard_anybody = true;
+                self.reconnecting.found(peer);
                 tracing::debug!(peer = %peer.short(), "connected");
             }
             // Its first beat follows within a second, and says more.
             NetworkEvent::Subscribed { module, peer } => tracing::debug!(%module, peer = %peer.short(), "a member"),
-            NetworkEvent::Disconnected(peer) => tracing::debug!(peer = %peer.short(), "disconnected"),
+            NetworkEvent::Disconnected(peer) => {
+                tracing::debug!(peer = %peer.short(), "disconnected");
+                if self.node.knows(peer) {
+                    self.reconnecting.lost(self.now(), peer);
+                }
+            }
         }
         Ok(())
+    }
+
+    pub(super) fn reconnect(&mut self) {
+        for peer in self.reconnecting.due(self.now()) {
+            let addresses = self.addresses.get(&peer).cloned().unwrap_or_default();
+            if self.network.dial_peer(peer, addresses).is_err() {
+                tracing::debug!(peer = %peer.short(), "too much under way to dial again");
+            }
+        }
     }
 
     pub(super) fn learn(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) {
@@ -62,6 +77,9 @@ impl Driver {
     }
 
     fn gossip(&mut self, module: ModuleId, author: PeerKey, bytes: &[u8]) {
+        if self.stands_still() {
+            return;
+        }
         match wire::decode::<Message>(bytes) {
             Ok(Message::Update(signed)) if !signature_holds(&signed) => {
                 tracing::warn!(%module, author = %author.short(), "an update without its owner's signature");
@@ -80,6 +98,8 @@ impl Driver {
     fn requested(&mut self, from: PeerKey, token: RequestToken, bytes: &[u8]) {
         match wire::decode::<Request>(bytes) {
             Ok(Request::Manifest) => self.respond(token, &Response::Manifest(self.manifest_bytes.to_vec())),
+            // It tells what the node knows, and does not wake it.
+            Ok(request) if self.stands_still() => self.respond(token, &self.node.answer(&request)),
             Ok(request) => {
                 let ours = ReplyToken(self.requests.next_token);
                 self.requests.next_token += 1;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::manifest::{Manifest, ManifestError};
 use crate::names::{BlobRef, PeerKey, RunId};
-use crate::network::{DialError, Multiaddr, NetworkEvent, NetworkEvents, NetworkHandle};
+use crate::network::{DialError, FetchError, Multiaddr, NetworkEvent, NetworkEvents, NetworkHandle};
 use crate::protocol::{Request, Response, wire};
 
 /// How often a blob is asked for before joining is given up.
@@ -53,6 +53,17 @@ pub enum JoinError {
         /// The folder's.
         expected: RunId,
     },
+    /// More than the machine's profile gives.
+    #[error("the run takes about {needs_bytes} bytes on the disk, this machine gives disk_bytes = {disk_bytes}")]
+    TooLarge {
+        /// What a path takes.
+        needs_bytes: u64,
+        /// What the profile says.
+        disk_bytes: u64,
+    },
+    /// Our own disk.
+    #[error(transparent)]
+    Disk(std::io::Error),
     /// A part of the run could not be had.
     #[error("{what} could not be fetched from {from}: {reason}")]
     Blob {
@@ -134,6 +145,9 @@ pub async fn fetch_blob(
         };
         match result {
             Ok(()) => return Ok(()),
+            Err(FetchError::Storage { kind, reason }) => {
+                return Err(JoinError::Disk(std::io::Error::new(kind, reason)));
+            }
             Err(error) => reason = error.to_string(),
         }
     }

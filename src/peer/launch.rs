@@ -123,6 +123,12 @@ fn keep_ports(launch: &Launch, addresses: &[Multiaddr]) -> Result<(), DiskError>
     write_file(&ports_file(&launch.folder), lines.as_bytes())
 }
 
+fn limit(store: &LockedStore, machine: &MachineConfig) {
+    if machine.disk_bytes > 0 {
+        store.blobs.limit(machine.disk_bytes);
+    }
+}
+
 impl Launch {
     /// Takes the peer's place on the network, so that a port that is taken is known before anything is made. Writes
     /// nothing.
@@ -170,6 +176,7 @@ impl Listening {
         founder: bool,
     ) -> anyhow::Result<Launched> {
         let Self { launch, identity, network, events, access } = self;
+        limit(&store, &launch.machine);
         // Whoever has the store has the key, too.
         identity.keep(&launch.key_file())?;
         keep_ports(&launch, &network.join_addresses().await?)?;
@@ -195,7 +202,7 @@ impl Listening {
     /// # Errors
     /// If the folder has no manifest, or the peer cannot start.
     pub async fn found(self, held: Option<LockedStore>) -> anyhow::Result<Launched> {
-        let (bytes, _, run) = read_manifest(&self.launch.folder)?.context("the folder has no manifest")?;
+        let (bytes, manifest, run) = read_manifest(&self.launch.folder)?.context("the folder has no manifest")?;
         let store = match held {
             Some(store) => store,
             None => {
@@ -203,6 +210,11 @@ impl Listening {
                 lock_store(&self.launch.folder)?
             }
         };
+        for (blob, what) in joining::parts(&manifest) {
+            if !store.blobs.has(blob.hash)? {
+                return Err(PartGone { folder: store_folder(&self.launch.folder), what }.into());
+            }
+        }
         self.start(store, bytes, Vec::new(), true).await
     }
 
@@ -248,7 +260,12 @@ impl Listening {
             }
         };
         told(&manifest, run);
+        let (needs_bytes, disk_bytes) = (manifest.cost_of_a_path().disk_bytes, self.launch.machine.disk_bytes);
+        if disk_bytes > 0 && needs_bytes > disk_bytes {
+            return Err(JoinError::TooLarge { needs_bytes, disk_bytes }.into());
+        }
         let store = lock_store(&self.launch.folder)?;
+        limit(&store, &self.launch.machine);
         let blobs = store.blobs.clone();
         self.access.set(blobs.clone(), manifest.private_blobs());
         for (blob, what) in joining::parts(&manifest) {
@@ -278,6 +295,16 @@ pub struct OwnText {
     pub test_corpus: Option<CorpusSource>,
     /// Whether the user named it; else it is only tried.
     pub chosen: bool,
+}
+
+/// The founder's store has lost what it was founded with.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} of this run is not in {} any more", folder.display())]
+pub struct PartGone {
+    /// The store.
+    pub folder: PathBuf,
+    /// Which part.
+    pub what: &'static str,
 }
 
 /// The run does not share its text, and no own copy was given.

@@ -36,6 +36,10 @@ pub enum News {
         /// On the test text routed to it.
         test: Score,
     },
+    /// The disk does not take what is written, and why: nothing is trained or combined until it does.
+    ShortOfDisk(String),
+    /// It does again.
+    DiskTakes,
     /// Nobody has been heard for this long; these addresses were tried.
     Alone {
         /// How long.

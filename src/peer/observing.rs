@@ -119,6 +119,9 @@ impl Driver {
 
     /// Why nothing trains here.
     fn waits(&self) -> Option<Waiting> {
+        if let Some(reason) = self.blobs.shortage().reason() {
+            return Some(Waiting::Disk { reason });
+        }
         match &self.errands.task {
             _ if self.errands.training => None,
             Some(Task::Train { path, .. } | Task::Evaluate { path, .. }) => Some(Waiting::Text { path: path.0 }),

@@ -36,6 +36,9 @@ const CHECKPOINT_LEAST: Duration = Duration::from_secs(5);
 /// Nor than this many times what it takes to store one: they cost at most one percent of the time.
 const CHECKPOINT_FACTOR: u32 = 100;
 
+/// What took longer has waited for a full disk.
+const CHECKPOINT_COST_MOST: Duration = Duration::from_secs(60);
+
 /// What a trainer's thread does.
 pub fn work(manifest: Arc<Manifest>, machine: MachineConfig, blobs: BlobStore) -> Work {
     Arc::new(move |mut desk| {
@@ -121,6 +124,11 @@ impl Worker {
     fn read(&self, blob: BlobRef, what: &str) -> anyhow::Result<Vec<u8>> {
         let bytes = self.blobs.get(blob.hash, blob.bytes)?;
         bytes.ok_or_else(|| anyhow::anyhow!("{what} ({}) is not in the store", blob.hash))
+    }
+
+    /// What a phase was trained for waits for the disk, unless nobody listens any more.
+    fn put(&self, desk: &Desk, bytes: &[u8]) -> Result<BlobRef, BlobError> {
+        self.blobs.put_patiently(bytes, || !desk.is_deserted())
     }
 
     fn tokens(&self, blob: BlobRef, what: &str) -> anyhow::Result<TokenSet> {
@@ -220,17 +228,17 @@ impl Worker {
             Steps::All => {}
             Steps::Deserted => return Ok(None),
             Steps::Paused(steps) => {
-                let middle = (steps > made).then(|| self.store_middle(steps, &mut state)).transpose()?;
+                let middle = (steps > made).then(|| self.store_middle(desk, steps, &mut state)).transpose()?;
                 return Ok(Some(Told::Paused { path, phase, middle: middle.map(|blob| (steps, blob)) }));
             }
         }
         let after = self.inner.levels()?;
         let mut offers = Vec::with_capacity(start.len());
         for (level, (from, _)) in start.iter().enumerate() {
-            offers.push((*from, self.compress(&before[level], &after[level], &mut state.residuals[level])?));
+            offers.push((*from, self.compress(desk, &before[level], &after[level], &mut state.residuals[level])?));
         }
         state.inner = self.inner.state()?;
-        let trainer = self.blobs.put(&state.encode())?;
+        let trainer = self.put(desk, &state.encode())?;
         Ok(Some(Told::Trained(Finished { path, phase, offers, trainer })))
     }
 
@@ -274,7 +282,7 @@ impl Worker {
             }
             drop(turn);
             if step < steps && Instant::now() >= checkpoint_at {
-                let blob = self.store_middle(step, carried)?;
+                let blob = self.store_middle(desk, step, carried)?;
                 if !desk.report(Told::Checkpointed { path, phase, steps: step, blob }) {
                     return Ok(Steps::Deserted);
                 }
@@ -298,23 +306,23 @@ impl Worker {
 
     /// Stores the middle of a phase.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long it took")]
-    fn store_middle(&mut self, steps: u64, carried: &mut PathState) -> anyhow::Result<BlobRef> {
+    fn store_middle(&mut self, desk: &Desk, steps: u64, carried: &mut PathState) -> anyhow::Result<BlobRef> {
         let began = Instant::now();
         carried.inner = self.inner.state()?;
         let middle = PhaseState { steps, levels: self.inner.levels()?, state: std::mem::take(carried) };
-        let blob = self.blobs.put(&middle.encode())?;
+        let blob = self.put(desk, &middle.encode())?;
         *carried = middle.state;
-        self.checkpoint_cost = began.elapsed();
+        self.checkpoint_cost = began.elapsed().min(CHECKPOINT_COST_MOST);
         Ok(blob)
     }
 
-    fn compress(&self, before: &[f32], after: &[f32], residual: &mut Vec<f32>) -> anyhow::Result<BlobRef> {
+    fn compress(&self, desk: &Desk, before: &[f32], after: &[f32], residual: &mut Vec<f32>) -> anyhow::Result<BlobRef> {
         let outer = &self.manifest.config.outer;
         let carried = outer.error_feedback.then_some(residual.as_slice());
         let gradient = outer_gradient(before, after, carried)?;
         let (frame, left) = compress_with_feedback(outer.codec, &gradient)?;
         *residual = left;
-        Ok(self.blobs.put(&frame)?)
+        Ok(self.put(desk, &frame)?)
     }
 
     fn read_token_bytes(&mut self) -> anyhow::Result<()> {

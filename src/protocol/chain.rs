@@ -71,6 +71,16 @@ impl Chain {
         self.replays_from
     }
 
+    /// The averages before the newest are not here any more.
+    pub fn replay_only_the_newest(&mut self) {
+        self.replays_from = self.replays_from.max(Version(self.head.version.0.saturating_sub(1)));
+    }
+
+    /// The kept updates whose averages are here as well, oldest first.
+    pub fn replayed(&self) -> impl Iterator<Item = &SignedUpdate> {
+        self.recent().filter(|signed| signed.update.version > self.replays_from)
+    }
+
     /// The newest place.
     pub fn head(&self) -> Head {
         self.head

@@ -60,6 +60,17 @@ impl Node {
         blobs
     }
 
+    /// Where room is short: averages that are kept only for members that lag, oldest first. These take whole states
+    /// from now on.
+    pub fn spare_averages(&mut self) -> Vec<BlobHash> {
+        let chains = self.modules.values_mut().filter_map(|state| state.chain.as_mut());
+        chains.for_each(Chain::replay_only_the_newest);
+        let needed = self.referenced_blobs();
+        let recent = self.modules.values().filter_map(|state| state.chain.as_ref()).flat_map(Chain::recent);
+        let averages = recent.map(|signed| signed.update.average.hash);
+        averages.filter(|average| !needed.contains(average)).collect()
+    }
+
     /// The chain of a module gives way to another, which has not counted all that it has. What this node combined, it
     /// can offer to the other.
     pub(super) fn rescue(&mut self, module: ModuleId, given_up: &Chain) {
@@ -131,9 +142,11 @@ impl Module {
         let mut blobs: BTreeSet<BlobHash> = self.states.iter().map(|blob| blob.hash).collect();
         let installing = self.catch_up.installing.as_ref();
         blobs.extend(installing.map(|chain| chain.head().state.hash));
-        for signed in self.chain.iter().chain(installing).flat_map(Chain::recent) {
-            blobs.insert(signed.update.average.hash);
-            blobs.extend(signed.update.contributions.iter().map(|counted| counted.blob.hash));
+        for chain in self.chain.iter().chain(installing) {
+            blobs.extend(chain.replayed().map(|signed| signed.update.average.hash));
+            blobs.extend(
+                chain.recent().flat_map(|signed| &signed.update.contributions).map(|counted| counted.blob.hash),
+            );
         }
         let next = self.next.iter().map(|next| &next.signed.update);
         blobs.extend(next.flat_map(|update| [update.average.hash, update.state.hash]));

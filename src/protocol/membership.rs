@@ -163,6 +163,11 @@ impl Node {
         copied && !offering
     }
 
+    /// Whether a peer was a member of one of this node's modules, when it was last heard.
+    pub fn knows(&self, peer: PeerKey) -> bool {
+        self.roster.member(peer).is_some_and(|member| !member.modules.is_empty())
+    }
+
     /// Who is alive on a module, this node included.
     pub(super) fn living_members(&self, module: ModuleId) -> Vec<PeerKey> {
         let mut members: Vec<PeerKey> = self.roster.living(self.now, module).map(|(peer, _)| peer).collect();

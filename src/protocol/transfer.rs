@@ -36,17 +36,25 @@ impl Node {
     }
 
     pub(super) fn asked(&mut self, from: PeerKey, token: ReplyToken, request: Request) {
+        if let Request::Directory { start: Some(start) } = &request {
+            let copy = self.roster.hear_start(self.now, from, start);
+            copy.into_iter().for_each(|copy| self.notice_copy(from, copy));
+        }
         let response = match request {
-            Request::Manifest => Response::Refused("the manifest is not mine to give".to_owned()),
-            Request::Directory { start } => {
-                let copy = start.and_then(|start| self.roster.hear_start(self.now, from, &start));
-                copy.into_iter().for_each(|copy| self.notice_copy(from, copy));
-                Response::Directory(self.directory())
-            }
-            Request::CatchUp { module, from } => self.bring_up(module, from),
             Request::Path(path) => Response::Path(self.hand_over_path(from, path)),
+            other => self.answer(&other),
         };
         self.act(Action::Reply { token, response });
+    }
+
+    /// What this node knows; nothing changes by being asked, so no path is handed over.
+    pub fn answer(&self, request: &Request) -> Response {
+        match request {
+            Request::Manifest => Response::Refused("the manifest is not mine to give".to_owned()),
+            Request::Directory { .. } => Response::Directory(self.directory()),
+            Request::CatchUp { module, from } => self.bring_up(*module, *from),
+            Request::Path(_) => Response::Path(None),
+        }
     }
 
     fn directory(&self) -> Vec<DirectoryEntry> {

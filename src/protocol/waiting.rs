@@ -40,6 +40,11 @@ pub enum Waiting {
         /// Which path.
         path: u32,
     },
+    /// The disk does not take what is written; until it does, nothing is trained or combined. (The driver's word.)
+    Disk {
+        /// What it said.
+        reason: String,
+    },
     /// A peer that has come back listens who trains what.
     Return {
         /// Seconds left, rounded up.
@@ -140,6 +145,7 @@ impl fmt::Display for Waiting {
                 write!(f, "fetching {noun} {}{whence}", modules.join(", "))
             }
             Self::Text { path } => write!(f, "fetching the text of path {path}"),
+            Self::Disk { reason } => write!(f, "the disk to take what is written: {reason}"),
             Self::Return { .. } => f.write_str("word of who trains what: this peer has just come back"),
             Self::Turn => f.write_str("its turn: another path of this peer trains"),
             Self::Trainer { from } => write!(f, "what its trainer had come to at {}", short(*from)),

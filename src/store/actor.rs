@@ -38,6 +38,18 @@ pub enum StoreError {
     Stopped,
 }
 
+impl StoreError {
+    /// Whether the same may succeed later: see [`super::DiskError::may_pass`]. A journal left in doubt is mended by
+    /// [`StoreHandle::rewrite`].
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Journal(error) => error.may_pass(),
+            Self::Blob(error) => error.may_pass(),
+            Self::Index(_) | Self::Stopped => false,
+        }
+    }
+}
+
 type Reply<T, E> = oneshot::Sender<Result<T, E>>;
 
 /// What the first thread does.

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::durable::{DiskError, OpenMedium, create_folder, open_file, remove_if_there, sync_parent};
 use super::incoming::{Incoming, Receiving};
+use super::room::Room;
+use super::shortage::Shortage;
 use crate::names::{BlobHash, BlobRef};
 
 const INCOMING: &str = "incoming";
@@ -59,6 +61,21 @@ pub enum BlobError {
     },
 }
 
+impl BlobError {
+    /// Whether the same write may succeed later: see [`DiskError::may_pass`].
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Disk(error) if error.may_pass())
+    }
+
+    /// For callers that know only [`io::Error`]; the kind of what the disk says stays what it was.
+    pub fn into_io(self) -> io::Error {
+        match self {
+            Self::Disk(error) => error.into_io(),
+            other => io::Error::other(other),
+        }
+    }
+}
+
 /// A folder of blobs. Clones share it; all methods may be called from any thread, and block.
 #[derive(Clone)]
 pub struct BlobStore {
@@ -66,6 +83,8 @@ pub struct BlobStore {
     /// Names the files under `incoming/`.
     next: Arc<AtomicU64>,
     open: OpenMedium,
+    room: Arc<Room>,
+    shortage: Shortage,
 }
 
 impl BlobStore {
@@ -83,7 +102,29 @@ impl BlobStore {
         for entry in read_folder(&incoming)? {
             remove_if_there(&entry)?;
         }
-        Ok(Self { folder: folder.into(), next: Arc::default(), open })
+        let store = Self::on(folder, open);
+        *store.room.used_bytes() = store.list()?.iter().map(|blob| blob.bytes).sum();
+        Ok(store)
+    }
+
+    fn on(folder: &Path, open: OpenMedium) -> Self {
+        let (next, shortage) = (Arc::default(), Shortage::default());
+        Self { folder: folder.into(), next, open, room: Room::with(0), shortage }
+    }
+
+    /// From now on, all blobs together may take so many bytes. What is there already stays.
+    pub fn limit(&self, most_bytes: u64) {
+        self.room.limit(most_bytes);
+    }
+
+    /// Bytes of all blobs, those included that are being written.
+    pub fn used_bytes(&self) -> u64 {
+        *self.room.used_bytes()
+    }
+
+    /// Who waits to write here.
+    pub fn shortage(&self) -> &Shortage {
+        &self.shortage
     }
 
     fn path_of(&self, hash: BlobHash) -> PathBuf {
@@ -100,7 +141,7 @@ impl BlobStore {
         if self.size(blob.hash)? == Some(blob.bytes) {
             return Ok(blob);
         }
-        let mut incoming = self.incoming()?;
+        let mut incoming = self.incoming(blob.bytes)?;
         incoming.take(bytes)?;
         Ok(self.keep(incoming)?)
     }
@@ -110,13 +151,14 @@ impl BlobStore {
     /// # Errors
     /// If the disk fails.
     pub fn receive(&self, expected: BlobRef) -> Result<Receiving, BlobError> {
-        Ok(Receiving::new(self.incoming()?, expected, self.clone()))
+        Ok(Receiving::new(self.incoming(expected.bytes)?, expected, self.clone()))
     }
 
-    fn incoming(&self) -> Result<Incoming, DiskError> {
+    fn incoming(&self, bytes: u64) -> Result<Incoming, DiskError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.folder.join(INCOMING).join(number.to_string());
-        Incoming::new(path, self.open)
+        let room = self.room.take(bytes, &path)?;
+        Incoming::new(path, self.open, room)
     }
 
     /// Syncs what came in and gives it its name.
@@ -125,7 +167,12 @@ impl BlobStore {
         let blob = incoming.described();
         let path = self.path_of(blob.hash);
         create_folder(path.parent().unwrap_or(&self.folder))?;
-        fs::rename(&incoming.path, &path).map_err(DiskError::when("cannot name", &path))?;
+        {
+            let mut used = self.room.used_bytes();
+            let there = self.size(blob.hash)?.unwrap_or(0);
+            fs::rename(&incoming.path, &path).map_err(DiskError::when("cannot name", &path))?;
+            *used = (*used + blob.bytes).saturating_sub(there);
+        }
         sync_parent(&path)?;
         Ok(blob)
     }
@@ -138,7 +185,7 @@ impl BlobStore {
     pub fn get(&self, hash: BlobHash, max_bytes: u64) -> Result<Option<Vec<u8>>, BlobError> {
         match self.read(hash, max_bytes)? {
             Some(contents) if BlobHash::of(&contents) != hash => {
-                remove_if_there(&self.path_of(hash))?;
+                self.remove(hash)?;
                 Err(BlobError::Rotten { hash })
             }
             contents => Ok(contents),
@@ -161,7 +208,7 @@ impl BlobStore {
     /// # Errors
     /// If it is of another size, has changed on the disk, or cannot be read.
     pub(super) fn look_up(folder: &Path, blob: BlobRef) -> Result<Option<Vec<u8>>, BlobError> {
-        let store = Self { folder: folder.into(), next: Arc::default(), open: open_file };
+        let store = Self::on(folder, open_file);
         match store.read(blob.hash, blob.bytes)? {
             Some(contents) if BlobHash::of(&contents) != blob.hash => Err(BlobError::Changed { hash: blob.hash }),
             contents => Ok(contents),
@@ -212,7 +259,11 @@ impl BlobStore {
     /// # Errors
     /// If the disk fails.
     pub fn remove(&self, hash: BlobHash) -> Result<bool, DiskError> {
-        remove_if_there(&self.path_of(hash))
+        let mut used = self.room.used_bytes();
+        let there = self.size(hash)?.unwrap_or(0);
+        let removed = remove_if_there(&self.path_of(hash))?;
+        *used = used.saturating_sub(there);
+        Ok(removed)
     }
 
     /// All blobs, by hash.
@@ -387,6 +438,6 @@ mod tests {
                 scope.spawn(|| (0..20u8).for_each(|i| assert!(store.put(&[i; 100]).is_ok())));
             }
         });
-        assert_eq!((store.list().unwrap().len(), files(folder.path())), (20, 20));
+        assert_eq!((store.list().unwrap().len(), files(folder.path()), store.used_bytes()), (20, 20, 2_000));
     }
 }

@@ -16,12 +16,17 @@ pub struct DiskError {
     pub source: io::Error,
 }
 
+/// As [`DiskError::may_pass`], for those who know only what kind of error it was.
+pub fn may_pass(kind: ErrorKind) -> bool {
+    !matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory)
+}
+
 fn advice(kind: ErrorKind) -> &'static str {
     match kind {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "; free some space on this disk, or move the run's folder to a larger one, and start again: nothing that \
-             was stored is lost"
+        ErrorKind::StorageFull | ErrorKind::FileTooLarge => {
+            "; free some space on this disk, or move the run's folder to a larger one: nothing that was stored is lost"
         }
+        ErrorKind::QuotaExceeded => "; give it more room: nothing that was stored is lost",
         ErrorKind::PermissionDenied => "; make it readable and writable for this user",
         ErrorKind::ReadOnlyFilesystem => "; mount the disk for writing, or move the run's folder to another one",
         _ => "",
@@ -29,6 +34,12 @@ fn advice(kind: ErrorKind) -> &'static str {
 }
 
 impl DiskError {
+    /// Whether the same write may succeed later: the disk is full, over a quota or a cap, read-only, or fails now and
+    /// then. Where a folder is gone, no waiting helps.
+    pub fn may_pass(&self) -> bool {
+        may_pass(self.source.kind())
+    }
+
     /// For `map_err`.
     pub(super) fn when(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use super::blobs::{BlobError, BlobStore};
 use super::durable::{DiskError, Medium, OpenMedium};
+use super::room::Taken;
 use crate::names::{BlobHash, BlobRef};
 
 /// A file under `incoming/`; removed when dropped, unless it has been renamed.
@@ -14,13 +15,14 @@ pub(super) struct Incoming {
     medium: Box<dyn Medium>,
     hasher: blake3::Hasher,
     pub bytes: u64,
+    _room: Taken,
 }
 
 impl Incoming {
-    /// Begins a file at this path, where there is none.
-    pub fn new(path: PathBuf, open: OpenMedium) -> Result<Self, DiskError> {
+    /// Begins a file at this path, where there is none, in the room that was taken for it.
+    pub fn new(path: PathBuf, open: OpenMedium, room: Taken) -> Result<Self, DiskError> {
         let medium = open(&path).map_err(DiskError::when("cannot make", &path))?;
-        Ok(Self { path, medium, hasher: blake3::Hasher::new(), bytes: 0 })
+        Ok(Self { path, medium, hasher: blake3::Hasher::new(), bytes: 0, _room: room })
     }
 
     /// Waits until all of it is on the disk.

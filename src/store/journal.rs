@@ -43,8 +43,20 @@ pub enum JournalError {
     #[error("{0} bytes in one append to the journal; at most {MAX_FRAME_BYTES} fit")]
     TooLarge(usize),
     /// An earlier failure left the file in doubt.
-    #[error("an earlier write to {} failed for good; restart to go on from what was acknowledged", .0.display())]
+    #[error("an earlier write to {} failed and left it in doubt; a rewrite, or a restart, mends it", .0.display())]
     Broken(PathBuf),
+}
+
+impl JournalError {
+    /// Whether the same append may succeed later: see [`DiskError::may_pass`]. A journal in doubt is to be rewritten
+    /// before.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Disk(error) => error.may_pass(),
+            Self::Broken(_) => true,
+            Self::NotAJournal(_) | Self::Version { .. } | Self::Damaged { .. } | Self::TooLarge(_) => false,
+        }
+    }
 }
 
 /// An open journal.
@@ -156,15 +168,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Replaces all records at once, to drop those that no longer matter.
+    /// Replaces all records at once, to drop those that no longer matter; or to mend a journal that a failed write has
+    /// left in doubt, for this makes a new file.
     ///
     /// # Errors
     /// If a record is too large, or the disk is full or fails. After a crash there are either the old records or the new
     /// ones.
     pub fn rewrite(&mut self, records: &[Vec<u8>]) -> Result<(), JournalError> {
-        if self.broken {
-            return Err(JournalError::Broken(self.path.clone()));
-        }
         let salt = Salt::new();
         let mut contents = header(salt).to_vec();
         for record in records {
@@ -177,6 +187,7 @@ impl Journal {
         self.medium = medium;
         self.salt = salt;
         self.bytes = contents.len() as u64;
+        self.broken = false;
         Ok(())
     }
 }
@@ -336,7 +347,13 @@ mod tests {
         let (mut journal, _) = Journal::open_on(&path, failing::never_synced).unwrap();
         assert!(matches!(journal.append(b"lost"), Err(JournalError::Disk(_))));
         assert!(matches!(journal.append(b"more"), Err(JournalError::Broken(_))));
-        assert!(matches!(journal.rewrite(&[]), Err(JournalError::Broken(_))));
+        assert!(matches!(journal.rewrite(&[]), Err(JournalError::Disk(_))));
+        assert!(matches!(journal.append(b"more"), Err(JournalError::Broken(_))));
+        // A new file, once the disk keeps what it takes.
+        journal.open = open_file;
+        journal.rewrite(&[b"kept".to_vec(), b"said anew".to_vec()]).unwrap();
+        journal.append(b"after").unwrap();
+        assert_eq!(Journal::open(&path).unwrap().1, [&b"kept"[..], b"said anew", b"after"]);
     }
 
     #[test]

@@ -9,8 +9,10 @@
 //! - [`reading`]: looks at the store of a peer that is not running, and changes nothing.
 //! - [`staging`]: a folder that is written beside its place, and then put there at once.
 //! - [`actor`]: gives them threads of their own, since disks block.
+//! - [`shortage`]: who waits for a disk that does not take what is written.
 //!
-//! `durable` holds what they share: how bytes get to a disk, and what is said when they don't.
+//! `durable` holds what they share: how bytes get to a disk, and what is said when they don't; `room` is the
+//! machine's cap.
 
 pub mod actor;
 pub mod blobs;
@@ -23,18 +25,21 @@ pub mod index;
 pub mod journal;
 mod journal_frames;
 pub mod reading;
+mod room;
+pub mod shortage;
 pub mod staging;
 
 pub use actor::{StoreError, StoreHandle};
 pub use blobs::{BlobError, BlobStore};
 pub use checked::IndexError;
 pub use checkpoint::{Checkpoint, ModuleCheckpoint};
-pub use durable::DiskError;
+pub use durable::{DiskError, may_pass};
 pub use folder::{LockedStore, OpenError, StoreFolder};
 pub use incoming::Receiving;
 pub use index::{DocumentKey, Index};
 pub use journal::{Journal, JournalError};
 pub use reading::StoreReader;
+pub use shortage::{Short, Shortage};
 pub use staging::{StagedFolder, StagingError};
 
 /// Writes a file so that it is there whole, or not at all.

@@ -1,10 +1,12 @@
 //! The program as its users run it: a small run, a folder for it, and peers as processes.
 #![allow(dead_code, reason = "each test uses a part")]
 
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -45,38 +47,84 @@ warmup_steps = 10
 /// No single wait of this test takes longer on a machine that works.
 pub const PATIENCE: Duration = Duration::from_secs(240);
 
+/// Lines of a peer that nobody has asked for yet; one that says more waits.
+const LINES: usize = 4_096;
+
 /// One running peer, and what it says.
 pub struct Peer {
     pub folder: PathBuf,
     child: Child,
-    lines: BufReader<ChildStdout>,
+    lines: Receiver<String>,
 }
 
 impl Drop for Peer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            let said = std::fs::read_to_string(complaints(&self.folder)).unwrap_or_default();
+            eprintln!("{} said:\n{said}", self.folder.display());
+        }
     }
+}
+
+/// Where the standard error of a folder's peers goes, one after the other.
+pub fn complaints(folder: &Path) -> PathBuf {
+    folder.with_extension("stderr")
 }
 
 impl Peer {
     pub fn start(folder: &Path, arguments: &[&str]) -> Self {
-        let mut child = program()
+        Self::start_as(program(), folder, arguments)
+    }
+
+    /// The same, where the program is begun in a special way.
+    pub fn start_as(mut program: Command, folder: &Path, arguments: &[&str]) -> Self {
+        let mut child = program
             .args(arguments)
             .args(["--format", "json", "--listen", "/ip4/127.0.0.1/udp/0/quic-v1", "--set", "threads=1", "--dir"])
             .arg(folder)
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
+        // Not by the peer itself, whose disk may be full.
+        let mut errors = child.stderr.take().unwrap();
+        let mut kept = OpenOptions::new().append(true).create(true).open(complaints(folder)).unwrap();
+        std::thread::spawn(move || std::io::copy(&mut errors, &mut kept));
+        let said = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = sync_channel(LINES);
+        // Ends with the peer, or when nobody listens any more.
+        std::thread::spawn(move || said.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         Self { folder: folder.to_owned(), child, lines }
+    }
+
+    /// Its number among the processes.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// The next thing it says. Every peer says something at least every few seconds.
     pub fn event(&mut self) -> Value {
-        let mut line = String::new();
-        assert!(self.lines.read_line(&mut line).unwrap() > 0, "{} has ended", self.folder.display());
+        let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| {
+            let what = match error {
+                RecvTimeoutError::Timeout => format!("has said nothing for {} s", PATIENCE.as_secs()),
+                RecvTimeoutError::Disconnected => "has ended".to_owned(),
+            };
+            panic!("{} {what}", self.folder.display())
+        });
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?} is not JSON: {error}"))
+    }
+
+    /// Waits until it says something, and passes over that and whatever else it has said.
+    pub fn catch_up(&mut self) {
+        self.event();
+        self.pass_over();
+    }
+
+    /// Passes over what it has said.
+    pub fn pass_over(&mut self) {
+        while self.lines.try_recv().is_ok() {}
     }
 
     /// The next of its events with this name.
@@ -98,10 +146,29 @@ impl Peer {
         self.child.wait().unwrap();
     }
 
+    /// A signal by its name, such as `STOP`.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.id())]).status().unwrap();
+        assert!(sent.success(), "{name} to {}", self.folder.display());
+    }
+
+    /// The exit status, once it ends by itself; what it says meanwhile is passed over.
+    pub fn ended(&mut self) -> Option<i32> {
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.child.wait().unwrap().code(),
+                Err(RecvTimeoutError::Timeout) => panic!("{} does not end", self.folder.display()),
+            }
+        }
+    }
+
     /// What `status` would show; nothing before the peer has opened its door.
     pub fn status(&self) -> Option<Value> {
         let mut answer = String::new();
-        UnixStream::connect(self.folder.join("status.sock")).ok()?.read_to_string(&mut answer).ok()?;
+        let mut door = UnixStream::connect(self.folder.join("status.sock")).ok()?;
+        door.set_read_timeout(Some(PATIENCE)).unwrap();
+        door.read_to_string(&mut answer).ok()?;
         serde_json::from_str(&answer).ok()
     }
 }
@@ -131,13 +198,28 @@ pub struct World {
     pub corpus: String,
 }
 
+/// What a test that failed leaves behind is for whoever looks into it.
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.home.disable_cleanup(true);
+            eprintln!("see {}", self.home.path().display());
+        }
+    }
+}
+
 impl World {
     pub fn new() -> Self {
+        Self::of(RUN, 4)
+    }
+
+    /// Another run, of a corpus of so many domains.
+    pub fn of(run: &str, domains: u64) -> Self {
         let home = tempfile::tempdir().unwrap();
         let inside = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
         let (config, corpus) = (inside("run.toml"), inside("corpus"));
-        std::fs::write(&config, RUN).unwrap();
-        text::write_domains(Path::new(&corpus), 4, 120);
+        std::fs::write(&config, run).unwrap();
+        text::write_domains(Path::new(&corpus), domains, 120);
         Self { home, config, corpus }
     }
 

@@ -9,7 +9,7 @@ use crate::observe::logging::LoggingError;
 use crate::peer::PeerError;
 use crate::peer::founding::FoundingError;
 use crate::peer::joining::JoinError;
-use crate::peer::launch::{NeedsText, OtherText};
+use crate::peer::launch::{NeedsText, OtherText, PartGone};
 use crate::peer::manifest::ManifestError;
 use crate::routing::{FeaturesError, KmeansError, RouterError, ShardError};
 use crate::store::OpenError;
@@ -35,6 +35,9 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     let is = Kind(cause);
     if is.a::<NeedsText>() || is.a::<OtherText>() {
         return Some("give --corpus with the founder's files in the same order, or ask the founder for --share-text");
+    }
+    if is.a::<PartGone>() {
+        return Some("come back with pathswarm join, the address of another peer of the run, and this --dir");
     }
     if is.a::<FoundingError>() {
         return Some("see --corpus, and the levels and model of the configuration");
@@ -68,6 +71,8 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     }
     match cause.downcast_ref::<JoinError>()? {
         JoinError::OtherRun { .. } => Some(OTHER_FOLDER),
+        JoinError::TooLarge { .. } => Some("give it more in the machine's profile, or with --set disk_bytes=…"),
+        JoinError::Disk(_) => None,
         JoinError::Manifest { .. } => Some("use the version of pathswarm that the swarm uses"),
         _ => Some("check the address, that the peer runs, and that its port can be reached from here"),
     }

@@ -29,6 +29,10 @@ impl PeerLine {
     /// Takes in a piece of news.
     pub fn hear(&self, news: &News) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(note) = note(news) {
+            self.progress.note(format!("{}: {note}", state.peer));
+            return;
+        }
         match news {
             News::Stepped { phase, step, loss, tokens, seconds, .. } => {
                 state.phase = phase.0 + 1;
@@ -40,68 +44,59 @@ impl PeerLine {
                 }
             }
             News::Waiting(waiting) => state.waiting = Some(waits(waiting)),
-            News::Reported(Report::PathTaken(path)) => {
-                self.progress.note(format!("{}: took path {path}", state.peer));
-                return;
-            }
-            News::Reported(Report::PathYielded(path)) => {
-                self.progress.note(format!("{}: gave path {path} to another peer", state.peer));
-                return;
-            }
-            News::Reported(Report::TrainerStuck { path, steps, silent_ms }) => {
-                self.progress.note(format!(
-                    "{}: the trainer of path {path} has hung for {} s after step {steps}; it is started anew",
-                    state.peer,
-                    silent_ms / 1_000
-                ));
-                return;
-            }
-            News::Reported(Report::TrainerDied) => {
-                self.progress.note(format!("{}: the trainer has died; it is started anew", state.peer));
-                return;
-            }
             News::Reported(Report::PathDone(_)) => {
                 (state.phase, state.step) = (state.phases, state.steps);
                 state.waiting = Some(waits(&Waiting::Done));
             }
-            News::Reported(Report::Refused { module, by, reason }) => {
-                let by = by.short();
-                self.progress.note(format!("{}: refused an update of module {module} by …{by}: {reason}", state.peer));
-                return;
-            }
-            News::Reported(Report::Deposed { module, owner, reason }) => {
-                let owner = owner.short();
-                self.progress.note(format!("{}: replaces …{owner} as owner of module {module}: {reason}", state.peer));
-                return;
-            }
-            News::Reported(Report::Lost { module, path, parent, weight }) => {
-                self.progress.note(format!(
-                    "{}: path {path}'s contribution to module {module} version {parent} (weight {weight}) came too late",
-                    state.peer
-                ));
-                return;
-            }
-            News::Reported(Report::CopiedIdentity { peer, addresses, .. }) => {
-                let place = if addresses.is_empty() { String::new() } else { format!(" at {}", addresses.join(" ")) };
-                let whose = format!("two machines run with the identity of peer …{}{place}", peer.short());
-                self.progress.note(format!("{}: {whose}; {COPIED_IDENTITY}", state.peer));
-                return;
-            }
-            News::Reported(_) => return,
-            News::Scored { path, test, .. } => {
-                let (perplexity, bits) = (test.perplexity(), test.bits_per_byte());
-                self.progress.note(format!(
-                    "{}: path {path} on its test text: perplexity {perplexity:.2}, {bits:.4} bits per byte",
-                    state.peer
-                ));
-                return;
-            }
-            News::Alone { seconds, tried } => {
-                let tried = if tried.is_empty() { "no address is known".to_owned() } else { tried.join(", ") };
-                self.progress.note(format!("{}: alone for {seconds} s; tried: {tried}", state.peer));
-                return;
-            }
+            _ => return,
         }
         self.progress.peer(state.clone());
     }
+}
+
+/// What is worth a line that stays.
+fn note(news: &News) -> Option<String> {
+    Some(match news {
+        News::Reported(report) => return note_of_report(report),
+        News::Scored { path, test, .. } => {
+            let (perplexity, bits) = (test.perplexity(), test.bits_per_byte());
+            format!("path {path} on its test text: perplexity {perplexity:.2}, {bits:.4} bits per byte")
+        }
+        News::ShortOfDisk(reason) => format!(
+            "trains and combines nothing until the disk takes what is written, and then goes on; it still serves what it \
+             has: {reason}"
+        ),
+        News::DiskTakes => "the disk takes what is written again; going on".to_owned(),
+        News::Alone { seconds, tried } => {
+            let tried = if tried.is_empty() { "no address is known".to_owned() } else { tried.join(", ") };
+            format!("alone for {seconds} s; tried: {tried}")
+        }
+        News::Stepped { .. } | News::Waiting(_) => return None,
+    })
+}
+
+fn note_of_report(report: &Report) -> Option<String> {
+    Some(match report {
+        Report::PathTaken(path) => format!("took path {path}"),
+        Report::PathYielded(path) => format!("gave path {path} to another peer"),
+        Report::TrainerStuck { path, steps, silent_ms } => {
+            let seconds = silent_ms / 1_000;
+            format!("the trainer of path {path} has hung for {seconds} s after step {steps}; it is started anew")
+        }
+        Report::TrainerDied => "the trainer has died; it is started anew".to_owned(),
+        Report::Refused { module, by, reason } => {
+            format!("refused an update of module {module} by …{}: {reason}", by.short())
+        }
+        Report::Deposed { module, owner, reason } => {
+            format!("replaces …{} as owner of module {module}: {reason}", owner.short())
+        }
+        Report::Lost { module, path, parent, weight } => {
+            format!("path {path}'s contribution to module {module} version {parent} (weight {weight}) came too late")
+        }
+        Report::CopiedIdentity { peer, addresses, .. } => {
+            let place = if addresses.is_empty() { String::new() } else { format!(" at {}", addresses.join(" ")) };
+            format!("two machines run with the identity of peer …{}{place}; {COPIED_IDENTITY}", peer.short())
+        }
+        _ => return None,
+    })
 }

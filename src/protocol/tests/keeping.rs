@@ -108,3 +108,17 @@ fn what_an_owner_combined_in_a_chain_that_is_given_up_is_offered_to_the_other() 
         .collect();
     assert_eq!(offered, [gradient(0, 0), gradient(1, 0)]);
 }
+
+#[test]
+fn where_room_is_short_only_the_newest_average_stays_and_laggards_take_a_whole_state() {
+    let chain = updates(4, OTHER);
+    let mut node = member(&chain);
+    let lags = crate::protocol::Request::CatchUp { module: MODULE, from: Some((Version(1), head(&chain[0]).update)) };
+    assert!(matches!(node.answer(&lags), crate::protocol::Response::Replay(updates) if updates.len() == 3));
+    let spared: Vec<_> = chain[..3].iter().map(|signed| signed.update.average.hash).collect();
+    assert_eq!(node.spare_averages(), spared);
+    assert!(node.referenced_blobs().contains(&chain[3].update.average.hash));
+    assert!(matches!(node.answer(&lags), crate::protocol::Response::Snapshot(_)));
+    let next = crate::protocol::Request::CatchUp { module: MODULE, from: Some((Version(3), head(&chain[2]).update)) };
+    assert!(matches!(node.answer(&next), crate::protocol::Response::Replay(updates) if updates.len() == 1));
+}

@@ -86,7 +86,7 @@ impl Tally {
             News::Scored { path, held_out, test } => {
                 self.scores.insert(*path, (*held_out, *test));
             }
-            News::Waiting(_) | News::Reported(_) | News::Alone { .. } => {}
+            News::Waiting(_) | News::Reported(_) | News::Alone { .. } | News::ShortOfDisk(_) | News::DiskTakes => {}
         }
     }
 }

@@ -1,0 +1,178 @@
+//! Several peers on loopback, as processes: started, killed, frozen, started again, and listened to.
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::run::{PATIENCE, Peer, RUN, World};
+
+/// As many peers as the grid of [`run_of_eight`] has paths.
+pub const EIGHT: usize = 8;
+
+/// A run of a 4×2 grid, so that each of eight peers has a path, and each module several members.
+pub fn run_of_eight(inner_steps: u64, phases: u64) -> String {
+    RUN.replacen("experts = 2", "experts = 4", 1)
+        .replace("inner_steps = 400", &format!("inner_steps = {inner_steps}"))
+        .replace("phases = 12", &format!("phases = {phases}"))
+}
+
+/// Where a peer lives, and the peer, unless it is dead.
+struct Home {
+    folder: PathBuf,
+    peer: Option<Peer>,
+    frozen: bool,
+    /// With what it was founded with; after that is lost, it comes back like any other.
+    founder: bool,
+}
+
+/// Peers of one run. The first is its founder.
+pub struct Swarm {
+    pub world: World,
+    homes: Vec<Home>,
+}
+
+impl Swarm {
+    /// The founder, and then all others at once.
+    pub fn start(run: &str, peers: usize) -> Self {
+        let world = World::of(run, peers as u64);
+        let folder = |number| world.path(&format!("peer-{number}"));
+        let home = |number| Home { folder: folder(number), peer: None, frozen: false, founder: number == 0 };
+        let homes = (0..peers).map(home);
+        let mut swarm = Self { homes: homes.collect(), world };
+        swarm.found();
+        let founder = swarm.homes[0].peer.as_mut().unwrap();
+        let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
+        for number in 1..peers {
+            swarm.join(number, &address);
+        }
+        swarm
+    }
+
+    fn found(&mut self) {
+        let command = ["found", &self.world.config, "--share-text", "--corpus", &self.world.corpus];
+        let home = &mut self.homes[0];
+        home.peer = Some(Peer::start(&home.folder, &command));
+    }
+
+    fn join(&mut self, number: usize, address: &str) {
+        let home = &mut self.homes[number];
+        home.peer = Some(Peer::start(&home.folder, &["join", address]));
+    }
+
+    pub fn folder(&self, number: usize) -> PathBuf {
+        self.homes[number].folder.clone()
+    }
+
+    pub fn folders(&self) -> Vec<PathBuf> {
+        self.homes.iter().map(|home| home.folder.clone()).collect()
+    }
+
+    /// Without a word, as kill -9 does.
+    pub fn kill(&mut self, number: usize) {
+        self.homes[number].peer.take().unwrap().kill();
+    }
+
+    /// As its user would start it: the founder with what it was founded with while its folder has that, everybody else
+    /// with the address of a peer that runs.
+    pub fn restart(&mut self, number: usize) {
+        let home = &mut self.homes[number];
+        home.founder &= home.folder.join("store").exists();
+        if home.founder {
+            return self.found();
+        }
+        let statuses = self.statuses();
+        let address = statuses.iter().find_map(|status| status["addresses"][0].as_str()).expect("nobody can be joined");
+        self.join(number, address);
+    }
+
+    pub fn freeze(&mut self, number: usize) {
+        self.homes[number].frozen = true;
+        self.homes[number].peer.as_ref().unwrap().signal("STOP");
+    }
+
+    pub fn thaw(&mut self, number: usize) {
+        self.homes[number].frozen = false;
+        self.homes[number].peer.as_ref().unwrap().signal("CONT");
+    }
+
+    fn awake(&mut self) -> impl Iterator<Item = &mut Peer> {
+        self.homes.iter_mut().filter(|home| !home.frozen).filter_map(|home| home.peer.as_mut())
+    }
+
+    /// Waits until somebody says something.
+    pub fn listen(&mut self) {
+        let mut awake = self.awake();
+        awake.next().expect("nobody is awake").catch_up();
+        awake.for_each(Peer::pass_over);
+    }
+
+    /// What those say that are awake and have opened their doors.
+    pub fn statuses(&mut self) -> Vec<Value> {
+        self.awake().filter_map(|peer| peer.status()).collect()
+    }
+
+    /// The peer that lives in a folder.
+    pub fn key(&mut self, number: usize) -> Option<String> {
+        Some(self.homes[number].peer.as_ref()?.status()?["peer"].as_str()?.to_owned())
+    }
+
+    /// Listens until all who are awake answer, and what they say satisfies the condition.
+    #[expect(clippy::disallowed_methods, reason = "patience has an end")]
+    pub fn until(&mut self, what: &str, holds: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        let began = Instant::now();
+        loop {
+            let (statuses, awake) = (self.statuses(), self.awake().count());
+            if statuses.len() == awake && holds(&statuses) {
+                return statuses;
+            }
+            assert!(began.elapsed() < PATIENCE, "never: {what}; the last seen: {}", summary(&statuses));
+            self.listen();
+        }
+    }
+}
+
+/// The modules of a status.
+pub fn modules(status: &Value) -> &[Value] {
+    status["modules"].as_array().map_or(&[], Vec::as_slice)
+}
+
+pub fn module_names(statuses: &[Value]) -> BTreeSet<String> {
+    statuses.iter().flat_map(modules).filter_map(|module| Some(module["module"].as_str()?.to_owned())).collect()
+}
+
+pub fn newest(statuses: &[Value]) -> u64 {
+    statuses.iter().flat_map(modules).filter_map(|module| module["version"].as_u64()).max().unwrap_or(0)
+}
+
+/// Who trains which path, standbys left out.
+pub fn holders(statuses: &[Value]) -> Vec<(u64, String)> {
+    let mut held = Vec::new();
+    for status in statuses {
+        for path in status["paths"].as_array().into_iter().flatten().filter(|path| path["stage"] != "standby") {
+            held.push((path["path"].as_u64().unwrap(), status["peer"].as_str().unwrap().to_owned()));
+        }
+    }
+    held.sort();
+    held
+}
+
+/// A line for each peer: enough to see what is amiss.
+pub fn summary(statuses: &[Value]) -> String {
+    let mut lines = String::new();
+    for status in statuses {
+        lines += &format!("\n{:.8} of run {:.8}:", status["peer"].as_str().unwrap(), status["run"].as_str().unwrap());
+        lines += &format!(" waits for {};", status["waits_for"]);
+        for path in status["paths"].as_array().into_iter().flatten() {
+            lines += &format!(" path {} {} {} {};", path["path"], path["stage"], path["phase"], path["waits_for"]);
+        }
+        for module in modules(status) {
+            let owner = module["owner"].as_str().unwrap_or("nobody");
+            let (name, version, term) = (&module["module"], &module["version"], &module["term"]);
+            lines += &format!(" {name} v{version} term {term} of {owner:.8},");
+        }
+    }
+    lines
+}
