@@ -49,7 +49,7 @@ impl Node {
             let reason = format!("version {} comes from term {term}, now is {}", update.version, state.term);
             return self.refuse(module, owner, reason);
         }
-        if term.0 - state.term.0 > MAX_TERM_JUMP {
+        if term.0.saturating_sub(state.term.0) > MAX_TERM_JUMP {
             let reason = format!("version {} comes from term {term}, far from {}", update.version, state.term);
             return self.refuse(module, owner, reason);
         }

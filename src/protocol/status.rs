@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Node;
 use super::chain::Chain;
-use super::message::{ContributionKey, Score, Stage};
+use super::message::{ContributionKey, Score, SignedUpdate, Stage};
 use super::phases::Contribution;
 use super::waiting::Waiting;
-use crate::names::{ModuleId, PathId, PeerKey};
+use crate::names::{ModuleId, PathId, PeerKey, Term};
 
 /// One module here.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
@@ -145,6 +145,13 @@ impl Node {
     /// The modules that this node owns, as far as it knows.
     pub fn owned(&self) -> Vec<ModuleId> {
         self.modules.keys().copied().filter(|module| self.owns(*module)).collect()
+    }
+
+    /// The latest term known of a module, and the update that is to be applied next.
+    pub fn pending(&self, module: ModuleId) -> (Term, Option<&SignedUpdate>) {
+        let state = self.modules.get(&module);
+        let next = state.and_then(|state| Some(&state.next.as_ref()?.signed));
+        (state.map_or(Term(0), |state| state.term), next)
     }
 
     /// The chain of each module here.

@@ -8,7 +8,7 @@ use super::counts::Counts;
 use super::dice::Dice;
 use super::disk::Disk;
 use super::faults::{Cut, Kind, Planned, What, plan};
-use super::invariants::Invariants;
+use super::invariants::{Invariants, fenced};
 use super::liars::Lie;
 use super::trace::Trace;
 use super::{Failure, Outcome, Scenario};
@@ -324,7 +324,13 @@ impl World {
         let now_ms = self.now_ms;
         let peer = &mut self.peers[index];
         self.trace.line(format_args!("{now_ms} {index} {event:?}"));
+        let outdated = fenced::outdated(&peer.node, &event);
         let actions = peer.node.handle(peer.clock.shows(now_ms), event);
+        if let Some(update) = outdated.filter(|update| fenced::is_taken(&peer.node, update)) {
+            let detail =
+                format!("peer {index} takes module {} version {} of an earlier term", update.module, update.version);
+            return Err(self.failure("fenced", detail));
+        }
         for action in actions {
             let peer = &mut self.peers[index];
             let full = now_ms < peer.full_until_ms && matches!(action, Action::Persist(_));

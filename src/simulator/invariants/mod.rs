@@ -2,6 +2,7 @@
 
 pub mod bounded_queues;
 pub mod counted_once;
+pub mod fenced;
 pub mod none_lost;
 pub mod one_state;
 pub mod one_writer;
