@@ -93,11 +93,12 @@ impl Node {
     }
 
     fn heard_beat(&mut self, module: ModuleId, author: PeerKey, beat: &Beat) {
-        let heard = self.roster.hear(self.now, module, author, beat);
-        match heard {
-            Heard::Ignored => return,
-            Heard::Copied(copy) => return self.notice_copy(author, *copy),
-            Heard::Known | Heard::New => {}
+        let (heard, copy) = self.roster.hear(self.now, module, author, beat);
+        if let Some(copy) = copy {
+            self.notice_copy(author, copy);
+        }
+        if heard == Heard::Ignored {
+            return;
         }
         self.hear_named(&beat.copied);
         if self.is_gone() {

@@ -55,8 +55,6 @@ impl Member {
 pub enum Heard {
     /// Old, malformed or beyond a bound: ignored.
     Ignored,
-    /// Ignored, too: of a start of a peer that has a higher one, and both live.
-    Copied(Box<Copy>),
     /// Known before.
     Known,
     /// New, or at other addresses: connect to it.
@@ -89,21 +87,20 @@ impl Roster {
         self.awake = now;
     }
 
-    /// Takes in a beat.
-    pub fn hear(&mut self, now: Millis, module: ModuleId, author: PeerKey, beat: &Beat) -> Heard {
+    /// Takes in a beat. If two starts of its author live at once, says so; the lower one is ignored.
+    pub fn hear(&mut self, now: Millis, module: ModuleId, author: PeerKey, beat: &Beat) -> (Heard, Option<Copy>) {
         let room = self.members.len() < MAX_MEMBERS || self.members.contains_key(&author);
         let starts = starts_well_formed(&beat.start, &beat.copied);
         let wants = beat.wanted.len() <= MAX_WANTED;
         if !well_formed(&beat.leases, &beat.addresses) || !starts || !wants || !room {
-            return Heard::Ignored;
+            return (Heard::Ignored, None);
         }
         let known = self.members.contains_key(&author);
         let member = self.members.entry(author).or_default();
         let start = beat.start.order();
-        if let Some(copy) = member.starts.hear(now, &beat.start, Some(beat.sequence), Some(&beat.addresses)) {
-            return Heard::Copied(Box::new(copy));
-        }
-        if start > member.start || !known {
+        let copy = member.starts.hear(now, &beat.start, Some(beat.sequence), Some(&beat.addresses));
+        let outlived = copy.is_none() && member.starts.has_outlived(now, start, member.start);
+        if start > member.start || !known || outlived {
             member.start = start;
             member.sequences.clear();
             member.newest = 0;
@@ -111,7 +108,7 @@ impl Roster {
         }
         let last = member.sequences.entry(module).or_default();
         if start < member.start || beat.sequence <= *last {
-            return Heard::Ignored;
+            return (Heard::Ignored, copy);
         }
         *last = beat.sequence;
         member.rhythm.hear(now, self.awake);
@@ -128,7 +125,7 @@ impl Roster {
         } else {
             member.modules.insert(module, Seen { at: now, head: beat.head });
         }
-        if known && !moved { Heard::Known } else { Heard::New }
+        (if known && !moved { Heard::Known } else { Heard::New }, copy)
     }
 
     /// A peer that is known speaks on a connection of its own.
@@ -247,7 +244,7 @@ mod tests {
     #[test]
     fn a_member_lives_as_long_as_its_lease() {
         let mut roster = Roster::default();
-        assert_eq!(roster.hear(Millis(100), MODULE, PEER, &beat(1, 1)), Heard::New);
+        assert_eq!(roster.hear(Millis(100), MODULE, PEER, &beat(1, 1)).0, Heard::New);
         assert!(roster.lives(Millis(100 + MEMBER_LEASE_MS - 1), MODULE, PEER));
         assert!(!roster.lives(Millis(100 + MEMBER_LEASE_MS), MODULE, PEER));
     }
@@ -256,10 +253,10 @@ mod tests {
     fn an_old_beat_does_not_revive_the_dead() {
         let mut roster = Roster::default();
         roster.hear(Millis(0), MODULE, PEER, &beat(2, 5));
-        assert_eq!(roster.hear(Millis(9_000), MODULE, PEER, &beat(2, 5)), Heard::Ignored);
-        assert_eq!(roster.hear(Millis(4_900), MODULE, PEER, &beat(1, 99)), Heard::Ignored);
+        assert_eq!(roster.hear(Millis(9_000), MODULE, PEER, &beat(2, 5)).0, Heard::Ignored);
+        assert_eq!(roster.hear(Millis(4_900), MODULE, PEER, &beat(1, 99)).0, Heard::Ignored);
         assert!(!roster.lives(Millis(9_000), MODULE, PEER));
-        assert_eq!(roster.hear(Millis(9_000), MODULE, PEER, &beat(3, 1)), Heard::Known);
+        assert_eq!(roster.hear(Millis(9_000), MODULE, PEER, &beat(3, 1)).0, Heard::Known);
         assert!(roster.lives(Millis(9_000), MODULE, PEER));
     }
 
@@ -267,7 +264,7 @@ mod tests {
     fn a_beat_beyond_the_bounds_is_ignored() {
         let mut roster = Roster::default();
         let long = Beat { addresses: vec!["x".repeat(MAX_ADDRESS_BYTES + 1)], ..beat(1, 1) };
-        assert_eq!(roster.hear(Millis(0), MODULE, PEER, &long), Heard::Ignored);
+        assert_eq!(roster.hear(Millis(0), MODULE, PEER, &long).0, Heard::Ignored);
     }
 
     #[test]

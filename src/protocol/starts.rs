@@ -43,8 +43,9 @@ pub struct Copy {
 }
 
 impl Starts {
-    /// A start speaks: by its newest beat, or (without a number) on a connection of its own. Says whether a higher one
-    /// is alive beside it. What gossip has held back comes within a lease of the next start's first word.
+    /// A start speaks: by its newest beat, or (without a number) on a connection of its own. Says whether another
+    /// is alive beside it: each has spoken a lease after the other's first word, which is when all that gossip had held
+    /// back has come.
     pub fn hear(
         &mut self,
         now: Millis,
@@ -67,17 +68,30 @@ impl Starts {
         if let Some(addresses) = addresses {
             life.addresses = addresses.to_vec();
         }
-        let (highest, other) = self.lives.last_key_value()?;
-        let lives = now.since(other.first) >= MEMBER_LEASE_MS && now.since(other.last) < 2 * MEMBER_LEASE_MS;
-        if *highest == order || !lives {
-            return None;
-        }
+        let life = &self.lives[&order];
+        let (highest, _) = self.lives.last_key_value()?;
+        let mut others = self.lives.iter().rev().filter(|(other, _)| **other != order);
+        let (other_order, other) = others.find(|(other, it)| {
+            let one_is_highest = **other == *highest || order == *highest;
+            let each_after_the_other =
+                now.since(it.first) >= MEMBER_LEASE_MS && it.last.since(life.first) >= MEMBER_LEASE_MS;
+            one_is_highest && each_after_the_other && now.since(it.last) < 2 * MEMBER_LEASE_MS
+        })?;
+        let higher = if order == *highest { life } else { other };
         let mut addresses = other.addresses.clone();
-        addresses.extend(self.lives[&order].addresses.iter().cloned());
+        addresses.extend(life.addresses.iter().cloned());
         addresses.sort_unstable();
         addresses.dedup();
         addresses.truncate(2 * MAX_ADDRESSES);
-        Some(Copy { start: other.start.clone(), lower: order, addresses })
+        Some(Copy { start: higher.start.clone(), lower: order.min(*other_order), addresses })
+    }
+
+    /// Whether a start, which speaks now, has come after one that was believed: that has not spoken for a lease. So comes
+    /// a peer whose store was emptied, which counts its starts from 1 again.
+    pub fn has_outlived(&self, now: Millis, start: (u64, u64), other: (u64, u64)) -> bool {
+        let silent = self.lives.get(&other).is_none_or(|other| now.since(other.last) >= MEMBER_LEASE_MS);
+        let speaks = self.lives.get(&start).is_some_and(|life| life.last == now);
+        start != other && speaks && silent
     }
 }
 
@@ -163,11 +177,12 @@ mod tests {
             let mut starts = Starts::default();
             let noticed: Vec<u64> = (1..=10)
                 .filter(|second| {
-                    speaks(&mut starts, 1_000 * second, &high, *second);
-                    speaks(&mut starts, 1_000 * second + 500, &low, *second)
+                    let by_high = speaks(&mut starts, 1_000 * second, &high, *second);
+                    let by_low = speaks(&mut starts, 1_000 * second + 500, &low, *second);
+                    by_high || by_low
                 })
                 .collect();
-            assert_eq!(noticed, [6, 7, 8, 9, 10], "a lease after the higher was first heard");
+            assert_eq!(noticed, [7, 8, 9, 10], "when each has spoken a lease after the other's first word");
         }
     }
 
@@ -189,6 +204,24 @@ mod tests {
         assert!(!speaks(&mut starts, 0, &start(5, 1), 1));
         // Its folder was emptied: it counts from 1 again.
         assert!(!speaks(&mut starts, 2 * LEASE, &start(1, 2), 1));
+    }
+
+    #[test]
+    fn a_peer_whose_store_was_emptied_is_no_copy_of_the_life_before_however_soon_it_comes() {
+        let mut starts = Starts::default();
+        for sequence in 1..100 {
+            speaks(&mut starts, sequence * 1_000, &start(6, 9), sequence);
+        }
+        // Its folder was emptied: it counts from 1 again, below the life that was heard a moment ago.
+        let noticed = (1..60).any(|second| {
+            if second == 9 {
+                assert!(!speaks(&mut starts, 100_000 + LEASE - 1, &start(6, 9), 100), "held back");
+            }
+            speaks(&mut starts, 100_000 + 500 * second, &start(1, 2), second)
+        });
+        assert!(!noticed);
+        speaks(&mut starts, 105_000 + LEASE, &start(1, 2), 60);
+        assert!(starts.has_outlived(Millis(105_000 + LEASE), (1, 2), (6, 9)));
     }
 
     #[test]

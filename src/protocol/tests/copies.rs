@@ -80,7 +80,10 @@ fn a_copy_that_gossip_does_not_reach_is_noticed_by_its_question() {
         node.handle(Millis(second * 1_000), as_started(8, second));
     }
     let request = Request::Directory { start: Some(start(3)) };
-    let actions = node.handle(Millis(12_500), Event::Asked { from: THIRD, token: ReplyToken(1), request });
+    let mut actions = node.handle(Millis(12_500), Event::Asked { from: THIRD, token: ReplyToken(1), request });
+    for second in 13..=18 {
+        actions.extend(node.handle(Millis(second * 1_000), as_started(8, second)));
+    }
     assert_eq!(copied(&actions).len(), 1);
 }
 
