@@ -5,8 +5,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use pathswarm::grid::Sharing;
 use pathswarm::simulator::drill::{Summary, drill};
-use pathswarm::simulator::{Scenario, Trace, run_traced};
+use pathswarm::simulator::faults::{Kind, Rota};
+use pathswarm::simulator::{Scenario, Trace, run, run_traced};
 
 /// Of each scenario; thousands are for `pathswarm drill`.
 const SEEDS: u64 = 200;
@@ -88,8 +90,30 @@ fn parts_that_meet_again_agree_and_count_what_all_have_done() {
 }
 
 #[test]
-fn slow_and_frozen_peers_and_drifting_clocks_change_no_promise() {
-    drilled(scenario("slow"), SEEDS);
+fn slow_and_frozen_peers_hanging_trainers_and_drifting_clocks_change_no_promise() {
+    let slow = drilled(scenario("slow"), SEEDS);
+    assert!(slow.counts.faults["hang"] > 0 && slow.counts.faults["trainer-dies"] > 0);
+}
+
+#[test]
+fn a_phase_that_is_gone_on_with_after_a_crash_comes_to_the_very_same_and_soon() {
+    let mut alone = scenario("quiet");
+    (alone.swarm.peers, alone.swarm.phases, alone.swarm.noise) = (1, 16, 1.0);
+    alone.swarm.levels = vec![Sharing::Shared];
+    alone.swarm.phase_ms = [40_000, 40_000].into();
+    alone.swarm.deadline_ms = 2_000_000;
+    let mut crashes = alone.clone();
+    // One in each phase, somewhere in its second half.
+    crashes.rota =
+        Some(Rota { kinds: vec![Kind::Crash], every_ms: 43_000, for_ms: 1_000, from_ms: 30_000, until_ms: 640_000 });
+    let [undisturbed, crashes] =
+        [alone, crashes].map(|scenario| run(&Arc::new(scenario), 1).unwrap_or_else(|failure| panic!("{failure}")));
+    assert_eq!(crashes.loss.to_bits(), undisturbed.loss.to_bits());
+    let times = crashes.counts.faults["crash"];
+    assert!(times >= 10);
+    // It was down, listened, fetched its text, and made again what it had made since it stored where it stood.
+    let lost_ms = (crashes.finished_ms - undisturbed.finished_ms) / times;
+    assert!(lost_ms < 1_000 + 1_500 + 1_000 + 5_000, "{lost_ms} ms a crash");
 }
 
 #[test]

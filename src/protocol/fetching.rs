@@ -75,9 +75,7 @@ impl Node {
             }
         }
         // Nobody may want it any more.
-        if found {
-            self.forget(blob);
-        }
+        self.forget(blob);
     }
 
     pub(super) fn retry_fetches(&mut self) {

@@ -57,6 +57,8 @@ impl Node {
         blobs.extend(self.handovers.arrived());
         blobs.extend(self.checkpoints.values().flat_map(super::resuming::blobs));
         blobs.extend(self.training.iter().flat_map(|training| &training.reads));
+        // What is asked for may be here already, and word of that on its way.
+        blobs.extend(self.fetching.keys());
         blobs
     }
 

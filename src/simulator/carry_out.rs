@@ -1,16 +1,15 @@
-//! What each of a node's actions comes to here: the journal and the topics at once, the work of trainer and combiner
-//! after a while, as in a peer.
+//! What each of a node's actions comes to here: the journal and the topics at once, the work of the combiner after a
+//! while, as in a peer.
 
-use super::world::{Due, INNER_STEPS, World};
-use super::{Failure, learner};
+use super::Failure;
+use super::world::{Due, World};
 use crate::compress::frame;
-use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Version};
+use crate::names::{BlobHash, BlobRef, ModuleId, Version};
 use crate::outer::Share;
 use crate::outer::exact_sum::ExactSum;
-use crate::outer::state::ModuleState;
 use crate::outer::step;
 use crate::protocol::message::{Counted, SignedUpdate};
-use crate::protocol::record::{Finished, Record, StartedFrom};
+use crate::protocol::record::Record;
 use crate::protocol::{Action, Event, Outer, Portion, Update, wire};
 
 pub(super) fn sign(update: &Update) -> Vec<u8> {
@@ -38,47 +37,32 @@ impl World {
                 let signature = sign(&update);
                 self.event_at(index, 0, Event::Sealed(SignedUpdate { update, signature }));
             }
-            // Its text may have to be fetched first.
-            Action::Train { .. } => {
-                let after_ms = self.dice.draw([0, 1_000].into());
-                self.later(index, after_ms, Due::Work(action));
-            }
+            Action::Train { .. } => self.ask_trainer(index, action),
             Action::Evaluate { path, phase, .. } => {
                 let after_ms = self.dice.draw([100, 2_000].into());
                 let score = Some((path.0 + 1) * 1_000);
                 self.event_at(index, after_ms, Event::Evaluated { path, phase, millibits_per_byte: score });
             }
             // In order, one after the other.
-            Action::Outer(_) => {
+            Action::Outer(work) => {
                 let takes_ms = self.dice.draw([1, 60].into());
                 let free_ms = self.peers[index].combiner_free_ms.max(self.now_ms) + takes_ms;
                 self.peers[index].combiner_free_ms = free_ms;
-                self.later(index, free_ms - self.now_ms, Due::Work(action));
+                self.later(index, free_ms - self.now_ms, Due::Work(work));
             }
-            // Its trainers neither die nor hang, nor can they be stopped in the middle.
-            Action::RestartTrainer | Action::GiveUp { .. } | Action::Pause | Action::Gone => {}
+            Action::Pause => self.pause_trainer(index),
+            Action::RestartTrainer => self.restart_trainer(index),
+            Action::GiveUp { restarts } => {
+                return Err(self.failure("driver", format!("peer {index} gives up after {restarts} restarts")));
+            }
+            Action::Gone => self.go(index),
             Action::Report(report) => return self.look(index, &report),
         }
         Ok(())
     }
 
-    /// What a worker does when it gets to it.
-    pub(super) fn work(&mut self, index: usize, action: Action) -> Result<(), Failure> {
-        match action {
-            Action::Train { path, phase, steps, start, trainer, .. } => {
-                let offers = self.train(index, path, steps, &start, trainer)?;
-                let trainer = self.peers[index].disk.put(format!("{path} {phase} {index}").into_bytes());
-                let phase_ms = self.dice.draw(self.scenario.swarm.phase_ms) * self.scenario.slowness(index);
-                let after_ms = phase_ms * steps / INNER_STEPS;
-                self.event_at(index, after_ms, Event::Trained(Finished { path, phase, offers, trainer }));
-            }
-            Action::Outer(work) => return self.outer(index, work),
-            other => return Err(self.failure("driver", format!("no work: {other:?}"))),
-        }
-        Ok(())
-    }
-
-    fn outer(&mut self, index: usize, work: Outer) -> Result<(), Failure> {
+    /// The combiner's.
+    pub(super) fn outer(&mut self, index: usize, work: Outer) -> Result<(), Failure> {
         match work {
             Outer::OpenSum { module, target } => {
                 self.peers[index].sums.insert(module, (target, ExactSum::new(self.scenario.swarm.values)));
@@ -125,34 +109,6 @@ impl World {
         }
         self.peers[index].disk.journal.push(record);
         Ok(())
-    }
-
-    fn train(
-        &mut self,
-        index: usize,
-        path: PathId,
-        steps: u64,
-        start: &[(StartedFrom, BlobRef)],
-        trainer: Option<BlobRef>,
-    ) -> Result<Vec<(StartedFrom, BlobRef)>, Failure> {
-        let values = self.scenario.swarm.values;
-        let disk = &mut self.peers[index].disk;
-        let is_here = trainer.is_none_or(|trainer| disk.get(trainer.hash).is_some());
-        let mut offers = Vec::new();
-        for (from, state) in start.iter().filter(|_| is_here) {
-            let state = disk.get(state.hash).and_then(|bytes| ModuleState::decode(bytes, from.module, values).ok());
-            let frame = state.and_then(|state| {
-                let target = learner::target(from.module, path, values, self.scenario.swarm.likeness);
-                let share = steps as f32 / INNER_STEPS as f32;
-                let gradient = learner::outer_gradient(&target, index, share, &state.parameters);
-                frame::encode(self.outer.codec, &gradient).ok()
-            });
-            offers.extend(frame.map(|frame| (*from, disk.put(frame))));
-        }
-        if offers.len() < start.len() {
-            return Err(self.failure("disk", format!("peer {index}: path {path} starts from what is gone")));
-        }
-        Ok(offers)
     }
 
     fn accumulate(&mut self, index: usize, module: ModuleId, target: Version, blob: BlobHash, weight: u32) -> bool {

@@ -20,8 +20,12 @@ pub enum Kind {
     Flap,
     /// A peer stands still, and goes on as if nothing had been.
     Freeze,
-    /// A peer's disk takes nothing: it stops at its next write, and comes back when there is room.
+    /// A peer's disk takes nothing: it stands still at its next record, and goes on when there is room.
     FullDisk,
+    /// A peer's trainer says nothing more, once it has made a step, until it is started anew.
+    Hang,
+    /// The thread of a peer's trainer dies.
+    TrainerDies,
     /// The network falls into two parts.
     Split,
     /// The network falls into three parts.
@@ -42,6 +46,8 @@ impl Kind {
             Self::Flap => "flap",
             Self::Freeze => "freeze",
             Self::FullDisk => "full-disk",
+            Self::Hang => "hang",
+            Self::TrainerDies => "trainer-dies",
             Self::Split => "split",
             Self::SplitInThree => "split-in-three",
             Self::OneWay => "one-way",
@@ -70,6 +76,22 @@ pub struct Faults {
     pub until_ms: u64,
     /// One every so often, beginning with `from_ms`, in place of `times`.
     pub every_ms: Option<u64>,
+}
+
+/// One after the other, in turn, each at a time of its own.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rota {
+    /// One of these, then the next, and again from the first.
+    pub kinds: Vec<Kind>,
+    /// From one to the next.
+    pub every_ms: u64,
+    /// How long each lasts.
+    pub for_ms: u64,
+    /// The first.
+    pub from_ms: u64,
+    /// None begins at or after.
+    pub until_ms: u64,
 }
 
 fn once() -> usize {
@@ -123,7 +145,7 @@ pub struct Planned {
 
 /// Everything that goes wrong in one seed. `settled` peers are there from the beginning; newcomers have the numbers
 /// after them.
-pub fn plan(faults: &[Faults], settled: usize, dice: &mut Dice) -> Vec<Planned> {
+pub fn plan(faults: &[Faults], rota: Option<&Rota>, settled: usize, dice: &mut Dice) -> Vec<Planned> {
     let mut planned = Vec::new();
     let mut newcomer = settled;
     for fault in faults {
@@ -139,6 +161,12 @@ pub fn plan(faults: &[Faults], settled: usize, dice: &mut Dice) -> Vec<Planned> 
         for at_ms in times(fault, dice) {
             let when_ms = at_ms..at_ms + dice.draw(fault.for_ms);
             draw(fault.kind, when_ms, settled, dice, &mut planned);
+        }
+    }
+    if let Some(rota) = rota {
+        let times = (rota.from_ms..rota.until_ms).step_by(rota.every_ms.max(1) as usize);
+        for (kind, at_ms) in rota.kinds.iter().cycle().zip(times) {
+            draw(*kind, at_ms..at_ms + rota.for_ms, settled, dice, &mut planned);
         }
     }
     planned
@@ -165,9 +193,14 @@ fn draw(kind: Kind, when_ms: Range<u64>, peers: usize, dice: &mut Dice, planned:
         Kind::SplitInThree => parts(3, false),
         Kind::OneWay => parts(2, true),
         Kind::Flap => return flap(when_ms, dice.pick(peers), dice, planned),
-        Kind::Crash | Kind::Gone | Kind::Leave | Kind::Freeze | Kind::FullDisk | Kind::JoinStorm => {
-            What::Peer(dice.pick(peers))
-        }
+        Kind::Crash
+        | Kind::Gone
+        | Kind::Leave
+        | Kind::Freeze
+        | Kind::FullDisk
+        | Kind::Hang
+        | Kind::TrainerDies
+        | Kind::JoinStorm => What::Peer(dice.pick(peers)),
     };
     planned.push(Planned { kind, what, when_ms });
 }
@@ -202,7 +235,7 @@ mod tests {
         for seed in 0..50 {
             let mut dice = Dice::new(seed, "test");
             let asked = [faults(Kind::Crash, 3), faults(Kind::SplitInThree, 2), faults(Kind::JoinStorm, 4)];
-            let planned = plan(&asked, 5, &mut dice);
+            let planned = plan(&asked, None, 5, &mut dice);
             let count = |kind| planned.iter().filter(|one| one.kind == kind).count();
             assert_eq!([count(Kind::Crash), count(Kind::SplitInThree), count(Kind::JoinStorm)], [3, 2, 4]);
             for one in &planned {
@@ -215,8 +248,17 @@ mod tests {
 
     #[test]
     fn one_every_so_often_comes_on_time() {
-        let rota = Faults { every_ms: Some(20_000), ..faults(Kind::Freeze, 1) };
-        let at: Vec<u64> = plan(&[rota], 3, &mut Dice::new(1, "test")).iter().map(|one| one.when_ms.start).collect();
-        assert_eq!(at, [10_000, 30_000, 50_000]);
+        let often = Faults { every_ms: Some(20_000), ..faults(Kind::Freeze, 1) };
+        let planned = plan(&[often], None, 3, &mut Dice::new(1, "test"));
+        assert_eq!(planned.iter().map(|one| one.when_ms.start).collect::<Vec<_>>(), [10_000, 30_000, 50_000]);
+    }
+
+    #[test]
+    fn a_rota_has_each_kind_in_turn() {
+        let kinds = vec![Kind::Crash, Kind::Freeze];
+        let rota = Rota { kinds, every_ms: 20, for_ms: 5, from_ms: 10, until_ms: 70 };
+        let planned = plan(&[], Some(&rota), 3, &mut Dice::new(1, "test"));
+        let seen: Vec<_> = planned.iter().map(|one| (one.kind, one.when_ms.clone())).collect();
+        assert_eq!(seen, [(Kind::Crash, 10..15), (Kind::Freeze, 30..35), (Kind::Crash, 50..55)]);
     }
 }

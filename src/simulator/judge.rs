@@ -118,6 +118,17 @@ impl World {
         losses / weights
     }
 
+    /// Of everything that is in a chain that goes on.
+    pub(super) fn accepted_steps(&self) -> u64 {
+        let heads: BTreeMap<_, _> = self
+            .staying()
+            .flat_map(|(_, peer)| peer.node.chains())
+            .map(|(module, chain)| (module, chain.head().update))
+            .collect();
+        let counted = heads.into_iter().filter_map(|(module, head)| self.invariants.counted_once.counted(module, head));
+        counted.flatten().filter_map(|(_, _, blob)| self.steps_of.get(blob)).sum()
+    }
+
     /// Paths that nobody trains to their end.
     pub(super) fn unheld(&self) -> usize {
         let leases = self.staying().flat_map(|(_, peer)| peer.node.leases());

@@ -25,7 +25,9 @@ impl World {
         }
         self.counts.fault(kind);
         match kind {
-            Kind::Freeze => self.peers[index].frozen_until_ms = when_ms.end,
+            Kind::Freeze => self.freeze(index, when_ms.end),
+            Kind::Hang => self.peers[index].trainer.hang(),
+            Kind::TrainerDies => self.kill_trainer(index),
             Kind::Leave => {
                 self.peers[index].gone = true;
                 self.event_at(index, 0, Event::Leave);
@@ -36,13 +38,29 @@ impl World {
             }
             Kind::FullDisk => {
                 self.peers[index].full_until_ms = when_ms.end;
-                self.schedule(when_ms.end, (index, 0), Due::Back);
+                self.schedule(when_ms.end, (index, 0), Due::Room);
             }
             Kind::Crash | Kind::Flap => {
                 self.crash_soon(index);
                 self.schedule(when_ms.end, (index, 0), Due::Back);
             }
             Kind::Split | Kind::SplitInThree | Kind::OneWay | Kind::JoinStorm => {}
+        }
+    }
+
+    /// The machine stands still, and with it all that runs on it.
+    fn freeze(&mut self, index: usize, until_ms: u64) {
+        let peer = &mut self.peers[index];
+        let from_ms = peer.frozen_until_ms.max(self.now_ms);
+        peer.trainer.stand_still(until_ms.saturating_sub(from_ms));
+        peer.frozen_until_ms = peer.frozen_until_ms.max(until_ms);
+    }
+
+    /// It has left in order, and is no more.
+    pub(super) fn go(&mut self, index: usize) {
+        self.peers[index].go_down();
+        for hearers in self.hearers.values_mut() {
+            hearers.remove(&index);
         }
     }
 

@@ -3,11 +3,12 @@
 //!
 //! A [`scenario`] says what a drill is; [`faults`] and [`dice`] make of it what goes wrong in one seed. [`links`] carry
 //! messages with delay, loss and reordering; [`clocks`] lie apart and drift; a [`disk`] keeps what was synced and nothing
-//! else; a [`learner`] stands in for training. [`world`] runs it all: `life` is how peers crash and come back, [`liars`] say
-//! what is not so, `carry_out`
-//! stands in the place of a peer's driver and workers and `post` in that of the network; `judge` looks at the
+//! else; a [`learner`] stands in for inner steps, and `trainer` for whoever makes them. [`world`] runs it all: `life` is
+//! how peers crash and come back, `shortage` how they stand still while a disk is full, [`liars`] say what is not so,
+//! `carry_out` stands in the place of a peer's driver and workers and `post` in that of the network; `judge` looks at the
 //! [`invariants`] after every event and at the end. [`counts`] is what was seen, and [`drill`] runs thousands of seeds.
 
+mod carried;
 mod carry_out;
 pub mod clocks;
 pub mod counts;
@@ -23,7 +24,9 @@ mod life;
 pub mod links;
 mod post;
 pub mod scenario;
+mod shortage;
 pub mod trace;
+mod trainer;
 pub mod world;
 
 use std::sync::Arc;
@@ -60,6 +63,8 @@ pub struct Outcome {
     pub below_ms: u64,
     /// The most versions that a contribution was late.
     pub staleness_most: u64,
+    /// Inner steps that the chains which go on have counted, summed over their contributions.
+    pub accepted_steps: u64,
     /// What became of all contributions.
     pub tally: invariants::none_lost::Tally,
 }

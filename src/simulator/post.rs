@@ -117,7 +117,7 @@ impl World {
             Some(after_ms) => (after_ms, Event::Answered { id, response: Some(response) }),
             None => (10_000, Event::Answered { id, response: None }),
         };
-        self.schedule(self.now_ms + event.0, (peer, life), Due::Event(event.1));
+        self.schedule(self.now_ms + event.0, (peer, life), Due::Event(Box::new(event.1)));
     }
 
     pub(super) fn fetch(&mut self, index: usize, blob: BlobRef, from: PeerKey) {

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::clocks::Clocks;
 use super::dice::Between;
-use super::faults::{Faults, Kind};
+use super::faults::{Faults, Kind, Rota};
 use super::liars::Lie;
 use super::links::Links;
 use crate::config::{OuterConfig, OuterMode};
@@ -27,6 +27,8 @@ pub struct Scenario {
     /// What goes wrong.
     #[serde(default)]
     pub faults: Vec<Faults>,
+    /// And what goes wrong in turn.
+    pub rota: Option<Rota>,
     /// One peer for each lies in this way.
     #[serde(default)]
     pub liars: Vec<Lie>,
@@ -50,6 +52,9 @@ pub struct Swarm {
     /// What the targets of all paths through a module have in common, from 0 to 1.
     #[serde(default)]
     pub likeness: f32,
+    /// Of each inner step's gradient: at the most so much, on a scale on which targets lie from -1 to 1.
+    #[serde(default)]
+    pub noise: f32,
     /// From when on the loss was below this is told at the end; 0 if nobody wants to know.
     #[serde(default)]
     pub given_loss: f64,
@@ -135,10 +140,12 @@ impl Scenario {
             ("swarm.slowness", !self.swarm.slowness.contains(&0) && !self.swarm.slowness.is_empty(), "1 or more each"),
             ("swarm.momentum", (0.0..1.0).contains(&self.swarm.momentum), "from 0 up to, but not including, 1"),
             ("swarm.likeness", (0.0..=1.0).contains(&self.swarm.likeness), "0 to 1"),
+            ("swarm.noise", (0.0..=16.0).contains(&self.swarm.noise), "0 to 16"),
             ("links.loss", share(self.links.loss), "0 to 1"),
             ("links.duplication", share(self.links.duplication), "0 to 1"),
             ("links.stragglers", share(self.links.stragglers), "0 to 1"),
             ("clocks.drift_ppm", self.clocks.drift_ppm <= 500_000, "at most 500000"),
+            ("rota.every_ms", self.rota.as_ref().is_none_or(|rota| rota.every_ms > 0), "1 or more"),
             ("faults.every_ms", self.faults.iter().all(|fault| fault.every_ms != Some(0)), "1 or more"),
         ];
         match ranges.into_iter().find(|(_, fits, _)| !fits) {

@@ -11,6 +11,7 @@ use super::faults::{Cut, Kind, Planned, What, plan};
 use super::invariants::{Invariants, fenced};
 use super::liars::Lie;
 use super::trace::Trace;
+use super::trainer::Trainer;
 use super::{Failure, Outcome, Scenario};
 use crate::compress::frame;
 use crate::config::{Codec, OuterConfig, OuterMode};
@@ -19,7 +20,7 @@ use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, Version};
 use crate::outer::exact_sum::ExactSum;
 use crate::outer::state::ModuleState;
 use crate::protocol::limits::FULL_WEIGHT;
-use crate::protocol::{Action, Contact, Event, Message, Node, ReplyToken, RequestId, RunPlan};
+use crate::protocol::{Action, Contact, Event, Message, Node, Outer, ReplyToken, RequestId, RunPlan};
 
 /// Inner steps of a phase.
 pub(super) const INNER_STEPS: u64 = 64;
@@ -31,19 +32,23 @@ const LOOK_MS: u64 = 100;
 #[derive(Debug)]
 pub(super) enum Due {
     /// To a node.
-    Event(Event),
+    Event(Box<Event>),
     /// Gossip, of which each hearer has a copy.
     Heard { module: ModuleId, author: PeerKey, message: Arc<Message> },
     /// A node's own deadline, if it still stands.
     Tick,
-    /// A worker gets to what its node has asked for.
-    Work(Action),
+    /// The combiner gets to what its node has asked for.
+    Work(Outer),
+    /// The trainer begins, or has made a few steps, if that is what it is still to do.
+    Trainer(u64),
     /// A blob has come over the network.
     Arrived(Vec<u8>),
     /// Something goes wrong: which of the planned ones.
     Wrong(usize),
     /// A peer that was down comes back.
     Back,
+    /// A disk has room again.
+    Room,
 }
 
 pub(super) struct Peer {
@@ -51,6 +56,7 @@ pub(super) struct Peer {
     pub(super) node: Node,
     pub(super) disk: Disk,
     pub(super) sums: BTreeMap<ModuleId, (Version, ExactSum)>,
+    pub(super) trainer: Trainer,
     /// When its combiner has done what it was asked so far.
     pub(super) combiner_free_ms: u64,
     /// Counts restarts: what one life caused does not reach the next.
@@ -64,9 +70,11 @@ pub(super) struct Peer {
     pub(super) frozen_until_ms: u64,
     /// Until when its disk takes nothing.
     pub(super) full_until_ms: u64,
+    /// What its node wants done, and the disk does not let it.
+    pub(super) held_up: VecDeque<Action>,
     /// For when its next tick stands in the agenda.
     tick_ms: Option<u64>,
-    clock: OwnClock,
+    pub(super) clock: OwnClock,
 }
 
 /// Everything.
@@ -102,6 +110,8 @@ pub struct World {
     pub(super) counts: Counts,
     pub(super) trace: Trace,
     pub(super) staleness_most: u64,
+    /// Inner steps in each contribution that was ever made.
+    pub(super) steps_of: BTreeMap<BlobHash, u64>,
     below_ms: u64,
 }
 
@@ -153,7 +163,7 @@ impl World {
             now_ms: 0,
             order: 0,
             due: BTreeMap::new(),
-            planned: plan(&scenario.faults, scenario.swarm.peers, &mut dice),
+            planned: plan(&scenario.faults, scenario.rota.as_ref(), scenario.swarm.peers, &mut dice),
             dice,
             calm_ms: 0,
             index_of: peers.iter().enumerate().map(|(index, peer)| (peer.key, index)).collect(),
@@ -170,6 +180,7 @@ impl World {
             counts: Counts::default(),
             trace: Trace::Off,
             staleness_most: 0,
+            steps_of: BTreeMap::new(),
             below_ms: 0,
             scenario,
         };
@@ -226,7 +237,7 @@ impl World {
     }
 
     pub(super) fn event_at(&mut self, peer: usize, after_ms: u64, event: Event) {
-        self.later(peer, after_ms, Due::Event(event));
+        self.later(peer, after_ms, Due::Event(Box::new(event)));
     }
 
     /// Runs to the end.
@@ -265,6 +276,7 @@ impl World {
             trace: self.trace.hash(),
             loss: self.loss(),
             below_ms: self.below_ms,
+            accepted_steps: self.accepted_steps(),
             staleness_most: self.staleness_most,
             counts: self.counts,
             tally,
@@ -286,6 +298,7 @@ impl World {
                 self.come_back(index);
                 return Ok(());
             }
+            Due::Room => return self.go_on_with_room(index),
             _ => {}
         }
         let peer = &mut self.peers[index];
@@ -294,11 +307,15 @@ impl World {
         }
         if self.now_ms < peer.frozen_until_ms {
             let thaws_ms = peer.frozen_until_ms;
-            self.schedule(thaws_ms, (index, life), due);
+            self.postpone(index, (due_ms, thaws_ms), due);
             return Ok(());
         }
+        if self.peers[index].is_held_up() {
+            return self.wait_for_room(index, due_ms, due);
+        }
+        let peer = &mut self.peers[index];
         match due {
-            Due::Event(event) => self.handle(index, event),
+            Due::Event(event) => self.handle(index, *event),
             Due::Heard { module, author, message } => {
                 let message = Message::clone(&message);
                 self.handle(index, Event::Heard { module, author, message })
@@ -310,16 +327,30 @@ impl World {
                 peer.tick_ms = None;
                 self.handle(index, Event::Tick)
             }
-            Due::Work(action) => self.work(index, action),
+            Due::Work(work) => self.outer(index, work),
+            Due::Trainer(next) => self.train_on(index, next),
             Due::Arrived(bytes) => {
                 peer.disk.put(bytes);
                 Ok(())
             }
-            Due::Wrong(_) | Due::Back => Ok(()),
+            Due::Wrong(_) | Due::Back | Due::Room => Ok(()),
         }
     }
 
-    fn handle(&mut self, index: usize, event: Event) -> Result<(), Failure> {
+    /// Until a peer that stands still goes on.
+    pub(super) fn postpone(&mut self, index: usize, (due_ms, until_ms): (u64, u64), due: Due) {
+        let peer = &mut self.peers[index];
+        if matches!(due, Due::Tick) {
+            if peer.tick_ms != Some(due_ms) {
+                return;
+            }
+            peer.tick_ms = Some(until_ms);
+        }
+        let life = peer.life;
+        self.schedule(until_ms, (index, life), due);
+    }
+
+    pub(super) fn handle(&mut self, index: usize, event: Event) -> Result<(), Failure> {
         self.counts.events += 1;
         let now_ms = self.now_ms;
         let peer = &mut self.peers[index];
@@ -331,24 +362,34 @@ impl World {
                 format!("peer {index} takes module {} version {} of an earlier term", update.module, update.version);
             return Err(self.failure("fenced", detail));
         }
-        for action in actions {
+        self.carry_out_all(index, actions.into())?;
+        self.look_at_queues(index)?;
+        self.set_tick(index);
+        Ok(())
+    }
+
+    /// In order, unless the peer crashes in the middle, or its disk takes nothing.
+    pub(super) fn carry_out_all(&mut self, index: usize, mut actions: VecDeque<Action>) -> Result<(), Failure> {
+        while let Some(action) = actions.pop_front() {
             let peer = &mut self.peers[index];
-            let full = now_ms < peer.full_until_ms && matches!(action, Action::Persist(_));
-            if full || peer.dies_after == Some(0) {
+            if peer.dies_after == Some(0) {
                 self.crash(index);
+                return Ok(());
+            }
+            if self.now_ms < peer.full_until_ms && matches!(action, Action::Persist(_)) {
+                actions.push_front(action);
+                self.hold_up(index, actions);
                 return Ok(());
             }
             peer.dies_after = peer.dies_after.map(|left| left - 1);
             self.trace.line(format_args!("  {action:?}"));
             self.carry_out(index, action)?;
         }
-        self.look_at_queues(index)?;
-        self.set_tick(index);
         Ok(())
     }
 
     /// Its next deadline stands in the agenda once.
-    fn set_tick(&mut self, index: usize) {
+    pub(super) fn set_tick(&mut self, index: usize) {
         let peer = &mut self.peers[index];
         let Some(deadline) = peer.node.next_deadline() else { return };
         let at_ms = peer.clock.when_it_shows(deadline).max(self.now_ms);
@@ -373,6 +414,7 @@ impl Peer {
             node: Node::restore(key, plan.clone(), vec![]),
             disk,
             sums: BTreeMap::new(),
+            trainer: Trainer::default(),
             combiner_free_ms: 0,
             life: 0,
             up: true,
@@ -380,6 +422,7 @@ impl Peer {
             dies_after: None,
             frozen_until_ms: 0,
             full_until_ms: 0,
+            held_up: VecDeque::new(),
             tick_ms: None,
             clock,
         }
@@ -391,6 +434,8 @@ impl Peer {
         self.up = false;
         self.life += 1;
         self.sums.clear();
+        self.trainer.restart();
+        self.held_up.clear();
         self.combiner_free_ms = 0;
         self.tick_ms = None;
         self.frozen_until_ms = 0;

@@ -1,0 +1,68 @@
+//! What a simulated trainer carries from phase to phase, and in the middle of one: bytes on its peer's disk.
+
+use crate::names::{PathId, Phase};
+
+/// Whose it is, and the steps made.
+const HEADER_BYTES: usize = 4 * 8;
+
+/// In memory.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Carried {
+    /// Inner steps made in the phase; none between two phases.
+    pub(super) steps: u64,
+    /// What compression has left, for each module.
+    pub(super) residuals: Vec<Vec<f32>>,
+    /// Of each module after these steps; nothing between two phases.
+    pub(super) levels: Vec<Vec<f32>>,
+}
+
+impl Carried {
+    /// Of a path that was never trained here.
+    pub(super) fn fresh(modules: usize, values: usize) -> Self {
+        Self { steps: 0, residuals: vec![vec![0.0; values]; modules], levels: Vec::new() }
+    }
+
+    /// The middle of a phase.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        self.written([self.steps, 0, 0, 0])
+    }
+
+    /// Between two phases. Whose and after which tells it apart from all others.
+    pub(super) fn after_phase(&self, path: PathId, phase: Phase, peer: usize) -> Vec<u8> {
+        let between = Self { steps: 0, levels: Vec::new(), residuals: self.residuals.clone() };
+        between.written([0, u64::from(path.0), phase.0 + 1, peer as u64])
+    }
+
+    fn written(&self, header: [u64; 4]) -> Vec<u8> {
+        let values = self.residuals.iter().chain(&self.levels).flatten();
+        header.iter().flat_map(|word| word.to_le_bytes()).chain(values.flat_map(|value| value.to_le_bytes())).collect()
+    }
+
+    /// Nothing if it is neither.
+    pub(super) fn decode(bytes: &[u8], modules: usize, values: usize) -> Option<Self> {
+        let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
+        let (steps, _) = header.split_first_chunk()?;
+        let numbers: Vec<f32> = rest.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        let mut parts: Vec<Vec<f32>> = numbers.chunks(values).map(<[f32]>::to_vec).collect();
+        let whole = rest.len() == 4 * values * parts.len() && [modules, 2 * modules].contains(&parts.len());
+        let levels = whole.then(|| parts.split_off(modules))?;
+        Some(Self { steps: u64::from_le_bytes(*steps), residuals: parts, levels })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_of_a_phase_and_what_is_left_after_it_are_read_as_they_were_written() {
+        let levels = vec![vec![1.0, 2.0, 3.0], vec![4.0, 5.0, 6.0]];
+        let middle = Carried { steps: 7, residuals: vec![vec![0.5; 3], vec![0.25; 3]], levels };
+        assert_eq!(Carried::decode(&middle.encode(), 2, 3), Some(middle.clone()));
+        let after = middle.after_phase(PathId(1), Phase(2), 3);
+        let read = Carried::decode(&after, 2, 3);
+        assert_eq!(read, Some(Carried { steps: 0, levels: vec![], residuals: middle.residuals }));
+        assert_eq!(Carried::decode(&after[1..], 2, 3), None);
+        assert_eq!(Carried::decode(b"", 2, 3), None);
+    }
+}
