@@ -1,7 +1,7 @@
 //! The program as its users run it: a small run, a folder for it, and peers as processes.
 #![allow(dead_code, reason = "each test uses a part")]
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -89,6 +89,7 @@ impl Peer {
             .spawn()
             .unwrap();
         // Not by the peer itself, whose disk may be full.
+        folder.parent().map(fs::create_dir_all).transpose().unwrap();
         let mut errors = child.stderr.take().unwrap();
         let mut kept = OpenOptions::new().append(true).create(true).open(complaints(folder)).unwrap();
         std::thread::spawn(move || std::io::copy(&mut errors, &mut kept));
