@@ -121,35 +121,56 @@ impl Grid {
         level < self.levels.len() && module.expert < self.experts(level)
     }
 
+    /// Who shares the parameters of a level.
+    pub fn sharing(&self, level: usize) -> Sharing {
+        self.levels[level]
+    }
+
     /// The modules of a path, one per level, bottom first.
     pub fn modules_of(&self, path: PathId) -> Vec<ModuleId> {
-        let mut rest = path.0;
-        let mut modules: Vec<ModuleId> = self
-            .levels
-            .iter()
-            .enumerate()
-            .rev()
-            .map(|(level, sharing)| {
-                let expert = match *sharing {
-                    Sharing::Shared => 0,
-                    Sharing::Path => path.0,
-                    Sharing::Experts(experts) => {
-                        let expert = rest % experts;
-                        rest /= experts;
-                        expert
-                    }
-                };
-                ModuleId { level: level as u16, expert }
-            })
-            .collect();
-        modules.reverse();
-        modules
+        (0..self.levels.len()).map(|level| self.module_of(path, level)).collect()
+    }
+
+    /// The module of a path in one level.
+    pub fn module_of(&self, path: PathId, level: usize) -> ModuleId {
+        let expert = match self.levels[level] {
+            Sharing::Shared => 0,
+            Sharing::Path => path.0,
+            Sharing::Experts(experts) => path.0 / self.place(level) % experts,
+        };
+        ModuleId { level: level as u16, expert }
+    }
+
+    /// How many paths lie between two whose experts differ by one in this level alone.
+    fn place(&self, level: usize) -> u32 {
+        let experts = |sharing: &Sharing| match sharing {
+            Sharing::Experts(experts) => *experts,
+            Sharing::Shared | Sharing::Path => 1,
+        };
+        self.levels[level + 1..].iter().map(experts).product()
+    }
+
+    /// The path through these experts, which are asked for by level and its number of experts.
+    pub fn path_through(&self, expert: impl Fn(usize, u32) -> u32) -> PathId {
+        let experts = |(level, sharing): (usize, &Sharing)| match sharing {
+            Sharing::Experts(experts) => expert(level, *experts) * self.place(level),
+            Sharing::Shared | Sharing::Path => 0,
+        };
+        PathId(self.levels.iter().enumerate().map(experts).sum())
     }
 
     /// The paths that go through a module, in order.
     pub fn paths_of(&self, module: ModuleId) -> Vec<PathId> {
         let level = usize::from(module.level);
-        self.paths().filter(|path| self.modules_of(*path)[level] == module).collect()
+        match self.levels[level] {
+            Sharing::Shared => self.paths().collect(),
+            Sharing::Path => vec![PathId(module.expert)],
+            Sharing::Experts(experts) => {
+                let place = self.place(level);
+                let begins = (0..self.paths / (experts * place)).map(|round| (round * experts + module.expert) * place);
+                begins.flat_map(|begin| (begin..begin + place).map(PathId)).collect()
+            }
+        }
     }
 }
 
@@ -166,6 +187,10 @@ mod tests {
         assert_eq!(path(1), ["0.0", "1.0", "2.1", "3.1"]);
         assert_eq!(path(3), ["0.1", "1.0", "2.1", "3.3"]);
         assert_eq!(grid.paths_of("2.1".parse().unwrap()), [PathId(1), PathId(3)]);
+        for module in grid.modules() {
+            let through = |path: &PathId| grid.modules_of(*path).contains(&module);
+            assert_eq!(grid.paths_of(module), grid.paths().filter(through).collect::<Vec<_>>());
+        }
         assert_eq!(grid.modules().len(), 2 + 1 + 2 + 4);
         assert!(!grid.contains("1.1".parse().unwrap()));
     }

@@ -2,8 +2,9 @@
 //!
 //! The modules, in the order in which data flows through them:
 //!
-//! 1. [`config`]: what a run is and what a machine brings; [`grid`] makes modules and paths of it. [`names`],
-//!    [`clock`] and [`seed`] are what everything else counts, times and draws with.
+//! 1. [`config`]: what a run is and what a machine brings; [`grid`] makes modules and paths of it, [`sampling`] says
+//!    which of them are trained when. [`names`], [`clock`] and [`seed`] are what everything else counts, times and draws
+//!    with.
 //! 2. `text` reads documents, trains a tokenizer and cuts sequences; `routing` sends each document to its path.
 //! 3. `model` is the network of a path, `training` its inner steps and its outer gradient.
 //! 4. [`compress`] makes outer gradients small, [`outer`] sums them exactly and takes the outer step.
@@ -29,6 +30,7 @@ pub mod peer;
 pub mod protocol;
 #[cfg(feature = "learning")]
 pub mod routing;
+pub mod sampling;
 pub mod seed;
 pub mod simulator;
 #[cfg(feature = "network")]

@@ -193,6 +193,13 @@ counter! {
     Phase(u64)
 }
 
+impl Phase {
+    /// The phase after this one.
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
 impl Version {
     /// The version after this one.
     pub fn next(self) -> Self {

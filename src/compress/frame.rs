@@ -5,6 +5,8 @@
 //! and believes nothing: sizes are checked before allocation, the checksum before decompression, and each chunk is
 //! decompressed into a buffer of exactly the stated size.
 
+use std::cell::RefCell;
+
 use rayon::prelude::*;
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe;
@@ -100,10 +102,8 @@ fn chunk_counts(count: usize) -> impl Iterator<Item = usize> {
 /// # Errors
 /// A value that is not finite or larger than [`MAX_MAGNITUDE`].
 pub fn encode(codec: Codec, values: &[f32]) -> Result<Vec<u8>, EncodeError> {
-    let chunks = values.par_chunks(CHUNK_VALUES).enumerate().map_init(
-        || (Compressor::new(ZSTD_LEVEL), Vec::new()),
-        |(compressor, payload), (chunk, values)| encode_chunk(codec, chunk, values, compressor, payload),
-    );
+    let chunks = values.par_chunks(CHUNK_VALUES).enumerate();
+    let chunks = chunks.map(|(chunk, values)| encode_chunk(codec, chunk, values, |_| ()));
     let chunks = chunks.collect::<Result<Vec<_>, _>>()?;
     Ok(assemble(codec, values.len(), &chunks))
 }
@@ -111,32 +111,46 @@ pub fn encode(codec: Codec, values: &[f32]) -> Result<Vec<u8>, EncodeError> {
 /// As [`encode`]; fills `residual`, which must be as long as `values`, with what a receiver will be missing.
 pub(super) fn encode_with_residual(codec: Codec, values: &[f32], residual: &mut [f32]) -> Result<Vec<u8>, EncodeError> {
     let pairs = values.par_chunks(CHUNK_VALUES).zip(residual.par_chunks_mut(CHUNK_VALUES));
-    let chunks = pairs.enumerate().map_init(
-        || (Compressor::new(ZSTD_LEVEL), Vec::new()),
-        |(compressor, payload), (chunk, (values, residual))| {
-            let bytes = encode_chunk(codec, chunk, values, compressor, payload)?;
+    let chunks = pairs.enumerate().map(|(chunk, (values, residual))| {
+        encode_chunk(codec, chunk, values, |payload| {
             dequantize(codec, payload, residual).expect("what was just quantised is well formed");
             for (residual, value) in residual.iter_mut().zip(values) {
                 *residual = value - *residual;
             }
-            Ok(bytes)
-        },
-    );
+        })
+    });
     let chunks = chunks.collect::<Result<Vec<_>, _>>()?;
     Ok(assemble(codec, values.len(), &chunks))
 }
 
+type Ready<Coder> = RefCell<(std::io::Result<Coder>, Vec<u8>)>;
+
+thread_local! {
+    /// zstd's contexts and a chunk's payload, for each thread: making a context takes longer than a small chunk.
+    static COMPRESSOR: Ready<Compressor<'static>> = RefCell::new((Compressor::new(ZSTD_LEVEL), Vec::new()));
+    static DECOMPRESSOR: Ready<Decompressor<'static>> = RefCell::new((bounded_decompressor(), Vec::new()));
+}
+
+fn bounded_decompressor() -> std::io::Result<Decompressor<'static>> {
+    let mut decompressor = Decompressor::new()?;
+    decompressor.window_log_max(WINDOW_LOG_MAX)?;
+    Ok(decompressor)
+}
+
+/// `quantised` sees the payload before it is compressed.
 fn encode_chunk(
     codec: Codec,
     chunk: usize,
     values: &[f32],
-    compressor: &mut std::io::Result<Compressor<'_>>,
-    payload: &mut Vec<u8>,
+    quantised: impl FnOnce(&[u8]),
 ) -> Result<Vec<u8>, EncodeError> {
-    quantize(codec, values, payload)
-        .map_err(|index| EncodeError::Unfit { index: chunk * CHUNK_VALUES + index, value: values[index] })?;
-    let zstd = |error: &std::io::Error| EncodeError::Zstd(error.to_string());
-    compressor.as_mut().map_err(|error| zstd(error))?.compress(payload).map_err(|error| zstd(&error))
+    COMPRESSOR.with_borrow_mut(|(compressor, payload)| {
+        quantize(codec, values, payload)
+            .map_err(|index| EncodeError::Unfit { index: chunk * CHUNK_VALUES + index, value: values[index] })?;
+        quantised(payload);
+        let zstd = |error: &std::io::Error| EncodeError::Zstd(error.to_string());
+        compressor.as_mut().map_err(|error| zstd(error))?.compress(payload).map_err(|error| zstd(&error))
+    })
 }
 
 fn assemble(codec: Codec, count: usize, chunks: &[Vec<u8>]) -> Vec<u8> {
@@ -171,23 +185,18 @@ pub fn decode(frame: &[u8], count: usize) -> Result<Vec<f32>, FrameError> {
     }
     let mut values = vec![0.0; count];
     let places = values.par_chunks_mut(CHUNK_VALUES).zip(chunks).enumerate();
-    places.try_for_each_init(decompressor, |(decompressor, payload), (chunk, (values, bytes))| {
-        let decompressor = decompressor.as_mut().map_err(|_| FrameError::Chunk(chunk))?;
-        decompress(decompressor, bytes, payload_bytes(codec, values.len()), payload).ok_or(FrameError::Chunk(chunk))?;
-        dequantize(codec, payload, values).map_err(|error| match error {
-            PayloadError::Unfit => FrameError::Values(chunk),
-            PayloadError::Padding => FrameError::Padding(chunk),
+    places.try_for_each(|(chunk, (values, bytes))| {
+        DECOMPRESSOR.with_borrow_mut(|(decompressor, payload)| {
+            let decompressor = decompressor.as_mut().map_err(|_| FrameError::Chunk(chunk))?;
+            let payload_bytes = payload_bytes(codec, values.len());
+            decompress(decompressor, bytes, payload_bytes, payload).ok_or(FrameError::Chunk(chunk))?;
+            dequantize(codec, payload, values).map_err(|error| match error {
+                PayloadError::Unfit => FrameError::Values(chunk),
+                PayloadError::Padding => FrameError::Padding(chunk),
+            })
         })
     })?;
     Ok(values)
-}
-
-fn decompressor() -> (std::io::Result<Decompressor<'static>>, Vec<u8>) {
-    let bounded = Decompressor::new().and_then(|mut decompressor| {
-        decompressor.window_log_max(WINDOW_LOG_MAX)?;
-        Ok(decompressor)
-    });
-    (bounded, Vec::new())
 }
 
 fn check_header(frame: &[u8], count: usize) -> Result<Codec, FrameError> {

@@ -1,6 +1,7 @@
 //! What the network says, as events for the node. What does not read, or lacks its signature, ends here.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::driver::{Driver, PeerError};
 use super::signatures::{signature_holds, signatures_hold, start_holds};
@@ -88,9 +89,9 @@ impl Driver {
                 let me = self.node.me();
                 // Whoever could make this up could stop this peer.
                 beat.copied.retain(|named| named.peer != me || start_holds(me, &named.start));
-                self.events.push_back(Event::Heard { module, author, message: Message::Beat(beat) });
+                self.events.push_back(Event::Heard { module, author, message: Arc::new(Message::Beat(beat)) });
             }
-            Ok(message) => self.events.push_back(Event::Heard { module, author, message }),
+            Ok(message) => self.events.push_back(Event::Heard { module, author, message: Arc::new(message) }),
             Err(error) => tracing::warn!(%module, author = %author.short(), %error, "not a message"),
         }
     }

@@ -173,7 +173,7 @@ impl Manifest {
         };
         let codec = self.config.outer.codec;
         Ok(RunPlan {
-            grid: self.config.grid()?,
+            seats: self.config.grid()?.into(),
             mode: self.config.outer.mode,
             phases: self.config.training.phases,
             inner_steps: self.config.training.inner_steps,

@@ -31,7 +31,7 @@ pub(super) struct Apply {
 }
 
 impl Node {
-    pub(super) fn heard_update(&mut self, module: ModuleId, signed: SignedUpdate) {
+    pub(super) fn heard_update(&mut self, module: ModuleId, signed: &SignedUpdate) {
         let Some(state) = self.modules.get(&module) else { return };
         let update = &signed.update;
         let Some(chain) = &state.chain else { return };
@@ -56,12 +56,12 @@ impl Node {
         if let Err(reason) = check_update(&self.plan, chain, update) {
             let reason = format!("version {}: {reason}", update.version);
             self.refuse(module, owner, reason.clone());
-            return self.signed_wrong(module, &signed, reason);
+            return self.signed_wrong(module, signed, reason);
         }
         if term > state.term && owner != self.me {
             self.adopt_owner(module, term, owner);
         }
-        self.take_next(module, signed);
+        self.take_next(module, signed.clone());
     }
 
     /// Begins to apply an update, wherever it came from. Whether it has begun, or had before.

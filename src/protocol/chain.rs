@@ -136,12 +136,13 @@ impl Chain {
 
     /// Whether this very contribution is counted in a kept update.
     pub fn has_counted(&self, contribution: ContributionKey) -> bool {
-        self.counted().any(|counted| counted.key() == contribution)
+        let (_, parent, _) = contribution;
+        self.counted_after(parent).any(|counted| counted.key() == contribution)
     }
 
     /// How many contributions of a path to one version are counted in kept updates.
     pub fn times_counted(&self, path: PathId, parent: Version) -> usize {
-        self.counted().filter(|counted| counted.path == path && counted.parent == parent).count()
+        self.counted_after(parent).filter(|counted| counted.path == path && counted.parent == parent).count()
     }
 
     /// The update that made a version, as far as it is kept.
@@ -173,8 +174,10 @@ impl Chain {
         (late.iter().sum::<u64>() as f64 / late.len().max(1) as f64, most)
     }
 
-    fn counted(&self) -> impl Iterator<Item = &Counted> {
-        self.recent().flat_map(|signed| &signed.update.contributions)
+    /// What the kept updates after a version count: contributions to it can be nowhere else.
+    fn counted_after(&self, version: Version) -> impl Iterator<Item = &Counted> {
+        let before = usize::try_from(version.0.saturating_sub(self.base.0)).unwrap_or(usize::MAX);
+        self.recent.iter().skip(before).flat_map(|(_, signed)| &signed.update.contributions)
     }
 }
 
@@ -238,9 +241,9 @@ mod tests {
         assert_eq!(chain.recent().count() as u64, VERSIONS_KEPT);
         assert!(!chain.knows_all_since(Version(2)));
         assert!(chain.knows_all_since(Version(3)));
-        let counted: Vec<Version> = chain.counted().map(|counted| counted.parent).collect();
+        let counted: Vec<Version> = chain.counted_after(chain.base()).map(|counted| counted.parent).collect();
         assert_eq!((counted.first(), counted.last()), (Some(&Version(3)), Some(&Version(VERSIONS_KEPT + 2))));
-        let one = chain.counted().next().unwrap().key();
+        let one = chain.counted_after(chain.base()).next().unwrap().key();
         assert!(chain.has_counted(one));
         assert!(!chain.has_counted((one.0, one.1, GENESIS)));
         assert_eq!(chain.since(Version(0), GENESIS), Since::Unknown);

@@ -55,7 +55,8 @@ impl Node {
             .min_by_key(|(path, _)| (scored(path), *path));
         let Some((path, phase)) = next else { return };
         let state = |module: ModuleId| Some((module, self.modules.get(&module)?.head()?.state));
-        let states: Vec<(ModuleId, BlobRef)> = self.plan.grid.modules_of(path).into_iter().filter_map(state).collect();
+        let states: Vec<(ModuleId, BlobRef)> =
+            self.plan.seats.modules(path, phase).into_iter().filter_map(state).collect();
         let reads = states.iter().map(|(_, state)| state.hash).collect();
         self.evaluations.under_way = Some((path, phase, reads));
         self.act(Action::Evaluate { path, phase, states });
@@ -63,8 +64,9 @@ impl Node {
 
     /// Paths that somebody alive trains and all of whose modules have a state here.
     fn paths_here(&self) -> impl Iterator<Item = PathId> {
-        let bottom = self.modules.keys().filter(|module| module.level == 0);
-        bottom.flat_map(|module| self.plan.grid.paths_of(*module)).filter(|path| {
+        let bottom = self.modules.iter().filter(|(module, _)| module.level == 0);
+        let here = bottom.filter_map(|(module, state)| Some((*module, self.plan.phase_of(*module, state.head()?))));
+        here.flat_map(|(module, phase)| self.plan.seats.through(module, phase)).filter(|path| {
             let mut holders = self.roster.holders(self.now, *path);
             self.phase(*path).is_some() && holders.any(|(_, _, lease)| lease.stage != Stage::Standby)
         })
@@ -72,10 +74,10 @@ impl Node {
 
     /// Whether this node comes first among those that can score the checkpoint.
     fn is_evaluator(&self, path: PathId, phase: Phase) -> bool {
-        let modules = self.plan.grid.modules_of(path);
+        let modules = self.plan.seats.modules(path, phase);
         let mine = rank(path, phase, self.me);
         let has = |member: &Member, module: &ModuleId| {
-            let head = member.modules.get(module).and_then(|seen| seen.head);
+            let head = member.seen(*module).and_then(|seen| seen.head);
             head.is_some_and(|head| self.plan.phase_of(*module, head) >= phase)
         };
         let able = |(peer, member): &(PeerKey, &Member)| {
@@ -94,7 +96,7 @@ impl Node {
         self.evaluations.tried.insert(path, phase);
         let Some(millibits_per_byte) = millibits_per_byte else { return };
         let score = Score { path, phase, millibits_per_byte };
-        for module in self.plan.grid.modules_of(path) {
+        for module in self.plan.seats.modules(path, phase) {
             if self.modules.contains_key(&module) {
                 self.act(Action::Publish { module, message: Message::Score(score) });
             }
@@ -107,7 +109,7 @@ impl Node {
         let head = self.modules.get(&module).and_then(super::Module::head);
         // One from ahead would keep the next ones from being scored.
         let reached = head.is_some_and(|head| (1..=self.plan.phase_of(module, head).0).contains(&score.phase.0));
-        if reached && self.plan.goes_through(score.path, module) {
+        if reached && self.plan.seats.goes_through(score.path, score.phase, module) {
             self.keep_score(score, author);
         }
     }

@@ -1,5 +1,7 @@
 //! What happens to a node.
 
+use std::sync::Arc;
+
 use super::message::{Message, Request, Response, SignedUpdate};
 use super::record::Finished;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
@@ -38,7 +40,7 @@ pub enum Event {
         /// Who said it.
         author: PeerKey,
         /// What.
-        message: Message,
+        message: Arc<Message>,
     },
     /// A peer asks. (A request for the manifest is answered by the driver.)
     Asked {

@@ -75,7 +75,9 @@ impl Node {
             }
         }
         // Nobody may want it any more.
-        self.forget(blob);
+        if !self.modules.values().any(|state| state.has_in_hand(blob)) {
+            self.forget(blob);
+        }
     }
 
     pub(super) fn retry_fetches(&mut self) {

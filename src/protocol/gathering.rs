@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::Node;
 use super::action::{Action, Outer};
 use super::collect::{Collection, Entry, Progress};
 use super::fetching::Purpose;
@@ -11,6 +10,7 @@ use super::message::{ContributionKey, FOUNDED_ROUTER, Lease, Message, Offer, Sig
 use super::placement::active_leases;
 use super::record::Record;
 use super::timers::Timer;
+use super::{Node, phase_from};
 use crate::config::OuterMode;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Version};
 
@@ -71,7 +71,8 @@ impl Node {
 
     /// An offer, this node's own included.
     pub(super) fn heard_offer(&mut self, module: ModuleId, author: PeerKey, offer: Offer) {
-        let ours = offer.router == FOUNDED_ROUTER && self.plan.goes_through(offer.path, module);
+        let ours = offer.router == FOUNDED_ROUTER
+            && self.plan.seats.goes_through(offer.path, phase_from(offer.parent), module);
         if !ours || offer.blob.bytes > self.plan.frame_bytes(module) {
             return;
         }
@@ -111,6 +112,14 @@ impl Node {
             return;
         }
         self.begin_offers(module);
+        let is_empty = |collection: &Collection| collection.blobs().next().is_none();
+        let state = self.modules.get(&module);
+        if state
+            .and_then(|state| state.collection.as_ref())
+            .is_none_or(|collection| collection.closing || is_empty(collection))
+        {
+            return;
+        }
         let expected = self.expected(module);
         let turns = self.turns(module);
         let lags = self.lags(module);
@@ -152,7 +161,7 @@ impl Node {
             if rivals >= MAX_RIVALS {
                 continue;
             }
-            let weight = plan.weight(offer.path, collection.target.0 - 1 - offer.parent.0);
+            let weight = plan.weight(offer.path, offer.parent, collection.target.0 - 1 - offer.parent.0);
             let entry = Entry { offer: offer.clone(), from: *from, weight, progress: Progress::Fetching };
             collection.begin(entry);
             begun.push((offer.blob, *from));
@@ -174,8 +183,9 @@ impl Node {
             let trains = |lease: &&Lease| Self::trains(lease.stage) && !self.is_idle(lease.path, peer);
             paths.extend(member.leases.iter().filter(trains).map(|lease| lease.path));
         }
-        paths.retain(|path| self.plan.goes_through(*path, module));
-        paths.into_iter().map(|path| (path, self.plan.weight(path, 0))).collect()
+        let Some(head) = self.modules.get(&module).and_then(super::Module::head) else { return BTreeMap::new() };
+        paths.retain(|path| self.plan.seats.goes_through(*path, phase_from(head.version), module));
+        paths.into_iter().map(|path| (path, self.plan.weight(path, head.version, 0))).collect()
     }
 
     /// The most paths that one living member trains one after the other.
@@ -276,7 +286,7 @@ impl Node {
             && held.stage != stage
         {
             held.stage = stage;
-            for module in self.plan.grid.modules_of(path) {
+            for module in self.modules_around(path) {
                 self.beat_on(module);
             }
         }

@@ -3,10 +3,10 @@
 //! Such a peer holds the path no longer, as far as this node is concerned: another may take it up, and owners do not
 //! wait for it. When it offers something for the path, it counts again.
 
-use super::Node;
 use super::gathering::offered;
 use super::limits::{IDLE_DEADLINES, MAX_MEMBERS, OVERDUE_MS};
 use super::message::Lease;
+use super::{Module, Node};
 use crate::names::{ModuleId, PathId, PeerKey};
 
 impl Node {
@@ -23,9 +23,9 @@ impl Node {
     /// Looks for holders whose contributions are long overdue.
     pub(super) fn watch_holders(&mut self) {
         let mut idle: Vec<(PathId, PeerKey)> = Vec::new();
-        for module in self.modules.keys() {
+        for (module, state) in self.modules.iter().filter(|(module, state)| self.is_held_up(**module, state)) {
             for (peer, member) in self.roster.living(self.now, *module) {
-                let stalled = member.leases.iter().filter(|lease| self.stalls(*module, lease));
+                let stalled = member.leases.iter().filter(|lease| self.stalls(*module, state, lease));
                 idle.extend(stalled.map(|lease| (lease.path, peer)));
             }
         }
@@ -35,17 +35,20 @@ impl Node {
         self.idle.retain(|(_, peer)| roster.member(*peer).is_some_and(|member| roster.alive(now, member)));
     }
 
-    /// The path waits for nothing but itself, as far as this module tells: it stands where the module does, and has not
-    /// contributed to it for several times as long as the next update should have taken.
-    fn stalls(&self, module: ModuleId, lease: &Lease) -> bool {
-        let Some(state) = self.modules.get(&module) else { return false };
+    /// The next update has taken several times as long as it should have.
+    fn is_held_up(&self, module: ModuleId, state: &Module) -> bool {
         let (Some(head), Some(deadline_ms)) = (state.head(), state.advances.deadline_ms()) else { return false };
-        let here = Self::trains(lease.stage)
-            && lease.phase == self.plan.phase_of(module, head)
-            && !self.plan.is_done(module, head);
         let waited_ms = self.now.since(state.advanced.max(self.began));
-        here && self.plan.goes_through(lease.path, module)
-            && waited_ms > IDLE_DEADLINES * deadline_ms + OVERDUE_MS
+        !self.plan.is_done(module, head) && waited_ms > IDLE_DEADLINES * deadline_ms + OVERDUE_MS
+    }
+
+    /// The path waits for nothing but itself, as far as this module tells: it stands where the module does, and has not
+    /// contributed to it.
+    fn stalls(&self, module: ModuleId, state: &Module, lease: &Lease) -> bool {
+        let Some(head) = state.head() else { return false };
+        Self::trains(lease.stage)
+            && lease.phase == self.plan.phase_of(module, head)
+            && self.plan.seats.goes_through(lease.path, lease.phase, module)
             && !offered(&state.offers, lease.path, head.version)
     }
 }

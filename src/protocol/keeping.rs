@@ -36,30 +36,41 @@ impl Node {
         if !std::mem::take(&mut self.let_go) {
             return;
         }
-        let referenced = self.referenced_blobs();
-        let (kept, gone) = std::mem::take(&mut self.unwanted).into_iter().partition(|blob| referenced.contains(blob));
+        let mut gone = std::mem::take(&mut self.unwanted);
+        // Few references are to what was let go: most are told by their first byte.
+        let mut may_go = [false; 256];
+        gone.iter().for_each(|blob| may_go[usize::from(blob.0[0])] = true);
+        let mut kept = BTreeSet::new();
+        self.for_each_reference(&mut |blob| {
+            if may_go[usize::from(blob.0[0])] {
+                kept.extend(gone.take(&blob));
+            }
+        });
         self.unwanted = kept;
-        let gone: BTreeSet<BlobHash> = gone;
         self.actions.extend(gone.into_iter().map(Action::Forget));
     }
 
     /// The blobs that this node may still need or be asked for; all others can be removed.
     pub fn referenced_blobs(&self) -> BTreeSet<BlobHash> {
         let mut blobs = BTreeSet::new();
-        for state in self.modules.values() {
-            blobs.extend(state.references());
-        }
-        blobs.extend(self.sealed_before.iter().map(|signed| signed.update.average.hash));
-        blobs.extend(self.finished.iter().flat_map(|finished| &finished.offers).map(|(_, blob)| blob.hash));
-        blobs.extend(self.rescued.iter().map(|rescued| rescued.counted.blob.hash));
-        blobs.extend(self.trainers.values().map(|blob| blob.hash));
-        blobs.extend(self.evaluations.reads());
-        blobs.extend(self.handovers.arrived());
-        blobs.extend(self.checkpoints.values().flat_map(super::resuming::blobs));
-        blobs.extend(self.training.iter().flat_map(|training| &training.reads));
-        // What is asked for may be here already, and word of that on its way.
-        blobs.extend(self.fetching.keys());
+        self.for_each_reference(&mut |blob| {
+            blobs.insert(blob);
+        });
         blobs
+    }
+
+    fn for_each_reference(&self, mut visit: &mut impl FnMut(BlobHash)) {
+        for state in self.modules.values() {
+            state.for_each_reference(visit);
+        }
+        self.sealed_before.iter().map(|signed| signed.update.average.hash).for_each(&mut visit);
+        self.finished.iter().flat_map(|finished| &finished.offers).map(|(_, blob)| blob.hash).for_each(&mut visit);
+        self.rescued.iter().map(|rescued| rescued.counted.blob.hash).for_each(&mut visit);
+        self.trainers.values().map(|blob| blob.hash).for_each(&mut visit);
+        self.evaluations.reads().for_each(&mut visit);
+        self.handovers.arrived().for_each(&mut visit);
+        self.checkpoints.values().flat_map(super::resuming::blobs).for_each(&mut visit);
+        self.training.iter().flat_map(|training| &training.reads).copied().for_each(visit);
     }
 
     /// Where room is short: averages that are kept only for members that lag, oldest first. These take whole states
@@ -133,28 +144,32 @@ impl Node {
         let lost: BTreeSet<ContributionKey> =
             self.uncounted().filter_map(of).filter(|(_, parent, _)| lost(*parent)).collect();
         for (path, parent, _) in lost {
-            self.act(Action::Report(Report::Lost { module, path, parent, weight: self.plan.weight(path, 0) }));
+            self.act(Action::Report(Report::Lost { module, path, parent, weight: self.plan.weight(path, parent, 0) }));
         }
     }
 }
 
 impl Module {
-    /// The blobs that are needed for this module.
-    pub(super) fn references(&self) -> BTreeSet<BlobHash> {
-        let mut blobs: BTreeSet<BlobHash> = self.states.iter().map(|blob| blob.hash).collect();
+    /// Whether a blob is part of what is being made of this module now.
+    pub(super) fn has_in_hand(&self, blob: BlobHash) -> bool {
+        let next = self.next.as_ref().is_some_and(|next| next.signed.update.average.hash == blob);
+        next || self.collection.iter().flat_map(|collection| collection.blobs()).any(|other| other == blob)
+    }
+
+    /// Every blob that is needed for this module, some more than once.
+    pub(super) fn for_each_reference(&self, mut visit: &mut impl FnMut(BlobHash)) {
+        self.states.iter().map(|blob| blob.hash).for_each(&mut visit);
         let installing = self.catch_up.installing.as_ref();
-        blobs.extend(installing.map(|chain| chain.head().state.hash));
+        installing.iter().map(|chain| chain.head().state.hash).for_each(&mut visit);
         for chain in self.chain.iter().chain(installing) {
-            blobs.extend(chain.replayed().map(|signed| signed.update.average.hash));
-            blobs.extend(
-                chain.recent().flat_map(|signed| &signed.update.contributions).map(|counted| counted.blob.hash),
-            );
+            chain.replayed().map(|signed| signed.update.average.hash).for_each(&mut visit);
+            let counted = chain.recent().flat_map(|signed| &signed.update.contributions);
+            counted.map(|counted| counted.blob.hash).for_each(&mut visit);
         }
         let next = self.next.iter().map(|next| &next.signed.update);
-        blobs.extend(next.flat_map(|update| [update.average.hash, update.state.hash]));
-        blobs.extend(self.collection.iter().flat_map(|collection| collection.blobs()));
-        blobs.extend(self.combining);
-        blobs.extend(self.applies.iter().flat_map(|apply| [apply.from, apply.average]));
-        blobs
+        next.flat_map(|update| [update.average.hash, update.state.hash]).for_each(&mut visit);
+        self.collection.iter().flat_map(|collection| collection.blobs()).for_each(&mut visit);
+        self.combining.into_iter().for_each(&mut visit);
+        self.applies.iter().flat_map(|apply| [apply.from, apply.average]).for_each(visit);
     }
 }

@@ -80,15 +80,15 @@ impl Node {
         self.act(Action::Unsubscribe(module));
     }
 
-    pub(super) fn heard(&mut self, module: ModuleId, author: PeerKey, message: Message) {
+    pub(super) fn heard(&mut self, module: ModuleId, author: PeerKey, message: &Message) {
         if author == self.me || !self.modules.contains_key(&module) {
             return;
         }
         match message {
-            Message::Beat(beat) => self.heard_beat(module, author, &beat),
-            Message::Offer(offer) => self.heard_offer(module, author, offer),
+            Message::Beat(beat) => self.heard_beat(module, author, beat),
+            Message::Offer(offer) => self.heard_offer(module, author, offer.clone()),
             Message::Update(signed) => self.heard_update(module, signed),
-            Message::Score(score) => self.heard_score(module, author, score),
+            Message::Score(score) => self.heard_score(module, author, *score),
         }
     }
 
@@ -139,9 +139,7 @@ impl Node {
             self.act(Action::Persist(super::Record::Left(module)));
             self.drop_collection(module);
             if let Some(state) = self.modules.remove(&module) {
-                for blob in state.references() {
-                    self.forget(blob);
-                }
+                state.for_each_reference(&mut |blob| self.forget(blob));
             }
         }
         self.forget_replicas(&needed);
@@ -166,7 +164,7 @@ impl Node {
 
     /// Whether a peer was a member of one of this node's modules, when it was last heard.
     pub fn knows(&self, peer: PeerKey) -> bool {
-        self.roster.member(peer).is_some_and(|member| !member.modules.is_empty())
+        self.roster.member(peer).is_some_and(|member| member.is_anywhere())
     }
 
     /// Who is alive on a module, this node included.
@@ -175,13 +173,6 @@ impl Node {
         members.push(self.me);
         members.sort_unstable();
         members
-    }
-
-    /// The phase that a path is in: the fewest rounds of its modules. Nothing before all of them are here.
-    pub(super) fn phase(&self, path: crate::names::PathId) -> Option<Phase> {
-        let rounds = |module: ModuleId| Some(self.plan.phase_of(module, self.modules.get(&module)?.head()?));
-        let rounds: Option<Vec<Phase>> = self.plan.grid.modules_of(path).into_iter().map(rounds).collect();
-        rounds?.into_iter().min()
     }
 
     /// Whether a lease means that its holder trains the path.

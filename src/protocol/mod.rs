@@ -6,7 +6,7 @@
 //!
 //! The way of an outer step: [`phases`] starts training and offers what was trained; [`gathering`] is the owner's part,
 //! from offers to a signed update; [`applying`] takes an update to a new head. [`rounds`] says how far a module
-//! has come, [`pace`] how fast its paths are. [`membership`] beats and hears beats, [`liveness`] measures who is alive, [`ownership`] decides who combines and [`trust`] who is believed to,
+//! has come, [`pace`] how fast its paths are, [`seating`] where a path is whose modules change. [`membership`] beats and hears beats, [`liveness`] measures who is alive, [`ownership`] decides who combines and [`trust`] who is believed to,
 //! [`placement`] decides who trains which path and [`idle`] who only says so, [`transfer`] how a member that is behind
 //! catches up, [`starts`] whether two run with one identity, [`replicas`] who else holds a module that one peer alone would have, [`evaluating`] how
 //! good a path is. [`resuming`] goes on with phases that were left in the middle, [`watchdog`] watches over the trainer;
@@ -42,6 +42,7 @@ mod restore;
 mod resuming;
 pub mod roster;
 mod rounds;
+mod seating;
 pub mod starts;
 pub mod status;
 #[cfg(test)]
@@ -86,14 +87,14 @@ use self::trust::Distrusted;
 use self::watchdog::Watchdog;
 use crate::clock::Millis;
 use crate::config::OuterMode;
-use crate::grid::Grid;
-use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Term};
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
+use crate::sampling::Seats;
 
 /// What a node must know of its run; all of it follows from the manifest.
 #[derive(Clone, Debug)]
 pub struct RunPlan {
-    /// Modules and paths.
-    pub grid: Grid,
+    /// Modules and paths, and which of these are trained when. Where the protocol says path, it means a seat.
+    pub seats: Seats,
     /// When owners make updates.
     pub mode: OuterMode,
     /// The rounds after which a module is done; in the synchronous mode, the version.
@@ -109,13 +110,14 @@ pub struct RunPlan {
 }
 
 impl RunPlan {
-    fn full_path_weight(&self, path: PathId) -> u32 {
-        self.weights.get(path.0 as usize).copied().unwrap_or(1)
+    fn full_path_weight(&self, path: PathId, phase: Phase) -> u32 {
+        self.weights.get(self.seats.path(path, phase).0 as usize).copied().unwrap_or(1)
     }
 
-    /// What a contribution weighs that is so many versions late. Delayed momentum makes up for lateness by itself.
-    fn weight(&self, path: PathId, staleness: u64) -> u32 {
-        let full = self.full_path_weight(path);
+    /// What a contribution to a version weighs that is so many versions late. Delayed momentum makes up for lateness by
+    /// itself.
+    fn weight(&self, path: PathId, parent: Version, staleness: u64) -> u32 {
+        let full = self.full_path_weight(path, phase_from(parent));
         match self.mode {
             OuterMode::Synchronous => {
                 let halvings = u32::try_from(staleness).unwrap_or(u32::MAX);
@@ -125,14 +127,14 @@ impl RunPlan {
         }
     }
 
-    /// Whether there is such a path, and it goes through the module. Paths come from the wire.
-    fn goes_through(&self, path: PathId, module: ModuleId) -> bool {
-        path.0 < self.grid.path_count() && self.grid.modules_of(path).get(usize::from(module.level)) == Some(&module)
-    }
-
     fn frame_bytes(&self, module: ModuleId) -> u64 {
         self.frame_bytes.get(usize::from(module.level)).copied().unwrap_or(0)
     }
+}
+
+/// The phase that trains from a version. Only synchronous runs draw paths anew; in others it makes no difference.
+fn phase_from(parent: Version) -> Phase {
+    Phase(parent.0)
 }
 
 /// A module as this node knows it.
@@ -187,6 +189,8 @@ struct Held {
     stage: Stage,
     /// Earlier ones train first: several paths take turns.
     last_trained: Millis,
+    /// The phase that it is in, as far as known, where paths are drawn anew.
+    near: Phase,
 }
 
 /// One peer's part in the protocol.
@@ -238,6 +242,8 @@ pub struct Node {
     evaluations: Evaluations,
     /// Peers that are heard twice.
     copies: BTreeMap<PeerKey, Noticed>,
+    /// Whether a head has moved or a path was taken since this node looked where its paths are.
+    moved: bool,
     timers: Timers,
     leaving: Option<Leaving>,
     actions: Vec<Action>,
@@ -281,6 +287,7 @@ impl Node {
             replicas: Replicas::default(),
             evaluations: Evaluations::default(),
             copies: BTreeMap::new(),
+            moved: false,
             timers: Timers::default(),
             leaving: None,
             actions: Vec::new(),
@@ -300,11 +307,15 @@ impl Node {
     /// What follows from something that happened.
     pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Action> {
         self.now = self.now.max(now);
+        let mut concerns = None;
         match event {
             Event::Found => self.found(),
             Event::Join(contacts) => self.join(contacts),
             Event::Listening(addresses) => self.listening(addresses),
-            Event::Heard { module, author, message } => self.heard(module, author, message),
+            Event::Heard { module, author, message } => {
+                concerns = Some(module);
+                self.heard(module, author, &message);
+            }
             Event::Asked { from, token, request } => self.asked(from, token, request),
             Event::Answered { id, response } => self.answered(id, response),
             Event::Fetched { blob, found } => self.fetched(blob, found),
@@ -322,21 +333,30 @@ impl Node {
             Event::Leave => self.leave(),
         }
         if !self.is_gone() {
-            self.go_on();
+            self.go_on(concerns);
         }
         self.forget_unreferenced();
         self.beat_once();
         std::mem::take(&mut self.actions)
     }
 
-    /// After every event: whatever has become possible is begun.
-    fn go_on(&mut self) {
-        let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
+    /// After every event: whatever has become possible is begun. What is heard on a module's topic makes nothing possible
+    /// for another, or nothing that could not wait for the next sweep.
+    fn go_on(&mut self, concerns: Option<ModuleId>) {
+        let modules: Vec<ModuleId> = match concerns {
+            Some(module) => self.modules.contains_key(&module).then_some(module).into_iter().collect(),
+            None => self.modules.keys().copied().collect(),
+        };
+        if std::mem::take(&mut self.moved) {
+            self.keep_places();
+        }
         for module in modules {
             self.apply_next(module);
             self.gather(module);
         }
-        self.start_next_phase();
+        if concerns.is_none() {
+            self.start_next_phase();
+        }
     }
 
     fn act(&mut self, action: Action) {
@@ -355,6 +375,7 @@ impl Node {
             match timer {
                 Timer::Beat => {
                     self.timers.set(Timer::Beat, self.now + BEAT_MS);
+                    self.forget_the_dead();
                     self.beat_everywhere();
                 }
                 Timer::Sweep => {

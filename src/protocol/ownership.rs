@@ -155,7 +155,6 @@ impl Node {
 
     /// Looks for modules whose owner is dead, and claims those for which it is this node's turn.
     pub(super) fn watch_owners(&mut self) {
-        self.forget_the_dead();
         let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
         for module in modules {
             self.watch_work(module);
@@ -209,6 +208,14 @@ impl Node {
         let Some(state) = self.modules.get(&module).filter(|state| state.deposed != Some(state.term)) else { return };
         let open = state.owner.is_some_and(|owner| owner != self.me);
         let Some(head) = state.head().filter(|head| open && !self.plan.is_done(module, *head)) else { return };
+        // Nothing is overdue before that, nor before anything has been offered: then it is not asked what is expected.
+        let waited_ms = now.since(state.advanced.max(state.owner_since).max(self.began));
+        let on_offer = state.offers.keys().any(|(_, parent, _)| *parent == head.version);
+        if self.plan.mode == OuterMode::Synchronous
+            && (!on_offer || (state.offered_since.is_some() && waited_ms < OVERDUE_MS))
+        {
+            return;
+        }
         let offered = |path: PathId| offered(&state.offers, path, head.version);
         let expected = self.expected(module);
         let begun = match self.plan.mode {
@@ -221,7 +228,6 @@ impl Node {
         let measured_ms = offered_since.since(state.advanced).saturating_mul(slower);
         let deadline_ms =
             state.advances.deadline_ms().unwrap_or(0).max(measured_ms) + self.pause_ms(module) + OVERDUE_MS;
-        let waited_ms = now.since(state.advanced.max(state.owner_since).max(self.began));
         let overdue = quorum(&expected, offered, waited_ms / deadline_ms);
         if let Some(state) = self.modules.get_mut(&module) {
             state.offered_since = Some(offered_since);
@@ -245,5 +251,6 @@ impl Node {
             state.advances.add(now.since(state.advanced));
         }
         (state.advanced, state.offered_since) = (now, None);
+        self.moved = true;
     }
 }

@@ -44,7 +44,7 @@ impl Node {
     fn fastest_pace(&self, modules: &[ModuleId]) -> Option<u32> {
         let others = modules.iter().flat_map(|module| self.roster.living(self.now, *module));
         let mut paces: BTreeMap<PeerKey, u32> = others.map(|(peer, member)| (peer, member.pace)).collect();
-        let through = |path: &PathId| self.plan.grid.modules_of(*path).iter().any(|module| modules.contains(module));
+        let through = |path: &PathId| self.modules_of(*path).iter().any(|module| modules.contains(module));
         if self.held.keys().any(through) {
             paces.insert(self.me, self.pace());
         }
@@ -60,7 +60,7 @@ impl Node {
             return all;
         }
         let mine = u64::from(self.pace());
-        match self.fastest_pace(&self.plan.grid.modules_of(path)) {
+        match self.fastest_pace(&self.modules_of(path)) {
             Some(fastest) if mine > 0 => {
                 (all.saturating_mul(mine) / u64::from(fastest)).clamp(share(LEAST_STEPS_SHARE), all)
             }

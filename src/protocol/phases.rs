@@ -5,13 +5,13 @@
 
 use std::collections::BTreeSet;
 
-use super::Node;
 use super::action::{Action, Report, Resume};
 use super::gathering::countable;
 use super::limits::{MAX_FROM_ONE_VERSION, OFFER_REPEAT_MS};
 use super::message::{FOUNDED_ROUTER, Message, Offer, Stage, UpdateHash};
 use super::pace::Measured;
 use super::record::{Finished, Record, StartedFrom};
+use super::{Node, phase_from};
 use crate::clock::Millis;
 use crate::config::OuterMode;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
@@ -58,7 +58,7 @@ pub(super) type Contribution = (ModuleId, PathId, (Version, UpdateHash), BlobRef
 
 impl Node {
     pub(super) fn readiness(&self, path: PathId) -> Readiness {
-        let modules = self.plan.grid.modules_of(path);
+        let modules = self.modules_of(path);
         let head = |module: &ModuleId| self.modules.get(module).and_then(|state| state.head());
         let fetching: Vec<ModuleId> = modules.iter().filter(|module| head(module).is_none()).copied().collect();
         let Some(phase) = self.phase(path) else { return Readiness::Fetching(fetching) };
@@ -74,6 +74,9 @@ impl Node {
         let last = self.finished.iter().rev().find(|finished| finished.path == path);
         let waits = |module: &ModuleId| {
             let Some(head) = head(module) else { return true };
+            if self.plan.phase_of(*module, head) < phase {
+                return true;
+            }
             let offer = last.and_then(|last| last.offers.iter().find(|(from, _)| from.module == *module));
             let Some((from, blob)) = offer.filter(|_| !self.plan.is_done(*module, head)) else { return false };
             let moved = from.update != head.update;
@@ -143,7 +146,7 @@ impl Node {
     fn train(&mut self, path: PathId, phase: Phase) {
         let checkpoint = self.checkpoints.get(&path);
         let resume = checkpoint.map(|checkpoint| Resume { steps: checkpoint.steps, blob: checkpoint.blob });
-        let start = checkpoint.map_or_else(|| self.heads_of(path), |checkpoint| checkpoint.start.clone());
+        let start = checkpoint.map_or_else(|| self.heads_of(path, phase), |checkpoint| checkpoint.start.clone());
         self.set_stage(path, Stage::Training);
         let trainer = self.trainers.get(&path).copied();
         let modules = start.iter().map(|(from, _)| from.module).collect();
@@ -159,12 +162,12 @@ impl Node {
     }
 
     /// Where each module of a path stands, and its state.
-    fn heads_of(&self, path: PathId) -> Vec<(StartedFrom, BlobRef)> {
+    fn heads_of(&self, path: PathId, phase: Phase) -> Vec<(StartedFrom, BlobRef)> {
         let head = |module: ModuleId| {
             let head = self.modules.get(&module)?.head()?;
             Some((StartedFrom { module, version: head.version, update: head.update }, head.state))
         };
-        self.plan.grid.modules_of(path).into_iter().filter_map(head).collect()
+        self.plan.seats.modules(path, phase).into_iter().filter_map(head).collect()
     }
 
     pub(super) fn trained(&mut self, mut finished: Finished) {
@@ -175,6 +178,7 @@ impl Node {
         self.done_training();
         self.watchdog.got_further();
         let path = finished.path;
+        self.moved = true;
         self.release_checkpoint(path);
         let now = self.now;
         if let Some(held) = self.held.get_mut(&path) {
@@ -198,16 +202,18 @@ impl Node {
         }
     }
 
-    /// What was trained from an asynchronous module that was done already is no contribution.
+    /// What was trained from an asynchronous module that was done already is no contribution, nor what was trained from a
+    /// version from which another path is drawn.
     fn drop_surplus(&mut self, finished: &mut Finished) {
-        if self.plan.mode == OuterMode::Synchronous {
-            return;
-        }
-        let from_done = |(from, _): &mut (StartedFrom, BlobRef)| {
+        let asynchronous = self.plan.mode == OuterMode::Asynchronous;
+        let path = finished.path;
+        let is_surplus = |(from, _): &mut (StartedFrom, BlobRef)| {
             let head = self.modules.get(&from.module).and_then(|state| state.head());
-            head.is_some_and(|head| head.update == from.update && self.plan.is_done(from.module, head))
+            let from_done = head.is_some_and(|head| head.update == from.update && self.plan.is_done(from.module, head));
+            let goes_through = self.plan.seats.goes_through(path, phase_from(from.version), from.module);
+            (asynchronous && from_done) || !goes_through
         };
-        let surplus: Vec<_> = finished.offers.extract_if(.., from_done).collect();
+        let surplus: Vec<_> = finished.offers.extract_if(.., is_surplus).collect();
         for (_, blob) in surplus {
             self.forget(blob.hash);
         }
@@ -219,7 +225,7 @@ impl Node {
             let head = self.modules.get(&from.module).and_then(|state| state.head());
             if head.is_some_and(|head| head.version > from.version && !countable(head.version, from.version)) {
                 let (module, path, parent) = (from.module, finished.path, from.version);
-                let weight = self.plan.weight(path, 0);
+                let weight = self.plan.weight(path, parent, 0);
                 self.act(Action::Report(Report::Lost { module, path, parent, weight }));
             }
         }

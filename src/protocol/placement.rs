@@ -19,7 +19,7 @@ use super::roster::well_formed;
 use super::waiting::Waiting;
 use super::{Held, Module, Node};
 use crate::clock::Millis;
-use crate::names::{ModuleId, PathId, PeerKey};
+use crate::names::{ModuleId, PathId, PeerKey, Phase};
 
 /// A newcomer's walk from peer to peer.
 #[derive(Debug, Default)]
@@ -40,13 +40,13 @@ impl Node {
     /// The founder holds everything until others come.
     pub(super) fn found(&mut self) {
         self.start_timers();
-        for module in self.plan.grid.modules() {
+        for module in self.plan.seats.grid().modules() {
             if !self.modules.contains_key(&module) {
                 self.enter_at_genesis(module);
             }
             self.claim(module);
         }
-        let paths: Vec<PathId> = self.plan.grid.paths().take(MAX_LEASES).collect();
+        let paths: Vec<PathId> = self.plan.seats.all().take(MAX_LEASES).collect();
         for path in paths {
             self.take_path(path, Stage::Waiting);
         }
@@ -165,7 +165,7 @@ impl Node {
         let mut standbys: BTreeMap<PathId, usize> = BTreeMap::new();
         for entry in &entries {
             let load = active_leases(&entry.leases);
-            for lease in entry.leases.iter().filter(|lease| lease.path.0 < self.plan.grid.path_count()) {
+            for lease in entry.leases.iter().filter(|lease| lease.path.0 < self.plan.seats.count()) {
                 match lease.stage {
                     Stage::Standby => *standbys.entry(lease.path).or_default() += 1,
                     Stage::Leaving => {}
@@ -174,7 +174,7 @@ impl Node {
             }
         }
         let mine = |path: &PathId| path_rank(*path, self.me);
-        let unserved = self.plan.grid.paths().find(|path| !holders.contains_key(path));
+        let unserved = self.plan.seats.all().find(|path| !holders.contains_key(path));
         if let Some(path) = unserved {
             return (path, Stage::Joining);
         }
@@ -186,7 +186,7 @@ impl Node {
         if let Some((path, _)) = spare {
             return (*path, Stage::Joining);
         }
-        let standby = self.plan.grid.paths().min_by_key(|path| (standbys.get(path).copied().unwrap_or(0), mine(path)));
+        let standby = self.plan.seats.all().min_by_key(|path| (standbys.get(path).copied().unwrap_or(0), mine(path)));
         (standby.unwrap_or(PathId(0)), Stage::Standby)
     }
 
@@ -207,12 +207,11 @@ impl Node {
         self.orphans.remove(&path);
         self.act(Action::Persist(Record::Lease { path, held: true, standby: stage == Stage::Standby }));
         self.act(Action::Report(Report::PathTaken(path)));
-        self.held.insert(path, Held { stage, last_trained: Millis(0) });
-        for module in self.plan.grid.modules_of(path) {
-            if !self.modules.contains_key(&module) {
-                self.act(Action::Subscribe(module));
-                self.modules.insert(module, Module::default());
-            }
+        let near = self.phase_about();
+        self.held.insert(path, Held { stage, last_trained: Millis(0), near });
+        self.moved = true;
+        for module in self.modules_around(path) {
+            self.enter(module);
             self.beat_on(module);
         }
         self.close_gaps();
@@ -220,6 +219,7 @@ impl Node {
 
     pub(super) fn yield_path(&mut self, path: PathId, search: bool) {
         // What is being trained is offered all the same.
+        let modules = self.modules_around(path);
         if self.held.remove(&path).is_none() {
             return;
         }
@@ -230,7 +230,7 @@ impl Node {
         }
         self.release_checkpoint(path);
         self.disinherit(path);
-        for module in self.plan.grid.modules_of(path) {
+        for module in modules {
             self.beat_on(module);
         }
         if self.held.is_empty() && search {
@@ -266,39 +266,53 @@ impl Node {
         if self.held.is_empty() {
             return;
         }
-        let near: BTreeSet<PathId> = self
-            .modules
-            .iter()
-            .filter(|(module, state)| state.head().is_some_and(|head| !self.plan.is_done(**module, head)))
-            .flat_map(|(module, _)| self.plan.grid.paths_of(*module))
-            .collect();
-        self.orphans.retain(|path, _| near.contains(path));
+        let near = self.untrained_paths();
+        self.orphans.retain(|path, _| near.contains_key(path));
         // Those stood by first: taking another means to stand by no longer.
-        let (stood_by, others): (Vec<PathId>, Vec<PathId>) =
-            near.into_iter().partition(|path| self.held.get(path).is_some_and(|held| held.stage == Stage::Standby));
-        for path in stood_by.into_iter().chain(others) {
-            if self.has_trainer(path) {
-                self.orphans.remove(&path);
+        let (stood_by, others): (Vec<_>, Vec<_>) = near
+            .into_iter()
+            .partition(|(path, _)| self.held.get(path).is_some_and(|held| held.stage == Stage::Standby));
+        for (path, phase) in stood_by.into_iter().chain(others) {
+            // One adopted just now may have been the only one.
+            if self.held.get(&path).is_some_and(|held| held.stage.is_active()) {
                 continue;
             }
             let since = *self.orphans.entry(path).or_insert(self.now);
             let given = self.roster.holders(self.now, path).any(|(_, _, lease)| lease.stage == Stage::Leaving);
-            if (given || self.now.since(since) >= PATH_LEASE_MS) && self.next_in_rank(path) {
+            if (given || self.now.since(since) >= PATH_LEASE_MS) && self.next_in_rank(path, phase) {
                 self.adopt_path(path);
             }
         }
     }
 
-    fn has_trainer(&self, path: PathId) -> bool {
-        let mine = self.held.get(&path).is_some_and(|held| held.stage.is_active());
-        let trains = |(peer, _, lease): (PeerKey, _, Lease)| lease.stage.is_active() && !self.is_idle(path, peer);
-        mine || self.roster.holders(self.now, path).any(trains)
+    /// The paths through modules here that nobody alive trains, and the phase in which they go through them.
+    fn untrained_paths(&self) -> BTreeMap<PathId, Phase> {
+        let trained = self.trained_paths();
+        let mut untrained = BTreeMap::new();
+        for (module, phase) in self.modules_not_done() {
+            let through = self.plan.seats.through(module, phase).into_iter();
+            let nobody = through.filter(|path| trained.binary_search(path).is_err());
+            untrained.extend(nobody.map(|path| (path, phase)));
+        }
+        untrained
+    }
+
+    /// The paths that somebody alive trains, this node included; in order.
+    fn trained_paths(&self) -> Vec<PathId> {
+        let mine = self.held.iter().filter(|(_, held)| held.stage.is_active()).map(|(path, _)| *path);
+        let theirs = self.roster.everybody(self.now).flat_map(|(peer, member)| {
+            let trains = move |lease: &&Lease| lease.stage.is_active() && !self.is_idle(lease.path, peer);
+            member.leases.iter().filter(trains).map(|lease| lease.path)
+        });
+        let mut trained: Vec<PathId> = mine.chain(theirs).collect();
+        trained.sort_unstable();
+        trained
     }
 
     /// Fewest paths first, standbys before all; then by rank.
-    fn next_in_rank(&self, path: PathId) -> bool {
+    fn next_in_rank(&self, path: PathId, phase: Phase) -> bool {
         let mine = (active_leases(&self.leases()), std::cmp::Reverse(path_rank(path, self.me)));
-        let modules = self.plan.grid.modules_of(path);
+        let modules = self.plan.seats.modules(path, phase);
         let neighbours = modules.iter().flat_map(|module| self.roster.living(self.now, *module));
         let neighbours = neighbours.filter(|(_, member)| !member.leaves());
         let first = !neighbours
@@ -320,9 +334,5 @@ impl Node {
         }
         self.take_path(path, Stage::Joining);
         self.inherit(path, Vec::new());
-    }
-
-    pub(super) fn needed_modules(&self) -> BTreeSet<ModuleId> {
-        self.held.keys().flat_map(|path| self.plan.grid.modules_of(*path)).collect()
     }
 }

@@ -157,7 +157,7 @@ impl Node {
         let mine = rank(module, self.me);
         let stays = |peer: PeerKey| {
             let leases = self.roster.member(peer).map(|member| &member.leases);
-            let needs = leases.is_some_and(|leases| leases.iter().any(|it| self.plan.goes_through(it.path, module)));
+            let needs = leases.is_some_and(|leases| leases.iter().any(|lease| self.plan.needs(lease, module)));
             needs || rank(module, peer) > mine
         };
         self.roster.heads(self.now, module).filter(|(peer, _)| stays(*peer)).count()

@@ -13,7 +13,7 @@ use super::message::{Message, SignedUpdate, Stage};
 use super::record::{Finished, InnerCheckpoint, Record};
 use super::{Held, Module, Node, RunPlan};
 use crate::clock::Millis;
-use crate::names::{ModuleId, PathId, PeerKey, Term, Version};
+use crate::names::{ModuleId, PathId, PeerKey, Phase, Term, Version};
 
 impl Node {
     /// A node as its journal's records left it. Follow with `Event::Join`; or, for a founder whose node
@@ -29,6 +29,7 @@ impl Node {
             chain.is_some_and(|chain| chain.fits(&signed.update))
         });
         node.release_contributions();
+        node.restore_places();
         // Whatever had to be done then was done, and what nothing refers to is found by whoever opens the store.
         node.actions.clear();
         node.unwanted.clear();
@@ -126,10 +127,7 @@ impl Node {
             return;
         }
         let stage = if standby { Stage::Standby } else { Stage::Joining };
-        self.held.insert(path, Held { stage, last_trained: Millis(0) });
-        for module in self.plan.grid.modules_of(path) {
-            self.modules.entry(module).or_default();
-        }
+        self.held.insert(path, Held { stage, last_trained: Millis(0), near: Phase(0) });
     }
 
     fn restore_finished(&mut self, finished: Finished) {

@@ -26,8 +26,6 @@ pub struct Member {
     /// The one that is believed.
     start: (u64, u64),
     starts: Starts,
-    /// The newest beat of each topic; gossip may bring them out of order.
-    sequences: BTreeMap<ModuleId, u64>,
     newest: u64,
     /// On whatever topic.
     rhythm: Rhythm,
@@ -39,11 +37,39 @@ pub struct Member {
     pub pace: u32,
     /// How many modules it replicates.
     pub replicas: u32,
-    /// Its modules.
-    pub modules: BTreeMap<ModuleId, Seen>,
+    topics: Vec<Topic>,
+}
+
+/// What was heard of a peer on one module's topic.
+#[derive(Clone, Debug)]
+struct Topic {
+    module: ModuleId,
+    /// Of the newest beat; gossip may bring them out of order.
+    sequence: u64,
+    /// Nothing once it has left the module.
+    seen: Option<Seen>,
 }
 
 impl Member {
+    /// One of its modules, as last heard.
+    pub fn seen(&self, module: ModuleId) -> Option<&Seen> {
+        self.topics.iter().find(|topic| topic.module == module)?.seen.as_ref()
+    }
+
+    /// Whether it is on any module.
+    pub fn is_anywhere(&self) -> bool {
+        self.topics.iter().any(|topic| topic.seen.is_some())
+    }
+
+    fn topic(&mut self, module: ModuleId) -> &mut Topic {
+        let known = self.topics.iter().position(|topic| topic.module == module);
+        let place = known.unwrap_or_else(|| {
+            self.topics.push(Topic { module, sequence: 0, seen: None });
+            self.topics.len() - 1
+        });
+        &mut self.topics[place]
+    }
+
     /// Whether it is about to go.
     pub fn leaves(&self) -> bool {
         self.leases.iter().any(|lease| lease.stage == Stage::Leaving)
@@ -68,6 +94,9 @@ pub struct Roster {
     /// Since when this node has been awake without a break.
     awake: Millis,
 }
+
+/// Topics of one peer that are remembered although it is on them no longer.
+const MAX_LEFT: usize = 64;
 
 /// Whether what a peer says of itself is within bounds.
 pub fn well_formed(leases: &[Lease], addresses: &[String]) -> bool {
@@ -102,15 +131,17 @@ impl Roster {
         let outlived = copy.is_none() && member.starts.has_outlived(now, start, member.start);
         if start > member.start || !known || outlived {
             member.start = start;
-            member.sequences.clear();
+            member.topics.iter_mut().for_each(|topic| topic.sequence = 0);
             member.newest = 0;
             member.rhythm = Rhythm::new(now);
         }
-        let last = member.sequences.entry(module).or_default();
-        if start < member.start || beat.sequence <= *last {
+        let is_earlier = start < member.start;
+        let topic = member.topic(module);
+        if is_earlier || beat.sequence <= topic.sequence {
             return (Heard::Ignored, copy);
         }
-        *last = beat.sequence;
+        topic.sequence = beat.sequence;
+        topic.seen = (!beat.leaving).then_some(Seen { at: now, head: beat.head });
         member.rhythm.hear(now, self.awake);
         let moved = member.addresses != beat.addresses;
         if beat.sequence > member.newest {
@@ -119,11 +150,6 @@ impl Roster {
             member.pace = beat.pace;
             member.addresses.clone_from(&beat.addresses);
             member.replicas = beat.replicas;
-        }
-        if beat.leaving {
-            member.modules.remove(&module);
-        } else {
-            member.modules.insert(module, Seen { at: now, head: beat.head });
         }
         (if known && !moved { Heard::Known } else { Heard::New }, copy)
     }
@@ -137,9 +163,15 @@ impl Roster {
     /// Forgets peers that were on no module for a long time.
     pub fn forget_before(&mut self, time: Millis) {
         for member in self.members.values_mut() {
-            member.modules.retain(|_, seen| seen.at >= time);
+            for topic in &mut member.topics {
+                topic.seen.take_if(|seen| seen.at < time);
+            }
+            // What was said there before it left does not bring it back.
+            if member.topics.len() > MAX_LEFT {
+                member.topics.retain(|topic| topic.seen.is_some());
+            }
         }
-        self.members.retain(|_, member| !member.modules.is_empty());
+        self.members.retain(|_, member| member.is_anywhere());
     }
 
     /// How many peers are known.
@@ -159,7 +191,7 @@ impl Roster {
 
     /// Heard on any topic, it is alive; unless it has not been heard on this one for much longer.
     fn lives_on(&self, now: Millis, module: ModuleId, member: &Member) -> bool {
-        let seen = member.modules.get(&module);
+        let seen = member.seen(module);
         let lately = |seen: &Seen| now.since(seen.at.max(self.awake)) < LEASE_MOST_MS;
         member.rhythm.lives(now, self.awake) && seen.is_some_and(lately)
     }
@@ -179,12 +211,12 @@ impl Roster {
 
     /// The living members of a module that have its state, and where they stand.
     pub fn heads(&self, now: Millis, module: ModuleId) -> impl Iterator<Item = (PeerKey, Head)> {
-        self.living(now, module).filter_map(move |(peer, member)| Some((peer, member.modules.get(&module)?.head?)))
+        self.living(now, module).filter_map(move |(peer, member)| Some((peer, member.seen(module)?.head?)))
     }
 
     /// Whether a peer is alive on any module.
     pub fn alive(&self, now: Millis, member: &Member) -> bool {
-        member.rhythm.lives(now, self.awake) && !member.modules.is_empty()
+        member.rhythm.lives(now, self.awake) && member.is_anywhere()
     }
 
     /// Whether there is a living peer that is not about to go.

@@ -14,8 +14,8 @@ use crate::names::{ModuleId, Phase, Version};
 impl RunPlan {
     /// The weight of all paths through a module.
     pub fn full_weight(&self, module: ModuleId) -> u64 {
-        let weight = |path| u64::from(self.full_path_weight(path));
-        self.grid.paths_of(module).into_iter().map(weight).sum::<u64>().max(1)
+        let weight = |path| u64::from(self.full_path_weight(path, Phase(0)));
+        self.seats.through(module, Phase(0)).into_iter().map(weight).sum::<u64>().max(1)
     }
 
     /// How many rounds a module has had.

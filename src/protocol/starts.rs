@@ -5,8 +5,6 @@
 //! it is the others who notice. They name the highest start that they hear in their beats, with its signature: a copy
 //! that hears of a higher one than its own stops. Nobody else could have signed that, so no liar stops anybody.
 
-use std::collections::BTreeMap;
-
 use super::Node;
 use super::action::{Action, Report};
 use super::leaving::Leaving;
@@ -19,7 +17,8 @@ use crate::names::PeerKey;
 /// The starts of one peer that were heard of late.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Starts {
-    lives: BTreeMap<(u64, u64), Life>,
+    /// By their order.
+    lives: Vec<Life>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,44 +52,59 @@ impl Starts {
         sequence: Option<u64>,
         addresses: Option<&[String]>,
     ) -> Option<Copy> {
-        let order = start.order();
-        if !self.lives.contains_key(&order) && self.lives.len() >= MAX_STARTS {
-            let silent = self.lives.iter().min_by_key(|(_, life)| life.last).map(|(order, _)| *order);
-            silent.and_then(|order| self.lives.remove(&order));
-        }
-        let begun = Life { start: start.clone(), first: now, last: now, sequence: 0, addresses: Vec::new() };
-        let life = self.lives.entry(order).or_insert(begun);
+        let mine = self.place(now, start);
+        let life = &mut self.lives[mine];
         if sequence.is_some_and(|sequence| sequence <= life.sequence) {
             return None;
         }
         life.sequence = sequence.unwrap_or(life.sequence);
         life.last = now;
-        if let Some(addresses) = addresses {
+        if let Some(addresses) = addresses.filter(|addresses| *addresses != life.addresses) {
             life.addresses = addresses.to_vec();
         }
-        let life = &self.lives[&order];
-        let (highest, _) = self.lives.last_key_value()?;
-        let mut others = self.lives.iter().rev().filter(|(other, _)| **other != order);
-        let (other_order, other) = others.find(|(other, it)| {
-            let one_is_highest = **other == *highest || order == *highest;
+        if self.lives.len() == 1 {
+            return None;
+        }
+        let life = &self.lives[mine];
+        let highest = self.lives.len() - 1;
+        let mut others = self.lives.iter().enumerate().rev().filter(|(other, _)| *other != mine);
+        let (_, other) = others.find(|(other, it)| {
+            let one_is_highest = *other == highest || mine == highest;
             let each_after_the_other =
                 now.since(it.first) >= MEMBER_LEASE_MS && it.last.since(life.first) >= MEMBER_LEASE_MS;
             one_is_highest && each_after_the_other && now.since(it.last) < 2 * MEMBER_LEASE_MS
         })?;
-        let higher = if order == *highest { life } else { other };
+        let (higher, lower) = if mine == highest { (life, other) } else { (other, life) };
         let mut addresses = other.addresses.clone();
         addresses.extend(life.addresses.iter().cloned());
         addresses.sort_unstable();
         addresses.dedup();
         addresses.truncate(2 * MAX_ADDRESSES);
-        Some(Copy { start: higher.start.clone(), lower: order.min(*other_order), addresses })
+        Some(Copy { start: higher.start.clone(), lower: lower.start.order(), addresses })
+    }
+
+    /// Where a start is among the others. One too many takes the place of the one that has been silent for longest.
+    fn place(&mut self, now: Millis, start: &Start) -> usize {
+        let by_order = |life: &Life| life.start.order();
+        if let Ok(place) = self.lives.binary_search_by_key(&start.order(), by_order) {
+            return place;
+        }
+        if self.lives.len() >= MAX_STARTS {
+            let silent = self.lives.iter().enumerate().min_by_key(|(_, life)| life.last).map(|(place, _)| place);
+            silent.map(|place| self.lives.remove(place));
+        }
+        let place = self.lives.partition_point(|life| by_order(life) < start.order());
+        let begun = Life { start: start.clone(), first: now, last: now, sequence: 0, addresses: Vec::new() };
+        self.lives.insert(place, begun);
+        place
     }
 
     /// Whether a start, which speaks now, has come after one that was believed: that has not spoken for a lease. So comes
     /// a peer whose store was emptied, which counts its starts from 1 again.
     pub fn has_outlived(&self, now: Millis, start: (u64, u64), other: (u64, u64)) -> bool {
-        let silent = self.lives.get(&other).is_none_or(|other| now.since(other.last) >= MEMBER_LEASE_MS);
-        let speaks = self.lives.get(&start).is_some_and(|life| life.last == now);
+        let life = |order| self.lives.iter().find(|life| life.start.order() == order);
+        let silent = life(other).is_none_or(|other| now.since(other.last) >= MEMBER_LEASE_MS);
+        let speaks = life(start).is_some_and(|life| life.last == now);
         start != other && speaks && silent
     }
 }

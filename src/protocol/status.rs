@@ -128,11 +128,6 @@ impl Node {
         self.held.keys().copied().collect()
     }
 
-    /// The modules of a path, bottom first.
-    pub fn modules_of(&self, path: PathId) -> Vec<ModuleId> {
-        self.plan.grid.modules_of(path)
-    }
-
     /// The head's state of each module here.
     pub fn states(&self) -> Vec<(ModuleId, crate::names::Version, crate::names::BlobRef)> {
         let state = |(module, state): (&ModuleId, &super::Module)| {

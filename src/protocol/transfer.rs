@@ -122,8 +122,7 @@ impl Node {
         ahead.sort_by(|(_, a), (_, b)| b.weight.cmp(&a.weight).then(a.update.cmp(&b.update)));
         let mut donors: Vec<PeerKey> = ahead.into_iter().map(|(peer, _)| peer).collect();
         if mine.is_none() && donors.is_empty() {
-            let through =
-                |entry: &&DirectoryEntry| entry.leases.iter().any(|lease| self.plan.goes_through(lease.path, module));
+            let through = |entry: &&DirectoryEntry| entry.leases.iter().any(|lease| self.plan.needs(lease, module));
             donors.extend(self.search.directory.values().filter(through).map(|entry| entry.peer));
         }
         donors

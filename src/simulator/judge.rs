@@ -42,7 +42,11 @@ impl World {
         }
         let invariants = &mut self.invariants;
         let mut broken = None;
-        for (module, chain) in self.peers[index].node.chains() {
+        let reported = match report {
+            Report::Advanced { module, .. } | Report::ChainSwitched { module, .. } => *module,
+            _ => return Ok(()),
+        };
+        for (module, chain) in self.peers[index].node.chains().filter(|(module, _)| *module == reported) {
             let mut is_broken =
                 |name, looked: Result<(), String>| broken = broken.take().or(looked.err().map(|it| (name, it)));
             is_broken("one state", invariants.one_state.look(module, chain.head()));
@@ -105,9 +109,9 @@ impl World {
             }
         }
         let (mut losses, mut weights) = (0.0, 0.0);
-        for path in self.plan.grid.paths() {
+        for path in self.plan.seats.grid().paths() {
             let weight = f64::from(self.plan.weights[path.0 as usize]);
-            for module in self.plan.grid.modules_of(path) {
+            for module in self.plan.seats.grid().modules_of(path) {
                 let Some(parameters) = states.get(&module) else { continue };
                 let target = learner::target(module, path, values, self.scenario.swarm.likeness);
                 let squares = parameters.iter().zip(target).map(|(value, target)| f64::from(value - target).powi(2));
@@ -125,8 +129,8 @@ impl World {
             .flat_map(|(_, peer)| peer.node.chains())
             .map(|(module, chain)| (module, chain.head().update))
             .collect();
-        let counted = heads.into_iter().filter_map(|(module, head)| self.invariants.counted_once.counted(module, head));
-        counted.flatten().filter_map(|(_, _, blob)| self.steps_of.get(blob)).sum()
+        let counted = heads.into_iter().map(|(module, head)| self.invariants.counted_once.counted(module, head));
+        counted.flatten().filter_map(|(_, _, blob)| self.steps_of.get(&blob)).sum()
     }
 
     /// Paths that nobody trains to their end.
@@ -134,7 +138,7 @@ impl World {
         let leases = self.staying().flat_map(|(_, peer)| peer.node.leases());
         let trained: BTreeSet<_> =
             leases.filter(|lease| lease.stage != Stage::Standby).map(|lease| lease.path).collect();
-        self.plan.grid.path_count() as usize - trained.len()
+        self.plan.seats.count() as usize - trained.len()
     }
 
     /// Whether everybody has found a place, and somebody else who stays has each module.
@@ -146,7 +150,7 @@ impl World {
             .map(|(module, ..)| module)
             .collect();
         let settled = self.staying().all(|(_, peer)| !peer.up || !peer.node.paths().is_empty());
-        settled && self.plan.grid.modules().iter().all(|module| others.contains(module))
+        settled && self.plan.seats.grid().modules().iter().all(|module| others.contains(module))
     }
 
     /// A module whose members do not all have the same state.
@@ -167,9 +171,12 @@ impl World {
             .flat_map(|(_, peer)| peer.node.chains())
             .map(|(module, chain)| (module, chain.head().update))
             .collect();
+        let by_chain: BTreeMap<ModuleId, BTreeSet<_>> = heads
+            .into_iter()
+            .map(|(module, head)| (module, self.invariants.counted_once.counted(module, head)))
+            .collect();
         let counted = |module: ModuleId, contribution| {
-            let set = heads.get(&module).and_then(|head| self.invariants.counted_once.counted(module, *head));
-            set.is_some_and(|set| set.contains(&contribution))
+            by_chain.get(&module).is_some_and(|counted| counted.contains(&contribution))
         };
         let shown = self.staying().flat_map(|(_, peer)| peer.node.uncounted()).collect();
         let ever_counted = |module, contribution| self.invariants.counted_once.has_ever_counted(module, contribution);
@@ -188,7 +195,7 @@ impl World {
             let leaked: Vec<BlobHash> =
                 peer.disk.names().filter(|blob| !kept.contains(blob) && !genesis.contains(blob)).collect();
             // A phase may be in training still, or an average be made, for a module that others have finished.
-            if leaked.len() > self.plan.grid.levels() + 3 {
+            if leaked.len() > self.plan.seats.grid().levels() + 3 {
                 return Err(self.failure("disk", format!("peer {index} keeps {leaked:?} for nothing")));
             }
         }

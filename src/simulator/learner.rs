@@ -17,6 +17,9 @@ const STRIDE: f32 = 0.5;
 /// How much further one peer goes than the next.
 const PEERS_DIFFER: f32 = 1.0 / 512.0;
 
+/// And from which on they are alike again.
+const ALIKE: usize = 64;
+
 /// Between -1 and 1, of this stream and this place in it.
 fn of(stream: u64, place: u64) -> f32 {
     let mixed = (stream ^ place.wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
@@ -49,7 +52,7 @@ impl Lesson {
         let stream = of_module(module).child("noise").number(u64::from(path.0)).number(phase.0).to_u64();
         let rate = 1.0 - (1.0 - STRIDE).powf(1.0 / INNER_STEPS as f32);
         let target = target(module, path, swarm.values, swarm.likeness);
-        Self { target, rate: rate * (1.0 + peer as f32 * PEERS_DIFFER), noise: swarm.noise, stream }
+        Self { target, rate: rate * (1.0 + (peer % ALIKE) as f32 * PEERS_DIFFER), noise: swarm.noise, stream }
     }
 
     /// One inner step.

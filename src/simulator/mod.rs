@@ -8,6 +8,7 @@
 //! `carry_out` stands in the place of a peer's driver and workers and `post` in that of the network; `judge` looks at the
 //! [`invariants`] after every event and at the end. [`counts`] is what was seen, and [`drill`] runs thousands of seeds.
 
+mod agenda;
 mod carried;
 mod carry_out;
 pub mod clocks;

@@ -9,6 +9,7 @@ use super::liars::Lie;
 use super::links::Links;
 use crate::config::{OuterConfig, OuterMode};
 use crate::grid::{Grid, GridError, Sharing};
+use crate::sampling::{Sample, SampleError, Seats};
 
 /// A drill.
 #[derive(Clone, Debug, Deserialize)]
@@ -37,12 +38,25 @@ pub struct Scenario {
     pub lies_from_ms: u64,
 }
 
+/// Which of a grid's paths are trained.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SampleOf {
+    /// So many at a time.
+    pub paths: u32,
+    /// Each for so many phases; then others are drawn. For good, if nothing is said.
+    #[serde(default)]
+    pub hold_phases: u64,
+}
+
 /// A swarm and its run.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Swarm {
     /// The grid's.
     pub levels: Vec<Sharing>,
+    /// How many of the grid's paths are trained at a time, and for how long; all of them, if nothing is said.
+    pub sample: Option<SampleOf>,
     /// When owners make updates.
     #[serde(default = "synchronous")]
     pub mode: OuterMode,
@@ -60,6 +74,9 @@ pub struct Swarm {
     pub given_loss: f64,
     /// The first founds, the others join it within seconds.
     pub peers: usize,
+    /// In place of that, each peer has its path and the run's first states already, as after a restart.
+    #[serde(default)]
+    pub placed: bool,
     /// Outer steps.
     pub phases: u64,
     /// In each module.
@@ -103,6 +120,9 @@ pub enum ScenarioError {
     /// The levels make no grid.
     #[error("swarm.levels: {0}")]
     Grid(#[from] GridError),
+    /// The grid cannot be sampled so.
+    #[error("swarm.sample: {0}")]
+    Sample(#[from] SampleError),
     /// A value outside its range.
     #[error("{key}: {expected}")]
     Range {
@@ -130,11 +150,17 @@ impl Scenario {
     /// # Errors
     /// Says which key is wrong, and what may stand there.
     pub fn check(&self) -> Result<(), ScenarioError> {
-        self.grid()?;
+        let seats = self.seats()?;
         let share = |share: f64| (0.0..=1.0).contains(&share);
         let ranges = [
             ("swarm.peers", (1..=MOST_PEERS).contains(&self.swarm.peers), "1 to 100000"),
             ("liars", self.liars.len() < self.swarm.peers, "fewer than peers"),
+            (
+                "swarm.mode",
+                !seats.are_drawn_anew() || self.swarm.mode == OuterMode::Synchronous,
+                "synchronous, where paths are drawn anew",
+            ),
+            ("swarm.placed", !self.swarm.placed || self.swarm.peers <= seats.count() as usize, "a path for each peer"),
             ("swarm.phases", self.swarm.phases >= 1, "1 or more"),
             ("swarm.values", (1..=1 << 20).contains(&self.swarm.values), "1 to 1048576"),
             ("swarm.slowness", !self.swarm.slowness.contains(&0) && !self.swarm.slowness.is_empty(), "1 or more each"),
@@ -154,12 +180,14 @@ impl Scenario {
         }
     }
 
-    /// Modules and paths.
+    /// Modules, and the paths that are trained. Every seed draws the same.
     ///
     /// # Errors
-    /// If the levels make none.
-    pub fn grid(&self) -> Result<Grid, GridError> {
-        Grid::new(self.swarm.levels.clone())
+    /// If the levels make none, or some would be left out.
+    pub fn seats(&self) -> Result<Seats, ScenarioError> {
+        let grid = Grid::new(self.swarm.levels.clone())?;
+        let Some(SampleOf { paths, hold_phases }) = self.swarm.sample else { return Ok(grid.into()) };
+        Ok(Seats::sampled(grid, Sample { seats: paths, hold_phases, seed: 0 })?)
     }
 
     /// All peers, newcomers of join storms included.
@@ -197,7 +225,7 @@ mod tests {
     #[test]
     fn a_file_says_what_goes_wrong() {
         let scenario = Scenario::from_toml(SMALL).unwrap();
-        assert_eq!(scenario.grid().unwrap().path_count(), 2);
+        assert_eq!(scenario.seats().unwrap().count(), 2);
         assert_eq!(scenario.all_peers(), 5);
         assert_eq!(scenario.faults[1].kind, Kind::SplitInThree);
         assert_eq!((scenario.faults[1].times, scenario.faults[1].until_ms), (1, 60_000));

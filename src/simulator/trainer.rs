@@ -207,7 +207,8 @@ impl World {
         if resume.is_none_or(|resume| resume.steps != carried.steps) {
             (carried.steps, carried.levels) = (0, before.clone());
         }
-        let lesson = |module: ModuleId| Lesson::new(module, path, phase, index, swarm);
+        let trained = self.plan.seats.path(path, phase);
+        let lesson = |module: ModuleId| Lesson::new(module, trained, phase, index, swarm);
         let lessons = start.iter().map(|(from, _)| lesson(from.module)).collect();
         let first = carried.steps;
         let (began_ms, until_ms) = (now_ms, now_ms);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use super::agenda::Agenda;
 use super::clocks::OwnClock;
 use super::counts::Counts;
 use super::dice::Dice;
@@ -16,7 +17,7 @@ use super::{Failure, Outcome, Scenario};
 use crate::compress::frame;
 use crate::config::{Codec, OuterConfig, OuterMode};
 use crate::grid::Grid;
-use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, Version};
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Version};
 use crate::outer::exact_sum::ExactSum;
 use crate::outer::state::ModuleState;
 use crate::protocol::limits::FULL_WEIGHT;
@@ -27,6 +28,9 @@ pub(super) const INNER_STEPS: u64 = 64;
 
 /// How often it is looked whether everything is done.
 const LOOK_MS: u64 = 100;
+
+/// In a swarm of more peers, queues are not looked at after every word that is heard, but several times a second.
+const LOOKED_AT_ALWAYS: usize = 256;
 
 /// Something that will happen.
 #[derive(Debug)]
@@ -85,9 +89,8 @@ pub struct World {
     pub(super) outer: OuterConfig,
     pub(super) dice: Dice,
     pub(super) now_ms: u64,
-    order: u64,
-    /// By time and order: which peer, in which of its lives, and what.
-    due: BTreeMap<(u64, u64), (usize, u64, Due)>,
+    /// Which peer, in which of its lives, and what.
+    due: Agenda<(usize, u64, Due)>,
     pub(super) planned: Vec<Planned>,
     /// When the last fault is over, and everybody is there that will be.
     calm_ms: u64,
@@ -130,9 +133,10 @@ impl World {
     /// # Panics
     /// If the scenario's levels make no grid, which [`Scenario::check`] has excluded.
     pub fn new(scenario: Arc<Scenario>, seed: u64) -> Self {
-        let grid = scenario.grid().expect("a checked scenario's levels make a grid");
+        let seats = scenario.seats().expect("a checked scenario's levels make a grid, and its sample fits it");
+        let grid = seats.grid();
         let values = scenario.swarm.values;
-        let genesis = genesis_states(&grid, values, scenario.swarm.mode);
+        let genesis = genesis_states(grid, values, scenario.swarm.mode);
         let run = Arc::new(RunPlan {
             weights: grid.paths().map(|path| FULL_WEIGHT - 1000 * (path.0 % 3)).collect(),
             genesis: genesis.iter().map(|(module, bytes)| (*module, BlobRef::of(bytes))).collect(),
@@ -140,16 +144,16 @@ impl World {
             mode: scenario.swarm.mode,
             phases: scenario.swarm.phases,
             inner_steps: INNER_STEPS,
-            grid,
+            seats,
         });
         let mut dice = Dice::new(seed, "world");
-        let mut founder = Disk::default();
-        for bytes in genesis.into_values() {
-            founder.put(bytes);
-        }
-        let disks = std::iter::once(founder).chain(std::iter::repeat_with(Disk::default));
-        let peers: Vec<Peer> = (disks.take(scenario.all_peers()).enumerate())
-            .map(|(index, disk)| Peer::new(index, disk, &run, OwnClock::new(&scenario.clocks, &mut dice)))
+        let disk = |index: usize| match index {
+            _ if scenario.swarm.placed => Disk::placed(&run.seats, PathId(index as u32), &genesis),
+            0 => Disk::with(genesis.values()),
+            _ => Disk::default(),
+        };
+        let peers: Vec<Peer> = (0..scenario.all_peers())
+            .map(|index| Peer::new(index, disk(index), &run, OwnClock::new(&scenario.clocks, &mut dice)))
             .collect();
         let mut world = Self {
             seed,
@@ -161,8 +165,7 @@ impl World {
                 ..OuterConfig::default()
             },
             now_ms: 0,
-            order: 0,
-            due: BTreeMap::new(),
+            due: Agenda::default(),
             planned: plan(&scenario.faults, scenario.rota.as_ref(), scenario.swarm.peers, &mut dice),
             dice,
             calm_ms: 0,
@@ -196,11 +199,7 @@ impl World {
     }
 
     fn set_up(&mut self) {
-        self.event_at(0, 0, Event::Found);
-        for index in 1..self.scenario.swarm.peers {
-            let after_ms = self.dice.draw([500, 3_000].into());
-            self.join_at(index, after_ms);
-        }
+        self.begin();
         for lie in self.scenario.liars.clone() {
             let honest: Vec<usize> =
                 (0..self.scenario.swarm.peers).filter(|peer| !self.liars.contains_key(peer)).collect();
@@ -220,14 +219,28 @@ impl World {
         }
     }
 
+    fn begin(&mut self) {
+        if self.scenario.swarm.placed {
+            for index in 0..self.scenario.swarm.peers {
+                let after_ms = self.dice.draw([0, 1_000].into());
+                self.event_at(index, after_ms, Event::Join(vec![]));
+            }
+            return;
+        }
+        self.event_at(0, 0, Event::Found);
+        for index in 1..self.scenario.swarm.peers {
+            let after_ms = self.dice.draw([500, 3_000].into());
+            self.join_at(index, after_ms);
+        }
+    }
+
     fn join_at(&mut self, index: usize, at_ms: u64) {
         let contacts = vec![Contact { peer: peer_key(0), addresses: vec!["0".to_owned()] }];
         self.event_at(index, at_ms, Event::Join(contacts));
     }
 
     pub(super) fn schedule(&mut self, at_ms: u64, (peer, life): (usize, u64), due: Due) {
-        self.order += 1;
-        self.due.insert((at_ms, self.order), (peer, life, due));
+        self.due.put(at_ms, (peer, life, due));
     }
 
     /// To a peer, if it is still in the life in which this was caused.
@@ -285,7 +298,7 @@ impl World {
 
     /// The next thing that is due.
     fn next(&mut self) -> Result<(), Failure> {
-        let Some(((due_ms, _), (index, life, due))) = self.due.pop_first() else {
+        let Some((due_ms, (index, life, due))) = self.due.take() else {
             return Err(self.failure("progress", "nothing is left to happen".to_owned()));
         };
         self.now_ms = self.now_ms.max(due_ms);
@@ -316,10 +329,7 @@ impl World {
         let peer = &mut self.peers[index];
         match due {
             Due::Event(event) => self.handle(index, *event),
-            Due::Heard { module, author, message } => {
-                let message = Message::clone(&message);
-                self.handle(index, Event::Heard { module, author, message })
-            }
+            Due::Heard { module, author, message } => self.handle(index, Event::Heard { module, author, message }),
             Due::Tick => {
                 if peer.tick_ms != Some(due_ms) {
                     return Ok(());
@@ -356,6 +366,7 @@ impl World {
         let peer = &mut self.peers[index];
         self.trace.line(format_args!("{now_ms} {index} {event:?}"));
         let outdated = fenced::outdated(&peer.node, &event);
+        let only_heard = matches!(event, Event::Heard { .. });
         let actions = peer.node.handle(peer.clock.shows(now_ms), event);
         if let Some(update) = outdated.filter(|update| fenced::is_taken(&peer.node, update)) {
             let detail =
@@ -363,7 +374,10 @@ impl World {
             return Err(self.failure("fenced", detail));
         }
         self.carry_out_all(index, actions.into())?;
-        self.look_at_queues(index)?;
+        // Of thousands of peers most of the time would go by with this.
+        if !only_heard || self.peers.len() <= LOOKED_AT_ALWAYS {
+            self.look_at_queues(index)?;
+        }
         self.set_tick(index);
         Ok(())
     }
@@ -385,6 +399,8 @@ impl World {
             self.trace.line(format_args!("  {action:?}"));
             self.carry_out(index, action)?;
         }
+        let peer = &mut self.peers[index];
+        peer.disk.rewrite_if_long(|| peer.node.records());
         Ok(())
     }
 
@@ -411,7 +427,7 @@ impl Peer {
         let key = peer_key(index);
         Self {
             key,
-            node: Node::restore(key, plan.clone(), vec![]),
+            node: Node::restore(key, plan.clone(), disk.journal.clone()),
             disk,
             sums: BTreeMap::new(),
             trainer: Trainer::default(),

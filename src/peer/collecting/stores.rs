@@ -70,7 +70,7 @@ impl Stores {
             let records = records.map_err(|source| CollectError::Record { folder: folder.clone(), source })?;
             // Whose store it is makes no difference to the chains in it.
             let node = Node::restore(PeerKey([0; 32]), plan.clone(), records);
-            for (module, chain) in node.chains().filter(|(module, _)| plan.grid.contains(*module)) {
+            for (module, chain) in node.chains().filter(|(module, _)| plan.seats.grid().contains(*module)) {
                 stores.heads.entry(module).or_default().push((chain.head(), stores.readers.len()));
             }
             stores.readers.push(reader);

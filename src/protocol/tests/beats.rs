@@ -50,7 +50,7 @@ fn what_is_of_no_module_of_ours_or_out_of_the_grid_changes_nothing() {
             Message::Update(update(genesis(), 9, THIRD)),
         ];
         for message in messages {
-            assert_eq!(node.handle(Millis(0), Event::Heard { module, author: THIRD, message }), vec![]);
+            assert_eq!(node.handle(Millis(0), Event::Heard { module, author: THIRD, message: message.into() }), vec![]);
         }
     }
     let nowhere = Offer { path: PathId(u32::MAX), ..offer(1, genesis()) };

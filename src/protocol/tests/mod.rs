@@ -40,7 +40,7 @@ const INNER_STEPS: u64 = 64;
 
 fn plan() -> RunPlan {
     RunPlan {
-        grid: Grid::with_paths(vec![Sharing::Shared], 2).unwrap(),
+        seats: Grid::with_paths(vec![Sharing::Shared], 2).unwrap().into(),
         mode: OuterMode::Synchronous,
         phases: PHASES,
         inner_steps: INNER_STEPS,
@@ -141,7 +141,7 @@ fn beat(sequence: u64, head: Option<Head>, owner: Option<(u64, PeerKey)>) -> Bea
 }
 
 fn heard(author: PeerKey, message: Message) -> Event {
-    Event::Heard { module: MODULE, author, message }
+    Event::Heard { module: MODULE, author, message: message.into() }
 }
 
 fn heard_beat(author: PeerKey, beat: Beat) -> Event {

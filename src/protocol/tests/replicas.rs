@@ -14,7 +14,7 @@ const COMMON: ModuleId = ModuleId { level: 1, expert: 0 };
 fn wide(paths: u32) -> RunPlan {
     let grid = Grid::new(vec![Sharing::Experts(paths), Sharing::Shared]).unwrap();
     let genesis = grid.modules().into_iter().map(|module| (module, state(0))).collect();
-    RunPlan { weights: vec![1; paths as usize], genesis, frame_bytes: vec![1_000; 2], grid, ..plan() }
+    RunPlan { weights: vec![1; paths as usize], genesis, frame_bytes: vec![1_000; 2], seats: grid.into(), ..plan() }
 }
 
 fn own(expert: u32) -> ModuleId {
@@ -44,7 +44,7 @@ fn on(module: ModuleId, peer: PeerKey, sequence: u64, replicas: u32) -> Event {
         false => vec![lease(0, 0, Stage::Standby)],
     };
     let beat = Beat { leases, replicas, ..beat(sequence, Some(genesis()), Some((1, OTHER))) };
-    Event::Heard { module, author: peer, message: Message::Beat(beat) }
+    Event::Heard { module, author: peer, message: Message::Beat(beat).into() }
 }
 
 fn wanted(actions: &[Action]) -> Vec<Wanted> {
@@ -106,7 +106,7 @@ fn one_that_dies_before_it_comes_is_replaced() {
 fn asked_for(modules: &[ModuleId], helper: PeerKey) -> Event {
     let wanted = modules.iter().map(|module| Wanted { module: *module, helper }).collect();
     let beat = Beat { wanted, ..beat(1, Some(genesis()), Some((1, OTHER))) };
-    Event::Heard { module: COMMON, author: OTHER, message: Message::Beat(beat) }
+    Event::Heard { module: COMMON, author: OTHER, message: Message::Beat(beat).into() }
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn nobody_is_made_to_hold_more_replicas_than_the_bound_or_to_read_a_longer_list(
     for (sequence, expert) in (1..40).enumerate() {
         let wanted = vec![Wanted { module: own(expert), helper: ME }];
         let beat = Beat { wanted, ..beat(sequence as u64 + 1, Some(genesis()), None) };
-        node.handle(Millis(100), Event::Heard { module: COMMON, author: OTHER, message: Message::Beat(beat) });
+        node.handle(Millis(100), Event::Heard { module: COMMON, author: OTHER, message: Message::Beat(beat).into() });
     }
     assert_eq!(node.status().modules.len(), 2 + MAX_REPLICAS);
     let mut node = holder_of(40);

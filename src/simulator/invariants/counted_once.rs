@@ -10,9 +10,16 @@ type Counted = BTreeSet<ContributionKey>;
 /// What each place of each chain has counted since genesis.
 #[derive(Debug, Default)]
 pub struct CountedOnce {
-    places: BTreeMap<(ModuleId, UpdateHash), Counted>,
+    places: BTreeMap<(ModuleId, UpdateHash), Place>,
     /// Contributions that came a version or more late, on whatever chain.
     pub late: u64,
+}
+
+/// What one update counts, and which it follows.
+#[derive(Debug)]
+struct Place {
+    parent: UpdateHash,
+    counts: Counted,
 }
 
 impl CountedOnce {
@@ -21,37 +28,41 @@ impl CountedOnce {
     pub fn look(&mut self, hash: UpdateHash, signed: &SignedUpdate) -> Result<(), String> {
         let update = &signed.update;
         let key = (update.module, hash);
-        if self.places.contains_key(&key) {
+        let known_from = update.parent == GENESIS || self.places.contains_key(&(update.module, update.parent));
+        if self.places.contains_key(&key) || !known_from {
             return Ok(());
         }
-        let before = match self.places.get(&(update.module, update.parent)) {
-            Some(counted) => counted.clone(),
-            None if update.parent == GENESIS => Counted::new(),
-            None => return Ok(()),
-        };
-        let mut after = before;
+        let mut counts = Counted::new();
         for counted in &update.contributions {
             self.late += u64::from(counted.parent.next() < update.version);
-            if !after.insert(counted.key()) {
+            let before =
+                self.back_from(update.module, update.parent).any(|place| place.counts.contains(&counted.key()));
+            if before || !counts.insert(counted.key()) {
                 return Err(format!(
                     "module {} version {} counts path {}'s contribution to version {} again",
                     update.module, update.version, counted.path, counted.parent
                 ));
             }
         }
-        self.places.insert(key, after);
+        self.places.insert(key, Place { parent: update.parent, counts });
         Ok(())
+    }
+
+    /// A place and those before it, back to genesis.
+    fn back_from(&self, module: ModuleId, place: UpdateHash) -> impl Iterator<Item = &Place> {
+        let at = move |place: UpdateHash| self.places.get(&(module, place));
+        std::iter::successors(at(place), move |after| at(after.parent))
     }
 
     /// Whether any chain, given up since or not, has counted a contribution.
     pub fn has_ever_counted(&self, module: ModuleId, contribution: ContributionKey) -> bool {
         let of_module = self.places.iter().filter(|((of, _), _)| *of == module);
-        of_module.map(|(_, counted)| counted).any(|counted| counted.contains(&contribution))
+        of_module.map(|(_, place)| place).any(|place| place.counts.contains(&contribution))
     }
 
     /// Everything that a place's chain has counted since genesis; nothing at genesis.
-    pub fn counted(&self, module: ModuleId, place: UpdateHash) -> Option<&BTreeSet<ContributionKey>> {
-        self.places.get(&(module, place))
+    pub fn counted(&self, module: ModuleId, place: UpdateHash) -> BTreeSet<ContributionKey> {
+        self.back_from(module, place).flat_map(|place| &place.counts).copied().collect()
     }
 }
 

@@ -5,7 +5,8 @@ use crate::protocol::{Event, Message, Node};
 
 /// The update that is being heard, if its term is over and nothing else has brought it here before.
 pub fn outdated(node: &Node, event: &Event) -> Option<Update> {
-    let Event::Heard { module, message: Message::Update(signed), .. } = event else { return None };
+    let Event::Heard { module, message, .. } = event else { return None };
+    let Message::Update(signed) = message.as_ref() else { return None };
     let (term, next) = node.pending(*module);
     (signed.update.term < term && next != Some(signed)).then(|| signed.update.clone())
 }

@@ -1,0 +1,173 @@
+//! Where a path is, and which modules it needs.
+//!
+//! In most runs a path goes through the same modules from beginning to end, and is as far as the one furthest behind.
+//! Where paths are drawn anew every few phases, what a peer holds is a seat, whose modules depend on its phase: it
+//! joins those of the next phase while it trains this one, so that they are here when it gets to them, and goes on when
+//! they have come as far. When it has been away, it goes on where they are.
+
+use std::collections::BTreeSet;
+
+use super::action::Action;
+use super::message::Lease;
+use super::{Module, Node, RunPlan};
+use crate::names::{ModuleId, PathId, Phase};
+
+/// After a heavier chain has come, which has not come as far, a seat looks back so many phases for what it must train
+/// again.
+const LOOK_BACK: u64 = 2;
+
+impl RunPlan {
+    /// A seat's modules in a phase; after the last, those of the last.
+    fn modules_at(&self, seat: PathId, phase: Phase) -> Vec<ModuleId> {
+        let last = self.phases.saturating_sub(1);
+        self.seats.modules(seat, Phase(phase.0.min(last)))
+    }
+
+    /// Whether the holder of a lease needs a module, now or in the next phase.
+    pub(super) fn needs(&self, lease: &Lease, module: ModuleId) -> bool {
+        let through = |phase| self.seats.goes_through(lease.path, phase, module);
+        through(lease.phase) || (self.seats.are_drawn_anew() && through(Phase(lease.phase.0.saturating_add(1))))
+    }
+}
+
+impl Node {
+    /// The phase that a path is in: the fewest rounds of its modules. Nothing before all of them are here.
+    pub(super) fn phase(&self, path: PathId) -> Option<Phase> {
+        if !self.plan.seats.are_drawn_anew() {
+            return self.rounds(path, Phase(0));
+        }
+        let near = self.near(path);
+        let back = (near.0.saturating_sub(LOOK_BACK)..near.0).map(Phase);
+        if let Some(again) = back.into_iter().find(|phase| self.must_train_again(path, *phase)) {
+            return Some(again);
+        }
+        let rounds = self.rounds(path, near)?;
+        let last = Phase(self.plan.phases.saturating_sub(1));
+        Some(if near > last && rounds < near { last } else { near })
+    }
+
+    /// The fewest rounds of a path's modules of a phase.
+    fn rounds(&self, path: PathId, phase: Phase) -> Option<Phase> {
+        let rounds = |module: ModuleId| Some(self.plan.phase_of(module, self.modules.get(&module)?.head()?));
+        let rounds: Option<Vec<Phase>> = self.plan.modules_at(path, phase).into_iter().map(rounds).collect();
+        rounds?.into_iter().min()
+    }
+
+    /// A module of a phase that this seat has trained is where it was before, but for another update: what was
+    /// contributed is not for this chain.
+    fn must_train_again(&self, seat: PathId, phase: Phase) -> bool {
+        let Some(trained) = self.finished.iter().rev().find(|it| it.path == seat && it.phase == phase) else {
+            return false;
+        };
+        let given_up = trained.offers.iter().any(|(from, _)| {
+            let head = self.modules.get(&from.module).and_then(Module::head);
+            head.is_some_and(|head| head.version == from.version && head.update != from.update)
+        });
+        given_up && self.rounds(seat, phase) == Some(phase)
+    }
+
+    /// The phase that a path is in, as far as it can be told without all of its modules.
+    pub(super) fn near(&self, path: PathId) -> Phase {
+        self.held.get(&path).map_or_else(|| self.phase_about(), |held| held.near)
+    }
+
+    /// Where the run is: where most paths are that this node has heard of.
+    pub(super) fn phase_about(&self) -> Phase {
+        if !self.plan.seats.are_drawn_anew() {
+            return Phase(0);
+        }
+        let here = self.modules.iter().filter_map(|(module, state)| Some(self.plan.phase_of(*module, state.head()?)));
+        if let Some(furthest) = here.max() {
+            return furthest;
+        }
+        let found = self.search.directory.values().flat_map(|entry| &entry.leases);
+        let mut phases: Vec<Phase> = found.map(|lease| lease.phase.min(Phase(self.plan.phases))).collect();
+        phases.sort_unstable();
+        phases.get(phases.len() / 2).copied().unwrap_or(Phase(0))
+    }
+
+    /// The modules of a path in its present phase, bottom first.
+    pub fn modules_of(&self, path: PathId) -> Vec<ModuleId> {
+        let phase = if self.plan.seats.are_drawn_anew() { self.phase(path) } else { None };
+        self.plan.modules_at(path, phase.unwrap_or_else(|| self.near(path)))
+    }
+
+    /// The modules of a path in its present phase and in the next.
+    pub(super) fn modules_around(&self, path: PathId) -> Vec<ModuleId> {
+        let near = self.near(path);
+        let mut modules = self.plan.modules_at(path, near);
+        if self.plan.seats.are_drawn_anew() {
+            modules.extend(self.plan.modules_at(path, near.next()));
+            modules.sort_unstable();
+            modules.dedup();
+        }
+        modules
+    }
+
+    pub(super) fn needed_modules(&self) -> BTreeSet<ModuleId> {
+        self.held.keys().flat_map(|path| self.modules_around(*path)).collect()
+    }
+
+    /// The modules here that are not done, and how far they are.
+    pub(super) fn modules_not_done(&self) -> impl Iterator<Item = (ModuleId, Phase)> {
+        self.modules.iter().filter_map(|(module, state)| {
+            let head = state.head().filter(|head| !self.plan.is_done(*module, *head))?;
+            Some((*module, self.plan.phase_of(*module, head)))
+        })
+    }
+
+    /// Becomes a member of a module.
+    pub(super) fn enter(&mut self, module: ModuleId) {
+        if !self.modules.contains_key(&module) {
+            self.act(Action::Subscribe(module));
+            self.modules.insert(module, Module::default());
+        }
+    }
+
+    /// Where paths are drawn anew: follows the modules, and enters those that are needed next.
+    pub(super) fn keep_places(&mut self) {
+        if !self.plan.seats.are_drawn_anew() {
+            return;
+        }
+        let seats: Vec<PathId> = self.held.keys().copied().collect();
+        for seat in seats {
+            let before = self.near(seat);
+            let trained = self.trained_until(seat);
+            // Nobody goes back from what it has trained itself; where it was told wrongly, it does.
+            let near = match self.rounds(seat, before) {
+                Some(rounds) if rounds > before || trained < before => rounds.max(trained),
+                _ => before.max(trained),
+            };
+            if let Some(held) = self.held.get_mut(&seat) {
+                held.near = near;
+            }
+            for module in self.modules_around(seat) {
+                if !self.modules.contains_key(&module) {
+                    self.enter(module);
+                    self.beat_on(module);
+                }
+            }
+        }
+    }
+
+    /// The phase after the last that a seat has trained here.
+    fn trained_until(&self, seat: PathId) -> Phase {
+        let trained = self.finished.iter().rev().find(|finished| finished.path == seat);
+        trained.map_or(Phase(0), |finished| finished.phase.next())
+    }
+
+    /// After a restart: where the modules are that the journal tells of.
+    pub(super) fn restore_places(&mut self) {
+        let about = self.phase_about();
+        let seats: Vec<PathId> = self.held.keys().copied().collect();
+        for seat in seats {
+            let near = self.trained_until(seat).max(about);
+            if let Some(held) = self.held.get_mut(&seat) {
+                held.near = near;
+            }
+            for module in self.modules_around(seat) {
+                self.modules.entry(module).or_default();
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Which path each *seat* stands for, in each phase.
+//!
+//! A seat is what a peer holds. In most runs seat `i` is path `i`, for good. A grid may have far more paths than a swarm
+//! has peers (32×32×32, with 64 of them): such a run has fewer seats than paths, and which path a
+//! seat stands for is drawn from the run's seed, anew every few phases. Everybody draws the same.
+//!
+//! The draw is balanced: seats follow each other through a level's experts in whole rounds, so that as many seats go
+//! through each module as through any other, give or take one. Each level but the first shifts every round by a draw
+//! of its own. A seat keeps its module of the first level, so that when paths are drawn anew it moves no more than it
+//! must.
+
+use crate::grid::{Grid, Sharing};
+use crate::names::{ModuleId, PathId, Phase};
+
+/// A sample of a grid's paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// How many paths are trained at a time.
+    pub seats: u32,
+    /// For so many phases a seat stands for the same path; for good, if 0.
+    pub hold_phases: u64,
+    /// Of the draws.
+    pub seed: u64,
+}
+
+/// A grid, and which of its paths are trained when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seats {
+    grid: Grid,
+    sample: Option<Sample>,
+}
+
+/// Why a grid cannot be sampled so.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum SampleError {
+    /// A module would have no seat.
+    #[error("{seats} paths at a time leave modules of level {level} out, which has {experts}; sample at least as many")]
+    TooFew {
+        /// At a time.
+        seats: u32,
+        /// Position of the level.
+        level: usize,
+        /// Its modules.
+        experts: u32,
+    },
+    /// A module that nobody else would go on with.
+    #[error("level {level} has a module for each path; such a level cannot be sampled")]
+    PathLevel {
+        /// Position of the level.
+        level: usize,
+    },
+}
+
+impl From<Grid> for Seats {
+    /// Each seat is a path.
+    fn from(grid: Grid) -> Self {
+        Self { grid, sample: None }
+    }
+}
+
+impl Seats {
+    /// # Errors
+    /// If a module would be left out, or could not be shared.
+    pub fn sampled(grid: Grid, sample: Sample) -> Result<Self, SampleError> {
+        for level in 0..grid.levels() {
+            let (seats, experts) = (sample.seats, grid.experts(level));
+            if grid.sharing(level) == Sharing::Path {
+                return Err(SampleError::PathLevel { level });
+            }
+            if seats < experts {
+                return Err(SampleError::TooFew { seats, level, experts });
+            }
+        }
+        Ok(Self { grid, sample: Some(sample) })
+    }
+
+    /// The whole grid.
+    pub fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    /// Whether seats stand for other paths in other phases.
+    pub fn are_drawn_anew(&self) -> bool {
+        self.sample.is_some_and(|sample| sample.hold_phases > 0)
+    }
+
+    /// How many seats.
+    pub fn count(&self) -> u32 {
+        self.sample.map_or(self.grid.path_count(), |sample| sample.seats)
+    }
+
+    /// All seats, in order.
+    pub fn all(&self) -> impl Iterator<Item = PathId> + use<> {
+        (0..self.count()).map(PathId)
+    }
+
+    /// The path that a seat stands for in a phase.
+    pub fn path(&self, seat: PathId, phase: Phase) -> PathId {
+        match &self.sample {
+            Some(sample) => self.grid.path_through(|level, experts| sample.expert(seat, phase, level, experts)),
+            None => seat,
+        }
+    }
+
+    /// The modules of a seat's path in a phase, one per level, bottom first.
+    pub fn modules(&self, seat: PathId, phase: Phase) -> Vec<ModuleId> {
+        (0..self.grid.levels()).map(|level| self.module(seat, phase, level)).collect()
+    }
+
+    fn module(&self, seat: PathId, phase: Phase, level: usize) -> ModuleId {
+        match &self.sample {
+            Some(sample) => {
+                let expert = sample.expert(seat, phase, level, self.grid.experts(level));
+                ModuleId { level: level as u16, expert }
+            }
+            None => self.grid.module_of(seat, level),
+        }
+    }
+
+    /// Whether there is such a seat, and its path in that phase goes through the module. Seats come from the wire.
+    pub fn goes_through(&self, seat: PathId, phase: Phase, module: ModuleId) -> bool {
+        let level = usize::from(module.level);
+        seat.0 < self.count() && level < self.grid.levels() && self.module(seat, phase, level) == module
+    }
+
+    /// The seats whose path in a phase goes through a module, in order.
+    pub fn through(&self, module: ModuleId, phase: Phase) -> Vec<PathId> {
+        let level = usize::from(module.level);
+        match &self.sample {
+            Some(sample) => {
+                let experts = self.grid.experts(level);
+                let rounds = 0..sample.seats.div_ceil(experts);
+                let in_round = |round: u32| {
+                    let shift = sample.shift(phase, level, experts, round);
+                    PathId(round * experts + (module.expert + experts - shift) % experts)
+                };
+                rounds.map(in_round).filter(|seat| seat.0 < sample.seats).collect()
+            }
+            None => self.grid.paths_of(module),
+        }
+    }
+}
+
+impl Sample {
+    fn expert(&self, seat: PathId, phase: Phase, level: usize, experts: u32) -> u32 {
+        (seat.0 % experts + self.shift(phase, level, experts, seat.0 / experts)) % experts
+    }
+
+    /// By how much a round of seats is shifted: in equal strides from a start, both drawn. The stride shares no factor
+    /// with the number of experts, so that no two of as many rounds are shifted alike.
+    fn shift(&self, phase: Phase, level: usize, experts: u32, round: u32) -> u32 {
+        if level == 0 {
+            return 0;
+        }
+        let draws = phase.0.checked_div(self.hold_phases).unwrap_or(0);
+        let draw = mixed(mixed(self.seed ^ draws) ^ level as u64);
+        let (start, from) = ((draw >> 32) as u32 % experts, draw as u32 % experts);
+        let stride = (0..experts).map(|more| (from + more) % experts).find(|stride| coprime(*stride, experts));
+        let strides = u64::from(stride.unwrap_or(1)) * u64::from(round);
+        ((u64::from(start) + strides) % u64::from(experts)) as u32
+    }
+}
+
+/// The output function of SplitMix64 (Steele, Lea and Flood, 2014): every bit of the result depends on every bit.
+fn mixed(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    number ^ (number >> 31)
+}
+
+fn coprime(a: u32, b: u32) -> bool {
+    let (mut a, mut b) = (a, b);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn drawn(experts: &[u32], seats: u32, hold_phases: u64) -> Seats {
+        let grid = Grid::new(experts.iter().map(|experts| Sharing::Experts(*experts)).collect()).unwrap();
+        Seats::sampled(grid, Sample { seats, hold_phases, seed: 7 }).unwrap()
+    }
+
+    #[test]
+    fn as_many_seats_go_through_each_module_as_through_any_other() {
+        for (experts, seats) in [(vec![32, 32, 32], 64), (vec![625, 625], 10_000), (vec![4, 7], 9)] {
+            let seats = drawn(&experts, seats, 1);
+            for phase in (0..5).map(Phase) {
+                for module in seats.grid().modules() {
+                    let through = seats.through(module, phase);
+                    let experts = experts[usize::from(module.level)];
+                    assert!(
+                        through.len() as u32 == seats.count() / experts
+                            || through.len() as u32 == seats.count().div_ceil(experts)
+                    );
+                    assert!(through.iter().all(|seat| seats.modules(*seat, phase).contains(&module)));
+                    assert!(through.iter().all(|seat| seats.goes_through(*seat, phase, module)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_path_is_trained_twice_in_a_phase_and_in_the_end_many_are() {
+        let seats = drawn(&[32, 32, 32], 64, 2);
+        let paths = |phase| seats.all().map(|seat| seats.path(seat, Phase(phase))).collect::<BTreeSet<_>>();
+        assert_eq!(paths(0).len(), 64);
+        assert_eq!(paths(0), paths(1), "held for two phases");
+        let all: BTreeSet<PathId> = (0..200).flat_map(paths).collect();
+        assert!(all.len() > 5_000, "{}", all.len());
+        assert!(all.iter().all(|path| path.0 < 32 * 32 * 32));
+    }
+
+    #[test]
+    fn a_seats_path_is_the_one_through_its_modules_and_the_first_level_stays() {
+        let seats = drawn(&[5, 3, 4], 20, 1);
+        for (seat, phase) in seats.all().flat_map(|seat| (0..9).map(move |phase| (seat, Phase(phase)))) {
+            let modules = seats.modules(seat, phase);
+            let path = seats.path(seat, phase);
+            let of_path: Vec<ModuleId> = (0..3).map(|level| seats.grid().module_of(path, level)).collect();
+            assert_eq!(of_path, modules);
+            assert_eq!(modules[0], seats.modules(seat, Phase(0))[0]);
+        }
+    }
+
+    #[test]
+    fn without_a_sample_a_seat_is_a_path() {
+        let grid = Grid::new(vec![Sharing::Shared, Sharing::Experts(3), Sharing::Path]).unwrap();
+        let seats = Seats::from(grid);
+        assert_eq!((seats.count(), seats.path(PathId(2), Phase(9))), (3, PathId(2)));
+        assert!(seats.goes_through(PathId(2), Phase(0), "2.2".parse().unwrap()));
+        assert!(!seats.goes_through(PathId(3), Phase(0), "0.0".parse().unwrap()));
+        assert_eq!(seats.through("1.1".parse().unwrap(), Phase(4)), [PathId(1)]);
+    }
+
+    #[test]
+    fn what_leaves_a_module_out_or_to_one_is_refused() {
+        let grid = |levels| Grid::new(levels).unwrap();
+        let sample = Sample { seats: 4, hold_phases: 1, seed: 0 };
+        let few = Seats::sampled(grid(vec![Sharing::Experts(2), Sharing::Experts(5)]), sample);
+        assert_eq!(few, Err(SampleError::TooFew { seats: 4, level: 1, experts: 5 }));
+        let own = Seats::sampled(grid(vec![Sharing::Experts(2), Sharing::Path]), sample);
+        assert_eq!(own, Err(SampleError::PathLevel { level: 1 }));
+    }
+}
