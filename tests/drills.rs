@@ -6,8 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pathswarm::grid::Sharing;
+use pathswarm::simulator::counts::median;
 use pathswarm::simulator::drill::{Summary, drill};
 use pathswarm::simulator::faults::{Kind, Rota};
+use pathswarm::simulator::scenario::SampleOf;
 use pathswarm::simulator::{Scenario, Trace, run, run_traced};
 
 /// Of each scenario; thousands are for `pathswarm drill`.
@@ -34,7 +36,7 @@ fn every_scenario_of_the_folder_is_drilled_here() {
     let source = include_str!("drills.rs");
     for file in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/drills")).unwrap() {
         let name = file.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned();
-        assert!(source.contains(&format!("drilled(scenario(\"{name}\")")), "{name} is not drilled");
+        assert!(source.contains(&format!("scenario(\"{name}\")")), "{name} is not drilled");
     }
 }
 
@@ -119,6 +121,35 @@ fn a_phase_that_is_gone_on_with_after_a_crash_comes_to_the_very_same_and_soon() 
 #[test]
 fn newcomers_all_at_once_find_their_places() {
     drilled(scenario("storm"), SEEDS);
+}
+
+#[test]
+fn a_swarm_far_smaller_than_its_grid_trains_other_paths_every_few_phases() {
+    let sampled = drilled(scenario("sampled"), SEEDS);
+    // Twelve paths through three modules each, in ten phases; one that is late misses a phase of a module it has left.
+    assert!(sampled.tally.counted as u64 > SEEDS * 12 * 3 * 10 * 9 / 10, "{:?}", sampled.tally);
+    assert!(uncounted_percent(&sampled) < 2, "{:?}", sampled.tally);
+}
+
+/// The crowd, of so many peers; as many share a module.
+fn crowd(experts: u32, peers: usize) -> Scenario {
+    let mut crowd = scenario("crowd");
+    crowd.swarm.levels = vec![Sharing::Experts(experts); 2];
+    crowd.swarm.sample = Some(SampleOf { paths: peers as u32, hold_phases: 0 });
+    crowd.swarm.peers = peers;
+    crowd
+}
+
+#[test]
+fn neither_what_a_peer_says_nor_how_long_a_phase_takes_depends_on_how_many_there_are() {
+    let drilled = |scenario| {
+        let crowd = drilled(scenario, 2);
+        assert_eq!((crowd.tally.uncounted, crowd.tally.told, crowd.counts.unheld), (0, 0, 0));
+        (crowd.counts.control_bytes_per_phase() as f64, median(&crowd.counts.phases_ms).unwrap() as f64)
+    };
+    let (few, many) = (drilled(crowd(6, 96)), drilled(crowd(36, 576)));
+    assert!(many.0 < 1.2 * few.0, "{} bytes a peer and phase, {} of few", many.0, few.0);
+    assert!(many.1 < 1.5 * few.1, "{} ms a phase, {} of few", many.1, few.1);
 }
 
 #[test]

@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 use source::{Source, lines_with};
 
 /// Names, time, chance, the grid and configurations: everybody may use them.
-const GROUND: [&str; 5] = ["names", "clock", "seed", "grid", "config"];
+const GROUND: [&str; 6] = ["names", "clock", "seed", "grid", "sampling", "config"];
 
 /// What a module of the crate may import besides itself and [`GROUND`] (docs/architecture.md shows the layers).
-const LAYERS: [(&str, &[&str]); 19] = [
+const LAYERS: [(&str, &[&str]); 20] = [
     ("names", &[]),
     ("clock", &[]),
     ("seed", &[]),
     ("grid", &[]),
+    ("sampling", &[]),
     ("config", &[]),
     ("text", &["routing", "model", "training"]),
     ("routing", &["text", "model", "training"]),

@@ -119,13 +119,15 @@ fn print(output: Output, scenario: &str, summary: &Summary) -> anyhow::Result<()
         tally.counted, counts.late, tally.uncounted, tally.told, tally.gone
     ))?;
     output.text(&format!("  slowest recovery  {}", seconds(recovery)))?;
+    let (control_bytes, phase_ms) = (counts.control_bytes_per_phase(), median(&counts.phases_ms));
+    output.text(&format!("  a phase takes     {}, {control_bytes} control bytes a peer", seconds(phase_ms)))?;
     output.text(&format!("  slowest seed      {} of virtual time", seconds(Some(*slowest_ms))))?;
     output.json(&json!({
         "event": "drilled", "scenario": scenario, "seeds": seeds, "events": counts.events, "faults": counts.faults,
         "takeovers": counts.takeovers_ms.len(), "takeover_median_ms": takeover.0, "takeover_longest_ms": takeover.1,
         "chains_given_up": counts.switches, "late": counts.late, "recovery_longest_ms": recovery,
         "counted": tally.counted, "uncounted": tally.uncounted, "too_old": tally.told, "gone": tally.gone,
-        "slowest_seed_ms": slowest_ms,
+        "slowest_seed_ms": slowest_ms, "phase_ms": phase_ms, "control_bytes_per_phase": control_bytes,
     }))?;
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! Whether an update is what an honest owner could have made, as far as a member can tell without the bytes.
 
+use super::RunPlan;
 use super::chain::Chain;
 use super::limits::{FULL_WEIGHT, MAX_CONTRIBUTIONS, MAX_RIVALS, VERSIONS_KEPT};
 use super::message::{Counted, GENESIS, Head, Update};
-use super::{RunPlan, phase_from};
 
 /// The update comes right after the chain's head; then this says what is wrong with it.
 pub(super) fn check_update(plan: &RunPlan, chain: &Chain, update: &Update) -> Result<(), String> {
@@ -43,7 +43,7 @@ pub(super) fn check_update(plan: &RunPlan, chain: &Chain, update: &Update) -> Re
 
 fn check_counted(plan: &RunPlan, chain: &Chain, update: &Update, counted: &Counted) -> Result<(), String> {
     let Counted { path, parent, .. } = *counted;
-    if !plan.seats.goes_through(path, phase_from(parent), update.module) {
+    if !plan.contributes(path, parent, update.module) {
         return Err(format!("path {path} does not go through module {}", update.module));
     }
     let staleness = update.version.0.saturating_sub(1).checked_sub(parent.0);
@@ -53,7 +53,7 @@ fn check_counted(plan: &RunPlan, chain: &Chain, update: &Update, counted: &Count
     if counted.blob.bytes > plan.frame_bytes(update.module) {
         return Err(format!("the contribution of path {path} has {} bytes", counted.blob.bytes));
     }
-    let expected = plan.weight(path, parent, staleness);
+    let expected = plan.weight(path, (parent, update.module), staleness);
     if counted.weight != expected {
         return Err(format!("path {path} has weight {} in it, not {expected}", counted.weight));
     }

@@ -135,7 +135,18 @@ impl Collection {
 
     /// Whether so much of the expected weight is in that it can close after so many deadlines.
     fn has_quorum(&self, expected: &BTreeMap<PathId, u32>, deadlines: u64) -> bool {
-        quorum(expected, |path| self.fresh(path).any(|progress| progress == Progress::Counted), deadlines)
+        let is_there = |path| self.fresh(path).any(|progress| progress == Progress::Counted);
+        quorum(expected, is_there, self.unexpected_weight(expected), deadlines)
+    }
+
+    /// What paths have contributed to the version before the target that are not expected to, as their holders are gone or
+    /// have gone on: it counts like that of others.
+    fn unexpected_weight(&self, expected: &BTreeMap<PathId, u32>) -> u64 {
+        let unexpected = self.entries.values().filter(|entry| {
+            let is_fresh = entry.offer.parent.next() == self.target && entry.progress == Progress::Counted;
+            is_fresh && !expected.contains_key(&entry.offer.path)
+        });
+        unexpected.map(|entry| u64::from(entry.weight)).sum()
     }
 
     /// Before anything was measured, the deadline follows from how long half of the weight took, or from three times as
@@ -187,10 +198,11 @@ impl Collection {
 }
 
 /// Whether a collection can do without the rest: at its deadline if half of the expected weight is there, a quarter at
-/// twice the deadline, and so on, since whoever never contributes must not stop the others for good.
-pub fn quorum(expected: &BTreeMap<PathId, u32>, is_there: impl Fn(PathId) -> bool, deadlines: u64) -> bool {
+/// twice the deadline, and so on, since whoever never contributes must not stop the others for good. `more` is the weight
+/// of what is there and was not expected.
+pub fn quorum(expected: &BTreeMap<PathId, u32>, is_there: impl Fn(PathId) -> bool, more: u64, deadlines: u64) -> bool {
     let weight = |(_, weight): (&PathId, &u32)| u64::from(*weight);
-    let there: u64 = expected.iter().filter(|(path, _)| is_there(**path)).map(weight).sum();
+    let there = more + expected.iter().filter(|(path, _)| is_there(**path)).map(weight).sum::<u64>();
     let all: u64 = expected.iter().map(weight).sum();
     // So many halvings leave nothing of any weight.
     let halvings = deadlines.min(30);
@@ -212,13 +224,13 @@ impl Durations {
         self.last_ms.push_back(duration_ms);
     }
 
-    /// How long to wait at the most; nothing before anything was measured. It follows from the middle one: if it
-    /// followed from the longest, each time that something stops the phases would be waited for longer.
+    /// How long to wait at the most; nothing before anything was measured. It follows from the quicker
+    /// ones: if it followed from the longest, or the middle one, it would grow each time that something stops the phases.
     pub fn deadline_ms(&self) -> Option<u64> {
         let mut sorted: Vec<u64> = self.last_ms.iter().copied().collect();
         sorted.sort_unstable();
-        let middle = sorted.get(sorted.len() / 2)?;
-        Some((middle * DEADLINE_FACTOR).max(DEADLINE_LEAST_MS))
+        let quicker = sorted.get(sorted.len() / 4)?;
+        Some((quicker * DEADLINE_FACTOR).max(DEADLINE_LEAST_MS))
     }
 }
 
@@ -345,10 +357,9 @@ mod tests {
         assert_eq!(durations.deadline_ms(), None);
         durations.add(10);
         assert_eq!(durations.deadline_ms(), Some(DEADLINE_LEAST_MS));
-        durations.add(60_000);
-        assert_eq!(durations.deadline_ms(), Some(180_000));
-        durations.add(60_000);
-        durations.add(900_000);
-        assert_eq!(durations.deadline_ms(), Some(180_000), "one that was held up counts little");
+        for took_ms in [60_000, 60_000, 900_000, 900_000, 900_000] {
+            durations.add(took_ms);
+        }
+        assert_eq!(durations.deadline_ms(), Some(180_000), "those that were held up count little");
     }
 }

@@ -12,7 +12,7 @@ use super::record::Record;
 use super::timers::Timer;
 use super::{Node, phase_from};
 use crate::config::OuterMode;
-use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Version};
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
 
 /// Whether a contribution to one version can be counted at a head, now or once the head has caught up with it.
 pub(super) fn countable(head: Version, parent: Version) -> bool {
@@ -71,8 +71,7 @@ impl Node {
 
     /// An offer, this node's own included.
     pub(super) fn heard_offer(&mut self, module: ModuleId, author: PeerKey, offer: Offer) {
-        let ours = offer.router == FOUNDED_ROUTER
-            && self.plan.seats.goes_through(offer.path, phase_from(offer.parent), module);
+        let ours = offer.router == FOUNDED_ROUTER && self.plan.contributes(offer.path, offer.parent, module);
         if !ours || offer.blob.bytes > self.plan.frame_bytes(module) {
             return;
         }
@@ -161,7 +160,7 @@ impl Node {
             if rivals >= MAX_RIVALS {
                 continue;
             }
-            let weight = plan.weight(offer.path, offer.parent, collection.target.0 - 1 - offer.parent.0);
+            let weight = plan.weight(offer.path, (offer.parent, module), collection.target.0 - 1 - offer.parent.0);
             let entry = Entry { offer: offer.clone(), from: *from, weight, progress: Progress::Fetching };
             collection.begin(entry);
             begun.push((offer.blob, *from));
@@ -177,15 +176,18 @@ impl Node {
         if self.plan.mode == OuterMode::Asynchronous {
             return BTreeMap::new();
         }
-        let mut paths: Vec<PathId> =
-            self.held.iter().filter(|(_, held)| Self::trains(held.stage)).map(|(path, _)| *path).collect();
+        let Some(head) = self.modules.get(&module).and_then(super::Module::head) else { return BTreeMap::new() };
+        // Where paths are drawn anew, those that have gone on do not come back to this version.
+        let is_past = |phase: Phase| self.plan.seats.are_drawn_anew() && phase > phase_from(head.version);
+        let mine = self.held.iter().filter(|(_, held)| Self::trains(held.stage) && !is_past(held.near));
+        let mut paths: Vec<PathId> = mine.map(|(path, _)| *path).collect();
         for (peer, member) in self.roster.living(self.now, module) {
-            let trains = |lease: &&Lease| Self::trains(lease.stage) && !self.is_idle(lease.path, peer);
+            let trains =
+                |lease: &&Lease| Self::trains(lease.stage) && !self.is_idle(lease.path, peer) && !is_past(lease.phase);
             paths.extend(member.leases.iter().filter(trains).map(|lease| lease.path));
         }
-        let Some(head) = self.modules.get(&module).and_then(super::Module::head) else { return BTreeMap::new() };
         paths.retain(|path| self.plan.seats.goes_through(*path, phase_from(head.version), module));
-        paths.into_iter().map(|path| (path, self.plan.weight(path, head.version, 0))).collect()
+        paths.into_iter().map(|path| (path, self.plan.weight(path, (head.version, module), 0))).collect()
     }
 
     /// The most paths that one living member trains one after the other.

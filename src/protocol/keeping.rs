@@ -70,7 +70,9 @@ impl Node {
         self.evaluations.reads().for_each(&mut visit);
         self.handovers.arrived().for_each(&mut visit);
         self.checkpoints.values().flat_map(super::resuming::blobs).for_each(&mut visit);
-        self.training.iter().flat_map(|training| &training.reads).copied().for_each(visit);
+        self.training.iter().flat_map(|training| &training.reads).copied().for_each(&mut visit);
+        // What is asked for may be here already, and word of that on its way.
+        self.fetching.keys().copied().for_each(visit);
     }
 
     /// Where room is short: averages that are kept only for members that lag, oldest first. These take whole states
@@ -144,7 +146,12 @@ impl Node {
         let lost: BTreeSet<ContributionKey> =
             self.uncounted().filter_map(of).filter(|(_, parent, _)| lost(*parent)).collect();
         for (path, parent, _) in lost {
-            self.act(Action::Report(Report::Lost { module, path, parent, weight: self.plan.weight(path, parent, 0) }));
+            self.act(Action::Report(Report::Lost {
+                module,
+                path,
+                parent,
+                weight: self.plan.weight(path, (parent, module), 0),
+            }));
         }
     }
 }

@@ -64,7 +64,7 @@ pub const REQUEST_TIMEOUT_MS: u64 = 8_000;
 /// A fetch that failed is tried again after this, from the next holder.
 pub const FETCH_RETRY_MS: u64 = 500;
 
-/// A collection's deadline is this many times the middle one of the last phases, measured from when it opened. Before
+/// A collection's deadline is this many times as long as the quicker ones of the last phases, measured from when it opened. Before
 /// anything was measured: this many times what half of the weight took, times the paths that a peer trains in turn.
 pub const DEADLINE_FACTOR: u64 = 3;
 

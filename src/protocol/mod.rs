@@ -116,8 +116,9 @@ impl RunPlan {
 
     /// What a contribution to a version weighs that is so many versions late. Delayed momentum makes up for lateness by
     /// itself.
-    fn weight(&self, path: PathId, parent: Version, staleness: u64) -> u32 {
-        let full = self.full_path_weight(path, phase_from(parent));
+    fn weight(&self, path: PathId, (parent, module): (Version, ModuleId), staleness: u64) -> u32 {
+        let phase = self.contributes_in(path, parent, module).unwrap_or(phase_from(parent));
+        let full = self.full_path_weight(path, phase);
         match self.mode {
             OuterMode::Synchronous => {
                 let halvings = u32::try_from(staleness).unwrap_or(u32::MAX);

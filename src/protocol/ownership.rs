@@ -228,7 +228,7 @@ impl Node {
         let measured_ms = offered_since.since(state.advanced).saturating_mul(slower);
         let deadline_ms =
             state.advances.deadline_ms().unwrap_or(0).max(measured_ms) + self.pause_ms(module) + OVERDUE_MS;
-        let overdue = quorum(&expected, offered, waited_ms / deadline_ms);
+        let overdue = quorum(&expected, offered, 0, waited_ms / deadline_ms);
         if let Some(state) = self.modules.get_mut(&module) {
             state.offered_since = Some(offered_since);
         }

@@ -5,13 +5,13 @@
 
 use std::collections::BTreeSet;
 
+use super::Node;
 use super::action::{Action, Report, Resume};
 use super::gathering::countable;
 use super::limits::{MAX_FROM_ONE_VERSION, OFFER_REPEAT_MS};
 use super::message::{FOUNDED_ROUTER, Message, Offer, Stage, UpdateHash};
 use super::pace::Measured;
 use super::record::{Finished, Record, StartedFrom};
-use super::{Node, phase_from};
 use crate::clock::Millis;
 use crate::config::OuterMode;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
@@ -74,8 +74,13 @@ impl Node {
         let last = self.finished.iter().rev().find(|finished| finished.path == path);
         let waits = |module: &ModuleId| {
             let Some(head) = head(module) else { return true };
-            if self.plan.phase_of(*module, head) < phase {
+            let here = self.plan.phase_of(*module, head);
+            if here < phase && !self.is_left_behind(*module) {
                 return true;
+            }
+            // Those of its own phase may wait for this path.
+            if self.plan.seats.are_drawn_anew() && here > phase {
+                return false;
             }
             let offer = last.and_then(|last| last.offers.iter().find(|(from, _)| from.module == *module));
             let Some((from, blob)) = offer.filter(|_| !self.plan.is_done(*module, head)) else { return false };
@@ -210,8 +215,8 @@ impl Node {
         let is_surplus = |(from, _): &mut (StartedFrom, BlobRef)| {
             let head = self.modules.get(&from.module).and_then(|state| state.head());
             let from_done = head.is_some_and(|head| head.update == from.update && self.plan.is_done(from.module, head));
-            let goes_through = self.plan.seats.goes_through(path, phase_from(from.version), from.module);
-            (asynchronous && from_done) || !goes_through
+            let contributes = self.plan.contributes(path, from.version, from.module);
+            (asynchronous && from_done) || !contributes
         };
         let surplus: Vec<_> = finished.offers.extract_if(.., is_surplus).collect();
         for (_, blob) in surplus {
@@ -225,7 +230,7 @@ impl Node {
             let head = self.modules.get(&from.module).and_then(|state| state.head());
             if head.is_some_and(|head| head.version > from.version && !countable(head.version, from.version)) {
                 let (module, path, parent) = (from.module, finished.path, from.version);
-                let weight = self.plan.weight(path, parent, 0);
+                let weight = self.plan.weight(path, (parent, module), 0);
                 self.act(Action::Report(Report::Lost { module, path, parent, weight }));
             }
         }

@@ -8,9 +8,10 @@
 use std::collections::BTreeSet;
 
 use super::action::Action;
+use super::limits::{PATH_LEASE_MS, VERSIONS_KEPT};
 use super::message::Lease;
-use super::{Module, Node, RunPlan};
-use crate::names::{ModuleId, PathId, Phase};
+use super::{Module, Node, RunPlan, phase_from};
+use crate::names::{ModuleId, PathId, Phase, Version};
 
 /// After a heavier chain has come, which has not come as far, a seat looks back so many phases for what it must train
 /// again.
@@ -21,6 +22,21 @@ impl RunPlan {
     fn modules_at(&self, seat: PathId, phase: Phase) -> Vec<ModuleId> {
         let last = self.phases.saturating_sub(1);
         self.seats.modules(seat, Phase(phase.0.min(last)))
+    }
+
+    /// The phase for which a path contributes to a version of a module: the one that trains from it, or, where paths are
+    /// drawn anew, a later one in which it goes through the module. Those that should have brought a module further may
+    /// be elsewhere by now; then whoever needs it does.
+    pub(super) fn contributes_in(&self, path: PathId, parent: Version, module: ModuleId) -> Option<Phase> {
+        let first = phase_from(parent);
+        let later = if self.seats.are_drawn_anew() { VERSIONS_KEPT } else { 0 };
+        let mut phases = (first.0..=first.0.saturating_add(later)).map(Phase);
+        phases.find(|phase| self.seats.goes_through(path, *phase, module))
+    }
+
+    /// Whether a path may contribute to a version of a module.
+    pub(super) fn contributes(&self, path: PathId, parent: Version, module: ModuleId) -> bool {
+        self.contributes_in(path, parent, module).is_some()
     }
 
     /// Whether the holder of a lease needs a module, now or in the next phase.
@@ -44,6 +60,13 @@ impl Node {
         let rounds = self.rounds(path, near)?;
         let last = Phase(self.plan.phases.saturating_sub(1));
         Some(if near > last && rounds < near { last } else { near })
+    }
+
+    /// A module is not as far as others, and nobody who lives trains what would bring it further, nor has for a while.
+    pub(super) fn is_left_behind(&self, module: ModuleId) -> bool {
+        let Some(state) = self.modules.get(&module) else { return false };
+        let waited_ms = self.now.since(state.advanced.max(self.began));
+        self.plan.seats.are_drawn_anew() && waited_ms >= PATH_LEASE_MS && self.expected(module).is_empty()
     }
 
     /// The fewest rounds of a path's modules of a phase.

@@ -17,6 +17,12 @@ pub struct Counts {
     pub said_bytes: u64,
     /// Bytes of gossip that peers were sent, lost or not.
     pub heard_bytes: u64,
+    /// Bytes of questions and answers.
+    pub asked_bytes: u64,
+    /// How many phases of peers these are: peers times phases.
+    pub peer_phases: u64,
+    /// How long a phase took, from one update to the next, on average over a seed.
+    pub phases_ms: Vec<u64>,
     /// Changes of ownership that peers saw.
     pub ownership_changes: u64,
     /// Chains given up for heavier ones, or for ones too far ahead to replay.
@@ -32,6 +38,8 @@ pub struct Counts {
     /// Modules whose owner is down, since when.
     vacant: BTreeMap<ModuleId, u64>,
     stalled: BTreeMap<ModuleId, u64>,
+    /// When anybody first and last had a new head.
+    advances_ms: Option<(u64, u64)>,
 }
 
 impl Counts {
@@ -59,6 +67,20 @@ impl Counts {
     /// A module has a new head somewhere.
     pub fn advanced(&mut self, now_ms: u64, module: ModuleId) {
         self.recoveries_ms.extend(self.stalled.remove(&module).map(|since_ms| now_ms - since_ms));
+        let (first_ms, _) = self.advances_ms.unwrap_or((now_ms, now_ms));
+        self.advances_ms = Some((first_ms, now_ms));
+    }
+
+    /// The swarm has come to its end.
+    pub fn ended(&mut self, peers: usize, phases: u64) {
+        self.peer_phases += peers as u64 * phases;
+        let took = self.advances_ms.take().filter(|_| phases > 1);
+        self.phases_ms.extend(took.map(|(first_ms, last_ms)| (last_ms - first_ms) / (phases - 1)));
+    }
+
+    /// What a peer says, hears, asks and answers in a phase, without the blobs.
+    pub fn control_bytes_per_phase(&self) -> u64 {
+        (self.said_bytes + self.heard_bytes + self.asked_bytes) / self.peer_phases.max(1)
     }
 
     /// Takes in another seed's.
@@ -69,6 +91,9 @@ impl Counts {
         }
         self.said_bytes += other.said_bytes;
         self.heard_bytes += other.heard_bytes;
+        self.asked_bytes += other.asked_bytes;
+        self.peer_phases += other.peer_phases;
+        self.phases_ms.extend(&other.phases_ms);
         self.ownership_changes += other.ownership_changes;
         self.switches += other.switches;
         self.takeovers_ms.extend(&other.takeovers_ms);
@@ -97,6 +122,9 @@ mod tests {
         counts.owner_claims(3_500, module);
         counts.owner_claims(4_500, module);
         counts.advanced(9_000, module);
+        counts.advanced(15_000, module);
+        counts.ended(5, 4);
+        assert_eq!((counts.peer_phases, counts.phases_ms.as_slice()), (20, &[2_000][..]));
         assert_eq!((counts.takeovers_ms.as_slice(), counts.recoveries_ms.as_slice()), (&[2_500][..], &[8_000][..]));
         assert_eq!(median(&[5, 1, 3]), Some(3));
         assert_eq!(median(&[]), None);

@@ -1,7 +1,8 @@
 //! What goes wrong, when its time has come; and how peers come back.
 
 use super::faults::{Kind, Planned, What};
-use super::world::{Due, World, peer_key};
+use super::machine::peer_key;
+use super::world::{Due, World};
 use crate::protocol::{Contact, Event, Node};
 
 /// A crash comes in the middle of a list of actions: after so many at the most.

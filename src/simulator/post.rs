@@ -99,6 +99,7 @@ impl World {
     }
 
     pub(super) fn ask(&mut self, from: usize, id: RequestId, to: PeerKey, request: Request) {
+        self.counts.asked_bytes += wire::encode(&request).map_or(0, |bytes| bytes.len() as u64);
         let arrives = self.reachable(to).and_then(|to| Some((to, self.travel_ms(from, to, 500)?)));
         let Some((to, after_ms)) = arrives else {
             return self.event_at(from, 1_000, Event::Answered { id, response: None });
@@ -113,6 +114,7 @@ impl World {
 
     pub(super) fn reply(&mut self, from: usize, token: ReplyToken, response: Response) {
         let Some((peer, life, id)) = self.asked.remove(&token) else { return };
+        self.counts.asked_bytes += wire::encode(&response).map_or(0, |bytes| bytes.len() as u64);
         let event = match self.travel_ms(from, peer, 2_000) {
             Some(after_ms) => (after_ms, Event::Answered { id, response: Some(response) }),
             None => (10_000, Event::Answered { id, response: None }),

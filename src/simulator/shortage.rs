@@ -5,7 +5,8 @@
 use std::collections::VecDeque;
 
 use super::Failure;
-use super::world::{Due, Peer, World};
+use super::machine::Peer;
+use super::world::{Due, World};
 use crate::protocol::{Action, Event};
 
 impl Peer {

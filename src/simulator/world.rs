@@ -11,17 +11,16 @@ use super::disk::Disk;
 use super::faults::{Cut, Kind, Planned, What, plan};
 use super::invariants::{Invariants, fenced};
 use super::liars::Lie;
+use super::machine::{Peer, peer_key};
 use super::trace::Trace;
-use super::trainer::Trainer;
 use super::{Failure, Outcome, Scenario};
 use crate::compress::frame;
 use crate::config::{Codec, OuterConfig, OuterMode};
 use crate::grid::Grid;
-use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Version};
-use crate::outer::exact_sum::ExactSum;
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
 use crate::outer::state::ModuleState;
 use crate::protocol::limits::FULL_WEIGHT;
-use crate::protocol::{Action, Contact, Event, Message, Node, Outer, ReplyToken, RequestId, RunPlan};
+use crate::protocol::{Action, Contact, Event, Message, Outer, ReplyToken, RequestId, RunPlan};
 
 /// Inner steps of a phase.
 pub(super) const INNER_STEPS: u64 = 64;
@@ -53,32 +52,6 @@ pub(super) enum Due {
     Back,
     /// A disk has room again.
     Room,
-}
-
-pub(super) struct Peer {
-    pub(super) key: PeerKey,
-    pub(super) node: Node,
-    pub(super) disk: Disk,
-    pub(super) sums: BTreeMap<ModuleId, (Version, ExactSum)>,
-    pub(super) trainer: Trainer,
-    /// When its combiner has done what it was asked so far.
-    pub(super) combiner_free_ms: u64,
-    /// Counts restarts: what one life caused does not reach the next.
-    pub(super) life: u64,
-    pub(super) up: bool,
-    /// For good.
-    pub(super) gone: bool,
-    /// It crashes after so many more actions.
-    pub(super) dies_after: Option<u64>,
-    /// Until when it stands still.
-    pub(super) frozen_until_ms: u64,
-    /// Until when its disk takes nothing.
-    pub(super) full_until_ms: u64,
-    /// What its node wants done, and the disk does not let it.
-    pub(super) held_up: VecDeque<Action>,
-    /// For when its next tick stands in the agenda.
-    tick_ms: Option<u64>,
-    pub(super) clock: OwnClock,
 }
 
 /// Everything.
@@ -116,10 +89,6 @@ pub struct World {
     /// Inner steps in each contribution that was ever made.
     pub(super) steps_of: BTreeMap<BlobHash, u64>,
     below_ms: u64,
-}
-
-pub(super) fn peer_key(index: usize) -> PeerKey {
-    PeerKey(*blake3::hash(format!("simulated peer {index}").as_bytes()).as_bytes())
 }
 
 fn genesis_states(grid: &Grid, values: usize, mode: OuterMode) -> BTreeMap<ModuleId, Vec<u8>> {
@@ -284,6 +253,7 @@ impl World {
         let tally = self.tally()?;
         self.counts.late = self.invariants.counted_once.late;
         self.counts.unheld = self.unheld() as u64;
+        self.counts.ended(self.peers.len(), self.plan.phases);
         Ok(Outcome {
             finished_ms: self.now_ms,
             trace: self.trace.hash(),
@@ -419,41 +389,5 @@ impl World {
 
     pub(super) fn failure(&self, invariant: &'static str, detail: String) -> Failure {
         Failure { seed: self.seed, invariant, at_ms: self.now_ms, detail }
-    }
-}
-
-impl Peer {
-    fn new(index: usize, disk: Disk, plan: &Arc<RunPlan>, clock: OwnClock) -> Self {
-        let key = peer_key(index);
-        Self {
-            key,
-            node: Node::restore(key, plan.clone(), disk.journal.clone()),
-            disk,
-            sums: BTreeMap::new(),
-            trainer: Trainer::default(),
-            combiner_free_ms: 0,
-            life: 0,
-            up: true,
-            gone: false,
-            dies_after: None,
-            frozen_until_ms: 0,
-            full_until_ms: 0,
-            held_up: VecDeque::new(),
-            tick_ms: None,
-            clock,
-        }
-    }
-
-    /// Nothing of it is left but its disk.
-    pub(super) fn go_down(&mut self) {
-        self.dies_after = None;
-        self.up = false;
-        self.life += 1;
-        self.sums.clear();
-        self.trainer.restart();
-        self.held_up.clear();
-        self.combiner_free_ms = 0;
-        self.tick_ms = None;
-        self.frozen_until_ms = 0;
     }
 }
