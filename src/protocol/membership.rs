@@ -80,29 +80,31 @@ impl Node {
         self.act(Action::Unsubscribe(module));
     }
 
-    pub(super) fn heard(&mut self, module: ModuleId, author: PeerKey, message: &Message) {
+    /// Whether it was more than a sign of life.
+    pub(super) fn heard(&mut self, module: ModuleId, author: PeerKey, message: &Message) -> bool {
         if author == self.me || !self.modules.contains_key(&module) {
-            return;
+            return false;
         }
         match message {
-            Message::Beat(beat) => self.heard_beat(module, author, beat),
+            Message::Beat(beat) => return self.heard_beat(module, author, beat),
             Message::Offer(offer) => self.heard_offer(module, author, offer.clone()),
             Message::Update(signed) => self.heard_update(module, signed),
             Message::Score(score) => self.heard_score(module, author, *score),
         }
+        true
     }
 
-    fn heard_beat(&mut self, module: ModuleId, author: PeerKey, beat: &Beat) {
+    fn heard_beat(&mut self, module: ModuleId, author: PeerKey, beat: &Beat) -> bool {
         let (heard, copy) = self.roster.hear(self.now, module, author, beat);
         if let Some(copy) = copy {
             self.notice_copy(author, copy);
         }
         if heard == Heard::Ignored {
-            return;
+            return false;
         }
         self.hear_named(&beat.copied);
         if self.is_gone() {
-            return;
+            return true;
         }
         if let Some(state) = self.modules.get_mut(&module) {
             state.met = true;
@@ -112,7 +114,8 @@ impl Node {
         }
         // One that goes claims nothing any more.
         if beat.leaving {
-            return self.owner_left(module, author, beat.owner);
+            self.owner_left(module, author, beat.owner);
+            return true;
         }
         // One that leaves does not take up again what it has handed over.
         let owner = beat.owner.filter(|(_, owner)| self.leaving.is_none() || *owner != self.me);
@@ -122,6 +125,7 @@ impl Node {
         self.settle_leases(author, &beat.leases);
         self.hear_wanted(&beat.wanted);
         self.stand_by(author, &beat.leases);
+        heard != Heard::Same
     }
 
     /// A module that no path of ours goes through, that need not be replicated here, and for which nothing of ours is

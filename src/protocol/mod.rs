@@ -194,6 +194,17 @@ struct Held {
     near: Phase,
 }
 
+/// For what something may become possible by an event.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Concerns {
+    /// It was no more than a sign of life.
+    Nothing,
+    /// It was heard on this module's topic.
+    Module(ModuleId),
+    /// It may be about anything.
+    Everything,
+}
+
 /// One peer's part in the protocol.
 #[derive(Debug)]
 pub struct Node {
@@ -308,14 +319,14 @@ impl Node {
     /// What follows from something that happened.
     pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Action> {
         self.now = self.now.max(now);
-        let mut concerns = None;
+        let mut concerns = Concerns::Everything;
         match event {
             Event::Found => self.found(),
             Event::Join(contacts) => self.join(contacts),
             Event::Listening(addresses) => self.listening(addresses),
             Event::Heard { module, author, message } => {
-                concerns = Some(module);
-                self.heard(module, author, &message);
+                let is_news = self.heard(module, author, &message);
+                concerns = if is_news { Concerns::Module(module) } else { Concerns::Nothing };
             }
             Event::Asked { from, token, request } => self.asked(from, token, request),
             Event::Answered { id, response } => self.answered(id, response),
@@ -343,10 +354,11 @@ impl Node {
 
     /// After every event: whatever has become possible is begun. What is heard on a module's topic makes nothing possible
     /// for another, or nothing that could not wait for the next sweep.
-    fn go_on(&mut self, concerns: Option<ModuleId>) {
+    fn go_on(&mut self, concerns: Concerns) {
         let modules: Vec<ModuleId> = match concerns {
-            Some(module) => self.modules.contains_key(&module).then_some(module).into_iter().collect(),
-            None => self.modules.keys().copied().collect(),
+            Concerns::Nothing => return,
+            Concerns::Module(module) => self.modules.contains_key(&module).then_some(module).into_iter().collect(),
+            Concerns::Everything => self.modules.keys().copied().collect(),
         };
         if std::mem::take(&mut self.moved) {
             self.keep_places();
@@ -355,7 +367,7 @@ impl Node {
             self.apply_next(module);
             self.gather(module);
         }
-        if concerns.is_none() {
+        if concerns == Concerns::Everything {
             self.start_next_phase();
         }
     }

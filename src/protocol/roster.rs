@@ -27,6 +27,8 @@ pub struct Member {
     start: (u64, u64),
     starts: Starts,
     newest: u64,
+    /// The beat that brought the leases and the pace that it has now.
+    changed: u64,
     /// On whatever topic.
     rhythm: Rhythm,
     /// Where it can be reached.
@@ -81,6 +83,8 @@ impl Member {
 pub enum Heard {
     /// Old, malformed or beyond a bound: ignored.
     Ignored,
+    /// Nothing but a sign of life: it is, does and has what it did before.
+    Same,
     /// Known before.
     Known,
     /// New, or at other addresses: connect to it.
@@ -129,10 +133,12 @@ impl Roster {
         let start = beat.start.order();
         let copy = member.starts.hear(now, &beat.start, Some(beat.sequence), Some(&beat.addresses));
         let outlived = copy.is_none() && member.starts.has_outlived(now, start, member.start);
-        if start > member.start || !known || outlived {
+        let begins = start > member.start || !known || outlived;
+        if begins {
             member.start = start;
             member.topics.iter_mut().for_each(|topic| topic.sequence = 0);
             member.newest = 0;
+            member.changed = 0;
             member.rhythm = Rhythm::new(now);
         }
         let is_earlier = start < member.start;
@@ -140,18 +146,29 @@ impl Roster {
         if is_earlier || beat.sequence <= topic.sequence {
             return (Heard::Ignored, copy);
         }
-        topic.sequence = beat.sequence;
+        let before = std::mem::replace(&mut topic.sequence, beat.sequence);
+        let had = topic.seen.as_ref().map(|seen| seen.head);
+        let is_there = had == Some(beat.head) && !beat.leaving;
         topic.seen = (!beat.leaving).then_some(Seen { at: now, head: beat.head });
+        let lived = member.rhythm.lives(now, self.awake);
         member.rhythm.hear(now, self.awake);
         let moved = member.addresses != beat.addresses;
         if beat.sequence > member.newest {
             member.newest = beat.sequence;
-            member.leases.clone_from(&beat.leases);
-            member.pace = beat.pace;
+            if member.leases != beat.leases || member.pace != beat.pace {
+                member.changed = beat.sequence;
+                member.leases.clone_from(&beat.leases);
+                member.pace = beat.pace;
+            }
             member.addresses.clone_from(&beat.addresses);
             member.replicas = beat.replicas;
         }
-        (if known && !moved { Heard::Known } else { Heard::New }, copy)
+        let heard = match known && !moved {
+            true if is_there && lived && !begins && before >= member.changed && copy.is_none() => Heard::Same,
+            true => Heard::Known,
+            false => Heard::New,
+        };
+        (heard, copy)
     }
 
     /// A peer that is known speaks on a connection of its own.

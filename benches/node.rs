@@ -1,0 +1,209 @@
+//! How many events a second a node handles, and how many bytes a member takes whom it knows.
+//!
+//! `cargo bench --no-default-features --bench node --profile release`
+
+use std::collections::{BTreeMap, VecDeque};
+use std::hint::black_box;
+use std::sync::Arc;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+
+use pathswarm::clock::Millis;
+use pathswarm::config::OuterMode;
+use pathswarm::grid::{Grid, Sharing};
+use pathswarm::names::{BlobRef, ModuleId, PathId, PeerKey, Phase};
+use pathswarm::protocol::chain::head_of;
+use pathswarm::protocol::limits::{BEAT_MS, SWEEP_MS};
+use pathswarm::protocol::message::{Beat, Head, Lease, Offer, Stage, Start};
+use pathswarm::protocol::record::{Finished, Record};
+use pathswarm::protocol::{Action, Event, Message, Node, Outer, RunPlan, SignedUpdate};
+
+/// Members of a module, the node included.
+const MEMBERS: [u32; 3] = [4, 16, 64];
+
+fn blob(name: String) -> BlobRef {
+    BlobRef { bytes: 400, ..BlobRef::of(name.as_bytes()) }
+}
+
+/// A grid of two levels, in which so many paths go through each module.
+fn plan(members: u32) -> Arc<RunPlan> {
+    let grid = Grid::new(vec![Sharing::Experts(members); 2]).unwrap();
+    let genesis = grid.modules().into_iter().map(|module| (module, blob(module.to_string()))).collect();
+    let weights = vec![1 << 14; grid.path_count() as usize];
+    let (mode, frame_bytes) = (OuterMode::Synchronous, vec![1_000; 2]);
+    Arc::new(RunPlan { seats: grid.into(), mode, phases: 1 << 40, inner_steps: 100, weights, genesis, frame_bytes })
+}
+
+fn key(path: PathId) -> PeerKey {
+    PeerKey(*blake3::hash(&path.0.to_le_bytes()).as_bytes())
+}
+
+/// The peer of path 0 in its two modules, and all others in them.
+struct Neighbourhood {
+    node: Node,
+    plan: Arc<RunPlan>,
+    now: Millis,
+    sequence: u64,
+    events: u64,
+    /// Where the others stand: they apply what they hear.
+    heads: BTreeMap<ModuleId, Head>,
+}
+
+impl Neighbourhood {
+    fn new(members: u32) -> Self {
+        let plan = plan(members);
+        let path = PathId(0);
+        let genesis = |module: ModuleId| Record::Genesis { module, state: plan.genesis[&module] };
+        let mut records: Vec<Record> = plan.seats.modules(path, Phase(0)).into_iter().map(genesis).collect();
+        records.push(Record::Lease { path, held: true, standby: false });
+        let node = Node::restore(key(path), plan.clone(), records);
+        let heads = node.chains().map(|(module, chain)| (module, chain.head())).collect();
+        let mut here = Self { node, plan, now: Millis(0), sequence: 0, events: 0, heads };
+        here.handle(Event::Join(vec![]));
+        here
+    }
+
+    fn handle(&mut self, event: Event) {
+        let mut due = VecDeque::from([event]);
+        while let Some(event) = due.pop_front() {
+            self.events += 1;
+            let actions = self.node.handle(self.now, event);
+            due.extend(actions.into_iter().filter_map(|action| self.carried_out(action)));
+        }
+    }
+
+    /// What comes of an action at once, with made-up bytes.
+    fn carried_out(&mut self, action: Action) -> Option<Event> {
+        Some(match action {
+            Action::Fetch { blob, .. } => Event::Fetched { blob: blob.hash, found: true },
+            Action::Seal(update) => Event::Sealed(SignedUpdate { update, signature: vec![7; 64] }),
+            Action::Outer(Outer::Accumulate { module, target, blob, .. }) => {
+                Event::Accumulated { module, target, blob, valid: true }
+            }
+            Action::Outer(Outer::Combine { module, target, .. }) => {
+                let made = |what| blob(format!("{what} {module} {target}"));
+                Event::Combined { module, target, average: made("average"), state: made("state") }
+            }
+            Action::Outer(Outer::Apply { module, version, .. }) => {
+                Event::Applied { module, version, state: Some(blob(format!("state {module} {version}"))) }
+            }
+            Action::Train { path, phase, start, .. } => {
+                let offers = start.iter().map(|(from, _)| (*from, blob(format!("{path} {} {phase}", from.module))));
+                let (offers, trainer) = (offers.collect(), blob(format!("trainer {phase}")));
+                Event::Trained(Finished { path, phase, offers, trainer })
+            }
+            Action::Publish { module, message: Message::Update(signed) } => {
+                self.heads.extend(head_of(&signed.update).map(|head| (module, head)));
+                return None;
+            }
+            _ => return None,
+        })
+    }
+
+    fn hear(&mut self, module: ModuleId, path: PathId, message: Message) {
+        self.handle(Event::Heard { module, author: key(path), message: Arc::new(message) });
+    }
+
+    /// A second goes by in which every member beats on every module, in the middle of a phase.
+    fn second(&mut self) {
+        for (module, head) in self.heads.clone() {
+            for path in self.plan.seats.through(module, Phase(0)).into_iter().skip(1) {
+                self.sequence += 1;
+                let phase = Phase(head.version.0);
+                let beat = Beat {
+                    start: Start { incarnation: 1, nonce: 1, signature: vec![7; 64] },
+                    sequence: self.sequence,
+                    head: Some(head),
+                    owner: None,
+                    leases: vec![Lease { path, phase, stage: Stage::Training, trainer: Some(head.state) }],
+                    addresses: vec!["/ip4/203.0.113.7/udp/4001/quic-v1".to_owned()],
+                    replicas: 0,
+                    wanted: vec![],
+                    copied: vec![],
+                    leaving: false,
+                    pace: 0,
+                };
+                self.hear(module, path, Message::Beat(beat));
+            }
+        }
+        for _ in 0..BEAT_MS / SWEEP_MS {
+            self.now = self.now + SWEEP_MS;
+            self.handle(Event::Tick);
+        }
+    }
+
+    /// All others offer what they have trained; then a second goes by, in which updates are made of it.
+    fn phase(&mut self) {
+        for (module, head) in self.heads.clone() {
+            for path in self.plan.seats.through(module, Phase(0)).into_iter().skip(1) {
+                let offer = Offer {
+                    path,
+                    parent: head.version,
+                    parent_update: head.update,
+                    router: 0,
+                    blob: blob(format!("{path} {module} {}", head.version)),
+                    sequence: head.version.0,
+                };
+                self.hear(module, path, Message::Offer(offer));
+            }
+        }
+        self.second();
+        self.second();
+    }
+}
+
+fn events(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("events");
+    for members in MEMBERS {
+        let mut quiet = Neighbourhood::new(members);
+        (0..30).for_each(|_| quiet.second());
+        let before = quiet.events;
+        quiet.second();
+        group.throughput(Throughput::Elements(quiet.events - before));
+        group.bench_function(BenchmarkId::new("a second of beats", members), |bencher| {
+            bencher.iter(|| black_box(&mut quiet).second());
+        });
+        let mut busy = Neighbourhood::new(members);
+        (0..30).for_each(|_| busy.phase());
+        let (before, versions) = (busy.events, busy.heads.clone());
+        busy.phase();
+        assert!(
+            busy.heads.iter().all(|(module, head)| head.version > versions[module].version),
+            "it owns both modules"
+        );
+        group.throughput(Throughput::Elements(busy.events - before));
+        group.bench_function(BenchmarkId::new("an outer step as owner", members), |bencher| {
+            bencher.iter(|| black_box(&mut busy).phase());
+        });
+    }
+    group.finish();
+}
+
+/// What the process takes of the machine's memory.
+fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    4096 * pages.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0)
+}
+
+/// By how much a process grows for each member of the modules of each of its nodes.
+fn memory(_: &mut Criterion) {
+    const NODES: usize = 200;
+    let grown_by = |members: u32| {
+        let before = resident_bytes();
+        let mut nodes: Vec<Neighbourhood> = (0..NODES).map(|_| Neighbourhood::new(members)).collect();
+        nodes.iter_mut().for_each(|node| (0..20).for_each(|_| node.phase()));
+        let grown = (resident_bytes() - before) as f64 / NODES as f64;
+        drop(black_box(nodes));
+        grown
+    };
+    let (few, many) = (grown_by(16), grown_by(48));
+    println!("memory: {:.0} bytes a node with 16 members in each of 2 modules", few);
+    println!("memory: {:.0} bytes for each further member of a module", (many - few) / (2.0 * 32.0));
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(20);
+    targets = memory, events
+}
+criterion_main!(benches);
