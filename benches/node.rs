@@ -188,17 +188,19 @@ fn resident_bytes() -> u64 {
 /// By how much a process grows for each member of the modules of each of its nodes.
 fn memory(_: &mut Criterion) {
     const NODES: usize = 200;
-    let grown_by = |members: u32| {
+    // All are kept: what one lot has given back would be there for the next.
+    let mut kept = Vec::new();
+    let mut grown_by = |members: u32| {
         let before = resident_bytes();
         let mut nodes: Vec<Neighbourhood> = (0..NODES).map(|_| Neighbourhood::new(members)).collect();
         nodes.iter_mut().for_each(|node| (0..20).for_each(|_| node.phase()));
-        let grown = (resident_bytes() - before) as f64 / NODES as f64;
-        drop(black_box(nodes));
-        grown
+        kept.push(nodes);
+        (resident_bytes() - before) as f64 / NODES as f64
     };
     let (few, many) = (grown_by(16), grown_by(48));
-    println!("memory: {:.0} bytes a node with 16 members in each of 2 modules", few);
+    println!("memory: {few:.0} bytes a node with 16 members in each of 2 modules");
     println!("memory: {:.0} bytes for each further member of a module", (many - few) / (2.0 * 32.0));
+    drop(black_box(kept));
 }
 
 criterion_group! {
