@@ -99,7 +99,7 @@ impl Drill {
 }
 
 fn print(output: Output, scenario: &str, summary: &Summary) -> anyhow::Result<()> {
-    let Summary { seeds, counts, tally, slowest_ms } = summary;
+    let Summary { seeds, counts, tally, slowest_ms, .. } = summary;
     let seconds = |ms: Option<u64>| ms.map_or("-".to_owned(), |ms| format!("{:.1} s", ms as f64 / 1000.0));
     let faults: Vec<String> = counts.faults.iter().map(|(name, times)| format!("{name} {times}")).collect();
     let faults = if faults.is_empty() { "none".to_owned() } else { faults.join(", ") };
@@ -118,6 +118,8 @@ fn print(output: Output, scenario: &str, summary: &Summary) -> anyhow::Result<()
         "  contributions     {} counted (of all chains {} late), {} uncounted at the end, {} too old, {} gone with their peer",
         tally.counted, counts.late, tally.uncounted, tally.told, tally.gone
     ))?;
+    let (pace, loss) = (summary.pace(), summary.loss());
+    output.text(&format!("  inner steps       {pace:.2} accepted a second, to a loss of {loss:.6}"))?;
     output.text(&format!("  slowest recovery  {}", seconds(recovery)))?;
     let (control_bytes, phase_ms) = (counts.control_bytes_per_phase(), median(&counts.phases_ms));
     output.text(&format!("  a phase takes     {}, {control_bytes} control bytes a peer", seconds(phase_ms)))?;
@@ -128,6 +130,7 @@ fn print(output: Output, scenario: &str, summary: &Summary) -> anyhow::Result<()
         "chains_given_up": counts.switches, "late": counts.late, "recovery_longest_ms": recovery,
         "counted": tally.counted, "uncounted": tally.uncounted, "too_old": tally.told, "gone": tally.gone,
         "slowest_seed_ms": slowest_ms, "phase_ms": phase_ms, "control_bytes_per_phase": control_bytes,
+        "slowest_seed_ms": slowest_ms, "accepted_steps": summary.accepted_steps, "took_ms": summary.took_ms, "loss": loss,
     }))?;
     Ok(())
 }

@@ -47,6 +47,7 @@ impl Driver {
             Action::Evaluate { path, phase, states } => self.queue_scoring(Task::Score { path, phase, states }),
             Action::Gone => self.gone = true,
             Action::Pause => self.pause_trainer(),
+            Action::EndPhase => self.end_phase(),
             Action::RestartTrainer => self.restart_trainer()?,
             Action::GiveUp { restarts } => return Err(PeerError::TrainerStuck(restarts)),
             Action::Outer(work) => {

@@ -201,6 +201,14 @@ impl Driver {
         }
     }
 
+    /// One that has not begun makes a step.
+    pub(super) fn end_phase(&mut self) {
+        match &mut self.errands.task {
+            Some(Task::Train { steps, resume, .. }) => *steps = resume.map_or(1, |resume| resume.steps + 1).min(*steps),
+            _ => self.trainer.end_phase(),
+        }
+    }
+
     /// Whatever the old one had in hand is asked for again, by the node or as the next evaluation.
     pub(super) fn restart_trainer(&mut self) -> Result<(), PeerError> {
         let dropped = self.errands.task.take().and_then(|task| task.scores());

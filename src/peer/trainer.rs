@@ -249,8 +249,8 @@ impl Worker {
         let place = |step: u64| step * inner_steps / steps.max(1);
         let mut reported = Instant::now();
         let mut checkpoint_at = reported + self.between_checkpoints();
-        let (mut step, mut loss, mut tokens, mut seconds) = (made, 0.0, 0, 0.0);
-        while step < steps {
+        let (mut step, mut last, mut loss, mut tokens, mut seconds) = (made, steps, 0.0, 0, 0.0);
+        while step < last {
             // One that finds the driver busy is said again soon.
             let mut waits = || {
                 desk.mention(Told::Alive { path, phase, steps: step });
@@ -258,12 +258,16 @@ impl Worker {
             let turn = desk.take_turn(REPORT, &mut waits);
             let began = Instant::now();
             let mut stepped_at = began;
-            while step < steps && began.elapsed() < Duration::from_millis(TURN_MS) {
+            while step < last && began.elapsed() < Duration::from_millis(TURN_MS) {
                 if desk.is_deserted() {
                     return Ok(Steps::Deserted);
                 }
                 if desk.is_paused() {
                     return Ok(Steps::Paused(step));
+                }
+                if desk.is_to_end() && step > 0 {
+                    last = step;
+                    break;
                 }
                 let schedule_step = place_in_schedule(&self.manifest.config.training, phase, step, steps);
                 let report = self.step(path, schedule_step)?;
@@ -281,7 +285,7 @@ impl Worker {
                 }
             }
             drop(turn);
-            if step < steps && Instant::now() >= checkpoint_at {
+            if step < last && Instant::now() >= checkpoint_at {
                 let blob = self.store_middle(desk, step, carried)?;
                 if !desk.report(Told::Checkpointed { path, phase, steps: step, blob }) {
                     return Ok(Steps::Deserted);

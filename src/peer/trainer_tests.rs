@@ -70,6 +70,20 @@ async fn a_phase_that_is_stopped_in_the_middle_goes_on_as_if_it_had_not_been() {
 }
 
 #[tokio::test]
+async fn a_phase_that_is_to_end_contributes_what_it_has_come_to() {
+    let mut bench = Bench::new(200);
+    bench.begin(None, None);
+    let whole = bench.outcome(false).await.unwrap();
+    bench.begin(None, None);
+    bench.trainer.end_phase();
+    let ended = bench.outcome(false).await.unwrap();
+    assert_ne!(ended.offers, whole.offers);
+    bench.begin(None, None);
+    assert_eq!(bench.outcome(false).await.unwrap(), whole, "the next is whole again");
+    bench.trainer.end();
+}
+
+#[tokio::test]
 async fn what_another_peer_has_left_that_does_not_do_costs_adamws_state_and_nothing_else() {
     let mut bench = Bench::new(4);
     bench.begin(None, None);

@@ -3,7 +3,7 @@
 //! A thread that is stuck in a device's driver cannot be ended from outside. It is left behind: nobody hears what it
 //! still reports, and the machine's turn that it may hold goes to the next.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc as blocking;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -19,6 +19,11 @@ const MAILBOX: usize = 1;
 
 /// How long the inner step in hand may take to end when the peer stops.
 const END_PATIENCE: Duration = Duration::from_secs(120);
+
+/// What the driver wishes of the task in hand.
+const GO_ON: u8 = 0;
+const PAUSE: u8 = 1;
+const END: u8 = 2;
 
 /// No turn is held.
 const NO_TURN: u64 = u64::MAX;
@@ -38,7 +43,7 @@ pub struct Desk {
     told: mpsc::Sender<Told>,
     turns: Arc<Turns>,
     holds: Arc<AtomicU64>,
-    pause: Arc<AtomicBool>,
+    wish: Arc<AtomicU8>,
 }
 
 impl Desk {
@@ -64,7 +69,12 @@ impl Desk {
 
     /// Whether the task in hand is to be stopped in the middle.
     pub fn is_paused(&self) -> bool {
-        self.pause.load(Ordering::SeqCst)
+        self.wish.load(Ordering::SeqCst) == PAUSE
+    }
+
+    /// Whether the phase in hand is to end with what it has come to.
+    pub fn is_to_end(&self) -> bool {
+        self.wish.load(Ordering::SeqCst) == END
     }
 
     /// Waits for the machine, and says every so often that it waits.
@@ -94,7 +104,7 @@ struct Running {
     tasks: mpsc::Sender<Task>,
     told: mpsc::Receiver<Told>,
     holds: Arc<AtomicU64>,
-    pause: Arc<AtomicBool>,
+    wish: Arc<AtomicU8>,
     /// Hangs up when the thread ends, however it does.
     ended: Mutex<blocking::Receiver<()>>,
     thread: JoinHandle<()>,
@@ -135,13 +145,18 @@ impl TrainerThread {
 
     /// Hands over a task. To be called when the one before is answered; then there is room.
     pub fn begin(&self, task: Task) -> bool {
-        self.running.pause.store(false, Ordering::SeqCst);
+        self.running.wish.store(GO_ON, Ordering::SeqCst);
         self.running.tasks.try_send(task).is_ok()
     }
 
     /// Stops the task in hand in the middle, if it is a phase and not done by then.
     pub fn pause(&self) {
-        self.running.pause.store(true, Ordering::SeqCst);
+        self.running.wish.store(PAUSE, Ordering::SeqCst);
+    }
+
+    /// Ends the phase in hand with what it has come to, once it has made a step.
+    pub fn end_phase(&self) {
+        self.running.wish.store(END, Ordering::SeqCst);
     }
 
     /// The next report; nothing if the thread has died.
@@ -174,15 +189,15 @@ fn run(work: &Work, turns: &Arc<Turns>, span: &tracing::Span) -> std::io::Result
     let (sender, told) = mpsc::channel(MAILBOX);
     let (alive, ended) = blocking::sync_channel(0);
     let holds = Arc::new(AtomicU64::new(NO_TURN));
-    let pause = Arc::new(AtomicBool::new(false));
-    let desk = Desk { tasks: mailbox, told: sender, turns: turns.clone(), holds: holds.clone(), pause: pause.clone() };
+    let wish = Arc::new(AtomicU8::new(GO_ON));
+    let desk = Desk { tasks: mailbox, told: sender, turns: turns.clone(), holds: holds.clone(), wish: wish.clone() };
     let (work, span) = (work.clone(), span.clone());
     let thread = std::thread::Builder::new().name("trainer".to_owned()).spawn(move || {
         let _alive: blocking::SyncSender<()> = alive;
         let _peer = span.enter();
         work(desk);
     })?;
-    Ok(Running { tasks, told, holds, pause, ended: Mutex::new(ended), thread })
+    Ok(Running { tasks, told, holds, wish, ended: Mutex::new(ended), thread })
 }
 
 #[cfg(test)]

@@ -72,6 +72,8 @@ pub enum Action {
     Gone,
     /// Stop training after the step in hand, and store the middle of the phase.
     Pause,
+    /// The phase ends after the step in hand, however many steps it was to have: what they have come to is contributed.
+    EndPhase,
     /// The trainer's thread is stuck or dead: leave it behind, and start another.
     RestartTrainer,
     /// The trainer has been restarted so often without getting any further that this peer cannot go on.

@@ -171,7 +171,7 @@ impl Node {
     }
 
     /// The paths that a collection waits for, and their weights: those through the module that somebody alive trains, and
-    /// none in the asynchronous mode.
+    /// none in the asynchronous mode. Whoever lets the round pass is not waited for.
     pub(super) fn expected(&self, module: ModuleId) -> BTreeMap<PathId, u32> {
         if self.plan.mode == OuterMode::Asynchronous {
             return BTreeMap::new();
@@ -179,11 +179,12 @@ impl Node {
         let Some(head) = self.modules.get(&module).and_then(super::Module::head) else { return BTreeMap::new() };
         // Where paths are drawn anew, those that have gone on do not come back to this version.
         let is_past = |phase: Phase| self.plan.seats.are_drawn_anew() && phase > phase_from(head.version);
-        let mine = self.held.iter().filter(|(_, held)| Self::trains(held.stage) && !is_past(held.near));
+        let mine = self.held.iter().filter(|(_, held)| Self::is_waited_for(held.stage) && !is_past(held.near));
         let mut paths: Vec<PathId> = mine.map(|(path, _)| *path).collect();
         for (peer, member) in self.roster.living(self.now, module) {
-            let trains =
-                |lease: &&Lease| Self::trains(lease.stage) && !self.is_idle(lease.path, peer) && !is_past(lease.phase);
+            let trains = |lease: &&Lease| {
+                Self::is_waited_for(lease.stage) && !self.is_idle(lease.path, peer) && !is_past(lease.phase)
+            };
             paths.extend(member.leases.iter().filter(trains).map(|lease| lease.path));
         }
         paths.retain(|path| self.plan.seats.goes_through(*path, phase_from(head.version), module));

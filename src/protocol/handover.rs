@@ -79,7 +79,7 @@ impl Node {
         let rank = |(peer, lease): (PeerKey, Lease)| match lease.stage {
             _ if lease.path != path || peer == self.me => None,
             Stage::Leaving => Some((0, peer)),
-            Stage::Waiting | Stage::Training => Some((1, peer)),
+            Stage::Waiting | Stage::Training | Stage::Passing => Some((1, peer)),
             Stage::Standby if lease.trainer.is_some() && !self.trainers.contains_key(&path) => Some((2, peer)),
             Stage::Standby | Stage::Joining | Stage::Done => None,
         };

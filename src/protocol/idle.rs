@@ -46,7 +46,7 @@ impl Node {
     /// contributed to it.
     fn stalls(&self, module: ModuleId, state: &Module, lease: &Lease) -> bool {
         let Some(head) = state.head() else { return false };
-        Self::trains(lease.stage)
+        Self::is_waited_for(lease.stage)
             && lease.phase == self.plan.phase_of(module, head)
             && self.plan.seats.goes_through(lease.path, lease.phase, module)
             && !offered(&state.offers, lease.path, head.version)

@@ -72,6 +72,9 @@ pub const DEADLINE_FACTOR: u64 = 3;
 /// others again takes longer than a lease, and what it combined alone would be a fork.
 pub const LONELY_RETURN_MS: u64 = 20_000;
 
+/// A phase that begins so long after its modules moved on is late: the others began then.
+pub const LATE_START_MS: u64 = 5_000;
+
 /// A peer that comes back listens this long before it trains: its paths may be another's by now.
 pub const RETURN_MS: u64 = 1_500;
 

@@ -181,6 +181,11 @@ impl Node {
 
     /// Whether a lease means that its holder trains the path.
     pub(super) fn trains(stage: Stage) -> bool {
+        Self::is_waited_for(stage) || stage == Stage::Passing
+    }
+
+    /// Whether it means that the path's modules are to wait for what its holder makes.
+    pub(super) fn is_waited_for(stage: Stage) -> bool {
         matches!(stage, Stage::Waiting | Stage::Training)
     }
 

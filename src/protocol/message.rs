@@ -46,6 +46,8 @@ pub enum Stage {
     Standby,
     /// It goes, and gives the path to whoever takes it.
     Leaving,
+    /// It waits for a module whose round others train without it.
+    Passing,
 }
 
 impl Stage {

@@ -9,7 +9,7 @@
 //! has come, [`pace`] how fast its paths are, [`seating`] where a path is whose modules change. [`membership`] beats and hears beats, [`liveness`] measures who is alive, [`ownership`] decides who combines and [`trust`] who is believed to,
 //! [`placement`] decides who trains which path and [`idle`] who only says so, [`transfer`] how a member that is behind
 //! catches up, [`starts`] whether two run with one identity, [`replicas`] who else holds a module that one peer alone would have, [`evaluating`] how
-//! good a path is. [`resuming`] goes on with phases that were left in the middle, [`watchdog`] watches over the trainer;
+//! good a path is. [`lateness`] keeps who is late from holding up others. [`resuming`] goes on with phases that were left in the middle, [`watchdog`] watches over the trainer;
 //! [`handover`] gives a path with all that its trainer has to whoever takes it, and [`leaving`] goes in order.
 //! [`fetching`] gets every blob for all of them, and [`keeping`] lets go of it. [`restore`] makes a node of its journal
 //! again.
@@ -26,6 +26,7 @@ mod gathering;
 mod handover;
 mod idle;
 mod keeping;
+mod lateness;
 mod leaving;
 pub mod limits;
 mod liveness;
@@ -370,6 +371,7 @@ impl Node {
         if concerns == Concerns::Everything {
             self.start_next_phase();
         }
+        self.end_late_phase();
     }
 
     fn act(&mut self, action: Action) {
@@ -405,6 +407,7 @@ impl Node {
         self.forget_copies();
         if self.now.since(self.swept) > SWEEP_MS + STANDSTILL_MS {
             self.roster.wake(self.now);
+            self.stood_still(self.now.since(self.swept) - SWEEP_MS);
         }
         self.swept = self.now;
         if self.leaving.is_none() {

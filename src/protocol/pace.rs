@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use super::Node;
 use super::limits::{BEAT_MS, CLOSES_PER_PHASE, LEAST_STEPS_SHARE, UNMEASURED_STEPS_SHARE};
 use super::placement::active_leases;
+use crate::clock::Millis;
 use crate::config::OuterMode;
 use crate::names::{ModuleId, PathId, PeerKey};
 
@@ -64,8 +65,26 @@ impl Node {
             Some(fastest) if mine > 0 => {
                 (all.saturating_mul(mine) / u64::from(fastest)).clamp(share(LEAST_STEPS_SHARE), all)
             }
-            // How long all of them take is not known yet: it may be eight times as long as elsewhere.
-            _ => share(UNMEASURED_STEPS_SHARE),
+            // How long they take here is not known yet: the phase ends when the fastest would be done.
+            Some(_) => all,
+            // Nor anywhere: it may be eight times as long as elsewhere.
+            None => share(UNMEASURED_STEPS_SHARE),
+        }
+    }
+
+    /// When a phase ends at the latest, if how long it takes here is not known: when the fastest would have made what is
+    /// to be made.
+    pub(super) fn phase_ends(&self, path: PathId, steps: u64) -> Option<Millis> {
+        let unmeasured = self.plan.mode == OuterMode::Asynchronous && self.pace() == 0;
+        let fastest = self.fastest_pace(&self.modules_of(path)).filter(|_| unmeasured)?;
+        Some(self.now + steps.saturating_mul(1_000_000) / u64::from(fastest))
+    }
+
+    /// Time in which the whole process stood still is none that inner steps took.
+    pub(super) fn stood_still(&mut self, for_ms: u64) {
+        if let Some(training) = &mut self.training {
+            training.late = true;
+            training.measured.1 = training.measured.1 + for_ms;
         }
     }
 

@@ -22,11 +22,16 @@ pub(super) struct Training {
     pub(super) path: PathId,
     pub(super) phase: Phase,
     /// Inner steps that are made here now, and since when.
-    measured: (u64, Millis),
+    pub(super) measured: (u64, Millis),
     pub(super) start: Vec<(StartedFrom, BlobRef)>,
     pub(super) modules: BTreeSet<ModuleId>,
     /// The trainer may not have read these yet.
     pub(super) reads: Vec<BlobHash>,
+    /// When it ends, whatever it has come to.
+    pub(super) until: Option<Millis>,
+    /// It will end later than others; and is asked to end now.
+    pub(super) late: bool,
+    pub(super) ends: bool,
 }
 
 /// Whether a path can go on.
@@ -41,6 +46,8 @@ pub(super) enum Readiness {
     Fetching(Vec<ModuleId>),
     /// These modules have not moved on since the path's last phase.
     NotUpdated(Vec<ModuleId>),
+    /// Others train this module's round, which the path lets pass.
+    Passing(ModuleId),
 }
 
 /// Of the paths that are ready, the least has its turn: furthest behind, in the middle of a phase, longest waiting.
@@ -91,7 +98,11 @@ impl Node {
             }
         };
         let waiting: Vec<ModuleId> = modules.into_iter().filter(waits).collect();
-        if waiting.is_empty() { Readiness::Ready(phase) } else { Readiness::NotUpdated(waiting) }
+        match self.lets_pass(path) {
+            _ if !waiting.is_empty() => Readiness::NotUpdated(waiting),
+            Some(module) => Readiness::Passing(module),
+            None => Readiness::Ready(phase),
+        }
     }
 
     /// What the path has just trained would be missing from what it starts from: it waits for that, but not for longer
@@ -129,6 +140,7 @@ impl Node {
                     self.act(Action::Report(Report::PathDone(path)));
                 }
                 Readiness::NotUpdated(_) => self.set_stage(path, Stage::Waiting),
+                Readiness::Passing(_) => self.set_stage(path, Stage::Passing),
                 Readiness::Ready(phase) => {
                     self.set_stage(path, Stage::Waiting);
                     if self.is_promised(path) {
@@ -161,7 +173,10 @@ impl Node {
         let made = resume.map_or(0, |resume| resume.steps);
         let steps = self.steps(path).max(made);
         let measured = (steps - made, self.now);
-        self.training = Some(Training { path, phase, measured, start: start.clone(), modules, reads });
+        let until = self.phase_ends(path, steps - made);
+        let late = self.begins_late(path, resume.is_some());
+        self.training =
+            Some(Training { path, phase, measured, start: start.clone(), modules, reads, until, late, ends: false });
         self.watchdog.begin(path, phase);
         self.act(Action::Train { path, phase, steps, start, trainer, resume });
     }
@@ -202,7 +217,7 @@ impl Node {
 
     /// How fast a phase was that came to its end here.
     fn measure_training(&mut self) {
-        if let Some(Training { measured: (steps @ 1.., began), .. }) = self.training {
+        if let Some(Training { measured: (steps @ 1.., began), ends: false, .. }) = self.training {
             self.measured = Some(Measured { steps, took_ms: self.now.since(began) });
         }
     }

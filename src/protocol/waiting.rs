@@ -66,6 +66,11 @@ pub enum Waiting {
         /// The module.
         module: String,
     },
+    /// Others train a module's round, which this path lets pass, since its other modules are further.
+    Passing {
+        /// The module.
+        module: String,
+    },
     /// A module has no owner.
     Unowned {
         /// The module.
@@ -152,6 +157,9 @@ impl fmt::Display for Waiting {
             Self::Taker => f.write_str("another peer, which takes it"),
             Self::Done => f.write_str("nothing: its path is done"),
             Self::Applying { module } => write!(f, "module {module}: an update is being fetched and applied"),
+            Self::Passing { module } => {
+                write!(f, "module {module}: others train its round, this path goes on with the next")
+            }
             Self::Unowned { module } => write!(f, "module {module}: nobody owns it yet"),
             Self::Owner { module, owner, alive } => {
                 let state = if *alive { "to combine" } else { "to be replaced: it is not heard any more" };
@@ -214,6 +222,7 @@ impl Node {
             }
             Readiness::Ready(_) => Some(Waiting::Turn),
             Readiness::NotUpdated(modules) => modules.first().map(|module| self.why_not_updated(*module)),
+            Readiness::Passing(module) => Some(Waiting::Passing { module: module.to_string() }),
         }
     }
 

@@ -51,6 +51,7 @@ impl World {
                 self.later(index, free_ms - self.now_ms, Due::Work(work));
             }
             Action::Pause => self.pause_trainer(index),
+            Action::EndPhase => self.end_phase(index),
             Action::RestartTrainer => self.restart_trainer(index),
             Action::GiveUp { restarts } => {
                 return Err(self.failure("driver", format!("peer {index} gives up after {restarts} restarts")));

@@ -11,7 +11,7 @@ use super::invariants::none_lost::Tally;
 use super::{Failure, Outcome, Scenario, run};
 
 /// What all seeds of a drill came to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Seeds that ran without a violation.
     pub seeds: u64,
@@ -19,8 +19,14 @@ pub struct Summary {
     pub counts: Counts,
     /// What became of all contributions.
     pub tally: Tally,
-    /// The longest virtual time until every path was done.
+    /// Inner steps that the chains which go on have counted, summed over their contributions.
+    pub accepted_steps: u64,
+    /// Virtual time until every path was done.
+    pub took_ms: u64,
+    /// The longest of one seed.
     pub slowest_ms: u64,
+    /// The loss at the end, summed over the seeds.
+    pub losses: f64,
 }
 
 impl Summary {
@@ -28,7 +34,10 @@ impl Summary {
         self.seeds += 1;
         self.counts.add(&outcome.counts);
         self.tally.add(&outcome.tally);
+        self.accepted_steps += outcome.accepted_steps;
+        self.took_ms += outcome.finished_ms;
         self.slowest_ms = self.slowest_ms.max(outcome.finished_ms);
+        self.losses += outcome.loss;
         self
     }
 
@@ -36,8 +45,21 @@ impl Summary {
         self.seeds += other.seeds;
         self.counts.add(&other.counts);
         self.tally.add(&other.tally);
+        self.accepted_steps += other.accepted_steps;
+        self.took_ms += other.took_ms;
         self.slowest_ms = self.slowest_ms.max(other.slowest_ms);
+        self.losses += other.losses;
         self
+    }
+
+    /// Inner steps accepted in a second of virtual time.
+    pub fn pace(&self) -> f64 {
+        1_000.0 * self.accepted_steps as f64 / self.took_ms.max(1) as f64
+    }
+
+    /// The mean over the seeds.
+    pub fn loss(&self) -> f64 {
+        self.losses / self.seeds.max(1) as f64
     }
 }
 

@@ -25,6 +25,8 @@ impl World {
             return;
         }
         self.counts.fault(kind);
+        let now_ms = self.now_ms;
+        self.trace.line(format_args!("{now_ms} {index} {} until {}", kind.name(), when_ms.end));
         match kind {
             Kind::Freeze => self.freeze(index, when_ms.end),
             Kind::Hang => self.peers[index].trainer.hang(),

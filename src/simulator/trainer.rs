@@ -30,6 +30,8 @@ pub(super) struct Trainer {
     in_hand: Option<InHand>,
     /// It stops after the step in hand.
     pauses: bool,
+    /// So it does, and contributes what it has made.
+    ends: bool,
     /// It will say nothing more, once it has said that it has made a step.
     hangs: bool,
 }
@@ -110,7 +112,7 @@ impl World {
     pub(super) fn ask_trainer(&mut self, index: usize, action: Action) {
         let after_ms = self.dice.draw([0, 1_000].into());
         let trainer = &mut self.peers[index].trainer;
-        (trainer.asked, trainer.pauses) = (Some(action), false);
+        (trainer.asked, trainer.pauses, trainer.ends) = (Some(action), false, false);
         self.trainer_later(index, after_ms);
     }
 
@@ -123,13 +125,24 @@ impl World {
 
     /// One that has not begun need not be stopped in the middle.
     pub(super) fn pause_trainer(&mut self, index: usize) {
-        let now_ms = self.now_ms;
         let trainer = &mut self.peers[index].trainer;
         if let Some(Action::Train { path, phase, .. }) = trainer.asked.take() {
             return self.event_at(index, 0, Event::Paused { path, phase, middle: None });
         }
-        let Some(in_hand) = &mut trainer.in_hand else { return };
         trainer.pauses = true;
+        self.end_step(index);
+    }
+
+    /// One that has not begun makes a step.
+    pub(super) fn end_phase(&mut self, index: usize) {
+        self.peers[index].trainer.ends = true;
+        self.end_step(index);
+    }
+
+    /// The stride under way ends with the step in hand.
+    fn end_step(&mut self, index: usize) {
+        let now_ms = self.now_ms;
+        let Some(in_hand) = &mut self.peers[index].trainer.in_hand else { return };
         let step_ms = in_hand.phase_ms.div_ceil(INNER_STEPS);
         in_hand.until_ms = in_hand.until_ms.min(now_ms + step_ms);
         self.trainer_later(index, step_ms);
@@ -167,7 +180,8 @@ impl World {
         }
         in_hand.make(now_ms);
         let stepped = in_hand.carried.steps > in_hand.first;
-        if in_hand.carried.steps >= in_hand.steps {
+        if in_hand.carried.steps >= in_hand.steps || (trainer.ends && in_hand.carried.steps > 0) {
+            in_hand.steps = in_hand.carried.steps;
             return self.finish_phase(index);
         }
         let (path, phase, steps) = (in_hand.path, in_hand.phase, in_hand.carried.steps);
@@ -215,6 +229,9 @@ impl World {
         let mut in_hand =
             InHand { path, phase, steps, start, before, lessons, carried, first, began_ms, until_ms, phase_ms };
         in_hand.begin_stride(now_ms);
+        if self.peers[index].trainer.ends {
+            in_hand.until_ms = in_hand.until_ms.min(now_ms + in_hand.took_ms(1));
+        }
         let after_ms = in_hand.until_ms - now_ms;
         self.peers[index].trainer.in_hand = Some(in_hand);
         self.trainer_later(index, after_ms);

@@ -25,6 +25,7 @@ fn owner_of_paths(pace: u32) -> (Node, Vec<Action>) {
     let beat = Beat { leases, pace, ..beat(1, Some(genesis()), Some((1, ME))) };
     actions.extend(node.handle(Millis(0), heard_beat(OTHER, beat)));
     actions.extend(node.handle(Millis(2_000), Event::Tick));
+    began_in_time(&mut node);
     (node, actions)
 }
 

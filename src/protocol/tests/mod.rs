@@ -11,6 +11,7 @@ mod copies;
 mod evaluating;
 mod handover;
 mod keeping;
+mod lateness;
 mod leaving;
 mod ownership;
 mod placing;
@@ -202,7 +203,15 @@ fn member(updates: &[SignedUpdate]) -> Node {
     records.extend(updates.iter().cloned().map(Record::Head));
     let mut node = Node::restore(ME, plan(), records);
     node.handle(Millis(0), Event::Join(vec![]));
+    began_in_time(&mut node);
     node
+}
+
+/// The phase in training is as if it had begun when those of others did.
+fn began_in_time(node: &mut Node) {
+    if let Some(training) = &mut node.training {
+        (training.late, training.measured.1) = (false, Millis(0));
+    }
 }
 
 /// As [`member`], and `OTHER` lives, at the same head, with path 1.
@@ -227,5 +236,6 @@ fn owner() -> Node {
     let beat = Beat { leases: vec![lease(1, 0, Stage::Waiting)], ..beat(1, Some(genesis()), Some((1, ME))) };
     node.handle(Millis(0), heard_beat(OTHER, beat));
     node.handle(Millis(2_000), Event::Tick);
+    began_in_time(&mut node);
     node
 }
