@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pathswarm::grid::Sharing;
+use pathswarm::protocol::limits::BEAT_MS;
 use pathswarm::simulator::counts::median;
 use pathswarm::simulator::drill::{Summary, drill};
 use pathswarm::simulator::faults::{Kind, Rota};
@@ -156,6 +157,30 @@ fn neither_what_a_peer_says_nor_how_long_a_phase_takes_depends_on_how_many_there
 fn honest_peers_go_on_among_liars() {
     let liars = drilled(scenario("liars"), SEEDS);
     assert_eq!(liars.counts.faults["lie: wrong hashes"], SEEDS);
+}
+
+#[test]
+fn a_crashed_owner_is_replaced_within_two_beats_and_one_that_leaves_as_soon_as_another_hears_of_it() {
+    let ordinary = drilled(scenario("ordinary"), 60);
+    let takeover_ms = median(&ordinary.counts.takeovers_ms).unwrap();
+    assert!(takeover_ms < 2 * BEAT_MS * 9 / 10, "{takeover_ms} ms");
+    let handover_ms = median(&ordinary.counts.handovers_ms).unwrap();
+    assert!(handover_ms <= scenario("ordinary").links.delay_ms.most, "{handover_ms} ms");
+}
+
+#[test]
+fn phases_close_as_soon_where_a_peer_leaves_as_where_none_does() {
+    let mut leaves = scenario("ordinary");
+    leaves.faults.retain(|fault| fault.kind == Kind::Leave);
+    leaves.faults[0].times = 1;
+    let calm = Scenario { faults: vec![], ..leaves.clone() };
+    let [calm_ms, leaves_ms] = [calm, leaves].map(|scenario| {
+        let scenario = Arc::new(scenario);
+        let took = (0..30).map(|seed| run(&scenario, seed).unwrap_or_else(|failure| panic!("{failure}")).finished_ms);
+        median(&took.collect::<Vec<_>>()).unwrap() / scenario.swarm.phases
+    });
+    // Not in every seed: where nobody stands by, a peer trains two paths from then on.
+    assert!(leaves_ms <= calm_ms + 200, "{leaves_ms} ms a phase, not {calm_ms}");
 }
 
 #[test]

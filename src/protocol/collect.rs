@@ -38,6 +38,8 @@ pub struct Collection {
     pub target: Version,
     /// When it began.
     pub opened: Millis,
+    /// Since when its phase lasts: since the head came, unless that is not known, as after a restart.
+    pub began: Option<Millis>,
     /// Nothing closes before: a new owner listens first.
     pub settled: Millis,
     /// When it closes without those who are missing; nothing before there is a measure.
@@ -62,7 +64,16 @@ pub enum Open {
 impl Collection {
     /// Begins to gather.
     pub fn new(target: Version, opened: Millis, settled: Millis, deadline: Option<Millis>) -> Self {
-        Self { target, opened, settled, deadline, closing: false, first_counted: None, entries: BTreeMap::new() }
+        Self {
+            target,
+            opened,
+            began: None,
+            settled,
+            deadline,
+            closing: false,
+            first_counted: None,
+            entries: BTreeMap::new(),
+        }
     }
 
     /// Whether this contribution may be added: there is room, and it is not here yet.

@@ -11,6 +11,7 @@ use super::placement::active_leases;
 use super::record::Record;
 use super::timers::Timer;
 use super::{Node, phase_from};
+use crate::clock::Millis;
 use crate::config::OuterMode;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
 
@@ -40,7 +41,10 @@ impl Node {
             OuterMode::Synchronous => state.durations.deadline_ms().map(|deadline_ms| now + deadline_ms),
             OuterMode::Asynchronous => Some(settled),
         };
-        state.collection = Some(Collection::new(target, now, settled, deadline));
+        let began = Some(state.advanced).filter(|advanced| *advanced > Millis(0));
+        let mut collection = Collection::new(target, now, settled, deadline);
+        collection.began = began;
+        state.collection = Some(collection);
         self.timers.set(Timer::Close(module), settled);
         self.act(Action::Outer(Outer::OpenSum { module, target }));
     }
@@ -51,8 +55,9 @@ impl Node {
         let now = self.now;
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(dropped) = state.collection.take() else { return };
-        if dropped.closing {
-            state.durations.add(now.since(dropped.opened));
+        // One that was opened in the middle of a phase says as much as any.
+        if let Some(began) = dropped.began.filter(|_| dropped.closing) {
+            state.durations.add(now.since(began));
         }
         for blob in dropped.blobs() {
             self.forget(blob);

@@ -20,14 +20,20 @@ use crate::names::{ModuleId, PathId, PeerKey, Version};
 
 impl Node {
     /// Whether a phase that begins now, or goes on now, will end later than those of others: it has been in the middle, the
-    /// path is new here, was late the last time, or others have begun already. Who trains several paths in turn is late
-    /// with all but the first of them, and others know. One that is always late has its time at least every other phase.
+    /// path is new here, was late the last time, or others have begun already. One that is always late has its time at least every other phase.
     pub(super) fn begins_late(&self, path: PathId, resumes: bool) -> bool {
         let modules = self.modules_of(path);
         let moved = modules.iter().filter_map(|module| Some(self.modules.get(module)?.advanced)).min();
         let waited_ms = self.now.since(moved.unwrap_or(self.now));
-        let began_late = active_leases(&self.leases()) == 1 && waited_ms >= LATE_START_MS;
-        resumes || began_late || !self.was_in_time(path)
+        let began_late = waited_ms >= LATE_START_MS;
+        let stub = self.held.get(&path).is_some_and(|held| held.stub);
+        resumes || (!stub && (began_late || !self.was_in_time(path)))
+    }
+
+    /// Whether the phase in hand is ended before half of it was made.
+    pub(super) fn is_stub(&self) -> bool {
+        let ends = self.training.as_ref().is_some_and(|training| training.ends);
+        ends && 2 * self.watchdog.steps() < self.plan.inner_steps
     }
 
     /// Whether what the path contributed last was counted at once.
@@ -45,10 +51,12 @@ impl Node {
     /// Ends a phase that is late once the others have done theirs; after every event.
     pub(super) fn end_late_phase(&mut self) {
         let Some(training) = self.training.as_ref().filter(|training| !training.ends) else { return };
+        // Who trains several in turn is waited for anyhow.
+        let late = training.late && active_leases(&self.leases()) == 1;
         let path = training.path;
         let mut begun = training.start.iter().map(|(from, _)| (from.module, from.version));
         let is_over = training.until.is_some_and(|until| self.now >= until);
-        if is_over || (training.late && begun.any(|(module, version)| self.others_are_done(module, version, path))) {
+        if is_over || (late && begun.any(|(module, version)| self.others_are_done(module, version, path))) {
             self.act(Action::EndPhase);
             if let Some(training) = &mut self.training {
                 training.ends = true;
@@ -70,7 +78,8 @@ impl Node {
         }
         let mut others = self.expected(module);
         others.remove(&path);
-        let waited_for = !others.is_empty() && quorum(&others, |other| offered(&state.offers, other, head.version), 0, 1);
+        let waited_for =
+            !others.is_empty() && quorum(&others, |other| offered(&state.offers, other, head.version), 0, 1);
         head.version > version || (head.version == version && waited_for)
     }
 

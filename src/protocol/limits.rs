@@ -16,6 +16,12 @@ pub const RHYTHM_MS: u64 = 30_000;
 /// The shortest lease: two beats and a little, so that one may be lost.
 pub const LEASE_LEAST_MS: u64 = 2_200;
 
+/// An owner is asked whether it lives when it has been silent for this long, and for an eighth longer than lately.
+pub const SUSPECT_LEAST_MS: u64 = 1_200;
+
+/// One that has not answered by then is dead: three sweeps, in each of which it was asked, and more than a round trip around the world takes.
+pub const ANSWER_MS: u64 = 3 * SWEEP_MS;
+
 /// The longest lease.
 pub const LEASE_MOST_MS: u64 = 10_000;
 

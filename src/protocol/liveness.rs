@@ -1,7 +1,7 @@
 //! Who is alive, as measured: each peer's beats have a rhythm of their own, and one is taken for dead when it has been
 //! silent for clearly longer than it ever was lately.
 
-use super::limits::{BEATS_MEASURED, LEASE_LEAST_MS, LEASE_MOST_MS, MEMBER_LEASE_MS, RHYTHM_MS};
+use super::limits::{BEATS_MEASURED, LEASE_LEAST_MS, LEASE_MOST_MS, MEMBER_LEASE_MS, RHYTHM_MS, SUSPECT_LEAST_MS};
 use crate::clock::Millis;
 
 /// How regularly a peer is heard.
@@ -41,6 +41,14 @@ impl Rhythm {
         }
         let longest_ms = self.longest_ms[0].max(self.longest_ms[1]);
         (longest_ms * 3 / 2).clamp(LEASE_LEAST_MS, LEASE_MOST_MS)
+    }
+
+    /// When it was last heard, if it has been silent for so long that it had better be asked.
+    pub fn silent_since(&self, now: Millis, awake: Millis) -> Option<Millis> {
+        let longest_ms = self.longest_ms[0].max(self.longest_ms[1]);
+        let patience_ms = (longest_ms * 9 / 8).max(SUSPECT_LEAST_MS);
+        let measured = self.beats >= BEATS_MEASURED;
+        (measured && now.since(self.heard.max(awake)) >= patience_ms).then_some(self.heard)
     }
 
     /// Whether it is alive, as far as a node can tell that has been awake since then.

@@ -6,7 +6,7 @@
 //!
 //! The way of an outer step: [`phases`] starts training and offers what was trained; [`gathering`] is the owner's part,
 //! from offers to a signed update; [`applying`] takes an update to a new head. [`rounds`] says how far a module
-//! has come, [`pace`] how fast its paths are, [`seating`] where a path is whose modules change. [`membership`] beats and hears beats, [`liveness`] measures who is alive, [`ownership`] decides who combines and [`trust`] who is believed to,
+//! has come, [`pace`] how fast its paths are, [`seating`] where a path is whose modules change. [`membership`] beats and hears beats, [`liveness`] measures who is alive, [`ownership`] decides who combines, [`suspicion`] asks owners that fall silent, and [`trust`] who is believed to,
 //! [`placement`] decides who trains which path and [`idle`] who only says so, [`transfer`] how a member that is behind
 //! catches up, [`starts`] whether two run with one identity, [`replicas`] who else holds a module that one peer alone would have, [`evaluating`] how
 //! good a path is. [`lateness`] keeps who is late from holding up others. [`resuming`] goes on with phases that were left in the middle, [`watchdog`] watches over the trainer;
@@ -46,6 +46,7 @@ mod rounds;
 mod seating;
 pub mod starts;
 pub mod status;
+mod suspicion;
 #[cfg(test)]
 mod tests;
 pub mod timers;
@@ -82,6 +83,7 @@ use self::record::{Finished, InnerCheckpoint};
 use self::replicas::Replicas;
 use self::roster::Roster;
 use self::starts::Noticed;
+use self::suspicion::Suspected;
 use self::timers::{Timer, Timers};
 use self::transfer::CatchUp;
 use self::trust::Distrusted;
@@ -193,6 +195,8 @@ struct Held {
     last_trained: Millis,
     /// The phase that it is in, as far as known, where paths are drawn anew.
     near: Phase,
+    /// Less than half of its last phase was trained before it was ended.
+    stub: bool,
 }
 
 /// For what something may become possible by an event.
@@ -218,6 +222,7 @@ pub struct Node {
     addresses: Vec<String>,
     roster: Roster,
     distrusted: Distrusted,
+    suspected: Suspected,
     modules: BTreeMap<ModuleId, Module>,
     held: BTreeMap<PathId, Held>,
     /// Since when a path next to ours has no living holder.
@@ -275,6 +280,7 @@ impl Node {
             addresses: Vec::new(),
             roster: Roster::default(),
             distrusted: Distrusted::default(),
+            suspected: Suspected::default(),
             modules: BTreeMap::new(),
             held: BTreeMap::new(),
             orphans: BTreeMap::new(),

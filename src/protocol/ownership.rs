@@ -166,13 +166,30 @@ impl Node {
 
     fn should_claim(&mut self, module: ModuleId) -> bool {
         let now = self.now;
-        let others: Vec<(PeerKey, Head)> = self.roster.heads(now, module).collect();
+        let Some(state) = self.modules.get(&module) else { return false };
+        let (owner, deposed) = (state.owner, state.deposed == Some(state.term));
+        let Some(head) = state.head() else { return false };
+        let alive = owner.is_some_and(|owner| owner == self.me || self.roster.lives(now, module, owner));
+        let heads = self.roster.heads(now, module).filter(|(peer, _)| Some(*peer) != owner || deposed);
+        let others: Vec<(PeerKey, Head)> = heads.collect();
+        let mine = self.candidacy(module, self.me);
+        // Whoever is behind comes after all that are not: it would have to catch up first.
+        let before_me = others.iter().filter(|(peer, other)| match other == &head {
+            true => self.candidacy(module, *peer) > mine,
+            false => other.beats(&head),
+        });
+        let before_me = before_me.filter(|(peer, _)| !self.distrusted.has(now, *peer)).count() as u64;
+        let listened = now >= self.listens_until || state.deposed.is_some();
+        let asks = alive && !deposed && listened && before_me == 0;
+        let dead = match owner.filter(|owner| asks && *owner != self.me) {
+            Some(owner) => self.is_dead(module, owner),
+            None => !alive,
+        };
         let Some(state) = self.modules.get_mut(&module) else { return false };
-        let alive = state.owner.is_some_and(|owner| owner == self.me || self.roster.lives(now, module, owner));
-        let Some(head) = state.head().filter(|_| !alive || state.deposed == Some(state.term)) else {
+        if !dead && !deposed {
             state.vacant_since = None;
             return false;
-        };
+        }
         // One that has never been heard gets a lease's time to speak; longer where this peer has come back and has heard
         // nobody yet, since those who stayed have gone on without it.
         let patience = match state.owner {
@@ -181,15 +198,6 @@ impl Node {
             None => MEMBER_LEASE_MS,
         };
         let since = *state.vacant_since.get_or_insert(now);
-        let deposed = state.deposed.is_some();
-        let mine = self.candidacy(module, self.me);
-        // Whoever is behind comes after all that are not: it would have to catch up first.
-        let before_me = others.iter().filter(|(peer, other)| match other == &head {
-            true => self.candidacy(module, *peer) > mine,
-            false => other.beats(&head),
-        });
-        let before_me = before_me.filter(|(peer, _)| !self.distrusted.has(now, *peer)).count() as u64;
-        let listened = now >= self.listens_until || deposed;
         listened && now.since(since) >= patience + before_me * CLAIM_STAGGER_MS
     }
 

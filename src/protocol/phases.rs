@@ -192,6 +192,7 @@ impl Node {
 
     pub(super) fn trained(&mut self, mut finished: Finished) {
         self.measure_training();
+        let stub = self.is_stub();
         self.drop_surplus(&mut finished);
         self.tell_too_late(&finished);
         self.act(Action::Persist(Record::Finished(finished.clone())));
@@ -202,7 +203,7 @@ impl Node {
         self.release_checkpoint(path);
         let now = self.now;
         if let Some(held) = self.held.get_mut(&path) {
-            held.last_trained = now;
+            (held.last_trained, held.stub) = (now, stub);
             if let Some(old) = self.trainers.insert(path, finished.trainer) {
                 self.forget(old.hash);
             }

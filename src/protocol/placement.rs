@@ -208,7 +208,7 @@ impl Node {
         self.act(Action::Persist(Record::Lease { path, held: true, standby: stage == Stage::Standby }));
         self.act(Action::Report(Report::PathTaken(path)));
         let near = self.phase_about();
-        self.held.insert(path, Held { stage, last_trained: Millis(0), near });
+        self.held.insert(path, Held { stage, last_trained: Millis(0), near, stub: false });
         self.moved = true;
         for module in self.modules_around(path) {
             self.enter(module);

@@ -127,7 +127,7 @@ impl Node {
             return;
         }
         let stage = if standby { Stage::Standby } else { Stage::Joining };
-        self.held.insert(path, Held { stage, last_trained: Millis(0), near: Phase(0) });
+        self.held.insert(path, Held { stage, last_trained: Millis(0), near: Phase(0), stub: false });
     }
 
     fn restore_finished(&mut self, finished: Finished) {

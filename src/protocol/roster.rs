@@ -213,6 +213,11 @@ impl Roster {
         member.rhythm.lives(now, self.awake) && seen.is_some_and(lately)
     }
 
+    /// When a peer was last heard, if it has been silent for longer than usual.
+    pub fn silent_since(&self, now: Millis, peer: PeerKey) -> Option<Millis> {
+        self.members.get(&peer)?.rhythm.silent_since(now, self.awake)
+    }
+
     /// For how long a peer has been there without a new start.
     pub fn steady_ms(&self, now: Millis, peer: PeerKey) -> u64 {
         self.members.get(&peer).map_or(0, |member| member.rhythm.steady_ms(now))

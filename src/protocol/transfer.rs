@@ -131,6 +131,7 @@ impl Node {
     pub(super) fn answered(&mut self, id: RequestId, response: Option<Response>) {
         let response = match response {
             response if self.inheritance_answered(id, &response) => return,
+            response if self.suspect_answered(id, response.is_some()) => return,
             Some(Response::Directory(entries)) => {
                 self.directory_answered(id, Some(entries));
                 return;

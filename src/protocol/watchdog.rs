@@ -62,6 +62,11 @@ impl Watchdog {
         }
     }
 
+    /// Steps made in the phase in hand, as far as it has said so.
+    pub(super) fn steps(&self) -> u64 {
+        self.steps.unwrap_or(0)
+    }
+
     /// Something came of what it did.
     pub(super) fn got_further(&mut self) {
         self.restarts = 0;

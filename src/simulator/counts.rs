@@ -29,6 +29,10 @@ pub struct Counts {
     pub switches: u64,
     /// From each crash of an owner to the claim of another.
     pub takeovers_ms: Vec<u64>,
+    /// From the moment in which an owner that leaves hands over its module to that in which another has it.
+    pub handovers_ms: Vec<u64>,
+    /// Claims by others of what an owner had that was up, not frozen and not cut off.
+    pub needless: u64,
     /// From each crash of an owner to the next update that anybody applied.
     pub recoveries_ms: Vec<u64>,
     /// Contributions counted a version or more late.
@@ -36,7 +40,8 @@ pub struct Counts {
     /// Paths that nobody held at the end.
     pub unheld: u64,
     /// Modules whose owner is down, since when.
-    vacant: BTreeMap<ModuleId, u64>,
+    vacant: BTreeMap<ModuleId, (u64, usize)>,
+    left: BTreeMap<ModuleId, u64>,
     stalled: BTreeMap<ModuleId, u64>,
     /// When anybody first and last had a new head.
     advances_ms: Option<(u64, u64)>,
@@ -54,14 +59,22 @@ impl Counts {
     }
 
     /// A module's owner has crashed, and others are there who have it.
-    pub fn owner_crashed(&mut self, now_ms: u64, module: ModuleId) {
-        self.vacant.insert(module, now_ms);
-        self.stalled.insert(module, now_ms);
+    pub fn owner_crashed(&mut self, now_ms: u64, module: ModuleId, owner: usize) {
+        self.vacant.entry(module).or_insert((now_ms, owner));
+        self.stalled.entry(module).or_insert(now_ms);
+    }
+
+    /// A module's owner leaves in order.
+    pub fn owner_leaves(&mut self, now_ms: u64, module: ModuleId) {
+        self.left.insert(module, now_ms);
     }
 
     /// A peer says that it owns a module now.
-    pub fn owner_claims(&mut self, now_ms: u64, module: ModuleId) {
-        self.takeovers_ms.extend(self.vacant.remove(&module).map(|since_ms| now_ms - since_ms));
+    pub fn owner_claims(&mut self, now_ms: u64, module: ModuleId, owner: usize) {
+        self.handovers_ms.extend(self.left.remove(&module).map(|since_ms| now_ms - since_ms));
+        // One that is back before anybody has missed it goes on.
+        let crashed = self.vacant.remove(&module).filter(|(_, before)| *before != owner);
+        self.takeovers_ms.extend(crashed.map(|(since_ms, _)| now_ms - since_ms));
     }
 
     /// A module has a new head somewhere.
@@ -97,6 +110,8 @@ impl Counts {
         self.ownership_changes += other.ownership_changes;
         self.switches += other.switches;
         self.takeovers_ms.extend(&other.takeovers_ms);
+        self.handovers_ms.extend(&other.handovers_ms);
+        self.needless += other.needless;
         self.recoveries_ms.extend(&other.recoveries_ms);
         self.late += other.late;
         self.unheld += other.unheld;
@@ -118,9 +133,9 @@ mod tests {
     fn a_takeover_counts_from_the_crash_to_the_first_claim() {
         let module = ModuleId { level: 0, expert: 1 };
         let mut counts = Counts::default();
-        counts.owner_crashed(1_000, module);
-        counts.owner_claims(3_500, module);
-        counts.owner_claims(4_500, module);
+        counts.owner_crashed(1_000, module, 0);
+        counts.owner_claims(3_500, module, 1);
+        counts.owner_claims(4_500, module, 2);
         counts.advanced(9_000, module);
         counts.advanced(15_000, module);
         counts.ended(5, 4);

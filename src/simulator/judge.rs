@@ -13,6 +13,12 @@ use crate::outer::state::ModuleState;
 use crate::protocol::Report;
 use crate::protocol::message::Stage;
 
+/// After a cut, two owners may take so long to hear of each other.
+const PARTED_MS: u64 = 5_000;
+
+/// By then everybody has found a place.
+const SETTLED_MS: u64 = 15_000;
+
 impl World {
     /// The invariants, after whatever was reported: heads move with nothing else.
     pub(super) fn look(&mut self, index: usize, report: &Report) -> Result<(), Failure> {
@@ -24,7 +30,7 @@ impl World {
             Report::Owner { module, owner } => {
                 self.counts.ownership_changes += 1;
                 if *owner == self.peers[index].key {
-                    self.counts.owner_claims(now_ms, *module);
+                    self.note_claim(index, *module);
                 }
             }
             Report::Advanced { module, .. } => {
@@ -75,8 +81,29 @@ impl World {
             let others = self.peers.iter().enumerate().filter(|(other, peer)| *other != index && peer.up);
             let copied = others.flat_map(|(_, peer)| peer.node.chains()).any(|(of, _)| of == module);
             if copied {
-                self.counts.owner_crashed(self.now_ms, module);
+                self.counts.owner_crashed(self.now_ms, module, index);
             }
+        }
+    }
+
+    /// Of a module that another has who is at work, for all that it can know.
+    fn note_claim(&mut self, index: usize, module: ModuleId) {
+        let now_ms = self.now_ms;
+        let works = |(other, peer): (usize, &Peer)| {
+            let cut =
+                self.cuts.iter().any(|(until_ms, cut)| now_ms < until_ms + PARTED_MS && cut.between(other, index));
+            let still = now_ms < peer.frozen_until_ms || peer.is_held_up();
+            other != index && peer.up && !peer.gone && !still && !cut && peer.node.owned().contains(&module)
+        };
+        let needless = self.peers.iter().enumerate().any(works);
+        self.counts.needless += u64::from(needless && now_ms > SETTLED_MS);
+        self.counts.owner_claims(now_ms, module, index);
+    }
+
+    /// What a peer that leaves owns.
+    pub(super) fn note_leave(&mut self, index: usize) {
+        for module in self.peers[index].node.owned() {
+            self.counts.owner_leaves(self.now_ms, module);
         }
     }
 

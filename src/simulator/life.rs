@@ -33,6 +33,7 @@ impl World {
             Kind::TrainerDies => self.kill_trainer(index),
             Kind::Leave => {
                 self.peers[index].gone = true;
+                self.note_leave(index);
                 self.event_at(index, 0, Event::Leave);
             }
             Kind::Gone => {
