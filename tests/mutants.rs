@@ -62,8 +62,8 @@ const BUGS: [Bug; 13] = [
     Bug {
         name: "a late contribution has its full weight",
         file: "protocol/gathering.rs",
-        right: "plan.weight(offer.path, collection.target.0 - 1 - offer.parent.0)",
-        wrong: "plan.weight(offer.path, 0)",
+        right: "plan.weight(offer.path, (offer.parent, module), collection.target.0 - 1 - offer.parent.0)",
+        wrong: "plan.weight(offer.path, (offer.parent, module), 0)",
         drill: "rough",
         breaks: &["one state"],
     },
@@ -78,8 +78,8 @@ const BUGS: [Bug; 13] = [
     Bug {
         name: "what becomes too old is not told of",
         file: "protocol/keeping.rs",
-        right: "self.act(Action::Report(Report::Lost { module, path, parent, weight: self.plan.weight(path, 0) }))",
-        wrong: "()",
+        right: "self.uncounted().filter_map(of).filter(|(_, parent, _)| lost(*parent)).collect()",
+        wrong: "BTreeSet::new()",
         drill: "split",
         breaks: &["none lost"],
     },
@@ -118,7 +118,7 @@ const BUGS: [Bug; 13] = [
     Bug {
         name: "a trainer's state is let go of at a restart",
         file: "protocol/keeping.rs",
-        right: "blobs.extend(self.trainers.values().map(|blob| blob.hash))",
+        right: "self.trainers.values().map(|blob| blob.hash).for_each(&mut visit)",
         wrong: "()",
         drill: "churn",
         breaks: &["disk"],
