@@ -9,7 +9,7 @@
 //! of its own. A seat keeps its module of the first level, so that when paths are drawn anew it moves no more than it
 //! must.
 
-use crate::grid::{Grid, Sharing};
+use crate::grid::{Grid, MAX_PATHS, Sharing};
 use crate::names::{ModuleId, PathId, Phase};
 
 /// A sample of a grid's paths.
@@ -43,6 +43,9 @@ pub enum SampleError {
         /// Its modules.
         experts: u32,
     },
+    /// More than a grid may have paths.
+    #[error("{0} paths at a time are too many; sample at most {MAX_PATHS}")]
+    TooMany(u32),
     /// A module that nobody else would go on with.
     #[error("level {level} has a module for each path; such a level cannot be sampled")]
     PathLevel {
@@ -60,8 +63,11 @@ impl From<Grid> for Seats {
 
 impl Seats {
     /// # Errors
-    /// If a module would be left out, or could not be shared.
+    /// If a module would be left out, or could not be shared, or there are more than [`MAX_PATHS`] at a time.
     pub fn sampled(grid: Grid, sample: Sample) -> Result<Self, SampleError> {
+        if sample.seats > MAX_PATHS {
+            return Err(SampleError::TooMany(sample.seats));
+        }
         for level in 0..grid.levels() {
             let (seats, experts) = (sample.seats, grid.experts(level));
             if grid.sharing(level) == Sharing::Path {
@@ -248,5 +254,7 @@ mod tests {
         assert_eq!(few, Err(SampleError::TooFew { seats: 4, level: 1, experts: 5 }));
         let own = Seats::sampled(grid(vec![Sharing::Experts(2), Sharing::Path]), sample);
         assert_eq!(own, Err(SampleError::PathLevel { level: 1 }));
+        let many = Seats::sampled(grid(vec![Sharing::Experts(2)]), Sample { seats: u32::MAX, ..sample });
+        assert_eq!(many, Err(SampleError::TooMany(u32::MAX)));
     }
 }

@@ -5,12 +5,14 @@
 //! (`peer/`) and the simulator (`simulator/`) run this same code.
 //!
 //! The way of an outer step: [`phases`] starts training and offers what was trained; [`gathering`] is the owner's part,
-//! from offers to a signed update; [`applying`] takes an update to a new head. [`rounds`] says how far a module
-//! has come, [`pace`] how fast its paths are, [`seating`] where a path is whose modules change. [`membership`] beats and hears beats, [`liveness`] measures who is alive, [`ownership`] decides who combines, [`suspicion`] asks owners that fall silent, and [`trust`] who is believed to,
-//! [`placement`] decides who trains which path and [`idle`] who only says so, [`transfer`] how a member that is behind
-//! catches up, [`starts`] whether two run with one identity, [`replicas`] who else holds a module that one peer alone would have, [`evaluating`] how
-//! good a path is. [`lateness`] keeps who is late from holding up others. [`resuming`] goes on with phases that were left in the middle, [`watchdog`] watches over the trainer;
-//! [`handover`] gives a path with all that its trainer has to whoever takes it, and [`leaving`] goes in order.
+//! from offers to a signed update; [`applying`] takes an update to a new head. [`rounds`] says how far a module has come,
+//! [`pace`] how fast its paths are, [`seating`] where a path is whose modules change. [`membership`] beats and hears
+//! beats, [`liveness`] measures who is alive, [`ownership`] decides who combines, [`suspicion`] asks owners that fall
+//! silent, and [`trust`] who is believed to, [`placement`] decides who trains which path and [`idle`] who only says so,
+//! [`transfer`] how a member that is behind catches up, [`starts`] whether two run with one identity, [`replicas`] who
+//! else holds a module that one peer alone would have, [`evaluating`] how good a path is. [`lateness`] keeps who is late
+//! from holding up others. [`resuming`] goes on with phases that were left in the middle, [`watchdog`] watches over the
+//! trainer; [`handover`] gives a path with all that its trainer has to whoever takes it, and [`leaving`] goes in order.
 //! [`fetching`] gets every blob for all of them, and [`keeping`] lets go of it. [`restore`] makes a node of its journal
 //! again.
 

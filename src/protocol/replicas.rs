@@ -6,6 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Node;
 use super::action::Action;
 use super::limits::{
     MAX_REPLICAS, MAX_WANTED, REPLICA_ANSWER_MS, REPLICA_FETCH_MS, REPLICA_PATIENCE_MS, REPLICA_RELEASE_MS,
@@ -13,7 +14,6 @@ use super::limits::{
 use super::message::Wanted;
 use super::ownership::rank;
 use super::record::Record;
-use super::{Module, Node};
 use crate::clock::Millis;
 use crate::names::{ModuleId, PeerKey};
 
@@ -120,8 +120,7 @@ impl Node {
             let room = self.replicas.held.len() < MAX_REPLICAS && !self.modules.contains_key(module);
             if *helper == self.me && exists && room {
                 self.hold_replica(*module);
-                self.act(Action::Subscribe(*module));
-                self.modules.insert(*module, Module::default());
+                self.enter(*module);
                 self.beat_on(*module);
             }
         }

@@ -47,13 +47,20 @@ impl World {
             }
             _ => {}
         }
+        match report {
+            Report::Advanced { module, .. } | Report::ChainSwitched { module, .. } => {
+                self.look_at_chains(index, Some(*module))
+            }
+            _ => self.look_at_chains(index, None),
+        }
+    }
+
+    /// All of a peer's chains, or that of one module.
+    fn look_at_chains(&mut self, index: usize, only: Option<ModuleId>) -> Result<(), Failure> {
         let invariants = &mut self.invariants;
         let mut broken = None;
-        let reported = match report {
-            Report::Advanced { module, .. } | Report::ChainSwitched { module, .. } => *module,
-            _ => return Ok(()),
-        };
-        for (module, chain) in self.peers[index].node.chains().filter(|(module, _)| *module == reported) {
+        let chains = self.peers[index].node.chains();
+        for (module, chain) in chains.filter(|(module, _)| only.is_none_or(|only| only == *module)) {
             let mut is_broken =
                 |name, looked: Result<(), String>| broken = broken.take().or(looked.err().map(|it| (name, it)));
             is_broken("one state", invariants.one_state.look(module, chain.head()));
@@ -67,6 +74,12 @@ impl World {
             Some((invariant, detail)) => Err(self.failure(invariant, detail)),
             None => Ok(()),
         }
+    }
+
+    /// Once more, at the end: a first state comes without a report.
+    pub(super) fn look_at_all_chains(&mut self) -> Result<(), Failure> {
+        let staying: Vec<usize> = self.staying().map(|(index, _)| index).collect();
+        staying.into_iter().try_for_each(|index| self.look_at_chains(index, None))
     }
 
     /// After every event.

@@ -250,6 +250,7 @@ impl World {
     }
 
     fn outcome(mut self) -> Result<Outcome, Failure> {
+        self.look_at_all_chains()?;
         let tally = self.tally()?;
         self.counts.late = self.invariants.counted_once.late;
         self.counts.unheld = self.unheld() as u64;
