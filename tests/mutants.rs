@@ -18,7 +18,7 @@ struct Bug {
     breaks: &'static [&'static str],
 }
 
-const BUGS: [Bug; 13] = [
+const BUGS: [Bug; 15] = [
     Bug {
         name: "an update of an earlier term is accepted",
         file: "protocol/applying.rs",
@@ -122,6 +122,22 @@ const BUGS: [Bug; 13] = [
         wrong: "()",
         drill: "churn",
         breaks: &["disk"],
+    },
+    Bug {
+        name: "the residual is forgotten",
+        file: "protocol/phases.rs",
+        right: "self.trainers.get(&path).copied()",
+        wrong: "None",
+        drill: "quiet",
+        breaks: &["carried on"],
+    },
+    Bug {
+        name: "contributions are summed in the order in which they come",
+        file: "outer/exact_sum.rs",
+        right: "sum.wrapping_add(weighted_steps(*value, weight))",
+        wrong: "(*sum as f32 + weighted_steps(*value, weight) as f32) as i64",
+        drill: "quiet",
+        breaks: &["one sum"],
     },
 ];
 

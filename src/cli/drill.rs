@@ -60,7 +60,7 @@ impl Drill {
             let outcome = drill(&scenario, self.seeds.clone(), |done| progress.stage(&name, done, all));
             drop(shown);
             let summary = outcome.map_err(|failure| self.failed(file, &failure))?;
-            print(globals.output(), &name, &summary)?;
+            print(globals.output(), &name, scenario.swarm.given_loss, &summary)?;
         }
         Ok(())
     }
@@ -98,7 +98,7 @@ impl Drill {
     }
 }
 
-fn print(output: Output, scenario: &str, summary: &Summary) -> anyhow::Result<()> {
+fn print(output: Output, scenario: &str, given_loss: Option<f64>, summary: &Summary) -> anyhow::Result<()> {
     let Summary { seeds, counts, tally, slowest_ms, .. } = summary;
     let seconds = |ms: Option<u64>| ms.map_or("-".to_owned(), |ms| format!("{:.1} s", ms as f64 / 1000.0));
     let faults: Vec<String> = counts.faults.iter().map(|(name, times)| format!("{name} {times}")).collect();
@@ -120,6 +120,13 @@ fn print(output: Output, scenario: &str, summary: &Summary) -> anyhow::Result<()
     ))?;
     let (pace, loss) = (summary.pace(), summary.loss());
     output.text(&format!("  inner steps       {pace:.2} accepted a second, to a loss of {loss:.6}"))?;
+    let (reached, reached_ms) = (summary.reached_ms.len(), median(&summary.reached_ms));
+    if let Some(given) = given_loss {
+        let after = seconds(reached_ms);
+        output.text(&format!(
+            "  a loss of {given:<8}reached by {reached} of {seeds} seeds, after {after} in the median"
+        ))?;
+    }
     output.text(&format!("  slowest recovery  {}", seconds(recovery)))?;
     let (control_bytes, phase_ms) = (counts.control_bytes_per_phase(), median(&counts.phases_ms));
     output.text(&format!("  a phase takes     {}, {control_bytes} control bytes a peer", seconds(phase_ms)))?;
@@ -129,7 +136,7 @@ fn print(output: Output, scenario: &str, summary: &Summary) -> anyhow::Result<()
         "takeovers": counts.takeovers_ms.len(), "takeover_median_ms": takeover.0, "takeover_longest_ms": takeover.1,
         "chains_given_up": counts.switches, "late": counts.late, "recovery_longest_ms": recovery,
         "counted": tally.counted, "uncounted": tally.uncounted, "too_old": tally.told, "gone": tally.gone,
-        "slowest_seed_ms": slowest_ms, "phase_ms": phase_ms, "control_bytes_per_phase": control_bytes,
+        "phase_ms": phase_ms, "control_bytes_per_phase": control_bytes, "reached": reached, "reached_ms": reached_ms,
         "slowest_seed_ms": slowest_ms, "accepted_steps": summary.accepted_steps, "took_ms": summary.took_ms, "loss": loss,
     }))?;
     Ok(())

@@ -37,15 +37,19 @@ impl RunPlan {
         self.mode == OuterMode::Asynchronous || parent.0 < self.phases
     }
 
-    /// What an update with these contributions is to its module. Its average is rescaled for the paths in it, not for
-    /// those of the round: what comes late into a module bears no more.
+    /// What an update with these contributions is to its module. Its average is rescaled for the paths in it, or, where
+    /// it is a part of a round, for those of the round: all its parts come to what a whole one does.
     pub fn portion(&self, module: ModuleId, contributions: &[Counted]) -> Portion {
         let weight = contributions.iter().map(|counted| u64::from(counted.weight)).sum();
         let full_weight = match self.mode {
             OuterMode::Synchronous => weight,
             OuterMode::Asynchronous => self.full_weight(module),
         };
-        Portion { paths: distinct_paths(contributions), weight, full_weight }
+        let paths = match self.mode {
+            OuterMode::Synchronous => distinct_paths(contributions),
+            OuterMode::Asynchronous => self.seats.through(module, Phase(0)).len(),
+        };
+        Portion { paths, weight, full_weight }
     }
 
     /// The most weight that a module's chain can have, and the most updates.

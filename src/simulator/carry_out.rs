@@ -2,6 +2,8 @@
 //! while, as in a peer.
 
 use super::Failure;
+use super::invariants::carried_on;
+use super::invariants::one_sum::{self, Summand};
 use super::world::{Due, World};
 use crate::compress::frame;
 use crate::names::{BlobHash, BlobRef, ModuleId, Version};
@@ -37,7 +39,11 @@ impl World {
                 let signature = sign(&update);
                 self.event_at(index, 0, Event::Sealed(SignedUpdate { update, signature }));
             }
-            Action::Train { .. } => self.ask_trainer(index, action),
+            Action::Train { path, trainer, .. } => {
+                let carried_on = carried_on::look(&self.peers[index].disk.journal, path, trainer);
+                carried_on.map_err(|wrong| self.failure("carried on", format!("peer {index}: {wrong}")))?;
+                self.ask_trainer(index, action);
+            }
             Action::Evaluate { path, phase, .. } => {
                 let after_ms = self.dice.draw([100, 2_000].into());
                 let score = Some((path.0 + 1) * 1_000);
@@ -73,8 +79,12 @@ impl World {
                 self.event_at(index, 0, Event::Accumulated { module, target, blob, valid });
             }
             Outer::Combine { module, target, from, contributions, portion } => {
-                let Some((average, state)) = self.combine(index, (module, target), from, &contributions, portion)
-                else {
+                let Some((sum, summands)) = self.summed(index, module, target, &contributions) else {
+                    return Err(self.failure("disk", format!("module {module} cannot be combined")));
+                };
+                let one_sum = if summands.is_empty() { Ok(()) } else { one_sum::look(&sum, &summands) };
+                one_sum.map_err(|wrong| self.failure("one sum", format!("peer {index}, module {module}: {wrong}")))?;
+                let Some((average, state)) = self.combine(index, module, from, &sum, portion) else {
                     return Err(self.failure("disk", format!("module {module} cannot be combined")));
                 };
                 self.event_at(index, 0, Event::Combined { module, target, average, state });
@@ -120,21 +130,40 @@ impl World {
         frame::decode(frame, values).is_ok_and(|values| sum.add(&values, weight).is_ok())
     }
 
-    fn combine(
+    /// The sum that is open for a version, and what it was made of.
+    fn summed(
         &mut self,
         index: usize,
-        (module, target): (ModuleId, Version),
-        from: BlobRef,
+        module: ModuleId,
+        target: Version,
         contributions: &[Counted],
-        portion: Portion,
-    ) -> Option<(BlobRef, BlobRef)> {
-        let weight: u64 = contributions.iter().map(|counted| u64::from(counted.weight)).sum();
+    ) -> Option<(ExactSum, Vec<Summand>)> {
+        let values = self.scenario.swarm.values;
         let peer = &mut self.peers[index];
         let (open, sum) = peer.sums.remove(&module)?;
+        let weight: u64 = contributions.iter().map(|counted| u64::from(counted.weight)).sum();
         if open != target || sum.weight() != weight {
             return None;
         }
-        let frame = step::combine(&sum, portion.paths, &self.outer).ok()?;
+        let summand = |counted: &Counted| {
+            let values = frame::decode(peer.disk.get(counted.blob.hash)?, values).ok()?;
+            Some((values, counted.weight))
+        };
+        // What is no longer to be combined may have been let go of.
+        let summands = contributions.iter().map(summand).collect::<Option<_>>().unwrap_or_default();
+        Some((sum, summands))
+    }
+
+    fn combine(
+        &mut self,
+        index: usize,
+        module: ModuleId,
+        from: BlobRef,
+        sum: &ExactSum,
+        portion: Portion,
+    ) -> Option<(BlobRef, BlobRef)> {
+        let peer = &mut self.peers[index];
+        let frame = step::combine(sum, portion.paths, &self.outer).ok()?;
         let (before, share) = (peer.disk.get(from.hash)?, Share::new(portion.weight, portion.full_weight));
         let state = step::apply(before, module, self.scenario.swarm.values, &frame, share, &self.outer).ok()?;
         Some((peer.disk.put(frame), peer.disk.put(state)))

@@ -27,6 +27,8 @@ pub struct Summary {
     pub slowest_ms: u64,
     /// The loss at the end, summed over the seeds.
     pub losses: f64,
+    /// From when on the loss was at the given one or below, of each seed that came there.
+    pub reached_ms: Vec<u64>,
 }
 
 impl Summary {
@@ -38,6 +40,7 @@ impl Summary {
         self.took_ms += outcome.finished_ms;
         self.slowest_ms = self.slowest_ms.max(outcome.finished_ms);
         self.losses += outcome.loss;
+        self.reached_ms.extend(outcome.reached_ms);
         self
     }
 
@@ -49,6 +52,7 @@ impl Summary {
         self.took_ms += other.took_ms;
         self.slowest_ms = self.slowest_ms.max(other.slowest_ms);
         self.losses += other.losses;
+        self.reached_ms.extend(&other.reached_ms);
         self
     }
 

@@ -11,9 +11,6 @@ use super::world::INNER_STEPS;
 use crate::names::{ModuleId, PathId, Phase};
 use crate::seed::Seed;
 
-/// The share of the way to its target that a phase goes.
-const STRIDE: f32 = 0.5;
-
 /// How much further one peer goes than the next.
 const PEERS_DIFFER: f32 = 1.0 / 512.0;
 
@@ -50,7 +47,7 @@ pub(super) struct Lesson {
 impl Lesson {
     pub(super) fn new(module: ModuleId, path: PathId, phase: Phase, peer: usize, swarm: &Swarm) -> Self {
         let stream = of_module(module).child("noise").number(u64::from(path.0)).number(phase.0).to_u64();
-        let rate = 1.0 - (1.0 - STRIDE).powf(1.0 / INNER_STEPS as f32);
+        let rate = 1.0 - (1.0 - swarm.stride).powf(1.0 / INNER_STEPS as f32);
         let target = target(module, path, swarm.values, swarm.likeness);
         Self { target, rate: rate * (1.0 + (peer % ALIKE) as f32 * PEERS_DIFFER), noise: swarm.noise, stream }
     }

@@ -61,8 +61,8 @@ pub struct Outcome {
     pub counts: counts::Counts,
     /// The mean over all paths of ½‖θ − target‖² a value, by weight, at the end.
     pub loss: f64,
-    /// When the loss was last seen above the scenario's `given_loss`; the end, if it has never come below for good.
-    pub below_ms: u64,
+    /// From when on the loss was at the scenario's `given_loss` or below; nothing if it is not, or none is given.
+    pub reached_ms: Option<u64>,
     /// The most versions that a contribution was late.
     pub staleness_most: u64,
     /// Inner steps that the chains which go on have counted, summed over their contributions.

@@ -66,12 +66,14 @@ pub struct Swarm {
     /// What the targets of all paths through a module have in common, from 0 to 1.
     #[serde(default)]
     pub likeness: f32,
+    /// The share of the way to its targets that a whole phase goes.
+    #[serde(default = "half")]
+    pub stride: f32,
     /// Of each inner step's gradient: at the most so much, on a scale on which targets lie from -1 to 1.
     #[serde(default)]
     pub noise: f32,
-    /// From when on the loss was below this is told at the end; 0 if nobody wants to know.
-    #[serde(default)]
-    pub given_loss: f64,
+    /// From when on the loss was at this or below is told at the end.
+    pub given_loss: Option<f64>,
     /// The first founds, the others join it within seconds.
     pub peers: usize,
     /// In place of that, each peer has its path and the run's first states already, as after a restart.
@@ -101,6 +103,10 @@ fn ten_seconds() -> u64 {
 
 fn synchronous() -> OuterMode {
     OuterMode::Synchronous
+}
+
+fn half() -> f32 {
+    0.5
 }
 
 fn default_momentum() -> f32 {
@@ -166,6 +172,7 @@ impl Scenario {
             ("swarm.slowness", !self.swarm.slowness.contains(&0) && !self.swarm.slowness.is_empty(), "1 or more each"),
             ("swarm.momentum", (0.0..1.0).contains(&self.swarm.momentum), "from 0 up to, but not including, 1"),
             ("swarm.likeness", (0.0..=1.0).contains(&self.swarm.likeness), "0 to 1"),
+            ("swarm.stride", self.swarm.stride > 0.0 && self.swarm.stride < 1.0, "between 0 and 1"),
             ("swarm.noise", (0.0..=16.0).contains(&self.swarm.noise), "0 to 16"),
             ("links.loss", share(self.links.loss), "0 to 1"),
             ("links.duplication", share(self.links.duplication), "0 to 1"),

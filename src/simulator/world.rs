@@ -28,6 +28,9 @@ pub(super) const INNER_STEPS: u64 = 64;
 /// How often it is looked whether everything is done.
 const LOOK_MS: u64 = 100;
 
+/// And whether the loss is at the given one.
+const LOSS_MS: u64 = 1_000;
+
 /// In a swarm of more peers, queues are not looked at after every word that is heard, but several times a second.
 const LOOKED_AT_ALWAYS: usize = 256;
 
@@ -88,7 +91,9 @@ pub struct World {
     pub(super) staleness_most: u64,
     /// Inner steps in each contribution that was ever made.
     pub(super) steps_of: BTreeMap<BlobHash, u64>,
-    below_ms: u64,
+    /// When the loss was last looked at, and last seen above the given one.
+    loss_ms: u64,
+    above_ms: u64,
 }
 
 fn genesis_states(grid: &Grid, values: usize, mode: OuterMode) -> BTreeMap<ModuleId, Vec<u8>> {
@@ -153,7 +158,8 @@ impl World {
             trace: Trace::Off,
             staleness_most: 0,
             steps_of: BTreeMap::new(),
-            below_ms: 0,
+            loss_ms: 0,
+            above_ms: 0,
             scenario,
         };
         world.set_up();
@@ -231,9 +237,7 @@ impl World {
         loop {
             if self.now_ms >= looked_ms + LOOK_MS {
                 looked_ms = self.now_ms;
-                if self.scenario.swarm.given_loss > 0.0 && self.loss() > self.scenario.swarm.given_loss {
-                    self.below_ms = self.now_ms;
-                }
+                self.note_loss();
                 if self.now_ms >= self.calm_ms && self.all_done() && self.disagreement().is_none() {
                     return self.outcome();
                 }
@@ -249,17 +253,28 @@ impl World {
         }
     }
 
+    fn note_loss(&mut self) {
+        let Some(given) = self.scenario.swarm.given_loss else { return };
+        if self.now_ms >= self.loss_ms + LOSS_MS {
+            self.loss_ms = self.now_ms;
+            if self.loss() > given {
+                self.above_ms = self.now_ms;
+            }
+        }
+    }
+
     fn outcome(mut self) -> Result<Outcome, Failure> {
         self.look_at_all_chains()?;
         let tally = self.tally()?;
         self.counts.late = self.invariants.counted_once.late;
         self.counts.unheld = self.unheld() as u64;
         self.counts.ended(self.peers.len(), self.plan.phases);
+        let loss = self.loss();
         Ok(Outcome {
             finished_ms: self.now_ms,
             trace: self.trace.hash(),
-            loss: self.loss(),
-            below_ms: self.below_ms,
+            loss,
+            reached_ms: self.scenario.swarm.given_loss.filter(|given| loss <= *given).map(|_| self.above_ms),
             accepted_steps: self.accepted_steps(),
             staleness_most: self.staleness_most,
             counts: self.counts,

@@ -5,7 +5,7 @@ use crate::protocol::limits::{BEAT_MS, CLOSES_PER_PHASE, MAX_FROM_ONE_VERSION, V
 
 /// What one path's contribution is to the module, whose round weighs 160.
 fn portion(weight: u64) -> Portion {
-    Portion { paths: 1, weight, full_weight: 160 }
+    Portion { paths: 2, weight, full_weight: 160 }
 }
 
 fn async_plan() -> RunPlan {

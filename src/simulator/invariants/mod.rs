@@ -1,10 +1,12 @@
 //! What must hold at every moment, or at the end, one promise a file.
 
 pub mod bounded_queues;
+pub mod carried_on;
 pub mod counted_once;
 pub mod fenced;
 pub mod none_lost;
 pub mod one_state;
+pub mod one_sum;
 pub mod one_writer;
 
 /// What they have seen of one swarm.

@@ -1,0 +1,59 @@
+//! A path goes on with what it has left: the residual of a phase goes into the next, so that what compression takes
+//! from one outer gradient comes with a later one.
+
+use crate::names::{BlobRef, PathId};
+use crate::protocol::record::Record;
+
+/// What a path's trainer has come to, by the journal of the peer that holds it.
+fn left(journal: &[Record], path: PathId) -> Option<BlobRef> {
+    let (mut holds, mut left) = (false, None);
+    for record in journal {
+        match record {
+            Record::Lease { path: of, held, .. } if *of == path => {
+                holds = *held;
+                left = left.filter(|_| holds);
+            }
+            Record::Finished(finished) if finished.path == path && holds => left = Some(finished.trainer),
+            Record::Trainer { path: of, trainer } if *of == path => left = Some(*trainer),
+            _ => {}
+        }
+    }
+    left
+}
+
+/// # Errors
+/// If a phase begins with anything else.
+pub fn look(journal: &[Record], path: PathId, trainer: Option<BlobRef>) -> Result<(), String> {
+    let left = left(journal, path);
+    if trainer == left {
+        return Ok(());
+    }
+    let name = |blob: Option<BlobRef>| blob.map_or_else(|| "nothing".to_owned(), |blob| blob.hash.short().to_string());
+    Err(format!("path {path} goes on with {}, and {} was left", name(trainer), name(left)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::Phase;
+    use crate::protocol::record::Finished;
+
+    #[test]
+    fn a_phase_that_begins_with_less_than_was_left_is_found() {
+        let path = PathId(3);
+        let [first, second] = [&b"first"[..], b"second"].map(BlobRef::of);
+        let lease = |held| Record::Lease { path, held, standby: false };
+        let finished = Record::Finished(Finished { path, phase: Phase(0), offers: vec![], trainer: second });
+        let mut journal = vec![lease(true)];
+        assert_eq!(look(&journal, path, None), Ok(()));
+        journal.push(Record::Trainer { path, trainer: first });
+        journal.push(finished.clone());
+        assert_eq!(look(&journal, path, Some(second)), Ok(()));
+        for wrong in [None, Some(first)] {
+            assert!(look(&journal, path, wrong).is_err_and(|wrong| wrong.starts_with("path 3 goes on with")));
+        }
+        // With the path goes what it had left.
+        journal.extend([lease(false), finished, lease(true)]);
+        assert_eq!(look(&journal, path, None), Ok(()));
+    }
+}
