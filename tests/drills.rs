@@ -95,6 +95,13 @@ fn parts_that_meet_again_agree_and_count_what_all_have_done() {
     assert!(uncounted_percent(&split) < 10, "{:?}", split.tally);
 }
 
+/// What a simulated peer says it has lost is compared with what it has.
+#[test]
+fn what_parts_have_done_that_met_again_too_late_is_told_of_to_the_last_bit() {
+    let deep = drilled(scenario("deep"), SEEDS);
+    assert!(deep.counts.switches > SEEDS && deep.tally.told > 10 * SEEDS as usize, "{:?}", deep.tally);
+}
+
 #[test]
 fn slow_and_frozen_peers_hanging_trainers_and_drifting_clocks_change_no_promise() {
     let slow = drilled(scenario("slow"), SEEDS);

@@ -18,7 +18,7 @@ struct Bug {
     breaks: &'static [&'static str],
 }
 
-const BUGS: [Bug; 15] = [
+const BUGS: [Bug; 16] = [
     Bug {
         name: "an update of an earlier term is accepted",
         file: "protocol/applying.rs",
@@ -122,6 +122,14 @@ const BUGS: [Bug; 15] = [
         wrong: "()",
         drill: "churn",
         breaks: &["disk"],
+    },
+    Bug {
+        name: "what a merge cannot count is told without what came late",
+        file: "protocol/chain.rs",
+        right: "all(|chain| !countable(chain.head.version, parent))",
+        wrong: "all(|chain| chain.head.version < parent)",
+        drill: "deep",
+        breaks: &["none lost"],
     },
     Bug {
         name: "the residual is forgotten",

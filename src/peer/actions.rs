@@ -5,6 +5,7 @@ use super::news::News;
 use super::tasks::Task;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
 use crate::network::Multiaddr;
+use crate::protocol::chain::TooDeep;
 use crate::protocol::record::{Finished, StartedFrom};
 use crate::protocol::{Action, Event, Message, Outer, Record, Report, SignedUpdate, Update, wire};
 use crate::store::{Checkpoint, ModuleCheckpoint};
@@ -188,6 +189,9 @@ impl Driver {
             Report::Owner { module, owner } => tracing::info!(%module, owner = %owner.short(), "a module's owner"),
             Report::Lost { module, path, parent, weight } => {
                 tracing::warn!(%module, %path, %parent, weight, "a contribution became too old to be counted");
+            }
+            Report::TooDeep { module, part: TooDeep { after, until, weight, .. } } => {
+                tracing::warn!(%module, %after, %until, weight, "a chain was given up, and what it had counted by then is lost");
             }
             Report::TrainerStuck { path, steps, silent_ms } => {
                 tracing::error!(%path, steps, silent_ms, "the trainer hangs, and is started anew");

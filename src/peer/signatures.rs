@@ -19,7 +19,8 @@ pub(super) fn start_holds(peer: PeerKey, start: &Start) -> bool {
 /// Whether every update in an answer is its owner's.
 pub(super) fn signatures_hold(response: &Response) -> bool {
     match response {
-        Response::Replay(updates) | Response::Snapshot(updates) => updates.iter().all(signature_holds),
+        Response::Replay(updates) => updates.iter().all(signature_holds),
+        Response::Snapshot(excerpt) => excerpt.updates.iter().all(signature_holds),
         Response::Manifest(_) | Response::Directory(_) | Response::Refused(_) | Response::Path(_) => true,
     }
 }

@@ -1,5 +1,6 @@
 //! What a node wants done. The driver and the simulator carry out actions in order.
 
+use super::chain::TooDeep;
 use super::event::{ReplyToken, RequestId};
 use super::message::{Counted, Message, Request, Response, Update};
 use super::record::{Record, StartedFrom};
@@ -264,6 +265,13 @@ pub enum Report {
         from: Version,
         /// The version of the chain taken.
         to: Version,
+    },
+    /// Of a chain that was given up, so much cannot be offered to the other any more.
+    TooDeep {
+        /// The module.
+        module: ModuleId,
+        /// Which part of it.
+        part: TooDeep,
     },
     /// A contribution of this peer's is in no update known here, and can be in none any more: it is too old, or its
     /// module is done and left.

@@ -1,11 +1,14 @@
 //! A module's chain of updates, as one member has applied it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
+use super::gathering::countable;
 use super::limits::VERSIONS_KEPT;
-use super::message::{ContributionKey, Counted, GENESIS, Head, SignedUpdate, Update, UpdateHash};
+use super::message::{ContributionKey, Counted, Excerpt, GENESIS, Head, SignedUpdate, Update, UpdateHash};
+use super::places::{Brief, Place, Places};
+use super::record::Record;
 use super::wire::update_hash;
-use crate::names::{BlobRef, PathId, Version};
+use crate::names::{BlobRef, ModuleId, PathId, Version};
 
 /// The head, and the updates that led there, as far as they are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,11 +16,25 @@ pub struct Chain {
     head: Head,
     /// Newest last, without gaps, the last being the head (unless at genesis).
     recent: VecDeque<(UpdateHash, SignedUpdate)>,
-    /// The version that the oldest kept update starts from.
-    base: Version,
-    base_update: UpdateHash,
+    /// Up to the one that the oldest kept update follows, the base.
+    before: Places,
     /// From here on the averages are here, too: what came before was taken over as a whole state.
     replays_from: Version,
+}
+
+/// What a chain that was given up had counted too long ago for anybody to have kept it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooDeep {
+    /// Where the chains parted: this version is in both.
+    pub after: Version,
+    /// All since then up to this version, and what came late in the next few.
+    pub until: Version,
+    /// The chain's last version.
+    pub version: Version,
+    /// And the update that made it.
+    pub head: UpdateHash,
+    /// All in all.
+    pub weight: u64,
 }
 
 /// How two places in a chain lie to each other.
@@ -33,22 +50,17 @@ impl Chain {
     /// Before the first update.
     pub fn genesis(state: BlobRef) -> Self {
         let head = Head { version: Version(0), update: GENESIS, state, weight: 0 };
-        Self { head, recent: VecDeque::new(), base: Version(0), base_update: GENESIS, replays_from: Version(0) }
+        Self { head, recent: VecDeque::new(), before: Places::genesis(), replays_from: Version(0) }
     }
 
-    /// Ends with the last of these, whose state is here but not how it came to be; nothing if they are empty or do not
-    /// follow each other.
-    pub fn ending_with(updates: Vec<SignedUpdate>) -> Option<Self> {
-        let mut updates = updates.into_iter();
+    /// Ends with the last of these updates, whose state is here but not how it came to be; nothing if they are none or do
+    /// not follow each other.
+    pub fn of(excerpt: Excerpt) -> Option<Self> {
+        let mut updates = excerpt.updates.into_iter();
         let first = updates.next()?;
         let base = Version(first.update.version.0.checked_sub(1)?);
-        let mut chain = Self {
-            head: head_of(&first.update)?,
-            base,
-            base_update: first.update.parent,
-            recent: VecDeque::new(),
-            replays_from: base,
-        };
+        let before = Places::one(base, first.update.parent).told(excerpt.before);
+        let mut chain = Self { head: head_of(&first.update)?, before, recent: VecDeque::new(), replays_from: base };
         chain.recent.push_back((chain.head.update, first));
         for signed in updates {
             if !chain.fits(&signed.update) {
@@ -58,6 +70,11 @@ impl Chain {
         }
         chain.replays_from = chain.head.version;
         Some(chain)
+    }
+
+    /// What is kept of it, but the averages.
+    pub fn excerpt(&self) -> Excerpt {
+        Excerpt { updates: self.recent().cloned().collect(), before: self.before.all().collect() }
     }
 
     /// The same chain, of which the averages after a version are here.
@@ -81,6 +98,14 @@ impl Chain {
         self.recent().filter(|signed| signed.update.version > self.replays_from)
     }
 
+    /// What the journal says of a module whose chain this is.
+    pub fn record(&self, module: ModuleId) -> Record {
+        match self.recent.is_empty() {
+            true => Record::Genesis { module, state: self.head.state },
+            false => Record::Installed { excerpt: self.excerpt(), replays_from: self.replays_from },
+        }
+    }
+
     /// The newest place.
     pub fn head(&self) -> Head {
         self.head
@@ -99,8 +124,7 @@ impl Chain {
             return None;
         }
         let (hash, oldest) = self.recent.pop_front()?;
-        self.base = oldest.update.version;
-        self.base_update = hash;
+        self.before.push(Place { update: hash, counts: briefs(&oldest).collect() });
         Some(oldest)
     }
 
@@ -119,7 +143,7 @@ impl Chain {
         if version < self.replays_from {
             return Since::Unknown;
         }
-        if (version, update) == (self.base, self.base_update) {
+        if (version, update) == self.before.newest() {
             return Since::Updates(self.recent().cloned().collect());
         }
         let place = self.recent.iter().position(|(hash, signed)| *hash == update && signed.update.version == version);
@@ -131,7 +155,7 @@ impl Chain {
 
     /// Whether every update after this version is known here: only then is it certain what has been counted.
     pub fn knows_all_since(&self, version: Version) -> bool {
-        self.base <= version && version <= self.head.version
+        self.base() <= version && version <= self.head.version
     }
 
     /// Whether this very contribution is counted in a kept update.
@@ -147,10 +171,36 @@ impl Chain {
 
     /// The update that made a version, as far as it is kept.
     pub fn update_of(&self, version: Version) -> Option<UpdateHash> {
-        if version == self.base {
-            return Some(self.base_update);
-        }
-        self.recent.iter().find(|(_, signed)| signed.update.version == version).map(|(hash, _)| *hash)
+        let Some(after) = version.0.checked_sub(self.base().0 + 1) else {
+            return self.before.at(version).map(|place| place.update);
+        };
+        self.recent.get(usize::try_from(after).ok()?).map(|(hash, _)| *hash)
+    }
+
+    /// All contributions that it has counted after a version.
+    fn briefs_after(&self, version: Version) -> impl Iterator<Item = Brief> {
+        let kept = self.recent().filter(move |signed| signed.update.version > version).flat_map(briefs);
+        self.before.counted_after(version).chain(kept)
+    }
+
+    /// What this chain, which gives way to another, has counted since the two parted, and nobody has kept: in updates that
+    /// are not kept here any more, and late in those that are. What is younger, whoever trained it offers again, or tells of
+    /// it. Nothing if there is none, or if they parted so long ago that neither knows where.
+    pub fn too_deep(&self, other: &Self) -> Option<TooDeep> {
+        let shared = |version: &Version| {
+            let of_other = other.update_of(*version);
+            of_other.is_some() && of_other == self.update_of(*version)
+        };
+        let after = (0..=self.head.version.0.min(other.head.version.0)).rev().map(Version).find(shared)?;
+        let too_old = |parent| [self, other].iter().all(|chain| !countable(chain.head.version, parent));
+        let kept = self.recent().filter(|signed| signed.update.version > after);
+        let late = kept.flat_map(|signed| &signed.update.contributions).filter(|counted| too_old(counted.parent));
+        let gone = self.before.counted_after(after).chain(late.map(Brief::from));
+        let counted: BTreeSet<u64> = other.briefs_after(after).map(|brief| brief.contribution).collect();
+        let lost = gone.filter(|brief| !counted.contains(&brief.contribution));
+        let weight = lost.map(|brief| u64::from(brief.weight)).sum();
+        let Head { version, update: head, .. } = self.head;
+        (weight > 0).then_some(TooDeep { after, until: self.base(), version, head, weight })
     }
 
     /// Whether this update is in the chain, as far as it is kept.
@@ -160,7 +210,7 @@ impl Chain {
 
     /// The version that the oldest kept update starts from.
     pub fn base(&self) -> Version {
-        self.base
+        self.before.newest().0
     }
 
     /// How many versions late the contributions in the kept updates were: on average, and at the most.
@@ -176,9 +226,13 @@ impl Chain {
 
     /// What the kept updates after a version count: contributions to it can be nowhere else.
     fn counted_after(&self, version: Version) -> impl Iterator<Item = &Counted> {
-        let before = usize::try_from(version.0.saturating_sub(self.base.0)).unwrap_or(usize::MAX);
+        let before = usize::try_from(version.0.saturating_sub(self.base().0)).unwrap_or(usize::MAX);
         self.recent.iter().skip(before).flat_map(|(_, signed)| &signed.update.contributions)
     }
+}
+
+fn briefs(signed: &SignedUpdate) -> impl Iterator<Item = Brief> {
+    signed.update.contributions.iter().map(Brief::from)
 }
 
 /// The head that an update makes; nothing if it cannot be encoded.
@@ -225,6 +279,24 @@ mod tests {
     }
 
     #[test]
+    fn what_two_chains_have_counted_since_they_parted_is_known_beyond_what_they_keep() {
+        let (mut lighter, mut heavier) = (chain_of(10), chain_of(10));
+        (0..30).for_each(|_| drop(lighter.push(made_up::next(&lighter, 1, 3))));
+        (0..40).for_each(|_| drop(heavier.push(made_up::next(&heavier, 2, 4))));
+        let told = lighter.too_deep(&heavier).unwrap();
+        let until = Version(40 - VERSIONS_KEPT);
+        // And that of the next version, which was trained from it: it is 16 versions late.
+        assert_eq!((told.after, told.until, told.weight), (Version(10), until, 3 * (until.0 - 10 + 1)));
+        assert_eq!(told.head, lighter.head().update);
+        // Who took it over knows it as well, and who did not fall behind has lost nothing.
+        let taken_over = Chain::of(lighter.excerpt()).unwrap();
+        assert_eq!(taken_over.too_deep(&heavier), Some(told));
+        assert_eq!(chain_of(60).too_deep(&chain_of(90)), None);
+        let parted_late = chain_of(35);
+        assert_eq!(parted_late.too_deep(&chain_of(30)), None);
+    }
+
+    #[test]
     fn a_place_in_the_chain_gets_what_follows_it() {
         let chain = chain_of(3);
         let all: Vec<SignedUpdate> = chain.recent().cloned().collect();
@@ -252,16 +324,16 @@ mod tests {
     #[test]
     fn a_chain_with_a_gap_is_refused() {
         let updates: Vec<SignedUpdate> = chain_of(3).recent().cloned().collect();
-        let taken_over = Chain::ending_with(updates.clone()).unwrap();
+        let taken_over = Chain::of(updates.clone().into()).unwrap();
         assert_eq!(taken_over.clone().replaying_from(Version(0)), chain_of(3));
         // Its averages were never here, so nobody can be told to replay them.
         assert_eq!(taken_over.since(Version(0), GENESIS), Since::Unknown);
         let head = taken_over.head();
         assert_eq!(taken_over.since(head.version, head.update), Since::Updates(vec![]));
-        assert_eq!(Chain::ending_with(vec![updates[0].clone(), updates[2].clone()]), None);
-        assert_eq!(Chain::ending_with(vec![]), None);
+        assert_eq!(Chain::of(vec![updates[0].clone(), updates[2].clone()].into()), None);
+        assert_eq!(Chain::of(vec![].into()), None);
         let mut last = updates[0].clone();
         last.update.version = Version(u64::MAX);
-        assert_eq!(Chain::ending_with(vec![last, updates[1].clone()]), None);
+        assert_eq!(Chain::of(vec![last, updates[1].clone()].into()), None);
     }
 }

@@ -3,7 +3,7 @@
 use super::RunPlan;
 use super::chain::Chain;
 use super::limits::{FULL_WEIGHT, MAX_CONTRIBUTIONS, MAX_RIVALS, VERSIONS_KEPT};
-use super::message::{Counted, GENESIS, Head, Update};
+use super::message::{Counted, GENESIS, Head, SignedUpdate, Update};
 
 /// The update comes right after the chain's head; then this says what is wrong with it.
 pub(super) fn check_update(plan: &RunPlan, chain: &Chain, update: &Update) -> Result<(), String> {
@@ -87,8 +87,8 @@ pub fn check_chain(plan: &RunPlan, genesis: Head, chain: &Chain) -> Result<(), S
     let mut seen = Chain::genesis(genesis.state);
     let mut updates = chain.recent();
     if chain.base().0 > 0 {
-        let first = updates.next().cloned().into_iter().collect();
-        seen = Chain::ending_with(first).ok_or("its chain does not hold together")?;
+        let first: Vec<SignedUpdate> = updates.next().cloned().into_iter().collect();
+        seen = Chain::of(first.into()).ok_or("its chain does not hold together")?;
     } else if oldest.update.parent != GENESIS {
         return Err("its chain does not begin at genesis".to_owned());
     }

@@ -6,13 +6,13 @@
 use std::collections::BTreeSet;
 
 use super::action::{Action, Report};
-use super::chain::Chain;
+use super::chain::{Chain, TooDeep};
 use super::gathering::countable;
 use super::limits::MAX_RESCUED;
 use super::message::{ContributionKey, Counted, GENESIS, UpdateHash};
 use super::record::Record;
 use super::{Module, Node};
-use crate::names::{BlobHash, ModuleId, Version};
+use crate::names::{BlobHash, ModuleId, PathId, Version};
 
 /// A contribution counted in a chain that was given up, and not in the one taken. This node combined it, so it has the
 /// bytes, and offers it where whoever trained it may be gone.
@@ -136,9 +136,27 @@ impl Node {
         self.tell(module, |parent| countable(before, parent) && !countable(head.version, parent));
     }
 
+    /// What the chain that was given up has counted, and nobody keeps.
+    pub(super) fn tell_too_deep(&mut self, module: ModuleId, part: Option<TooDeep>) {
+        let Some(part) = part else { return };
+        if let Some(state) = self.modules.get_mut(&module) {
+            state.weight_lost = state.weight_lost.saturating_add(part.weight);
+        }
+        self.act(Action::Report(Report::TooDeep { module, part }));
+    }
+
     /// A module is left: what it has not counted, though it is done, it will not count.
     pub(super) fn tell_uncounted(&mut self, module: ModuleId) {
         self.tell(module, |_| true);
+    }
+
+    /// One contribution will never be counted.
+    pub(super) fn tell_lost_one(&mut self, module: ModuleId, path: PathId, parent: Version) {
+        let weight = self.plan.weight(path, (parent, module), 0);
+        if let Some(state) = self.modules.get_mut(&module) {
+            state.weight_lost = state.weight_lost.saturating_add(u64::from(weight));
+        }
+        self.act(Action::Report(Report::Lost { module, path, parent, weight }));
     }
 
     fn tell(&mut self, module: ModuleId, lost: impl Fn(Version) -> bool) {
@@ -146,12 +164,7 @@ impl Node {
         let lost: BTreeSet<ContributionKey> =
             self.uncounted().filter_map(of).filter(|(_, parent, _)| lost(*parent)).collect();
         for (path, parent, _) in lost {
-            self.act(Action::Report(Report::Lost {
-                module,
-                path,
-                parent,
-                weight: self.plan.weight(path, (parent, module), 0),
-            }));
+            self.tell_lost_one(module, path, parent);
         }
     }
 }

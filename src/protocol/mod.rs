@@ -38,6 +38,7 @@ mod ownership;
 mod pace;
 mod phases;
 mod placement;
+pub mod places;
 mod queues;
 pub mod record;
 mod replicas;
@@ -180,6 +181,8 @@ struct Module {
     applies: VecDeque<Apply>,
     /// Updates whose state came out differently here.
     refused: BTreeSet<UpdateHash>,
+    /// What was told of as lost since this node started.
+    weight_lost: u64,
     catch_up: CatchUp,
 }
 

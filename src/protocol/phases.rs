@@ -245,9 +245,7 @@ impl Node {
         for (from, _) in &finished.offers {
             let head = self.modules.get(&from.module).and_then(|state| state.head());
             if head.is_some_and(|head| head.version > from.version && !countable(head.version, from.version)) {
-                let (module, path, parent) = (from.module, finished.path, from.version);
-                let weight = self.plan.weight(path, (parent, module), 0);
-                self.act(Action::Report(Report::Lost { module, path, parent, weight }));
+                self.tell_lost_one(from.module, finished.path, from.version);
             }
         }
     }

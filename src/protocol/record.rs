@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::message::{Counted, SignedUpdate, UpdateHash};
+use super::message::{Counted, Excerpt, SignedUpdate, UpdateHash};
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
 
 /// A module as a path took it into a phase.
@@ -85,8 +85,8 @@ pub enum Record {
     /// It has taken over the chain that these updates end, whose last state is in the store. One record: half a chain
     /// would have a head without a state.
     Installed {
-        /// Oldest first.
-        updates: Vec<SignedUpdate>,
+        /// With one update at least.
+        excerpt: Excerpt,
         /// After this version, the averages are here as well.
         replays_from: Version,
     },

@@ -9,7 +9,7 @@ use super::action::Action;
 use super::chain::Chain;
 use super::keeping::Rescued;
 use super::limits::SETTLE_MS;
-use super::message::{Message, SignedUpdate, Stage};
+use super::message::{Excerpt, Message, SignedUpdate, Stage};
 use super::record::{Finished, InnerCheckpoint, Record};
 use super::{Held, Module, Node, RunPlan};
 use crate::clock::Millis;
@@ -68,7 +68,7 @@ impl Node {
                 }
             }
             Record::Head(signed) => self.restore_head(signed),
-            Record::Installed { updates, replays_from } => self.restore_chain(updates, replays_from),
+            Record::Installed { excerpt, replays_from } => self.restore_chain(excerpt, replays_from),
             Record::Left(module) => {
                 self.modules.remove(&module);
                 self.replicas.held.remove(&module);
@@ -109,9 +109,9 @@ impl Node {
         }
     }
 
-    fn restore_chain(&mut self, updates: Vec<SignedUpdate>, replays_from: Version) {
-        let Some(module) = updates.first().map(|signed| signed.update.module) else { return };
-        let Some(chain) = Chain::ending_with(updates) else { return };
+    fn restore_chain(&mut self, excerpt: Excerpt, replays_from: Version) {
+        let Some(module) = excerpt.updates.first().map(|signed| signed.update.module) else { return };
+        let Some(chain) = Chain::of(excerpt) else { return };
         let state = self.modules.entry(module).or_default();
         if state.head().is_none_or(|head| chain.head().beats(&head)) {
             state.states = [chain.head().state].into();
@@ -190,11 +190,7 @@ impl Node {
         let mut records = vec![Record::Started(self.start.incarnation)];
         for (module, state) in &self.modules {
             if let Some(chain) = &state.chain {
-                let updates: Vec<SignedUpdate> = chain.recent().cloned().collect();
-                records.push(match updates.is_empty() {
-                    true => Record::Genesis { module: *module, state: chain.head().state },
-                    false => Record::Installed { updates, replays_from: chain.replays_from() },
-                });
+                records.push(chain.record(*module));
             }
             if state.term > Term(0) {
                 let owner = state.owner.unwrap_or(self.me);

@@ -38,6 +38,9 @@ pub struct ModuleStatus {
     pub replica: bool,
     /// Contributions of this peer that no update counts: not yet or, when the module is done, never.
     pub uncounted: usize,
+    /// Weight that was lost since this peer started: contributions of this peer that came too late, and what a chain that
+    /// was given up had counted too long ago. In units of which a full shard has 16384.
+    pub weight_lost: u64,
 }
 
 /// One path here.
@@ -197,6 +200,7 @@ impl Node {
             replica: self.replicas.held.contains(&module),
             no_replica: self.roster.heads(self.now, module).next().is_none(),
             uncounted,
+            weight_lost: state.weight_lost,
         }
     }
 

@@ -7,8 +7,7 @@ use super::check::check_chain;
 use super::event::{ReplyToken, RequestId};
 use super::fetching::Purpose;
 use super::limits::{GAP_PATIENCE_MS, MAX_DIRECTORY, REQUEST_TIMEOUT_MS, SETTLE_MS, VERSIONS_KEPT};
-use super::message::{DirectoryEntry, Head, Request, Response, SignedUpdate, UpdateHash};
-use super::record::Record;
+use super::message::{DirectoryEntry, Excerpt, Head, Request, Response, SignedUpdate, UpdateHash};
 use crate::clock::Millis;
 use crate::names::{BlobHash, ModuleId, PeerKey, Version};
 
@@ -68,7 +67,7 @@ impl Node {
         };
         match from.map(|(version, update)| chain.since(version, update)) {
             Some(Since::Updates(updates)) => Response::Replay(updates),
-            Some(Since::Unknown) | None => Response::Snapshot(chain.recent().cloned().collect()),
+            Some(Since::Unknown) | None => Response::Snapshot(chain.excerpt()),
         }
     }
 
@@ -150,7 +149,7 @@ impl Node {
         state.catch_up.asked = None;
         let understood = match response {
             Some(Response::Replay(updates)) => self.replay(module, updates),
-            Some(Response::Snapshot(updates)) => self.install(module, donor, updates),
+            Some(Response::Snapshot(excerpt)) => self.install(module, donor, excerpt),
             _ => false,
         };
         if let Some(state) = self.modules.get_mut(&module)
@@ -187,13 +186,14 @@ impl Node {
     }
 
     /// Takes a chain whose last update attests a whole state, and fetches that state.
-    fn install(&mut self, module: ModuleId, donor: PeerKey, updates: Vec<SignedUpdate>) -> bool {
+    fn install(&mut self, module: ModuleId, donor: PeerKey, excerpt: Excerpt) -> bool {
         let Some(genesis) = self.plan.genesis.get(&module).copied() else { return false };
         let Some(state) = self.modules.get_mut(&module) else { return false };
+        let updates = &excerpt.updates;
         if updates.len() as u64 > VERSIONS_KEPT || updates.iter().any(|signed| signed.update.module != module) {
             return false;
         }
-        let chain = if updates.is_empty() { Some(Chain::genesis(genesis)) } else { Chain::ending_with(updates) };
+        let chain = if updates.is_empty() { Some(Chain::genesis(genesis)) } else { Chain::of(excerpt) };
         let Some(chain) = chain else { return false };
         let head = chain.head();
         let better = state.head().is_none_or(|mine| head.beats(&mine));
@@ -222,11 +222,9 @@ impl Node {
         if before.is_some_and(|before| !head.beats(&before)) {
             return;
         }
-        let updates: Vec<SignedUpdate> = chain.recent().cloned().collect();
-        self.act(Action::Persist(match updates.is_empty() {
-            true => Record::Genesis { module, state: head.state },
-            false => Record::Installed { updates, replays_from: chain.replays_from() },
-        }));
+        self.act(Action::Persist(chain.record(module)));
+        let given_up = self.modules.get(&module).and_then(|state| state.chain.as_ref());
+        let too_deep = given_up.and_then(|given_up| given_up.too_deep(&chain));
         let signer = chain.recent().next_back().map(|signed| (signed.update.term, signed.update.owner));
         self.switch_chain(module, chain);
         self.head_moved(module);
@@ -236,6 +234,7 @@ impl Node {
         if let Some(before) = before {
             let (from, to) = (before.version, head.version);
             self.act(Action::Report(Report::ChainSwitched { module, from, to }));
+            self.tell_too_deep(module, too_deep);
             self.tell_lost(module, from);
         }
         if self.owns(module) {

@@ -11,6 +11,7 @@ use super::world::World;
 use crate::names::{BlobHash, ModuleId, PeerKey};
 use crate::outer::state::ModuleState;
 use crate::protocol::Report;
+use crate::protocol::chain::TooDeep;
 use crate::protocol::message::Stage;
 
 /// After a cut, two owners may take so long to hear of each other.
@@ -42,6 +43,7 @@ impl World {
             Report::Lost { module, path, parent, .. } => {
                 self.invariants.none_lost.told(index, *module, *path, *parent);
             }
+            Report::TooDeep { module, part } => self.look_at_too_deep(index, *module, part)?,
             Report::Refused { module, reason, by } if !reason.contains("comes from") && !self.is_liar(*by) => {
                 return Err(self.failure("one state", format!("peer {index} refuses module {module}: {reason}")));
             }
@@ -74,6 +76,17 @@ impl World {
             Some((invariant, detail)) => Err(self.failure(invariant, detail)),
             None => Ok(()),
         }
+    }
+
+    /// What it says is lost must be that, no more and no less.
+    fn look_at_too_deep(&mut self, index: usize, module: ModuleId, part: &TooDeep) -> Result<(), Failure> {
+        let chain = self.peers[index].node.chains().find(|(of, _)| *of == module);
+        let Some(head) = chain.map(|(_, chain)| chain.head()) else { return Ok(()) };
+        match self.invariants.counted_once.given_up(module, part, head) {
+            Ok(lost) => self.invariants.none_lost.too_deep(module, lost),
+            Err(wrong) => return Err(self.failure("none lost", format!("peer {index}: {wrong}"))),
+        }
+        Ok(())
     }
 
     /// Once more, at the end: a first state comes without a report.

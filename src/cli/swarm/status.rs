@@ -15,6 +15,7 @@ use super::mistake::Mistake;
 use super::output::Output;
 use crate::peer::observing::Traffic;
 use crate::peer::status_socket;
+use crate::protocol::limits::FULL_WEIGHT;
 use crate::protocol::status::{CopiedIdentity, ModuleStatus, PathStatus, ScoreStatus, Status as NodeStatus};
 use crate::protocol::waiting::Waiting;
 
@@ -189,8 +190,12 @@ fn module_line(module: &ModuleStatus, phases: u64, hash: Option<&str>) -> String
         _ if module.replica => "  replica",
         _ => "",
     };
+    let lost = match module.weight_lost {
+        0 => String::new(),
+        weight => format!("  {:.1} phases lost", weight as f64 / f64::from(FULL_WEIGHT)),
+    };
     let (name, term, members) = (&module.module, module.term, module.members);
-    format!("{name:<8} {phase:>9} {version:>7}  {owner:<9} {term:>4} {members:>7} {late:>8}  {hash}{alone}")
+    format!("{name:<8} {phase:>9} {version:>7}  {owner:<9} {term:>4} {members:>7} {late:>8}  {hash}{alone}{lost}")
 }
 
 /// A peer's name as the progress lines show it.
@@ -219,13 +224,13 @@ mod tests {
         "modules": [
             {"module": "0.1", "version": 7, "phase": 3, "staleness_mean": 1.25, "staleness_most": 4,
              "state_hash": "ff", "owner": "bbbbbbbbbbbb", "term": 2,
-             "owned_here": false, "members": 2, "no_replica": false, "replica": true, "uncounted": 0},
+             "owned_here": false, "members": 2, "no_replica": false, "replica": true, "uncounted": 0, "weight_lost": 24576},
             {"module": "1.0", "version": null, "phase": null, "staleness_mean": 0.0, "staleness_most": 0,
              "state_hash": null, "owner": null, "term": 0,
-             "owned_here": false, "members": 1, "no_replica": true, "replica": false, "uncounted": 0},
+             "owned_here": false, "members": 1, "no_replica": true, "replica": false, "uncounted": 0, "weight_lost": 0},
             {"module": "1.1", "version": 4, "phase": 4, "staleness_mean": 0.0, "staleness_most": 0,
              "state_hash": "ee", "owner": "aaaaaaaaaaaaaaaa", "term": 1,
-             "owned_here": true, "members": 3, "no_replica": false, "replica": false, "uncounted": 0}
+             "owned_here": true, "members": 3, "no_replica": false, "replica": false, "uncounted": 0, "weight_lost": 0}
         ],
         "paths": [{"path": 2, "phase": 3, "stage": "waiting", "waits_for":
             {"kind": "unowned", "module": "0.1"}}],
@@ -248,7 +253,7 @@ mod tests {
         row(&["members", "1", "others", "known:", "…bbbbbbbb"]);
         row(&["2", "3/20", "waiting", "module", "0.1:", "nobody", "owns", "it", "yet"]);
         row(&["waits", "for", "word", "of", "who", "trains", "what:", "none", "of", "2", "asked"]);
-        row(&["0.1", "3/20", "7", "…bbbbbbbb", "2", "2", "1.2/4", "12345678", "replica"]);
+        row(&["0.1", "3/20", "7", "…bbbbbbbb", "2", "2", "1.2/4", "12345678", "replica", "1.5", "phases", "lost"]);
         row(&["1.0", "-", "-", "nobody", "0", "1", "0.0/0", "-", "no", "replica"]);
         row(&["1.1", "4/20", "4", "here", "1", "3", "0.0/0", "fedcba98"]);
         row(&["blobs", "12.3", "MB", "out,", "23.5", "kB", "in;", "messages", "1", "B", "out,", "0", "B", "in"]);

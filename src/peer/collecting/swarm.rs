@@ -248,15 +248,16 @@ impl Collecting {
 
 /// The head that an answer attests, if an honest peer could have given it.
 fn attested(plan: &RunPlan, module: ModuleId, answer: Answer) -> Result<Head, String> {
-    let Response::Snapshot(updates) = answer? else { return Err("it answered something else".to_owned()) };
+    let Response::Snapshot(excerpt) = answer? else { return Err("it answered something else".to_owned()) };
     let genesis = plan.genesis.get(&module).map(|state| Chain::genesis(*state)).ok_or("the run has no such module")?;
+    let updates = &excerpt.updates;
     if updates.len() as u64 > VERSIONS_KEPT || updates.iter().any(|signed| signed.update.module != module) {
         return Err("it answered with another module's updates, or too many".to_owned());
     }
     if updates.is_empty() {
         return Ok(genesis.head());
     }
-    let chain = Chain::ending_with(updates).ok_or("its updates do not follow each other")?;
+    let chain = Chain::of(excerpt).ok_or("its updates do not follow each other")?;
     check_chain(plan, genesis.head(), &chain)?;
     Ok(chain.head())
 }
@@ -287,7 +288,7 @@ mod tests {
             chain.push(made_up::next(&chain, 0, 5));
         }
         let updates: Vec<_> = chain.recent().cloned().collect();
-        let head = |updates: &[_]| attested(&plan, MODULE, Ok(Response::Snapshot(updates.to_vec())));
+        let head = |updates: &[_]| attested(&plan, MODULE, Ok(Response::Snapshot(updates.to_vec().into())));
         assert_eq!(head(&updates), Ok(chain.head()));
         assert_eq!(head(&[]).map(|head| head.state), Ok(genesis));
         assert!(head(&[updates[0].clone(), updates[2].clone()]).unwrap_err().contains("do not follow"));

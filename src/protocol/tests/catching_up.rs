@@ -1,5 +1,7 @@
 //! Catching up: by replay, by a whole state, and past donors that cannot help.
 
+use super::super::message::Excerpt;
+use super::super::places::Places;
 use super::*;
 use crate::protocol::limits::GAP_PATIENCE_MS;
 use crate::protocol::{ReplyToken, Request, RequestId, Response};
@@ -76,13 +78,17 @@ fn a_member_that_missed_many_takes_a_whole_state() {
     let best = head(&chain[19]);
     let (mut node, id, _) = asked(best);
     let kept = chain[4..].to_vec();
+    let before = Places::one(Version(4), head(&chain[3]).update).all().collect();
     let now = Millis(1_000);
-    let answered = node.handle(now, Event::Answered { id, response: Some(Response::Snapshot(kept.clone())) });
+    let answered = node.handle(now, Event::Answered { id, response: Some(Response::Snapshot(kept.clone().into())) });
     assert_eq!(answered, vec![Action::Fetch { blob: state(20), from: THIRD }]);
     assert_eq!(
         node.handle(now, fetched(state(20), true)),
         vec![
-            Action::Persist(Record::Installed { updates: kept, replays_from: Version(20) }),
+            Action::Persist(Record::Installed {
+                excerpt: Excerpt { updates: kept, before },
+                replays_from: Version(20)
+            }),
             Action::Report(Report::ChainSwitched { module: MODULE, from: Version(0), to: Version(20) }),
         ],
         "the state before is in training, and stays"
@@ -93,13 +99,16 @@ fn a_member_that_missed_many_takes_a_whole_state() {
 fn who_took_a_whole_state_does_not_offer_to_replay_what_it_never_had() {
     let chain = updates(2, OTHER);
     let (mut node, id, _) = asked(head(&chain[1]));
-    node.handle(Millis(1_000), Event::Answered { id, response: Some(Response::Snapshot(chain.clone())) });
+    node.handle(Millis(1_000), Event::Answered { id, response: Some(Response::Snapshot(chain.clone().into())) });
     node.handle(Millis(1_000), fetched(state(2), true));
     let request = |from: Head| Request::CatchUp { module: MODULE, from: Some((from.version, from.update)) };
     let ask = |request| Event::Asked { from: THIRD, token: ReplyToken(1), request };
     let reply = |response| vec![Action::Reply { token: ReplyToken(1), response }];
     let answer = node.handle(Millis(1_001), ask(request(genesis())));
-    assert_eq!(answer, reply(Response::Snapshot(chain.clone())));
+    assert_eq!(
+        answer,
+        reply(Response::Snapshot(Excerpt { updates: chain.clone(), before: Places::genesis().all().collect() }))
+    );
     let answer = node.handle(Millis(1_001), ask(request(head(&chain[1]))));
     assert_eq!(answer, reply(Response::Replay(vec![])));
 }
@@ -162,7 +171,7 @@ fn numbers_beyond_all_bounds_in_a_chain_are_refused() {
         }
         for count in 1..=lie.len() {
             let (mut node, id, _) = asked(head(lie.last().unwrap()));
-            let response = Some(Response::Snapshot(lie[..count].to_vec()));
+            let response = Some(Response::Snapshot(lie[..count].to_vec().into()));
             let actions = node.handle(Millis(1_000), Event::Answered { id, response });
             assert!(
                 !actions.iter().any(|action| matches!(action, Action::Outer(Outer::Apply { .. }) | Action::Persist(_)))
@@ -192,7 +201,7 @@ fn an_average_applied_to_a_chain_that_was_given_up_says_nothing_of_the_next() {
     let actions = node.handle(Millis(1_000), Event::Tick);
     let (mut node, id, _) = asked_in(node, &actions);
     let now = Millis(1_000);
-    node.handle(now, Event::Answered { id, response: Some(Response::Snapshot(heavy[..1].to_vec())) });
+    node.handle(now, Event::Answered { id, response: Some(Response::Snapshot(heavy[..1].to_vec().into())) });
     // While the heavier one's state is on its way, the lighter one's second average is being applied.
     let apply = |from, average| {
         vec![Action::Outer(Outer::Apply { module: MODULE, version: Version(2), from, average, portion: BOTH })]

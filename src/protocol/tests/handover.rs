@@ -52,7 +52,7 @@ fn newcomer() -> (Node, RequestId) {
     let (path, state) =
         (id(|request| matches!(request, Request::Path(_))), id(|request| matches!(request, Request::CatchUp { .. })));
     node.handle(Millis(10), heard_beat(OTHER, Beat { leases, ..beat(1, Some(genesis()), Some((1, OTHER))) }));
-    node.handle(Millis(20), Event::Answered { id: state.unwrap(), response: Some(Response::Snapshot(vec![])) });
+    node.handle(Millis(20), Event::Answered { id: state.unwrap(), response: Some(Response::Snapshot(vec![].into())) });
     node.handle(Millis(30), found(genesis().state));
     (node, path.unwrap())
 }

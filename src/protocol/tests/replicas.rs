@@ -152,7 +152,7 @@ fn nobody_is_made_to_hold_more_replicas_than_the_bound_or_to_read_a_longer_list(
 fn replica_beside(others: &[PeerKey], seconds: u64) -> Node {
     let mut node = holder();
     node.handle(Millis(0), asked_for(&[own(7)], ME));
-    let response = Some(crate::protocol::Response::Snapshot(vec![]));
+    let response = Some(crate::protocol::Response::Snapshot(vec![].into()));
     let mut request = None;
     for second in 1..=seconds {
         let mut actions = node.handle(Millis(second * 1_000), on(own(7), OTHER, second + 1, 0));

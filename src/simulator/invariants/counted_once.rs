@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::names::ModuleId;
-use crate::protocol::message::{ContributionKey, GENESIS, SignedUpdate, UpdateHash};
+use crate::protocol::chain::TooDeep;
+use crate::protocol::limits::VERSIONS_KEPT;
+use crate::protocol::message::{ContributionKey, GENESIS, Head, SignedUpdate, UpdateHash};
 
 type Counted = BTreeSet<ContributionKey>;
 
@@ -19,7 +21,8 @@ pub struct CountedOnce {
 #[derive(Debug)]
 struct Place {
     parent: UpdateHash,
-    counts: Counted,
+    /// And what each of these weighs.
+    counts: BTreeMap<ContributionKey, u32>,
 }
 
 impl CountedOnce {
@@ -32,12 +35,12 @@ impl CountedOnce {
         if self.places.contains_key(&key) || !known_from {
             return Ok(());
         }
-        let mut counts = Counted::new();
+        let mut counts = BTreeMap::new();
         for counted in &update.contributions {
             self.late += u64::from(counted.parent.next() < update.version);
             let before =
-                self.back_from(update.module, update.parent).any(|place| place.counts.contains(&counted.key()));
-            if before || !counts.insert(counted.key()) {
+                self.back_from(update.module, update.parent).any(|place| place.counts.contains_key(&counted.key()));
+            if before || counts.insert(counted.key(), counted.weight).is_some() {
                 return Err(format!(
                     "module {} version {} counts path {}'s contribution to version {} again",
                     update.module, update.version, counted.path, counted.parent
@@ -49,20 +52,56 @@ impl CountedOnce {
     }
 
     /// A place and those before it, back to genesis.
+    fn places_from(&self, module: ModuleId, place: UpdateHash) -> impl Iterator<Item = (UpdateHash, &Place)> {
+        let at = move |place: UpdateHash| Some((place, self.places.get(&(module, place))?));
+        std::iter::successors(at(place), move |(_, after)| at(after.parent))
+    }
+
     fn back_from(&self, module: ModuleId, place: UpdateHash) -> impl Iterator<Item = &Place> {
-        let at = move |place: UpdateHash| self.places.get(&(module, place));
-        std::iter::successors(at(place), move |after| at(after.parent))
+        self.places_from(module, place).map(|(_, place)| place)
+    }
+
+    /// What a chain that was given up had counted too long ago.
+    ///
+    /// # Errors
+    /// If it is anything but what this chain has counted since it parted from the one that goes on, which has not, and
+    /// what is too old for both; or weighs anything else.
+    pub fn given_up(&self, module: ModuleId, part: &TooDeep, goes_on: Head) -> Result<Counted, String> {
+        let stays: BTreeSet<UpdateHash> = self.places_from(module, goes_on.update).map(|(hash, _)| hash).collect();
+        let counted = self.counted(module, goes_on.update);
+        let gone = self.places_from(module, part.head).take_while(|(hash, _)| !stays.contains(hash));
+        let (mut lost, mut weight, mut versions) = (Counted::new(), 0, 0);
+        for (_, place) in gone {
+            versions += 1;
+            let is_kept = versions <= part.version.0 - part.until.0;
+            let is_lost = |(_, parent, _): &ContributionKey| {
+                !is_kept
+                    || [part.version, goes_on.version]
+                        .iter()
+                        .all(|head| head.0.saturating_sub(parent.0) >= VERSIONS_KEPT)
+            };
+            for (key, counts) in place.counts.iter().filter(|(key, _)| is_lost(key) && !counted.contains(key)) {
+                lost.insert(*key);
+                weight += u64::from(*counts);
+            }
+        }
+        if (versions, weight) != (part.version.0 - part.after.0, part.weight) {
+            return Err(format!(
+                "of module {module} {versions} versions and a weight of {weight} are lost, not {part:?}"
+            ));
+        }
+        Ok(lost)
     }
 
     /// Whether any chain, given up since or not, has counted a contribution.
     pub fn has_ever_counted(&self, module: ModuleId, contribution: ContributionKey) -> bool {
         let of_module = self.places.iter().filter(|((of, _), _)| *of == module);
-        of_module.map(|(_, place)| place).any(|place| place.counts.contains(&contribution))
+        of_module.map(|(_, place)| place).any(|place| place.counts.contains_key(&contribution))
     }
 
     /// Everything that a place's chain has counted since genesis; nothing at genesis.
     pub fn counted(&self, module: ModuleId, place: UpdateHash) -> BTreeSet<ContributionKey> {
-        self.back_from(module, place).flat_map(|place| &place.counts).copied().collect()
+        self.back_from(module, place).flat_map(|place| place.counts.keys()).copied().collect()
     }
 }
 

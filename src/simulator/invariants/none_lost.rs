@@ -13,6 +13,7 @@ pub struct NoneLost {
     trained: BTreeMap<(ModuleId, ContributionKey), BTreeSet<usize>>,
     told: BTreeSet<(usize, ModuleId, PathId, Version)>,
     left: BTreeSet<(usize, ModuleId, ContributionKey)>,
+    too_deep: BTreeSet<(ModuleId, ContributionKey)>,
 }
 
 /// What became of them.
@@ -49,6 +50,11 @@ impl NoneLost {
         self.told.insert((peer, module, path, parent));
     }
 
+    /// A peer says that a chain that was given up had counted these too long ago.
+    pub fn too_deep(&mut self, module: ModuleId, lost: impl IntoIterator<Item = ContributionKey>) {
+        self.too_deep.extend(lost.into_iter().map(|contribution| (module, contribution)));
+    }
+
     /// A peer leaves a module, and no longer keeps what it trained for it.
     pub fn left(&mut self, peer: usize, module: ModuleId) {
         let of_module = self.trained.iter().filter(|((of, _), peers)| *of == module && peers.contains(&peer));
@@ -75,7 +81,7 @@ impl NoneLost {
                 tally.counted += 1;
             } else if shown.contains(&(*module, *contribution)) {
                 tally.uncounted += 1;
-            } else if peers.iter().any(is_told) {
+            } else if peers.iter().any(is_told) || self.too_deep.contains(&(*module, *contribution)) {
                 tally.told += 1;
             } else if !peers.iter().any(|peer| alive(*peer) && !may_be_gone(peer)) {
                 tally.gone += 1;
