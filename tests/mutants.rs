@@ -126,8 +126,8 @@ const BUGS: [Bug; 16] = [
     Bug {
         name: "what a merge cannot count is told without what came late",
         file: "protocol/chain.rs",
-        right: "all(|chain| !countable(chain.head.version, parent))",
-        wrong: "all(|chain| chain.head.version < parent)",
+        right: "!countable(self.head.version, counted.parent)",
+        wrong: "self.head.version < counted.parent",
         drill: "deep",
         breaks: &["none lost"],
     },

@@ -192,9 +192,10 @@ impl Chain {
             of_other.is_some() && of_other == self.update_of(*version)
         };
         let after = (0..=self.head.version.0.min(other.head.version.0)).rev().map(Version).find(shared)?;
-        let too_old = |parent| [self, other].iter().all(|chain| !countable(chain.head.version, parent));
         let kept = self.recent().filter(|signed| signed.update.version > after);
-        let late = kept.flat_map(|signed| &signed.update.contributions).filter(|counted| too_old(counted.parent));
+        let late = kept
+            .flat_map(|signed| &signed.update.contributions)
+            .filter(|counted| !countable(self.head.version, counted.parent));
         let gone = self.before.counted_after(after).chain(late.map(Brief::from));
         let counted: BTreeSet<u64> = other.briefs_after(after).map(|brief| brief.contribution).collect();
         let lost = gone.filter(|brief| !counted.contains(&brief.contribution));

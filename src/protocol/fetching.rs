@@ -31,6 +31,8 @@ pub(super) struct Fetching {
     attempts: usize,
     purposes: BTreeSet<Purpose>,
     retry_at: Option<Millis>,
+    /// When the present attempt began.
+    began: Millis,
 }
 
 impl Node {
@@ -40,7 +42,8 @@ impl Node {
             return self.another_holder(blob, holder);
         }
         let purposes = BTreeSet::from([purpose]);
-        let fetching = Fetching { holders: vec![(holder, blob)], attempts: 0, purposes, retry_at: None };
+        let fetching =
+            Fetching { holders: vec![(holder, blob)], attempts: 0, purposes, retry_at: None, began: self.now };
         self.fetching.insert(blob.hash, fetching);
         self.act(Action::Fetch { blob, from: holder });
     }
@@ -57,7 +60,10 @@ impl Node {
 
     pub(super) fn fetched(&mut self, blob: BlobHash, found: bool) {
         let Some(fetching) = self.fetching.get_mut(&blob) else { return };
-        if !found {
+        if found {
+            let (_, asked) = fetching.holders[fetching.attempts % fetching.holders.len()];
+            self.patience.came(asked.bytes, self.now.since(fetching.began));
+        } else {
             fetching.attempts += 1;
             if fetching.attempts < FETCH_ROUNDS * fetching.holders.len() {
                 fetching.retry_at = Some(self.now + FETCH_RETRY_MS);
@@ -85,7 +91,7 @@ impl Node {
         let mut again = Vec::new();
         for fetching in self.fetching.values_mut() {
             if fetching.retry_at.is_some_and(|at| now >= at) {
-                fetching.retry_at = None;
+                (fetching.retry_at, fetching.began) = (None, now);
                 let (from, blob) = fetching.holders[fetching.attempts % fetching.holders.len()];
                 again.push(Action::Fetch { blob, from });
             }

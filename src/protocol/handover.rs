@@ -12,7 +12,7 @@ use super::Node;
 use super::action::{Action, Report};
 use super::event::RequestId;
 use super::fetching::Purpose;
-use super::limits::{HANDOVER_MS, HANDOVER_REPEAT_MS, HANDOVER_WORD_MS};
+use super::limits::{HANDOVER_REPEAT_MS, HANDOVER_WORD_MS};
 use super::message::{GENESIS, Lease, PathHandover, Request, Response, Stage};
 use super::placement::active_leases;
 use super::record::{InnerCheckpoint, Record, StartedFrom};
@@ -205,7 +205,9 @@ impl Node {
         let paths: Vec<PathId> = self.handovers.inherits.keys().copied().collect();
         for path in paths {
             let Some(inheritance) = self.handovers.inherits.get(&path) else { continue };
-            let patience_ms = if inheritance.word.is_some() { HANDOVER_MS } else { HANDOVER_WORD_MS };
+            let bytes = |word: &PathHandover| blobs(word).iter().map(|blob| blob.bytes).sum();
+            let word = inheritance.word.as_ref();
+            let patience_ms = word.map_or(HANDOVER_WORD_MS, |word| self.patience.transfer_ms(bytes(word)));
             if now.since(inheritance.since) >= patience_ms {
                 self.begin_afresh(path);
             } else if inheritance.word.is_some() {
@@ -253,7 +255,7 @@ impl Node {
     pub(super) fn is_promised(&self, path: PathId) -> bool {
         self.handovers.promised.get(&path).is_some_and(|(to, at)| {
             let alive = self.roster.member(*to).is_some_and(|member| self.roster.alive(self.now, member));
-            alive && self.gives(*to, path) && self.now.since(*at) < HANDOVER_MS
+            alive && self.gives(*to, path) && self.now.since(*at) < self.handover_ms(path)
         })
     }
 

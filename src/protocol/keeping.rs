@@ -87,14 +87,14 @@ impl Node {
     }
 
     /// The chain of a module gives way to another, which has not counted all that it has. What this node combined, it
-    /// can offer to the other.
+    /// can offer to the other; what is older is told of as too deep.
     pub(super) fn rescue(&mut self, module: ModuleId, given_up: &Chain) {
         let me = self.me;
         let Some(chain) = self.modules.get(&module).and_then(|state| state.chain.as_ref()) else { return };
         let mine = given_up.places().filter(|(hash, signed)| signed.update.owner == me && !chain.contains(*hash));
         let rescued: Vec<Counted> = mine
             .flat_map(|(_, signed)| &signed.update.contributions)
-            .filter(|counted| !chain.has_counted(counted.key()))
+            .filter(|counted| countable(given_up.head().version, counted.parent) && !chain.has_counted(counted.key()))
             .copied()
             .collect();
         for counted in rescued {

@@ -6,7 +6,7 @@
 
 use super::Node;
 use super::action::Action;
-use super::limits::{LEAVE_MS, SWEEP_MS};
+use super::limits::{LEAVE_MS, SWEEP_MS, TRANSFER_LEAST_MS};
 use super::message::Stage;
 use super::timers::{Timer, Timers};
 use crate::clock::Millis;
@@ -74,10 +74,16 @@ impl Node {
             self.yield_path(path, false);
         }
         let holds = !left.is_empty() || self.outstanding_offers().next().is_some();
-        let waits = holds && self.roster.anybody_stays(self.now) && self.now.since(since) < LEAVE_MS;
+        let waits = holds && self.roster.anybody_stays(self.now) && self.now.since(since) < self.leave_ms(&left);
         if !waits {
             self.go();
         }
+    }
+
+    /// Others are given so long: what these paths' trainers weigh takes them a while.
+    fn leave_ms(&self, left: &[PathId]) -> u64 {
+        let trainers = left.iter().map(|path| self.handover_ms(*path).saturating_sub(TRANSFER_LEAST_MS));
+        LEAVE_MS.saturating_add(trainers.sum())
     }
 
     /// Whether another has a path, and its trainer with it.

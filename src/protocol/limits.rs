@@ -19,7 +19,8 @@ pub const LEASE_LEAST_MS: u64 = 2_200;
 /// An owner is asked whether it lives when it has been silent for this long, and for an eighth longer than lately.
 pub const SUSPECT_LEAST_MS: u64 = 1_200;
 
-/// One that has not answered by then is dead: three sweeps, in each of which it was asked, and more than a round trip around the world takes.
+/// One that has not answered by then, or in [`PATIENCE_FACTOR`] times what an answer takes, is dead: three sweeps, in each
+/// of which it was asked, and more than a round trip around the world takes.
 pub const ANSWER_MS: u64 = 3 * SWEEP_MS;
 
 /// The longest lease.
@@ -52,8 +53,12 @@ pub const PATH_LEASE_MS: u64 = 15_000;
 /// Each lower rank waits this much longer before it claims a module, so that the first claims alone.
 pub const CLAIM_STAGGER_MS: u64 = 1_000;
 
-/// A new owner listens this long for heads and offers that it has not seen before it closes anything.
+/// A new owner listens this long, and as long as an answer takes, for heads and offers that it has not seen before it
+/// closes anything. So does a peer that comes back, before it trains: its paths may be another's by now.
 pub const SETTLE_MS: u64 = 1_500;
+
+/// But no longer than this.
+pub const SETTLE_MOST_MS: u64 = 5_000;
 
 /// How often leases, gaps and stale requests are looked at.
 pub const SWEEP_MS: u64 = 250;
@@ -61,11 +66,39 @@ pub const SWEEP_MS: u64 = 250;
 /// An offer that no update counts yet is said again this often: gossip may lose a message.
 pub const OFFER_REPEAT_MS: u64 = 2_000;
 
-/// A member that sees a newer head than its own waits this long for the update itself before it asks.
+/// A member that sees a newer head than its own waits this long, or twice what an answer takes, for the update itself
+/// before it asks.
 pub const GAP_PATIENCE_MS: u64 = 500;
 
-/// A request without an answer is given up after this and asked of another.
+/// A request without an answer is given up after this and asked of another, before any answers were measured.
 pub const REQUEST_TIMEOUT_MS: u64 = 8_000;
+
+/// From then on after [`PATIENCE_FACTOR`] times the longest lately, but never sooner: a busy machine may pause.
+pub const REQUEST_LEAST_MS: u64 = 4_000;
+
+/// Nor later.
+pub const REQUEST_MOST_MS: u64 = 30_000;
+
+/// Patience is so many times what it took lately.
+pub const PATIENCE_FACTOR: u64 = 4;
+
+/// So many measures count.
+pub const PATIENCE_KEPT: usize = 16;
+
+/// So few say nothing.
+pub const PATIENCE_MEASURED: usize = 4;
+
+/// Questions under way that are measured.
+pub const MAX_ASKING: usize = 64;
+
+/// How fast bytes come is measured by blobs of at least this size: what smaller ones take is the way, not its width.
+pub const TRANSFER_LEAST_BYTES: u64 = 1 << 16;
+
+/// Bytes are given up no sooner than this.
+pub const TRANSFER_LEAST_MS: u64 = 60_000;
+
+/// So fast they come, before any were measured: a megabit a second, a poor home uplink.
+pub const UNMEASURED_BYTES_PER_S: u64 = 125_000;
 
 /// A fetch that failed is tried again after this, from the next holder.
 pub const FETCH_RETRY_MS: u64 = 500;
@@ -80,9 +113,6 @@ pub const LONELY_RETURN_MS: u64 = 20_000;
 
 /// A phase that begins so long after its modules moved on is late: the others began then.
 pub const LATE_START_MS: u64 = 5_000;
-
-/// A peer that comes back listens this long before it trains: its paths may be another's by now.
-pub const RETURN_MS: u64 = 1_500;
 
 /// An asynchronous owner closes at most so often in the time that the module's fastest paths take for a phase. So a path
 /// that keeps pace is about so many versions late, half of the versions kept; and more would cost the members more
@@ -149,7 +179,8 @@ pub const FIRST_STEP_MS: u64 = 600_000;
 /// How often a trainer is restarted without getting any further.
 pub const MAX_RESTARTS: u32 = 3;
 
-/// A peer that leaves gives others so long to take its paths and count what it trained.
+/// A peer that leaves gives others so long to take its paths and count what it trained, and as much longer as its
+/// trainers' bytes may take.
 pub const LEAVE_MS: u64 = 10_000;
 
 /// Who takes a path asks this often what its trainer has come to, while the holder stops it.
@@ -157,9 +188,6 @@ pub const HANDOVER_REPEAT_MS: u64 = 500;
 
 /// Who takes a path waits this long for word of its trainer. An inner step may have to end first.
 pub const HANDOVER_WORD_MS: u64 = 30_000;
-
-/// Nor longer than this for the trainer's blobs. What is lost with them is AdamW's moments and the residual.
-pub const HANDOVER_MS: u64 = 300_000;
 
 /// Leases in one beat: a peer trains at most this many paths in turn.
 pub const MAX_LEASES: usize = 16;
@@ -169,9 +197,6 @@ pub const REPLICA_PATIENCE_MS: u64 = 10_000;
 
 /// Who is asked for a replica and has not joined the module by then is passed over.
 pub const REPLICA_ANSWER_MS: u64 = 8_000;
-
-/// Who has joined a module and has no state by then is passed over: a state may be large.
-pub const REPLICA_FETCH_MS: u64 = 120_000;
 
 /// A replica goes when two others have had the module for so long: nothing flaps.
 pub const REPLICA_RELEASE_MS: u64 = 60_000;

@@ -36,6 +36,7 @@ mod membership;
 pub mod message;
 mod ownership;
 mod pace;
+mod patience;
 mod phases;
 mod placement;
 pub mod places;
@@ -80,6 +81,7 @@ use self::leaving::Leaving;
 use self::limits::{BEAT_MS, STANDSTILL_MS, SWEEP_MS};
 use self::message::{Head, Stage, Start, UpdateHash};
 use self::pace::Measured;
+use self::patience::Patience;
 use self::phases::Training;
 use self::placement::Search;
 use self::record::{Finished, InnerCheckpoint};
@@ -228,6 +230,7 @@ pub struct Node {
     roster: Roster,
     distrusted: Distrusted,
     suspected: Suspected,
+    patience: Patience,
     modules: BTreeMap<ModuleId, Module>,
     held: BTreeMap<PathId, Held>,
     /// Since when a path next to ours has no living holder.
@@ -286,6 +289,7 @@ impl Node {
             roster: Roster::default(),
             distrusted: Distrusted::default(),
             suspected: Suspected::default(),
+            patience: Patience::default(),
             modules: BTreeMap::new(),
             held: BTreeMap::new(),
             orphans: BTreeMap::new(),
@@ -341,7 +345,10 @@ impl Node {
                 concerns = if is_news { Concerns::Module(module) } else { Concerns::Nothing };
             }
             Event::Asked { from, token, request } => self.asked(from, token, request),
-            Event::Answered { id, response } => self.answered(id, response),
+            Event::Answered { id, response } => {
+                self.patience.answered(self.now, id, response.is_some());
+                self.answered(id, response);
+            }
             Event::Fetched { blob, found } => self.fetched(blob, found),
             Event::Trained(finished) => self.trained(finished),
             Event::Evaluated { path, phase, millibits_per_byte } => self.evaluated(path, phase, millibits_per_byte),

@@ -10,8 +10,7 @@ use super::action::{Action, Report};
 use super::collect::quorum;
 use super::gathering::offered;
 use super::limits::{
-    CLAIM_STAGGER_MS, DEADLINE_FACTOR, LONELY_RETURN_MS, MAX_TERM_JUMP, MEMBER_LEASE_MS, OVERDUE_MS, SETTLE_MS,
-    STEADY_MS,
+    CLAIM_STAGGER_MS, DEADLINE_FACTOR, LONELY_RETURN_MS, MAX_TERM_JUMP, MEMBER_LEASE_MS, OVERDUE_MS, STEADY_MS,
 };
 use super::message::Head;
 use super::record::Record;
@@ -150,7 +149,7 @@ impl Node {
         let Some(term) = state.term.0.checked_add(1).map(Term) else { return };
         self.adopt_owner(module, term, self.me);
         self.beat_on(module);
-        self.open_collection(module, SETTLE_MS);
+        self.open_collection(module, self.patience.settle_ms());
     }
 
     /// Looks for modules whose owner is dead, and claims those for which it is this node's turn.

@@ -240,11 +240,11 @@ impl Node {
         }
     }
 
-    /// Its modules may have moved on so far meanwhile that nobody will count it.
+    /// Its modules may have moved on so far meanwhile that nobody will count it, or gone back so far.
     fn tell_too_late(&mut self, finished: &Finished) {
         for (from, _) in &finished.offers {
             let head = self.modules.get(&from.module).and_then(|state| state.head());
-            if head.is_some_and(|head| head.version > from.version && !countable(head.version, from.version)) {
+            if head.is_some_and(|head| !countable(head.version, from.version)) {
                 self.tell_lost_one(from.module, finished.path, from.version);
             }
         }

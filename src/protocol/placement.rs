@@ -9,9 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::action::{Action, Report};
 use super::chain::Chain;
 use super::event::{Contact, RequestId};
-use super::limits::{
-    MAX_ASKED, MAX_DIRECTORY, MAX_LEASES, MEMBER_LEASE_MS, PATH_LEASE_MS, REQUEST_TIMEOUT_MS, RETURN_MS,
-};
+use super::limits::{MAX_ASKED, MAX_DIRECTORY, MAX_LEASES, MEMBER_LEASE_MS, PATH_LEASE_MS};
 use super::message::{DirectoryEntry, Lease, Request, Stage};
 use super::ownership::path_rank;
 use super::record::Record;
@@ -77,7 +75,7 @@ impl Node {
         if self.held.is_empty() {
             self.begin_search();
         } else if !alone {
-            self.rests_until = self.now + RETURN_MS;
+            self.rests_until = self.now + self.patience.settle_ms();
             // It needs no path, but others learn that it has started.
             self.search.to_ask = self.search.contacts.iter().map(|contact| contact.peer).collect();
             self.ask_more();
@@ -132,8 +130,8 @@ impl Node {
         if !self.search.active {
             return;
         }
-        let now = self.now;
-        self.search.waiting.retain(|_, (_, asked_at)| now.since(*asked_at) < REQUEST_TIMEOUT_MS);
+        let (now, request_ms) = (self.now, self.patience.request_ms());
+        self.search.waiting.retain(|_, (_, asked_at)| now.since(*asked_at) < request_ms);
         self.decide();
         if self.search.active && self.search.waiting.is_empty() {
             self.begin_search();

@@ -21,7 +21,7 @@ pub struct Place {
 /// A contribution, just so that it can be told from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Brief {
-    /// The beginning of its blob's hash, and which path it is.
+    /// The beginning of its blob's hash, and which path and phase it is.
     pub contribution: u64,
     /// As it was counted.
     pub weight: u32,
@@ -31,7 +31,9 @@ impl From<&Counted> for Brief {
     fn from(counted: &Counted) -> Self {
         let (beginning, _) = counted.blob.hash.0.split_at(8);
         let beginning = beginning.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-        Self { contribution: beginning ^ u64::from(counted.path.0), weight: counted.weight }
+        // The same bytes may be those of another path, or of another phase.
+        let whose = u64::from(counted.path.0) << 40 ^ counted.parent.0;
+        Self { contribution: beginning ^ whose, weight: counted.weight }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Everything that a node keeps and that others can make grow, with its limit.
 
 use super::limits::{
-    MAX_ASKED, MAX_CONTRIBUTIONS, MAX_COPIED, MAX_DIRECTORY, MAX_LEASES, MAX_MEMBERS, MAX_OFFERS, MAX_REFUSED,
-    MAX_REPLICAS, MAX_RESCUED, MAX_SCORES, STATES_KEPT, VERSIONS_KEPT,
+    MAX_ASKED, MAX_ASKING, MAX_CONTRIBUTIONS, MAX_COPIED, MAX_DIRECTORY, MAX_LEASES, MAX_MEMBERS, MAX_OFFERS,
+    MAX_REFUSED, MAX_REPLICAS, MAX_RESCUED, MAX_SCORES, STATES_KEPT, VERSIONS_KEPT,
 };
 use super::{Module, Node};
 
@@ -23,7 +23,7 @@ const FETCHING_PER_MODULE: usize = 2 * MAX_CONTRIBUTIONS + 2;
 
 impl Node {
     /// How long each queue is now.
-    pub fn queues(&self) -> [Queue; 16] {
+    pub fn queues(&self) -> [Queue; 17] {
         let longest = |length: fn(&Module) -> usize| self.modules.values().map(length).max().unwrap_or(0);
         let versions = VERSIONS_KEPT as usize;
         let queue = |name, length, limit| Queue { name, length, limit };
@@ -51,6 +51,7 @@ impl Node {
             queue("scores kept", self.evaluations.scores.len(), MAX_SCORES),
             queue("contributions rescued", self.rescued.len(), MAX_RESCUED),
             queue("peers found by a search", self.search.directory.len(), MAX_ASKED * MAX_DIRECTORY),
+            queue("questions measured", self.patience.asking(), MAX_ASKING),
             queue("blobs on their way", self.fetching.len(), FETCHING_PER_MODULE * self.modules.len().max(1)),
         ]
     }

@@ -8,9 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Node;
 use super::action::Action;
-use super::limits::{
-    MAX_REPLICAS, MAX_WANTED, REPLICA_ANSWER_MS, REPLICA_FETCH_MS, REPLICA_PATIENCE_MS, REPLICA_RELEASE_MS,
-};
+use super::limits::{MAX_REPLICAS, MAX_WANTED, REPLICA_ANSWER_MS, REPLICA_PATIENCE_MS, REPLICA_RELEASE_MS};
 use super::message::Wanted;
 use super::ownership::rank;
 use super::record::Record;
@@ -54,19 +52,24 @@ impl Node {
             let since = *self.replicas.alone_since.entry(module).or_insert(now);
             // Somebody may be about to fetch it.
             let comes = self.roster.living(now, module).next().is_some();
-            let patience_ms = if comes { REPLICA_FETCH_MS } else { REPLICA_PATIENCE_MS };
+            let patience_ms = if comes { self.fetch_ms(module) } else { REPLICA_PATIENCE_MS };
             if now.since(since) >= patience_ms || self.replicas.asked.contains_key(&module) {
                 self.ask_for_replica(module);
             }
         }
     }
 
+    /// Who has joined a module and has no state by then is passed over.
+    fn fetch_ms(&self, module: ModuleId) -> u64 {
+        self.patience.transfer_ms(self.plan.genesis.get(&module).map_or(0, |state| state.bytes))
+    }
+
     fn ask_for_replica(&mut self, module: ModuleId) {
-        let now = self.now;
+        let (now, fetch_ms) = (self.now, self.fetch_ms(module));
         let waits = |asked: &Asked| {
             let alive = self.roster.member(asked.peer).is_some_and(|member| self.roster.alive(now, member));
             let joined = self.roster.lives(now, module, asked.peer);
-            alive && now.since(asked.at) < if joined { REPLICA_FETCH_MS } else { REPLICA_ANSWER_MS }
+            alive && now.since(asked.at) < if joined { fetch_ms } else { REPLICA_ANSWER_MS }
         };
         if self.replicas.asked.get(&module).is_some_and(waits) || self.wanted().len() >= MAX_WANTED {
             return;

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use super::action::Action;
 use super::chain::Chain;
 use super::keeping::Rescued;
-use super::limits::SETTLE_MS;
 use super::message::{Excerpt, Message, SignedUpdate, Stage};
 use super::record::{Finished, InnerCheckpoint, Record};
 use super::{Held, Module, Node, RunPlan};
@@ -147,7 +146,7 @@ impl Node {
         let me = self.me;
         self.adopt_owner(module, term, me);
         self.beat_on(module);
-        self.open_collection(module, SETTLE_MS);
+        self.open_collection(module, self.patience.settle_ms());
         self.say_sealed_again(module);
     }
 

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use super::Node;
 use super::event::RequestId;
-use super::limits::ANSWER_MS;
 use super::message::Request;
 use crate::clock::Millis;
 use crate::names::{ModuleId, PeerKey};
@@ -38,7 +37,7 @@ impl Node {
         };
         let suspicion = self.suspected.0.get(&owner).filter(|suspicion| suspicion.heard == heard);
         let (asked_at, answered) = suspicion.map_or((now, false), |suspicion| (suspicion.asked_at, suspicion.answered));
-        if answered || now.since(asked_at) >= ANSWER_MS {
+        if answered || now.since(asked_at) >= self.patience.suspect_ms() {
             return !answered;
         }
         let head = self.modules.get(&module).and_then(super::Module::head);

@@ -6,7 +6,7 @@ use super::chain::{Chain, Since};
 use super::check::check_chain;
 use super::event::{ReplyToken, RequestId};
 use super::fetching::Purpose;
-use super::limits::{GAP_PATIENCE_MS, MAX_DIRECTORY, REQUEST_TIMEOUT_MS, SETTLE_MS, VERSIONS_KEPT};
+use super::limits::{MAX_DIRECTORY, VERSIONS_KEPT};
 use super::message::{DirectoryEntry, Excerpt, Head, Request, Response, SignedUpdate, UpdateHash};
 use crate::clock::Millis;
 use crate::names::{BlobHash, ModuleId, PeerKey, Version};
@@ -30,6 +30,7 @@ impl Node {
     pub(super) fn ask(&mut self, to: PeerKey, request: Request) -> RequestId {
         self.request += 1;
         let id = RequestId(self.request);
+        self.patience.ask(self.now, id);
         self.act(Action::Ask { id, to, request });
         id
     }
@@ -81,13 +82,14 @@ impl Node {
 
     fn close_gap(&mut self, module: ModuleId) {
         let now = self.now;
+        let (request_ms, gap_ms) = (self.patience.request_ms(), self.patience.gap_ms());
         let Some(state) = self.modules.get(&module) else { return };
         let mine = state.head();
         let busy = state.next.is_some() || !state.replay.is_empty() || state.catch_up.installing.is_some();
         let donors = self.donors(module, mine);
         let Some(state) = self.modules.get_mut(&module) else { return };
         let catch_up = &mut state.catch_up;
-        if catch_up.asked.is_some_and(|(_, _, at)| now.since(at) >= REQUEST_TIMEOUT_MS) {
+        if catch_up.asked.is_some_and(|(_, _, at)| now.since(at) >= request_ms) {
             catch_up.asked = None;
             catch_up.failures += 1;
         }
@@ -96,7 +98,7 @@ impl Node {
             return;
         }
         let since = *catch_up.behind_since.get_or_insert(now);
-        let patience = if mine.is_none() { 0 } else { GAP_PATIENCE_MS };
+        let patience = if mine.is_none() { 0 } else { gap_ms };
         if busy || catch_up.asked.is_some() || now.since(since) < patience {
             return;
         }
@@ -238,7 +240,7 @@ impl Node {
             self.tell_lost(module, from);
         }
         if self.owns(module) {
-            self.open_collection(module, SETTLE_MS);
+            self.open_collection(module, self.patience.settle_ms());
         }
         // What the other chain has not counted is offered to it.
         self.offered_at = None;
@@ -269,7 +271,7 @@ impl Node {
     /// Whether a better head is known, and has been for so short a time that it may still be had.
     pub(super) fn lags(&self, module: ModuleId) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
-        let young = |since: Millis| self.now.since(since) < REQUEST_TIMEOUT_MS;
+        let young = |since: Millis| self.now.since(since) < self.patience.request_ms();
         state.catch_up.behind_since.is_none_or(young) && !self.donors(module, state.head()).is_empty()
     }
 }

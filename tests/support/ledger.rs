@@ -31,7 +31,9 @@ impl Ledger {
         for record in Journal::read(&journal).unwrap() {
             match wire::decode::<Record>(&record).unwrap() {
                 Record::Head(signed) => self.applied(signed),
-                Record::Installed { excerpt, .. } => excerpt.updates.into_iter().for_each(|signed| self.applied(signed)),
+                Record::Installed { excerpt, .. } => {
+                    excerpt.updates.into_iter().for_each(|signed| self.applied(signed))
+                }
                 Record::Finished(finished) if !lost => {
                     let of = |(from, blob): &(pathswarm::protocol::record::StartedFrom, pathswarm::names::BlobRef)| {
                         (from.module, finished.path, from.version, blob.hash)

@@ -1,7 +1,7 @@
 //! From the journal back to the same node.
 
 use super::*;
-use crate::protocol::limits::{MEMBER_LEASE_MS, RETURN_MS};
+use crate::protocol::limits::{MEMBER_LEASE_MS, SETTLE_MS};
 
 fn restored(records: &[Record]) -> Node {
     Node::restore(ME, plan(), records.to_vec())
@@ -185,8 +185,8 @@ fn a_peer_that_comes_back_listens_before_it_trains() {
     let joined = node.handle(Millis(0), Event::Join(vec![contact(OTHER)]));
     let trains = |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::Train { .. }));
     assert!(!trains(&joined));
-    assert!(!trains(&node.handle(Millis(RETURN_MS - 1), Event::Tick)));
-    assert!(trains(&node.handle(Millis(RETURN_MS + 250), Event::Tick)));
+    assert!(!trains(&node.handle(Millis(SETTLE_MS - 1), Event::Tick)));
+    assert!(trains(&node.handle(Millis(SETTLE_MS + 250), Event::Tick)));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::protocol::Resume;
-use crate::protocol::limits::{RETURN_MS, VERSIONS_KEPT};
+use crate::protocol::limits::{SETTLE_MS, VERSIONS_KEPT};
 use crate::protocol::record::InnerCheckpoint;
 
 fn middle(steps: u64) -> BlobRef {
@@ -36,7 +36,7 @@ fn held() -> Vec<Record> {
 fn comes_back(records: Vec<Record>) -> Vec<Action> {
     let mut node = Node::restore(ME, plan(), records);
     node.handle(Millis(0), Event::Join(vec![contact(OTHER)]));
-    node.handle(Millis(RETURN_MS), Event::Tick)
+    node.handle(Millis(SETTLE_MS), Event::Tick)
 }
 
 fn forgets(actions: &[Action], blob: BlobRef) -> bool {

@@ -65,7 +65,7 @@ impl CountedOnce {
     ///
     /// # Errors
     /// If it is anything but what this chain has counted since it parted from the one that goes on, which has not, and
-    /// what is too old for both; or weighs anything else.
+    /// what was too old for it; or weighs anything else.
     pub fn given_up(&self, module: ModuleId, part: &TooDeep, goes_on: Head) -> Result<Counted, String> {
         let stays: BTreeSet<UpdateHash> = self.places_from(module, goes_on.update).map(|(hash, _)| hash).collect();
         let counted = self.counted(module, goes_on.update);
@@ -74,12 +74,8 @@ impl CountedOnce {
         for (_, place) in gone {
             versions += 1;
             let is_kept = versions <= part.version.0 - part.until.0;
-            let is_lost = |(_, parent, _): &ContributionKey| {
-                !is_kept
-                    || [part.version, goes_on.version]
-                        .iter()
-                        .all(|head| head.0.saturating_sub(parent.0) >= VERSIONS_KEPT)
-            };
+            let is_lost =
+                |(_, parent, _): &ContributionKey| !is_kept || part.version.0.saturating_sub(parent.0) >= VERSIONS_KEPT;
             for (key, counts) in place.counts.iter().filter(|(key, _)| is_lost(key) && !counted.contains(key)) {
                 lost.insert(*key);
                 weight += u64::from(*counts);

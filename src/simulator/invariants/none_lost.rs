@@ -11,7 +11,7 @@ use crate::protocol::message::ContributionKey;
 #[derive(Debug, Default)]
 pub struct NoneLost {
     trained: BTreeMap<(ModuleId, ContributionKey), BTreeSet<usize>>,
-    told: BTreeSet<(usize, ModuleId, PathId, Version)>,
+    told: BTreeMap<(ModuleId, PathId, Version), BTreeSet<usize>>,
     left: BTreeSet<(usize, ModuleId, ContributionKey)>,
     too_deep: BTreeSet<(ModuleId, ContributionKey)>,
 }
@@ -47,7 +47,7 @@ impl NoneLost {
 
     /// A peer says that this has become too old.
     pub fn told(&mut self, peer: usize, module: ModuleId, path: PathId, parent: Version) {
-        self.told.insert((peer, module, path, parent));
+        self.told.entry((module, path, parent)).or_default().insert(peer);
     }
 
     /// A peer says that a chain that was given up had counted these too long ago.
@@ -76,12 +76,14 @@ impl NoneLost {
             let may_be_gone = |peer: &usize| {
                 self.left.contains(&(*peer, *module, *contribution)) && ever_counted(*module, *contribution)
             };
-            let is_told = |peer: &usize| self.told.contains(&(*peer, *module, path, parent));
+            // Whoever had combined it may have offered it for whoever trained it.
+            let told = self.told.get(&(*module, path, parent));
+            let is_told = told.is_some_and(|told| !told.is_disjoint(peers) || ever_counted(*module, *contribution));
             if counted(*module, *contribution) {
                 tally.counted += 1;
             } else if shown.contains(&(*module, *contribution)) {
                 tally.uncounted += 1;
-            } else if peers.iter().any(is_told) || self.too_deep.contains(&(*module, *contribution)) {
+            } else if is_told || self.too_deep.contains(&(*module, *contribution)) {
                 tally.told += 1;
             } else if !peers.iter().any(|peer| alive(*peer) && !may_be_gone(peer)) {
                 tally.gone += 1;
