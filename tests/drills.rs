@@ -5,12 +5,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use pathswarm::config::SampleConfig;
 use pathswarm::grid::Sharing;
 use pathswarm::protocol::limits::BEAT_MS;
 use pathswarm::simulator::counts::median;
 use pathswarm::simulator::drill::{Summary, drill};
 use pathswarm::simulator::faults::{Kind, Rota};
-use pathswarm::simulator::scenario::SampleOf;
 use pathswarm::simulator::{Scenario, Trace, run, run_traced};
 
 /// Of each scenario but the rota, which is long; thousands are for `pathswarm drill`.
@@ -146,7 +146,7 @@ fn a_swarm_far_smaller_than_its_grid_trains_other_paths_every_few_phases() {
 fn crowd(experts: u32, peers: usize) -> Scenario {
     let mut crowd = scenario("crowd");
     crowd.swarm.levels = vec![Sharing::Experts(experts); 2];
-    crowd.swarm.sample = Some(SampleOf { paths: peers as u32, hold_phases: 0 });
+    crowd.swarm.sample = Some(SampleConfig { paths: peers as u32, hold_phases: 0 });
     crowd.swarm.peers = peers;
     crowd
 }

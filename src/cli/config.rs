@@ -97,7 +97,9 @@ impl Parameters<'_> {
         let all: u64 = per_module.iter().zip(&modules).map(|(each, count)| each * count).sum();
 
         let (paths, levels) = (self.grid.path_count(), self.run.levels.len());
-        output.text(&format!("{}: paths: {paths}, levels: {levels}", self.file.display()))?;
+        let at_a_time = self.run.sample.map_or(paths, |sample| sample.paths);
+        let sampled = if at_a_time < paths { format!(", {at_a_time} of them at a time") } else { String::new() };
+        output.text(&format!("{}: paths: {paths}{sampled}, levels: {levels}", self.file.display()))?;
         output.text(&format!("{:5}  {:>7}  {:>13}  {:11}  parts", "level", "modules", "each", "sharing"))?;
         for (index, level) in self.run.levels.iter().enumerate() {
             let (count, each) = (modules[index], grouped(per_module[index]));
@@ -123,7 +125,7 @@ impl Parameters<'_> {
             })
             .collect();
         output.json(&json!({
-            "event": "parameters", "paths": paths, "levels": levels, "per_path": path, "in_all": all,
+            "event": "parameters", "paths": paths, "paths_at_a_time": at_a_time, "levels": levels, "per_path": path, "in_all": all,
         }))?;
         Ok(())
     }

@@ -1,11 +1,13 @@
 //! What a run is and what a machine brings, from files to checked values.
 
+mod checking;
 pub mod levels;
 pub mod machine;
 pub mod model;
 mod places;
 pub mod resolve;
 pub mod run;
+pub mod sample;
 mod schema;
 pub mod settings;
 
@@ -16,4 +18,5 @@ pub use resolve::{Entry, ResolveError, Resolved};
 pub use run::{
     Codec, OuterConfig, OuterMode, Rescale, RoutingConfig, RoutingMethod, RunConfig, TextConfig, TrainingConfig,
 };
+pub use sample::SampleConfig;
 pub use settings::{Origin, Setting, SettingError, Settings};

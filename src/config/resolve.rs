@@ -94,6 +94,7 @@ fn key_of_error(error: &RunConfigError) -> String {
         RunConfigError::Model(ModelError::Size { key, .. }) => format!("model.{key}"),
         RunConfigError::Model(_) => "model.heads".to_owned(),
         RunConfigError::Levels(_) | RunConfigError::Grid(_) => "levels".to_owned(),
+        RunConfigError::Sample(_) => "sample.paths".to_owned(),
         RunConfigError::Syntax(_) => String::new(),
     }
 }

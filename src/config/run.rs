@@ -2,9 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::levels::{LevelConfig, LevelError, check_levels};
+use super::levels::{LevelConfig, LevelError};
 use super::model::{ModelConfig, ModelError};
+use super::sample::SampleConfig;
 use crate::grid::{Grid, GridError};
+use crate::sampling::{SampleError, Seats};
+use crate::seed::Seed;
 
 /// A run. Unknown keys are refused; every key that has a default can be left out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,6 +28,9 @@ pub struct RunConfig {
     pub model: ModelConfig,
     /// Which parameters make up each level, bottom first.
     pub levels: Vec<LevelConfig>,
+    /// How many of the grid's paths are trained at a time, and for how long; all of them, if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<SampleConfig>,
     /// Which sequence goes to which path.
     #[serde(default)]
     pub routing: RoutingConfig,
@@ -197,6 +203,9 @@ pub enum RunConfigError {
     /// The levels make no grid.
     #[error("levels: {0}")]
     Grid(#[from] GridError),
+    /// The grid cannot be sampled so.
+    #[error("sample: {0}")]
+    Sample(#[from] SampleError),
     /// The model's sizes do not fit each other.
     #[error("model: {0}")]
     Model(#[from] ModelError),
@@ -232,117 +241,15 @@ impl RunConfig {
         Grid::with_paths(levels, self.paths.unwrap_or(1))
     }
 
-    /// Checks what the types do not.
+    /// Which of the grid's paths are trained when. Everybody draws the same, from the run's seed.
     ///
     /// # Errors
-    /// The first thing that is wrong.
-    pub fn check(&self) -> Result<(), RunConfigError> {
-        self.model.check()?;
-        check_levels(&self.model, &self.levels)?;
+    /// If the levels span no grid, or it cannot be sampled so.
+    pub fn seats(&self) -> Result<Seats, RunConfigError> {
         let grid = self.grid()?;
-        let declared = self.paths.unwrap_or_else(|| grid.path_count());
-        require(declared == grid.path_count(), "paths", declared, "the product of the levels' experts, or nothing")?;
-        let sane_name = !self.name.is_empty()
-            && self.name.len() <= 64
-            && self.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
-        require(sane_name, "name", &self.name, "1 to 64 letters, digits, - and _")?;
-        self.check_text()?;
-        self.check_training()?;
-        let outer = &self.outer;
-        require(
-            outer.learning_rate > 0.0 && outer.learning_rate <= 10.0,
-            "outer.learning_rate",
-            outer.learning_rate,
-            "above 0, at most 10",
-        )?;
-        require(
-            (0.0..1.0).contains(&outer.momentum),
-            "outer.momentum",
-            outer.momentum,
-            "from 0 up to, but not including, 1",
-        )
+        let Some(sample) = self.sample else { return Ok(grid.into()) };
+        Ok(sample.of(grid, Seed::root(self.seed).child("sample").to_u64())?)
     }
-
-    fn check_text(&self) -> Result<(), RunConfigError> {
-        let text = &self.text;
-        require(
-            (64..=1 << 20).contains(&text.document_bytes),
-            "text.document_bytes",
-            text.document_bytes,
-            "64 to 1048576",
-        )?;
-        require((0.0..0.5).contains(&text.test_share), "text.test_share", text.test_share, "from 0 to below 0.5")?;
-        require(
-            (0.0..0.5).contains(&text.held_out_share),
-            "text.held_out_share",
-            text.held_out_share,
-            "from 0 to below 0.5",
-        )?;
-        let prefix = self.routing.prefix_tokens;
-        require(
-            prefix >= 1 && prefix < self.model.context,
-            "routing.prefix_tokens",
-            prefix,
-            "at least 1 and below model.context",
-        )?;
-        require(
-            (1..=10_000).contains(&self.routing.kmeans_rounds),
-            "routing.kmeans_rounds",
-            self.routing.kmeans_rounds,
-            "1 to 10000",
-        )
-    }
-
-    fn check_training(&self) -> Result<(), RunConfigError> {
-        let training = &self.training;
-        require(
-            (1..=1 << 20).contains(&training.batch_sequences),
-            "training.batch_sequences",
-            training.batch_sequences,
-            "1 to 1048576",
-        )?;
-        require(
-            (1..=1 << 32).contains(&training.inner_steps),
-            "training.inner_steps",
-            training.inner_steps,
-            "1 or more",
-        )?;
-        require((1..=1 << 24).contains(&training.phases), "training.phases", training.phases, "1 to 16777216")?;
-        require(
-            training.ancestor_steps <= 1 << 40,
-            "training.ancestor_steps",
-            training.ancestor_steps,
-            "at most 2^40",
-        )?;
-        let rate = training.learning_rate;
-        require(rate > 0.0 && rate < 1.0, "training.learning_rate", rate, "above 0, below 1")?;
-        let share = training.final_learning_rate_share;
-        require((0.0..=1.0).contains(&share), "training.final_learning_rate_share", share, "0 to 1")?;
-        require(
-            training.warmup_steps <= training.total_steps(),
-            "training.warmup_steps",
-            training.warmup_steps,
-            "at most all steps",
-        )?;
-        require(
-            (0.0..1.0).contains(&training.weight_decay),
-            "training.weight_decay",
-            training.weight_decay,
-            "from 0 to below 1",
-        )?;
-        let betas_fit = training.betas.iter().all(|beta| (0.0..1.0).contains(beta));
-        require(betas_fit, "training.betas", format!("{:?}", training.betas), "two numbers from 0 to below 1")?;
-        require(
-            training.clip_norm > 0.0 && training.clip_norm.is_finite(),
-            "training.clip_norm",
-            training.clip_norm,
-            "above 0",
-        )
-    }
-}
-
-fn require(holds: bool, key: &'static str, found: impl ToString, expected: &'static str) -> Result<(), RunConfigError> {
-    if holds { Ok(()) } else { Err(RunConfigError::Range { key, found: found.to_string(), expected }) }
 }
 
 fn one() -> u64 {
@@ -364,6 +271,7 @@ fn betas() -> [f64; 2] {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::names::{PathId, Phase};
 
     /// A run of two paths, as its file: two blocks of width 16 in two levels.
     pub(crate) const SMALL: &str = r#"
@@ -408,5 +316,51 @@ pub(crate) mod tests {
         assert!(broken(", \"head\"", "").contains("head"));
         assert!(broken("heads = 2", "heads = 3").contains("heads"));
         assert!(broken("experts = 2", "experts = 0").contains("experts"));
+    }
+
+    /// A 3×3 grid, of which this is sampled.
+    fn sampled(sample: &str, outer: &str) -> Result<RunConfig, RunConfigError> {
+        let grid = SMALL.replace("experts = 2", "experts = 3").replace("\"shared\"", "{ experts = 3 }");
+        RunConfig::from_toml(&format!("{grid}\n[outer]\n{outer}\n[sample]\n{sample}"))
+    }
+
+    #[test]
+    fn a_sample_is_drawn_from_the_runs_seed() {
+        let mut run = sampled("paths = 4\nhold_phases = 1", "").unwrap();
+        assert_eq!(RunConfig::from_toml(&toml::to_string(&run).unwrap()).unwrap(), run);
+        let drawn = |run: &RunConfig| {
+            let seats = run.seats().unwrap();
+            (0..9).map(|phase| seats.path(PathId(3), Phase(phase))).collect::<Vec<PathId>>()
+        };
+        let first = drawn(&run);
+        assert_eq!((run.seats().unwrap().count(), drawn(&run)), (4, first.clone()));
+        run.seed += 1;
+        assert_ne!(drawn(&run), first);
+        run.sample = Some(SampleConfig { paths: 4, hold_phases: 0 });
+        assert_eq!(drawn(&run), [drawn(&run)[0]; 9], "for good");
+    }
+
+    #[test]
+    fn a_run_that_samples_nothing_is_written_as_before() {
+        let run = RunConfig::from_toml(SMALL).unwrap();
+        assert!(!run.seats().unwrap().are_drawn_anew() && run.seats().unwrap().count() == 2);
+        assert!(!serde_json::to_string(&run).unwrap().contains("sample"));
+    }
+
+    #[test]
+    fn a_sample_that_cannot_be_is_refused_in_words() {
+        let refused = |sample, outer| sampled(sample, outer).unwrap_err().to_string();
+        assert!(refused("paths = 2", "").starts_with("sample: 2 paths at a time leave modules of level 0 out"));
+        assert!(refused("paths = 10", "").starts_with("sample.paths = 10: no more paths than the grid has"));
+        let asynchronous = "mode = \"asynchronous\"";
+        assert!(refused("paths = 4\nhold_phases = 2", asynchronous).starts_with("sample.hold_phases = 2: 0 where"));
+        assert!(sampled("paths = 4", asynchronous).is_ok());
+        assert!(refused("seats = 4", "").contains("unknown field `seats`"));
+        let own = SMALL.replace("\"shared\"", "\"path\"") + "[sample]\npaths = 2";
+        let error = RunConfig::from_toml(&own).unwrap_err().to_string();
+        assert!(error.starts_with("sample: level 1 has a module for each path"), "{error}");
+        let diloco = SMALL.replace("{ experts = 2 }", "\"shared\"").replace("[model]", "paths = 4\n[model]");
+        let error = RunConfig::from_toml(&format!("{diloco}[sample]\npaths = 2")).unwrap_err().to_string();
+        assert!(error.starts_with("sample.paths = 2: nothing where no level has experts"), "{error}");
     }
 }

@@ -43,9 +43,13 @@ impl Driver {
             }
             Action::Forget(blob) => self.forget(blob),
             Action::Train { path, phase, steps, start, trainer, resume } => {
-                self.queue_task(Task::Train { path, phase, steps, start, trainer, resume });
+                let drawn = self.node.path_at(path, phase);
+                self.queue_task(Task::Train { path, drawn, phase, steps, start, trainer, resume });
             }
-            Action::Evaluate { path, phase, states } => self.queue_scoring(Task::Score { path, phase, states }),
+            Action::Evaluate { path, phase, states } => {
+                let drawn = self.node.path_at(path, phase);
+                self.queue_scoring(Task::Score { path, drawn, phase, states });
+            }
             Action::Gone => self.gone = true,
             Action::Pause => self.pause_trainer(),
             Action::EndPhase => self.end_phase(),

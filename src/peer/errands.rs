@@ -67,18 +67,18 @@ impl Driver {
             self.errands.task = self.next_evaluation().or_else(|| self.errands.checkpoint.take());
         }
         let is_here = match &self.errands.task {
-            Some(Task::Train { path, .. } | Task::Evaluate { path, .. }) => {
-                let shard = self.manifest.shard(*path);
-                self.has_text(*path, [shard.train, shard.held_out, shard.test])?
+            Some(Task::Train { drawn, .. } | Task::Evaluate { drawn, .. }) => {
+                let drawn = *drawn;
+                self.has_text(drawn)?
             }
-            Some(Task::Score { path, phase, .. }) => {
-                let (path, phase, text) = (*path, *phase, self.manifest.shard(*path).held_out);
+            Some(Task::Score { path, drawn, phase, .. }) => {
+                let (path, drawn, phase, text) = (*path, *drawn, *phase, self.manifest.shard(*drawn).held_out);
                 if !self.manifest.share_text && !self.blobs.has(text.hash)? {
                     self.errands.task = None;
                     self.scored(path, phase, None);
                     return Ok(());
                 }
-                self.has_text(path, [text])?
+                self.has_blobs(drawn, [text])?
             }
             None => return Ok(()),
         };
@@ -86,10 +86,22 @@ impl Driver {
             return Ok(());
         }
         if let Some(task) = self.errands.task.take() {
+            let next = self.drawn_next(&task);
             self.errands.scoring = task.scores();
             self.errands.training = self.trainer.begin(task);
+            if let Some(next) = next.filter(|_| self.manifest.share_text) {
+                // What cannot be had now is fetched when it is needed.
+                self.has_text(next)?;
+            }
         }
         Ok(())
+    }
+
+    /// What a seat will stand for after the phase that begins, if that is another path of the grid: its text is fetched
+    /// meanwhile.
+    fn drawn_next(&self, task: &Task) -> Option<PathId> {
+        let Task::Train { path, drawn, phase, .. } = task else { return None };
+        Some(self.node.path_at(*path, phase.next())).filter(|next| next != drawn)
     }
 
     /// A path whose phases are all done is scored once.
@@ -102,11 +114,17 @@ impl Driver {
             self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();
         let modules = self.node.modules_of(path);
         let states = modules.into_iter().map(|module| Some((module, *states.get(&module)?))).collect::<Option<_>>()?;
-        Some(Task::Evaluate { path, states })
+        let drawn = self.node.path_at(path, Phase(self.manifest.config.training.phases));
+        Some(Task::Evaluate { path, drawn, states })
     }
 
-    /// Whether a path's text is here; if not, it is being fetched.
-    fn has_text<const N: usize>(&mut self, path: PathId, blobs: [BlobRef; N]) -> Result<bool, PeerError> {
+    /// Whether the text of a path of the grid is here; if not, it is being fetched.
+    fn has_text(&mut self, path: PathId) -> Result<bool, PeerError> {
+        let shard = self.manifest.shard(path);
+        self.has_blobs(path, [shard.train, shard.held_out, shard.test])
+    }
+
+    fn has_blobs<const N: usize>(&mut self, path: PathId, blobs: [BlobRef; N]) -> Result<bool, PeerError> {
         let mut all = true;
         for blob in blobs {
             if self.blobs.has(blob.hash)? {
@@ -174,10 +192,10 @@ impl Driver {
                 self.errands.scoring = None;
                 self.scored(path, phase, held_out);
             }
-            Told::Evaluated { path, held_out, test } => {
+            Told::Evaluated { path, drawn, held_out, test } => {
                 self.errands.training = false;
                 self.errands.scored.insert(path);
-                (self.newsroom)(News::Scored { path, held_out, test });
+                (self.newsroom)(News::Scored { path, drawn, held_out, test });
             }
             Told::Failed(error) => return Err(PeerError::Training(error)),
         }

@@ -164,7 +164,7 @@ impl Manifest {
     /// What the protocol needs to know.
     ///
     /// # Errors
-    /// If the levels make no grid, which `decode` has excluded.
+    /// If the levels make no grid, or it cannot be sampled so, which `decode` has excluded.
     pub fn plan(&self) -> Result<RunPlan, ManifestError> {
         let largest = self.shards.iter().map(|shard| shard.sequences).max().unwrap_or(1).max(1);
         let weight = |shard: &Shard| {
@@ -173,7 +173,7 @@ impl Manifest {
         };
         let codec = self.config.outer.codec;
         Ok(RunPlan {
-            seats: self.config.grid()?.into(),
+            seats: self.config.seats()?,
             mode: self.config.outer.mode,
             phases: self.config.training.phases,
             inner_steps: self.config.training.inner_steps,
@@ -194,6 +194,16 @@ impl Manifest {
         if self.share_text { BTreeSet::new() } else { self.shards.iter().flat_map(text).collect() }
     }
 
+    /// The text that peers send each other but for that of these paths, if they do.
+    pub fn text_besides(&self, paths: &BTreeSet<PathId>) -> BTreeSet<BlobHash> {
+        if !self.share_text {
+            return BTreeSet::new();
+        }
+        let text = |shard: &Shard| [shard.train.hash, shard.held_out.hash, shard.test.hash];
+        let kept: BTreeSet<BlobHash> = paths.iter().flat_map(|path| text(self.shard(*path))).collect();
+        self.shards.iter().flat_map(text).filter(|blob| !kept.contains(blob)).collect()
+    }
+
     /// What every peer of the run keeps, whatever its paths.
     pub fn for_everybody(&self) -> Vec<BlobRef> {
         vec![self.tokenizer, self.router, self.shard_index, self.test_routes, self.ancestor]
@@ -203,7 +213,9 @@ impl Manifest {
     pub fn cost_of_a_path(&self) -> PathCost {
         let everybody: u64 = self.for_everybody().iter().map(|blob| blob.bytes).sum();
         let shard = |shard: &Shard| shard.train.bytes + shard.held_out.bytes + shard.test.bytes;
-        let text = self.shards.iter().map(shard).max().unwrap_or(0);
+        let drawn_anew = self.config.seats().is_ok_and(|seats| seats.are_drawn_anew());
+        // That of the next path comes while the present one is trained.
+        let text = self.shards.iter().map(shard).max().unwrap_or(0) * if drawn_anew { 2 } else { 1 };
         let text_download = if self.share_text { text } else { 0 };
         let parameters: u64 = self.level_counts().into_iter().map(|count| count as u64).sum();
         let states = match self.config.outer.mode {

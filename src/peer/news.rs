@@ -31,6 +31,8 @@ pub enum News {
     Scored {
         /// The path.
         path: PathId,
+        /// The path of the grid that it stands for in the last phase.
+        drawn: PathId,
         /// On its held-out slice.
         held_out: Score,
         /// On the test text routed to it.

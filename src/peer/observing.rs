@@ -124,7 +124,7 @@ impl Driver {
         }
         match &self.errands.task {
             _ if self.errands.training => None,
-            Some(Task::Train { path, .. } | Task::Evaluate { path, .. }) => Some(Waiting::Text { path: path.0 }),
+            Some(Task::Train { drawn, .. } | Task::Evaluate { drawn, .. }) => Some(Waiting::Text { path: drawn.0 }),
             Some(Task::Score { .. }) | None => self.node.waits(),
         }
     }

@@ -1,16 +1,19 @@
 //! What a path's trainer carries from phase to phase: AdamW's moments, the data cursor, and for each level what
 //! compression has left behind. In the middle of a phase, the path's parameters as well.
 
+use crate::names::PathId;
 use crate::training::{InnerState, InnerStateError, LevelReader, put_levels};
 
 const MAGIC: [u8; 4] = *b"PSTR";
-const VERSION: u16 = 1;
-const HEADER_BYTES: usize = 8;
+/// Of a path for good, and of one that was drawn, which it says.
+const VERSIONS: [u16; 2] = [1, 2];
 const MIDDLE: [u8; 8] = *b"PSCK\x01\0\0\0";
 
 /// A trainer between two phases of one path.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PathState {
+    /// Where a run samples its grid's paths: the one that it was trained on.
+    pub drawn: Option<PathId>,
     /// AdamW and the cursor.
     pub inner: InnerState,
     /// For each level, what the last compression lost.
@@ -21,7 +24,7 @@ pub struct PathState {
 #[derive(Debug, thiserror::Error)]
 pub enum PathStateError {
     /// Not one of ours.
-    #[error("not a trainer's state of version {VERSION}")]
+    #[error("not a trainer's state of version {} or {}", VERSIONS[0], VERSIONS[1])]
     Header,
     /// Not of this model.
     #[error("a trainer's state of {found} bytes, this model's has {expected}")]
@@ -31,6 +34,9 @@ pub enum PathStateError {
         /// Bytes expected.
         expected: usize,
     },
+    /// Trained on another path than it can be used for.
+    #[error("a trainer's state of another path")]
+    OtherPath,
     /// The part that AdamW needs.
     #[error(transparent)]
     Inner(#[from] InnerStateError),
@@ -38,41 +44,51 @@ pub enum PathStateError {
 
 impl PathState {
     /// Before the first phase of a path: the data cursor starts where those before have been.
-    pub fn fresh(sizes: &[usize], cursor: u64) -> Self {
+    pub fn fresh(drawn: Option<PathId>, sizes: &[usize], cursor: u64) -> Self {
         let inner = InnerState { cursor, ..InnerState::fresh(sizes) };
-        Self { inner, residuals: sizes.iter().map(|size| vec![0.0; *size]).collect() }
+        Self { drawn, inner, residuals: sizes.iter().map(|size| vec![0.0; *size]).collect() }
     }
 
-    /// `PSTR`, version u16, 0 u16; the residuals, little endian f32, level by level; the inner state.
+    /// Where another path was drawn: what compression lost of modules that it goes through as well is kept. AdamW, which
+    /// counts its steps for all levels at once, begins anew.
+    pub fn drawn_anew(self, drawn: PathId, stays: impl Fn(usize) -> bool, cursor: u64) -> Self {
+        let sizes: Vec<usize> = self.residuals.iter().map(Vec::len).collect();
+        let mut anew = Self::fresh(Some(drawn), &sizes, cursor);
+        for (level, residual) in self.residuals.into_iter().enumerate().filter(|(level, _)| stays(*level)) {
+            anew.residuals[level] = residual;
+        }
+        anew
+    }
+
+    /// `PSTR`, version u16, 0 u16; in version 2 the path u32; the residuals, little endian f32, level by level; the inner
+    /// state.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         bytes.extend(MAGIC);
-        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend(VERSIONS[usize::from(self.drawn.is_some())].to_le_bytes());
         bytes.extend([0; 2]);
+        bytes.extend(self.drawn.iter().flat_map(|path| path.0.to_le_bytes()));
         put_levels(&mut bytes, &self.residuals);
         bytes.extend(self.inner.encode());
         bytes
     }
 
-    /// How long the encoding for a model is.
-    pub fn encoded_len(sizes: &[usize]) -> usize {
-        HEADER_BYTES + 4 * sizes.iter().sum::<usize>() + InnerState::encoded_len(sizes)
-    }
-
     /// # Errors
     /// If the bytes are not exactly a state of a model with these level sizes.
     pub fn decode(bytes: &[u8], sizes: &[usize]) -> Result<Self, PathStateError> {
-        let expected = Self::encoded_len(sizes);
-        if bytes.len() != expected {
-            return Err(PathStateError::Size { found: bytes.len(), expected });
-        }
-        let (header, rest) = bytes.split_at(HEADER_BYTES);
-        if header[..4] != MAGIC || header[4..6] != VERSION.to_le_bytes() || header[6..].iter().any(|byte| *byte != 0) {
-            return Err(PathStateError::Header);
+        let header = |version: u16| [&MAGIC[..], &version.to_le_bytes(), &[0; 2]].concat();
+        let [rest, with_path] = VERSIONS.map(|version| bytes.strip_prefix(&header(version)[..]));
+        let path_and_rest = with_path.and_then(|rest| rest.split_first_chunk());
+        let drawn = path_and_rest.map(|(path, _)| PathId(u32::from_le_bytes(*path)));
+        let rest = rest.or(path_and_rest.map(|(_, rest)| rest)).ok_or(PathStateError::Header)?;
+        let expected = 4 * sizes.iter().sum::<usize>() + InnerState::encoded_len(sizes);
+        if rest.len() != expected {
+            let before = bytes.len() - rest.len();
+            return Err(PathStateError::Size { found: bytes.len(), expected: before + expected });
         }
         let mut rest = LevelReader(rest);
         let residuals = rest.levels(sizes);
-        Ok(Self { inner: InnerState::decode(rest.0, sizes)?, residuals })
+        Ok(Self { drawn, inner: InnerState::decode(rest.0, sizes)?, residuals })
     }
 }
 
@@ -96,19 +112,15 @@ impl PhaseState {
         bytes
     }
 
-    /// How long the encoding for a model is.
-    pub fn encoded_len(sizes: &[usize]) -> usize {
-        MIDDLE.len() + 8 + 4 * sizes.iter().sum::<usize>() + PathState::encoded_len(sizes)
-    }
-
     /// # Errors
     /// If the bytes are not exactly a state of a model with these level sizes.
     pub fn decode(bytes: &[u8], sizes: &[usize]) -> Result<Self, PathStateError> {
-        let expected = Self::encoded_len(sizes);
-        if bytes.len() != expected {
-            return Err(PathStateError::Size { found: bytes.len(), expected });
+        let rest = bytes.strip_prefix(&MIDDLE).ok_or(PathStateError::Header)?;
+        let least = 8 + 4 * sizes.iter().sum::<usize>();
+        if rest.len() < least {
+            return Err(PathStateError::Size { found: bytes.len(), expected: MIDDLE.len() + least });
         }
-        let mut rest = LevelReader(bytes.strip_prefix(&MIDDLE).ok_or(PathStateError::Header)?);
+        let mut rest = LevelReader(rest);
         let (steps, levels) = (rest.u64(), rest.levels(sizes));
         Ok(Self { steps, levels, state: PathState::decode(rest.0, sizes)? })
     }
@@ -121,22 +133,40 @@ mod tests {
     #[test]
     fn it_comes_back_as_it_was_and_nothing_else_does() {
         let sizes = [3, 5];
-        let mut state = PathState::fresh(&sizes, 70);
-        state.residuals[1][2] = 0.5;
-        state.inner.moments[0][1][0] = 2.0;
-        let bytes = state.encode();
-        assert_eq!(PathState::decode(&bytes, &sizes).unwrap(), state);
-        assert!(PathState::decode(&bytes, &[3, 6]).is_err());
-        assert!(PathState::decode(&bytes[1..], &sizes).is_err());
-        let mut broken = bytes.clone();
-        broken[0] = 0;
-        assert!(matches!(PathState::decode(&broken, &sizes), Err(PathStateError::Header)));
+        for drawn in [None, Some(PathId(258))] {
+            let mut state = PathState::fresh(drawn, &sizes, 70);
+            state.residuals[1][2] = 0.5;
+            state.inner.moments[0][1][0] = 2.0;
+            let bytes = state.encode();
+            let header = if drawn.is_some() { &b"PSTR\x02\0\0\0\x02\x01\0\0"[..] } else { &b"PSTR\x01\0\0\0"[..] };
+            assert!(bytes.starts_with(header));
+            assert_eq!(PathState::decode(&bytes, &sizes).unwrap(), state);
+            assert!(matches!(PathState::decode(&bytes, &[3, 6]), Err(PathStateError::Size { .. })));
+            assert!(PathState::decode(&bytes[1..], &sizes).is_err());
+            assert!((0..bytes.len()).all(|length| PathState::decode(&bytes[..length], &sizes).is_err()));
+            for damaged in [0, 4, 7] {
+                let mut broken = bytes.clone();
+                broken[damaged] ^= 4;
+                assert!(matches!(PathState::decode(&broken, &sizes), Err(PathStateError::Header)));
+            }
+        }
     }
+
+    #[test]
+    fn another_path_keeps_what_compression_lost_of_the_modules_that_stay() {
+        let mut state = PathState::fresh(Some(PathId(1)), &[2, 1], 70);
+        (state.residuals, state.inner.steps) = (vec![vec![0.5, 0.25], vec![1.0]], 9);
+        state.inner.moments[0][1][0] = 2.0;
+        let anew = state.drawn_anew(PathId(2), |level| level == 0, 800);
+        let expected = PathState::fresh(Some(PathId(2)), &[2, 1], 800);
+        assert_eq!(anew, PathState { residuals: vec![vec![0.5, 0.25], vec![0.0]], ..expected });
+    }
+
     #[test]
     fn the_middle_of_a_phase_comes_back_as_it_was_and_nothing_else_does() {
         let sizes = [3, 5];
         let levels = vec![vec![1.0, -2.0, 0.5], vec![0.25; 5]];
-        let middle = PhaseState { steps: 258, levels, state: PathState::fresh(&sizes, 70) };
+        let middle = PhaseState { steps: 258, levels, state: PathState::fresh(None, &sizes, 70) };
         let bytes = middle.encode();
         assert_eq!(bytes[..16], *b"PSCK\x01\0\0\0\x02\x01\0\0\0\0\0\0");
         assert_eq!(PhaseState::decode(&bytes, &sizes).unwrap(), middle);

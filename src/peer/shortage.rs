@@ -10,7 +10,7 @@ use super::driver::{Driver, PeerError};
 use super::errands::Fetch;
 use super::news::News;
 use crate::clock::Millis;
-use crate::names::PeerKey;
+use crate::names::{BlobHash, PeerKey};
 use crate::protocol::{Action, Record};
 use crate::store::shortage::RETRY;
 use crate::store::{Short, StoreError};
@@ -104,6 +104,17 @@ impl Driver {
         }
         if removed > 0 {
             tracing::warn!(removed, "let go of averages that members who lag could have replayed");
+        }
+        let shards = &self.manifest.shards;
+        let is_here = |blob: BlobHash| self.blobs.has(blob).unwrap_or(true);
+        // Whoever has all of the text may be the only one, as the founder is at first.
+        if self.manifest.config.sample.is_none() || shards.iter().all(|shard| is_here(shard.train.hash)) {
+            return;
+        }
+        let spare = self.manifest.text_besides(&self.node.paths_drawn_here());
+        let removed = spare.into_iter().filter(|text| self.blobs.remove(*text).unwrap_or(false)).count();
+        if removed > 0 {
+            tracing::warn!(removed, "let go of text that no path here is drawn for now");
         }
     }
 }

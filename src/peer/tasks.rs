@@ -12,6 +12,8 @@ pub enum Task {
     Train {
         /// The path.
         path: PathId,
+        /// The path of the grid that it stands for in this phase: another one where these are sampled.
+        drawn: PathId,
         /// The phase.
         phase: Phase,
         /// How many inner steps it has here.
@@ -27,6 +29,8 @@ pub enum Task {
     Score {
         /// The path.
         path: PathId,
+        /// The path of the grid that it stands for.
+        drawn: PathId,
         /// The phase.
         phase: Phase,
         /// Each module's state, bottom first.
@@ -36,6 +40,8 @@ pub enum Task {
     Evaluate {
         /// The path.
         path: PathId,
+        /// The path of the grid that it stands for in the last phase.
+        drawn: PathId,
         /// Each module's state, bottom first.
         states: Vec<(ModuleId, BlobRef)>,
     },
@@ -100,6 +106,8 @@ pub enum Told {
     Evaluated {
         /// The path.
         path: PathId,
+        /// The path of the grid that it stands for in the last phase.
+        drawn: PathId,
         /// On the shard's held-out slice.
         held_out: Score,
         /// On the test text routed to it.

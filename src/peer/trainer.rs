@@ -14,6 +14,7 @@ use super::trainer_thread::{Desk, Work};
 use super::turns::TURN_MS;
 use crate::compress::{EncodeError, compress_with_feedback};
 use crate::config::MachineConfig;
+use crate::grid::Grid;
 use crate::model::open_device;
 use crate::names::{BlobRef, ModuleId, PathId, Phase};
 use crate::outer::ModuleState;
@@ -65,6 +66,7 @@ struct Worker {
     blobs: BlobStore,
     inner: InnerTrainer,
     counts: Vec<usize>,
+    grid: Grid,
     /// The shard in hand: paths that take turns reload theirs, which is cheap against a phase.
     shard: Option<(PathId, TokenSet)>,
     token_bytes: Vec<u32>,
@@ -75,6 +77,7 @@ struct Worker {
 /// A phase of a path, as it was asked for.
 struct Asked<'a> {
     path: PathId,
+    drawn: PathId,
     phase: Phase,
     steps: u64,
     start: &'a [(StartedFrom, BlobRef)],
@@ -101,23 +104,26 @@ impl Worker {
     fn new(manifest: Arc<Manifest>, machine: &MachineConfig, blobs: BlobStore) -> anyhow::Result<Self> {
         let device = open_device(machine.device)?;
         let inner = InnerTrainer::new(&manifest.config, machine, device)?;
-        let counts = manifest.level_counts();
+        let (counts, grid) = (manifest.level_counts(), manifest.config.grid()?);
         let (shard, token_bytes, checkpoint_cost) = (None, Vec::new(), Duration::ZERO);
-        Ok(Self { manifest, blobs, inner, counts, shard, token_bytes, checkpoint_cost })
+        Ok(Self { manifest, blobs, inner, counts, grid, shard, token_bytes, checkpoint_cost })
     }
 
     /// Nothing if nobody listens any more.
     fn carry_out(&mut self, desk: &Desk, task: Task) -> anyhow::Result<Option<Told>> {
         match task {
-            Task::Train { path, phase, steps, start, trainer, resume } => {
-                self.train(desk, &Asked { path, phase, steps, start: &start }, trainer, resume)
+            Task::Train { path, drawn, phase, steps, start, trainer, resume } => {
+                self.train(desk, &Asked { path, drawn, phase, steps, start: &start }, trainer, resume)
             }
-            Task::Score { path, phase, states } => {
-                let held_out = self.score(desk, path, &states);
+            Task::Score { path, drawn, phase, states } => {
+                let held_out = self.score(desk, drawn, &states);
                 let held_out = held_out.inspect_err(|error| tracing::warn!(%path, %phase, %error, "not scored")).ok();
                 Ok(Some(Told::Scored { path, phase, held_out }))
             }
-            Task::Evaluate { path, states } => self.evaluate(desk, path, &states).map(Some),
+            Task::Evaluate { path, drawn, states } => {
+                let (held_out, test) = self.evaluate(desk, drawn, &states)?;
+                Ok(Some(Told::Evaluated { path, drawn, held_out, test }))
+            }
         }
     }
 
@@ -171,14 +177,14 @@ impl Worker {
         trainer: Option<BlobRef>,
         resume: Option<Resume>,
     ) -> anyhow::Result<Option<Told>> {
-        let Asked { path, phase, .. } = *asked;
-        let span = tracing::info_span!("phase", %path, %phase);
+        let Asked { path, drawn, phase, .. } = *asked;
+        let span = tracing::info_span!("phase", %path, %drawn, %phase);
         let _entered = span.enter();
         if !desk.report(Told::Alive { path, phase, steps: resume.map_or(0, |resume| resume.steps) }) {
             return Ok(None);
         }
-        if self.shard.as_ref().is_none_or(|(held, _)| *held != path) {
-            self.shard = Some((path, self.tokens(self.manifest.shard(path).train, "the shard")?));
+        if self.shard.as_ref().is_none_or(|(held, _)| *held != drawn) {
+            self.shard = Some((drawn, self.tokens(self.manifest.shard(drawn).train, "the shard")?));
         }
         let (middle, state) = (self.carried_blob(resume.map(|resume| resume.blob))?, self.carried_blob(trainer)?);
         if middle.is_some() || state.is_some() {
@@ -192,9 +198,31 @@ impl Worker {
         if trainer.is_some() || resume.is_some() {
             tracing::error!("AdamW begins anew");
         }
+        let state = PathState::fresh(self.names_path(asked), &self.counts, self.taken(phase));
+        self.phase(desk, asked, Carried { state, middle: None })
+    }
+
+    /// Sequences that those before a phase have taken from a path's shard, as if it had been trained in each.
+    fn taken(&self, phase: Phase) -> u64 {
         let training = &self.manifest.config.training;
-        let taken = phase.0 * training.inner_steps * training.batch_sequences as u64;
-        self.phase(desk, asked, Carried { state: PathState::fresh(&self.counts, taken), middle: None })
+        phase.0 * training.inner_steps * training.batch_sequences as u64
+    }
+
+    /// What a trainer's state must say of the path.
+    fn names_path(&self, asked: &Asked) -> Option<PathId> {
+        self.manifest.config.sample.map(|_| asked.drawn)
+    }
+
+    /// What a trainer carries, for the path of this phase.
+    fn for_path(&self, asked: &Asked, state: PathState) -> Result<PathState, PathStateError> {
+        match (state.drawn, self.names_path(asked)) {
+            (before, now) if before == now => Ok(state),
+            (Some(before), Some(now)) => {
+                let stays = |level| self.grid.module_of(before, level) == self.grid.module_of(now, level);
+                Ok(state.drawn_anew(now, stays, self.taken(asked.phase)))
+            }
+            _ => Err(PathStateError::OtherPath),
+        }
     }
 
     fn carry_on(
@@ -207,9 +235,15 @@ impl Worker {
         let carried = match middle {
             Some(bytes) => {
                 let PhaseState { steps, levels, state } = PhaseState::decode(bytes, &self.counts)?;
+                if state.drawn != self.names_path(asked) {
+                    return Err(PathStateError::OtherPath.into());
+                }
                 Carried { state, middle: Some((steps, levels)) }
             }
-            None => Carried { state: PathState::decode(state.unwrap_or(&[]), &self.counts)?, middle: None },
+            None => {
+                let state = PathState::decode(state.unwrap_or(&[]), &self.counts)?;
+                Carried { state: self.for_path(asked, state)?, middle: None }
+            }
         };
         self.phase(desk, asked, carried)
     }
@@ -244,7 +278,7 @@ impl Worker {
 
     #[expect(clippy::disallowed_methods, reason = "an edge: how long inner steps took")]
     fn inner_steps(&mut self, desk: &Desk, asked: &Asked, made: u64, carried: &mut PathState) -> anyhow::Result<Steps> {
-        let Asked { path, phase, steps, .. } = *asked;
+        let Asked { path, drawn, phase, steps, .. } = *asked;
         let inner_steps = self.manifest.config.training.inner_steps;
         let place = |step: u64| step * inner_steps / steps.max(1);
         let mut reported = Instant::now();
@@ -270,7 +304,7 @@ impl Worker {
                     break;
                 }
                 let schedule_step = place_in_schedule(&self.manifest.config.training, phase, step, steps);
-                let report = self.step(path, schedule_step)?;
+                let report = self.step(drawn, schedule_step)?;
                 step += 1;
                 (loss, tokens) = (report.loss, tokens + report.tokens);
                 seconds += stepped_at.elapsed().as_secs_f64();
@@ -347,7 +381,12 @@ impl Worker {
         Ok(evaluate(self.inner.model(), &held_out, prefix, &self.token_bytes)?)
     }
 
-    fn evaluate(&mut self, desk: &Desk, path: PathId, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<Told> {
+    fn evaluate(
+        &mut self,
+        desk: &Desk,
+        path: PathId,
+        states: &[(ModuleId, BlobRef)],
+    ) -> anyhow::Result<(Score, Score)> {
         let shard = self.manifest.shard(path).clone();
         self.read_token_bytes()?;
         let levels = self.parameters(states)?;
@@ -358,7 +397,7 @@ impl Worker {
         let test = self.tokens(shard.test, "the test text")?;
         let held_out = evaluate(self.inner.model(), &held_out, prefix, &self.token_bytes)?;
         let test = evaluate(self.inner.model(), &test, prefix, &self.token_bytes)?;
-        Ok(Told::Evaluated { path, held_out, test })
+        Ok((held_out, test))
     }
 }
 

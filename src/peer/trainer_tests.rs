@@ -36,7 +36,8 @@ impl Bench {
         let from = |module| StartedFrom { module, version: crate::names::Version(0), update: GENESIS };
         let start = genesis.map(|(module, state)| (from(*module), *state)).collect();
         let steps = self.tiny.decoded.config.training.inner_steps;
-        assert!(self.trainer.begin(Task::Train { path: PathId(0), phase: Phase(0), steps, start, trainer, resume }));
+        let (path, drawn, phase) = (PathId(0), PathId(0), Phase(0));
+        assert!(self.trainer.begin(Task::Train { path, drawn, phase, steps, start, trainer, resume }));
     }
 
     /// What comes of the task; if it is to be stopped, then when the first steps were made.
@@ -114,7 +115,7 @@ async fn a_tokenizer_of_little_text_scores_paths_and_dense_paths() {
     let mut trainer = TrainerThread::start(work, turns.clone()).unwrap();
     let modules = manifest.config.grid().unwrap().modules_of(PathId(0));
     let states = manifest.genesis.iter().filter(|(module, _)| modules.contains(module)).copied().collect();
-    assert!(trainer.begin(Task::Evaluate { path: PathId(0), states }));
+    assert!(trainer.begin(Task::Evaluate { path: PathId(0), drawn: PathId(0), states }));
     let Some(Told::Evaluated { test, .. }) = trainer.told().await else { panic!("not evaluated") };
     assert!(test.tokens > 0 && test.bits_per_byte() > 0.0, "{test:?}");
 

@@ -209,7 +209,8 @@ mod tests {
     use crate::names::{PathId, Phase};
 
     fn task() -> Task {
-        Task::Train { path: PathId(0), phase: Phase(0), steps: 1, start: vec![], trainer: None, resume: None }
+        let (path, drawn, phase) = (PathId(0), PathId(0), Phase(0));
+        Task::Train { path, drawn, phase, steps: 1, start: vec![], trainer: None, resume: None }
     }
 
     fn alive(steps: u64) -> Told {

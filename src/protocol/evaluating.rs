@@ -56,7 +56,7 @@ impl Node {
         let Some((path, phase)) = next else { return };
         let state = |module: ModuleId| Some((module, self.modules.get(&module)?.head()?.state));
         let states: Vec<(ModuleId, BlobRef)> =
-            self.plan.seats.modules(path, phase).into_iter().filter_map(state).collect();
+            self.plan.modules_at(path, phase).into_iter().filter_map(state).collect();
         let reads = states.iter().map(|(_, state)| state.hash).collect();
         self.evaluations.under_way = Some((path, phase, reads));
         self.act(Action::Evaluate { path, phase, states });
@@ -74,7 +74,7 @@ impl Node {
 
     /// Whether this node comes first among those that can score the checkpoint.
     fn is_evaluator(&self, path: PathId, phase: Phase) -> bool {
-        let modules = self.plan.seats.modules(path, phase);
+        let modules = self.plan.modules_at(path, phase);
         let mine = rank(path, phase, self.me);
         let has = |member: &Member, module: &ModuleId| {
             let head = member.seen(*module).and_then(|seen| seen.head);
@@ -96,7 +96,7 @@ impl Node {
         self.evaluations.tried.insert(path, phase);
         let Some(millibits_per_byte) = millibits_per_byte else { return };
         let score = Score { path, phase, millibits_per_byte };
-        for module in self.plan.seats.modules(path, phase) {
+        for module in self.plan.modules_at(path, phase) {
             if self.modules.contains_key(&module) {
                 self.act(Action::Publish { module, message: Message::Score(score) });
             }
@@ -109,7 +109,7 @@ impl Node {
         let head = self.modules.get(&module).and_then(super::Module::head);
         // One from ahead would keep the next ones from being scored.
         let reached = head.is_some_and(|head| (1..=self.plan.phase_of(module, head).0).contains(&score.phase.0));
-        if reached && self.plan.seats.goes_through(score.path, score.phase, module) {
+        if reached && self.plan.goes_through_at(score.path, score.phase, module) {
             self.keep_score(score, author);
         }
     }

@@ -9,8 +9,7 @@ use std::collections::BTreeSet;
 
 use super::action::Action;
 use super::limits::{PATH_LEASE_MS, VERSIONS_KEPT};
-use super::message::Lease;
-use super::{Module, Node, RunPlan, phase_from};
+use super::{Held, Module, Node, RunPlan, phase_from};
 use crate::names::{ModuleId, PathId, Phase, Version};
 
 /// After a heavier chain has come, which has not come as far, a seat looks back so many phases for what it must train
@@ -18,10 +17,24 @@ use crate::names::{ModuleId, PathId, Phase, Version};
 const LOOK_BACK: u64 = 2;
 
 impl RunPlan {
+    /// The phase whose draw counts: after the last, the last's.
+    fn drawn_in(&self, phase: Phase) -> Phase {
+        phase.min(Phase(self.phases.saturating_sub(1)))
+    }
+
+    /// The path of the grid that a seat stands for in a phase; after the last, that of the last.
+    pub fn path_at(&self, seat: PathId, phase: Phase) -> PathId {
+        self.seats.path(seat, self.drawn_in(phase))
+    }
+
     /// A seat's modules in a phase; after the last, those of the last.
-    fn modules_at(&self, seat: PathId, phase: Phase) -> Vec<ModuleId> {
-        let last = self.phases.saturating_sub(1);
-        self.seats.modules(seat, Phase(phase.0.min(last)))
+    pub(super) fn modules_at(&self, seat: PathId, phase: Phase) -> Vec<ModuleId> {
+        self.seats.modules(seat, self.drawn_in(phase))
+    }
+
+    /// Whether a seat goes through a module in a phase; after the last, as in the last. Seats come from the wire.
+    pub(super) fn goes_through_at(&self, seat: PathId, phase: Phase, module: ModuleId) -> bool {
+        self.seats.goes_through(seat, self.drawn_in(phase), module)
     }
 
     /// The phase for which a path contributes to a version of a module: the one that trains from it, or, where paths are
@@ -39,14 +52,27 @@ impl RunPlan {
         self.contributes_in(path, parent, module).is_some()
     }
 
-    /// Whether the holder of a lease needs a module, now or in the next phase.
-    pub(super) fn needs(&self, lease: &Lease, module: ModuleId) -> bool {
-        let through = |phase| self.seats.goes_through(lease.path, phase, module);
-        through(lease.phase) || (self.seats.are_drawn_anew() && through(Phase(lease.phase.0.saturating_add(1))))
+    /// Whether the holder of a path that is in this phase needs a module, now or in the next.
+    pub fn needs(&self, path: PathId, phase: Phase, module: ModuleId) -> bool {
+        let through = |phase| self.goes_through_at(path, phase, module);
+        through(phase) || (self.seats.are_drawn_anew() && through(Phase(phase.0.saturating_add(1))))
     }
 }
 
 impl Node {
+    /// The path of the grid that a seat stands for in a phase; after the last, that of the last.
+    pub fn path_at(&self, seat: PathId, phase: Phase) -> PathId {
+        self.plan.path_at(seat, phase)
+    }
+
+    /// The paths of the grid that the seats held here stand for, in their present phase and in the next.
+    pub fn paths_drawn_here(&self) -> BTreeSet<PathId> {
+        let around = |(seat, held): (&PathId, &Held)| {
+            [held.near, held.near.next()].map(|phase| self.plan.path_at(*seat, phase))
+        };
+        self.held.iter().flat_map(around).collect()
+    }
+
     /// The phase that a path is in: the fewest rounds of its modules. Nothing before all of them are here.
     pub(super) fn phase(&self, path: PathId) -> Option<Phase> {
         if !self.plan.seats.are_drawn_anew() {

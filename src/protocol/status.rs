@@ -48,6 +48,8 @@ pub struct ModuleStatus {
 pub struct PathStatus {
     /// Its number.
     pub path: u32,
+    /// The path of the grid that it stands for now: another number where these are sampled.
+    pub drawn: u32,
     /// Its phase.
     pub phase: Option<u64>,
     /// What is being done with it.
@@ -208,6 +210,7 @@ impl Node {
         let held = self.held[&path];
         PathStatus {
             path: path.0,
+            drawn: self.path_at(path, self.near(path)).0,
             phase: self.phase(path).map(|phase| phase.0),
             stage: format!("{:?}", held.stage).to_lowercase(),
             waits_for: self.waits_for(path),

@@ -7,9 +7,9 @@ use super::dice::Between;
 use super::faults::{Faults, Kind, Rota};
 use super::liars::Lie;
 use super::links::Links;
-use crate::config::{OuterConfig, OuterMode};
+use crate::config::{OuterConfig, OuterMode, SampleConfig};
 use crate::grid::{Grid, GridError, Sharing};
-use crate::sampling::{Sample, SampleError, Seats};
+use crate::sampling::{SampleError, Seats};
 
 /// A drill.
 #[derive(Clone, Debug, Deserialize)]
@@ -38,17 +38,6 @@ pub struct Scenario {
     pub lies_from_ms: u64,
 }
 
-/// Which of a grid's paths are trained.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SampleOf {
-    /// So many at a time.
-    pub paths: u32,
-    /// Each for so many phases; then others are drawn. For good, if nothing is said.
-    #[serde(default)]
-    pub hold_phases: u64,
-}
-
 /// A swarm and its run.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,7 +45,7 @@ pub struct Swarm {
     /// The grid's.
     pub levels: Vec<Sharing>,
     /// How many of the grid's paths are trained at a time, and for how long; all of them, if nothing is said.
-    pub sample: Option<SampleOf>,
+    pub sample: Option<SampleConfig>,
     /// When owners make updates.
     #[serde(default = "synchronous")]
     pub mode: OuterMode,
@@ -193,8 +182,8 @@ impl Scenario {
     /// If the levels make none, or some would be left out.
     pub fn seats(&self) -> Result<Seats, ScenarioError> {
         let grid = Grid::new(self.swarm.levels.clone())?;
-        let Some(SampleOf { paths, hold_phases }) = self.swarm.sample else { return Ok(grid.into()) };
-        Ok(Seats::sampled(grid, Sample { seats: paths, hold_phases, seed: 0 })?)
+        let Some(sample) = self.swarm.sample else { return Ok(grid.into()) };
+        Ok(sample.of(grid, 0)?)
     }
 
     /// All peers, newcomers of join storms included.

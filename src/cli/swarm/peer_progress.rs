@@ -58,9 +58,9 @@ impl PeerLine {
 fn note(news: &News) -> Option<String> {
     Some(match news {
         News::Reported(report) => return note_of_report(report),
-        News::Scored { path, test, .. } => {
+        News::Scored { drawn, test, .. } => {
             let (perplexity, bits) = (test.perplexity(), test.bits_per_byte());
-            format!("path {path} on its test text: perplexity {perplexity:.2}, {bits:.4} bits per byte")
+            format!("path {drawn} on its test text: perplexity {perplexity:.2}, {bits:.4} bits per byte")
         }
         News::ShortOfDisk(reason) => format!(
             "trains and combines nothing until the disk takes what is written, and then goes on; it still serves what it \

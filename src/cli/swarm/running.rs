@@ -38,8 +38,8 @@ impl Watch {
         let scores = Scores::default();
         let heard = scores.clone();
         let newsroom: Newsroom = Arc::new(move |news| {
-            if let News::Scored { path, held_out, test } = &news {
-                heard.lock().unwrap_or_else(PoisonError::into_inner).insert(*path, (*held_out, *test));
+            if let News::Scored { drawn, held_out, test, .. } = &news {
+                heard.lock().unwrap_or_else(PoisonError::into_inner).insert(*drawn, (*held_out, *test));
             }
             if let Some(line) = line.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
                 line.hear(&news);

@@ -172,7 +172,8 @@ fn lines(folder: &Path, status: &PeerStatus) -> Vec<String> {
 fn path_line(path: &PathStatus, phases: u64) -> String {
     let phase = path.phase.map_or_else(|| "-".to_owned(), |phase| format!("{phase}/{phases}"));
     let waits = path.waits_for.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
-    format!("{:<8} {phase:>9}  {:<9} {waits}", path.path, path.stage)
+    let drawn = if path.drawn == path.path { String::new() } else { format!(" ({})", path.drawn) };
+    format!("{:<8} {phase:>9}  {:<9} {waits}", format!("{}{drawn}", path.path), path.stage)
 }
 
 fn module_line(module: &ModuleStatus, phases: u64, hash: Option<&str>) -> String {
@@ -232,7 +233,7 @@ mod tests {
              "state_hash": "ee", "owner": "aaaaaaaaaaaaaaaa", "term": 1,
              "owned_here": true, "members": 3, "no_replica": false, "replica": false, "uncounted": 0, "weight_lost": 0}
         ],
-        "paths": [{"path": 2, "phase": 3, "stage": "waiting", "waits_for":
+        "paths": [{"path": 2, "drawn": 17, "phase": 3, "stage": "waiting", "waits_for":
             {"kind": "unowned", "module": "0.1"}}],
         "waits_for": {"kind": "nobody", "asked": 2}, "scores": [{"path": 3, "phase": 2, "millibits_per_byte": 1234, "by": "KEY"}],
         "copied_identities": [{"peer": "KEY", "addresses": ["here", "there"]}],
@@ -251,7 +252,7 @@ mod tests {
         let row = |row: &[&str]| assert!(words.windows(row.len()).any(|found| found == row), "{row:?} in\n{table}");
         row(&["runs/demo/a", "run", "demo", "(01234567)"]);
         row(&["members", "1", "others", "known:", "…bbbbbbbb"]);
-        row(&["2", "3/20", "waiting", "module", "0.1:", "nobody", "owns", "it", "yet"]);
+        row(&["2", "(17)", "3/20", "waiting", "module", "0.1:", "nobody", "owns", "it", "yet"]);
         row(&["waits", "for", "word", "of", "who", "trains", "what:", "none", "of", "2", "asked"]);
         row(&["0.1", "3/20", "7", "…bbbbbbbb", "2", "2", "1.2/4", "12345678", "replica", "1.5", "phases", "lost"]);
         row(&["1.0", "-", "-", "nobody", "0", "1", "0.0/0", "-", "no", "replica"]);

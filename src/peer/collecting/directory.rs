@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::client::Client;
-use crate::grid::Grid;
-use crate::names::{ModuleId, PathId, PeerKey};
+use crate::names::{ModuleId, PathId, PeerKey, Phase};
 use crate::network::{Multiaddr, Stopped};
 use crate::protocol::limits::{MAX_ADDRESSES, MAX_DIRECTORY};
 use crate::protocol::message::DirectoryEntry;
-use crate::protocol::{Request, Response};
+use crate::protocol::{Request, Response, RunPlan};
 
 /// With so many holders a module is not looked for any further.
 const ENOUGH: usize = 3;
@@ -22,7 +21,8 @@ const WAVE: usize = 16;
 /// What has been found out.
 #[derive(Default)]
 pub(super) struct Directory {
-    paths: BTreeMap<PeerKey, BTreeSet<PathId>>,
+    /// Where each peer's paths stand, as anybody says.
+    paths: BTreeMap<PeerKey, BTreeSet<(PathId, Phase)>>,
     provided: BTreeMap<ModuleId, BTreeSet<PeerKey>>,
     asked: BTreeSet<PeerKey>,
     silent: BTreeSet<PeerKey>,
@@ -35,17 +35,20 @@ impl Directory {
     }
 
     /// Peers that have a path through a module, or say that they provide it; those that did not answer come last.
-    pub(super) fn holders(&self, grid: &Grid, module: ModuleId) -> Vec<PeerKey> {
-        let through = |paths: &BTreeSet<PathId>| paths.iter().any(|path| grid.modules_of(*path).contains(&module));
-        let leased = self.paths.iter().filter(|(_, paths)| through(paths)).map(|(peer, _)| *peer);
+    pub(super) fn holders(&self, plan: &RunPlan, module: ModuleId) -> Vec<PeerKey> {
+        let leased = self.leasing(|path, phase| plan.needs(path, phase, module));
         let provided = self.provided.get(&module).into_iter().flatten().copied();
         self.answering_first(leased.chain(provided))
     }
 
-    /// Peers that hold a path; those that did not answer come last.
-    pub(super) fn holders_of_path(&self, path: PathId) -> Vec<PeerKey> {
-        let holders = self.paths.iter().filter(|(_, paths)| paths.contains(&path));
-        self.answering_first(holders.map(|(peer, _)| *peer))
+    /// Peers that hold a path of the grid now; those that did not answer come last.
+    pub(super) fn holders_of_path(&self, plan: &RunPlan, path: PathId) -> Vec<PeerKey> {
+        self.answering_first(self.leasing(|held, phase| plan.path_at(held, phase) == path))
+    }
+
+    fn leasing(&self, is_one: impl Fn(PathId, Phase) -> bool) -> impl Iterator<Item = PeerKey> {
+        let holds = move |paths: &BTreeSet<(PathId, Phase)>| paths.iter().any(|(path, phase)| is_one(*path, *phase));
+        self.paths.iter().filter(move |(_, paths)| holds(paths)).map(|(peer, _)| *peer)
     }
 
     fn answering_first(&self, peers: impl Iterator<Item = PeerKey>) -> Vec<PeerKey> {
@@ -60,17 +63,18 @@ impl Directory {
     }
 
     /// Whether some module has no holder, or fewer than it takes to compare.
-    fn lacking(&self, grid: &Grid, modules: &[ModuleId], enough: usize) -> Vec<ModuleId> {
+    fn lacking(&self, plan: &RunPlan, modules: &[ModuleId], enough: usize) -> Vec<ModuleId> {
         let count = |module: &ModuleId| {
-            self.holders(grid, *module).iter().filter(|holder| !self.silent.contains(holder)).count()
+            self.holders(plan, *module).iter().filter(|holder| !self.silent.contains(holder)).count()
         };
         modules.iter().filter(|module| count(module) < enough).copied().collect()
     }
 
-    /// Begins again: a peer that was silent, or held nothing, may have changed.
+    /// Begins again: a peer that was silent, or held nothing, may have changed, and paths go on to other modules.
     pub(super) fn begin_again(&mut self) {
         self.asked.clear();
         self.silent.clear();
+        self.paths.clear();
     }
 
     /// Asks from peer to peer until these modules have enough holders, or nobody is left; then Kademlia for those that
@@ -78,27 +82,27 @@ impl Directory {
     pub(super) async fn search(
         &mut self,
         client: &mut Client,
-        grid: &Grid,
+        plan: &RunPlan,
         modules: &[ModuleId],
     ) -> Result<(), Stopped> {
-        self.walk(client, grid, modules, ENOUGH).await?;
-        for module in self.lacking(grid, modules, 1) {
+        self.walk(client, plan, modules, ENOUGH).await?;
+        for module in self.lacking(plan, modules, 1) {
             for provider in client.providers_of(module).await? {
                 client.learn(provider.peer, provider.addresses);
                 self.provided.entry(module).or_default().insert(provider.peer);
             }
         }
-        self.walk(client, grid, modules, 1).await
+        self.walk(client, plan, modules, 1).await
     }
 
     async fn walk(
         &mut self,
         client: &mut Client,
-        grid: &Grid,
+        plan: &RunPlan,
         modules: &[ModuleId],
         enough: usize,
     ) -> Result<(), Stopped> {
-        while self.asked.len() < MAX_ASKED && !self.lacking(grid, modules, enough).is_empty() {
+        while self.asked.len() < MAX_ASKED && !self.lacking(plan, modules, enough).is_empty() {
             let mut wave = client.peers();
             wave.retain(|peer| !self.asked.contains(peer));
             wave.truncate(WAVE);
@@ -110,7 +114,7 @@ impl Directory {
             for (peer, answer) in wave.into_iter().zip(answers) {
                 self.asked.insert(peer);
                 match answer {
-                    Ok(Response::Directory(entries)) => self.take_in(client, grid, entries),
+                    Ok(Response::Directory(entries)) => self.take_in(client, plan, entries),
                     other => {
                         tracing::debug!(peer = %peer.short(), answer = ?other.err(), "no directory");
                         self.silent.insert(peer);
@@ -122,11 +126,12 @@ impl Directory {
     }
 
     /// What one peer says about others costs a question each if it is not true.
-    fn take_in(&mut self, client: &mut Client, grid: &Grid, entries: Vec<DirectoryEntry>) {
+    fn take_in(&mut self, client: &mut Client, plan: &RunPlan, entries: Vec<DirectoryEntry>) {
         for entry in entries.into_iter().take(MAX_DIRECTORY) {
             let addresses = entry.addresses.iter().take(MAX_ADDRESSES).filter_map(|address| address.parse().ok());
             client.learn(entry.peer, addresses.collect::<Vec<Multiaddr>>());
-            let paths = entry.leases.iter().map(|lease| lease.path).filter(|path| path.0 < grid.path_count());
+            let leases = entry.leases.iter().filter(|lease| lease.path.0 < plan.seats.count());
+            let paths = leases.map(|lease| (lease.path, lease.phase));
             self.paths.entry(entry.peer).or_default().extend(paths);
         }
     }

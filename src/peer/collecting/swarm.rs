@@ -8,14 +8,12 @@ use std::time::Duration;
 use super::client::{Answer, Client};
 use super::directory::Directory;
 use super::{CollectError, best_first};
-use crate::grid::Grid;
 use crate::names::{BlobRef, ModuleId, PeerKey, Version};
 use crate::network::{Identity, Multiaddr, NetworkConfig};
 use crate::outer::ModuleState;
 use crate::peer::blob_access::StoredBlobs;
 use crate::peer::collected::writing::{Summary, Unfinished, Writer};
 use crate::peer::joining::{JoinError, fetch_manifest};
-use crate::peer::manifest::ManifestError;
 use crate::protocol::chain::Chain;
 use crate::protocol::limits::VERSIONS_KEPT;
 use crate::protocol::message::Head;
@@ -88,26 +86,26 @@ pub async fn collect_from_swarm(
     };
     let writer = unfinished.of_run(&manifest)?;
     network.join_run(writer.run()).await?;
-    let grid = writer.manifest.config.grid().map_err(ManifestError::from)?;
-    told(Told::Run { name: writer.manifest.config.name.clone(), modules: grid.modules().len() });
+    let plan = writer.manifest.plan()?;
+    told(Told::Run { name: writer.manifest.config.name.clone(), modules: plan.seats.grid().modules().len() });
     let mut client = Client::new(network, events);
     client.learn(peer, vec![address.clone()]);
-    Collecting { client, directory: Directory::default(), blobs, grid, writer, contact: peer }.run(told).await
+    Collecting { client, directory: Directory::default(), blobs, plan, writer, contact: peer }.run(told).await
 }
 
 struct Collecting {
     client: Client,
     directory: Directory,
     blobs: BlobStore,
-    grid: Grid,
+    plan: RunPlan,
     writer: Writer,
     contact: PeerKey,
 }
 
 impl Collecting {
     async fn run(mut self, told: &mut (dyn FnMut(Told) + Send)) -> Result<Summary, CollectError> {
-        let modules = self.grid.modules();
-        self.directory.search(&mut self.client, &self.grid, &modules).await?;
+        let modules = self.plan.seats.grid().modules();
+        self.directory.search(&mut self.client, &self.plan, &modules).await?;
         let tokenizer = self.part(self.writer.manifest.tokenizer, "the tokenizer").await?;
         self.writer.put_tokenizer(&tokenizer)?;
         let router = self.part(self.writer.manifest.router, "the router").await?;
@@ -151,7 +149,7 @@ impl Collecting {
             if round > 0 {
                 tokio::time::sleep(PAUSE).await;
                 self.directory.begin_again();
-                self.directory.search(&mut self.client, &self.grid, &missing).await?;
+                self.directory.search(&mut self.client, &self.plan, &missing).await?;
             }
             for (module, candidates) in self.heads(&missing, &mut reasons).await? {
                 match self.newest(module, &candidates).await? {
@@ -165,7 +163,7 @@ impl Collecting {
         }
         let missing = self.writer.missing(modules);
         let without: Vec<ModuleId> =
-            missing.iter().filter(|module| self.directory.holders(&self.grid, **module).is_empty()).copied().collect();
+            missing.iter().filter(|module| self.directory.holders(&self.plan, **module).is_empty()).copied().collect();
         match missing.first() {
             None => Ok(()),
             Some(_) if !without.is_empty() => {
@@ -186,16 +184,15 @@ impl Collecting {
     ) -> Result<BTreeMap<ModuleId, Vec<(Head, PeerKey)>>, CollectError> {
         let mut questions = Vec::new();
         for module in modules {
-            let holders = self.directory.holders(&self.grid, *module);
+            let holders = self.directory.holders(&self.plan, *module);
             let ask = |peer: PeerKey| (peer, Request::CatchUp { module: *module, from: None });
             questions.extend(holders.into_iter().take(COMPARED).map(ask));
         }
         let answers = self.client.ask_each(&questions).await?;
-        let plan = self.writer.manifest.plan()?;
         let mut heads: BTreeMap<ModuleId, Vec<(Head, PeerKey)>> = BTreeMap::new();
         for ((peer, request), answer) in questions.iter().zip(answers) {
             let Request::CatchUp { module, .. } = request else { continue };
-            match attested(&plan, *module, answer) {
+            match attested(&self.plan, *module, answer) {
                 Ok(head) => heads.entry(*module).or_default().push((head, *peer)),
                 Err(reason) => drop(reasons.insert(*module, format!("peer …{}: {reason}", peer.short()))),
             }
@@ -234,9 +231,9 @@ impl Collecting {
 
     /// From the holders of each path first; then from anybody, since the founder has it all.
     async fn test_text(&mut self) -> Result<(), CollectError> {
-        for path in self.grid.paths() {
+        for path in self.plan.seats.grid().paths() {
             let test = self.writer.manifest.shard(path).test;
-            let mut from = self.directory.holders_of_path(path);
+            let mut from = self.directory.holders_of_path(&self.plan, path);
             from.push(self.contact);
             from.extend(self.directory.answering().take(COMPARED));
             let bytes = self.bytes(test, &from).await?.ok();
@@ -266,7 +263,7 @@ fn attested(plan: &RunPlan, module: ModuleId, answer: Answer) -> Result<Head, St
 mod tests {
     use super::*;
     use crate::config::OuterMode;
-    use crate::grid::Sharing;
+    use crate::grid::{Grid, Sharing};
     use crate::protocol::chain::made_up;
 
     const MODULE: ModuleId = ModuleId { level: 0, expert: 0 };

@@ -25,6 +25,7 @@ use crate::observe::{Progress, View};
 use crate::peer::dense::Dense;
 use crate::peer::dense_trainer::{DenseTrainer, Stopped};
 use crate::peer::sampling::{Wish, continue_prompt};
+use crate::peer::scoring::score_test_text;
 use crate::peer::{Collected, Turns, collect_from_stores};
 use crate::training::Score;
 
@@ -42,7 +43,7 @@ pub struct Simulate {
     file: PathBuf,
     #[command(flatten)]
     corpus: CorpusFlags,
-    /// How many peers; by default one for each path.
+    /// How many peers; by default one for each path that is trained at a time.
     #[arg(long, value_name = "COUNT")]
     peers: Option<usize>,
     /// Train a control as well.
@@ -69,7 +70,7 @@ impl Simulate {
         let machine = globals.machine()?.value;
         let log = globals.log_filter()?;
         let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join(&run.name));
-        let paths = run.grid()?.path_count() as usize;
+        let paths = run.seats()?.count() as usize;
         let peers = self.peers.unwrap_or(paths.min(MAX_PEERS));
         if peers == 0 || peers > MAX_PEERS {
             return Err(Mistake::new(format!("--peers {peers}")).hint(format!("give 1 to {MAX_PEERS}")).into());
@@ -123,7 +124,7 @@ impl Trial {
             }
             None => None,
         };
-        let sample = self.collect(&prepared, &dipaco).await?;
+        let sample = self.sample(&prepared).await?;
         Ok(Outcome {
             sample,
             run: self.run.clone(),
@@ -166,6 +167,7 @@ impl Trial {
         prepared.map(Arc::new).map_err(stopped_or)
     }
 
+    /// Trains, and collects all modules in one folder.
     async fn train(&self, prepared: &Preparation, folder: &Path, interrupt: &Interrupt) -> anyhow::Result<SwarmResult> {
         let swarm = Swarm {
             folder: folder.to_owned(),
@@ -175,16 +177,25 @@ impl Trial {
             turns: self.turns.clone(),
             progress: self.progress.clone(),
         };
-        swarm.train(interrupt).await.map_err(explain)?.ok_or_else(|| Interrupted.into())
+        let trained = swarm.train(interrupt).await.map_err(explain)?;
+        let mut result = trained.ok_or_else(|| anyhow::Error::from(Interrupted))?;
+        let (manifest, folders) = (preparation::manifest_bytes(folder)?, result.folders.clone());
+        let (target, device, samples) = (model_folder(folder), self.machine.device, self.run.sample.is_some());
+        let test = tokio::task::spawn_blocking(move || -> anyhow::Result<Option<Score>> {
+            collect_from_stores(&manifest, &folders, &target)?;
+            // Its peers have scored the paths that were drawn last.
+            let scores = samples.then(|| score_test_text(&Collected::open(&target)?, device)).transpose()?;
+            Ok(scores.map(|scores| scores.into_iter().map(|score| score.dipaco).sum()))
+        });
+        result.test = test.await??.unwrap_or(result.test);
+        Ok(result)
     }
 
-    /// All modules in one folder, and what they make of a beginning.
-    async fn collect(&self, prepared: &Arc<Preparation>, result: &SwarmResult) -> anyhow::Result<Sample> {
-        let target = self.folder.join("model");
-        let (manifest, folders) = (preparation::manifest_bytes(&self.folder)?, result.folders.clone());
+    /// What the modules make of a beginning.
+    async fn sample(&self, prepared: &Arc<Preparation>) -> anyhow::Result<Sample> {
+        let target = model_folder(&self.folder);
         let (prompt, device) = (prepared.a_beginning()?, self.machine.device);
         let made = tokio::task::spawn_blocking(move || -> anyhow::Result<Sample> {
-            collect_from_stores(&manifest, &folders, &target)?;
             let wish = Wish { tokens: SAMPLE_TOKENS, ..Wish::default() };
             let made = continue_prompt(&Collected::open(&target)?, device, &prompt, &wish)?;
             Ok(Sample { path: made.path, prompt, text: made.text })
@@ -214,6 +225,11 @@ impl Trial {
         .await?;
         scores.map_err(stopped_or)
     }
+}
+
+/// Where all modules of a run are collected.
+fn model_folder(folder: &Path) -> PathBuf {
+    folder.join("model")
 }
 
 /// What was stopped in order is no failure of the part that noticed it first.

@@ -1,7 +1,7 @@
 //! The peers of one machine: the first founds, the others join it by its address, and all train until every path is
 //! done and scored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ pub struct Swarm {
 pub struct SwarmResult {
     /// All test text, each document by its path.
     pub test: Score,
-    /// By path: on its held-out slice, and on its test text.
+    /// By path of the grid, those of the last phase where they are sampled: on its held-out slice, and on its test text.
     pub paths: BTreeMap<PathId, (Score, Score)>,
     /// Tokens trained on in this call.
     pub tokens: u64,
@@ -65,6 +65,7 @@ pub struct SwarmResult {
 #[derive(Debug, Default)]
 struct Tally {
     scores: BTreeMap<PathId, (Score, Score)>,
+    scored: BTreeSet<PathId>,
     tokens: u64,
     computing_s: f64,
     first_step: Option<Instant>,
@@ -83,8 +84,9 @@ impl Tally {
                 self.tokens += tokens;
                 self.computing_s += seconds;
             }
-            News::Scored { path, held_out, test } => {
-                self.scores.insert(*path, (*held_out, *test));
+            News::Scored { path, drawn, held_out, test } => {
+                self.scored.insert(*path);
+                self.scores.insert(*drawn, (*held_out, *test));
             }
             News::Waiting(_) | News::Reported(_) | News::Alone { .. } | News::ShortOfDisk(_) | News::DiskTakes => {}
         }
@@ -111,6 +113,7 @@ impl Swarm {
 
     async fn conduct(&self, peers: &mut Vec<Launched>, interrupt: &Interrupt) -> anyhow::Result<Option<SwarmResult>> {
         let tally = Arc::new(Mutex::new(Tally::default()));
+        let seats = self.manifest.config.seats()?;
         let mut doors = Vec::with_capacity(self.peers);
         for index in 0..self.peers {
             let launched = self.launch(index, peers.first(), &tally).await;
@@ -128,7 +131,7 @@ impl Swarm {
                 launched.peer.finished().await.with_context(|| format!("peer {stopped}"))?;
                 anyhow::bail!("peer {stopped} stopped by itself");
             }
-            let scored = lock(&tally).scores.len() == self.manifest.shards.len();
+            let scored = lock(&tally).scored.len() == seats.count() as usize;
             if scored && let Some(statuses) = self.all_final(peers).await {
                 return Ok(Some(self.result(&lock(&tally), &statuses)));
             }

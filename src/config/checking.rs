@@ -1,0 +1,133 @@
+//! What a run's configuration must fulfil beyond its types.
+
+use super::levels::check_levels;
+use super::run::{OuterMode, RunConfig, RunConfigError};
+use crate::grid::{Grid, Sharing};
+
+impl RunConfig {
+    /// Checks what the types do not.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), RunConfigError> {
+        self.model.check()?;
+        check_levels(&self.model, &self.levels)?;
+        let grid = self.grid()?;
+        let declared = self.paths.unwrap_or_else(|| grid.path_count());
+        require(declared == grid.path_count(), "paths", declared, "the product of the levels' experts, or nothing")?;
+        let sane_name = !self.name.is_empty()
+            && self.name.len() <= 64
+            && self.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+        require(sane_name, "name", &self.name, "1 to 64 letters, digits, - and _")?;
+        self.check_sample(&grid)?;
+        self.check_text()?;
+        self.check_training()?;
+        let outer = &self.outer;
+        require(
+            outer.learning_rate > 0.0 && outer.learning_rate <= 10.0,
+            "outer.learning_rate",
+            outer.learning_rate,
+            "above 0, at most 10",
+        )?;
+        require(
+            (0.0..1.0).contains(&outer.momentum),
+            "outer.momentum",
+            outer.momentum,
+            "from 0 up to, but not including, 1",
+        )
+    }
+
+    fn check_sample(&self, grid: &Grid) -> Result<(), RunConfigError> {
+        let Some(sample) = self.sample else { return Ok(()) };
+        let has_experts = self.levels.iter().any(|level| matches!(level.sharing, Sharing::Experts(_)));
+        require(has_experts, "sample.paths", sample.paths, "nothing where no level has experts to draw from")?;
+        require(sample.paths <= grid.path_count(), "sample.paths", sample.paths, "no more paths than the grid has")?;
+        require(
+            !self.seats()?.are_drawn_anew() || self.outer.mode == OuterMode::Synchronous,
+            "sample.hold_phases",
+            sample.hold_phases,
+            "0 where outer.mode is asynchronous: only a synchronous run draws paths anew",
+        )
+    }
+
+    fn check_text(&self) -> Result<(), RunConfigError> {
+        let text = &self.text;
+        require(
+            (64..=1 << 20).contains(&text.document_bytes),
+            "text.document_bytes",
+            text.document_bytes,
+            "64 to 1048576",
+        )?;
+        require((0.0..0.5).contains(&text.test_share), "text.test_share", text.test_share, "from 0 to below 0.5")?;
+        require(
+            (0.0..0.5).contains(&text.held_out_share),
+            "text.held_out_share",
+            text.held_out_share,
+            "from 0 to below 0.5",
+        )?;
+        let prefix = self.routing.prefix_tokens;
+        require(
+            prefix >= 1 && prefix < self.model.context,
+            "routing.prefix_tokens",
+            prefix,
+            "at least 1 and below model.context",
+        )?;
+        require(
+            (1..=10_000).contains(&self.routing.kmeans_rounds),
+            "routing.kmeans_rounds",
+            self.routing.kmeans_rounds,
+            "1 to 10000",
+        )
+    }
+
+    fn check_training(&self) -> Result<(), RunConfigError> {
+        let training = &self.training;
+        require(
+            (1..=1 << 20).contains(&training.batch_sequences),
+            "training.batch_sequences",
+            training.batch_sequences,
+            "1 to 1048576",
+        )?;
+        require(
+            (1..=1 << 32).contains(&training.inner_steps),
+            "training.inner_steps",
+            training.inner_steps,
+            "1 or more",
+        )?;
+        require((1..=1 << 24).contains(&training.phases), "training.phases", training.phases, "1 to 16777216")?;
+        require(
+            training.ancestor_steps <= 1 << 40,
+            "training.ancestor_steps",
+            training.ancestor_steps,
+            "at most 2^40",
+        )?;
+        let rate = training.learning_rate;
+        require(rate > 0.0 && rate < 1.0, "training.learning_rate", rate, "above 0, below 1")?;
+        let share = training.final_learning_rate_share;
+        require((0.0..=1.0).contains(&share), "training.final_learning_rate_share", share, "0 to 1")?;
+        require(
+            training.warmup_steps <= training.total_steps(),
+            "training.warmup_steps",
+            training.warmup_steps,
+            "at most all steps",
+        )?;
+        require(
+            (0.0..1.0).contains(&training.weight_decay),
+            "training.weight_decay",
+            training.weight_decay,
+            "from 0 to below 1",
+        )?;
+        let betas_fit = training.betas.iter().all(|beta| (0.0..1.0).contains(beta));
+        require(betas_fit, "training.betas", format!("{:?}", training.betas), "two numbers from 0 to below 1")?;
+        require(
+            training.clip_norm > 0.0 && training.clip_norm.is_finite(),
+            "training.clip_norm",
+            training.clip_norm,
+            "above 0",
+        )
+    }
+}
+
+fn require(holds: bool, key: &'static str, found: impl ToString, expected: &'static str) -> Result<(), RunConfigError> {
+    if holds { Ok(()) } else { Err(RunConfigError::Range { key, found: found.to_string(), expected }) }
+}

@@ -1,0 +1,27 @@
+//! `[sample]`: which of a grid's paths are trained, where it has more than a swarm has peers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::grid::Grid;
+use crate::sampling::{Sample, SampleError, Seats};
+
+/// `[sample]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SampleConfig {
+    /// So many of the grid's paths are trained at a time.
+    pub paths: u32,
+    /// Each for so many phases; then others are drawn. For good, if nothing is said.
+    #[serde(default)]
+    pub hold_phases: u64,
+}
+
+impl SampleConfig {
+    /// What is drawn of a grid with this seed.
+    ///
+    /// # Errors
+    /// If the grid cannot be sampled so.
+    pub fn of(self, grid: Grid, seed: u64) -> Result<Seats, SampleError> {
+        Seats::sampled(grid, Sample { seats: self.paths, hold_phases: self.hold_phases, seed })
+    }
+}
