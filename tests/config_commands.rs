@@ -106,12 +106,30 @@ fn every_shipped_configuration_is_one() {
     };
     for run in names("configs") {
         let line = &json(&printed(&[], &["config", "parameters", &run, "--format", "json"]))[0];
-        let paths = if run.contains("16x16") { 256 } else { 4 };
-        assert_eq!(line["paths"], paths, "{run}");
+        let (paths, at_a_time) = match run.as_str() {
+            "configs/dipaco-16x16-150m.toml" => (256, 256),
+            "configs/dipaco-4x4x4.toml" => (64, 8),
+            _ => (4, 4),
+        };
+        assert_eq!((&line["paths"], &line["paths_at_a_time"]), (&paths.into(), &at_a_time.into()), "{run}");
     }
     for machine in names("peers") {
         printed(&[], &["config", "show", "--machine", &machine]);
     }
+}
+
+#[test]
+fn a_sample_that_cannot_be_is_blamed_on_whoever_asked_for_it() {
+    let show = ["config", "show", "configs/dipaco-4x4x4.toml"];
+    let found = mistake(&[], &[&show[..], &["--set", "sample.paths=3"]].concat());
+    assert!(found.starts_with("--set: sample: 3 paths at a time leave modules of level 0 out, which has 4"), "{found}");
+    let found = mistake(&[("PATHSWARM_SAMPLE_PATHS", "65")], &show);
+    assert!(found.starts_with("PATHSWARM_SAMPLE_PATHS: sample.paths = 65: no more paths than"), "{found}");
+    let found = mistake(&[], &[&show[..], &["--set", "outer.mode=asynchronous"]].concat());
+    assert!(
+        found.starts_with("configs/dipaco-4x4x4.toml:") && found.contains("sample.hold_phases = 2: 0 where"),
+        "{found}"
+    );
 }
 
 #[test]

@@ -242,3 +242,23 @@ pub struct PathCost {
     /// Besides what the tensors of a batch need.
     pub memory_bytes: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::tiny_run::Tiny;
+
+    #[test]
+    fn text_that_is_kept_for_others_may_go_but_not_what_is_needed_nor_what_nobody_sends() {
+        let mut tiny = Tiny::found(true);
+        let shards = &mut tiny.decoded.shards;
+        // As two paths without any test text would have.
+        shards[1].test = shards[0].test;
+        let besides = |tiny: &Tiny, path| tiny.decoded.text_besides(&BTreeSet::from([PathId(path)]));
+        let shards = tiny.decoded.shards.clone();
+        assert_eq!(besides(&tiny, 0), BTreeSet::from([shards[1].train.hash, shards[1].held_out.hash]));
+        assert_eq!(besides(&tiny, 1), BTreeSet::from([shards[0].train.hash, shards[0].held_out.hash]));
+        tiny.decoded.share_text = false;
+        assert_eq!(besides(&tiny, 0), BTreeSet::new());
+    }
+}

@@ -5,11 +5,13 @@ use std::sync::atomic::AtomicBool;
 
 use super::dense::Dense;
 use super::dense_trainer::DenseTrainer;
+use super::path_state::{PathState, PhaseState};
 use super::tasks::{Task, Told};
 use super::tiny_run::{Tiny, machine};
 use super::trainer::work;
 use super::trainer_thread::TrainerThread;
 use super::turns::Turns;
+use crate::config::SampleConfig;
 use crate::model::exchange;
 use crate::names::{BlobRef, PathId, Phase};
 use crate::protocol::Resume;
@@ -24,19 +26,28 @@ struct Bench {
 
 impl Bench {
     fn new(inner_steps: u64) -> Self {
+        Self::of(inner_steps, None)
+    }
+
+    fn of(inner_steps: u64, sample: Option<SampleConfig>) -> Self {
         let mut tiny = Tiny::found(true);
         tiny.decoded.config.training.inner_steps = inner_steps;
+        tiny.decoded.config.sample = sample;
         let work = work(Arc::new(tiny.decoded.clone()), machine(), tiny.blobs.clone());
         Self { trainer: TrainerThread::start(work, Arc::new(Turns::default())).unwrap(), tiny }
     }
 
     fn begin(&self, trainer: Option<BlobRef>, resume: Option<Resume>) {
-        let modules = self.tiny.decoded.config.grid().unwrap().modules_of(PathId(0));
+        self.begin_on((PathId(0), Phase(0)), trainer, resume);
+    }
+
+    fn begin_on(&self, (drawn, phase): (PathId, Phase), trainer: Option<BlobRef>, resume: Option<Resume>) {
+        let modules = self.tiny.decoded.config.grid().unwrap().modules_of(drawn);
         let genesis = self.tiny.decoded.genesis.iter().filter(|(module, _)| modules.contains(module));
         let from = |module| StartedFrom { module, version: crate::names::Version(0), update: GENESIS };
         let start = genesis.map(|(module, state)| (from(*module), *state)).collect();
         let steps = self.tiny.decoded.config.training.inner_steps;
-        let (path, drawn, phase) = (PathId(0), PathId(0), Phase(0));
+        let path = PathId(0);
         assert!(self.trainer.begin(Task::Train { path, drawn, phase, steps, start, trainer, resume }));
     }
 
@@ -99,6 +110,38 @@ async fn what_another_peer_has_left_that_does_not_do_costs_adamws_state_and_noth
         bench.begin(Some(trainer), None);
         assert_eq!(bench.outcome(false).await.unwrap(), fresh);
     }
+    bench.trainer.end();
+}
+
+#[tokio::test]
+async fn another_path_goes_on_with_what_compression_left_of_the_modules_that_stay_and_nothing_else() {
+    let mut bench = Bench::of(20, Some(SampleConfig { paths: 2, hold_phases: 1 }));
+    bench.begin(None, None);
+    let first = bench.outcome(false).await.unwrap();
+    let bytes = bench.tiny.blobs.get(first.trainer.hash, first.trainer.bytes).unwrap().unwrap();
+    let left = PathState::decode(&bytes, &bench.tiny.decoded.level_counts()).unwrap();
+    assert_eq!(left.drawn, Some(PathId(0)));
+
+    let second = (PathId(1), Phase(1));
+    bench.begin_on(second, Some(first.trainer), None);
+    let drawn_anew = bench.outcome(false).await.unwrap();
+    let taken = 20 * bench.tiny.decoded.config.training.batch_sequences as u64;
+    // Both paths go through module 1.0.
+    let expected =
+        bench.tiny.blobs.put(&left.clone().drawn_anew(PathId(1), |level| level == 1, taken).encode()).unwrap();
+    bench.begin_on(second, Some(expected), None);
+    assert_eq!(bench.outcome(false).await.unwrap(), drawn_anew);
+    bench.begin_on(second, None, None);
+    let fresh = bench.outcome(false).await.unwrap();
+    assert_eq!(fresh.offers[0], drawn_anew.offers[0]);
+    assert_ne!(fresh.offers[1], drawn_anew.offers[1], "what was left of module 1.0 is lost");
+
+    // The middle of a phase of another path is none of this one's.
+    let levels = left.residuals.clone();
+    let middle = PhaseState { steps: 3, levels, state: left };
+    let middle = bench.tiny.blobs.put(&middle.encode()).unwrap();
+    bench.begin_on(second, None, Some(Resume { steps: 3, blob: middle }));
+    assert_eq!(bench.outcome(false).await.unwrap(), fresh);
     bench.trainer.end();
 }
 

@@ -159,7 +159,8 @@ impl Node {
         let mine = rank(module, self.me);
         let stays = |peer: PeerKey| {
             let leases = self.roster.member(peer).map(|member| &member.leases);
-            let needs = leases.is_some_and(|leases| leases.iter().any(|lease| self.plan.needs(lease.path, lease.phase, module)));
+            let needs = leases
+                .is_some_and(|leases| leases.iter().any(|lease| self.plan.needs(lease.path, lease.phase, module)));
             needs || rank(module, peer) > mine
         };
         self.roster.heads(self.now, module).filter(|(peer, _)| stays(*peer)).count()

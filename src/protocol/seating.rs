@@ -67,9 +67,8 @@ impl Node {
 
     /// The paths of the grid that the seats held here stand for, in their present phase and in the next.
     pub fn paths_drawn_here(&self) -> BTreeSet<PathId> {
-        let around = |(seat, held): (&PathId, &Held)| {
-            [held.near, held.near.next()].map(|phase| self.plan.path_at(*seat, phase))
-        };
+        let around =
+            |(seat, held): (&PathId, &Held)| [held.near, held.near.next()].map(|phase| self.plan.path_at(*seat, phase));
         self.held.iter().flat_map(around).collect()
     }
 

@@ -123,7 +123,9 @@ impl Node {
         ahead.sort_by(|(_, a), (_, b)| b.weight.cmp(&a.weight).then(a.update.cmp(&b.update)));
         let mut donors: Vec<PeerKey> = ahead.into_iter().map(|(peer, _)| peer).collect();
         if mine.is_none() && donors.is_empty() {
-            let through = |entry: &&DirectoryEntry| entry.leases.iter().any(|lease| self.plan.needs(lease.path, lease.phase, module));
+            let through = |entry: &&DirectoryEntry| {
+                entry.leases.iter().any(|lease| self.plan.needs(lease.path, lease.phase, module))
+            };
             donors.extend(self.search.directory.values().filter(through).map(|entry| entry.peer));
         }
         donors

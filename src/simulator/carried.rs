@@ -1,6 +1,7 @@
 //! What a simulated trainer carries from phase to phase, and in the middle of one: bytes on its peer's disk.
 
-use crate::names::{PathId, Phase};
+use crate::names::{ModuleId, PathId, Phase};
+use crate::sampling::Seats;
 
 /// Whose it is, and the steps made.
 const HEADER_BYTES: usize = 4 * 8;
@@ -14,12 +15,14 @@ pub(super) struct Carried {
     pub(super) residuals: Vec<Vec<f32>>,
     /// Of each module after these steps; nothing between two phases.
     pub(super) levels: Vec<Vec<f32>>,
+    /// Between two phases: after which of which path.
+    pub(super) after: Option<(PathId, Phase)>,
 }
 
 impl Carried {
     /// Of a path that was never trained here.
     pub(super) fn fresh(modules: usize, values: usize) -> Self {
-        Self { steps: 0, residuals: vec![vec![0.0; values]; modules], levels: Vec::new() }
+        Self { steps: 0, residuals: vec![vec![0.0; values]; modules], levels: Vec::new(), after: None }
     }
 
     /// The middle of a phase.
@@ -29,7 +32,7 @@ impl Carried {
 
     /// Between two phases. Whose and after which tells it apart from all others.
     pub(super) fn after_phase(&self, path: PathId, phase: Phase, peer: usize) -> Vec<u8> {
-        let between = Self { steps: 0, levels: Vec::new(), residuals: self.residuals.clone() };
+        let between = Self { residuals: self.residuals.clone(), ..Self::fresh(0, 0) };
         between.written([0, u64::from(path.0), phase.0 + 1, peer as u64])
     }
 
@@ -38,31 +41,51 @@ impl Carried {
         header.iter().flat_map(|word| word.to_le_bytes()).chain(values.flat_map(|value| value.to_le_bytes())).collect()
     }
 
+    /// As in a peer, what compression has left of a module is for that module alone: another path may be drawn.
+    pub(super) fn keep_to(&mut self, seats: &Seats, modules: impl Iterator<Item = ModuleId>) {
+        let Some((path, phase)) = self.after else { return };
+        let before = seats.modules(path, phase).into_iter();
+        for ((before, now), residual) in before.zip(modules).zip(&mut self.residuals) {
+            if before != now {
+                residual.fill(0.0);
+            }
+        }
+    }
+
     /// Nothing if it is neither.
     pub(super) fn decode(bytes: &[u8], modules: usize, values: usize) -> Option<Self> {
         let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
-        let (steps, _) = header.split_first_chunk()?;
+        let words: Vec<u64> = header.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+        let [steps, path, phases, _] = *words.as_array()?;
+        let after = phases.checked_sub(1).map(|phase| (PathId(path as u32), Phase(phase)));
         let numbers: Vec<f32> = rest.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
         let mut parts: Vec<Vec<f32>> = numbers.chunks(values).map(<[f32]>::to_vec).collect();
         let whole = rest.len() == 4 * values * parts.len() && [modules, 2 * modules].contains(&parts.len());
         let levels = whole.then(|| parts.split_off(modules))?;
-        Some(Self { steps: u64::from_le_bytes(*steps), residuals: parts, levels })
+        Some(Self { steps, residuals: parts, levels, after })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grid::{Grid, Sharing};
 
     #[test]
     fn the_middle_of_a_phase_and_what_is_left_after_it_are_read_as_they_were_written() {
         let levels = vec![vec![1.0, 2.0, 3.0], vec![4.0, 5.0, 6.0]];
-        let middle = Carried { steps: 7, residuals: vec![vec![0.5; 3], vec![0.25; 3]], levels };
+        let middle = Carried { steps: 7, residuals: vec![vec![0.5; 3], vec![0.25; 3]], levels, after: None };
         assert_eq!(Carried::decode(&middle.encode(), 2, 3), Some(middle.clone()));
         let after = middle.after_phase(PathId(1), Phase(2), 3);
         let read = Carried::decode(&after, 2, 3);
-        assert_eq!(read, Some(Carried { steps: 0, levels: vec![], residuals: middle.residuals }));
+        let after_phase = Some((PathId(1), Phase(2)));
+        let expected = Carried { steps: 0, levels: vec![], residuals: middle.residuals.clone(), after: after_phase };
+        assert_eq!(read, Some(expected));
         assert_eq!(Carried::decode(&after[1..], 2, 3), None);
+        let grid = Grid::new(vec![Sharing::Experts(2), Sharing::Experts(2)]).unwrap();
+        let mut kept = Carried::decode(&after, 2, 3).unwrap();
+        kept.keep_to(&grid.into(), ["0.0", "1.0"].map(|module| module.parse().unwrap()).into_iter());
+        assert_eq!(kept.residuals, [vec![0.5; 3], vec![0.0; 3]], "path 1 went through 0.0 and 1.1");
         assert_eq!(Carried::decode(b"", 2, 3), None);
     }
 }

@@ -218,6 +218,7 @@ impl World {
         };
         let carried = bytes.flatten().and_then(|bytes| Carried::decode(bytes, before.len(), swarm.values));
         let mut carried = carried.unwrap_or_else(|| Carried::fresh(before.len(), swarm.values));
+        carried.keep_to(&self.plan.seats, start.iter().map(|(from, _)| from.module));
         if resume.is_none_or(|resume| resume.steps != carried.steps) {
             (carried.steps, carried.levels) = (0, before.clone());
         }
