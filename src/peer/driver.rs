@@ -17,6 +17,7 @@ use super::manifest::Manifest;
 use super::news::Newsroom;
 use super::observing::{Observed, PeerStatus};
 use super::reconnecting::Reconnecting;
+use super::shard_table::Shard;
 use super::shortage::Unwritten;
 use super::trainer_thread::TrainerThread;
 use crate::clock::Millis;
@@ -136,9 +137,7 @@ impl Driver {
         contacts: Vec<String>,
     ) -> Self {
         let mut pinned: BTreeSet<BlobHash> = manifest.for_everybody().iter().map(|blob| blob.hash).collect();
-        for shard in &manifest.shards {
-            pinned.extend([shard.train.hash, shard.held_out.hash, shard.test.hash]);
-        }
+        pinned.extend(manifest.shards.listed().iter().flat_map(Shard::hashes));
         pinned.insert(manifest.test_routes.hash);
         pinned.extend(manifest.genesis.iter().map(|(_, state)| state.hash));
         let level_counts = manifest.level_counts();

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::dense::{Dense, KeptDense};
 use super::dense_trainer::{DenseTrainer, Stopped};
 use super::launch::{lock_store, read_manifest, write_manifest};
-use super::manifest::{FORMAT_VERSION, Manifest, Shard};
+use super::manifest::{FORMAT_VERSION, Manifest, ManifestError};
+use super::shard_table::{Shard, Shards, encode_table};
 use super::turns::Turns;
 use crate::config::{MachineConfig, OuterMode, RoutingMethod, RunConfig};
 use crate::model::{exchange, open_device};
@@ -176,7 +177,7 @@ pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn Fn
             sequences: index.sizes()[path.0 as usize],
         });
     }
-    let manifest = Manifest {
+    let mut manifest = Manifest {
         format_version: FORMAT_VERSION,
         wire_version: WIRE_VERSION,
         config: run.clone(),
@@ -188,12 +189,26 @@ pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn Fn
         shard_index: blobs.put(&index.encode())?,
         test_routes: blobs.put(&test_routes.iter().flat_map(|path| path.0.to_le_bytes()).collect::<Vec<u8>>())?,
         ancestor: blobs.put(&ancestor_file)?,
-        shards,
+        shards: Shards::Listed(shards),
         genesis: genesis(&grid.modules(), &ancestor.levels, run.outer.mode, blobs)?,
     };
-    let bytes = manifest.encode()?;
+    let bytes = encode(&mut manifest, blobs)?;
     let (manifest, id) = Manifest::decode(&bytes)?;
+    let manifest = manifest.with_table_in(blobs)?;
     Ok(Founded { manifest, bytes, id, ancestor, train: text.train, test: text.test, store })
+}
+
+/// The manifest's bytes; the shards go to a blob if they are too many for it.
+fn encode(manifest: &mut Manifest, blobs: &BlobStore) -> anyhow::Result<Vec<u8>> {
+    match manifest.encode() {
+        Err(ManifestError::Large(_)) => {
+            let shards = manifest.shards.listed().to_vec();
+            let table = blobs.put(&encode_table(&shards))?;
+            manifest.shards = Shards::in_table(shards, table);
+            Ok(manifest.encode()?)
+        }
+        encoded => Ok(encoded?),
+    }
 }
 
 /// Each stage takes a while; between two, the user may stop.
@@ -375,7 +390,7 @@ pub fn make_shards(manifest: &Manifest, text: &Text, blobs: &BlobStore) -> anyho
     let routes = read(manifest.test_routes)?;
     let routes: Vec<PathId> =
         routes.as_chunks::<4>().0.iter().map(|route| PathId(u32::from_le_bytes(*route))).collect();
-    for (path, shard) in manifest.shards.iter().enumerate() {
+    for (path, shard) in manifest.shards.listed().iter().enumerate() {
         let path = PathId(path as u32);
         let test = put_tokens(blobs, &text.test, &routed_to(&text.test, &routes, path))?;
         let train = put_tokens(blobs, &text.train, &index.select(&text.train, path, false))?;
@@ -385,4 +400,26 @@ pub fn make_shards(manifest: &Manifest, text: &Text, blobs: &BlobStore) -> anyho
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::tiny_run::Tiny;
+    use crate::protocol::limits::MAX_CONTROL_BYTES;
+
+    #[test]
+    fn shards_that_are_too_many_for_the_manifest_go_to_a_blob_that_it_names() {
+        let tiny = Tiny::found(true);
+        let shard = tiny.decoded.shard(PathId(0)).clone();
+        let with = |paths| Manifest { shards: Shards::Listed(vec![shard.clone(); paths]), ..tiny.decoded.clone() };
+        let mut few = with(300);
+        encode(&mut few, &tiny.blobs).unwrap();
+        assert_eq!(few.shards.table(), None);
+        let mut many = with(3_000);
+        let bytes = encode(&mut many, &tiny.blobs).unwrap();
+        let table = many.shards.table().unwrap();
+        assert!(bytes.len() < MAX_CONTROL_BYTES && tiny.blobs.has(table.hash).unwrap());
+        assert_eq!(many.shards.listed().len(), 3_000);
+    }
 }

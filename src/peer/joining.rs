@@ -154,13 +154,15 @@ pub async fn fetch_blob(
     Err(JoinError::Blob { what, from: address.to_string(), reason })
 }
 
-/// Everything that each peer of a run keeps, with its name.
-pub fn parts(manifest: &Manifest) -> [(BlobRef, &'static str); 5] {
-    [
+/// Everything that each peer of a run keeps, with its name; what says what else there is comes first.
+pub fn parts(manifest: &Manifest) -> Vec<(BlobRef, &'static str)> {
+    let table = manifest.shards.table().map(|table| (table, "the shard table"));
+    let parts = [
         (manifest.tokenizer, "the tokenizer"),
         (manifest.router, "the router"),
         (manifest.shard_index, "the shard index"),
         (manifest.test_routes, "the routes of the test text"),
         (manifest.ancestor, "the ancestor"),
-    ]
+    ];
+    table.into_iter().chain(parts).collect()
 }

@@ -267,7 +267,7 @@ impl Listening {
         let store = lock_store(&self.launch.folder)?;
         limit(&store, &self.launch.machine);
         let blobs = store.blobs.clone();
-        self.access.set(blobs.clone(), manifest.private_blobs());
+        self.access.take_in(blobs.clone());
         for (blob, what) in joining::parts(&manifest) {
             if !blobs.has(blob.hash)? {
                 joining::fetch_blob(&self.network, &mut self.events, blob, what, (peer, address)).await?;
@@ -276,6 +276,7 @@ impl Listening {
         if let Some(documents) = own_text {
             let tokenizer = blobs.get(manifest.tokenizer.hash, manifest.tokenizer.bytes)?;
             let make = move || -> anyhow::Result<()> {
+                let manifest = manifest.with_table_in(&blobs)?;
                 let text = Text::of(documents, tokenizer.as_deref(), &manifest.config, &mut |_| {})?;
                 founding::make_shards(&manifest, &text, &blobs)
             };

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
+use super::shard_table::{Shard, Shards, TableError, table_bytes};
 use crate::compress::frame;
 use crate::config::run::RunConfigError;
 use crate::config::{OuterMode, RunConfig, level_parameters};
@@ -13,23 +15,10 @@ use crate::outer::ModuleState;
 use crate::protocol::RunPlan;
 use crate::protocol::limits::{FULL_WEIGHT, MAX_CONTROL_BYTES};
 use crate::protocol::wire::WIRE_VERSION;
+use crate::store::BlobStore;
 
 /// Changes when the manifest, a blob's format or the outer arithmetic does: peers that differ refuse each other.
 pub const FORMAT_VERSION: u32 = 1;
-
-/// One path's part of the text.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Shard {
-    /// Sequences to train on: a token file.
-    pub train: BlobRef,
-    /// Sequences held out from training.
-    pub held_out: BlobRef,
-    /// Test sequences that the router sends here.
-    pub test: BlobRef,
-    /// Training sequences: the path's weight.
-    pub sequences: u64,
-}
 
 /// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,7 +47,7 @@ pub struct Manifest {
     /// Parameters of the dense ancestor, which the router needs too: a safetensors file.
     pub ancestor: BlobRef,
     /// By path.
-    pub shards: Vec<Shard>,
+    pub shards: Shards,
     /// The state of each module before the first update.
     pub genesis: Vec<(ModuleId, BlobRef)>,
 }
@@ -96,6 +85,12 @@ pub enum ManifestError {
         /// In the grid.
         expected: usize,
     },
+    /// The shards are in a blob, which has not been read.
+    #[error("the run's shard table has not been read")]
+    NoTable,
+    /// That blob is not what it should be.
+    #[error(transparent)]
+    Table(#[from] TableError),
     /// A size in it is not what its configuration makes.
     #[error("the manifest gives module {0} a state of the wrong size")]
     StateSize(ModuleId),
@@ -144,7 +139,14 @@ impl Manifest {
         let counted = |what, found: usize, expected: usize| {
             if found == expected { Ok(()) } else { Err(ManifestError::Count { what, found, expected }) }
         };
-        counted("shards", self.shards.len(), grid.path_count() as usize)?;
+        let paths = grid.path_count() as usize;
+        match &self.shards {
+            Shards::Listed(shards) => counted("shards", shards.len(), paths)?,
+            Shards::Table(_) if self.shards.table().is_none_or(|table| table.bytes != table_bytes(paths)) => {
+                return Err(TableError::Header(paths).into());
+            }
+            Shards::Table(_) => {}
+        }
         counted("modules", self.genesis.len(), grid.modules().len())?;
         let counts = self.level_counts();
         for (expected, (module, state)) in grid.modules().into_iter().zip(&self.genesis) {
@@ -164,34 +166,59 @@ impl Manifest {
     /// What the protocol needs to know.
     ///
     /// # Errors
-    /// If the levels make no grid, or it cannot be sampled so, which `decode` has excluded.
+    /// If the shards have not been read. (`decode` has excluded that the levels make no grid, or cannot be sampled so.)
     pub fn plan(&self) -> Result<RunPlan, ManifestError> {
-        let largest = self.shards.iter().map(|shard| shard.sequences).max().unwrap_or(1).max(1);
+        let seats = self.config.seats()?;
+        let shards = self.shards.listed();
+        if shards.len() != seats.grid().path_count() as usize {
+            return Err(ManifestError::NoTable);
+        }
+        let largest = shards.iter().map(|shard| shard.sequences).max().unwrap_or(1).max(1);
         let weight = |shard: &Shard| {
             let share = u128::from(shard.sequences) * u128::from(FULL_WEIGHT) / u128::from(largest);
             (share as u32).clamp(1, FULL_WEIGHT)
         };
         let codec = self.config.outer.codec;
         Ok(RunPlan {
-            seats: self.config.seats()?,
+            seats,
             mode: self.config.outer.mode,
             phases: self.config.training.phases,
             inner_steps: self.config.training.inner_steps,
-            weights: self.shards.iter().map(weight).collect(),
+            weights: shards.iter().map(weight).collect(),
             genesis: self.genesis.iter().copied().collect::<BTreeMap<_, _>>(),
             frame_bytes: self.level_counts().into_iter().map(|count| frame::max_bytes(codec, count)).collect(),
         })
     }
 
-    /// One path's part of the text.
+    /// Takes the table of shards, if the manifest only names it.
+    ///
+    /// # Errors
+    /// If it is not the one that it names.
+    pub fn take_table(&mut self, bytes: &[u8]) -> Result<(), ManifestError> {
+        let paths = self.config.grid()?.path_count() as usize;
+        Ok(self.shards.take_table(bytes, paths)?)
+    }
+
+    /// The same, from a store that may have it.
+    ///
+    /// # Errors
+    /// If it has not, or the disk fails.
+    pub fn with_table_in(mut self, blobs: &BlobStore) -> anyhow::Result<Self> {
+        if let Some(table) = self.shards.table() {
+            let bytes = blobs.get(table.hash, table.bytes)?;
+            self.take_table(&bytes.context("the run's shard table is not in the store")?)?;
+        }
+        Ok(self)
+    }
+
+    /// One path's part of the text; the shards have been read.
     pub fn shard(&self, path: PathId) -> &Shard {
-        &self.shards[path.0 as usize]
+        &self.shards.listed()[path.0 as usize]
     }
 
     /// What a peer sends to nobody: the text, unless the run shares it.
     pub fn private_blobs(&self) -> BTreeSet<BlobHash> {
-        let text = |shard: &Shard| [shard.train.hash, shard.held_out.hash, shard.test.hash];
-        if self.share_text { BTreeSet::new() } else { self.shards.iter().flat_map(text).collect() }
+        if self.share_text { BTreeSet::new() } else { self.shards.listed().iter().flat_map(Shard::hashes).collect() }
     }
 
     /// The text that peers send each other but for that of these paths, if they do.
@@ -199,23 +226,22 @@ impl Manifest {
         if !self.share_text {
             return BTreeSet::new();
         }
-        let text = |shard: &Shard| [shard.train.hash, shard.held_out.hash, shard.test.hash];
-        let kept: BTreeSet<BlobHash> = paths.iter().flat_map(|path| text(self.shard(*path))).collect();
-        self.shards.iter().flat_map(text).filter(|blob| !kept.contains(blob)).collect()
+        let kept: BTreeSet<BlobHash> = paths.iter().flat_map(|path| self.shard(*path).hashes()).collect();
+        self.shards.listed().iter().flat_map(Shard::hashes).filter(|blob| !kept.contains(blob)).collect()
     }
 
     /// What every peer of the run keeps, whatever its paths.
     pub fn for_everybody(&self) -> Vec<BlobRef> {
-        vec![self.tokenizer, self.router, self.shard_index, self.test_routes, self.ancestor]
+        let parts = [self.tokenizer, self.router, self.shard_index, self.test_routes, self.ancestor];
+        self.shards.table().into_iter().chain(parts).collect()
     }
 
     /// Bytes that a peer of one path downloads at first, keeps on disk and holds in memory, about.
     pub fn cost_of_a_path(&self) -> PathCost {
         let everybody: u64 = self.for_everybody().iter().map(|blob| blob.bytes).sum();
-        let shard = |shard: &Shard| shard.train.bytes + shard.held_out.bytes + shard.test.bytes;
         let drawn_anew = self.config.seats().is_ok_and(|seats| seats.are_drawn_anew());
         // That of the next path comes while the present one is trained.
-        let text = self.shards.iter().map(shard).max().unwrap_or(0) * if drawn_anew { 2 } else { 1 };
+        let text = self.shards.largest_bytes() * if drawn_anew { 2 } else { 1 };
         let text_download = if self.share_text { text } else { 0 };
         let parameters: u64 = self.level_counts().into_iter().map(|count| count as u64).sum();
         let states = match self.config.outer.mode {
@@ -246,19 +272,45 @@ pub struct PathCost {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peer::shard_table::encode_table;
     use crate::peer::tiny_run::Tiny;
 
     #[test]
     fn text_that_is_kept_for_others_may_go_but_not_what_is_needed_nor_what_nobody_sends() {
         let mut tiny = Tiny::found(true);
-        let shards = &mut tiny.decoded.shards;
+        let Shards::Listed(shards) = &mut tiny.decoded.shards else { panic!("a table for two paths") };
         // As two paths without any test text would have.
         shards[1].test = shards[0].test;
+        for (shard, text) in shards.iter_mut().zip([b"a", b"b"]) {
+            shard.held_out = BlobRef::of(text);
+        }
         let besides = |tiny: &Tiny, path| tiny.decoded.text_besides(&BTreeSet::from([PathId(path)]));
-        let shards = tiny.decoded.shards.clone();
+        let shards = tiny.decoded.shards.listed().to_vec();
         assert_eq!(besides(&tiny, 0), BTreeSet::from([shards[1].train.hash, shards[1].held_out.hash]));
         assert_eq!(besides(&tiny, 1), BTreeSet::from([shards[0].train.hash, shards[0].held_out.hash]));
         tiny.decoded.share_text = false;
         assert_eq!(besides(&tiny, 0), BTreeSet::new());
+    }
+
+    #[test]
+    fn shards_in_a_blob_have_to_be_read_before_anything_is_planned() {
+        let tiny = Tiny::found(true);
+        let shards = tiny.decoded.shards.listed().to_vec();
+        let table = encode_table(&shards);
+        let named = Shards::in_table(shards, BlobRef::of(&table));
+        let bytes = Manifest { shards: named, ..tiny.decoded.clone() }.encode().unwrap();
+        let (mut manifest, _) = Manifest::decode(&bytes).unwrap();
+        assert!(manifest.for_everybody().contains(&BlobRef::of(&table)));
+        assert_eq!(manifest.cost_of_a_path().memory_bytes, tiny.decoded.cost_of_a_path().memory_bytes);
+        assert!(matches!(manifest.plan(), Err(ManifestError::NoTable)));
+        assert!(manifest.clone().with_table_in(&tiny.blobs).is_err());
+        assert!(manifest.take_table(&tiny.manifest).is_err());
+        assert!(matches!(manifest.plan(), Err(ManifestError::NoTable)));
+        tiny.blobs.put(&table).unwrap();
+        let manifest = manifest.with_table_in(&tiny.blobs).unwrap();
+        assert_eq!(manifest.plan().unwrap().weights, tiny.decoded.plan().unwrap().weights);
+        let short = Shards::in_table(vec![], BlobRef::of(&encode_table(&[])));
+        let bytes = Manifest { shards: short, ..manifest }.encode().unwrap();
+        assert!(matches!(Manifest::decode(&bytes), Err(ManifestError::Table(TableError::Header(2)))));
     }
 }

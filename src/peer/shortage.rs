@@ -105,7 +105,7 @@ impl Driver {
         if removed > 0 {
             tracing::warn!(removed, "let go of averages that members who lag could have replayed");
         }
-        let shards = &self.manifest.shards;
+        let shards = self.manifest.shards.listed();
         let is_here = |blob: BlobHash| self.blobs.has(blob).unwrap_or(true);
         // Whoever has all of the text may be the only one, as the founder is at first.
         if self.manifest.config.sample.is_none() || shards.iter().all(|shard| is_here(shard.train.hash)) {

@@ -71,12 +71,13 @@ impl Peer {
     /// If the store is another run's, or in use; the manifest is not this program's; or threads are short.
     pub async fn start(plan: PeerPlan) -> anyhow::Result<Self> {
         let (manifest, run) = Manifest::decode(&plan.manifest)?;
-        let manifest = Arc::new(manifest);
         let folder = plan.store.of_run(run)?;
+        let manifest = Arc::new(manifest.with_table_in(&folder.blobs)?);
         let records = decode_records(&folder.records)?;
         let known = folder.index.peers()?;
         let blobs = folder.blobs.clone();
-        plan.access.set(blobs.clone(), manifest.private_blobs());
+        plan.access.take_in(blobs.clone());
+        plan.access.serve_all_but(manifest.private_blobs());
         let (store, threads) = crate::store::actor::start(folder)?;
         fill_index(&store, &manifest, run).await?;
 

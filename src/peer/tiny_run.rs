@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use super::collected::MANIFEST;
 use super::founding::{Plan, found};
 use super::manifest::Manifest;
+use super::shard_table::{Shards, encode_table};
 use super::start::store_folder;
 use super::turns::Turns;
 use crate::config::run::tests::SMALL;
@@ -85,12 +86,22 @@ impl Tiny {
         Self { home, manifest: founded.bytes, decoded: founded.manifest, run: founded.id, blobs }
     }
 
+    /// The same, as if its shards were too many for the manifest.
+    pub fn in_table(mut self) -> Self {
+        let shards = self.decoded.shards.listed().to_vec();
+        let table = self.blobs.put(&encode_table(&shards)).unwrap();
+        self.decoded.shards = Shards::in_table(shards, table);
+        self.manifest = self.decoded.encode().unwrap();
+        self.run = Manifest::decode(&self.manifest).unwrap().1;
+        self
+    }
+
     /// The folder of a stopped peer that holds these modules at these versions.
     pub fn peer(&self, name: &str, modules: &[(&str, u64)]) -> PathBuf {
         let folder = self.home.path().join(name);
         let mut store = StoreFolder::open(&store_folder(&folder), self.run).unwrap();
         std::fs::write(folder.join(MANIFEST), &self.manifest).unwrap();
-        let shards = self.decoded.shards.iter().flat_map(|shard| [shard.train, shard.held_out, shard.test]);
+        let shards = self.decoded.shards.listed().iter().flat_map(|shard| [shard.train, shard.held_out, shard.test]);
         let genesis = self.decoded.genesis.iter().map(|(_, state)| *state);
         for blob in self.decoded.for_everybody().into_iter().chain(shards).chain(genesis) {
             store.blobs.put(&self.blob(blob)).unwrap();

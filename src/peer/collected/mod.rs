@@ -7,6 +7,7 @@
 //! ancestor.safetensors           as the manifest names it
 //! modules/0.1.safetensors        parameters of module (0, 1); notes: run, module, version, state, parameters
 //! shards/test-3.tokens           test text of path 3, if the run shares its text
+//! shards/table                   as the manifest names it, if it does
 //! ```
 //!
 //! [`writing`] makes such a folder; [`network`] plays its paths.
@@ -35,6 +36,7 @@ pub(super) const ROUTER: &str = "router";
 pub(super) const ANCESTOR: &str = "ancestor.safetensors";
 pub(super) const MODULES: &str = "modules";
 pub(super) const SHARDS: &str = "shards";
+pub(super) const SHARD_TABLE: &str = "shards/table";
 
 /// Most bytes of a safetensors header that are read.
 const MAX_HEADER_BYTES: u64 = 4 << 20;
@@ -139,8 +141,11 @@ impl Collected {
     /// # Errors
     /// Which file is missing, or is not what the manifest names.
     pub fn open(folder: &Path) -> Result<Self, CollectedError> {
-        let (manifest, run) = read_manifest(folder)?;
+        let (mut manifest, run) = read_manifest(folder)?;
         let unfit = |source: ManifestError| CollectedError::Manifest { path: folder.join(MANIFEST), source };
+        if let Some(table) = manifest.shards.table() {
+            manifest.take_table(&read_named(folder, SHARD_TABLE, table)?).map_err(unfit)?;
+        }
         let grid = manifest.config.grid().map_err(|error| unfit(error.into()))?;
         let tokenizer = Tokenizer::from_json(&read_named(folder, TOKENIZER, manifest.tokenizer)?)?;
         let router = Router::decode(&read_named(folder, ROUTER, manifest.router)?)?;

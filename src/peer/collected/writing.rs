@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::{ANCESTOR, CollectedModule, MANIFEST, MODULES, ROUTER, SHARDS, TOKENIZER};
+use super::{ANCESTOR, CollectedModule, MANIFEST, MODULES, ROUTER, SHARD_TABLE, SHARDS, TOKENIZER};
 use super::{hash_of, module_file, read_manifest, test_file};
 use crate::model::exchange::{self, ExchangeError};
 use crate::names::{BlobHash, ModuleId, PathId, RunId};
@@ -143,6 +143,12 @@ pub(in crate::peer) struct Writer {
 impl Writer {
     pub(in crate::peer) fn run(&self) -> RunId {
         self.summary.run
+    }
+
+    /// Which a run of many paths has; nothing is known of its shards before.
+    pub(in crate::peer) fn put_shard_table(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
+        self.manifest.take_table(bytes)?;
+        Ok(self.staged.write(SHARD_TABLE, bytes)?)
     }
 
     pub(in crate::peer) fn put_tokenizer(&self, bytes: &[u8]) -> Result<(), WriteError> {

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use super::{CollectError, best_first};
 use crate::names::{BlobRef, ModuleId, PeerKey, RunId};
 use crate::outer::ModuleState;
-use crate::peer::collected::writing::{Summary, Unfinished, Writer};
+use crate::peer::collected::writing::{Summary, Unfinished};
 use crate::peer::manifest::Manifest;
 use crate::peer::start::store_folder;
 use crate::protocol::limits::MAX_CONTROL_BYTES;
 use crate::protocol::message::Head;
-use crate::protocol::{Node, Record, wire};
+use crate::protocol::{Node, Record, RunPlan, wire};
 use crate::store::{BlobError, StoreReader};
 
 /// Writes the newest version of every module in these peers' folders to `target`.
@@ -21,7 +21,11 @@ use crate::store::{BlobError, StoreReader};
 /// If a peer still runs, its store is another run's, or no folder has some module.
 pub fn collect_from_stores(manifest: &[u8], folders: &[PathBuf], target: &Path) -> Result<Summary, CollectError> {
     let mut writer = Unfinished::begin(target)?.of_run(manifest)?;
-    let stores = Stores::open(folders, &writer)?;
+    let mut stores = Stores::open(folders, writer.run())?;
+    if let Some(table) = writer.manifest.shards.table() {
+        writer.put_shard_table(&stores.part(table, "the shard table")?)?;
+    }
+    stores.look(folders, &writer.manifest.plan()?)?;
     let parts = &writer.manifest;
     writer.put_tokenizer(&stores.part(parts.tokenizer, "the tokenizer")?)?;
     writer.put_router(&stores.part(parts.router, "the router")?)?;
@@ -56,27 +60,32 @@ struct Stores {
 }
 
 impl Stores {
-    fn open(folders: &[PathBuf], writer: &Writer) -> Result<Self, CollectError> {
-        let plan = writer.manifest.plan()?;
-        let mut stores = Self { readers: Vec::new(), heads: BTreeMap::new() };
+    fn open(folders: &[PathBuf], run: RunId) -> Result<Self, CollectError> {
+        let mut readers = Vec::new();
         for folder in folders {
             let reader = StoreReader::open(&store_folder(folder))?;
-            if reader.run() != writer.run() {
-                let (found, expected) = (reader.run(), writer.run());
-                return Err(CollectError::OtherRun { folder: folder.clone(), found, expected });
+            if reader.run() != run {
+                return Err(CollectError::OtherRun { folder: folder.clone(), found: reader.run(), expected: run });
             }
+            readers.push(reader);
+        }
+        Ok(Self { readers, heads: BTreeMap::new() })
+    }
+
+    /// Looks where the journals say that modules stand.
+    fn look(&mut self, folders: &[PathBuf], plan: &RunPlan) -> Result<(), CollectError> {
+        for (index, (folder, reader)) in folders.iter().zip(&self.readers).enumerate() {
             let records = reader.records().iter().map(|bytes| wire::decode::<Record>(bytes));
             let records: Result<Vec<Record>, _> = records.collect();
             let records = records.map_err(|source| CollectError::Record { folder: folder.clone(), source })?;
             // Whose store it is makes no difference to the chains in it.
             let node = Node::restore(PeerKey([0; 32]), plan.clone(), records);
             for (module, chain) in node.chains().filter(|(module, _)| plan.seats.grid().contains(*module)) {
-                stores.heads.entry(module).or_default().push((chain.head(), stores.readers.len()));
+                self.heads.entry(module).or_default().push((chain.head(), index));
             }
-            stores.readers.push(reader);
         }
-        stores.heads.values_mut().for_each(|heads| best_first(heads));
-        Ok(stores)
+        self.heads.values_mut().for_each(|heads| best_first(heads));
+        Ok(())
     }
 
     fn find(&self, blob: BlobRef) -> Result<Option<Vec<u8>>, CollectError> {

@@ -1,6 +1,6 @@
 //! Collecting from a swarm that runs: who holds what, the newest attested state of each module, and its bytes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,7 +66,7 @@ pub async fn collect_from_swarm(
     let blobs = BlobStore::open(&unfinished.scratch())?;
     let config = NetworkConfig { identity: Identity::generate(), listen: Vec::new(), announce: Vec::new() };
     let access = StoredBlobs::default();
-    access.set(blobs.clone(), BTreeSet::new());
+    access.take_in(blobs.clone());
     let (network, mut events) = crate::network::start(config, Arc::new(access)).await?;
     let mut found = None;
     let mut refusal = None;
@@ -84,13 +84,33 @@ pub async fn collect_from_swarm(
         (None, Some(error)) => return Err(error.into()),
         (None, None) => return Err(CollectError::NoHolder { modules: Vec::new(), asked: 0 }),
     };
-    let writer = unfinished.of_run(&manifest)?;
+    let mut writer = unfinished.of_run(&manifest)?;
     network.join_run(writer.run()).await?;
-    let plan = writer.manifest.plan()?;
-    told(Told::Run { name: writer.manifest.config.name.clone(), modules: plan.seats.grid().modules().len() });
     let mut client = Client::new(network, events);
     client.learn(peer, vec![address.clone()]);
+    if let Some(table) = writer.manifest.shards.table() {
+        let bytes = bytes(&mut client, &blobs, table, &[peer]).await?;
+        let lacking = |reason| JoinError::Blob { what: "the shard table", from: address.to_string(), reason };
+        writer.put_shard_table(&bytes.map_err(lacking)?)?;
+    }
+    let plan = writer.manifest.plan()?;
+    told(Told::Run { name: writer.manifest.config.name.clone(), modules: plan.seats.grid().modules().len() });
     Collecting { client, directory: Directory::default(), blobs, plan, writer, contact: peer }.run(told).await
+}
+
+/// The bytes of a blob, which does not stay in the store.
+async fn bytes(
+    client: &mut Client,
+    blobs: &BlobStore,
+    blob: BlobRef,
+    from: &[PeerKey],
+) -> Result<Result<Vec<u8>, String>, CollectError> {
+    if let Err(reason) = client.fetch(blob, from).await? {
+        return Ok(Err(reason));
+    }
+    let bytes = blobs.get(blob.hash, blob.bytes)?;
+    blobs.remove(blob.hash)?;
+    Ok(bytes.ok_or_else(|| "it went away again".to_owned()))
 }
 
 struct Collecting {
@@ -129,14 +149,8 @@ impl Collecting {
         }
     }
 
-    /// The bytes of a blob, which does not stay in the store.
     async fn bytes(&mut self, blob: BlobRef, from: &[PeerKey]) -> Result<Result<Vec<u8>, String>, CollectError> {
-        if let Err(reason) = self.client.fetch(blob, from).await? {
-            return Ok(Err(reason));
-        }
-        let bytes = self.blobs.get(blob.hash, blob.bytes)?;
-        self.blobs.remove(blob.hash)?;
-        Ok(bytes.ok_or_else(|| "it went away again".to_owned()))
+        bytes(&mut self.client, &self.blobs, blob, from).await
     }
 
     async fn modules(&mut self, modules: &[ModuleId], told: &mut (dyn FnMut(Told) + Send)) -> Result<(), CollectError> {

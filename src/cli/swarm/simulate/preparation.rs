@@ -109,6 +109,7 @@ impl Preparation {
 
     fn read(folder: PathBuf, manifest: Manifest, founder: &Path) -> anyhow::Result<Self> {
         let blobs = lock_store(founder)?.blobs;
+        let manifest = manifest.with_table_in(&blobs)?;
         let blob = |blob: crate::names::BlobRef| -> anyhow::Result<Vec<u8>> {
             let bytes = blobs.get(blob.hash, blob.bytes)?;
             bytes.with_context(|| format!("{} lacks blob {}", founder.display(), blob.hash))

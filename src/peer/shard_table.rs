@@ -1,0 +1,217 @@
+//! The shards of a run: in its manifest if they are few, else in a blob that it names, which has to be read first.
+
+use serde::{Deserialize, Serialize};
+
+use crate::names::{BlobHash, BlobRef};
+
+const MAGIC: [u8; 4] = *b"PSTB";
+const VERSION: u16 = 1;
+const HEADER_BYTES: usize = 12;
+const BLOB_BYTES: usize = 40;
+const SHARD_BYTES: usize = 3 * BLOB_BYTES + 8;
+
+/// One path's part of the text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shard {
+    /// Sequences to train on: a token file.
+    pub train: BlobRef,
+    /// Sequences held out from training.
+    pub held_out: BlobRef,
+    /// Test sequences that the router sends here.
+    pub test: BlobRef,
+    /// Training sequences: the path's weight.
+    pub sequences: u64,
+}
+
+impl Shard {
+    fn blobs(&self) -> [BlobRef; 3] {
+        [self.train, self.held_out, self.test]
+    }
+
+    /// The text's.
+    pub fn hashes(&self) -> [BlobHash; 3] {
+        self.blobs().map(|blob| blob.hash)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.blobs().iter().fold(0, |sum, blob| sum.saturating_add(blob.bytes))
+    }
+}
+
+/// Every path's part of the text, as a manifest has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Shards {
+    /// By path.
+    Listed(Vec<Shard>),
+    /// By path, in a blob.
+    Table(Table),
+}
+
+/// A table of shards that is a blob.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    table: BlobRef,
+    largest_bytes: u64,
+    /// Nothing before the blob has been read.
+    #[serde(skip)]
+    shards: Vec<Shard>,
+}
+
+/// Why a blob is not the table that the manifest names.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum TableError {
+    /// Other bytes.
+    #[error("the shard table is not the one that the manifest names")]
+    Other,
+    /// Not one of ours, or not of this grid.
+    #[error("not a shard table of version {VERSION} for {0} paths")]
+    Header(usize),
+    /// The manifest says otherwise.
+    #[error("a path's text has {found} bytes, the manifest says that the most is {expected}")]
+    Largest {
+        /// In the table.
+        found: u64,
+        /// In the manifest.
+        expected: u64,
+    },
+}
+
+/// How long the table of so many paths is.
+pub fn table_bytes(paths: usize) -> u64 {
+    (HEADER_BYTES + paths * SHARD_BYTES) as u64
+}
+
+/// `PSTB`, version u16, 0 u16, count u32; for each path the blobs `train`, `held_out` and `test`, each its hash and its
+/// size u64, and its sequences u64. Little endian.
+pub fn encode_table(shards: &[Shard]) -> Vec<u8> {
+    let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes(), &[0; 2], &(shards.len() as u32).to_le_bytes()].concat();
+    for shard in shards {
+        for blob in shard.blobs() {
+            bytes.extend(blob.hash.0);
+            bytes.extend(blob.bytes.to_le_bytes());
+        }
+        bytes.extend(shard.sequences.to_le_bytes());
+    }
+    bytes
+}
+
+fn decode_shard(bytes: &[u8; SHARD_BYTES]) -> Option<Shard> {
+    let number = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+    let blob = |index: usize| {
+        let at = index * BLOB_BYTES;
+        Some(BlobRef { hash: BlobHash(*bytes.get(at..)?.first_chunk()?), bytes: number(at + 32)? })
+    };
+    Some(Shard { train: blob(0)?, held_out: blob(1)?, test: blob(2)?, sequences: number(3 * BLOB_BYTES)? })
+}
+
+fn decode_table(bytes: &[u8], paths: usize) -> Option<Vec<Shard>> {
+    let header = [&MAGIC[..], &VERSION.to_le_bytes(), &[0; 2], &(paths as u32).to_le_bytes()].concat();
+    let (shards, rest) = bytes.strip_prefix(&header[..])?.as_chunks();
+    (rest.is_empty() && shards.len() == paths).then(|| shards.iter().map(decode_shard).collect())?
+}
+
+impl Shards {
+    /// In this blob, which [`encode_table`] has made.
+    pub fn in_table(shards: Vec<Shard>, table: BlobRef) -> Self {
+        let largest_bytes = shards.iter().map(Shard::bytes).max().unwrap_or(0);
+        Self::Table(Table { table, largest_bytes, shards })
+    }
+
+    /// By path; nothing while their blob has not been read.
+    pub fn listed(&self) -> &[Shard] {
+        match self {
+            Self::Listed(shards) | Self::Table(Table { shards, .. }) => shards,
+        }
+    }
+
+    /// The blob that has to be read.
+    pub fn table(&self) -> Option<BlobRef> {
+        match self {
+            Self::Listed(_) => None,
+            Self::Table(Table { table, .. }) => Some(*table),
+        }
+    }
+
+    /// The most text that a path has, known before the table is here.
+    pub fn largest_bytes(&self) -> u64 {
+        match self {
+            Self::Listed(shards) => shards.iter().map(Shard::bytes).max().unwrap_or(0),
+            Self::Table(Table { largest_bytes, .. }) => *largest_bytes,
+        }
+    }
+
+    /// Takes the table of so many paths.
+    ///
+    /// # Errors
+    /// If it is not the one that is named, or not what it should be.
+    pub fn take_table(&mut self, bytes: &[u8], paths: usize) -> Result<(), TableError> {
+        let Self::Table(table) = self else { return Ok(()) };
+        if BlobRef::of(bytes) != table.table {
+            return Err(TableError::Other);
+        }
+        let shards = decode_table(bytes, paths).ok_or(TableError::Header(paths))?;
+        let found = shards.iter().map(Shard::bytes).max().unwrap_or(0);
+        if found != table.largest_bytes {
+            return Err(TableError::Largest { found, expected: table.largest_bytes });
+        }
+        table.shards = shards;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shards() -> Vec<Shard> {
+        let blob = |text: &str| BlobRef::of(text.as_bytes());
+        let shard = |sequences| Shard { train: blob("train"), held_out: blob("h"), test: blob(""), sequences };
+        vec![shard(3), shard(258)]
+    }
+
+    fn in_table(bytes: &[u8], shards: &[Shard]) -> Shards {
+        let table = Shards::in_table(shards.to_vec(), BlobRef::of(bytes));
+        serde_json::from_str(&serde_json::to_string(&table).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_table_comes_back_as_it_was() {
+        let shards = shards();
+        let bytes = encode_table(&shards);
+        assert_eq!((bytes.len() as u64, &bytes[..12]), (table_bytes(2), &b"PSTB\x01\0\0\0\x02\0\0\0"[..]));
+        assert_eq!((&bytes[12..44], &bytes[44..52]), (&BlobHash::of(b"train").0[..], &b"\x05\0\0\0\0\0\0\0"[..]));
+        assert_eq!(&bytes[bytes.len() - 8..], b"\x02\x01\0\0\0\0\0\0");
+        let mut read = in_table(&bytes, &shards);
+        assert_eq!((read.listed(), read.table(), read.largest_bytes()), (&[][..], Some(BlobRef::of(&bytes)), 6));
+        read.take_table(&bytes, 2).unwrap();
+        assert_eq!(read.listed(), shards);
+    }
+
+    #[test]
+    fn what_is_not_the_named_table_of_the_grid_is_refused() {
+        let bytes = encode_table(&shards());
+        let refused =
+            |named: &[u8], given: &[u8], paths| in_table(named, &shards()).take_table(given, paths).unwrap_err();
+        assert_eq!(refused(&bytes, &bytes[1..], 2), TableError::Other);
+        assert_eq!(refused(&bytes, &bytes, 3), TableError::Header(3));
+        for length in [0, 11, 12, bytes.len() - 1] {
+            assert_eq!(refused(&bytes[..length], &bytes[..length], 2), TableError::Header(2));
+        }
+        let longer = [&bytes[..], &[0]].concat();
+        assert_eq!(refused(&longer, &longer, 2), TableError::Header(2));
+        let mut larger = bytes.clone();
+        larger[44] = 9;
+        assert_eq!(refused(&larger, &larger, 2), TableError::Largest { found: 10, expected: 6 });
+    }
+
+    #[test]
+    fn a_manifest_lists_shards_or_names_their_table_and_nothing_else() {
+        let listed = serde_json::to_string(&Shards::Listed(shards())).unwrap();
+        assert_eq!(listed, serde_json::to_string(&shards()).unwrap());
+        assert_eq!(serde_json::from_str::<Shards>(&listed).unwrap(), Shards::Listed(shards()));
+        assert!(serde_json::from_str::<Shards>(r#"{"largest_bytes": 3}"#).is_err());
+    }
+}
