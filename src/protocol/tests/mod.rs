@@ -19,6 +19,7 @@ mod refusing;
 mod replicas;
 mod restoring;
 mod resuming;
+mod seating;
 mod suspicion;
 mod watching;
 
