@@ -32,7 +32,7 @@ const BUGS: [Bug; 16] = [
         file: "protocol/gathering.rs",
         right: "self.act(Action::Persist(Record::Sealed(signed.clone())))",
         wrong: "()",
-        drill: "churn",
+        drill: "everything",
         breaks: &["one writer"],
     },
     Bug {
@@ -46,8 +46,8 @@ const BUGS: [Bug; 16] = [
     Bug {
         name: "a chain taken over is acted upon before it is synced",
         file: "protocol/transfer.rs",
-        right: "Record::Installed { updates, replays_from: chain.replays_from() }",
-        wrong: "Record::Started(0)",
+        right: "self.act(Action::Persist(chain.record(module)))",
+        wrong: "()",
         drill: "everything",
         breaks: &["disk", "progress", "none lost"],
     },
@@ -144,7 +144,7 @@ const BUGS: [Bug; 16] = [
         file: "outer/exact_sum.rs",
         right: "sum.wrapping_add(weighted_steps(*value, weight))",
         wrong: "(*sum as f32 + weighted_steps(*value, weight) as f32) as i64",
-        drill: "quiet",
+        drill: "storm",
         breaks: &["one sum"],
     },
 ];
