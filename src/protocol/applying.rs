@@ -82,7 +82,11 @@ impl Node {
         }
         let version = chain.head().version;
         let (average, owner) = (signed.update.average, signed.update.owner);
-        state.next = Some(Next { signed, applying: false, here_since: None });
+        let before = state.next.replace(Next { signed, applying: false, here_since: None });
+        if let Some(Next { signed, .. }) = before {
+            self.forget(signed.update.average.hash);
+            self.forget(signed.update.state.hash);
+        }
         self.fetch(average, owner, Purpose::Average(module));
         // Whoever has already applied it can serve it, too.
         let others: Vec<_> = self.roster.heads(self.now, module).filter(|(_, head)| head.version > version).collect();

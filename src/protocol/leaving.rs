@@ -2,7 +2,8 @@
 //!
 //! A peer that is asked to go begins nothing new. It stops its trainer in the middle, says in its leases that it leaves,
 //! so that others take its paths at once, and hands over its modules. It goes when each path has a taker that has what it
-//! asked for, and what it trained is counted; or after a while. Where nobody else is, it goes at once.
+//! asked for, what it trained is counted, and no module is here alone; or after a while. Where nobody else is, it goes at
+//! once.
 
 use super::Node;
 use super::action::Action;
@@ -74,10 +75,20 @@ impl Node {
             self.yield_path(path, false);
         }
         let holds = !left.is_empty() || self.outstanding_offers().next().is_some();
-        let waits = holds && self.roster.anybody_stays(self.now) && self.now.since(since) < self.leave_ms(&left);
-        if !waits {
+        let waited_ms = self.now.since(since);
+        let holds = holds && waited_ms < self.leave_ms(&left);
+        let last =
+            self.modules.keys().any(|module| self.is_nowhere_else(*module) && waited_ms < self.fetch_ms(*module));
+        if !(self.roster.anybody_stays(self.now) && (holds || last)) {
             self.go();
         }
+    }
+
+    /// Whether this peer alone has a module, of those that stay.
+    fn is_nowhere_else(&self, module: ModuleId) -> bool {
+        let stays = |peer| self.roster.member(peer).is_some_and(|member| !member.leaves());
+        let is_here = self.modules.get(&module).is_some_and(|state| state.chain.is_some());
+        is_here && !self.roster.heads(self.now, module).any(|(peer, _)| stays(peer))
     }
 
     /// Others are given so long: what these paths' trainers weigh takes them a while.

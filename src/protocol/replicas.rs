@@ -52,7 +52,11 @@ impl Node {
             let since = *self.replicas.alone_since.entry(module).or_insert(now);
             // Somebody may be about to fetch it.
             let comes = self.roster.living(now, module).next().is_some();
-            let patience_ms = if comes { self.fetch_ms(module) } else { REPLICA_PATIENCE_MS };
+            let patience_ms = match (comes, self.leaving) {
+                (true, _) => self.fetch_ms(module),
+                (false, None) => REPLICA_PATIENCE_MS,
+                (false, Some(_)) => 0,
+            };
             if now.since(since) >= patience_ms || self.replicas.asked.contains_key(&module) {
                 self.ask_for_replica(module);
             }
@@ -60,7 +64,7 @@ impl Node {
     }
 
     /// Who has joined a module and has no state by then is passed over.
-    fn fetch_ms(&self, module: ModuleId) -> u64 {
+    pub(super) fn fetch_ms(&self, module: ModuleId) -> u64 {
         self.patience.transfer_ms(self.plan.genesis.get(&module).map_or(0, |state| state.bytes))
     }
 

@@ -73,6 +73,15 @@ fn an_owner_applies_its_own_update_after_another_has() {
 }
 
 #[test]
+fn of_an_owner_s_update_that_a_later_owner_s_takes_the_place_of_nothing_is_kept() {
+    let (mut node, signed) = owner_that_has_sealed();
+    node.handle(Millis(2_010), average_is_here());
+    let theirs = Update { term: Term(2), owner: OTHER, average: average(9), ..signed.update.clone() };
+    let actions = node.handle(Millis(2_020), heard(OTHER, Message::Update(SignedUpdate { update: theirs, ..signed })));
+    assert!(actions.contains(&Action::Forget(average(1).hash)), "{actions:?}");
+}
+
+#[test]
 fn an_owner_that_is_alone_applies_its_own_update_at_once() {
     let (mut node, _) = owner_that_has_sealed();
     let parting = Beat { leaving: true, ..beat(2, Some(genesis()), Some((1, ME))) };

@@ -61,6 +61,23 @@ fn it_goes_when_its_path_is_another_s_with_the_middle_of_its_phase_and_trains_no
 }
 
 #[test]
+fn one_that_alone_has_a_module_asks_for_a_replica_at_once_and_goes_when_another_has_it() {
+    let mut node = member_with_owner(&[]);
+    let others =
+        |now: u64, head| Beat { leases: vec![lease(0, 0, Stage::Training)], ..beat(now, head, Some((1, OTHER))) };
+    node.handle(Millis(5), heard_beat(OTHER, others(5, None)));
+    node.handle(Millis(10), Event::Leave);
+    let mut went_at = None;
+    for now in (250..60_000).step_by(250) {
+        let head = (now >= 30_000).then(genesis);
+        let mut actions = node.handle(Millis(now), heard_beat(OTHER, others(now, head)));
+        actions.extend(node.handle(Millis(now), Event::Tick));
+        went_at = went_at.or(actions.contains(&Action::Gone).then_some(now));
+    }
+    assert_eq!(went_at, Some(30_000));
+}
+
+#[test]
 fn where_nobody_takes_its_path_it_goes_after_a_while_and_has_it_when_it_comes_back() {
     let mut node = member_with_owner(&[]);
     node.handle(Millis(0), Event::Leave);
