@@ -83,10 +83,7 @@ impl Node {
         let version = chain.head().version;
         let (average, owner) = (signed.update.average, signed.update.owner);
         let before = state.next.replace(Next { signed, applying: false, here_since: None });
-        if let Some(Next { signed, .. }) = before {
-            self.forget(signed.update.average.hash);
-            self.forget(signed.update.state.hash);
-        }
+        self.forget_next(before);
         self.fetch(average, owner, Purpose::Average(module));
         // Whoever has already applied it can serve it, too.
         let others: Vec<_> = self.roster.heads(self.now, module).filter(|(_, head)| head.version > version).collect();
@@ -105,11 +102,16 @@ impl Node {
         for apply in &mut state.applies {
             apply.wanted = false;
         }
-        if let Some(next) = next {
-            self.forget(next.signed.update.average.hash);
-            self.forget(next.signed.update.state.hash);
-        }
+        self.forget_next(next);
         self.reopen(module);
+    }
+
+    /// What was to be applied, and is not.
+    fn forget_next(&mut self, next: Option<Next>) {
+        if let Some(Next { signed, .. }) = next {
+            self.forget(signed.update.average.hash);
+            self.forget(signed.update.state.hash);
+        }
     }
 
     fn refuse(&mut self, module: ModuleId, by: PeerKey, reason: String) {

@@ -169,7 +169,7 @@ impl Chain {
         self.counted_after(parent).filter(|counted| counted.path == path && counted.parent == parent).count()
     }
 
-    /// The update that made a version, as far as it is kept.
+    /// The update that made a version, as far as it is known.
     pub fn update_of(&self, version: Version) -> Option<UpdateHash> {
         let Some(after) = version.0.checked_sub(self.base().0 + 1) else {
             return self.before.at(version).map(|place| place.update);
@@ -191,7 +191,9 @@ impl Chain {
             let of_other = other.update_of(*version);
             of_other.is_some() && of_other == self.update_of(*version)
         };
-        let after = (0..=self.head.version.0.min(other.head.version.0)).rev().map(Version).find(shared)?;
+        // A head that another has told may have any version: only as many are looked at as are known.
+        let known = self.before.oldest().0..=self.head.version.0.min(other.head.version.0);
+        let after = known.rev().map(Version).find(shared)?;
         let kept = self.recent().filter(|signed| signed.update.version > after);
         let late = kept
             .flat_map(|signed| &signed.update.contributions)
@@ -293,6 +295,12 @@ mod tests {
         let taken_over = Chain::of(lighter.excerpt()).unwrap();
         assert_eq!(taken_over.too_deep(&heavier), Some(told));
         assert_eq!(chain_of(60).too_deep(&chain_of(90)), None);
+        let far = |version| {
+            let mut last = made_up::next(&chain_of(3), 3, 5);
+            last.update.version = Version(version);
+            Chain::of(vec![last].into()).unwrap()
+        };
+        assert_eq!(far(u64::MAX - 1).too_deep(&far(u64::MAX)), None, "at once, however far another says to be");
         let parted_late = chain_of(35);
         assert_eq!(parted_late.too_deep(&chain_of(30)), None);
     }

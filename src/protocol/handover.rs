@@ -251,11 +251,17 @@ impl Node {
         joins && (leaving || active_leases(&self.leases()) > active_leases(&member.leases))
     }
 
+    /// What the trainer's state and the phase under way of a path held here weigh for whoever takes it.
+    pub(super) fn trainer_bytes(&self, path: PathId) -> u64 {
+        let middle = self.checkpoints.get(&path).map(|middle| middle.blob);
+        self.trainers.get(&path).copied().into_iter().chain(middle).map(|blob| blob.bytes).sum()
+    }
+
     /// Whether another takes a path from here, which is not trained meanwhile; not if that other is gone, or slow.
     pub(super) fn is_promised(&self, path: PathId) -> bool {
         self.handovers.promised.get(&path).is_some_and(|(to, at)| {
             let alive = self.roster.member(*to).is_some_and(|member| self.roster.alive(self.now, member));
-            alive && self.gives(*to, path) && self.now.since(*at) < self.handover_ms(path)
+            alive && self.gives(*to, path) && self.now.since(*at) < self.patience.transfer_ms(self.trainer_bytes(path))
         })
     }
 

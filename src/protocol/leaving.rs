@@ -7,7 +7,7 @@
 
 use super::Node;
 use super::action::Action;
-use super::limits::{LEAVE_MS, SWEEP_MS, TRANSFER_LEAST_MS};
+use super::limits::{LEAVE_MS, SWEEP_MS};
 use super::message::Stage;
 use super::timers::{Timer, Timers};
 use crate::clock::Millis;
@@ -93,8 +93,8 @@ impl Node {
 
     /// Others are given so long: what these paths' trainers weigh takes them a while.
     fn leave_ms(&self, left: &[PathId]) -> u64 {
-        let trainers = left.iter().map(|path| self.handover_ms(*path).saturating_sub(TRANSFER_LEAST_MS));
-        LEAVE_MS.saturating_add(trainers.sum())
+        let bytes = left.iter().map(|path| self.trainer_bytes(*path)).sum();
+        LEAVE_MS.saturating_add(self.patience.bytes_ms(bytes))
     }
 
     /// Whether another has a path, and its trainer with it.

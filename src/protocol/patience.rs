@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use super::Node;
 use super::event::RequestId;
 use super::limits::{
     ANSWER_MS, GAP_PATIENCE_MS, MAX_ASKING, PATIENCE_FACTOR, PATIENCE_KEPT, PATIENCE_MEASURED, REQUEST_LEAST_MS,
@@ -88,20 +87,16 @@ impl Patience {
         (2 * self.answer_ms().unwrap_or(0)).clamp(GAP_PATIENCE_MS, 4 * GAP_PATIENCE_MS)
     }
 
-    /// So many bytes are given up after this.
-    pub(super) fn transfer_ms(&self, bytes: u64) -> u64 {
+    /// So many bytes take this, at the most.
+    pub(super) fn bytes_ms(&self, bytes: u64) -> u64 {
         let slowest = self.bytes_per_s.iter().min().copied();
         let bytes_per_s = slowest.map_or(UNMEASURED_BYTES_PER_S, |slowest| (slowest / PATIENCE_FACTOR).max(1));
-        TRANSFER_LEAST_MS.saturating_add(bytes.saturating_mul(1_000) / bytes_per_s)
+        bytes.saturating_mul(1_000) / bytes_per_s
     }
-}
 
-impl Node {
-    /// How long the trainer's state and the phase under way of a path held here may take whoever takes it.
-    pub(super) fn handover_ms(&self, path: crate::names::PathId) -> u64 {
-        let middle = self.checkpoints.get(&path).map(|middle| middle.blob);
-        let blobs = self.trainers.get(&path).copied().into_iter().chain(middle);
-        self.patience.transfer_ms(blobs.map(|blob| blob.bytes).sum())
+    /// And are given up after this.
+    pub(super) fn transfer_ms(&self, bytes: u64) -> u64 {
+        TRANSFER_LEAST_MS.saturating_add(self.bytes_ms(bytes))
     }
 }
 

@@ -79,6 +79,11 @@ impl Places {
         (self.newest, self.places.back().map_or(GENESIS, |place| place.update))
     }
 
+    /// The version of the oldest that is known.
+    pub fn oldest(&self) -> Version {
+        Version((self.newest.0 + 1).saturating_sub(self.places.len() as u64))
+    }
+
     /// That of a version, as far as it is known.
     pub fn at(&self, version: Version) -> Option<&Place> {
         let back = usize::try_from(self.newest.0.checked_sub(version.0)?).ok()?;
@@ -118,7 +123,8 @@ mod tests {
         assert_eq!(weights(&places), [30, 20]);
         (4..5 + MAX_PLACES as u64).for_each(|version| places.push(place(version)));
         assert_eq!(places.all().count(), MAX_PLACES);
-        assert_eq!(places.at(Version(3)), None);
+        assert_eq!((places.at(Version(3)), places.oldest()), (None, Version(5)));
+        assert!(places.at(places.oldest()).is_some());
     }
 
     #[test]
