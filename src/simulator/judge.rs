@@ -49,12 +49,11 @@ impl World {
             }
             _ => {}
         }
-        match report {
-            Report::Advanced { module, .. } | Report::ChainSwitched { module, .. } => {
-                self.look_at_chains(index, Some(*module))
-            }
-            _ => self.look_at_chains(index, None),
-        }
+        let only = match report {
+            Report::Advanced { module, .. } | Report::ChainSwitched { module, .. } => Some(*module),
+            _ => None,
+        };
+        self.look_at_chains(index, only)
     }
 
     /// All of a peer's chains, or that of one module.
