@@ -1,7 +1,8 @@
 //! Holders that do not train: a lease says that a path is trained, but what it should contribute does not come.
 //!
 //! Such a peer holds the path no longer, as far as this node is concerned: another may take it up, and owners do not
-//! wait for it. When it offers something for the path, it counts again.
+//! wait for it. When it offers something for the path, it counts again. One that has failed as an owner counts for as
+//! little while it is not believed to be one: it may take itself for the owner still, and offer to nobody else.
 
 use super::gathering::offered;
 use super::limits::{IDLE_DEADLINES, MAX_MEMBERS, OVERDUE_MS};
@@ -12,7 +13,7 @@ use crate::names::{ModuleId, PathId, PeerKey};
 impl Node {
     /// Whether a peer that has this lease of a path is believed to train it.
     pub(super) fn is_idle(&self, path: PathId, peer: PeerKey) -> bool {
-        self.idle.contains(&(path, peer))
+        self.idle.contains(&(path, peer)) || self.distrusted.has(self.now, peer)
     }
 
     /// It has offered something for the path.

@@ -223,6 +223,28 @@ fn an_owner_that_beats_but_does_not_combine_is_replaced_and_not_believed_again()
 }
 
 #[test]
+fn who_failed_as_owner_and_tells_nobody_of_its_path_holds_up_nobody() {
+    let mut node = member_with_owner(&[]);
+    node.handle(Millis(1), heard(OTHER, Message::Offer(offer(1, genesis()))));
+    node.handle(Millis(1), Event::Trained(trained(0, genesis())));
+    let mut actions = with_beats(&mut node, 0..40, 1);
+    let mine = gradient(0, 0);
+    node.handle(Millis(41_000), heard(OTHER, Message::Offer(offer(1, genesis()))));
+    // What it offered cannot be had.
+    for (event, at) in [(false, 41_000), (false, 42_000), (false, 43_000)] {
+        node.handle(Millis(at), Event::Fetched { blob: gradient(1, 0).hash, found: event });
+        actions.extend(with_beats(&mut node, at / 1_000..at / 1_000 + 1, 1));
+    }
+    assert!(actions.contains(&term(2, ME)), "{actions:?}");
+    node.handle(Millis(44_000), Event::Fetched { blob: mine.hash, found: true });
+    let counted_in = Event::Accumulated { module: MODULE, target: Version(1), blob: mine.hash, valid: true };
+    let mut closed = node.handle(Millis(44_000), counted_in);
+    closed.extend(with_beats(&mut node, 44..45, 1));
+    let combines = |action: &Action| matches!(action, Action::Outer(Outer::Combine { .. }));
+    assert!(closed.iter().any(combines), "path 1 is not waited for: {closed:?}");
+}
+
+#[test]
 fn an_owner_that_waits_for_contributions_is_not_overdue() {
     let mut node = member_with_owner(&[]);
     let actions = with_beats(&mut node, 0..100, 1);
