@@ -183,14 +183,19 @@ fn phases_close_as_soon_where_a_peer_leaves_as_where_none_does() {
     let mut leaves = scenario("ordinary");
     leaves.faults.retain(|fault| fault.kind == Kind::Leave);
     leaves.faults[0].times = 1;
+    let phase_ms = leaves.swarm.phase_ms.most;
+    leaves.swarm.phase_ms.least = phase_ms;
     let calm = Scenario { faults: vec![], ..leaves.clone() };
     let [calm_ms, leaves_ms] = [calm, leaves].map(|scenario| {
         let scenario = Arc::new(scenario);
-        let took = (0..30).map(|seed| run(&scenario, seed).unwrap_or_else(|failure| panic!("{failure}")).finished_ms);
-        median(&took.collect::<Vec<_>>()).unwrap() / scenario.swarm.phases
+        let took = (0..60).map(|seed| run(&scenario, seed).unwrap_or_else(|failure| panic!("{failure}")).finished_ms);
+        took.collect::<Vec<_>>()
     });
-    // Not in every seed: where nobody stands by, a peer trains two paths from then on.
-    assert!(leaves_ms <= calm_ms + 200, "{leaves_ms} ms a phase, not {calm_ms}");
+    let [calm_median_ms, leaves_median_ms] = [&calm_ms, &leaves_ms].map(|took_ms| median(took_ms).unwrap());
+    assert!(leaves_median_ms <= calm_median_ms + 1_000, "{leaves_median_ms} ms, not {calm_median_ms}");
+    // Messages that are lost cost a few seconds now and then; two paths trained in turn would cost a phase each time.
+    let longest_ms = calm_ms.iter().max().unwrap() + phase_ms / 2;
+    assert!(leaves_ms.iter().all(|took_ms| *took_ms <= longest_ms), "{leaves_ms:?} ms, not {calm_ms:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::action::{Action, Report};
 use super::chain::Chain;
 use super::event::{Contact, RequestId};
-use super::limits::{MAX_ASKED, MAX_DIRECTORY, MAX_LEASES, MEMBER_LEASE_MS, PATH_LEASE_MS};
+use super::limits::{CLAIM_STAGGER_MS, MAX_ASKED, MAX_DIRECTORY, MAX_LEASES, MEMBER_LEASE_MS, PATH_LEASE_MS};
 use super::message::{DirectoryEntry, Lease, Request, Stage};
 use super::ownership::path_rank;
 use super::record::Record;
@@ -160,18 +160,17 @@ impl Node {
     fn choose_path(&self) -> (PathId, Stage) {
         let entries: Vec<&DirectoryEntry> = self.search.directory.values().collect();
         let mut holders: BTreeMap<PathId, Vec<(usize, Stage)>> = BTreeMap::new();
-        let mut standbys: BTreeMap<PathId, usize> = BTreeMap::new();
+        let mut standbys: Vec<PathId> = Vec::new();
         for entry in &entries {
             let load = active_leases(&entry.leases);
             for lease in entry.leases.iter().filter(|lease| lease.path.0 < self.plan.seats.count()) {
                 match lease.stage {
-                    Stage::Standby => *standbys.entry(lease.path).or_default() += 1,
+                    Stage::Standby => standbys.push(lease.path),
                     Stage::Leaving => {}
                     stage => holders.entry(lease.path).or_default().push((load, stage)),
                 }
             }
         }
-        let mine = |path: &PathId| path_rank(*path, self.me);
         let unserved = self.plan.seats.all().find(|path| !holders.contains_key(path));
         if let Some(path) = unserved {
             return (path, Stage::Joining);
@@ -184,8 +183,27 @@ impl Node {
         if let Some((path, _)) = spare {
             return (*path, Stage::Joining);
         }
-        let standby = self.plan.seats.all().min_by_key(|path| (standbys.get(path).copied().unwrap_or(0), mine(path)));
-        (standby.unwrap_or(PathId(0)), Stage::Standby)
+        let phases = entries.iter().flat_map(|entry| entry.leases.iter().map(|lease| lease.phase));
+        let phase = phases.max().unwrap_or_default();
+        (self.path_to_stand_by(&standbys, phase), Stage::Standby)
+    }
+
+    /// A standby can take up any path whose modules it has, so each module is to have one before any has two; then the
+    /// path is one that nobody else stands by.
+    pub(super) fn path_to_stand_by(&self, standbys: &[PathId], phase: Phase) -> PathId {
+        let seats = &self.plan.seats;
+        let mut in_module: BTreeMap<ModuleId, usize> = BTreeMap::new();
+        let mut of_path: BTreeMap<PathId, usize> = BTreeMap::new();
+        for path in standbys {
+            *of_path.entry(*path).or_default() += 1;
+            seats.modules(*path, phase).into_iter().for_each(|module| *in_module.entry(module).or_default() += 1);
+        }
+        let near = |path: PathId| {
+            let modules = seats.modules(path, phase).into_iter();
+            modules.map(|module| in_module.get(&module).copied().unwrap_or(0)).sum::<usize>()
+        };
+        let first = |path: &PathId| (near(*path), of_path.get(path).copied().unwrap_or(0), path_rank(*path, self.me));
+        seats.all().min_by_key(first).unwrap_or(PathId(0))
     }
 
     /// What a peer without a path waits for.
@@ -248,9 +266,8 @@ impl Node {
             let yields = match (held.stage, lease.stage) {
                 (Stage::Standby | Stage::Done | Stage::Leaving, _) => false,
                 (_, Stage::Standby | Stage::Done | Stage::Leaving) => false,
-                (Stage::Joining, Stage::Joining) => ranks_lower,
-                (Stage::Joining, _) => theirs <= 1,
-                (_, Stage::Joining) => false,
+                (Stage::Joining, stage) if stage != Stage::Joining => theirs <= 1,
+                (stage, Stage::Joining) if stage != Stage::Joining => false,
                 (_, _) => mine > theirs || (mine == theirs && ranks_lower),
             };
             if yields {
@@ -277,7 +294,10 @@ impl Node {
             }
             let since = *self.orphans.entry(path).or_insert(self.now);
             let given = self.roster.holders(self.now, path).any(|(_, _, lease)| lease.stage == Stage::Leaving);
-            if (given || self.now.since(since) >= PATH_LEASE_MS) && self.next_in_rank(path, phase) {
+            // Who trains others may not know of every standby: it lets them go first.
+            let busy_ms = CLAIM_STAGGER_MS * active_leases(&self.leases()) as u64;
+            let patience_ms = busy_ms + if given { 0 } else { PATH_LEASE_MS };
+            if self.now.since(since) >= patience_ms && self.next_in_rank(path, phase) {
                 self.adopt_path(path);
             }
         }

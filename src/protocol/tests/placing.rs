@@ -1,10 +1,12 @@
 //! Who trains which path.
 
 use super::*;
-use crate::protocol::limits::{MEMBER_LEASE_MS, PATH_LEASE_MS};
+use crate::protocol::limits::{CLAIM_STAGGER_MS, MEMBER_LEASE_MS, PATH_LEASE_MS};
 use crate::protocol::message::DirectoryEntry;
+use crate::protocol::ownership::path_rank;
 use crate::protocol::waiting::Waiting;
 use crate::protocol::{Request, RequestId, Response};
+use crate::sampling::Seats;
 
 fn entry(peer: PeerKey, leases: Vec<Lease>) -> DirectoryEntry {
     DirectoryEntry { peer, addresses: vec!["somewhere".to_owned()], leases }
@@ -96,6 +98,41 @@ fn where_every_path_has_its_peer_a_newcomer_stands_by() {
     assert_eq!(took, Some(true));
 }
 
+/// A 2×4 grid: paths 0 to 3 go through one module of the first level, 4 to 7 through the other.
+fn wide() -> RunPlan {
+    let seats: Seats = Grid::new(vec![Sharing::Experts(2), Sharing::Experts(4)]).unwrap().into();
+    let genesis = seats.grid().modules().into_iter().map(|module| (module, state(0))).collect();
+    RunPlan { seats, weights: vec![100; 8], genesis, frame_bytes: vec![1_000; 2], ..plan() }
+}
+
+#[test]
+fn each_module_has_a_standby_before_any_has_two() {
+    let node = Node::new(ME, wide());
+    let mut standbys = vec![PathId(1)];
+    for _ in 1..4 {
+        standbys.push(node.path_to_stand_by(&standbys, Phase(0)));
+    }
+    let level_0: Vec<u32> = standbys.iter().map(|path| path.0 / 4).collect();
+    assert_eq!(level_0.iter().filter(|expert| **expert == 0).count(), 2, "{standbys:?}");
+    let mut level_1: Vec<u32> = standbys.iter().map(|path| path.0 % 4).collect();
+    level_1.sort_unstable();
+    assert_eq!(level_1, [0, 1, 2, 3], "{standbys:?}");
+}
+
+#[test]
+fn of_two_that_join_one_path_the_one_that_trains_another_already_yields() {
+    assert!(path_rank(PathId(1), ME) > path_rank(PathId(1), THIRD), "or else this shows nothing");
+    for busy in [false, true] {
+        let mut node = member_with_owner(&[]);
+        node.take_path(PathId(1), Stage::Joining);
+        if !busy {
+            node.yield_path(PathId(0), false);
+        }
+        node.settle_leases(THIRD, &[lease(1, 0, Stage::Joining)]);
+        assert_eq!(node.paths().contains(&PathId(1)), !busy);
+    }
+}
+
 #[test]
 fn a_newcomer_asks_everybody_it_was_ever_told_of_when_it_searches_again() {
     let mut node = Node::restore(ME, plan(), vec![]);
@@ -117,9 +154,9 @@ fn a_newcomer_asks_everybody_it_was_ever_told_of_when_it_searches_again() {
 }
 
 #[test]
-fn a_path_whose_peer_is_dead_is_taken_up_after_its_lease() {
+fn a_path_whose_peer_is_dead_is_taken_up_after_its_lease_and_a_standby_s_time_to_do_so_first() {
     let mut node = member_with_owner(&[]);
-    let dead_ms = MEMBER_LEASE_MS;
+    let orphaned_ms = MEMBER_LEASE_MS + PATH_LEASE_MS + CLAIM_STAGGER_MS;
     let mut taken_ms = None;
     for now in (0..40_000).step_by(250) {
         let actions = node.handle(Millis(now), Event::Tick);
@@ -129,7 +166,7 @@ fn a_path_whose_peer_is_dead_is_taken_up_after_its_lease() {
         }
     }
     let taken_ms = taken_ms.unwrap();
-    assert!((dead_ms + PATH_LEASE_MS..dead_ms + PATH_LEASE_MS + 1_000).contains(&taken_ms), "{taken_ms}");
+    assert!((orphaned_ms..orphaned_ms + 1_000).contains(&taken_ms), "{taken_ms}");
 }
 
 #[test]
