@@ -198,7 +198,7 @@ impl Driver {
                 tracing::warn!(%module, %after, %until, weight, "a chain was given up, and what it had counted by then is lost");
             }
             Report::TrainerStuck { path, steps, silent_ms } => {
-                tracing::error!(%path, steps, silent_ms, "the trainer hangs, and is started anew");
+                tracing::error!(%path, ?steps, silent_ms, "the trainer hangs, and is started anew");
             }
             Report::TrainerDied => tracing::error!("the trainer has died, and is started anew"),
             Report::Inherited { path, from } => {

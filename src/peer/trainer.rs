@@ -24,8 +24,8 @@ use crate::seed::Seed;
 use crate::store::{BlobError, BlobStore};
 use crate::text::{TokenSet, Tokenizer};
 use crate::training::{
-    BatchOrder, InnerTrainer, OuterGradientError, Score, StepError, StepReport, TrainerError, evaluate, outer_gradient,
-    place_in_schedule,
+    BatchOrder, InnerTrainer, OuterGradientError, Score, StepError, StepReport, TrainerError, evaluate,
+    evaluate_watched, outer_gradient, place_in_schedule,
 };
 
 /// Steps between two reports of progress, at the most this often.
@@ -116,7 +116,7 @@ impl Worker {
                 self.train(desk, &Asked { path, drawn, phase, steps, start: &start }, trainer, resume)
             }
             Task::Score { path, drawn, phase, states } => {
-                let held_out = self.score(desk, drawn, &states);
+                let held_out = self.score(desk, (path, phase), drawn, &states);
                 let held_out = held_out.inspect_err(|error| tracing::warn!(%path, %phase, %error, "not scored")).ok();
                 Ok(Some(Told::Scored { path, phase, held_out }))
             }
@@ -371,14 +371,29 @@ impl Worker {
         Ok(())
     }
 
-    fn score(&mut self, desk: &Desk, path: PathId, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<Score> {
+    fn score(
+        &mut self,
+        desk: &Desk,
+        (path, phase): (PathId, Phase),
+        drawn: PathId,
+        states: &[(ModuleId, BlobRef)],
+    ) -> anyhow::Result<Score> {
+        let says = |batches| {
+            desk.mention(Told::Alive { path, phase, steps: batches });
+        };
+        says(0);
         self.read_token_bytes()?;
         let levels = self.parameters(states)?;
         self.load(&levels)?;
-        let held_out = self.tokens(self.manifest.shard(path).held_out, "the held-out slice")?;
-        let _turn = desk.take_turn(Duration::MAX, &mut || {});
+        let held_out = self.tokens(self.manifest.shard(drawn).held_out, "the held-out slice")?;
+        let _turn = desk.take_turn(REPORT, &mut || says(0));
         let prefix = self.manifest.config.routing.prefix_tokens;
-        Ok(evaluate(self.inner.model(), &held_out, prefix, &self.token_bytes)?)
+        let mut batches = 0;
+        let mut goes_on = || {
+            batches += 1;
+            says(batches);
+        };
+        Ok(evaluate_watched(self.inner.model(), &held_out, prefix, &self.token_bytes, &mut goes_on)?)
     }
 
     fn evaluate(

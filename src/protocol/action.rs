@@ -203,12 +203,12 @@ pub enum Report {
         /// From whom.
         from: PeerKey,
     },
-    /// The trainer has made no step for so long that it is started anew.
+    /// The trainer has given no sign of life for so long that it is started anew.
     TrainerStuck {
-        /// The path that it trains.
+        /// The path that it trains or scores.
         path: PathId,
-        /// The steps of its phase that it had made.
-        steps: u64,
+        /// The steps of its phase that it had made; nothing where it scores.
+        steps: Option<u64>,
         /// How long it had given no sign of life.
         silent_ms: u64,
     },

@@ -1,8 +1,8 @@
 //! Whether the trainer lives.
 //!
-//! It gives signs: when it begins with a phase, as it makes steps, when it has stored where it stands. How long a silence
-//! is suspicious follows from the longest between two of its signs. Before it begins, it may be fetching text or scoring
-//! a path, and nothing is expected of it.
+//! It gives signs: when it begins with a phase, as it makes steps, when it has stored where it stands, and while it scores
+//! a checkpoint. How long a silence is suspicious follows from the longest between two of its signs. Before it begins, it
+//! may be fetching text, and nothing is expected of it.
 
 use super::Node;
 use super::action::{Action, Report};
@@ -20,6 +20,8 @@ pub(super) struct Watchdog {
     steps: Option<u64>,
     /// Whether one of them was made in this attempt.
     stepped: bool,
+    /// Batches of the checkpoint that it scores, whatever it is asked for meanwhile.
+    scored: Option<u64>,
     /// How long it has been silent.
     silent_ms: u64,
     looked_at: Millis,
@@ -62,6 +64,20 @@ impl Watchdog {
         }
     }
 
+    /// It scores, and has come so far.
+    fn scores(&mut self, now: Millis, batches: u64) {
+        self.look(now);
+        if self.scored.replace(batches).is_some_and(|before| before > 0) {
+            self.longest_gap_ms = self.longest_gap_ms.max(self.silent_ms);
+        }
+        self.silent_ms = 0;
+    }
+
+    /// It scores no longer.
+    pub(super) fn has_scored(&mut self) {
+        self.scored = None;
+    }
+
     /// Steps made in the phase in hand, as far as it has said so.
     pub(super) fn steps(&self) -> u64 {
         self.steps.unwrap_or(0)
@@ -75,9 +91,11 @@ impl Watchdog {
     /// For how long it has been silent, if that is suspicious.
     fn stuck(&mut self, now: Millis) -> Option<u64> {
         self.look(now);
-        let least = if self.stepped { SILENCE_LEAST_MS } else { FIRST_STEP_MS };
+        let begun = self.scored.map_or(self.stepped, |batches| batches > 0);
+        let least = if begun { SILENCE_LEAST_MS } else { FIRST_STEP_MS };
         let patience_ms = least.max(self.longest_gap_ms.saturating_mul(SILENCE_FACTOR));
-        (self.steps.is_some() && self.silent_ms >= patience_ms).then_some(self.silent_ms)
+        let at_work = self.steps.or(self.scored).is_some();
+        (at_work && self.silent_ms >= patience_ms).then_some(self.silent_ms)
     }
 }
 
@@ -85,17 +103,19 @@ impl Node {
     /// A sign of life.
     pub(super) fn progressed(&mut self, path: PathId, phase: Phase, steps: u64) {
         let now = self.now;
-        if self.training.as_ref().is_some_and(|training| (training.path, training.phase) == (path, phase)) {
+        if self.is_scored(path, phase) {
+            self.watchdog.scores(now, steps);
+        } else if self.training.as_ref().is_some_and(|training| (training.path, training.phase) == (path, phase)) {
             self.watchdog.sign(now, steps);
         }
     }
 
     pub(super) fn watch_trainer(&mut self) {
-        let now = self.now;
-        let Some(training) = &self.training else { return };
-        let path = training.path;
-        if let Some(silent_ms) = self.watchdog.stuck(now) {
-            let steps = self.watchdog.steps.unwrap_or(0);
+        let Some(silent_ms) = self.watchdog.stuck(self.now) else { return };
+        let scores = self.watchdog.scored.is_some();
+        let steps = self.watchdog.steps.filter(|_| !scores);
+        let trained = self.training.as_ref().map(|training| training.path);
+        if let Some(path) = self.scored_path().filter(|_| scores).or(trained) {
             self.act(Action::Report(Report::TrainerStuck { path, steps, silent_ms }));
             self.restart_trainer();
         }
@@ -110,6 +130,7 @@ impl Node {
     /// The phase that it had in hand begins again, from where it was last stored, as soon as this event is over.
     fn restart_trainer(&mut self) {
         self.watchdog.restarts += 1;
+        self.watchdog.has_scored();
         self.done_training();
         if self.watchdog.restarts > MAX_RESTARTS {
             self.act(Action::GiveUp { restarts: MAX_RESTARTS });

@@ -44,11 +44,7 @@ impl World {
                 carried_on.map_err(|wrong| self.failure("carried on", format!("peer {index}: {wrong}")))?;
                 self.ask_trainer(index, action);
             }
-            Action::Evaluate { path, phase, .. } => {
-                let after_ms = self.dice.draw([100, 2_000].into());
-                let score = Some((path.0 + 1) * 1_000);
-                self.event_at(index, after_ms, Event::Evaluated { path, phase, millibits_per_byte: score });
-            }
+            Action::Evaluate { path, phase, .. } => self.score(index, path, phase),
             // In order, one after the other.
             Action::Outer(work) => {
                 let takes_ms = self.dice.draw([1, 60].into());

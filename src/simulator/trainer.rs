@@ -32,8 +32,10 @@ pub(super) struct Trainer {
     pauses: bool,
     /// So it does, and contributes what it has made.
     ends: bool,
-    /// It will say nothing more, once it has said that it has made a step.
+    /// It will say nothing more, once it has said that it has made a step, or scored a batch.
     hangs: bool,
+    /// The checkpoint that it hangs over.
+    scoring: Option<(PathId, Phase)>,
 }
 
 /// A phase in the middle.
@@ -148,13 +150,33 @@ impl World {
         self.trainer_later(index, step_ms);
     }
 
+    /// A checkpoint is to be scored.
+    pub(super) fn score(&mut self, index: usize, path: PathId, phase: Phase) {
+        let after_ms = self.dice.draw([100, 2_000].into());
+        for (batches, at_ms) in [(0, 0), (1, 50)] {
+            self.event_at(index, at_ms, Event::Progress { path, phase, steps: batches });
+        }
+        let trainer = &mut self.peers[index].trainer;
+        if trainer.hangs {
+            trainer.scoring = Some((path, phase));
+            return;
+        }
+        let score = Some((path.0 + 1) * 1_000);
+        self.event_at(index, after_ms, Event::Evaluated { path, phase, millibits_per_byte: score });
+    }
+
     pub(super) fn restart_trainer(&mut self, index: usize) {
-        self.peers[index].trainer.restart();
+        let trainer = &mut self.peers[index].trainer;
+        let scoring = trainer.scoring;
+        trainer.restart();
+        if let Some((path, phase)) = scoring {
+            self.event_at(index, 0, Event::Evaluated { path, phase, millibits_per_byte: None });
+        }
     }
 
     /// As its thread may. It comes to light at once.
     pub(super) fn kill_trainer(&mut self, index: usize) {
-        self.peers[index].trainer.restart();
+        self.restart_trainer(index);
         self.event_at(index, 0, Event::TrainerDied);
     }
 

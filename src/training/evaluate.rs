@@ -87,11 +87,26 @@ pub fn evaluate(
     prefix_tokens: usize,
     token_bytes: &[u32],
 ) -> Result<Score, EvaluateError> {
-    Ok(evaluate_each(model, set, prefix_tokens, token_bytes)?.into_iter().sum())
+    evaluate_watched(model, set, prefix_tokens, token_bytes, &mut || {})
+}
+
+/// As [`evaluate`], and says after each batch that it goes on.
+///
+/// # Errors
+/// As [`evaluate_each`].
+pub fn evaluate_watched(
+    model: &PathModel,
+    set: &(impl Sequences + ?Sized),
+    prefix_tokens: usize,
+    token_bytes: &[u32],
+    goes_on: &mut dyn FnMut(),
+) -> Result<Score, EvaluateError> {
+    Ok(evaluate_each(model, set, prefix_tokens, token_bytes, goes_on)?.into_iter().sum())
 }
 
 /// The score of each sequence. Of a document's first `prefix_tokens` tokens, which chose its path, none counts; nor does
 /// a sequence's first token, which its path has not seen anything before. `token_bytes` is how many bytes of text each token stands for.
+/// After each batch it says that it goes on.
 ///
 /// Computed in f32 without gradient, in batches of similar length; summed in f64.
 ///
@@ -102,6 +117,7 @@ pub fn evaluate_each(
     set: &(impl Sequences + ?Sized),
     prefix_tokens: usize,
     token_bytes: &[u32],
+    goes_on: &mut dyn FnMut(),
 ) -> Result<Vec<Score>, EvaluateError> {
     let config = model.config();
     if token_bytes.len() != config.vocabulary {
@@ -127,6 +143,7 @@ pub fn evaluate_each(
             let targets = &set.sequence(*sequence)[limits.first_target(set, *sequence)..];
             scores[*sequence] = score(*sequence, targets, own, token_bytes)?;
         }
+        goes_on();
     }
     Ok(scores)
 }
@@ -163,7 +180,7 @@ mod tests {
     fn it_is_the_sum_over_targets_after_the_prefix_of_each_sequence_alone() {
         let (path, set) = (path(), small_set(40));
         let bytes: Vec<u32> = (0..300).map(|token| token % 5).collect();
-        let found = evaluate_each(&path, &set[..], 8, &bytes).unwrap();
+        let found = evaluate_each(&path, &set[..], 8, &bytes, &mut || {}).unwrap();
         for (tokens, found) in set.iter().zip(&found) {
             let ids: Vec<i64> = tokens.iter().map(|token| i64::from(*token)).collect();
             let logits = path.logits(&Tensor::from_slice(&ids).view([1, -1])).unwrap();

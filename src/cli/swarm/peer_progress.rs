@@ -81,7 +81,8 @@ fn note_of_report(report: &Report) -> Option<String> {
         Report::PathYielded(path) => format!("gave path {path} to another peer"),
         Report::TrainerStuck { path, steps, silent_ms } => {
             let seconds = silent_ms / 1_000;
-            format!("the trainer of path {path} has hung for {seconds} s after step {steps}; it is started anew")
+            let when = steps.map_or_else(|| "while it scored".to_owned(), |steps| format!("after step {steps}"));
+            format!("the trainer of path {path} has hung for {seconds} s {when}; it is started anew")
         }
         Report::TrainerDied => "the trainer has died; it is started anew".to_owned(),
         Report::Refused { module, by, reason } => {

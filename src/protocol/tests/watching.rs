@@ -40,7 +40,7 @@ fn of_the_trainer(actions: Vec<Action>) -> Vec<Action> {
 }
 
 fn stuck(steps: u64, silent_ms: u64) -> Action {
-    Action::Report(Report::TrainerStuck { path: PathId(0), steps, silent_ms })
+    Action::Report(Report::TrainerStuck { path: PathId(0), steps: Some(steps), silent_ms })
 }
 
 #[test]
