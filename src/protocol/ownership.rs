@@ -169,6 +169,14 @@ impl Node {
         let (owner, deposed) = (state.owner, state.deposed == Some(state.term));
         let Some(head) = state.head() else { return false };
         let alive = owner.is_some_and(|owner| owner == self.me || self.roster.lives(now, module, owner));
+        // So it is nearly always: nothing need be ranked.
+        if alive && !deposed && owner.is_none_or(|owner| owner == self.me || !self.is_silent(owner)) {
+            if let Some(state) = self.modules.get_mut(&module) {
+                state.vacant_since = None;
+            }
+            return false;
+        }
+        let Some(state) = self.modules.get(&module) else { return false };
         let heads = self.roster.heads(now, module).filter(|(peer, _)| Some(*peer) != owner || deposed);
         let others: Vec<(PeerKey, Head)> = heads.collect();
         let mine = self.candidacy(module, self.me);

@@ -27,14 +27,20 @@ struct Suspicion {
 }
 
 impl Node {
+    /// Whether a peer has not been heard for a little longer than usual. One that is heard is not suspected any more.
+    pub(super) fn is_silent(&mut self, owner: PeerKey) -> bool {
+        let silent = self.roster.silent_since(self.now, owner).is_some();
+        if !silent {
+            self.suspected.0.remove(&owner);
+        }
+        silent
+    }
+
     /// Whether an owner that still has its lease is dead all the same, as far as this node can tell, which is next in
     /// rank. In every sweep: it asks.
     pub(super) fn is_dead(&mut self, module: ModuleId, owner: PeerKey) -> bool {
         let now = self.now;
-        let Some(heard) = self.roster.silent_since(now, owner) else {
-            self.suspected.0.remove(&owner);
-            return false;
-        };
+        let Some(heard) = self.roster.silent_since(now, owner) else { return false };
         let suspicion = self.suspected.0.get(&owner).filter(|suspicion| suspicion.heard == heard);
         let (asked_at, answered) = suspicion.map_or((now, false), |suspicion| (suspicion.asked_at, suspicion.answered));
         if answered || now.since(asked_at) >= self.patience.suspect_ms() {

@@ -37,8 +37,17 @@ impl Carried {
     }
 
     fn written(&self, header: [u64; 4]) -> Vec<u8> {
-        let values = self.residuals.iter().chain(&self.levels).flatten();
-        header.iter().flat_map(|word| word.to_le_bytes()).chain(values.flat_map(|value| value.to_le_bytes())).collect()
+        let parts = || self.residuals.iter().chain(&self.levels);
+        let mut bytes = vec![0; HEADER_BYTES + 4 * parts().map(Vec::len).sum::<usize>()];
+        let (head, rest) = bytes.split_at_mut(HEADER_BYTES);
+        head.as_chunks_mut().0.iter_mut().zip(header).for_each(|(bytes, word)| *bytes = word.to_le_bytes());
+        let mut rest = rest.as_chunks_mut().0;
+        for part in parts() {
+            let (here, after) = rest.split_at_mut(part.len());
+            here.iter_mut().zip(part).for_each(|(bytes, value)| *bytes = value.to_le_bytes());
+            rest = after;
+        }
+        bytes
     }
 
     /// As in a peer, what compression has left of a module is for that module alone: another path may be drawn.
