@@ -295,9 +295,9 @@ impl Node {
             let since = *self.orphans.entry(path).or_insert(self.now);
             let given = self.roster.holders(self.now, path).any(|(_, _, lease)| lease.stage == Stage::Leaving);
             // Who trains others may not know of every standby: it lets them go first.
-            let busy_ms = CLAIM_STAGGER_MS * active_leases(&self.leases()) as u64;
-            let patience_ms = busy_ms + if given { 0 } else { PATH_LEASE_MS };
-            if self.now.since(since) >= patience_ms && self.next_in_rank(path, phase) {
+            let turns = active_leases(&self.leases()) + self.before_me(path, phase);
+            let patience_ms = CLAIM_STAGGER_MS * turns as u64 + if given { 0 } else { PATH_LEASE_MS };
+            if self.now.since(since) >= patience_ms && self.held.len() < MAX_LEASES {
                 self.adopt_path(path);
             }
         }
@@ -327,16 +327,15 @@ impl Node {
         trained
     }
 
-    /// Fewest paths first, standbys before all; then by rank.
-    fn next_in_rank(&self, path: PathId, phase: Phase) -> bool {
-        let mine = (active_leases(&self.leases()), std::cmp::Reverse(path_rank(path, self.me)));
+    /// How many living members come before this one: those with fewest paths first, standbys before all; then by rank.
+    fn before_me(&self, path: PathId, phase: Phase) -> usize {
+        let place = |peer: PeerKey, leases: &[Lease]| (active_leases(leases), std::cmp::Reverse(path_rank(path, peer)));
+        let mine = place(self.me, &self.leases());
         let modules = self.plan.seats.modules(path, phase);
         let neighbours = modules.iter().flat_map(|module| self.roster.living(self.now, *module));
-        let neighbours = neighbours.filter(|(_, member)| !member.leaves());
-        let first = !neighbours
-            .into_iter()
-            .any(|(peer, member)| (active_leases(&member.leases), std::cmp::Reverse(path_rank(path, peer))) < mine);
-        first && self.held.len() < MAX_LEASES
+        let stay = neighbours.filter(|(_, member)| !member.leaves());
+        let before = stay.filter(|(peer, member)| place(*peer, &member.leases) < mine).map(|(peer, _)| peer);
+        before.collect::<BTreeSet<PeerKey>>().len()
     }
 
     fn adopt_path(&mut self, path: PathId) {

@@ -170,6 +170,23 @@ fn a_path_whose_peer_is_dead_is_taken_up_after_its_lease_and_a_standby_s_time_to
 }
 
 #[test]
+fn where_the_first_in_rank_does_not_take_up_a_path_the_next_does() {
+    let mut node = member_with_owner(&[]);
+    let mut taken_ms = None;
+    for now in (0..60_000).step_by(250) {
+        let standby = Beat { leases: vec![lease(0, 0, Stage::Standby)], ..beat(now, Some(genesis()), None) };
+        let mut actions = node.handle(Millis(now), heard_beat(THIRD, standby));
+        actions.extend(node.handle(Millis(now), Event::Tick));
+        if actions.contains(&Action::Report(Report::PathTaken(PathId(1)))) {
+            taken_ms.get_or_insert(now);
+        }
+    }
+    let taken_ms = taken_ms.unwrap();
+    let orphaned_ms = MEMBER_LEASE_MS + PATH_LEASE_MS + 2 * CLAIM_STAGGER_MS;
+    assert!((orphaned_ms..orphaned_ms + 1_000).contains(&taken_ms), "{taken_ms}");
+}
+
+#[test]
 fn a_standby_that_takes_up_a_path_stands_by_no_longer() {
     let records = vec![
         Record::Genesis { module: MODULE, state: state(0) },
