@@ -83,7 +83,7 @@ impl Node {
         let version = chain.head().version;
         let (average, owner) = (signed.update.average, signed.update.owner);
         let before = state.next.replace(Next { signed, applying: false, here_since: None });
-        self.forget_next(before);
+        self.forget_next(module, before);
         self.fetch(average, owner, Purpose::Average(module));
         // Whoever has already applied it can serve it, too.
         let others: Vec<_> = self.roster.heads(self.now, module).filter(|(_, head)| head.version > version).collect();
@@ -102,15 +102,18 @@ impl Node {
         for apply in &mut state.applies {
             apply.wanted = false;
         }
-        self.forget_next(next);
+        self.forget_next(module, next);
         self.reopen(module);
     }
 
-    /// What was to be applied, and is not.
-    fn forget_next(&mut self, next: Option<Next>) {
-        if let Some(Next { signed, .. }) = next {
-            self.forget(signed.update.average.hash);
-            self.forget(signed.update.state.hash);
+    /// What was to be applied, and is not. Where this node has signed it, it signs no other in the same term.
+    fn forget_next(&mut self, module: ModuleId, next: Option<Next>) {
+        let Some(Next { signed, .. }) = next else { return };
+        self.forget(signed.update.average.hash);
+        self.forget(signed.update.state.hash);
+        let term = self.modules.get(&module).map(|state| state.term);
+        if signed.update.owner == self.me && self.owns(module) && term == Some(signed.update.term) {
+            self.claim(module);
         }
     }
 
@@ -194,7 +197,7 @@ impl Node {
         let reason = format!("version {version}: the state it makes has another hash here");
         self.refuse(module, next.signed.update.owner, reason.clone());
         self.signed_wrong(module, &next.signed, reason);
-        self.forget(next.signed.update.average.hash);
+        self.forget_next(module, Some(next));
         self.abandon_next(module);
     }
 

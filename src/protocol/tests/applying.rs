@@ -82,6 +82,15 @@ fn of_an_owner_s_update_that_a_later_owner_s_takes_the_place_of_nothing_is_kept(
 }
 
 #[test]
+fn an_owner_whose_update_another_s_of_the_same_term_takes_the_place_of_signs_no_other_in_that_term() {
+    let (mut node, signed) = owner_that_has_sealed();
+    let theirs = Update { owner: OTHER, average: average(9), ..signed.update.clone() };
+    let actions = node.handle(Millis(2_020), heard(OTHER, Message::Update(SignedUpdate { update: theirs, ..signed })));
+    let (next_term, beat) = (term(2, ME), |action: &Action| matches!(action, Action::Publish { .. }));
+    assert!(actions.contains(&next_term) && actions.iter().any(beat), "{actions:?}");
+}
+
+#[test]
 fn an_owner_that_is_alone_applies_its_own_update_at_once() {
     let (mut node, _) = owner_that_has_sealed();
     let parting = Beat { leaving: true, ..beat(2, Some(genesis()), Some((1, ME))) };

@@ -87,7 +87,7 @@ fn a_state_with_another_hash_and_then_its_owner() {
     node.handle(Millis(110), Event::Fetched { blob: average(1).hash, found: true });
     let wrong = state(99);
     let applied = Event::Applied { module: MODULE, version: Version(1), state: Some(wrong) };
-    let mut forgotten = vec![Action::Forget(average(1).hash), Action::Forget(wrong.hash)];
+    let mut forgotten = [average(1), state(1), wrong].map(|blob| Action::Forget(blob.hash)).to_vec();
     forgotten.sort_by_key(|action| match action {
         Action::Forget(blob) => *blob,
         _ => average(1).hash,
