@@ -49,6 +49,8 @@ pub struct TextConfig {
     pub kind_cap_bytes: u64,
     /// Plain files are cut into documents of about this size, at line ends.
     pub document_bytes: usize,
+    /// The field of JSON lines, and the column of Parquet, that holds a document's text.
+    pub column: String,
     /// Share of the documents kept for the test table (by hash of the document).
     pub test_share: f64,
     /// Share of each shard held out from training, to evaluate its path.
@@ -57,7 +59,13 @@ pub struct TextConfig {
 
 impl Default for TextConfig {
     fn default() -> Self {
-        Self { kind_cap_bytes: 1_500_000, document_bytes: 2000, test_share: 0.05, held_out_share: 0.02 }
+        Self {
+            kind_cap_bytes: 1_500_000,
+            document_bytes: 2000,
+            column: "text".to_owned(),
+            test_share: 0.05,
+            held_out_share: 0.02,
+        }
     }
 }
 
@@ -67,6 +75,8 @@ impl Default for TextConfig {
 pub enum RoutingMethod {
     /// k-means on the ancestor's features (DiPaCo, section 2.4).
     Kmeans,
+    /// k-means on each half of them; a path is a pair of clusters (DiPaCo, section 2.4).
+    ProductKmeans,
     /// By hash of the document: the control.
     Random,
 }
@@ -75,7 +85,7 @@ pub enum RoutingMethod {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RoutingConfig {
-    /// k-means, or the random control.
+    /// k-means, product k-means, or the random control.
     pub method: RoutingMethod,
     /// The first tokens of a document, which choose its path; they do not count in evaluation.
     pub prefix_tokens: usize,

@@ -335,10 +335,11 @@ impl Routing {
         let seed = Seed::root(run.seed).child("routing");
         let router = match run.routing.method {
             RoutingMethod::Random => Router::random(paths, prefix_tokens, seed),
-            RoutingMethod::Kmeans => {
+            RoutingMethod::Kmeans | RoutingMethod::ProductKmeans => {
+                let product = run.routing.method == RoutingMethod::ProductKmeans;
                 let features = trainer.features(ancestor, &prefixes(train, prefix_tokens))?;
                 let (width, rounds) = (run.model.width, run.routing.kmeans_rounds);
-                Router::fit(&features, width, paths, prefix_tokens, ancestor_hash, rounds, seed)?.0
+                Router::fit((&features, width), (paths, product), prefix_tokens, ancestor_hash, rounds, seed)?
             }
         };
         Ok(Self { router })

@@ -2,7 +2,8 @@
 
 use rand::Rng;
 
-use super::kmeans::{Clustering, KmeansError, kmeans, nearest};
+use super::clusters::{Book, Clusters, columns, halves};
+use super::kmeans::KmeansError;
 use crate::grid::MAX_PATHS;
 use crate::names::{BlobHash, PathId};
 use crate::seed::Seed;
@@ -12,12 +13,10 @@ const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 16;
 const KIND_KMEANS: u16 = 1;
 const KIND_RANDOM: u16 = 2;
+const KIND_PRODUCT: u16 = 3;
 
 /// The widest features; bounds what an encoded router can ask for.
 pub const MAX_WIDTH: usize = 1 << 16;
-
-/// Centroids are found on at most this many documents, spread evenly; all documents are then routed by them.
-const MAX_FIT_ROWS: usize = 50_000;
 
 /// Sends documents to paths. Never changes in a run, except with a new version of the shard index.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,15 +28,8 @@ pub struct Router {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Rule {
-    /// The nearest of one centroid a path, after each feature was given mean 0 and variance 1.
-    Kmeans {
-        /// BLAKE3 of the parameters that give the features.
-        ancestor: BlobHash,
-        mean: Vec<f32>,
-        scale: Vec<f32>,
-        /// Row-major `[paths, width]`.
-        centroids: Vec<f32>,
-    },
+    /// By the features that the ancestor gives, of which this is the BLAKE3.
+    Clusters { ancestor: BlobHash, clusters: Clusters },
     /// By keyed hash of the first tokens: the control. What k-means gains over it, it gains by routing.
     Random { key: [u8; 32] },
 }
@@ -48,6 +40,11 @@ pub enum RouterError {
     /// No clusters.
     #[error(transparent)]
     Kmeans(#[from] KmeansError),
+    /// The paths are not pairs.
+    #[error(
+        "{0} paths are no product of two numbers above 1, which product k-means needs; use another number, or k-means"
+    )]
+    NoPairs(u32),
     /// Not an encoded router of this version.
     #[error("not a router of version {VERSION}: {0}")]
     Format(&'static str),
@@ -64,33 +61,30 @@ pub enum RouterError {
 }
 
 impl Router {
-    /// Finds one cluster of documents for each path. `features` is row-major `[documents, width]`, of finite values;
-    /// `ancestor` is the hash of the parameters that gave them. Also says how the documents it looked at (all, up to
-    /// 50,000) fell.
+    /// Finds one cluster of documents for each path, or where `product` is asked for, clusters of each half of the
+    /// features, of which the paths are the pairs. `features` is row-major `[documents, width]`, of finite values, of
+    /// which at most 50,000 rows are looked at; `ancestor` is the hash of the parameters that gave them.
     ///
     /// # Errors
-    /// If there are fewer documents than paths, or the features are no finite rows.
+    /// If there are fewer documents than paths, the features are no finite rows, or the paths are no pairs.
     pub fn fit(
-        features: &[f32],
-        width: usize,
-        paths: u32,
+        (features, width): (&[f32], usize),
+        (paths, product): (u32, bool),
         prefix_tokens: usize,
         ancestor: BlobHash,
         rounds: usize,
         seed: Seed,
-    ) -> Result<(Self, Clustering), RouterError> {
+    ) -> Result<Self, RouterError> {
         if width == 0 || width > MAX_WIDTH {
             return Err(RouterError::Kmeans(KmeansError::Shape { values: features.len(), width }));
         }
-        let every = (features.len() / width).div_ceil(MAX_FIT_ROWS).max(1);
-        let (mean, scale) = moments(features, width);
-        let mut rows = Vec::with_capacity(features.len().div_ceil(every));
-        for row in features.chunks(width).step_by(every) {
-            rows.extend(standardise(row, &mean, &scale));
-        }
-        let clustering = kmeans(&rows, width, paths as usize, rounds, seed.child("k-means"))?;
-        let rule = Rule::Kmeans { ancestor, mean, scale, centroids: clustering.centroids.clone() };
-        Ok((Self { paths, prefix_tokens: prefix_tokens as u32, rule }, clustering))
+        let counts = match product {
+            true => halves(paths).ok_or(RouterError::NoPairs(paths))?.to_vec(),
+            false => vec![paths as usize],
+        };
+        let clusters = Clusters::fit(features, width, &counts, rounds, seed)?;
+        let rule = Rule::Clusters { ancestor, clusters };
+        Ok(Self { paths, prefix_tokens: prefix_tokens as u32, rule })
     }
 
     /// The control: documents go anywhere, but the same first tokens always to the same path.
@@ -108,10 +102,9 @@ impl Router {
     /// If there are not [`Router::width`] features; [`Router::check`] tells when the router arrives.
     pub fn route(&self, features: &[f32], prefix: &[u32]) -> PathId {
         match &self.rule {
-            Rule::Kmeans { mean, scale, centroids, .. } => {
-                assert_eq!(features.len(), mean.len(), "features of the router's width");
-                let row: Vec<f32> = standardise(features, mean, scale).collect();
-                PathId(nearest(&row, centroids).0)
+            Rule::Clusters { clusters, .. } => {
+                assert_eq!(features.len(), clusters.width(), "features of the router's width");
+                PathId(clusters.path_of(features))
             }
             Rule::Random { key } => {
                 let mut hasher = blake3::Hasher::new_keyed(key);
@@ -144,7 +137,7 @@ impl Router {
     /// How many features; 0 for the control.
     pub fn width(&self) -> usize {
         match &self.rule {
-            Rule::Kmeans { mean, .. } => mean.len(),
+            Rule::Clusters { clusters, .. } => clusters.width(),
             Rule::Random { .. } => 0,
         }
     }
@@ -162,7 +155,7 @@ impl Router {
     /// BLAKE3 of the parameters that give the features; none for the control.
     pub fn ancestor(&self) -> Option<BlobHash> {
         match &self.rule {
-            Rule::Kmeans { ancestor, .. } => Some(*ancestor),
+            Rule::Clusters { ancestor, .. } => Some(*ancestor),
             Rule::Random { .. } => None,
         }
     }
@@ -184,21 +177,27 @@ impl Router {
         }
     }
 
-    /// Little endian: `PSRT`, version u16, kind u16 (1 k-means, 2 random), paths u32, prefix tokens u32; then for
-    /// k-means the ancestor's hash, width u32, mean, scale and centroids as f32; for random its key of 32 bytes.
+    /// Little endian: `PSRT`, version u16, kind u16 (1 k-means, 2 random, 3 product k-means), paths u32, prefix tokens
+    /// u32; then for k-means the ancestor's hash, width u32, mean, scale and centroids as f32, those of the first half
+    /// before those of the second; for random its key of 32 bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let kind = if self.needs_features() { KIND_KMEANS } else { KIND_RANDOM };
+        let kind = match &self.rule {
+            Rule::Clusters { clusters, .. } if clusters.books.len() > 1 => KIND_PRODUCT,
+            Rule::Clusters { .. } => KIND_KMEANS,
+            Rule::Random { .. } => KIND_RANDOM,
+        };
         bytes.extend(MAGIC);
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend(kind.to_le_bytes());
         bytes.extend(self.paths.to_le_bytes());
         bytes.extend(self.prefix_tokens.to_le_bytes());
         match &self.rule {
-            Rule::Kmeans { ancestor, mean, scale, centroids } => {
+            Rule::Clusters { ancestor, clusters } => {
                 bytes.extend(ancestor.0);
-                bytes.extend((mean.len() as u32).to_le_bytes());
-                for value in mean.iter().chain(scale).chain(centroids) {
+                bytes.extend((clusters.width() as u32).to_le_bytes());
+                let centroids = clusters.books.iter().flat_map(|book| &book.centroids);
+                for value in clusters.mean.iter().chain(&clusters.scale).chain(centroids) {
                     bytes.extend(value.to_le_bytes());
                 }
             }
@@ -223,7 +222,8 @@ impl Router {
             return Err(wrong("an impossible number of paths or prefix tokens"));
         }
         let rule = match u16::from_le_bytes([head[6], head[7]]) {
-            KIND_KMEANS => decode_kmeans(rest, paths as usize)?,
+            KIND_KMEANS => decode_clusters(rest, &[paths as usize])?,
+            KIND_PRODUCT => decode_clusters(rest, &halves(paths).ok_or(wrong("paths that are no pairs"))?)?,
             KIND_RANDOM => Rule::Random { key: rest.try_into().map_err(|_| wrong("a key of another size"))? },
             _ => return Err(wrong("a kind that is not known")),
         };
@@ -236,47 +236,28 @@ impl Router {
     }
 }
 
-fn decode_kmeans(bytes: &[u8], paths: usize) -> Result<Rule, RouterError> {
+/// One book of as many clusters for each of `counts`.
+fn decode_clusters(bytes: &[u8], counts: &[usize]) -> Result<Rule, RouterError> {
     let wrong = RouterError::Format;
     let (ancestor, rest) = bytes.split_first_chunk::<32>().ok_or(wrong("too short"))?;
     let (width, rest) = rest.split_first_chunk::<4>().ok_or(wrong("too short"))?;
     let width = u32::from_le_bytes(*width) as usize;
+    let books =
+        counts.iter().enumerate().map(|(number, clusters)| (columns(width, counts.len(), number).len(), *clusters));
     // At most 2^16 times 2^20 values of four bytes, so this cannot overflow.
-    if width == 0 || width > MAX_WIDTH || rest.len() as u64 != 4 * (paths as u64 + 2) * width as u64 {
+    let values = 2 * width + books.clone().map(|(width, clusters)| width * clusters).sum::<usize>();
+    if width < counts.len() || width > MAX_WIDTH || rest.len() as u64 != 4 * values as u64 {
         return Err(wrong("a size that does not fit its width and paths"));
     }
-    let mut values = rest.chunks_exact(4).map(|value| f32::from_le_bytes([value[0], value[1], value[2], value[3]]));
-    let mean: Vec<f32> = values.by_ref().take(width).collect();
-    let scale: Vec<f32> = values.by_ref().take(width).collect();
-    let centroids: Vec<f32> = values.collect();
-    if mean.iter().chain(&scale).chain(&centroids).any(|value| !value.is_finite()) {
+    let values: Vec<f32> = rest.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
+    if values.iter().any(|value| !value.is_finite()) {
         return Err(wrong("values that are not finite"));
     }
-    Ok(Rule::Kmeans { ancestor: BlobHash(*ancestor), mean, scale, centroids })
-}
-
-/// Mean and one over standard deviation of each feature; 0 for a feature that hardly varies, which leaves it out.
-fn moments(features: &[f32], width: usize) -> (Vec<f32>, Vec<f32>) {
-    let count = (features.len() / width).max(1) as f64;
-    let mut mean = vec![0f64; width];
-    for row in features.chunks_exact(width) {
-        mean.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value) / count);
-    }
-    let mut variance = vec![0f64; width];
-    for row in features.chunks_exact(width) {
-        for ((sum, value), mean) in variance.iter_mut().zip(row).zip(&mean) {
-            *sum += (f64::from(*value) - mean).powi(2) / count;
-        }
-    }
-    let scale = variance.iter().zip(&mean).map(|(variance, mean)| {
-        let varies = variance.sqrt() > 1e-6 * (mean.abs() + 1e-6);
-        if varies { (1.0 / variance.sqrt()) as f32 } else { 0.0 }
-    });
-    (mean.iter().map(|mean| *mean as f32).collect(), scale.collect())
-}
-
-fn standardise<'a>(row: &'a [f32], mean: &'a [f32], scale: &'a [f32]) -> impl Iterator<Item = f32> + 'a {
-    row.iter().zip(mean).zip(scale).map(|((value, mean), scale)| (value - mean) * scale)
+    let mut values = values.into_iter();
+    let mut take = |count: usize| values.by_ref().take(count).collect::<Vec<f32>>();
+    let (mean, scale) = (take(width), take(width));
+    let books = books.map(|(width, clusters)| Book { width, centroids: take(width * clusters) }).collect();
+    Ok(Rule::Clusters { ancestor: BlobHash(*ancestor), clusters: Clusters { mean, scale, books } })
 }
 
 #[cfg(test)]
@@ -292,7 +273,11 @@ mod tests {
 
     fn fitted() -> Router {
         let ancestor = BlobHash::of(b"ancestor");
-        Router::fit(&features(), 3, 2, 4, ancestor, 50, Seed::root(1)).unwrap().0
+        Router::fit((&features(), 3), (2, false), 4, ancestor, 50, Seed::root(1)).unwrap()
+    }
+
+    fn fitted_in_pairs() -> Router {
+        Router::fit((&features(), 3), (6, true), 4, BlobHash::of(b"ancestor"), 50, Seed::root(1)).unwrap()
     }
 
     #[test]
@@ -306,11 +291,14 @@ mod tests {
     }
 
     #[test]
-    fn fitting_and_routing_agree() {
-        let features = features();
-        let (router, clustering) = Router::fit(&features, 3, 5, 4, BlobHash([0; 32]), 50, Seed::root(9)).unwrap();
-        let routed: Vec<u32> = router.route_all(&features, &[&[][..]; 80]).iter().map(|path| path.0).collect();
-        assert_eq!(routed, clustering.assignments);
+    fn paths_are_pairs_of_clusters_of_the_halves_where_that_is_asked_for() {
+        let router = fitted_in_pairs();
+        let paths = router.route_all(&features(), &[&[][..]; 80]);
+        // The first half is the small feature alone, and has two clusters of three paths each.
+        assert!((0..80).all(|i| paths[i].0 / 3 == paths[i % 2].0 / 3), "{paths:?}");
+        assert_eq!(paths.iter().collect::<std::collections::BTreeSet<_>>().len(), 6);
+        let seven = Router::fit((&features(), 3), (7, true), 4, BlobHash([0; 32]), 50, Seed::root(1)).unwrap_err();
+        assert_eq!(seven, RouterError::NoPairs(7));
     }
 
     #[test]
@@ -330,7 +318,7 @@ mod tests {
 
     #[test]
     fn routers_survive_encoding() {
-        for router in [fitted(), Router::random(3, 8, Seed::root(1))] {
+        for router in [fitted(), fitted_in_pairs(), Router::random(3, 8, Seed::root(1))] {
             let again = Router::decode(&router.encode()).unwrap();
             assert_eq!(again, router);
             assert_eq!(again.hash(), router.hash());
@@ -363,8 +351,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn changed_bytes_never_panic(at in any::<prop::sample::Index>(), to in any::<u8>(), cut in 0usize..4) {
-            let mut bytes = fitted().encode();
+        fn changed_bytes_never_panic(
+            product in any::<bool>(),
+            at in any::<prop::sample::Index>(),
+            to in any::<u8>(),
+            cut in 0usize..4,
+        ) {
+            let mut bytes = if product { fitted_in_pairs() } else { fitted() }.encode();
             let at = at.index(bytes.len());
             bytes[at] = to;
             bytes.truncate(bytes.len() - cut);

@@ -17,8 +17,9 @@ pub enum CorpusSource {
         /// The `Cargo.toml`.
         manifest: PathBuf,
     },
-    /// Files and folders: JSON lines with a `text` field (`.jsonl`, `.ndjson`), anything else as plain text; each
-    /// also packed as `.zst` or `.gz`. Folders are read whole, in order of name, without hidden files.
+    /// Files and folders: JSON lines with a `text` field (`.jsonl`, `.ndjson`, `.json`), Parquet with a `text` column,
+    /// anything else as plain text; each but Parquet also packed as `.zst` or `.gz`. Folders are read whole, in order of
+    /// name, without hidden files.
     Paths(Vec<PathBuf>),
 }
 
@@ -55,7 +56,7 @@ pub struct Skipped {
     pub empty: u64,
     /// Documents that were there already.
     pub duplicate: u64,
-    /// Lines that are no JSON object with a `text` string.
+    /// Lines that are no JSON object with such a string, and rows without one.
     pub unparsable: u64,
 }
 
@@ -108,15 +109,30 @@ pub enum CorpusError {
         /// Which line, from 1.
         line: u64,
     },
+    /// Parquet without that column.
+    #[error(
+        "{}: there is no text column \"{column}\", only {}; name one as text.column in the run's file",
+        path.display(), if columns.is_empty() { "columns of other kinds".to_owned() } else { columns.join(", ") }
+    )]
+    NoColumn {
+        /// Which file.
+        path: PathBuf,
+        /// The column that was asked for.
+        column: String,
+        /// Those that hold text, or may.
+        columns: Vec<String>,
+    },
     /// Nothing is left.
     #[error(
-        "{corpus}: found no documents ({} not UTF-8, {} empty, {} without a \"text\" field left out); \
-         give text files, or JSON lines with a \"text\" field",
+        "{corpus}: found no documents ({} not UTF-8, {} empty, {} without a \"{column}\" field left out); \
+         give text files, or JSON lines or Parquet with a \"{column}\" field",
         skipped.invalid_utf8, skipped.empty, skipped.unparsable
     )]
     Nothing {
         /// Where.
         corpus: String,
+        /// The field that holds the text.
+        column: String,
         /// What was left out.
         skipped: Skipped,
     },
@@ -131,9 +147,9 @@ pub fn read_corpus(source: &CorpusSource, text: &TextConfig) -> Result<Corpus, C
     let mut gathering = Gathering::default();
     match source {
         CorpusSource::Dependencies { manifest } => dependencies::read(manifest, text, &mut gathering)?,
-        CorpusSource::Paths(paths) => files::read(paths, text.document_bytes, &mut gathering)?,
+        CorpusSource::Paths(paths) => files::read(paths, text, &mut gathering)?,
     }
-    gathering.finish(source)
+    gathering.finish(source, &text.column)
 }
 
 /// Parts the documents into train and test. A document's own BLAKE3 decides, so that adding or removing others moves
@@ -177,9 +193,10 @@ impl Gathering {
         self.documents.push(document);
     }
 
-    fn finish(self, source: &CorpusSource) -> Result<Corpus, CorpusError> {
+    fn finish(self, source: &CorpusSource, column: &str) -> Result<Corpus, CorpusError> {
         if self.documents.is_empty() {
-            return Err(CorpusError::Nothing { corpus: source.to_string(), skipped: self.skipped });
+            let (corpus, column) = (source.to_string(), column.to_owned());
+            return Err(CorpusError::Nothing { corpus, column, skipped: self.skipped });
         }
         let kinds = self.kinds.into_iter().map(|(name, (documents, bytes))| KindCount { name, documents, bytes });
         let hash = hash_of(&self.documents);
@@ -206,7 +223,7 @@ mod tests {
         for (kind, text) in [("md", "one"), ("txt", "two"), ("txt", "one"), ("txt", " \n"), ("md", "three")] {
             gathering.add(kind, text.into());
         }
-        let corpus = gathering.finish(&CorpusSource::Paths(Vec::new())).unwrap();
+        let corpus = gathering.finish(&CorpusSource::Paths(Vec::new()), "text").unwrap();
         assert_eq!(corpus.documents, ["one", "two", "three"]);
         assert_eq!(corpus.skipped, Skipped { empty: 1, duplicate: 1, ..Skipped::default() });
         let kinds: Vec<_> = corpus.kinds.iter().map(|kind| (kind.name.as_str(), kind.documents, kind.bytes)).collect();
@@ -238,7 +255,7 @@ mod tests {
         gathering.add("txt", String::new());
         gathering.skipped.unparsable = 7;
         let source = CorpusSource::Paths(vec!["a.txt".into(), "b".into()]);
-        let message = gathering.finish(&source).unwrap_err().to_string();
+        let message = gathering.finish(&source, "text").unwrap_err().to_string();
         assert!(
             message.starts_with("a.txt, b: ") && message.contains("1 empty") && message.contains("7 without"),
             "{message}"

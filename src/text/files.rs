@@ -1,28 +1,24 @@
-//! Reading a corpus from files and folders, packed or not, one line at a time.
+//! Reading a corpus from files and folders, packed or not, one line at a time; Parquet is read in `parquet_file`.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::corpus::{CorpusError, Gathering};
 use super::documents::Cutter;
+use super::parquet_file;
+use crate::config::TextConfig;
 
 /// The longest line that is read; bounds what a packed file can make of the memory.
 pub(super) const MAX_LINE_BYTES: u64 = 64 << 20;
 
-/// What is taken from a JSON line; other fields are passed over.
-#[derive(Deserialize)]
-struct JsonLine {
-    text: String,
-}
-
 /// Reads all paths, in the order given.
-pub(super) fn read(paths: &[PathBuf], document_bytes: usize, into: &mut Gathering) -> Result<(), CorpusError> {
+pub(super) fn read(paths: &[PathBuf], text: &TextConfig, into: &mut Gathering) -> Result<(), CorpusError> {
     for path in paths {
         for file in files_under(path)? {
-            read_file(&file, document_bytes, into)?;
+            read_file(&file, text, into)?;
         }
     }
     Ok(())
@@ -67,8 +63,11 @@ fn ending(path: &Path) -> String {
     path.extension().map(|ending| ending.to_string_lossy().to_lowercase()).unwrap_or_default()
 }
 
-fn read_file(path: &Path, document_bytes: usize, into: &mut Gathering) -> Result<(), CorpusError> {
+fn read_file(path: &Path, text: &TextConfig, into: &mut Gathering) -> Result<(), CorpusError> {
     let packing = ending(path);
+    if packing == "parquet" {
+        return parquet_file::read(path, &text.column, into);
+    }
     let packed = matches!(packing.as_str(), "zst" | "gz");
     let kind = if packed { ending(&path.with_extension("")) } else { packing.clone() };
     let file = File::open(path).map_err(|error| unreadable(path, error))?;
@@ -79,14 +78,14 @@ fn read_file(path: &Path, document_bytes: usize, into: &mut Gathering) -> Result
     };
     let lines = Lines { path, reader: BufReader::with_capacity(1 << 16, unpacked), number: 0 };
     match kind.as_str() {
-        "jsonl" | "ndjson" => read_json_lines(lines, &kind, into),
-        "" => read_plain(lines, "text", document_bytes, into),
-        _ => read_plain(lines, &kind, document_bytes, into),
+        "jsonl" | "ndjson" | "json" => read_json_lines(lines, &kind, &text.column, into),
+        "" => read_plain(lines, "text", text.document_bytes, into),
+        _ => read_plain(lines, &kind, text.document_bytes, into),
     }
 }
 
 /// Each object is a document, however long or short.
-fn read_json_lines(mut lines: Lines<'_>, kind: &str, into: &mut Gathering) -> Result<(), CorpusError> {
+fn read_json_lines(mut lines: Lines<'_>, kind: &str, column: &str, into: &mut Gathering) -> Result<(), CorpusError> {
     let mut line = Vec::new();
     while lines.next(&mut line)? {
         let Ok(text) = std::str::from_utf8(&line) else {
@@ -96,9 +95,10 @@ fn read_json_lines(mut lines: Lines<'_>, kind: &str, into: &mut Gathering) -> Re
         if text.trim().is_empty() {
             continue;
         }
-        match serde_json::from_str::<JsonLine>(text) {
-            Ok(object) => into.add(kind, object.text),
-            Err(_) => into.skipped.unparsable += 1,
+        let object = serde_json::from_str::<Map<String, Value>>(text).ok();
+        match object.and_then(|mut object| object.remove(column)) {
+            Some(Value::String(text)) => into.add(kind, text),
+            _ => into.skipped.unparsable += 1,
         }
     }
     Ok(())
@@ -175,6 +175,16 @@ mod tests {
         let corpus = read_path(&path).unwrap();
         assert_eq!(corpus.documents, ["first", "second"]);
         assert_eq!(corpus.skipped, Skipped { invalid_utf8: 1, empty: 1, duplicate: 1, unparsable: 2 });
+    }
+
+    #[test]
+    fn another_field_can_be_taken_for_the_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("some.jsonl");
+        fs::write(&path, LINES).unwrap();
+        let text = TextConfig { column: "domain".to_owned(), ..TextConfig::default() };
+        let corpus = read_corpus(&CorpusSource::Paths(vec![path]), &text).unwrap();
+        assert_eq!(corpus.documents, ["a", "no text"]);
     }
 
     #[test]

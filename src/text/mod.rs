@@ -8,6 +8,7 @@ pub mod corpus;
 mod dependencies;
 mod documents;
 mod files;
+mod parquet_file;
 mod token_file;
 pub mod tokenizer;
 mod tokenizer_file;

@@ -10,8 +10,8 @@ use crate::text::CorpusSource;
 /// Which text.
 #[derive(Args, Clone, Debug)]
 pub struct TextFlags {
-    /// Files and folders to train on: plain text, or JSON lines with a `text` field; also .zst and .gz. Without it, the
-    /// sources of this program's own dependencies.
+    /// Files and folders to train on: plain text, JSON lines with a `text` field (also .zst and .gz), or Parquet with a
+    /// `text` column; the run's file may name another. Without it, the sources of this program's own dependencies.
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub corpus: Vec<PathBuf>,
     /// Files and folders to test on. Without it, a share of the corpus.

@@ -18,7 +18,7 @@ use crate::training::Score;
 pub struct Evaluate {
     /// A collected run.
     folder: PathBuf,
-    /// Text to score: files, folders, JSON lines with a `text` field; without it, the run's own test text.
+    /// Text to score: files, folders, JSON lines, Parquet, as for `found --corpus`; without it, the run's own test text.
     #[arg(long, num_args = 1.., value_name = "FILE")]
     text: Vec<PathBuf>,
 }

@@ -1,0 +1,162 @@
+//! Centroids that a document's features are compared with: of all features at once (k-means), or of each half of them
+//! (product k-means; Jégou et al. 2011, DiPaCo section 2.4), where a path is a pair of clusters.
+
+use super::kmeans::{KmeansError, kmeans, nearest};
+use crate::seed::Seed;
+
+/// Centroids are found on at most this many documents, spread evenly; all documents are then routed by them.
+const MAX_FIT_ROWS: usize = 50_000;
+
+/// What each feature is given: mean 0 and variance 1; and the centroids, as rows of such features.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clusters {
+    pub(super) mean: Vec<f32>,
+    pub(super) scale: Vec<f32>,
+    pub(super) books: Vec<Book>,
+}
+
+/// The centroids of some features that lie side by side.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Book {
+    /// How many features.
+    pub(super) width: usize,
+    /// Row-major `[clusters, width]`.
+    pub(super) centroids: Vec<f32>,
+}
+
+impl Book {
+    fn clusters(&self) -> usize {
+        self.centroids.len() / self.width.max(1)
+    }
+}
+
+impl Clusters {
+    /// Finds them: one book of as many clusters for each of `counts`. `features` is row-major `[documents, width]`.
+    ///
+    /// # Errors
+    /// If there are fewer documents than clusters in a book, or the features are no finite rows, or fewer than books.
+    pub fn fit(
+        features: &[f32],
+        width: usize,
+        counts: &[usize],
+        rounds: usize,
+        seed: Seed,
+    ) -> Result<Self, KmeansError> {
+        if width < counts.len() || !features.len().is_multiple_of(width) {
+            return Err(KmeansError::Shape { values: features.len(), width });
+        }
+        let every = (features.len() / width).div_ceil(MAX_FIT_ROWS).max(1);
+        let (mean, scale) = moments(features, width);
+        let mut found = Self { mean, scale, books: Vec::with_capacity(counts.len()) };
+        let rows: Vec<Vec<f32>> =
+            features.chunks(width).step_by(every).map(|row| found.standardise(row).collect()).collect();
+        for (number, clusters) in counts.iter().enumerate() {
+            let place = columns(width, counts.len(), number);
+            let rows: Vec<f32> = rows.iter().flat_map(|row| &row[place.clone()]).copied().collect();
+            // A single book's seed is what it was before there could be two.
+            let seed = seed.child("k-means");
+            let seed = if number == 0 { seed } else { seed.number(number as u64) };
+            let centroids = kmeans(&rows, place.len(), *clusters, rounds, seed)?.centroids;
+            found.books.push(Book { width: place.len(), centroids });
+        }
+        Ok(found)
+    }
+
+    /// How many features a document has.
+    pub fn width(&self) -> usize {
+        self.mean.len()
+    }
+
+    /// How many paths: the product of the books' clusters.
+    pub fn count(&self) -> usize {
+        self.books.iter().map(Book::clusters).product()
+    }
+
+    /// The path of a document with these features: of each book the nearest centroid, the first of equals, the last
+    /// book's counting fastest.
+    pub fn path_of(&self, features: &[f32]) -> u32 {
+        let row: Vec<f32> = self.standardise(features).collect();
+        let mut rest = row.as_slice();
+        let mut path = 0;
+        for book in &self.books {
+            let (own, others) = rest.split_at(book.width.min(rest.len()));
+            rest = others;
+            path = path * book.clusters() as u32 + nearest(own, &book.centroids).0;
+        }
+        path
+    }
+
+    fn standardise<'a>(&'a self, row: &'a [f32]) -> impl Iterator<Item = f32> + 'a {
+        row.iter().zip(&self.mean).zip(&self.scale).map(|((value, mean), scale)| (value - mean) * scale)
+    }
+}
+
+/// The features of a book: all of them in even parts, in order.
+pub(super) fn columns(width: usize, books: usize, number: usize) -> std::ops::Range<usize> {
+    number * width / books..(number + 1) * width / books
+}
+
+/// The two factors of a number that are closest to each other, the smaller one first: the clusters of each half.
+pub fn halves(paths: u32) -> Option<[usize; 2]> {
+    let first = (2..=paths.isqrt()).rev().find(|first| paths.is_multiple_of(*first))?;
+    Some([first as usize, (paths / first) as usize])
+}
+
+/// Mean and one over standard deviation of each feature; 0 for a feature that hardly varies, which leaves it out.
+fn moments(features: &[f32], width: usize) -> (Vec<f32>, Vec<f32>) {
+    let count = (features.len() / width).max(1) as f64;
+    let mut mean = vec![0f64; width];
+    for row in features.chunks_exact(width) {
+        mean.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value) / count);
+    }
+    let mut variance = vec![0f64; width];
+    for row in features.chunks_exact(width) {
+        for ((sum, value), mean) in variance.iter_mut().zip(row).zip(&mean) {
+            *sum += (f64::from(*value) - mean).powi(2) / count;
+        }
+    }
+    let scale = variance.iter().zip(&mean).map(|(variance, mean)| {
+        let varies = variance.sqrt() > 1e-6 * (mean.abs() + 1e-6);
+        if varies { (1.0 / variance.sqrt()) as f32 } else { 0.0 }
+    });
+    (mean.iter().map(|mean| *mean as f32).collect(), scale.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_halves_of_a_document_choose_a_path_together() {
+        // Two features tell four kinds apart, one bit each; the others vary without a meaning.
+        let row =
+            |i: usize| [(i % 2) as f32, ((i * 37) % 11) as f32 * 1e-3, ((i / 2) % 2) as f32, (i % 7) as f32 * 1e-3];
+        let features: Vec<f32> = (0..400).flat_map(row).collect();
+        let found = Clusters::fit(&features, 4, &[2, 2], 50, Seed::root(2)).unwrap();
+        assert_eq!((found.count(), found.width()), (4, 4));
+        let paths: Vec<u32> = features.chunks(4).map(|row| found.path_of(row)).collect();
+        let mut kinds: Vec<u32> = paths[..4].to_vec();
+        assert!((0..400).all(|i| paths[i] == kinds[i % 4]), "{paths:?}");
+        kinds.sort_unstable();
+        assert_eq!(kinds, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn features_that_do_not_divide_evenly_are_all_used_once() {
+        let all: Vec<usize> = (0..3).flat_map(|number| columns(7, 3, number)).collect();
+        assert_eq!(all, [0, 1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn paths_are_pairs_as_even_as_can_be_and_a_prime_number_is_none() {
+        assert_eq!([4, 6, 16, 12, 250].map(halves), [[2, 2], [2, 3], [4, 4], [3, 4], [10, 25]].map(Some));
+        assert_eq!([1, 2, 7, 257].map(halves), [None; 4]);
+    }
+
+    #[test]
+    fn fewer_documents_than_clusters_or_features_than_books_are_refused() {
+        let fit = |rows: &[f32], width, counts: &[usize]| Clusters::fit(rows, width, counts, 9, Seed::root(1));
+        assert_eq!(fit(&[1.0; 8], 4, &[2, 3]).unwrap_err(), KmeansError::TooFew { rows: 2, clusters: 3 });
+        assert_eq!(fit(&[1.0; 8], 1, &[2, 2]).unwrap_err(), KmeansError::Shape { values: 8, width: 1 });
+    }
+}

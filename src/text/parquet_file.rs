@@ -1,0 +1,142 @@
+//! Reading a corpus from Parquet, as C4 and FineWeb are published: one column of it, page by page.
+
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::basic::Type as Physical;
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+use parquet::schema::types::Type;
+
+use super::corpus::{CorpusError, Gathering};
+use super::files::unreadable;
+
+/// Each row's text is a document, however long or short. Only this column is read, of one row group after the other.
+pub(super) fn read(path: &Path, column: &str, into: &mut Gathering) -> Result<(), CorpusError> {
+    // The reader gives up on some damaged files by a panic. What was gathered by then goes with the error.
+    let outcome = catch_unwind(AssertUnwindSafe(|| read_rows(path, column, into)));
+    outcome.unwrap_or_else(|_| Err(unreadable(path, std::io::Error::other("the file is damaged"))))
+}
+
+fn read_rows(path: &Path, column: &str, into: &mut Gathering) -> Result<(), CorpusError> {
+    let wrong = |error: ParquetError| unreadable(path, std::io::Error::other(error));
+    let file = File::open(path).map_err(|error| unreadable(path, error))?;
+    let reader = SerializedFileReader::new(file).map_err(wrong)?;
+    let schema = reader.metadata().file_metadata().schema();
+    let fields = schema.get_fields();
+    let named = fields.iter().find(|field| field.name() == column).filter(|field| is_text(field)).cloned();
+    let Some(text) = named else {
+        let columns = fields.iter().filter(|field| is_text(field)).map(|field| field.name().to_owned()).collect();
+        return Err(CorpusError::NoColumn { path: path.to_owned(), column: column.to_owned(), columns });
+    };
+    let projection = Type::group_type_builder(schema.name()).with_fields(vec![text]).build().map_err(wrong)?;
+    for row in reader.get_row_iter(Some(projection)).map_err(wrong)? {
+        match row.map_err(wrong)?.into_columns().pop() {
+            Some((_, Field::Str(text))) => into.add("parquet", text),
+            Some((_, Field::Bytes(bytes))) => match String::from_utf8(bytes.data().to_vec()) {
+                Ok(text) => into.add("parquet", text),
+                Err(_) => into.skipped.invalid_utf8 += 1,
+            },
+            _ => into.skipped.unparsable += 1,
+        }
+    }
+    Ok(())
+}
+
+/// Strings, and bytes that may be some.
+fn is_text(field: &Arc<Type>) -> bool {
+    field.is_primitive() && field.get_physical_type() == Physical::BYTE_ARRAY
+}
+
+#[cfg(test)]
+mod tests {
+    use parquet::basic::{Compression, ZstdLevel};
+    use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    use super::*;
+    use crate::config::TextConfig;
+    use crate::text::{Corpus, CorpusSource, Skipped, read_corpus};
+
+    /// Row groups of texts, some of which are missing, beside their numbers.
+    fn write(path: &Path, groups: &[&[Option<&[u8]>]], compression: Compression) {
+        let schema = "message rows { optional binary content (UTF8); required int64 id; optional binary url (UTF8); }";
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        let properties = Arc::new(WriterProperties::builder().set_compression(compression).build());
+        let mut writer = SerializedFileWriter::new(File::create(path).unwrap(), schema, properties).unwrap();
+        for rows in groups {
+            let mut group = writer.next_row_group().unwrap();
+            let there: Vec<i16> = rows.iter().map(|row| i16::from(row.is_some())).collect();
+            let texts: Vec<ByteArray> = rows.iter().flatten().map(|row| row.to_vec().into()).collect();
+            let mut content = group.next_column().unwrap().unwrap();
+            content.typed::<ByteArrayType>().write_batch(&texts, Some(&there), None).unwrap();
+            content.close().unwrap();
+            let mut id = group.next_column().unwrap().unwrap();
+            id.typed::<Int64Type>().write_batch(&vec![7; rows.len()], None, None).unwrap();
+            id.close().unwrap();
+            let mut url = group.next_column().unwrap().unwrap();
+            url.typed::<ByteArrayType>().write_batch(&[], Some(&vec![0; rows.len()]), None).unwrap();
+            url.close().unwrap();
+            group.close().unwrap();
+        }
+        writer.close().unwrap();
+    }
+
+    fn read_column(path: &Path, column: &str) -> Result<Corpus, CorpusError> {
+        let text = TextConfig { column: column.to_owned(), ..TextConfig::default() };
+        read_corpus(&CorpusSource::Paths(vec![path.to_owned()]), &text)
+    }
+
+    #[test]
+    fn each_row_of_each_row_group_is_a_document_whatever_packs_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("some.parquet");
+        let groups: [&[Option<&[u8]>]; 2] = [&[Some(b"first"), None, Some(b" ")], &[Some(b"second"), Some(b"first")]];
+        let zstd = Compression::ZSTD(ZstdLevel::default());
+        for compression in [Compression::UNCOMPRESSED, Compression::SNAPPY, zstd, Compression::LZ4_RAW] {
+            write(&path, &groups, compression);
+            let corpus = read_column(&path, "content").unwrap();
+            assert_eq!(corpus.documents, ["first", "second"]);
+            assert_eq!(corpus.skipped, Skipped { empty: 1, duplicate: 1, unparsable: 1, ..Skipped::default() });
+            assert_eq!(corpus.kinds[0].name, "parquet");
+        }
+    }
+
+    #[test]
+    fn a_column_that_is_not_there_is_said_with_those_that_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("some.parquet");
+        write(&path, &[&[Some(b"first")]], Compression::UNCOMPRESSED);
+        for missing in ["text", "id"] {
+            let error = read_column(&path, missing).unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("no text column \"{missing}\"")) && error.contains("content, url"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_cut_short_or_damaged_is_named_and_never_a_panic() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("some.parquet");
+        write(&path, &[&[Some(b"first"), Some(b"second")]], Compression::SNAPPY);
+        let bytes = std::fs::read(&path).unwrap();
+        for cut in 0..bytes.len() {
+            std::fs::write(&path, &bytes[..cut]).unwrap();
+            let error = read_column(&path, "content").unwrap_err().to_string();
+            assert!(error.contains("some.parquet"), "{error}");
+        }
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0xff;
+            std::fs::write(&path, &damaged).unwrap();
+            let _ = read_column(&path, "content");
+        }
+    }
+}
