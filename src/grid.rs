@@ -40,6 +40,12 @@ pub enum GridError {
     TooManyPaths,
 }
 
+/// The two factors of a number that are closest to each other, the smaller one first: the clusters of each half.
+pub fn halves(paths: u32) -> Option<[usize; 2]> {
+    let first = (2..=paths.isqrt()).rev().find(|first| paths.is_multiple_of(*first))?;
+    Some([first as usize, (paths / first) as usize])
+}
+
 /// Which modules there are and which paths go through them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
@@ -177,6 +183,12 @@ impl Grid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_are_pairs_as_even_as_can_be_and_a_prime_number_is_none() {
+        assert_eq!([4, 6, 16, 12, 250].map(halves), [[2, 2], [2, 3], [4, 4], [3, 4], [10, 25]].map(Some));
+        assert_eq!([1, 2, 7, 257].map(halves), [None; 4]);
+    }
 
     #[test]
     fn a_two_by_two_has_four_paths_and_each_module_two() {

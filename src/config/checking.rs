@@ -1,8 +1,8 @@
 //! What a run's configuration must fulfil beyond its types.
 
 use super::levels::check_levels;
-use super::run::{OuterMode, RunConfig, RunConfigError};
-use crate::grid::{Grid, Sharing};
+use super::run::{OuterMode, RoutingMethod, RunConfig, RunConfigError};
+use crate::grid::{Grid, Sharing, halves};
 
 impl RunConfig {
     /// Checks what the types do not.
@@ -71,6 +71,13 @@ impl RunConfig {
             "routing.prefix_tokens",
             prefix,
             "at least 1 and below model.context",
+        )?;
+        let paths = self.grid()?.path_count();
+        require(
+            self.routing.method != RoutingMethod::ProductKmeans || halves(paths).is_some(),
+            "paths",
+            paths,
+            "a product of two numbers above 1 where routing.method is product-kmeans",
         )?;
         require(
             (1..=10_000).contains(&self.routing.kmeans_rounds),

@@ -49,12 +49,18 @@ pub struct TextConfig {
     pub kind_cap_bytes: u64,
     /// Plain files are cut into documents of about this size, at line ends.
     pub document_bytes: usize,
-    /// The field of JSON lines, and the column of Parquet, that holds a document's text.
+    /// The field of JSON lines, and the column of Parquet, that holds a document's text. What is as it always was is not
+    /// written into a manifest: who does not know the key can join.
+    #[serde(skip_serializing_if = "is_text")]
     pub column: String,
     /// Share of the documents kept for the test table (by hash of the document).
     pub test_share: f64,
     /// Share of each shard held out from training, to evaluate its path.
     pub held_out_share: f64,
+}
+
+fn is_text(column: &str) -> bool {
+    column == "text"
 }
 
 impl Default for TextConfig {

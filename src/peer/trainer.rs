@@ -381,7 +381,7 @@ impl Worker {
         let says = |batches| {
             desk.mention(Told::Alive { path, phase, steps: batches });
         };
-        says(0);
+        desk.report(Told::Alive { path, phase, steps: 0 });
         self.read_token_bytes()?;
         let levels = self.parameters(states)?;
         self.load(&levels)?;

@@ -81,7 +81,7 @@ impl Node {
             return;
         }
         let key = offer.key();
-        self.contributes(offer.path, author);
+        self.contributes(module, offer.path, author);
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(chain) = &state.chain else { return };
         let head = chain.head().version;

@@ -1,8 +1,11 @@
 //! Holders that do not train: a lease says that a path is trained, but what it should contribute does not come.
 //!
 //! Such a peer holds the path no longer, as far as this node is concerned: another may take it up, and owners do not
-//! wait for it. When it offers something for the path, it counts again. One that has failed as an owner counts for as
-//! little while it is not believed to be one: it may take itself for the owner still, and offer to nobody else.
+//! wait for it. When it offers something for the path, it counts again. So it is with the paths through a module that a
+//! peer has failed as the owner of, while it is not believed, until it offers anything there: it may take itself for the
+//! owner still, and offer to nobody else.
+
+use std::collections::BTreeSet;
 
 use super::gathering::offered;
 use super::limits::{IDLE_DEADLINES, MAX_MEMBERS, OVERDUE_MS};
@@ -10,15 +13,43 @@ use super::message::Lease;
 use super::{Module, Node};
 use crate::names::{ModuleId, PathId, PeerKey};
 
+/// Who holds paths, and is not believed to train them.
+#[derive(Debug, Default)]
+pub(super) struct Idle {
+    holders: BTreeSet<(PathId, PeerKey)>,
+    /// Failed as owners of these modules, and have offered nothing there since.
+    failed_owners: BTreeSet<(ModuleId, PeerKey)>,
+}
+
+impl Idle {
+    /// How many of both.
+    pub(super) fn count(&self) -> usize {
+        self.holders.len() + self.failed_owners.len()
+    }
+}
+
 impl Node {
     /// Whether a peer that has this lease of a path is believed to train it.
     pub(super) fn is_idle(&self, path: PathId, peer: PeerKey) -> bool {
-        self.idle.contains(&(path, peer)) || self.distrusted.has(self.now, peer)
+        let phase = self.phase_about();
+        let keeps_to_itself = |(module, failed): &(ModuleId, PeerKey)| {
+            *failed == peer && self.plan.seats.goes_through(path, phase, *module)
+        };
+        self.idle.holders.contains(&(path, peer)) || self.idle.failed_owners.iter().any(keeps_to_itself)
     }
 
     /// It has offered something for the path.
-    pub(super) fn contributes(&mut self, path: PathId, peer: PeerKey) {
-        self.idle.remove(&(path, peer));
+    pub(super) fn contributes(&mut self, module: ModuleId, path: PathId, peer: PeerKey) {
+        self.idle.holders.remove(&(path, peer));
+        self.idle.failed_owners.remove(&(module, peer));
+    }
+
+    /// It has failed as the owner of a module.
+    pub(super) fn fails(&mut self, module: ModuleId, owner: PeerKey) {
+        self.distrusted.failed(self.now, owner);
+        if self.idle.failed_owners.len() < MAX_MEMBERS {
+            self.idle.failed_owners.insert((module, owner));
+        }
     }
 
     /// Looks for holders whose contributions are long overdue.
@@ -30,10 +61,11 @@ impl Node {
                 idle.extend(stalled.map(|lease| (lease.path, peer)));
             }
         }
-        idle.truncate(MAX_MEMBERS.saturating_sub(self.idle.len()));
-        self.idle.extend(idle);
-        let (roster, now) = (&self.roster, self.now);
-        self.idle.retain(|(_, peer)| roster.member(*peer).is_some_and(|member| roster.alive(now, member)));
+        idle.truncate(MAX_MEMBERS.saturating_sub(self.idle.holders.len()));
+        self.idle.holders.extend(idle);
+        let (roster, distrusted, now) = (&self.roster, &self.distrusted, self.now);
+        self.idle.failed_owners.retain(|(_, peer)| distrusted.has(now, *peer));
+        self.idle.holders.retain(|(_, peer)| roster.member(*peer).is_some_and(|member| roster.alive(now, member)));
     }
 
     /// The next update has taken several times as long as it should have.

@@ -76,6 +76,7 @@ use self::collect::{Collection, Durations};
 use self::evaluating::Evaluations;
 use self::fetching::Fetching;
 use self::handover::Handovers;
+use self::idle::Idle;
 use self::keeping::Rescued;
 use self::leaving::Leaving;
 use self::limits::{BEAT_MS, STANDSTILL_MS, SWEEP_MS};
@@ -236,7 +237,7 @@ pub struct Node {
     /// Since when a path next to ours has no living holder.
     orphans: BTreeMap<PathId, Millis>,
     /// Holders that do not train the path.
-    idle: BTreeSet<(PathId, PeerKey)>,
+    idle: Idle,
     search: Search,
     /// What this node trained, newest last, for as long as it may be counted.
     finished: VecDeque<Finished>,
@@ -293,7 +294,7 @@ impl Node {
             modules: BTreeMap::new(),
             held: BTreeMap::new(),
             orphans: BTreeMap::new(),
-            idle: BTreeSet::new(),
+            idle: Idle::default(),
             search: Search::default(),
             finished: VecDeque::new(),
             rescued: VecDeque::new(),

@@ -119,11 +119,10 @@ impl Node {
     /// An owner that does not do its work is none, for as long as its term lasts, and for a while is not believed to be
     /// one again.
     pub(super) fn depose(&mut self, module: ModuleId, reason: String) {
-        let now = self.now;
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(owner) = state.owner.filter(|owner| *owner != self.me) else { return };
         state.deposed = Some(state.term);
-        self.distrusted.failed(now, owner);
+        self.fails(module, owner);
         self.act(Action::Report(Report::Deposed { module, owner, reason }));
     }
 
@@ -167,16 +166,15 @@ impl Node {
         let now = self.now;
         let Some(state) = self.modules.get(&module) else { return false };
         let (owner, deposed) = (state.owner, state.deposed == Some(state.term));
+        let listened = now >= self.listens_until || state.deposed.is_some();
         let Some(head) = state.head() else { return false };
         let alive = owner.is_some_and(|owner| owner == self.me || self.roster.lives(now, module, owner));
+        let at_work = alive && !deposed && owner.is_some_and(|owner| owner == self.me || !self.is_silent(owner));
         // So it is nearly always: nothing need be ranked.
-        if alive && !deposed && owner.is_none_or(|owner| owner == self.me || !self.is_silent(owner)) {
-            if let Some(state) = self.modules.get_mut(&module) {
-                state.vacant_since = None;
-            }
+        if let Some(state) = self.modules.get_mut(&module).filter(|_| at_work) {
+            state.vacant_since = None;
             return false;
         }
-        let Some(state) = self.modules.get(&module) else { return false };
         let heads = self.roster.heads(now, module).filter(|(peer, _)| Some(*peer) != owner || deposed);
         let others: Vec<(PeerKey, Head)> = heads.collect();
         let mine = self.candidacy(module, self.me);
@@ -186,7 +184,6 @@ impl Node {
             false => other.beats(&head),
         });
         let before_me = before_me.filter(|(peer, _)| !self.distrusted.has(now, *peer)).count() as u64;
-        let listened = now >= self.listens_until || state.deposed.is_some();
         let asks = alive && !deposed && listened && before_me == 0;
         let dead = match owner.filter(|owner| asks && *owner != self.me) {
             Some(owner) => self.is_dead(module, owner),

@@ -183,13 +183,11 @@ impl Node {
         if let Some((path, _)) = spare {
             return (*path, Stage::Joining);
         }
-        let phases = entries.iter().flat_map(|entry| entry.leases.iter().map(|lease| lease.phase));
-        let phase = phases.max().unwrap_or_default();
-        (self.path_to_stand_by(&standbys, phase), Stage::Standby)
+        (self.path_to_stand_by(&standbys, self.phase_about()), Stage::Standby)
     }
 
-    /// A standby can take up any path whose modules it has, so each module is to have one before any has two; then the
-    /// path is one that nobody else stands by.
+    /// A standby can take up any path whose modules it has, so it goes where these have the fewest standbys, summed; then
+    /// where the fewest stand by the path itself.
     pub(super) fn path_to_stand_by(&self, standbys: &[PathId], phase: Phase) -> PathId {
         let seats = &self.plan.seats;
         let mut in_module: BTreeMap<ModuleId, usize> = BTreeMap::new();
@@ -266,8 +264,9 @@ impl Node {
             let yields = match (held.stage, lease.stage) {
                 (Stage::Standby | Stage::Done | Stage::Leaving, _) => false,
                 (_, Stage::Standby | Stage::Done | Stage::Leaving) => false,
-                (Stage::Joining, stage) if stage != Stage::Joining => theirs <= 1,
-                (stage, Stage::Joining) if stage != Stage::Joining => false,
+                (Stage::Joining, Stage::Joining) => mine > theirs || (mine == theirs && ranks_lower),
+                (Stage::Joining, _) => theirs <= 1,
+                (_, Stage::Joining) => false,
                 (_, _) => mine > theirs || (mine == theirs && ranks_lower),
             };
             if yields {
@@ -289,15 +288,16 @@ impl Node {
             .partition(|(path, _)| self.held.get(path).is_some_and(|held| held.stage == Stage::Standby));
         for (path, phase) in stood_by.into_iter().chain(others) {
             // One adopted just now may have been the only one.
-            if self.held.get(&path).is_some_and(|held| held.stage.is_active()) {
+            if self.held.get(&path).is_some_and(|held| held.stage.is_active()) || self.held.len() >= MAX_LEASES {
                 continue;
             }
             let since = *self.orphans.entry(path).or_insert(self.now);
             let given = self.roster.holders(self.now, path).any(|(_, _, lease)| lease.stage == Stage::Leaving);
             // Who trains others may not know of every standby: it lets them go first.
-            let turns = active_leases(&self.leases()) + self.before_me(path, phase);
-            let patience_ms = CLAIM_STAGGER_MS * turns as u64 + if given { 0 } else { PATH_LEASE_MS };
-            if self.now.since(since) >= patience_ms && self.held.len() < MAX_LEASES {
+            let busy = usize::from(active_leases(&self.leases()) > 0);
+            let patience_ms = |turns: usize| CLAIM_STAGGER_MS * turns as u64 + if given { 0 } else { PATH_LEASE_MS };
+            let waited_ms = self.now.since(since);
+            if waited_ms >= patience_ms(busy) && waited_ms >= patience_ms(busy + self.before_me(path, phase)) {
                 self.adopt_path(path);
             }
         }

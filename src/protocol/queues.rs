@@ -23,7 +23,7 @@ const FETCHING_PER_MODULE: usize = 2 * MAX_CONTRIBUTIONS + 2;
 
 impl Node {
     /// How long each queue is now.
-    pub fn queues(&self) -> [Queue; 17] {
+    pub fn queues(&self) -> [Queue; 18] {
         let longest = |length: fn(&Module) -> usize| self.modules.values().map(length).max().unwrap_or(0);
         let versions = VERSIONS_KEPT as usize;
         let queue = |name, length, limit| Queue { name, length, limit };
@@ -47,6 +47,7 @@ impl Node {
             queue("peers known", self.roster.peers(), MAX_MEMBERS),
             queue("copied identities", self.copies.len(), MAX_COPIED),
             queue("peers distrusted", self.distrusted.count(), MAX_MEMBERS),
+            queue("idle holders", self.idle.count(), 2 * MAX_MEMBERS),
             queue("modules replicated", self.replicas.held.len(), MAX_REPLICAS),
             queue("scores kept", self.evaluations.scores.len(), MAX_SCORES),
             queue("contributions rescued", self.rescued.len(), MAX_RESCUED),

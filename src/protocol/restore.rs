@@ -169,8 +169,12 @@ impl Node {
             collection.closing = true;
         }
         self.act(Action::Publish { module, message: Message::Update(signed.clone()) });
-        if !self.take_next(module, signed) {
-            self.reopen(module);
+        self.take_next(module, signed.clone());
+        let next = self.modules.get(&module).and_then(|state| state.next.as_ref());
+        if next.is_none_or(|next| next.signed != signed) {
+            // It is out, so no other is signed in its term.
+            self.forget(signed.update.average.hash);
+            self.claim(module);
         }
     }
 

@@ -67,7 +67,7 @@ impl Watchdog {
     /// It scores, and has come so far.
     fn scores(&mut self, now: Millis, batches: u64) {
         self.look(now);
-        if self.scored.replace(batches).is_some_and(|before| before > 0) {
+        if self.scored.replace(batches).is_some() {
             self.longest_gap_ms = self.longest_gap_ms.max(self.silent_ms);
         }
         self.silent_ms = 0;

@@ -48,11 +48,11 @@ impl Clusters {
         let every = (features.len() / width).div_ceil(MAX_FIT_ROWS).max(1);
         let (mean, scale) = moments(features, width);
         let mut found = Self { mean, scale, books: Vec::with_capacity(counts.len()) };
-        let rows: Vec<Vec<f32>> =
-            features.chunks(width).step_by(every).map(|row| found.standardise(row).collect()).collect();
+        let rows: Vec<f32> =
+            features.chunks(width).step_by(every).flat_map(|row| found.standardise(row).collect::<Vec<_>>()).collect();
         for (number, clusters) in counts.iter().enumerate() {
             let place = columns(width, counts.len(), number);
-            let rows: Vec<f32> = rows.iter().flat_map(|row| &row[place.clone()]).copied().collect();
+            let rows: Vec<f32> = rows.chunks(width).flat_map(|row| &row[place.clone()]).copied().collect();
             // A single book's seed is what it was before there could be two.
             let seed = seed.child("k-means");
             let seed = if number == 0 { seed } else { seed.number(number as u64) };
@@ -94,12 +94,6 @@ impl Clusters {
 /// The features of a book: all of them in even parts, in order.
 pub(super) fn columns(width: usize, books: usize, number: usize) -> std::ops::Range<usize> {
     number * width / books..(number + 1) * width / books
-}
-
-/// The two factors of a number that are closest to each other, the smaller one first: the clusters of each half.
-pub fn halves(paths: u32) -> Option<[usize; 2]> {
-    let first = (2..=paths.isqrt()).rev().find(|first| paths.is_multiple_of(*first))?;
-    Some([first as usize, (paths / first) as usize])
 }
 
 /// Mean and one over standard deviation of each feature; 0 for a feature that hardly varies, which leaves it out.
@@ -145,12 +139,6 @@ mod tests {
     fn features_that_do_not_divide_evenly_are_all_used_once() {
         let all: Vec<usize> = (0..3).flat_map(|number| columns(7, 3, number)).collect();
         assert_eq!(all, [0, 1, 2, 3, 4, 5, 6]);
-    }
-
-    #[test]
-    fn paths_are_pairs_as_even_as_can_be_and_a_prime_number_is_none() {
-        assert_eq!([4, 6, 16, 12, 250].map(halves), [[2, 2], [2, 3], [4, 4], [3, 4], [10, 25]].map(Some));
-        assert_eq!([1, 2, 7, 257].map(halves), [None; 4]);
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use rand::Rng;
 
-use super::clusters::{Book, Clusters, columns, halves};
+use super::clusters::{Book, Clusters, columns};
 use super::kmeans::KmeansError;
-use crate::grid::MAX_PATHS;
+use crate::grid::{MAX_PATHS, halves};
 use crate::names::{BlobHash, PathId};
 use crate::seed::Seed;
 
@@ -66,7 +66,7 @@ impl Router {
     /// which at most 50,000 rows are looked at; `ancestor` is the hash of the parameters that gave them.
     ///
     /// # Errors
-    /// If there are fewer documents than paths, the features are no finite rows, or the paths are no pairs.
+    /// If there are fewer documents than clusters, the features are no finite rows, or the paths are no pairs.
     pub fn fit(
         (features, width): (&[f32], usize),
         (paths, product): (u32, bool),
@@ -96,7 +96,7 @@ impl Router {
 
     /// The path of a document. `features` (of [`Router::width`] values) come from the ancestor for `prefix`, the
     /// document's first [`Router::prefix_tokens`] tokens; the control looks at `prefix` alone. Features that are not
-    /// finite lead to path 0.
+    /// finite lead to the first cluster, path 0 of k-means.
     ///
     /// # Panics
     /// If there are not [`Router::width`] features; [`Router::check`] tells when the router arrives.
@@ -242,11 +242,14 @@ fn decode_clusters(bytes: &[u8], counts: &[usize]) -> Result<Rule, RouterError> 
     let (ancestor, rest) = bytes.split_first_chunk::<32>().ok_or(wrong("too short"))?;
     let (width, rest) = rest.split_first_chunk::<4>().ok_or(wrong("too short"))?;
     let width = u32::from_le_bytes(*width) as usize;
+    if width < counts.len() || width > MAX_WIDTH {
+        return Err(wrong("a width that cannot be"));
+    }
     let books =
         counts.iter().enumerate().map(|(number, clusters)| (columns(width, counts.len(), number).len(), *clusters));
     // At most 2^16 times 2^20 values of four bytes, so this cannot overflow.
     let values = 2 * width + books.clone().map(|(width, clusters)| width * clusters).sum::<usize>();
-    if width < counts.len() || width > MAX_WIDTH || rest.len() as u64 != 4 * values as u64 {
+    if rest.len() as u64 != 4 * values as u64 {
         return Err(wrong("a size that does not fit its width and paths"));
     }
     let values: Vec<f32> = rest.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect();

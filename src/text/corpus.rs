@@ -50,7 +50,7 @@ pub struct KindCount {
 /// What was left out, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// Plain files, and lines of JSON, that are not UTF-8.
+    /// Plain files, lines of JSON and rows that are not UTF-8.
     pub invalid_utf8: u64,
     /// Documents of nothing but white space, or too short to learn from.
     pub empty: u64,

@@ -1,9 +1,10 @@
 //! Leaving in order.
 
 use super::*;
-use crate::protocol::limits::{LEAVE_MS, MEMBER_LEASE_MS, PATH_LEASE_MS};
+use crate::protocol::limits::{CLAIM_STAGGER_MS, LEAVE_MS, MEMBER_LEASE_MS, PATH_LEASE_MS};
 use crate::protocol::message::PathHandover;
 use crate::protocol::{ReplyToken, Request, Response};
+use crate::sampling::Seats;
 
 fn beats(actions: &[Action]) -> Vec<&Beat> {
     let beat = |action| match action {
@@ -148,4 +149,36 @@ fn where_all_leave_nobody_waits_for_another() {
     node.handle(Millis(0), Event::Leave);
     let (_, at) = goes(&mut node, &[lease(1, 0, Stage::Leaving)]);
     assert!(at <= 500, "{at}");
+}
+
+/// 2×2 paths, of which `OTHER` trains three and leaves.
+#[test]
+fn who_trains_one_path_already_takes_all_of_one_that_leaves_at_the_same_time() {
+    let seats: Seats = Grid::new(vec![Sharing::Experts(2), Sharing::Experts(2)]).unwrap().into();
+    let genesis_of = seats.grid().modules().into_iter().map(|module| (module, state(0)));
+    let genesis_of: BTreeMap<ModuleId, BlobRef> = genesis_of.collect();
+    let wide =
+        RunPlan { seats, weights: vec![100; 4], genesis: genesis_of.clone(), frame_bytes: vec![1_000; 2], ..plan() };
+    let mut records: Vec<Record> =
+        genesis_of.iter().map(|(module, state)| Record::Genesis { module: *module, state: *state }).collect();
+    records.push(Record::Lease { path: PathId(0), held: true, standby: false });
+    let mut node = Node::restore(ME, wide, records);
+    node.handle(Millis(0), Event::Join(vec![]));
+    let (mut taken_ms, leaves_ms) = (BTreeMap::new(), 2_000);
+    for now in (250..2 * CLAIM_STAGGER_MS + leaves_ms).step_by(250) {
+        let stage = if now < leaves_ms { Stage::Training } else { Stage::Leaving };
+        let leases: Vec<Lease> = (1..4).map(|path| lease(path, 0, stage)).collect();
+        for module in genesis_of.keys() {
+            let beat = Beat { leases: leases.clone(), ..beat(now, Some(genesis()), None) };
+            let heard = Event::Heard { module: *module, author: OTHER, message: Message::Beat(beat).into() };
+            node.handle(Millis(now), heard);
+        }
+        for action in node.handle(Millis(now), Event::Tick) {
+            if let Action::Report(Report::PathTaken(path)) = action {
+                taken_ms.insert(path, now);
+            }
+        }
+    }
+    let at_once: BTreeMap<PathId, u64> = (1..4).map(|path| (PathId(path), leaves_ms + CLAIM_STAGGER_MS)).collect();
+    assert_eq!(taken_ms, at_once);
 }

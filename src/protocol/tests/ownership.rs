@@ -229,11 +229,10 @@ fn who_failed_as_owner_and_tells_nobody_of_its_path_holds_up_nobody() {
     node.handle(Millis(1), Event::Trained(trained(0, genesis())));
     let mut actions = with_beats(&mut node, 0..40, 1);
     let mine = gradient(0, 0);
-    node.handle(Millis(41_000), heard(OTHER, Message::Offer(offer(1, genesis()))));
-    // What it offered cannot be had.
-    for (event, at) in [(false, 41_000), (false, 42_000), (false, 43_000)] {
-        node.handle(Millis(at), Event::Fetched { blob: gradient(1, 0).hash, found: event });
-        actions.extend(with_beats(&mut node, at / 1_000..at / 1_000 + 1, 1));
+    // What it offered cannot be had, and it offers nothing more.
+    for second in 40..44 {
+        node.handle(Millis(second * 1_000), Event::Fetched { blob: gradient(1, 0).hash, found: false });
+        actions.extend(with_beats(&mut node, second..second + 1, 1));
     }
     assert!(actions.contains(&term(2, ME)), "{actions:?}");
     node.handle(Millis(44_000), Event::Fetched { blob: mine.hash, found: true });

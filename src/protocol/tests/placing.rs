@@ -106,7 +106,7 @@ fn wide() -> RunPlan {
 }
 
 #[test]
-fn each_module_has_a_standby_before_any_has_two() {
+fn standbys_spread_over_the_modules() {
     let node = Node::new(ME, wide());
     let mut standbys = vec![PathId(1)];
     for _ in 1..4 {
