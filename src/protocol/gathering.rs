@@ -199,7 +199,7 @@ impl Node {
     /// The most paths that one living member trains one after the other.
     pub(super) fn turns(&self, module: ModuleId) -> u64 {
         let others = self.roster.living(self.now, module).map(|(_, member)| active_leases(&member.leases));
-        others.chain([active_leases(&self.leases())]).max().unwrap_or(1) as u64
+        others.chain([self.active_paths()]).max().unwrap_or(1) as u64
     }
 
     pub(super) fn contribution_fetched(&mut self, module: ModuleId, blob: BlobHash, found: bool) {

@@ -248,7 +248,7 @@ impl Node {
         let Some(member) = self.roster.member(to) else { return false };
         let joins = member.leases.iter().any(|lease| lease.path == path && lease.stage == Stage::Joining);
         let leaving = self.held.get(&path).is_some_and(|held| held.stage == Stage::Leaving);
-        joins && (leaving || active_leases(&self.leases()) > active_leases(&member.leases))
+        joins && (leaving || self.active_paths() > active_leases(&member.leases))
     }
 
     /// What the trainer's state and the phase under way of a path held here weigh for whoever takes it.

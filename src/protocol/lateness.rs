@@ -13,7 +13,6 @@ use super::collect::quorum;
 use super::gathering::offered;
 use super::limits::LATE_START_MS;
 use super::message::{Lease, SignedUpdate};
-use super::placement::active_leases;
 use super::{Node, phase_from};
 use crate::config::OuterMode;
 use crate::names::{ModuleId, PathId, PeerKey, Version};
@@ -52,7 +51,7 @@ impl Node {
     pub(super) fn end_late_phase(&mut self) {
         let Some(training) = self.training.as_ref().filter(|training| !training.ends) else { return };
         // Who trains several in turn is waited for anyhow.
-        let late = training.late && active_leases(&self.leases()) == 1;
+        let late = training.late && self.active_paths() == 1;
         let path = training.path;
         let mut begun = training.start.iter().map(|(from, _)| (from.module, from.version));
         let is_over = training.until.is_some_and(|until| self.now >= until);

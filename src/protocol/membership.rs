@@ -26,6 +26,11 @@ impl Node {
         self.held.iter().map(lease).take(MAX_LEASES).collect()
     }
 
+    /// How many of them it trains, or is about to.
+    pub(super) fn active_paths(&self) -> usize {
+        self.held.values().filter(|held| held.stage.is_active()).count()
+    }
+
     fn beat(&mut self, module: ModuleId, leaving: bool) {
         let leases = self.leases();
         let Some(state) = self.modules.get(&module) else { return };

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 
 use super::Node;
 use super::limits::{BEAT_MS, CLOSES_PER_PHASE, LEAST_STEPS_SHARE, UNMEASURED_STEPS_SHARE};
-use super::placement::active_leases;
 use crate::clock::Millis;
 use crate::config::OuterMode;
 use crate::names::{ModuleId, PathId, PeerKey};
@@ -35,7 +34,7 @@ impl Node {
         if self.plan.mode == OuterMode::Synchronous {
             return 0;
         }
-        let turns = active_leases(&self.leases()) as u64;
+        let turns = self.active_paths() as u64;
         let Some(Measured { steps, took_ms }) = self.measured.filter(|_| turns > 0) else { return 0 };
         let pace = steps.saturating_mul(1_000_000) / took_ms.max(1) / turns;
         u32::try_from(pace).unwrap_or(u32::MAX).max(1)

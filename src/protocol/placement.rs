@@ -254,20 +254,21 @@ impl Node {
 
     /// Another peer's leases were heard: where they meet ours, one of us yields.
     pub(super) fn settle_leases(&mut self, peer: PeerKey, leases: &[Lease]) {
-        let (mine, theirs) = (active_leases(&self.leases()), active_leases(leases));
+        let (mine, theirs) = (self.active_paths(), active_leases(leases));
         for lease in leases {
             let Some(held) = self.held.get(&lease.path).copied() else { continue };
             if self.is_idle(lease.path, peer) {
                 continue;
             }
             let ranks_lower = path_rank(lease.path, self.me) < path_rank(lease.path, peer);
+            let comes_after = mine > theirs || (mine == theirs && ranks_lower);
             let yields = match (held.stage, lease.stage) {
                 (Stage::Standby | Stage::Done | Stage::Leaving, _) => false,
                 (_, Stage::Standby | Stage::Done | Stage::Leaving) => false,
-                (Stage::Joining, Stage::Joining) => mine > theirs || (mine == theirs && ranks_lower),
+                (Stage::Joining, Stage::Joining) => comes_after,
                 (Stage::Joining, _) => theirs <= 1,
                 (_, Stage::Joining) => false,
-                (_, _) => mine > theirs || (mine == theirs && ranks_lower),
+                (_, _) => comes_after,
             };
             if yields {
                 return self.yield_path(lease.path, true);
@@ -294,7 +295,7 @@ impl Node {
             let since = *self.orphans.entry(path).or_insert(self.now);
             let given = self.roster.holders(self.now, path).any(|(_, _, lease)| lease.stage == Stage::Leaving);
             // Who trains others may not know of every standby: it lets them go first.
-            let busy = usize::from(active_leases(&self.leases()) > 0);
+            let busy = usize::from(self.active_paths() > 0);
             let patience_ms = |turns: usize| CLAIM_STAGGER_MS * turns as u64 + if given { 0 } else { PATH_LEASE_MS };
             let waited_ms = self.now.since(since);
             if waited_ms >= patience_ms(busy) && waited_ms >= patience_ms(busy + self.before_me(path, phase)) {
@@ -329,12 +330,13 @@ impl Node {
 
     /// How many living members come before this one: those with fewest paths first, standbys before all; then by rank.
     fn before_me(&self, path: PathId, phase: Phase) -> usize {
-        let place = |peer: PeerKey, leases: &[Lease]| (active_leases(leases), std::cmp::Reverse(path_rank(path, peer)));
-        let mine = place(self.me, &self.leases());
+        let place = |peer: PeerKey, paths: usize| (paths, std::cmp::Reverse(path_rank(path, peer)));
+        let mine = place(self.me, self.active_paths());
         let modules = self.plan.seats.modules(path, phase);
         let neighbours = modules.iter().flat_map(|module| self.roster.living(self.now, *module));
         let stay = neighbours.filter(|(_, member)| !member.leaves());
-        let before = stay.filter(|(peer, member)| place(*peer, &member.leases) < mine).map(|(peer, _)| peer);
+        let before =
+            stay.filter(|(peer, member)| place(*peer, active_leases(&member.leases)) < mine).map(|(peer, _)| peer);
         before.collect::<BTreeSet<PeerKey>>().len()
     }
 
