@@ -40,7 +40,7 @@ pub enum GridError {
     TooManyPaths,
 }
 
-/// The two factors of a number that are closest to each other, the smaller one first: the clusters of each half.
+/// The two factors above 1 of a number of paths that are closest to each other, the smaller one first; a prime has none.
 pub fn halves(paths: u32) -> Option<[usize; 2]> {
     let first = (2..=paths.isqrt()).rev().find(|first| paths.is_multiple_of(*first))?;
     Some([first as usize, (paths / first) as usize])

@@ -49,7 +49,8 @@ const BUGS: [Bug; 16] = [
         right: "self.act(Action::Persist(chain.record(module)))",
         wrong: "()",
         drill: "everything",
-        breaks: &["disk", "progress", "none lost"],
+        // What its owner signed does not fit the older chain that it comes back with: it signs another.
+        breaks: &["disk", "progress", "none lost", "one writer"],
     },
     Bug {
         name: "a contribution is counted again",

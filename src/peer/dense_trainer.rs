@@ -100,7 +100,7 @@ impl<'a> DenseTrainer<'a> {
     pub fn score(&mut self, dense: &Dense, text: &TokenSet, token_bytes: &[u32]) -> anyhow::Result<Score> {
         self.load(dense)?;
         let _turn = self.turns.take();
-        Ok(evaluate(self.inner.model(), text, self.run.routing.prefix_tokens, token_bytes)?)
+        Ok(evaluate(self.inner.model(), text, self.run.routing.prefix_tokens, token_bytes, &mut || {})?)
     }
 
     /// The features by which documents are routed: row-major, a row for each prefix.

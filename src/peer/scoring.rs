@@ -92,12 +92,12 @@ fn score(
     let token_bytes = collected.tokenizer().token_bytes_for(config.model.vocabulary);
     let mut scores = Vec::with_capacity(sets.len());
     for (path, set) in sets {
-        let ancestor = evaluate(network.ancestor()?, set, prefix, &token_bytes)?;
+        let ancestor = evaluate(network.ancestor()?, set, prefix, &token_bytes, &mut || {})?;
         scores.push(PathScore { path: *path, documents: set.documents().len(), ancestor, dipaco: Score::default() });
     }
     for (score, (path, set)) in scores.iter_mut().zip(sets) {
         if !set.is_empty() {
-            score.dipaco = evaluate(network.path(*path)?, set, prefix, &token_bytes)?;
+            score.dipaco = evaluate(network.path(*path)?, set, prefix, &token_bytes, &mut || {})?;
         }
     }
     if scores.iter().all(|score| score.dipaco.tokens == 0) {

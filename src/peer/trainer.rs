@@ -24,8 +24,8 @@ use crate::seed::Seed;
 use crate::store::{BlobError, BlobStore};
 use crate::text::{TokenSet, Tokenizer};
 use crate::training::{
-    BatchOrder, InnerTrainer, OuterGradientError, Score, StepError, StepReport, TrainerError, evaluate,
-    evaluate_watched, outer_gradient, place_in_schedule,
+    BatchOrder, InnerTrainer, OuterGradientError, Score, StepError, StepReport, TrainerError, evaluate, outer_gradient,
+    place_in_schedule,
 };
 
 /// Steps between two reports of progress, at the most this often.
@@ -393,7 +393,7 @@ impl Worker {
             batches += 1;
             says(batches);
         };
-        Ok(evaluate_watched(self.inner.model(), &held_out, prefix, &self.token_bytes, &mut goes_on)?)
+        Ok(evaluate(self.inner.model(), &held_out, prefix, &self.token_bytes, &mut goes_on)?)
     }
 
     fn evaluate(
@@ -410,8 +410,8 @@ impl Worker {
         let _turn = desk.take_turn(Duration::MAX, &mut || {});
         let held_out = self.tokens(shard.held_out, "the held-out slice")?;
         let test = self.tokens(shard.test, "the test text")?;
-        let held_out = evaluate(self.inner.model(), &held_out, prefix, &self.token_bytes)?;
-        let test = evaluate(self.inner.model(), &test, prefix, &self.token_bytes)?;
+        let held_out = evaluate(self.inner.model(), &held_out, prefix, &self.token_bytes, &mut || {})?;
+        let test = evaluate(self.inner.model(), &test, prefix, &self.token_bytes, &mut || {})?;
         Ok((held_out, test))
     }
 }

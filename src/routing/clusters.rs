@@ -136,6 +136,16 @@ mod tests {
     }
 
     #[test]
+    fn fitting_and_routing_agree() {
+        let features: Vec<f32> = (0..80).flat_map(|i| [(i % 2) as f32 * 0.01, ((i * 37) % 80) as f32, 5.0]).collect();
+        let found = Clusters::fit(&features, 3, &[5], 50, Seed::root(9)).unwrap();
+        let rows: Vec<f32> = features.chunks(3).flat_map(|row| found.standardise(row).collect::<Vec<_>>()).collect();
+        let clustering = kmeans(&rows, 3, 5, 50, Seed::root(9).child("k-means")).unwrap();
+        let routed: Vec<u32> = features.chunks(3).map(|row| found.path_of(row)).collect();
+        assert_eq!(routed, clustering.assignments);
+    }
+
+    #[test]
     fn features_that_do_not_divide_evenly_are_all_used_once() {
         let all: Vec<usize> = (0..3).flat_map(|number| columns(7, 3, number)).collect();
         assert_eq!(all, [0, 1, 2, 3, 4, 5, 6]);

@@ -44,18 +44,6 @@ impl Summary {
         self
     }
 
-    fn and(mut self, other: &Self) -> Self {
-        self.seeds += other.seeds;
-        self.counts.add(&other.counts);
-        self.tally.add(&other.tally);
-        self.accepted_steps += other.accepted_steps;
-        self.took_ms += other.took_ms;
-        self.slowest_ms = self.slowest_ms.max(other.slowest_ms);
-        self.losses += other.losses;
-        self.reached_ms.extend(&other.reached_ms);
-        self
-    }
-
     /// Inner steps accepted in a second of virtual time.
     pub fn pace(&self) -> f64 {
         1_000.0 * self.accepted_steps as f64 / self.took_ms.max(1) as f64
@@ -70,18 +58,52 @@ impl Summary {
 /// Runs the seeds. `done` is told after each how many have run.
 ///
 /// # Errors
-/// The failure of the lowest seed among those that failed first; which that is may depend on the number of cores, what
-/// it says does not.
+/// The failure of the lowest seed that fails, on however many cores.
 pub fn drill(scenario: &Arc<Scenario>, seeds: Range<u64>, done: impl Fn(u64) + Sync) -> Result<Summary, Box<Failure>> {
     let ran = AtomicU64::new(0);
-    let one = |seed| {
-        let outcome = run(scenario, seed).map_err(Box::new)?;
+    let outcomes = up_to_the_first_failure(seeds, |seed| {
+        let outcome = run(scenario, seed).map_err(Box::new);
         done(ran.fetch_add(1, Ordering::Relaxed) + 1);
-        Ok(outcome)
+        outcome
+    })?;
+    Ok(outcomes.iter().fold(Summary::default(), Summary::with))
+}
+
+/// What came of each seed, in their order; or of the lowest that failed, after which none is begun.
+fn up_to_the_first_failure<T: Send, E: Send>(
+    seeds: Range<u64>,
+    one: impl Fn(u64) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, E> {
+    let lowest_failed = AtomicU64::new(u64::MAX);
+    let told = |seed| {
+        (seed < lowest_failed.load(Ordering::Relaxed)).then(|| {
+            let result = one(seed);
+            if result.is_err() {
+                lowest_failed.fetch_min(seed, Ordering::Relaxed);
+            }
+            (seed, result)
+        })
     };
-    seeds
-        .into_par_iter()
-        .map(one)
-        .try_fold(Summary::default, |summary, outcome: Result<Outcome, Box<Failure>>| Ok(summary.with(&outcome?)))
-        .try_reduce(Summary::default, |one, other| Ok(one.and(&other)))
+    let mut all: Vec<_> = seeds.par_bridge().filter_map(told).collect();
+    all.sort_by_key(|(seed, _)| *seed);
+    all.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_seed_that_fails_is_told_of_on_however_many_cores() {
+        let fails = |seed| if [41, 70, 199].contains(&seed) { Err(seed) } else { Ok(seed) };
+        for threads in [1, 2, 7] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| {
+                for _ in 0..100 {
+                    assert_eq!(up_to_the_first_failure(0..200, fails), Err(41));
+                }
+                assert_eq!(up_to_the_first_failure(71..199, fails), Ok((71..199).collect()));
+            });
+        }
+    }
 }

@@ -86,19 +86,6 @@ pub fn evaluate(
     set: &(impl Sequences + ?Sized),
     prefix_tokens: usize,
     token_bytes: &[u32],
-) -> Result<Score, EvaluateError> {
-    evaluate_watched(model, set, prefix_tokens, token_bytes, &mut || {})
-}
-
-/// As [`evaluate`], and says after each batch that it goes on.
-///
-/// # Errors
-/// As [`evaluate_each`].
-pub fn evaluate_watched(
-    model: &PathModel,
-    set: &(impl Sequences + ?Sized),
-    prefix_tokens: usize,
-    token_bytes: &[u32],
     goes_on: &mut dyn FnMut(),
 ) -> Result<Score, EvaluateError> {
     Ok(evaluate_each(model, set, prefix_tokens, token_bytes, goes_on)?.into_iter().sum())
@@ -190,7 +177,7 @@ mod tests {
             assert_eq!(found.tokens as usize, tokens.len().saturating_sub(8));
             assert_eq!(found.bytes, tokens.iter().skip(8).map(|token| u64::from(token % 5)).sum::<u64>());
         }
-        assert_eq!(evaluate(&path, &set[..], 8, &bytes).unwrap(), found.into_iter().sum());
+        assert_eq!(evaluate(&path, &set[..], 8, &bytes, &mut || {}).unwrap(), found.into_iter().sum());
     }
 
     #[test]
@@ -204,9 +191,12 @@ mod tests {
     #[test]
     fn nothing_to_score_scores_nothing_and_what_does_not_fit_is_an_error() {
         let path = path();
-        let none = evaluate(&path, &[vec![1, 2, 3], vec![]][..], 8, &[1; 300]).unwrap();
+        let none = evaluate(&path, &[vec![1, 2, 3], vec![]][..], 8, &[1; 300], &mut || {}).unwrap();
         assert_eq!(none, Score::default());
-        assert!(matches!(evaluate(&path, &small_set(2)[..], 1, &[1; 7]), Err(EvaluateError::TokenBytes { .. })));
-        assert!(evaluate(&path, &[vec![1, 999]][..], 0, &[1; 300]).is_err());
+        assert!(matches!(
+            evaluate(&path, &small_set(2)[..], 1, &[1; 7], &mut || {}),
+            Err(EvaluateError::TokenBytes { .. })
+        ));
+        assert!(evaluate(&path, &[vec![1, 999]][..], 0, &[1; 300], &mut || {}).is_err());
     }
 }

@@ -15,7 +15,7 @@ pub(crate) mod samples;
 pub mod schedule;
 
 pub use batches::{BatchError, BatchOrder, Sequences};
-pub use evaluate::{EvaluateError, Score, evaluate, evaluate_each, evaluate_watched};
+pub use evaluate::{EvaluateError, Score, evaluate, evaluate_each};
 pub use generate::{GenerateError, Sampling, generate};
 pub use inner::{InnerTrainer, StepError, StepReport, TrainerError};
 pub use inner_state::{InnerState, InnerStateError};
