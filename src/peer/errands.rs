@@ -195,6 +195,7 @@ impl Driver {
             Told::Evaluated { path, drawn, held_out, test } => {
                 self.errands.training = false;
                 self.errands.scored.insert(path);
+                self.scored(path, Phase(self.manifest.config.training.phases), Some(held_out));
                 (self.newsroom)(News::Scored { path, drawn, held_out, test });
             }
             Told::Failed(error) => return Err(PeerError::Training(error)),

@@ -90,7 +90,11 @@ impl Peer {
             store.persist(encoded).await?;
             node = Node::restore(key, manifest.plan()?, records.into_iter().chain(lost).collect());
         }
-        let node = node.started_as(RandomState::new().hash_one(run.0), |bytes| plan.identity.sign(bytes).to_vec());
+        let mut node = node.started_as(RandomState::new().hash_one(run.0), |bytes| plan.identity.sign(bytes).to_vec());
+        if plan.machine.disk_bytes > 0 {
+            let spare_bytes = plan.machine.disk_bytes.saturating_sub(manifest.cost_of_a_path().disk_bytes);
+            node = node.replicating_within(spare_bytes);
+        }
         // One that was killed in its first second has records, but nothing to go on from.
         let fresh = node.is_blank();
         // Whatever this peer logs is known as its own: several may run in one process.

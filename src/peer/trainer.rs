@@ -37,6 +37,9 @@ const CHECKPOINT_LEAST: Duration = Duration::from_secs(5);
 /// Nor than this many times what it takes to store one: they cost at most one percent of the time.
 const CHECKPOINT_FACTOR: u32 = 100;
 
+/// What paths are scored by, for errors.
+const HELD_OUT: &str = "the held-out slice";
+
 /// What took longer has waited for a full disk.
 const CHECKPOINT_COST_MOST: Duration = Duration::from_secs(60);
 
@@ -116,13 +119,17 @@ impl Worker {
                 self.train(desk, &Asked { path, drawn, phase, steps, start: &start }, trainer, resume)
             }
             Task::Score { path, drawn, phase, states } => {
-                let held_out = self.score(desk, (path, phase), drawn, &states);
-                let held_out = held_out.inspect_err(|error| tracing::warn!(%path, %phase, %error, "not scored")).ok();
-                Ok(Some(Told::Scored { path, phase, held_out }))
+                let texts = [(self.manifest.shard(drawn).held_out, HELD_OUT)];
+                let scores = self.score(desk, (path, phase), &texts, &states);
+                let scores = scores.inspect_err(|error| tracing::warn!(%path, %phase, %error, "not scored")).ok();
+                Ok(Some(Told::Scored { path, phase, held_out: scores.map(|scores| scores[0]) }))
             }
             Task::Evaluate { path, drawn, states } => {
-                let (held_out, test) = self.evaluate(desk, drawn, &states)?;
-                Ok(Some(Told::Evaluated { path, drawn, held_out, test }))
+                let phase = Phase(self.manifest.config.training.phases);
+                let shard = self.manifest.shard(drawn);
+                let texts = [(shard.held_out, HELD_OUT), (shard.test, "the test text")];
+                let scores = self.score(desk, (path, phase), &texts, &states)?;
+                Ok(Some(Told::Evaluated { path, drawn, held_out: scores[0], test: scores[1] }))
             }
         }
     }
@@ -371,13 +378,14 @@ impl Worker {
         Ok(())
     }
 
+    /// Of one path's text, in turn with the machine's other trainers.
     fn score(
         &mut self,
         desk: &Desk,
         (path, phase): (PathId, Phase),
-        drawn: PathId,
+        texts: &[(BlobRef, &str)],
         states: &[(ModuleId, BlobRef)],
-    ) -> anyhow::Result<Score> {
+    ) -> anyhow::Result<Vec<Score>> {
         let says = |batches| {
             desk.mention(Told::Alive { path, phase, steps: batches });
         };
@@ -385,7 +393,6 @@ impl Worker {
         self.read_token_bytes()?;
         let levels = self.parameters(states)?;
         self.load(&levels)?;
-        let held_out = self.tokens(self.manifest.shard(drawn).held_out, "the held-out slice")?;
         let _turn = desk.take_turn(REPORT, &mut || says(0));
         let prefix = self.manifest.config.routing.prefix_tokens;
         let mut batches = 0;
@@ -393,26 +400,11 @@ impl Worker {
             batches += 1;
             says(batches);
         };
-        Ok(evaluate(self.inner.model(), &held_out, prefix, &self.token_bytes, &mut goes_on)?)
-    }
-
-    fn evaluate(
-        &mut self,
-        desk: &Desk,
-        path: PathId,
-        states: &[(ModuleId, BlobRef)],
-    ) -> anyhow::Result<(Score, Score)> {
-        let shard = self.manifest.shard(path).clone();
-        self.read_token_bytes()?;
-        let levels = self.parameters(states)?;
-        self.load(&levels)?;
-        let prefix = self.manifest.config.routing.prefix_tokens;
-        let _turn = desk.take_turn(Duration::MAX, &mut || {});
-        let held_out = self.tokens(shard.held_out, "the held-out slice")?;
-        let test = self.tokens(shard.test, "the test text")?;
-        let held_out = evaluate(self.inner.model(), &held_out, prefix, &self.token_bytes, &mut || {})?;
-        let test = evaluate(self.inner.model(), &test, prefix, &self.token_bytes, &mut || {})?;
-        Ok((held_out, test))
+        let score = |(blob, what): &(BlobRef, &str)| {
+            let tokens = self.tokens(*blob, what)?;
+            Ok(evaluate(self.inner.model(), &tokens, prefix, &self.token_bytes, &mut goes_on)?)
+        };
+        texts.iter().map(score).collect()
     }
 }
 

@@ -235,13 +235,17 @@ impl Durations {
         self.last_ms.push_back(duration_ms);
     }
 
-    /// How long to wait at the most; nothing before anything was measured. It follows from the quicker
-    /// ones: if it followed from the longest, or the middle one, it would grow each time that something stops the phases.
-    pub fn deadline_ms(&self) -> Option<u64> {
+    /// How long the quicker ones took; nothing before anything was measured. The longest, or the middle one, would grow
+    /// each time that something stops the phases.
+    pub fn quicker_ms(&self) -> Option<u64> {
         let mut sorted: Vec<u64> = self.last_ms.iter().copied().collect();
         sorted.sort_unstable();
-        let quicker = sorted.get(sorted.len() / 4)?;
-        Some((quicker * DEADLINE_FACTOR).max(DEADLINE_LEAST_MS))
+        sorted.get(sorted.len() / 4).copied()
+    }
+
+    /// How long to wait at the most.
+    pub fn deadline_ms(&self) -> Option<u64> {
+        Some((self.quicker_ms()? * DEADLINE_FACTOR).max(DEADLINE_LEAST_MS))
     }
 }
 

@@ -44,11 +44,6 @@ impl Node {
         self.evaluations.under_way.as_ref().is_some_and(|(of, at, _)| (*of, *at) == (path, phase))
     }
 
-    /// The path of which a checkpoint is being scored here.
-    pub(super) fn scored_path(&self) -> Option<PathId> {
-        self.evaluations.under_way.as_ref().map(|(path, ..)| *path)
-    }
-
     /// Begins to score the checkpoint whose path has waited longest for a score, if it is this node's turn.
     pub(super) fn evaluate_next(&mut self) {
         if self.evaluations.under_way.is_some() || self.training.is_some() || self.active_paths() > 0 {
@@ -98,15 +93,17 @@ impl Node {
     }
 
     pub(super) fn evaluated(&mut self, path: PathId, phase: Phase, millibits_per_byte: Option<u32>) {
+        self.watchdog.has_scored();
+        if millibits_per_byte.is_some() {
+            self.watchdog.got_further();
+        }
         let ended = self.evaluations.under_way.take_if(|(of, at, _)| (*of, *at) == (path, phase));
         let Some((_, _, reads)) = ended else { return };
-        self.watchdog.has_scored();
         for blob in reads {
             self.forget(blob);
         }
         self.evaluations.tried.insert(path, phase);
         let Some(millibits_per_byte) = millibits_per_byte else { return };
-        self.watchdog.got_further();
         let score = Score { path, phase, millibits_per_byte };
         for module in self.plan.modules_at(path, phase) {
             if self.modules.contains_key(&module) {

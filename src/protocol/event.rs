@@ -67,7 +67,7 @@ pub enum Event {
     },
     /// A phase of a path was trained; its blobs are in the store.
     Trained(Finished),
-    /// A checkpoint was scored, or could not be.
+    /// A checkpoint was scored, or could not be: one that the node asked for, or at the end of the run one of its own.
     Evaluated {
         /// Of which path.
         path: PathId,

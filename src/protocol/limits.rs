@@ -46,9 +46,16 @@ pub const IDLE_DEADLINES: u64 = 4;
 /// to combine, to be heard, and to apply.
 pub const OVERDUE_MS: u64 = 10_000;
 
-/// A path without a living holder for this long is taken up by another. Longer than a member's lease, so that a
-/// peer that restarts at once finds its path as it left it.
+/// A path without a living holder for this long is taken up by another, if phases are short. Longer than a member's
+/// lease, so that a peer that restarts at once finds its path as it left it.
 pub const PATH_LEASE_MS: u64 = 15_000;
+
+/// Where a phase takes longer than a minute, a path waits for its holder for this part of the quicker ones lately: what
+/// another begins anew costs more than that.
+pub const PATH_LEASE_PHASE_SHARE: u64 = 4;
+
+/// But no longer than this: a machine that starts again is back by then.
+pub const PATH_LEASE_MOST_MS: u64 = 120_000;
 
 /// Each lower rank waits this much longer before it claims a module, so that the first claims alone.
 pub const CLAIM_STAGGER_MS: u64 = 1_000;
@@ -63,7 +70,8 @@ pub const SETTLE_MOST_MS: u64 = 5_000;
 /// How often leases, gaps and stale requests are looked at.
 pub const SWEEP_MS: u64 = 250;
 
-/// An offer that no update counts yet is said again this often: gossip may lose a message.
+/// An offer that no update counts yet is said again this often, or up to four times as seldom where answers take long:
+/// gossip may lose a message.
 pub const OFFER_REPEAT_MS: u64 = 2_000;
 
 /// A member that sees a newer head than its own waits this long, or twice what an answer takes, for the update itself

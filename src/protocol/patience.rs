@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use super::event::RequestId;
 use super::limits::{
-    ANSWER_MS, GAP_PATIENCE_MS, MAX_ASKING, PATIENCE_FACTOR, PATIENCE_KEPT, PATIENCE_MEASURED, REQUEST_LEAST_MS,
-    REQUEST_MOST_MS, REQUEST_TIMEOUT_MS, SETTLE_MOST_MS, SETTLE_MS, TRANSFER_LEAST_BYTES, TRANSFER_LEAST_MS,
-    UNMEASURED_BYTES_PER_S,
+    ANSWER_MS, GAP_PATIENCE_MS, MAX_ASKING, OFFER_REPEAT_MS, PATIENCE_FACTOR, PATIENCE_KEPT, PATIENCE_MEASURED,
+    REQUEST_LEAST_MS, REQUEST_MOST_MS, REQUEST_TIMEOUT_MS, SETTLE_MOST_MS, SETTLE_MS, TRANSFER_LEAST_BYTES,
+    TRANSFER_LEAST_MS, UNMEASURED_BYTES_PER_S,
 };
 use crate::clock::Millis;
 
@@ -85,6 +85,11 @@ impl Patience {
     /// An update that others have is on its way for so long.
     pub(super) fn gap_ms(&self) -> u64 {
         (2 * self.answer_ms().unwrap_or(0)).clamp(GAP_PATIENCE_MS, 4 * GAP_PATIENCE_MS)
+    }
+
+    /// An offer that no update counts is said again after this: an update for it may be on its way.
+    pub(super) fn repeat_ms(&self) -> u64 {
+        (PATIENCE_FACTOR * self.answer_ms().unwrap_or(0)).clamp(OFFER_REPEAT_MS, 4 * OFFER_REPEAT_MS)
     }
 
     /// So many bytes take this, at the most.

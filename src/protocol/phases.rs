@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::Node;
 use super::action::{Action, Report, Resume};
 use super::gathering::countable;
-use super::limits::{MAX_FROM_ONE_VERSION, OFFER_REPEAT_MS};
+use super::limits::MAX_FROM_ONE_VERSION;
 use super::message::{FOUNDED_ROUTER, Message, Offer, Stage, UpdateHash};
 use super::pace::Measured;
 use super::record::{Finished, Record, StartedFrom};
@@ -290,7 +290,7 @@ impl Node {
     }
 
     pub(super) fn repeat_offers(&mut self) {
-        if self.offered_at.is_none_or(|at| self.now.since(at) >= OFFER_REPEAT_MS) {
+        if self.offered_at.is_none_or(|at| self.now.since(at) >= self.patience.repeat_ms()) {
             self.offer_outstanding();
         }
     }

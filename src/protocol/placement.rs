@@ -9,7 +9,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::action::{Action, Report};
 use super::chain::Chain;
 use super::event::{Contact, RequestId};
-use super::limits::{CLAIM_STAGGER_MS, MAX_ASKED, MAX_DIRECTORY, MAX_LEASES, MEMBER_LEASE_MS, PATH_LEASE_MS};
+use super::limits::{
+    CLAIM_STAGGER_MS, MAX_ASKED, MAX_DIRECTORY, MAX_LEASES, MEMBER_LEASE_MS, PATH_LEASE_MOST_MS, PATH_LEASE_MS,
+    PATH_LEASE_PHASE_SHARE,
+};
 use super::message::{DirectoryEntry, Lease, Request, Stage};
 use super::ownership::path_rank;
 use super::record::Record;
@@ -296,12 +299,20 @@ impl Node {
             let given = self.roster.holders(self.now, path).any(|(_, _, lease)| lease.stage == Stage::Leaving);
             // Who trains others may not know of every standby: it lets them go first.
             let busy = usize::from(self.active_paths() > 0);
-            let patience_ms = |turns: usize| CLAIM_STAGGER_MS * turns as u64 + if given { 0 } else { PATH_LEASE_MS };
+            let lease_ms = if given { 0 } else { self.path_lease_ms(path) };
+            let patience_ms = |turns: usize| CLAIM_STAGGER_MS * turns as u64 + lease_ms;
             let waited_ms = self.now.since(since);
             if waited_ms >= patience_ms(busy) && waited_ms >= patience_ms(busy + self.before_me(path, phase)) {
                 self.adopt_path(path);
             }
         }
+    }
+
+    /// How long a path waits for its holder to come back, by how long phases take in the modules here.
+    fn path_lease_ms(&self, path: PathId) -> u64 {
+        let here = self.modules_of(path).into_iter().filter_map(|module| self.modules.get(&module));
+        let phase_ms = here.filter_map(|state| state.advances.quicker_ms()).min().unwrap_or(0);
+        (phase_ms / PATH_LEASE_PHASE_SHARE).clamp(PATH_LEASE_MS, PATH_LEASE_MOST_MS)
     }
 
     /// The paths through modules here that nobody alive trains, and the phase in which they go through them.

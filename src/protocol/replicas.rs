@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Node;
 use super::action::Action;
-use super::limits::{MAX_REPLICAS, MAX_WANTED, REPLICA_ANSWER_MS, REPLICA_PATIENCE_MS, REPLICA_RELEASE_MS};
+use super::limits::{
+    MAX_REPLICAS, MAX_WANTED, REPLICA_ANSWER_MS, REPLICA_PATIENCE_MS, REPLICA_RELEASE_MS, STATES_KEPT, VERSIONS_KEPT,
+};
 use super::message::Wanted;
 use super::ownership::rank;
 use super::record::Record;
@@ -25,6 +27,8 @@ pub(super) struct Replicas {
     /// Since when nobody else has a module.
     alone_since: BTreeMap<ModuleId, Millis>,
     asked: BTreeMap<ModuleId, Asked>,
+    /// What this machine's disk gives to them, if that is not all.
+    room_bytes: Option<u64>,
 }
 
 /// Who was asked to replicate a module.
@@ -37,6 +41,12 @@ struct Asked {
 }
 
 impl Node {
+    /// The machine's disk gives so much to replicas of modules that none of its paths needs.
+    pub fn replicating_within(mut self, room_bytes: u64) -> Self {
+        self.replicas.room_bytes = Some(room_bytes);
+        self
+    }
+
     /// Finds a second holder for every module that has none.
     pub(super) fn watch_replicas(&mut self) {
         let now = self.now;
@@ -124,13 +134,23 @@ impl Node {
     pub(super) fn hear_wanted(&mut self, wanted: &[Wanted]) {
         for Wanted { module, helper } in wanted {
             let exists = self.plan.genesis.contains_key(module);
-            let room = self.replicas.held.len() < MAX_REPLICAS && !self.modules.contains_key(module);
-            if *helper == self.me && exists && room {
+            if *helper == self.me && exists && !self.modules.contains_key(module) && self.has_room_for(*module) {
                 self.hold_replica(*module);
                 self.enter(*module);
                 self.beat_on(*module);
             }
         }
+    }
+
+    /// Whether one more replica, with the versions that are kept, fits among those that are held.
+    fn has_room_for(&self, module: ModuleId) -> bool {
+        let bytes = |module: &ModuleId| {
+            let state_bytes = self.plan.genesis.get(module).map_or(0, |state| state.bytes);
+            STATES_KEPT as u64 * state_bytes + VERSIONS_KEPT * self.plan.frame_bytes(*module)
+        };
+        let Replicas { held, room_bytes, .. } = &self.replicas;
+        let fits = |room_bytes: u64| held.iter().map(bytes).sum::<u64>() + bytes(&module) <= room_bytes;
+        held.len() < MAX_REPLICAS && room_bytes.is_none_or(fits)
     }
 
     fn hold_replica(&mut self, module: ModuleId) {

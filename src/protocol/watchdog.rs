@@ -20,8 +20,8 @@ pub(super) struct Watchdog {
     steps: Option<u64>,
     /// Whether one of them was made in this attempt.
     stepped: bool,
-    /// Batches of the checkpoint that it scores, whatever it is asked for meanwhile.
-    scored: Option<u64>,
+    /// Whose checkpoint it scores, whatever it is asked for meanwhile, and the batches of it.
+    scored: Option<(PathId, u64)>,
     /// How long it has been silent.
     silent_ms: u64,
     looked_at: Millis,
@@ -65,9 +65,9 @@ impl Watchdog {
     }
 
     /// It scores, and has come so far.
-    fn scores(&mut self, now: Millis, batches: u64) {
+    fn scores(&mut self, now: Millis, path: PathId, batches: u64) {
         self.look(now);
-        if self.scored.replace(batches).is_some() {
+        if self.scored.replace((path, batches)).is_some() {
             self.longest_gap_ms = self.longest_gap_ms.max(self.silent_ms);
         }
         self.silent_ms = 0;
@@ -91,10 +91,10 @@ impl Watchdog {
     /// For how long it has been silent, if that is suspicious.
     fn stuck(&mut self, now: Millis) -> Option<u64> {
         self.look(now);
-        let begun = self.scored.map_or(self.stepped, |batches| batches > 0);
+        let begun = self.scored.map_or(self.stepped, |(_, batches)| batches > 0);
         let least = if begun { SILENCE_LEAST_MS } else { FIRST_STEP_MS };
         let patience_ms = least.max(self.longest_gap_ms.saturating_mul(SILENCE_FACTOR));
-        let at_work = self.steps.or(self.scored).is_some();
+        let at_work = self.steps.is_some() || self.scored.is_some();
         (at_work && self.silent_ms >= patience_ms).then_some(self.silent_ms)
     }
 }
@@ -103,19 +103,24 @@ impl Node {
     /// A sign of life.
     pub(super) fn progressed(&mut self, path: PathId, phase: Phase, steps: u64) {
         let now = self.now;
-        if self.is_scored(path, phase) {
-            self.watchdog.scores(now, steps);
+        if self.is_scored(path, phase) || self.is_at_the_end(path, phase) {
+            self.watchdog.scores(now, path, steps);
         } else if self.training.as_ref().is_some_and(|training| (training.path, training.phase) == (path, phase)) {
             self.watchdog.sign(now, steps);
         }
     }
 
+    /// Whether that is how a path is left when the run is over, which its peer scores unasked.
+    fn is_at_the_end(&self, path: PathId, phase: Phase) -> bool {
+        phase.0 == self.plan.phases && self.held.contains_key(&path)
+    }
+
     pub(super) fn watch_trainer(&mut self) {
         let Some(silent_ms) = self.watchdog.stuck(self.now) else { return };
-        let scores = self.watchdog.scored.is_some();
-        let steps = self.watchdog.steps.filter(|_| !scores);
+        let scored = self.watchdog.scored.map(|(path, _)| path);
+        let steps = self.watchdog.steps.filter(|_| scored.is_none());
         let trained = self.training.as_ref().map(|training| training.path);
-        if let Some(path) = self.scored_path().filter(|_| scores).or(trained) {
+        if let Some(path) = scored.or(trained) {
             self.act(Action::Report(Report::TrainerStuck { path, steps, silent_ms }));
             self.restart_trainer();
         }

@@ -1,7 +1,7 @@
 //! Who trains which path.
 
 use super::*;
-use crate::protocol::limits::{CLAIM_STAGGER_MS, MEMBER_LEASE_MS, PATH_LEASE_MS};
+use crate::protocol::limits::{CLAIM_STAGGER_MS, MEMBER_LEASE_MS, PATH_LEASE_MOST_MS, PATH_LEASE_MS};
 use crate::protocol::message::DirectoryEntry;
 use crate::protocol::ownership::path_rank;
 use crate::protocol::waiting::Waiting;
@@ -153,20 +153,31 @@ fn a_newcomer_asks_everybody_it_was_ever_told_of_when_it_searches_again() {
     assert_eq!(asked, [THIRD, OTHER]);
 }
 
+/// When a node takes up a path that nobody trains, in a module whose phases took so long lately.
+fn taken_up_ms(phase_ms: Option<u64>) -> u64 {
+    let mut node = member_with_owner(&[]);
+    let modules = node.modules.values_mut();
+    modules.for_each(|state| phase_ms.into_iter().for_each(|phase_ms| state.advances.add(phase_ms)));
+    let taken = Action::Report(Report::PathTaken(PathId(1)));
+    let mut ticks = (0..400_000).step_by(250);
+    ticks.find(|now| node.handle(Millis(*now), Event::Tick).contains(&taken)).unwrap()
+}
+
 #[test]
 fn a_path_whose_peer_is_dead_is_taken_up_after_its_lease_and_a_standby_s_time_to_do_so_first() {
-    let mut node = member_with_owner(&[]);
     let orphaned_ms = MEMBER_LEASE_MS + PATH_LEASE_MS + CLAIM_STAGGER_MS;
-    let mut taken_ms = None;
-    for now in (0..40_000).step_by(250) {
-        let actions = node.handle(Millis(now), Event::Tick);
-        if actions.contains(&Action::Report(Report::PathTaken(PathId(1)))) {
-            taken_ms = Some(now);
-            break;
-        }
+    for phase_ms in [None, Some(5_000), Some(60_000)] {
+        let taken_ms = taken_up_ms(phase_ms);
+        assert!((orphaned_ms..orphaned_ms + 1_000).contains(&taken_ms), "{phase_ms:?}: {taken_ms}");
     }
-    let taken_ms = taken_ms.unwrap();
-    assert!((orphaned_ms..orphaned_ms + 1_000).contains(&taken_ms), "{taken_ms}");
+}
+
+#[test]
+fn where_phases_are_long_a_path_waits_longer_for_a_peer_that_may_come_back_but_not_for_ever() {
+    for (phase_ms, lease_ms) in [(200_000, 50_000), (3_600_000, PATH_LEASE_MOST_MS)] {
+        let taken_ms = taken_up_ms(Some(phase_ms)) - MEMBER_LEASE_MS - CLAIM_STAGGER_MS;
+        assert!((lease_ms..lease_ms + 1_000).contains(&taken_ms), "{phase_ms}: {taken_ms}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::*;
 use crate::protocol::limits::{
     BEAT_MS, MAX_REPLICAS, MAX_WANTED, MEMBER_LEASE_MS, REPLICA_ANSWER_MS, REPLICA_PATIENCE_MS, REPLICA_RELEASE_MS,
+    STATES_KEPT, VERSIONS_KEPT,
 };
 use crate::protocol::message::Wanted;
 use crate::protocol::{Request, RequestId};
@@ -146,6 +147,16 @@ fn nobody_is_made_to_hold_more_replicas_than_the_bound_or_to_read_a_longer_list(
     let many: Vec<ModuleId> = (1..=MAX_WANTED as u32 + 1).map(own).collect();
     node.handle(Millis(100), asked_for(&many, ME));
     assert_eq!(node.status().modules.len(), 2);
+}
+
+#[test]
+fn a_machine_replicates_no_more_than_its_disk_has_room_for() {
+    let one = STATES_KEPT as u64 * state(0).bytes + VERSIONS_KEPT * 1_000;
+    for (room_bytes, replicas) in [(0, 0), (one - 1, 0), (2 * one, 2), (3 * one - 1, 2)] {
+        let mut node = holder().replicating_within(room_bytes);
+        node.handle(Millis(100), asked_for(&[own(7), own(8), own(9)], ME));
+        assert_eq!(node.status().modules.len(), 2 + replicas, "{room_bytes}");
+    }
 }
 
 /// A node with a replica of module 7, whose path's holder beats, and so do these, for so long.

@@ -125,3 +125,20 @@ fn a_peer_whose_trainer_gets_no_further_gives_up_and_one_whose_trainer_does_goes
     assert!(told.contains(&Action::GiveUp { restarts: MAX_RESTARTS }), "{told:?}");
     assert!(!told.contains(&Action::RestartTrainer));
 }
+
+#[test]
+fn a_trainer_that_hangs_while_it_scores_what_a_run_has_come_to_is_noticed_and_one_that_has_scored_may_rest() {
+    let at_the_end = |steps| Event::Progress { path: PathId(0), phase: Phase(PHASES), steps };
+    let mut watched = Watched::new();
+    watched.node.handle(Millis(0), at_the_end(0));
+    watched.node.handle(Millis(0), at_the_end(1));
+    let silent_ms = SILENCE_LEAST_MS;
+    let told = Action::Report(Report::TrainerStuck { path: PathId(0), steps: None, silent_ms });
+    assert_eq!(watched.waits(SILENCE_LEAST_MS)[..2], [told, Action::RestartTrainer]);
+
+    let mut watched = Watched::new();
+    watched.node.handle(Millis(0), at_the_end(1));
+    let millibits_per_byte = Some(1_700);
+    watched.node.handle(Millis(0), Event::Evaluated { path: PathId(0), phase: Phase(PHASES), millibits_per_byte });
+    assert_eq!(watched.waits(2 * FIRST_STEP_MS), []);
+}
