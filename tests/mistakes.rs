@@ -303,3 +303,33 @@ fn text_that_is_not_the_runs() {
     text::write_domains(Path::new(&other), 3, 40);
     refused(&world, &[&join[..], &["--corpus", &other]].concat(), &[&other, "hash"]);
 }
+
+#[test]
+fn a_model_of_transformers_that_cannot_be_imported() {
+    let world = World::new();
+    let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference/hugging_face/gpt2");
+    let (model, new) = (world.path("model"), world.name("new"));
+    std::fs::create_dir(&model).unwrap();
+    let model = model.to_str().unwrap();
+    let import = |more: &[&str]| mistake(&[&["import", model, &new], more].concat());
+    assert!(import(&[]).contains("config.json"));
+    let config = std::fs::read_to_string(reference.join("config.json")).unwrap();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(Path::new(model).join(name), bytes).unwrap();
+    write("config.json", config.replace("\"gpt2\"", "\"llama\"").as_bytes());
+    assert!(import(&[]).contains("model_type = \"llama\""));
+    write("config.json", config.as_bytes());
+    assert!(import(&[]).contains("tokenizer.json"));
+    write("tokenizer.json", b"{}");
+    assert!(import(&[]).contains("tokenizer"));
+    let tokenizer = pathswarm::text::Tokenizer::train(&["ba ke li mo".to_owned()], 258).unwrap();
+    write("tokenizer.json", tokenizer.json());
+    assert!(import(&["--grid", "0x2"]).contains("--grid 0x2"));
+    assert!(import(&["--grid", "2x2x2"]).contains("2 blocks for 3 levels"));
+    assert!(import(&["--context", "17"]).contains("--context 17"));
+    assert!(import(&["--context", "9"]).contains("prefix_tokens"));
+    assert!(import(&[]).contains("prefix_tokens"), "this model takes 16 tokens, and 32 choose a path");
+    assert!(!Path::new(&new).exists());
+    std::fs::create_dir(&new).unwrap();
+    std::fs::write(Path::new(&new).join("mine"), b"").unwrap();
+    assert!(import(&[]).contains("not empty"));
+}

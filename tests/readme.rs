@@ -122,6 +122,28 @@ fn every_command_does_what_it_is_there_for() {
         ends_well(&generate, &[]);
     }
 
+    for export in
+        to_type.take("export", &|word| if word == "FOLDER" { Some(world.name("exported")) } else { target(word) })
+    {
+        assert_eq!(ends_well(&export, &[])["layout"], "GPT-NeoX");
+        let again = pathswarm(&words(&export));
+        assert_eq!(again.status.code(), Some(2), "what is there is not replaced");
+        let nowhere = pathswarm(&["export", &world.name("model"), &world.name("none"), "--path", "4"]);
+        let said = String::from_utf8_lossy(&nowhere.stderr).into_owned();
+        assert!(nowhere.status.code() == Some(2) && said.contains("paths 0 to 3"), "{said}");
+    }
+    let there_and_back = |word: &str| match word {
+        "MODEL" => Some(world.name("exported")),
+        "FOLDER" => Some(world.name("imported")),
+        _ => None,
+    };
+    for import in to_type.take("import", &there_and_back) {
+        let told = ends_well(&import, &[]);
+        let found = ["found", told["run"].as_str().unwrap(), "--ancestor", &world.name("imported")];
+        let mut founder = Peer::start(&world.path("e"), &[&found[..], &corpus, &short].concat());
+        assert_eq!(founder.wait_for("result")["event"], "result");
+    }
+
     for simulate in to_type.take("simulate", &file) {
         let folder = world.name("simulated");
         let result = ends_well(&simulate, &[&corpus[..], &short, &["--dir", &folder]].concat());

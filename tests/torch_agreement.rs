@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use pathswarm::config::{LevelConfig, MachineConfig, ModelConfig, Positions, Precision, RunConfig};
+use pathswarm::config::{Activation, LevelConfig, MachineConfig, ModelConfig, Positions, Precision, RunConfig};
 use pathswarm::grid::Sharing;
 use pathswarm::model::attention::{Attention, rotation};
 use pathswarm::model::block::Block;
@@ -185,6 +185,7 @@ fn adamw_weights(count: usize) -> Weights {
         positions: Positions::Rotary,
         tied_head: true,
         biases: false,
+        activation: Activation::Gelu,
     };
     let parts = ["embedding", "block.0", "final-norm"].map(str::to_owned).to_vec();
     let weights = Weights::new(&model, &[LevelConfig { parts, sharing: Sharing::Shared }], Device::Cpu).unwrap();

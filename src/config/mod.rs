@@ -13,7 +13,7 @@ pub mod settings;
 
 pub use levels::{LevelConfig, level_parameters, level_tensors};
 pub use machine::{DeviceChoice, MachineConfig, Precision};
-pub use model::{ModelConfig, Part, Positions, TensorSpec};
+pub use model::{Activation, ModelConfig, ModelError, Part, Positions, TensorSpec};
 pub use resolve::{Entry, ResolveError, Resolved};
 pub use run::{
     Codec, OuterConfig, OuterMode, Rescale, RoutingConfig, RoutingMethod, RunConfig, TextConfig, TrainingConfig,

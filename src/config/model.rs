@@ -18,6 +18,23 @@ pub enum Positions {
     Rotary,
 }
 
+/// What a feed-forward part does between its two linear layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Activation {
+    /// GELU, exact.
+    #[default]
+    Gelu,
+    /// GELU by tanh, as GPT-2 has it.
+    GeluTanh,
+}
+
+impl Activation {
+    fn is_gelu(&self) -> bool {
+        *self == Self::Gelu
+    }
+}
+
 /// `[model]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,6 +64,9 @@ pub struct ModelConfig {
     /// Whether linear layers and norms have biases.
     #[serde(default)]
     pub biases: bool,
+    /// Exact GELU, or GPT-2's.
+    #[serde(default, skip_serializing_if = "Activation::is_gelu")]
+    pub activation: Activation,
 }
 
 fn rotary() -> Positions {
@@ -263,6 +283,7 @@ mod tests {
             positions: Positions::Learned,
             tied_head: false,
             biases: true,
+            activation: Activation::Gelu,
         }
     }
 

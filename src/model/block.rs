@@ -5,7 +5,7 @@ use tch::{TchError, Tensor};
 use super::attention::Attention;
 use super::linear::Products;
 use super::weights::{Weights, WeightsError};
-use crate::config::ModelConfig;
+use crate::config::{Activation, ModelConfig};
 
 const EPSILON: f64 = 1e-5;
 
@@ -46,6 +46,7 @@ pub struct Block {
     inner_bias: Option<Tensor>,
     outer: Tensor,
     outer_bias: Option<Tensor>,
+    approximate: &'static str,
 }
 
 impl Block {
@@ -63,6 +64,10 @@ impl Block {
             inner_bias: weights.optional(&name("feed-forward.in.bias")),
             outer: weights.tensor(&name("feed-forward.out.weight"))?,
             outer_bias: weights.optional(&name("feed-forward.out.bias")),
+            approximate: match model.activation {
+                Activation::Gelu => "none",
+                Activation::GeluTanh => "tanh",
+            },
         })
     }
 
@@ -75,7 +80,7 @@ impl Block {
         let stream = stream.f_add(&products.widen(mixed)?)?;
         let hidden =
             products.linear(&self.feed_forward_norm.forward(&stream)?, &self.inner, self.inner_bias.as_ref())?;
-        let fed = products.linear(&hidden.f_gelu("none")?, &self.outer, self.outer_bias.as_ref())?;
+        let fed = products.linear(&hidden.f_gelu(self.approximate)?, &self.outer, self.outer_bias.as_ref())?;
         stream.f_add(&products.widen(fed)?)
     }
 }

@@ -103,7 +103,7 @@ pub fn notes(header: &[u8]) -> Result<HashMap<String, String>, ExchangeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Positions;
+    use crate::config::{Activation, Positions};
     use crate::grid::Sharing;
 
     fn model() -> (ModelConfig, Vec<LevelConfig>) {
@@ -118,6 +118,7 @@ mod tests {
             positions: Positions::Learned,
             tied_head: true,
             biases: false,
+            activation: Activation::Gelu,
         };
         let level = |parts: &[&str]| LevelConfig {
             parts: parts.iter().map(|part| (*part).to_owned()).collect(),

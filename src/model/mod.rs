@@ -4,6 +4,7 @@ pub mod attention;
 pub mod block;
 pub mod device;
 pub mod exchange;
+pub mod hugging_face;
 pub mod initial;
 pub mod linear;
 pub mod transformer;

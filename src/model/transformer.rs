@@ -229,7 +229,7 @@ pub(crate) mod samples {
     //! A network small enough for tests.
 
     use super::*;
-    use crate::config::Positions;
+    use crate::config::{Activation, Positions};
     use crate::grid::Sharing;
     use crate::model::initial_levels;
     use crate::seed::Seed;
@@ -246,6 +246,7 @@ pub(crate) mod samples {
             positions: Positions::Rotary,
             tied_head: false,
             biases: false,
+            activation: Activation::Gelu,
         }
     }
 

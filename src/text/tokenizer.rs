@@ -122,6 +122,12 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
+    /// What the token at the end of a document is called in the file.
+    pub fn end_name(&self) -> &'static str {
+        let is_end = |name: &&&str| self.inner.token_to_id(name) == Some(self.end_of_document);
+        END_OF_DOCUMENT.iter().find(is_end).copied().unwrap_or_default()
+    }
+
     /// The file, for a run's manifest.
     pub fn json(&self) -> &[u8] {
         &self.json

@@ -34,7 +34,7 @@ pub struct Found {
     /// Send newcomers the text that they train on. Without it, everybody brings a copy of the corpus.
     #[arg(long)]
     share_text: bool,
-    /// Start every path from an earlier run: a folder of safetensors files and a tokenizer.json, as `collect` makes.
+    /// Start every path from an earlier run or another model: a folder that `collect` or `import` made.
     #[arg(long, value_name = "FOLDER", conflicts_with = "tokenizer")]
     ancestor: Option<PathBuf>,
     /// Where to keep this peer's part; by default a folder of the run's name among the machine's runs.
@@ -144,17 +144,16 @@ type Earlier = (Vec<u8>, Vec<Vec<f32>>);
 
 /// The parameters of an earlier run: those of its modules, if it had one of each level, else its ancestor's.
 fn earlier_run(folder: &std::path::Path, run: &RunConfig) -> Result<Earlier, Mistake> {
-    let hint = "give a folder that `pathswarm collect` made";
+    let hint = "give a folder that `pathswarm collect` or `pathswarm import` made";
     let read =
         |path: PathBuf| std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display())).or_mistake(hint);
     let tokenizer = read(folder.join("tokenizer.json"))?;
-    let mut modules: Vec<PathBuf> = std::fs::read_dir(folder.join("modules"))
-        .map_err(|error| format!("{}: {error}", folder.join("modules").display()))
-        .or_mistake(hint)?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .collect();
+    // One that was imported has none.
+    let listed = std::fs::read_dir(folder.join("modules")).into_iter().flatten();
+    let mut modules: Vec<PathBuf> = listed.filter_map(|entry| Some(entry.ok()?.path())).collect();
     modules.sort();
-    let single = modules.iter().all(|path| path.file_stem().is_some_and(|name| name.to_string_lossy().ends_with(".0")));
+    let is_only = |path: &PathBuf| path.file_stem().is_some_and(|name| name.to_string_lossy().ends_with(".0"));
+    let single = !modules.is_empty() && modules.iter().all(is_only);
     let files = if single { modules } else { vec![folder.join("ancestor.safetensors")] };
     let files = files.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let files: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();

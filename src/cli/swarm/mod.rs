@@ -5,10 +5,13 @@ mod collected_run;
 mod corpus;
 mod evaluate;
 mod explain;
+mod export;
+mod foreign_folder;
 mod found;
 mod founding_folder;
 mod founding_progress;
 mod generate;
+mod import;
 mod interrupt;
 mod join;
 mod listen;
@@ -35,5 +38,9 @@ commands! {
         Evaluate(evaluate::Evaluate),
         /// Continue a text with a collected run.
         Generate(generate::Generate),
+        /// Write a path of a collected run as a folder that transformers loads.
+        Export(export::Export),
+        /// Make a model of transformers the ancestor of a run.
+        Import(import::Import),
     }
 }

@@ -1,0 +1,241 @@
+//! A path as `transformers` keeps a model: `config.json` and `model.safetensors`.
+//!
+//! Learned positions make it a GPT-2, rotary ones a GPT-NeoX without parallel residuals: these compute the same, weight by
+//! weight. Both always have biases; where ours has none, theirs are zero. What they cannot say is a head whose width is
+//! not the model's divided by the heads.
+//!
+//! [`settings`] writes and reads `config.json`, [`tensors`] says how each tensor is called there and how it lies.
+
+pub mod settings;
+pub mod tensors;
+
+use std::collections::HashMap;
+
+use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView, serialize};
+
+use crate::config::{LevelConfig, ModelConfig, Positions, TensorSpec, level_tensors};
+use tensors::{Theirs, theirs};
+
+/// Which of their models computes the same as ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Learned positions.
+    Gpt2,
+    /// Rotary positions.
+    GptNeox,
+}
+
+impl Layout {
+    /// That of a model.
+    pub fn of(model: &ModelConfig) -> Self {
+        match model.positions {
+            Positions::Learned => Self::Gpt2,
+            Positions::Rotary => Self::GptNeox,
+        }
+    }
+}
+
+/// Why a model has no counterpart.
+#[derive(Debug, thiserror::Error)]
+pub enum HuggingFaceError {
+    /// Ours, there.
+    #[error(
+        "head_width = {head_width} is not width / heads = {width} / {heads}: neither GPT-2 nor GPT-NeoX can say that"
+    )]
+    HeadWidth {
+        /// `head_width`
+        head_width: usize,
+        /// `width`
+        width: usize,
+        /// `heads`
+        heads: usize,
+    },
+    /// Theirs, here.
+    #[error("config.json: {key} = {found}, this program knows {known}")]
+    Setting {
+        /// The key.
+        key: &'static str,
+        /// What stands there.
+        found: String,
+        /// What might.
+        known: &'static str,
+    },
+    /// Not what `transformers` writes.
+    #[error("config.json: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A size out of range.
+    #[error("config.json: {0}")]
+    Model(#[from] crate::config::ModelError),
+    /// Not a safetensors file.
+    #[error("safetensors: {0}")]
+    Format(#[from] SafeTensorError),
+    /// A tensor of another shape or type.
+    #[error("tensor {name} is {found}, config.json makes it {expected:?} of f32, f16 or bf16")]
+    Tensor {
+        /// Its name.
+        name: String,
+        /// What the file has.
+        found: String,
+        /// Its shape.
+        expected: Vec<usize>,
+    },
+    /// A value that is infinite or not a number.
+    #[error("tensor {0} has values that are not finite")]
+    NotFinite(String),
+    /// Values that do not make a model.
+    #[error("level {level} has {found} values, the model needs {expected}")]
+    Level {
+        /// Which.
+        level: usize,
+        /// How many are there.
+        found: usize,
+        /// How many should be.
+        expected: usize,
+    },
+}
+
+/// `model.safetensors` of a path: `values` are its levels' flat buffers.
+///
+/// # Errors
+/// If the model has no counterpart, or a buffer is not as long as its level.
+pub fn weights(model: &ModelConfig, levels: &[LevelConfig], values: &[Vec<f32>]) -> Result<Vec<u8>, HuggingFaceError> {
+    settings::has_counterpart(model)?;
+    let ours = by_name(model, levels, values)?;
+    let with_biases = ModelConfig { biases: true, ..model.clone() };
+    let mut tensors: Vec<(Theirs, Vec<u8>)> = Vec::new();
+    for tensor in model.parts().into_iter().flat_map(|part| with_biases.tensors(part)) {
+        let zeros = || vec![0.0; tensor.count()];
+        let values = ours.get(tensor.name.as_str()).map_or_else(zeros, |values| values.to_vec());
+        let Some(theirs) = theirs(model, &tensor) else { continue };
+        let bytes = theirs.from_ours(&values).into_iter().flat_map(f32::to_le_bytes).collect();
+        tensors.push((theirs, bytes));
+    }
+    let views = tensors
+        .iter()
+        .map(|(theirs, bytes)| Ok((&theirs.name, TensorView::new(Dtype::F32, theirs.shape.clone(), bytes)?)))
+        .collect::<Result<Vec<_>, SafeTensorError>>()?;
+    // Without this note `transformers` does not load the file.
+    Ok(serialize(views, Some(HashMap::from([("format".to_owned(), "pt".to_owned())])))?)
+}
+
+/// Each of our tensors' values.
+fn by_name<'a>(
+    model: &ModelConfig,
+    levels: &[LevelConfig],
+    values: &'a [Vec<f32>],
+) -> Result<HashMap<String, &'a [f32]>, HuggingFaceError> {
+    let mut ours = HashMap::new();
+    for (level, config) in levels.iter().enumerate() {
+        let tensors = level_tensors(model, config);
+        let expected = tensors.iter().map(TensorSpec::count).sum();
+        let mut rest = values.get(level).map_or(&[][..], Vec::as_slice);
+        if rest.len() != expected {
+            return Err(HuggingFaceError::Level { level, found: rest.len(), expected });
+        }
+        for tensor in tensors {
+            let (own, after) = rest.split_at(tensor.count());
+            rest = after;
+            ours.insert(tensor.name, own);
+        }
+    }
+    Ok(ours)
+}
+
+/// The flat buffers of a model's levels, from the safetensors files of a folder.
+///
+/// # Errors
+/// If a tensor is missing, of another shape or type, or not finite.
+pub fn levels(
+    model: &ModelConfig,
+    levels: &[LevelConfig],
+    files: &[Vec<u8>],
+) -> Result<Vec<Vec<f32>>, HuggingFaceError> {
+    let files = files.iter().map(|bytes| SafeTensors::deserialize(bytes)).collect::<Result<Vec<_>, _>>()?;
+    let level = |level: &LevelConfig| {
+        let tensors = level_tensors(model, level);
+        let values = tensors.iter().map(|tensor| read(model, tensor, &files)).collect::<Result<Vec<_>, _>>()?;
+        Ok(values.concat())
+    };
+    levels.iter().map(level).collect()
+}
+
+fn read(model: &ModelConfig, ours: &TensorSpec, files: &[SafeTensors]) -> Result<Vec<f32>, HuggingFaceError> {
+    let missing = || SafeTensorError::TensorNotFound(ours.name.clone());
+    let theirs = theirs(model, ours).ok_or_else(missing)?;
+    let view = files.iter().find_map(|file| theirs.names().find_map(|name| file.tensor(name).ok()));
+    let view = view.ok_or_else(|| SafeTensorError::TensorNotFound(theirs.name.clone()))?;
+    let unfit = || HuggingFaceError::Tensor {
+        name: theirs.name.clone(),
+        found: format!("{:?} {:?}", view.dtype(), view.shape()),
+        expected: theirs.shape.clone(),
+    };
+    if view.shape() != theirs.shape {
+        return Err(unfit());
+    }
+    let halves = || view.data().as_chunks::<2>().0.iter();
+    let values: Vec<f32> = match view.dtype() {
+        Dtype::F32 => view.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
+        Dtype::F16 => halves().map(|bytes| half::f16::from_le_bytes(*bytes).to_f32()).collect(),
+        Dtype::BF16 => halves().map(|bytes| half::bf16::from_le_bytes(*bytes).to_f32()).collect(),
+        _ => return Err(unfit()),
+    };
+    if values.iter().any(|value| !value.is_finite()) {
+        return Err(HuggingFaceError::NotFinite(theirs.name));
+    }
+    Ok(theirs.to_ours(&values))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Activation;
+    use crate::model::transformer::samples::{small_levels, small_model};
+
+    fn numbered(model: &ModelConfig) -> Vec<Vec<f32>> {
+        let mut number = 0.0;
+        let mut next = || {
+            number += 1.0;
+            number
+        };
+        let count = |level| level_tensors(model, level).iter().map(TensorSpec::count).sum::<usize>();
+        small_levels().iter().map(|level| (0..count(level)).map(|_| next()).collect()).collect()
+    }
+
+    #[test]
+    fn a_path_comes_back_as_it_went_in_either_layout() {
+        for positions in [Positions::Learned, Positions::Rotary] {
+            for (biases, activation) in [(false, Activation::Gelu), (true, Activation::GeluTanh)] {
+                let model = ModelConfig { positions, biases, activation, ..small_model() };
+                let values = numbered(&model);
+                let file = weights(&model, &small_levels(), &values).unwrap();
+                assert_eq!(levels(&model, &small_levels(), std::slice::from_ref(&file)).unwrap(), values);
+                let config = settings::write(&model, 0).unwrap();
+                assert_eq!(settings::read(&config).unwrap(), model);
+                let all = ModelConfig { biases: true, ..model };
+                let with_biases = levels(&all, &small_levels(), &[file]).unwrap();
+                assert!(biases || with_biases.concat().iter().filter(|value| **value == 0.0).count() > 0);
+            }
+        }
+    }
+
+    #[test]
+    fn halves_are_read_and_what_does_not_fit_is_refused_by_name() {
+        let model = ModelConfig { positions: Positions::Learned, ..small_model() };
+        let file = weights(&model, &small_levels(), &numbered(&model)).unwrap();
+        let wider = ModelConfig { feed_forward: Some(12), ..model.clone() };
+        let unfit = levels(&wider, &small_levels(), std::slice::from_ref(&file)).unwrap_err().to_string();
+        assert!(unfit.contains("mlp.c_fc.weight") && unfit.contains("[16, 12]"), "{unfit}");
+        let deeper = levels(&model, &small_levels(), &[]).unwrap_err().to_string();
+        assert!(deeper.contains("transformer.wte.weight"), "{deeper}");
+        let short = weights(&model, &small_levels(), &[vec![0.0], vec![]]).unwrap_err().to_string();
+        assert!(short.contains("level 0 has 1 values"), "{short}");
+
+        let tokens = [model.vocabulary, model.width];
+        let ones: Vec<u8> = (0..tokens[0] * tokens[1]).flat_map(|_| half::bf16::ONE.to_le_bytes()).collect();
+        let view = TensorView::new(Dtype::BF16, tokens.to_vec(), &ones).unwrap();
+        // As OpenAI's own file has it, without the model's name in front.
+        let halves = serialize([("wte.weight", view)], None).unwrap();
+        let read = levels(&model, &small_levels(), &[halves, file]).unwrap();
+        assert_eq!(read[0][..tokens[0] * tokens[1]], vec![1.0; tokens[0] * tokens[1]]);
+    }
+}
