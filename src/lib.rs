@@ -28,7 +28,6 @@ pub mod outer;
 #[cfg(all(feature = "learning", feature = "network"))]
 pub mod peer;
 pub mod protocol;
-#[cfg(feature = "learning")]
 pub mod routing;
 pub mod sampling;
 pub mod seed;

@@ -47,6 +47,7 @@ impl Clusters {
         }
         let every = (features.len() / width).div_ceil(MAX_FIT_ROWS).max(1);
         let (mean, scale) = moments(features, width);
+        let [mean, scale] = [mean, scale].map(|values| values.into_iter().map(|value| value as f32).collect());
         let mut found = Self { mean, scale, books: Vec::with_capacity(counts.len()) };
         let rows: Vec<f32> =
             features.chunks(width).step_by(every).flat_map(|row| found.standardise(row).collect::<Vec<_>>()).collect();
@@ -97,7 +98,7 @@ pub(super) fn columns(width: usize, books: usize, number: usize) -> std::ops::Ra
 }
 
 /// Mean and one over standard deviation of each feature; 0 for a feature that hardly varies, which leaves it out.
-fn moments(features: &[f32], width: usize) -> (Vec<f32>, Vec<f32>) {
+pub(super) fn moments(features: &[f32], width: usize) -> (Vec<f64>, Vec<f64>) {
     let count = (features.len() / width).max(1) as f64;
     let mut mean = vec![0f64; width];
     for row in features.chunks_exact(width) {
@@ -106,14 +107,16 @@ fn moments(features: &[f32], width: usize) -> (Vec<f32>, Vec<f32>) {
     let mut variance = vec![0f64; width];
     for row in features.chunks_exact(width) {
         for ((sum, value), mean) in variance.iter_mut().zip(row).zip(&mean) {
-            *sum += (f64::from(*value) - mean).powi(2) / count;
+            let away = f64::from(*value) - mean;
+            *sum += away * away / count;
         }
     }
     let scale = variance.iter().zip(&mean).map(|(variance, mean)| {
         let varies = variance.sqrt() > 1e-6 * (mean.abs() + 1e-6);
-        if varies { (1.0 / variance.sqrt()) as f32 } else { 0.0 }
+        if varies { 1.0 / variance.sqrt() } else { 0.0 }
     });
-    (mean.iter().map(|mean| *mean as f32).collect(), scale.collect())
+    let scale = scale.collect();
+    (mean, scale)
 }
 
 #[cfg(test)]

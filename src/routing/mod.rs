@@ -9,9 +9,11 @@ pub mod clusters;
 pub mod features;
 pub mod kmeans;
 pub mod router;
+#[cfg(feature = "learning")]
 pub mod shards;
 
 pub use features::{FeaturesError, features_of};
 pub use kmeans::{Clustering, KmeansError, kmeans};
 pub use router::{Router, RouterError};
+#[cfg(feature = "learning")]
 pub use shards::{DocumentKey, Shard, ShardError, ShardIndex};
