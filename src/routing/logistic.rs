@@ -87,8 +87,8 @@ pub enum LogisticError {
 
 impl Logistic {
     /// Fits the mean over documents of −ln p(label), plus `l2` / 2 times the sum of squared weights of standardised
-    /// features; biases are free. (scikit-learn's `C` is 1 / (`l2` · documents).) `features` is row-major `[documents, width]`,
-    /// `labels` has the best path of each document. A feature that hardly varies gets no weight.
+    /// features; biases are free. (scikit-learn's `C` is 1 / (`l2` · documents).) `features` is row-major
+    /// `[documents, width]`, `labels` has the best path of each document. A feature that hardly varies gets no weight.
     ///
     /// A path that is nobody's best has no part in the fit: it scores the same for every document, below all other
     /// paths on these documents, and is first for no document at all, until [`Logistic::calibrate`] lifts it.
@@ -131,8 +131,8 @@ impl Logistic {
         Ok(fitted.with_absent(&place, features))
     }
 
-    /// Moves the biases so that the shares of these documents that go to each path come as close to `target`, a share for each
-    /// path, as they can, and returns by how much the worst share is off. `features` is row-major
+    /// Moves the biases so that the shares of these documents that go to each path come as close to `target`, a share for
+    /// each path, as they can, and returns by how much the worst share is off. `features` is row-major
     /// `[documents, width]`; 8 bytes are held for each document and path.
     ///
     /// Documents are whole, and those with the same features go together; so do those of several paths that were
