@@ -1,7 +1,7 @@
 //! Biases under which each path is the best one for as many documents as it is meant to have.
 //!
-//! Such biases maximise Σ quotaₚ·biasₚ − Σ_documents maxₚ(score + bias), which is concave: it is the dual of sharing out
-//! the documents so that the sum of their scores is greatest. It is maximised one bias at a time, exactly: a path's
+//! Such biases maximise Σ quotaₚ·biasₚ − Σ_documents maxₚ(score + bias), which is concave: it is the dual of sharing
+//! out the documents so that the sum of their scores is greatest. It is maximised one bias at a time, exactly: a path's
 //! bias goes into the middle between the last document that it is to have and the first that it is not.
 
 use rayon::prelude::*;
@@ -91,8 +91,8 @@ impl<'a> Documents<'a> {
 }
 
 /// Moves `bias` so that the shares of documents whose best path it is come as close to `target` as they can, and
-/// returns by how much the worst share is off. `scores` is row-major `[documents, paths]`, finite and not empty; `target`
-/// has a share for each path.
+/// returns by how much the worst share is off. `scores` is row-major `[documents, paths]`, finite and not empty;
+/// `target` has a share for each path.
 pub(super) fn balance(scores: &[f64], bias: &mut [f64], target: &[f64]) -> f64 {
     let quotas = quotas(target, scores.len() / bias.len());
     let mut documents = Documents::new(scores, bias);

@@ -95,7 +95,7 @@ impl Logistic {
     ///
     /// # Errors
     /// If there are fewer documents than paths, the features are no finite rows, the labels do not fit them or are no
-    /// paths, or `l2` is not above 0.
+    /// paths, `l2` is not above 0, or the loss is not finite.
     pub fn fit(features: &[f32], width: usize, labels: &[u32], paths: u32, l2: f64) -> Result<Self, LogisticError> {
         let documents = rows(features, width)?;
         if paths == 0 || documents < paths as usize {
@@ -131,8 +131,8 @@ impl Logistic {
         Ok(fitted.with_absent(&place, features))
     }
 
-    /// Moves the biases so that the shares of these documents that go to each path come as close to `target`, a share for
-    /// each path, as they can, and returns by how much the worst share is off. `features` is row-major
+    /// Moves the biases so that the shares of these documents that go to each path come as close to `target`, a share
+    /// for each path, as they can, and returns by how much the worst share is off. `features` is row-major
     /// `[documents, width]`; 8 bytes are held for each document and path.
     ///
     /// Documents are whole, and those with the same features go together; so do those of several paths that were
