@@ -60,11 +60,44 @@ pub struct Skipped {
     pub unparsable: u64,
 }
 
+/// Which domain each document is of, where its source says so. Nothing is routed by it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Domains {
+    names: BTreeMap<String, u32>,
+    of: Vec<Option<u32>>,
+}
+
+impl Domains {
+    /// Their names, in order.
+    pub fn names(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.names.iter().map(|(name, number)| (name.as_str(), *number))
+    }
+
+    /// The number of a document's domain.
+    pub fn of(&self, document: usize) -> Option<u32> {
+        self.of.get(document).copied().flatten()
+    }
+
+    fn push(&mut self, domain: Option<&str>) {
+        let number = domain.map(|name| match self.names.get(name) {
+            Some(number) => *number,
+            None => {
+                let next = self.names.len() as u32;
+                self.names.insert(name.to_owned(), next);
+                next
+            }
+        });
+        self.of.push(number);
+    }
+}
+
 /// Documents and where they came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corpus {
     /// In the order in which they were found; no two are the same.
     pub documents: Vec<String>,
+    /// Of JSON lines with a `domain` field, and Parquet with such a column.
+    pub domains: Domains,
     /// By name.
     pub kinds: Vec<KindCount>,
     /// What was left out.
@@ -171,6 +204,7 @@ pub(crate) fn falls_within(hash: &[u8], share: f64) -> bool {
 #[derive(Default)]
 pub(super) struct Gathering {
     documents: Vec<String>,
+    domains: Domains,
     seen: BTreeSet<[u8; 32]>,
     kinds: BTreeMap<String, (u64, u64)>,
     pub(super) skipped: Skipped,
@@ -179,6 +213,11 @@ pub(super) struct Gathering {
 impl Gathering {
     /// Takes a document, unless it is empty or known.
     pub(super) fn add(&mut self, kind: &str, document: String) {
+        self.add_of(kind, None, document);
+    }
+
+    /// One whose domain the source may name.
+    pub(super) fn add_of(&mut self, kind: &str, domain: Option<&str>, document: String) {
         if document.trim().is_empty() {
             self.skipped.empty += 1;
             return;
@@ -191,6 +230,7 @@ impl Gathering {
         count.0 += 1;
         count.1 += document.len() as u64;
         self.documents.push(document);
+        self.domains.push(domain);
     }
 
     fn finish(self, source: &CorpusSource, column: &str) -> Result<Corpus, CorpusError> {
@@ -200,7 +240,8 @@ impl Gathering {
         }
         let kinds = self.kinds.into_iter().map(|(name, (documents, bytes))| KindCount { name, documents, bytes });
         let hash = hash_of(&self.documents);
-        Ok(Corpus { documents: self.documents, kinds: kinds.collect(), skipped: self.skipped, hash })
+        let Self { documents, domains, skipped, .. } = self;
+        Ok(Corpus { documents, domains, kinds: kinds.collect(), skipped, hash })
     }
 }
 

@@ -95,9 +95,9 @@ fn read_json_lines(mut lines: Lines<'_>, kind: &str, column: &str, into: &mut Ga
         if text.trim().is_empty() {
             continue;
         }
-        let object = serde_json::from_str::<Map<String, Value>>(text).ok();
-        match object.and_then(|mut object| object.remove(column)) {
-            Some(Value::String(text)) => into.add(kind, text),
+        let mut object = serde_json::from_str::<Map<String, Value>>(text).unwrap_or_default();
+        match object.remove(column) {
+            Some(Value::String(text)) => into.add_of(kind, object.get("domain").and_then(Value::as_str), text),
             _ => into.skipped.unparsable += 1,
         }
     }
@@ -174,6 +174,8 @@ mod tests {
         fs::write(&path, bytes).unwrap();
         let corpus = read_path(&path).unwrap();
         assert_eq!(corpus.documents, ["first", "second"]);
+        assert_eq!([corpus.domains.of(0), corpus.domains.of(1)], [Some(0), None]);
+        assert_eq!(corpus.domains.names().collect::<Vec<_>>(), [("a", 0)]);
         assert_eq!(corpus.skipped, Skipped { invalid_utf8: 1, empty: 1, duplicate: 1, unparsable: 2 });
     }
 

@@ -14,7 +14,7 @@ pub mod tokenizer;
 mod tokenizer_file;
 pub mod tokens;
 
-pub use corpus::{Corpus, CorpusError, CorpusSource, KindCount, Skipped, read_corpus, split_test};
+pub use corpus::{Corpus, CorpusError, CorpusSource, Domains, KindCount, Skipped, read_corpus, split_test};
 pub use token_file::TokensError;
 pub use tokenizer::{Tokenizer, TokenizerError};
 pub use tokens::TokenSet;

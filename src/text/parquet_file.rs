@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use parquet::basic::Type as Physical;
-use parquet::column::reader::ColumnReader;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{AsBytes as _, ByteArray, ByteArrayType};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescPtr;
@@ -16,7 +17,8 @@ use super::files::unreadable;
 /// Rows that are read at a time.
 const ROWS: usize = 256;
 
-/// Each row's text is a document, however long or short. Only this column is read, of one row group after the other.
+/// Each row's text is a document, however long or short. Only this column is read, and `domain` if there is one, of one row
+/// group after the other.
 pub(super) fn read(path: &Path, column: &str, into: &mut Gathering) -> Result<(), CorpusError> {
     // The reader gives up on some damaged files by a panic. What was gathered by then goes with the error.
     let outcome = catch_unwind(AssertUnwindSafe(|| read_rows(path, column, into)));
@@ -27,34 +29,65 @@ fn read_rows(path: &Path, column: &str, into: &mut Gathering) -> Result<(), Corp
     let wrong = |error: ParquetError| unreadable(path, std::io::Error::other(error));
     let file = File::open(path).map_err(|error| unreadable(path, error))?;
     let reader = SerializedFileReader::new(file).map_err(wrong)?;
-    let schema = reader.metadata().file_metadata().schema_descr();
-    let texts = schema.columns().iter().enumerate().filter(|(_, column)| is_text(column));
-    let Some((place, _)) = texts.clone().find(|(_, text)| text.path().parts() == [column]) else {
-        let columns = texts.map(|(_, text)| text.name().to_owned()).collect();
+    let columns = reader.metadata().file_metadata().schema_descr().columns();
+    let place = |name: &str| columns.iter().position(|column| is_text(column) && column.path().parts() == [name]);
+    let Some(text) = place(column) else {
+        let columns = columns.iter().filter(|column| is_text(column)).map(|text| text.name().to_owned()).collect();
         return Err(CorpusError::NoColumn { path: path.to_owned(), column: column.to_owned(), columns });
     };
-    let (mut values, mut levels) = (Vec::with_capacity(ROWS), Vec::with_capacity(ROWS));
+    let domain = place("domain").filter(|domain| *domain != text);
     for group in 0..reader.num_row_groups() {
         let group = reader.get_row_group(group).map_err(wrong)?;
-        let ColumnReader::ByteArrayColumnReader(mut texts) = group.get_column_reader(place).map_err(wrong)? else {
-            return Err(wrong(ParquetError::General("the column's pages hold no text".to_owned())));
-        };
+        let open = |place: usize| Texts::open(group.get_column_reader(place), &columns[place]).map_err(wrong);
+        let (mut texts, mut domains) = (open(text)?, domain.map(open).transpose()?);
         loop {
-            let (rows, here, _) = texts.read_records(ROWS, Some(&mut levels), None, &mut values).map_err(wrong)?;
-            if rows == 0 {
+            let rows = texts.next().map_err(wrong)?;
+            if rows.is_empty() {
                 break;
             }
-            into.skipped.unparsable += rows.saturating_sub(here) as u64;
-            for value in values.drain(..) {
-                match std::str::from_utf8(value.data()) {
-                    Ok(text) => into.add("parquet", text.to_owned()),
-                    Err(_) => into.skipped.invalid_utf8 += 1,
+            let of = domains.as_mut().map(Texts::next).transpose().map_err(wrong)?.unwrap_or_default();
+            for (row, value) in rows.iter().enumerate() {
+                let domain = of.get(row).and_then(Option::as_ref);
+                match value.as_ref().map(|value| std::str::from_utf8(value.data())) {
+                    Some(Ok(text)) => {
+                        into.add_of("parquet", domain.and_then(|name| name.as_utf8().ok()), text.to_owned())
+                    }
+                    Some(Err(_)) => into.skipped.invalid_utf8 += 1,
+                    None => into.skipped.unparsable += 1,
                 }
             }
-            levels.clear();
         }
     }
     Ok(())
+}
+
+/// A column of a row group.
+struct Texts {
+    reader: ColumnReaderImpl<ByteArrayType>,
+    /// Whether rows may be without a value.
+    optional: bool,
+    levels: Vec<i16>,
+    values: Vec<ByteArray>,
+}
+
+impl Texts {
+    fn open(reader: Result<ColumnReader, ParquetError>, column: &ColumnDescPtr) -> Result<Self, ParquetError> {
+        let ColumnReader::ByteArrayColumnReader(reader) = reader? else {
+            return Err(ParquetError::General("the column's pages hold no text".to_owned()));
+        };
+        let optional = column.max_def_level() > 0;
+        Ok(Self { reader, optional, levels: Vec::with_capacity(ROWS), values: Vec::with_capacity(ROWS) })
+    }
+
+    /// The next rows; none at the end.
+    fn next(&mut self) -> Result<Vec<Option<ByteArray>>, ParquetError> {
+        self.levels.clear();
+        let levels = self.optional.then_some(&mut self.levels);
+        let (rows, _, _) = self.reader.read_records(ROWS, levels, None, &mut self.values)?;
+        let mut values = self.values.drain(..);
+        let is_there = |row: usize| !self.optional || self.levels.get(row).is_some_and(|level| *level > 0);
+        Ok((0..rows).map(|row| if is_there(row) { values.next() } else { None }).collect())
+    }
 }
 
 /// Strings, and bytes that may be some; one for each row, or none.
@@ -67,7 +100,7 @@ mod tests {
     use std::sync::Arc;
 
     use parquet::basic::{Compression, ZstdLevel};
-    use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+    use parquet::data_type::Int64Type;
     use parquet::file::properties::WriterProperties;
     use parquet::file::writer::SerializedFileWriter;
     use parquet::schema::parser::parse_message_type;
@@ -78,7 +111,8 @@ mod tests {
 
     /// Row groups of texts, some of which are missing, beside their numbers.
     fn write(path: &Path, groups: &[&[Option<&[u8]>]], compression: Compression) {
-        let schema = "message rows { optional binary content (UTF8); required int64 id; optional binary url (UTF8); }";
+        let schema =
+            "message rows { optional binary content (UTF8); required int64 id; optional binary domain (UTF8); }";
         let schema = Arc::new(parse_message_type(schema).unwrap());
         let properties = Arc::new(WriterProperties::builder().set_compression(compression).build());
         let mut writer = SerializedFileWriter::new(File::create(path).unwrap(), schema, properties).unwrap();
@@ -92,9 +126,12 @@ mod tests {
             let mut id = group.next_column().unwrap().unwrap();
             id.typed::<Int64Type>().write_batch(&vec![7; rows.len()], None, None).unwrap();
             id.close().unwrap();
-            let mut url = group.next_column().unwrap().unwrap();
-            url.typed::<ByteArrayType>().write_batch(&[], Some(&vec![0; rows.len()]), None).unwrap();
-            url.close().unwrap();
+            // Every other row is of a domain.
+            let named: Vec<i16> = (0..rows.len()).map(|row| (row % 2) as i16).collect();
+            let names = vec![ByteArray::from("news"); rows.len() / 2];
+            let mut domain = group.next_column().unwrap().unwrap();
+            domain.typed::<ByteArrayType>().write_batch(&names, Some(&named), None).unwrap();
+            domain.close().unwrap();
             group.close().unwrap();
         }
         writer.close().unwrap();
@@ -118,6 +155,8 @@ mod tests {
             assert_eq!(corpus.documents, ["first", "second"]);
             assert_eq!(corpus.skipped, Skipped { empty: 1, duplicate: 1, unparsable: 1, invalid_utf8: 1 });
             assert_eq!(corpus.kinds[0].name, "parquet");
+            assert_eq!([corpus.domains.of(0), corpus.domains.of(1)], [None, Some(0)]);
+            assert_eq!(corpus.domains.names().collect::<Vec<_>>(), [("news", 0)]);
         }
     }
 
@@ -129,7 +168,7 @@ mod tests {
         for missing in ["text", "id"] {
             let error = read_column(&path, missing).unwrap_err().to_string();
             assert!(
-                error.contains(&format!("no text column \"{missing}\"")) && error.contains("content, url"),
+                error.contains(&format!("no text column \"{missing}\"")) && error.contains("content, domain"),
                 "{error}"
             );
         }

@@ -1,5 +1,6 @@
 //! `pathswarm evaluate`: perplexity and bits per byte of a collected run.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -9,8 +10,9 @@ use super::mistake::{Mistake, OrMistake};
 use super::output::Output;
 use super::{Globals, collected_run};
 use crate::model::set_threads;
-use crate::peer::scoring::{PathScore, ScoringError, score_corpus, score_test_text};
-use crate::text::{CorpusSource, read_corpus};
+use crate::names::PathId;
+use crate::peer::scoring::{PathScore, ScoringError, agreement, score_corpus, score_test_text};
+use crate::text::{CorpusSource, Domains, read_corpus};
 use crate::training::Score;
 
 /// `pathswarm evaluate`
@@ -30,67 +32,112 @@ impl Evaluate {
         let machine = globals.machine_only()?;
         let collected = collected_run::open(&self.folder)?;
         set_threads(machine.threads);
-        let scores = if self.text.is_empty() {
-            score_test_text(&collected, machine.device)
+        let (scores, domains) = if self.text.is_empty() {
+            (score_test_text(&collected, machine.device), Domains::default())
         } else {
             let source = CorpusSource::Paths(self.text);
             let corpus = read_corpus(&source, &collected.manifest().config.text)
                 .or_mistake("give files, folders, or JSON lines with a \"text\" field")?;
-            score_corpus(&collected, &corpus, machine.device)
+            (score_corpus(&collected, &corpus, machine.device), corpus.domains)
         };
         let scores = scores.map_err(|error| match error.downcast::<ScoringError>() {
             Ok(error) => Mistake::new(error).hint("give text with --text FILE").into(),
             Err(other) => collected_run::explain(other),
         })?;
-        print(globals.output(), &scores)
+        print(globals.output(), &scores, &domains)
     }
 }
 
-fn print(output: Output, scores: &[PathScore]) -> anyhow::Result<()> {
-    output.text(&format!("{:>6}  {:>9}  {:>9}  {:>19}  {:>19}", "", "", "", "ancestor", "DiPaCo"))?;
-    output.text(&format!(
-        "{:>6}  {:>9}  {:>9}  {:>10} {:>8}  {:>10} {:>8}",
-        "path", "documents", "tokens", "perplexity", "bits/B", "perplexity", "bits/B"
-    ))?;
-    for score in scores {
-        line(output, &score.path.to_string(), score)?;
-        let mut value = measures(score);
+fn print(output: Output, scores: &[PathScore], domains: &Domains) -> anyhow::Result<()> {
+    let total = sum(scores.iter());
+    let mut paths: Vec<PathId> = scores.iter().map(|score| score.path).collect();
+    paths.dedup();
+    heading(output, "path")?;
+    for path in paths {
+        let score = sum(scores.iter().filter(|score| score.path == path));
+        line(output, &path.to_string(), &score, &total)?;
+        let mut value = measures(&score, &total);
         value["event"] = json!("path");
-        value["path"] = json!(score.path);
+        value["path"] = json!(path);
         output.json(&value)?;
     }
-    let total = total(scores);
-    line(output, "all", &total)?;
-    let mut value = measures(&total);
+    line(output, "all", &total, &total)?;
+    let mut value = measures(&total, &total);
     value["event"] = json!("result");
+    if domains.names().next().is_some() {
+        let agreement = agreement(scores);
+        print_domains(output, scores, domains, &total)?;
+        if let Some(agreement) = agreement {
+            output.text(&format!("agreement of paths with domains: {agreement:.3} (0: none, 1: whole)"))?;
+        }
+        value["agreement"] = json!(agreement);
+    }
     output.json(&value)?;
     Ok(())
 }
 
-fn line(output: Output, name: &str, score: &PathScore) -> std::io::Result<()> {
-    let PathScore { documents, ancestor, dipaco, .. } = score;
+/// The same text once more, by its domains; routing knew nothing of them.
+fn print_domains(output: Output, scores: &[PathScore], domains: &Domains, total: &Sum) -> anyhow::Result<()> {
+    output.text("")?;
+    heading(output, "domain")?;
+    for (name, number) in domains.names() {
+        let own = || scores.iter().filter(|score| score.domain == Some(number));
+        let score = sum(own());
+        line(output, name, &score, total)?;
+        let mut value = measures(&score, total);
+        value["event"] = json!("domain");
+        value["domain"] = json!(name);
+        let on_path = own().map(|own| (own.path.to_string(), share(own.dipaco.tokens, score.dipaco.tokens)));
+        value["path_shares"] = json!(on_path.collect::<BTreeMap<_, _>>());
+        output.json(&value)?;
+    }
+    Ok(())
+}
+
+fn share(part: u64, all: u64) -> f64 {
+    part as f64 / all.max(1) as f64
+}
+
+fn heading(output: Output, what: &str) -> std::io::Result<()> {
+    let (empty, measure) = ("", "perplexity");
+    output.text(&format!("{empty:>12}  {empty:>9}  {empty:>9}  {empty:>6}  {:>19}  {:>19}", "ancestor", "DiPaCo"))?;
+    output.text(&format!(
+        "{what:>12}  {:>9}  {:>9}  {:>6}  {measure:>10} {:>8}  {measure:>10} {:>8}",
+        "documents", "tokens", "share", "bits/B", "bits/B"
+    ))
+}
+
+fn line(output: Output, name: &str, score: &Sum, total: &Sum) -> std::io::Result<()> {
+    let Sum { documents, ancestor, dipaco } = score;
     let measure = |score: &Score| match score.tokens {
         0 => format!("{:>10} {:>8}", "-", "-"),
         _ => format!("{:>10.2} {:>8.4}", score.perplexity(), score.bits_per_byte()),
     };
     let (before, after) = (measure(ancestor), measure(dipaco));
-    output.text(&format!("{name:>6}  {documents:>9}  {:>9}  {before}  {after}", dipaco.tokens))
+    let share = 100.0 * share(dipaco.tokens, total.dipaco.tokens);
+    output.text(&format!("{name:>12}  {documents:>9}  {:>9}  {share:>5.1}%  {before}  {after}", dipaco.tokens))
 }
 
-fn measures(score: &PathScore) -> Value {
+fn measures(score: &Sum, total: &Sum) -> Value {
     let of = |score: &Score| json!({ "perplexity": score.perplexity(), "bits_per_byte": score.bits_per_byte() });
     json!({
         "documents": score.documents, "tokens": score.dipaco.tokens, "bytes": score.dipaco.bytes,
+        "token_share": share(score.dipaco.tokens, total.dipaco.tokens),
         "ancestor": of(&score.ancestor), "dipaco": of(&score.dipaco),
     })
 }
 
-/// Of all documents, each on its own path. The path's name means nothing here.
-fn total(scores: &[PathScore]) -> PathScore {
-    PathScore {
-        path: crate::names::PathId(0),
-        documents: scores.iter().map(|score| score.documents).sum(),
-        ancestor: scores.iter().map(|score| score.ancestor).sum(),
-        dipaco: scores.iter().map(|score| score.dipaco).sum(),
+/// Of some documents, each on its own path.
+struct Sum {
+    documents: usize,
+    ancestor: Score,
+    dipaco: Score,
+}
+
+fn sum<'a>(scores: impl Iterator<Item = &'a PathScore> + Clone) -> Sum {
+    Sum {
+        documents: scores.clone().map(|score| score.documents).sum(),
+        ancestor: scores.clone().map(|score| score.ancestor).sum(),
+        dipaco: scores.map(|score| score.dipaco).sum(),
     }
 }

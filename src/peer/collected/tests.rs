@@ -7,7 +7,7 @@ use super::*;
 use crate::config::DeviceChoice;
 use crate::peer::collecting::{CollectError, collect_from_stores};
 use crate::peer::sampling::{Wish, continue_prompt};
-use crate::peer::scoring::{ScoringError, score_corpus, score_test_text};
+use crate::peer::scoring::{PathScore, ScoringError, score_corpus, score_test_text};
 use crate::peer::tiny_run::{Tiny, documents};
 use crate::protocol::wire::WIRE_VERSION;
 use crate::text::{CorpusSource, read_corpus};
@@ -82,6 +82,34 @@ fn text_from_elsewhere_goes_where_the_runs_own_text_went() {
     corpus.documents = vec!["short".to_owned()];
     let error = score_corpus(&collected, &corpus, DeviceChoice::Cpu).unwrap_err();
     assert!(matches!(error.downcast_ref(), Some(ScoringError::TooShort(8))), "{error}");
+}
+
+#[test]
+fn text_with_domains_is_scored_by_path_and_domain_and_the_sums_stay_what_they_are() {
+    let (tiny, folder) = collected(true);
+    let collected = Collected::open(&folder).unwrap();
+    let lines = |domain: &dyn Fn(usize) -> Option<&'static str>| {
+        let file = tiny.home.path().join("domains.jsonl");
+        let line = |(number, text)| serde_json::json!({ "text": text, "domain": domain(number) }).to_string();
+        let lines: Vec<String> = documents().iter().enumerate().map(line).collect();
+        std::fs::write(&file, lines.join("\n")).unwrap();
+        let corpus = read_corpus(&CorpusSource::Paths(vec![file]), &tiny.decoded.config.text).unwrap();
+        score_corpus(&collected, &corpus, DeviceChoice::Cpu).unwrap()
+    };
+    let tokens = |scores: &[PathScore], of: &dyn Fn(&&PathScore) -> bool| -> u64 {
+        scores.iter().filter(of).map(|score| score.dipaco.tokens).sum()
+    };
+    let plain = lines(&|_| None);
+    assert!(plain.iter().all(|score| score.domain.is_none()));
+    let apart = lines(&|number| [Some("even"), Some("odd"), None][number % 3]);
+    assert!(apart.len() > plain.len());
+    for path in [0, 1].map(PathId) {
+        assert_eq!(tokens(&plain, &|score| score.path == path), tokens(&apart, &|score| score.path == path));
+    }
+    for domain in [Some(0), Some(1), None] {
+        let share = tokens(&apart, &|score| score.domain == domain) as f64 / tokens(&plain, &|_| true) as f64;
+        assert!((0.2..0.5).contains(&share), "{domain:?}: {share}");
+    }
 }
 
 #[test]
