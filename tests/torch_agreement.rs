@@ -136,10 +136,10 @@ fn attention_and_blocks_agree_forward_and_backward() {
             let products = Products { kernel, precision: Precision::F32 };
             let what = format!("{:?}, biases {}, {kernel:?}", case.positions, case.biases);
             assert_piece(&weights, "block.0.attention.", &case.attention, &format!("attention, {what}"), |input| {
-                attention.forward(input, &products, turns.as_ref()).unwrap()
+                attention.forward(input, &products, turns.as_ref(), None).unwrap()
             });
             assert_piece(&weights, "block.1.", &case.block, &format!("block, {what}"), |input| {
-                block.forward(input, &products, turns.as_ref()).unwrap()
+                block.forward(input, &products, turns.as_ref(), None).unwrap()
             });
         }
     }

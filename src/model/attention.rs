@@ -7,6 +7,7 @@
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::linear::Products;
+use super::memory::{Past, mask};
 use super::weights::{Weights, WeightsError};
 use crate::config::{ModelConfig, Positions};
 
@@ -39,10 +40,17 @@ impl Attention {
     }
 
     /// `[batch, time, width]` to the same shape. `rotation` is `[time, 1, 1, head/2]`, complex, if positions are rotary.
+    /// `past` is of the tokens before, if there are any, and is added to.
     ///
     /// # Errors
     /// If shapes do not fit or memory is short.
-    pub fn forward(&self, input: &Tensor, products: &Products, rotation: Option<&Tensor>) -> Result<Tensor, TchError> {
+    pub fn forward(
+        &self,
+        input: &Tensor,
+        products: &Products,
+        rotation: Option<&Tensor>,
+        past: Option<&mut Past>,
+    ) -> Result<Tensor, TchError> {
         let (batch, time, _) = input.size3()?;
         let heads_first = |x: Tensor| x.f_transpose(1, 2);
         let (q, k, v) = match rotation {
@@ -54,7 +62,13 @@ impl Attention {
             Some(rotation) => self.rotated(input, products, rotation)?,
         };
         let (q, k, v) = (heads_first(q)?, heads_first(k)?, heads_first(v)?);
-        let mixed = Tensor::f_scaled_dot_product_attention(&q, &k, &v, None::<&Tensor>, 0.0, true, None, false)?;
+        let (k, v) = match past {
+            None => (k, v),
+            Some(past) => past.extended(k, v)?,
+        };
+        let all = k.size()[2];
+        let (mask, causal) = (mask(time, all, q.device())?, time == all);
+        let mixed = Tensor::f_scaled_dot_product_attention(&q, &k, &v, mask.as_ref(), 0.0, causal, None, false)?;
         let mixed = mixed.f_transpose(1, 2)?.f_reshape([batch, time, self.heads * self.head_width])?;
         products.linear(&mixed, &self.out, self.out_bias.as_ref())
     }

@@ -4,6 +4,7 @@ use tch::{TchError, Tensor};
 
 use super::attention::Attention;
 use super::linear::Products;
+use super::memory::Past;
 use super::weights::{Weights, WeightsError};
 use crate::config::{Activation, ModelConfig};
 
@@ -71,12 +72,18 @@ impl Block {
         })
     }
 
-    /// The residual stream `[batch, time, width]` after this block.
+    /// The residual stream `[batch, time, width]` after this block. `past` is of the tokens before, if there are any.
     ///
     /// # Errors
     /// If shapes do not fit or memory is short.
-    pub fn forward(&self, stream: &Tensor, products: &Products, rotation: Option<&Tensor>) -> Result<Tensor, TchError> {
-        let mixed = self.attention.forward(&self.attention_norm.forward(stream)?, products, rotation)?;
+    pub fn forward(
+        &self,
+        stream: &Tensor,
+        products: &Products,
+        rotation: Option<&Tensor>,
+        past: Option<&mut Past>,
+    ) -> Result<Tensor, TchError> {
+        let mixed = self.attention.forward(&self.attention_norm.forward(stream)?, products, rotation, past)?;
         let stream = stream.f_add(&products.widen(mixed)?)?;
         let hidden =
             products.linear(&self.feed_forward_norm.forward(&stream)?, &self.inner, self.inner_bias.as_ref())?;

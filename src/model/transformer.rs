@@ -5,6 +5,7 @@ use tch::{Device, Kind, TchError, Tensor};
 use super::attention::rotation;
 use super::block::{Block, Norm};
 use super::linear::{Kernel, Products};
+use super::memory::{Memory, Past};
 use super::weights::{Weights, WeightsError, to_values};
 use crate::config::{LevelConfig, ModelConfig, Precision};
 
@@ -136,6 +137,26 @@ impl PathModel {
         Ok(self.trunk(&tokens.f_to_device(self.device())?, &self.exact())?)
     }
 
+    /// Reads on: hidden states of these tokens, `[1, tokens, width]`, f32, without gradient, as if all that was read before
+    /// stood in front of them.
+    ///
+    /// # Errors
+    /// If there are none, or they are no tokens of this model, or all together more than its context.
+    pub fn read(&self, memory: &mut Memory, tokens: &[u32]) -> Result<Tensor, ForwardError> {
+        let _no_gradient = tch::no_grad_guard();
+        let (found, context) = (memory.read + tokens.len(), self.config.context);
+        if found > context {
+            return Err(ForwardError::TooLong { found, context });
+        }
+        let tokens: Vec<i64> = tokens.iter().map(|token| i64::from(*token)).collect();
+        let tokens = Tensor::f_from_slice(&tokens)?.f_unsqueeze(0)?;
+        self.check(&tokens)?;
+        memory.blocks.resize_with(self.blocks.len(), Past::default);
+        let hidden = self.trunk_after(&tokens.f_to_device(self.device())?, &self.exact(), Some(memory))?;
+        memory.read = found;
+        Ok(hidden)
+    }
+
     /// The mean, over each prefix's tokens, of the hidden state after the final norm: `[prefixes, width]`, row-major.
     ///
     /// All are computed at once: give a moderate number.
@@ -211,14 +232,25 @@ impl PathModel {
     /// From tokens on this device, known to be valid, to the hidden states after the final norm; recorded by autograd
     /// unless that is off.
     pub(crate) fn trunk(&self, tokens: &Tensor, products: &Products) -> Result<Tensor, TchError> {
+        self.trunk_after(tokens, products, None)
+    }
+
+    fn trunk_after(
+        &self,
+        tokens: &Tensor,
+        products: &Products,
+        mut memory: Option<&mut Memory>,
+    ) -> Result<Tensor, TchError> {
         let (_, time) = tokens.size2()?;
+        let first = memory.as_ref().map_or(0, |memory| memory.read as i64);
         let mut stream = Tensor::f_embedding(&self.tokens, tokens, -1, false, false)?;
         if let Some(positions) = &self.positions {
-            stream = stream.f_add(&positions.f_narrow(0, 0, time)?)?;
+            stream = stream.f_add(&positions.f_narrow(0, first, time)?)?;
         }
-        let rotation = self.rotation.as_ref().map(|all| all.f_narrow(0, 0, time)).transpose()?;
-        for block in &self.blocks {
-            stream = block.forward(&stream, products, rotation.as_ref())?;
+        let rotation = self.rotation.as_ref().map(|all| all.f_narrow(0, first, time)).transpose()?;
+        for (index, block) in self.blocks.iter().enumerate() {
+            let past = memory.as_mut().and_then(|memory| memory.blocks.get_mut(index));
+            stream = block.forward(&stream, products, rotation.as_ref(), past)?;
         }
         self.norm.forward(&stream)
     }
@@ -277,6 +309,26 @@ mod tests {
 
     fn tokens(rows: &[&[i64]]) -> Tensor {
         Tensor::from_slice(&rows.concat()).view([rows.len() as i64, -1])
+    }
+
+    #[test]
+    fn what_is_read_in_pieces_is_as_if_it_were_read_at_once() {
+        for positions in [Positions::Learned, Positions::Rotary] {
+            let path = small_path(&ModelConfig { positions, ..small_model() }, &small_levels());
+            let all: Vec<u32> = (5..17).collect();
+            let whole = path.hidden(&tokens(&[&[5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]])).unwrap();
+            let mut memory = Memory::default();
+            let pieces: Vec<Tensor> = [0..3, 3..4, 4..9, 9..12]
+                .map(|piece| path.read(&mut memory, &all[piece]).unwrap())
+                .into_iter()
+                .collect();
+            let differs = (Tensor::cat(&pieces, 1) - whole).abs().max().double_value(&[]);
+            assert!(differs < 1e-5 && memory.read() == 12, "{positions:?}: {differs}");
+            let refused = path.read(&mut memory, &[1; 13]).unwrap_err();
+            assert!(matches!(refused, ForwardError::TooLong { found: 25, context: 24 }), "{refused}");
+            assert!(path.read(&mut memory, &[300]).is_err() && path.read(&mut memory, &[]).is_err());
+            assert_eq!(memory.read(), 12, "what is refused was not read");
+        }
     }
 
     #[test]

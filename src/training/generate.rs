@@ -2,10 +2,10 @@
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
-use tch::{TchError, Tensor};
+use tch::TchError;
 
 use crate::model::weights::to_values;
-use crate::model::{ForwardError, PathModel};
+use crate::model::{ForwardError, Memory, PathModel};
 use crate::seed::Seed;
 
 /// How tokens are chosen.
@@ -46,7 +46,8 @@ impl From<TchError> for GenerateError {
     }
 }
 
-/// The tokens that follow the prompt. The model sees the last `context` tokens at most.
+/// The tokens that follow the prompt. The model sees the last `context` tokens at most: when they are that many, it
+/// forgets all but the newer half, so that most tokens are read once.
 ///
 /// # Errors
 /// If the prompt is empty or does not fit the model, or the model's scores are not finite.
@@ -59,12 +60,16 @@ pub fn generate(model: &PathModel, prompt: &[u32], sampling: &Sampling) -> Resul
     }
     let context = model.config().context;
     let mut generator = sampling.seed.generator();
-    let mut tokens: Vec<i64> = prompt.iter().map(|token| i64::from(*token)).collect();
+    let mut tokens = prompt.to_vec();
+    let (mut memory, mut unread) = (Memory::default(), prompt.len().saturating_sub(context));
     let mut made = Vec::new();
     while made.len() < sampling.count {
-        let seen = &tokens[tokens.len().saturating_sub(context)..];
-        let hidden = model.hidden(&Tensor::f_from_slice(seen)?.f_unsqueeze(0)?)?;
-        let last = hidden.f_narrow(1, seen.len() as i64 - 1, 1)?;
+        if memory.read() + tokens.len() - unread > context {
+            (memory, unread) = (Memory::default(), tokens.len() - context.div_ceil(2));
+        }
+        let hidden = model.read(&mut memory, &tokens[unread..])?;
+        let last = hidden.f_narrow(1, (tokens.len() - unread) as i64 - 1, 1)?;
+        unread = tokens.len();
         let logits = {
             let _no_gradient = tch::no_grad_guard();
             to_values(&model.exact().linear(&last, model.head(), None)?)?
@@ -74,7 +79,7 @@ pub fn generate(model: &PathModel, prompt: &[u32], sampling: &Sampling) -> Resul
             break;
         }
         made.push(token);
-        tokens.push(i64::from(token));
+        tokens.push(token);
     }
     Ok(made)
 }
@@ -110,6 +115,8 @@ fn choose(logits: &[f32], sampling: &Sampling, generator: &mut ChaCha8Rng) -> Re
 
 #[cfg(test)]
 mod tests {
+    use tch::Tensor;
+
     use super::*;
     use crate::model::transformer::samples::{small_levels, small_model, small_path};
 
@@ -125,6 +132,19 @@ mod tests {
         assert_eq!(text.len(), 40);
         assert_eq!(generate(&path, &[1, 2, 3], &sampling).unwrap(), text);
         assert_ne!(generate(&path, &[1, 2, 3], &Sampling { seed: Seed::root(5), ..sampling }).unwrap(), text);
+    }
+
+    #[test]
+    fn what_is_remembered_changes_nothing() {
+        let path = small_path(&small_model(), &small_levels());
+        let greedy = Sampling { temperature: 0.0, count: 20, ..sampling() };
+        let mut text: Vec<i64> = vec![1, 2, 3];
+        for token in generate(&path, &[1, 2, 3], &greedy).unwrap() {
+            let logits = path.logits(&Tensor::from_slice(&text).unsqueeze(0)).unwrap();
+            let likeliest = logits.select(1, text.len() as i64 - 1).argmax(-1, false).int64_value(&[0]);
+            assert_eq!(i64::from(token), likeliest);
+            text.push(likeliest);
+        }
     }
 
     #[test]
