@@ -184,7 +184,8 @@ impl World {
     pub(super) fn train_on(&mut self, index: usize, next: u64) -> Result<(), Failure> {
         let now_ms = self.now_ms;
         let trainer = &mut self.peers[index].trainer;
-        if next != trainer.next {
+        // What it hangs over is in the way of all that it is asked for after that.
+        if next != trainer.next || trainer.scoring.is_some() {
             return Ok(());
         }
         if let Some(asked) = trainer.asked.take() {
