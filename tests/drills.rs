@@ -204,6 +204,13 @@ fn everything_at_once_changes_no_promise() {
 }
 
 #[test]
+fn a_trainer_that_hangs_over_a_checkpoint_trains_nothing_until_it_is_started_anew() {
+    let everything = Arc::new(scenario("everything"));
+    // Signs of what it trained meanwhile were taken for signs of scoring, and it was waited for all the longer.
+    drill(&everything, 3_314..3_315, |_| {}).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
 fn a_seed_replays_to_the_same_trace() {
     let everything = Arc::new(scenario("everything"));
     let traced = |seed| run_traced(&everything, seed, Trace::hashed()).unwrap();

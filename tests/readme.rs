@@ -68,6 +68,33 @@ fn words(arguments: &[String]) -> Vec<&str> {
     arguments.iter().map(String::as_str).collect()
 }
 
+/// A path goes to a folder of `transformers`, and comes from there as the ancestor of a run.
+fn there_and_back(world: &World, to_type: &mut ToType, short: &[&str]) {
+    let out = |word: &str| match word {
+        "DIR" => Some(world.name("model")),
+        "FOLDER" => Some(world.name("exported")),
+        _ => None,
+    };
+    for export in to_type.take("export", &out) {
+        assert_eq!(ends_well(&export, &[])["layout"], "GPT-NeoX");
+        assert_eq!(pathswarm(&words(&export)).status.code(), Some(2), "what is there is not replaced");
+        let nowhere = pathswarm(&["export", &world.name("model"), &world.name("none"), "--path", "4"]);
+        let said = String::from_utf8_lossy(&nowhere.stderr).into_owned();
+        assert!(nowhere.status.code() == Some(2) && said.contains("paths 0 to 3"), "{said}");
+    }
+    let back = |word: &str| match word {
+        "MODEL" => Some(world.name("exported")),
+        "FOLDER" => Some(world.name("imported")),
+        _ => None,
+    };
+    for import in to_type.take("import", &back) {
+        let told = ends_well(&import, &[]);
+        let found = ["found", told["run"].as_str().unwrap(), "--ancestor", &world.name("imported")];
+        let mut founder = Peer::start(&world.path("e"), &[&found[..], &["--corpus", &world.corpus], short].concat());
+        assert_eq!(founder.wait_for("result")["event"], "result");
+    }
+}
+
 #[test]
 fn every_command_does_what_it_is_there_for() {
     let world = World::new();
@@ -122,27 +149,7 @@ fn every_command_does_what_it_is_there_for() {
         ends_well(&generate, &[]);
     }
 
-    for export in
-        to_type.take("export", &|word| if word == "FOLDER" { Some(world.name("exported")) } else { target(word) })
-    {
-        assert_eq!(ends_well(&export, &[])["layout"], "GPT-NeoX");
-        let again = pathswarm(&words(&export));
-        assert_eq!(again.status.code(), Some(2), "what is there is not replaced");
-        let nowhere = pathswarm(&["export", &world.name("model"), &world.name("none"), "--path", "4"]);
-        let said = String::from_utf8_lossy(&nowhere.stderr).into_owned();
-        assert!(nowhere.status.code() == Some(2) && said.contains("paths 0 to 3"), "{said}");
-    }
-    let there_and_back = |word: &str| match word {
-        "MODEL" => Some(world.name("exported")),
-        "FOLDER" => Some(world.name("imported")),
-        _ => None,
-    };
-    for import in to_type.take("import", &there_and_back) {
-        let told = ends_well(&import, &[]);
-        let found = ["found", told["run"].as_str().unwrap(), "--ancestor", &world.name("imported")];
-        let mut founder = Peer::start(&world.path("e"), &[&found[..], &corpus, &short].concat());
-        assert_eq!(founder.wait_for("result")["event"], "result");
-    }
+    there_and_back(&world, &mut to_type, &short);
 
     for simulate in to_type.take("simulate", &file) {
         let folder = world.name("simulated");
