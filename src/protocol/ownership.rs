@@ -52,6 +52,9 @@ impl Node {
         if term.0.saturating_sub(state.term.0) > MAX_TERM_JUMP {
             return;
         }
+        if author != owner && term == state.term && state.owner == Some(author) {
+            return self.owner_abdicates(module);
+        }
         if owner == self.me {
             // A claim of ours that is not in our journal: another term makes it good.
             if later {
@@ -69,6 +72,14 @@ impl Node {
         let first_heard = state.owner.is_none() && term >= state.term;
         if later || (author == owner && (same_term_but_first || first_heard)) {
             self.adopt_owner(module, term, owner);
+        }
+    }
+
+    /// The owner takes another for the owner in the very same term. If that one takes this for it in turn, as of two that
+    /// have claimed at once and one of which was restarted before it heard the other, nobody would ever do the work.
+    fn owner_abdicates(&mut self, module: ModuleId) {
+        if let Some(state) = self.modules.get_mut(&module) {
+            state.deposed = Some(state.term);
         }
     }
 

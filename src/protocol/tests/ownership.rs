@@ -89,6 +89,20 @@ fn of_two_that_claim_the_same_term_the_first_in_rank_has_it() {
 }
 
 #[test]
+fn where_the_owner_itself_takes_another_for_the_owner_in_the_same_term_the_next_term_is_claimed() {
+    for other in [ME, THIRD] {
+        let mut node = member_with_owner(&[]);
+        node.handle(Millis(100), heard_beat(OTHER, beat(2, Some(genesis()), Some((1, other)))));
+        let claims = pass(&mut node, 250, MEMBER_LEASE_MS).into_iter().any(|(_, action)| action == term(2, ME));
+        assert!(claims, "nobody else would");
+    }
+    let mut node = member_with_owner(&[]);
+    node.handle(Millis(100), heard_beat(THIRD, beat(2, Some(genesis()), Some((1, ME)))));
+    node.handle(Millis(200), heard_beat(OTHER, beat(2, Some(genesis()), Some((1, OTHER)))));
+    assert!(!node.handle(Millis(250), Event::Tick).contains(&term(2, ME)), "what others say of it is no matter");
+}
+
+#[test]
 fn an_owner_that_leaves_is_replaced_at_once() {
     let mut node = member_with_owner(&[]);
     let parting = Beat { leaving: true, ..beat(2, Some(genesis()), Some((1, OTHER))) };
