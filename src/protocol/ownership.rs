@@ -45,15 +45,15 @@ impl Node {
     /// A member says whom it takes for the owner. Its own claim counts; of others it is believed only a later term.
     pub(super) fn hear_owner(&mut self, module: ModuleId, author: PeerKey, term: Term, owner: PeerKey) {
         let Some(state) = self.modules.get(&module) else { return };
+        if author != owner && term == state.term && state.owner == Some(author) {
+            return self.owner_abdicates(module);
+        }
         let later = term > state.term;
         if self.distrusted.has(self.now, owner) {
             return;
         }
         if term.0.saturating_sub(state.term.0) > MAX_TERM_JUMP {
             return;
-        }
-        if author != owner && term == state.term && state.owner == Some(author) {
-            return self.owner_abdicates(module);
         }
         if owner == self.me {
             // A claim of ours that is not in our journal: another term makes it good.
