@@ -10,13 +10,16 @@
 //! 4. [`compress`] makes outer gradients small, [`outer`] sums them exactly and takes the outer step.
 //! 5. [`protocol`] decides who does what and when, without doing any of it.
 //! 6. `store` keeps what must survive, `network` carries messages and blobs.
-//! 7. `peer` puts them together; [`simulator`] runs the same protocol in virtual time.
+//! 7. `peer` puts them together; [`simulator`] runs the same protocol in virtual time; `experiment` trains many runs in
+//!    one process, to compare them.
 //! 8. [`observe`] shows what happens; [`cli`] is how people and programs start it all.
 
 pub mod cli;
 pub mod clock;
 pub mod compress;
 pub mod config;
+#[cfg(all(feature = "learning", feature = "network"))]
+pub mod experiment;
 pub mod grid;
 #[cfg(feature = "learning")]
 pub mod model;

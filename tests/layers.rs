@@ -12,7 +12,7 @@ use source::{Source, lines_with};
 const GROUND: [&str; 6] = ["names", "clock", "seed", "grid", "sampling", "config"];
 
 /// What a module of the crate may import besides itself and [`GROUND`] (docs/architecture.md shows the layers).
-const LAYERS: [(&str, &[&str]); 20] = [
+const LAYERS: [(&str, &[&str]); 21] = [
     ("names", &[]),
     ("clock", &[]),
     ("seed", &[]),
@@ -32,17 +32,22 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ("observe", &[]),
     ("simulator", &["compress", "outer", "protocol"]),
     ("peer", &["text", "routing", "model", "training", "compress", "outer", "protocol", "store", "network", "observe"]),
+    (
+        "experiment",
+        &["text", "routing", "model", "training", "compress", "outer", "protocol::limits", "store", "observe", "peer"],
+    ),
     ("cli", &["*"]),
     ("main", &["cli"]),
 ];
 
 /// Where a foreign crate may be used; everywhere else it is out of place.
-const HOMES: [(&str, &[&str]); 9] = [
+const HOMES: [(&str, &[&str]); 10] = [
     ("bincode", &["protocol/wire"]),
     ("clap", &["cli"]),
     ("indicatif", &["observe"]),
     ("libp2p", &["network"]),
     ("libp2p_stream", &["network"]),
+    ("plotters", &["experiment/plots"]),
     ("sled", &["store"]),
     ("tch", &["text", "routing", "model", "training"]),
     ("tokenizers", &["text"]),

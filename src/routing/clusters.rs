@@ -1,7 +1,7 @@
 //! Centroids that a document's features are compared with: of all features at once (k-means), or of each half of them
 //! (product k-means; Jégou et al. 2011, DiPaCo section 2.4), where a path is a pair of clusters.
 
-use super::kmeans::{KmeansError, kmeans, nearest};
+use super::kmeans::{KmeansError, kmeans, nearest, squared_distance};
 use crate::seed::Seed;
 
 /// Centroids are found on at most this many documents, spread evenly; all documents are then routed by them.
@@ -85,6 +85,32 @@ impl Clusters {
             path = path * book.clusters() as u32 + nearest(own, &book.centroids).0;
         }
         path
+    }
+
+    /// The `n` best paths of a document with these features, or all if there are fewer: those whose centroids, of all
+    /// books together, are nearest, of equals the first. The first of them is [`Clusters::path_of`].
+    pub fn nearest_paths(&self, features: &[f32], n: usize) -> Vec<u32> {
+        let first = self.path_of(features);
+        if n < 2 {
+            return vec![first];
+        }
+        let row: Vec<f32> = self.standardise(features).collect();
+        let mut rest = row.as_slice();
+        let mut distances = vec![0f32];
+        for book in &self.books {
+            let (own, others) = rest.split_at(book.width.min(rest.len()));
+            rest = others;
+            let centroids = book.centroids.chunks_exact(book.width);
+            let to: Vec<f32> = centroids.map(|centroid| squared_distance(own, centroid)).collect();
+            distances = distances.iter().flat_map(|so_far| to.iter().map(move |own| so_far + own)).collect();
+        }
+        let mut order: Vec<u32> = (0..distances.len() as u32).collect();
+        order.sort_by(|a, b| distances[*a as usize].total_cmp(&distances[*b as usize]));
+        // Sums are rounded: what is nearest in every book stays the first.
+        order.retain(|path| *path != first);
+        order.insert(0, first);
+        order.truncate(n);
+        order
     }
 
     fn standardise<'a>(&'a self, row: &'a [f32]) -> impl Iterator<Item = f32> + 'a {

@@ -154,7 +154,7 @@ pub(super) fn nearest(row: &[f32], centroids: &[f32]) -> (u32, f32) {
 }
 
 /// In eight sums, so that it runs on a machine's vectors, added in a fixed order.
-fn squared_distance(a: &[f32], b: &[f32]) -> f32 {
+pub(super) fn squared_distance(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0f32; 8];
     let (a_eights, b_eights) = (a.chunks_exact(8), b.chunks_exact(8));
     let rest: f32 = a_eights.remainder().iter().zip(b_eights.remainder()).map(|(x, y)| (x - y) * (x - y)).sum();

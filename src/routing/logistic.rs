@@ -191,6 +191,14 @@ impl Logistic {
         self.products(row).into_iter().zip(&self.bias).map(|sum| score(sum).unwrap_or(f64::NEG_INFINITY)).collect()
     }
 
+    /// From weights, row-major `[paths, width]`, and after them the biases, if all are finite.
+    pub(super) fn of(width: usize, values: &[f64]) -> Option<Self> {
+        let paths = values.len() / (width + 1);
+        let (weights, bias) = values.split_at_checked(paths * width)?;
+        let finite = values.iter().all(|value| value.is_finite());
+        finite.then(|| Self { width, weights: weights.to_vec(), bias: bias.to_vec() })
+    }
+
     /// How many features a document has.
     pub fn width(&self) -> usize {
         self.width

@@ -14,6 +14,7 @@ pub mod kmeans;
 mod lbfgs;
 pub mod logistic;
 pub mod router;
+mod router_file;
 #[cfg(feature = "learning")]
 pub mod shards;
 

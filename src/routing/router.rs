@@ -2,18 +2,13 @@
 
 use rand::Rng;
 
-use super::clusters::{Book, Clusters, columns};
+use super::clusters::Clusters;
 use super::kmeans::KmeansError;
-use crate::grid::{MAX_PATHS, halves};
+use super::logistic::Logistic;
+use super::router_file::FILE_VERSION;
+use crate::grid::halves;
 use crate::names::{BlobHash, PathId};
 use crate::seed::Seed;
-
-const MAGIC: [u8; 4] = *b"PSRT";
-const VERSION: u16 = 1;
-const HEADER_BYTES: usize = 16;
-const KIND_KMEANS: u16 = 1;
-const KIND_RANDOM: u16 = 2;
-const KIND_PRODUCT: u16 = 3;
 
 /// The widest features; bounds what an encoded router can ask for.
 pub const MAX_WIDTH: usize = 1 << 16;
@@ -21,15 +16,17 @@ pub const MAX_WIDTH: usize = 1 << 16;
 /// Sends documents to paths. Never changes in a run, except with a new version of the shard index.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Router {
-    paths: u32,
-    prefix_tokens: u32,
-    rule: Rule,
+    pub(super) paths: u32,
+    pub(super) prefix_tokens: u32,
+    pub(super) rule: Rule,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Rule {
+pub(super) enum Rule {
     /// By the features that the ancestor gives, of which this is the BLAKE3.
     Clusters { ancestor: BlobHash, clusters: Clusters },
+    /// By what such features say of the path that predicts the document best.
+    Logistic { ancestor: BlobHash, logistic: Logistic },
     /// By keyed hash of the first tokens: the control. What k-means gains over it, it gains by routing.
     Random { key: [u8; 32] },
 }
@@ -46,7 +43,7 @@ pub enum RouterError {
     )]
     NoPairs(u32),
     /// Not an encoded router of this version.
-    #[error("not a router of version {VERSION}: {0}")]
+    #[error("not a router of version {FILE_VERSION}: {0}")]
     Format(&'static str),
     /// Made for another run.
     #[error("the router has {what} {found}, but the run asks for {expected}")]
@@ -87,6 +84,13 @@ impl Router {
         Ok(Self { paths, prefix_tokens: prefix_tokens as u32, rule })
     }
 
+    /// By a fit of which path predicts documents best (DiPaCo, section 2.4.2); `ancestor` is the hash of the parameters that
+    /// gave the features it was fitted on.
+    pub fn discriminative(logistic: Logistic, prefix_tokens: usize, ancestor: BlobHash) -> Self {
+        let (paths, prefix_tokens) = (logistic.paths(), prefix_tokens as u32);
+        Self { paths, prefix_tokens, rule: Rule::Logistic { ancestor, logistic } }
+    }
+
     /// The control: documents go anywhere, but the same first tokens always to the same path.
     pub fn random(paths: u32, prefix_tokens: usize, seed: Seed) -> Self {
         let mut key = [0; 32];
@@ -101,22 +105,28 @@ impl Router {
     /// # Panics
     /// If there are not [`Router::width`] features; [`Router::check`] tells when the router arrives.
     pub fn route(&self, features: &[f32], prefix: &[u32]) -> PathId {
-        match &self.rule {
-            Rule::Clusters { clusters, .. } => {
-                assert_eq!(features.len(), clusters.width(), "features of the router's width");
-                PathId(clusters.path_of(features))
-            }
+        self.top(features, prefix, 1)[0]
+    }
+
+    /// The `n` best paths of a document, 1 at the least, or all if there are fewer, best first: for shards that overlap
+    /// (DiPaCo, section 2.4.3). The control takes those that come after its first.
+    ///
+    /// # Panics
+    /// As [`Router::route`].
+    pub fn top(&self, features: &[f32], prefix: &[u32], n: usize) -> Vec<PathId> {
+        let n = n.clamp(1, self.paths as usize);
+        assert!(self.width() == 0 || features.len() == self.width(), "features of the router's width");
+        let paths = match &self.rule {
+            Rule::Clusters { clusters, .. } => clusters.nearest_paths(features, n),
+            Rule::Logistic { logistic, .. } => logistic.top(features, n),
             Rule::Random { key } => {
-                let mut hasher = blake3::Hasher::new_keyed(key);
-                for token in prefix.iter().take(self.prefix_tokens as usize) {
-                    hasher.update(&token.to_le_bytes());
-                }
-                let mut head = [0; 8];
-                hasher.finalize_xof().fill(&mut head);
-                // The high word of a product is as even as the hash, without a remainder's bias.
-                PathId(((u128::from(u64::from_le_bytes(head)) * u128::from(self.paths)) >> 64) as u32)
+                let first = drawn(key, &prefix[..prefix.len().min(self.prefix_tokens as usize)], self.paths);
+                (0..n as u32)
+                    .map(|step| ((u64::from(first) + u64::from(step)) % u64::from(self.paths)) as u32)
+                    .collect()
             }
-        }
+        };
+        paths.into_iter().map(PathId).collect()
     }
 
     /// The paths of documents: `features` is row-major `[prefixes, width]`, or empty for the control.
@@ -138,6 +148,7 @@ impl Router {
     pub fn width(&self) -> usize {
         match &self.rule {
             Rule::Clusters { clusters, .. } => clusters.width(),
+            Rule::Logistic { logistic, .. } => logistic.width(),
             Rule::Random { .. } => 0,
         }
     }
@@ -155,7 +166,7 @@ impl Router {
     /// BLAKE3 of the parameters that give the features; none for the control.
     pub fn ancestor(&self) -> Option<BlobHash> {
         match &self.rule {
-            Rule::Clusters { ancestor, .. } => Some(*ancestor),
+            Rule::Clusters { ancestor, .. } | Rule::Logistic { ancestor, .. } => Some(*ancestor),
             Rule::Random { .. } => None,
         }
     }
@@ -177,96 +188,25 @@ impl Router {
         }
     }
 
-    /// Little endian: `PSRT`, version u16, kind u16 (1 k-means, 2 random, 3 product k-means), paths u32, prefix tokens
-    /// u32; then for k-means the ancestor's hash, width u32, mean, scale and centroids as f32, those of the first half
-    /// before those of the second; for random its key of 32 bytes.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let kind = match &self.rule {
-            Rule::Clusters { clusters, .. } if clusters.books.len() > 1 => KIND_PRODUCT,
-            Rule::Clusters { .. } => KIND_KMEANS,
-            Rule::Random { .. } => KIND_RANDOM,
-        };
-        bytes.extend(MAGIC);
-        bytes.extend(VERSION.to_le_bytes());
-        bytes.extend(kind.to_le_bytes());
-        bytes.extend(self.paths.to_le_bytes());
-        bytes.extend(self.prefix_tokens.to_le_bytes());
-        match &self.rule {
-            Rule::Clusters { ancestor, clusters } => {
-                bytes.extend(ancestor.0);
-                bytes.extend((clusters.width() as u32).to_le_bytes());
-                let centroids = clusters.books.iter().flat_map(|book| &book.centroids);
-                for value in clusters.mean.iter().chain(&clusters.scale).chain(centroids) {
-                    bytes.extend(value.to_le_bytes());
-                }
-            }
-            Rule::Random { key } => bytes.extend(key),
-        }
-        bytes
-    }
-
-    /// Reads an encoded router.
-    ///
-    /// # Errors
-    /// If it is not one, is cut short, or has values that are not finite.
-    pub fn decode(bytes: &[u8]) -> Result<Self, RouterError> {
-        let wrong = RouterError::Format;
-        let (head, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(wrong("too short"))?;
-        if head[..4] != MAGIC || head[4..6] != VERSION.to_le_bytes() {
-            return Err(wrong("another kind of file"));
-        }
-        let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let (paths, prefix_tokens) = (number(8), number(12));
-        if paths == 0 || paths > MAX_PATHS || prefix_tokens == 0 {
-            return Err(wrong("an impossible number of paths or prefix tokens"));
-        }
-        let rule = match u16::from_le_bytes([head[6], head[7]]) {
-            KIND_KMEANS => decode_clusters(rest, &[paths as usize])?,
-            KIND_PRODUCT => decode_clusters(rest, &halves(paths).ok_or(wrong("paths that are no pairs"))?)?,
-            KIND_RANDOM => Rule::Random { key: rest.try_into().map_err(|_| wrong("a key of another size"))? },
-            _ => return Err(wrong("a kind that is not known")),
-        };
-        Ok(Self { paths, prefix_tokens, rule })
-    }
-
     /// BLAKE3 of [`Router::encode`], which names the version.
     pub fn hash(&self) -> BlobHash {
         BlobHash::of(&self.encode())
     }
 }
 
-/// One book of as many clusters for each of `counts`.
-fn decode_clusters(bytes: &[u8], counts: &[usize]) -> Result<Rule, RouterError> {
-    let wrong = RouterError::Format;
-    let (ancestor, rest) = bytes.split_first_chunk::<32>().ok_or(wrong("too short"))?;
-    let (width, rest) = rest.split_first_chunk::<4>().ok_or(wrong("too short"))?;
-    let width = u32::from_le_bytes(*width) as usize;
-    if width < counts.len() || width > MAX_WIDTH {
-        return Err(wrong("a width that cannot be"));
+/// The high word of a product is as even as the hash, without a remainder's bias.
+fn drawn(key: &[u8; 32], prefix: &[u32], paths: u32) -> u32 {
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    for token in prefix {
+        hasher.update(&token.to_le_bytes());
     }
-    let books =
-        counts.iter().enumerate().map(|(number, clusters)| (columns(width, counts.len(), number).len(), *clusters));
-    // At most 2^16 times 2^20 values of four bytes, so this cannot overflow.
-    let values = 2 * width + books.clone().map(|(width, clusters)| width * clusters).sum::<usize>();
-    if rest.len() as u64 != 4 * values as u64 {
-        return Err(wrong("a size that does not fit its width and paths"));
-    }
-    let values: Vec<f32> = rest.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
-    if values.iter().any(|value| !value.is_finite()) {
-        return Err(wrong("values that are not finite"));
-    }
-    let mut values = values.into_iter();
-    let mut take = |count: usize| values.by_ref().take(count).collect::<Vec<f32>>();
-    let (mean, scale) = (take(width), take(width));
-    let books = books.map(|(width, clusters)| Book { width, centroids: take(width * clusters) }).collect();
-    Ok(Rule::Clusters { ancestor: BlobHash(*ancestor), clusters: Clusters { mean, scale, books } })
+    let mut head = [0; 8];
+    hasher.finalize_xof().fill(&mut head);
+    ((u128::from(u64::from_le_bytes(head)) * u128::from(paths)) >> 64) as u32
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
+pub(super) mod tests {
     use super::*;
 
     /// Documents of two kinds, told apart by a small feature beside a large one that only makes noise.
@@ -274,13 +214,46 @@ mod tests {
         (0..80).flat_map(|i| [(i % 2) as f32 * 0.01, 1000.0 + ((i * 37) % 80) as f32, 5.0]).collect()
     }
 
-    fn fitted() -> Router {
+    pub fn fitted() -> Router {
         let ancestor = BlobHash::of(b"ancestor");
         Router::fit((&features(), 3), (2, false), 4, ancestor, 50, Seed::root(1)).unwrap()
     }
 
-    fn fitted_in_pairs() -> Router {
+    pub fn fitted_in_pairs() -> Router {
         Router::fit((&features(), 3), (6, true), 4, BlobHash::of(b"ancestor"), 50, Seed::root(1)).unwrap()
+    }
+
+    pub fn discriminative() -> Router {
+        let labels: Vec<u32> = (0..80).map(|document| 2 - 2 * (document % 2)).collect();
+        let logistic = Logistic::fit(&features(), 3, &labels, 3, 1e-3).unwrap();
+        Router::discriminative(logistic, 4, BlobHash::of(b"ancestor"))
+    }
+
+    #[test]
+    fn a_discriminative_router_sends_documents_to_the_path_that_was_best_for_their_like() {
+        let router = discriminative();
+        let paths = router.route_all(&features(), &[&[][..]; 80]);
+        assert!(paths.iter().enumerate().all(|(i, path)| path.0 == 2 - 2 * (i as u32 % 2)), "{paths:?}");
+        assert_eq!((router.paths(), router.width(), router.prefix_tokens()), (3, 3, 4));
+        assert_eq!(router.ancestor(), Some(BlobHash::of(b"ancestor")));
+        assert_eq!(router.check(3, 3, 4), Ok(()));
+    }
+
+    #[test]
+    fn the_best_paths_begin_with_the_one_that_routing_takes_and_none_comes_twice() {
+        for router in [fitted(), fitted_in_pairs(), discriminative(), Router::random(5, 2, Seed::root(1))] {
+            for row in features().chunks_exact(3).take(9) {
+                let features = if router.needs_features() { row } else { &[] };
+                let all = router.top(features, &[row[0].to_bits()], 99);
+                assert_eq!(all[0], router.route(features, &[row[0].to_bits()]));
+                assert_eq!(router.top(features, &[row[0].to_bits()], 2), all[..2]);
+                let distinct: std::collections::BTreeSet<_> = all.iter().collect();
+                assert_eq!((all.len(), distinct.len()), (router.paths() as usize, router.paths() as usize));
+            }
+        }
+        // The second best pair of clusters has one of them in common with the best.
+        let pairs = fitted_in_pairs().top(&features()[..3], &[], 2);
+        assert_eq!(pairs[0].0 / 3, pairs[1].0 / 3, "{pairs:?}");
     }
 
     #[test]
@@ -320,15 +293,6 @@ mod tests {
     }
 
     #[test]
-    fn routers_survive_encoding() {
-        for router in [fitted(), fitted_in_pairs(), Router::random(3, 8, Seed::root(1))] {
-            let again = Router::decode(&router.encode()).unwrap();
-            assert_eq!(again, router);
-            assert_eq!(again.hash(), router.hash());
-        }
-    }
-
-    #[test]
     fn a_router_for_another_run_is_refused_in_words() {
         let router = fitted();
         assert_eq!(router.check(2, 3, 4), Ok(()));
@@ -336,38 +300,5 @@ mod tests {
         assert_eq!(error.to_string(), "the router has features 3, but the run asks for 16");
         assert!(router.check(4, 3, 4).is_err() && router.check(2, 3, 5).is_err());
         assert_eq!(Router::random(2, 4, Seed::root(1)).check(2, 999, 4), Ok(()));
-    }
-
-    #[test]
-    fn hostile_routers_are_errors() {
-        let bytes = fitted().encode();
-        assert!(Router::decode(&bytes[..bytes.len() - 4]).is_err());
-        let mut infinite = bytes.clone();
-        let end = infinite.len();
-        infinite[end - 4..].copy_from_slice(&f32::INFINITY.to_le_bytes());
-        assert_eq!(Router::decode(&infinite), Err(RouterError::Format("values that are not finite")));
-        let mut wide = bytes;
-        wide[48..52].fill(0xff);
-        assert!(Router::decode(&wide).is_err());
-        assert_eq!(Router::decode(b"PSRT"), Err(RouterError::Format("too short")));
-    }
-
-    proptest! {
-        #[test]
-        fn changed_bytes_never_panic(
-            product in any::<bool>(),
-            at in any::<prop::sample::Index>(),
-            to in any::<u8>(),
-            cut in 0usize..4,
-        ) {
-            let mut bytes = if product { fitted_in_pairs() } else { fitted() }.encode();
-            let at = at.index(bytes.len());
-            bytes[at] = to;
-            bytes.truncate(bytes.len() - cut);
-            if let Ok(router) = Router::decode(&bytes) {
-                let path = router.route(&vec![1.0; router.width()], &[1, 2, 3]);
-                prop_assert!(path.0 < router.paths());
-            }
-        }
     }
 }

@@ -127,7 +127,7 @@ pub enum CorpusError {
         message: String,
     },
     /// A file or folder that cannot be read or unpacked.
-    #[error("{}: {source}", path.display())]
+    #[error("{}", path.display())]
     Unreadable {
         /// Which.
         path: PathBuf,

@@ -33,6 +33,13 @@ pub trait Sequences {
         true
     }
 
+    /// What is to be predicted in a sequence, in order: after which of its tokens, and what. By default each token from
+    /// `first` on, after the one before it; `first` is 1 at the least.
+    fn targets(&self, index: usize, first: usize) -> Vec<(usize, u32)> {
+        let tokens = self.sequence(index).iter().enumerate().skip(first);
+        tokens.map(|(position, token)| (position - 1, *token)).collect()
+    }
+
     /// Whether there is none.
     fn is_empty(&self) -> bool {
         self.len() == 0
@@ -196,13 +203,12 @@ impl Batch {
         let mut inputs = vec![0i64; sequences.len() * time];
         let (mut rows, mut targets, mut counts) = (Vec::new(), Vec::new(), Vec::new());
         for (row, (tokens, index)) in sequences.iter().zip(chosen).enumerate() {
-            let first = limits.first_target(set, *index);
             let start = row * time;
             let inner = &tokens[..tokens.len().saturating_sub(1)];
             inputs[start..start + inner.len()].iter_mut().zip(inner).for_each(|(to, from)| *to = i64::from(*from));
-            let scored = tokens.get(first..).unwrap_or(&[]);
-            rows.extend((0..scored.len()).map(|offset| (start + first - 1 + offset) as i64));
-            targets.extend(scored.iter().map(|token| i64::from(*token)));
+            let scored = set.targets(*index, limits.first_target(set, *index));
+            rows.extend(scored.iter().map(|(position, _)| (start + position) as i64));
+            targets.extend(scored.iter().map(|(_, token)| i64::from(*token)));
             counts.push(scored.len());
         }
         let every_row = rows.len() == inputs.len();

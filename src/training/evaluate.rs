@@ -106,16 +106,35 @@ pub fn evaluate_each(
     token_bytes: &[u32],
     goes_on: &mut dyn FnMut(),
 ) -> Result<Vec<Score>, EvaluateError> {
-    let config = model.config();
-    if token_bytes.len() != config.vocabulary {
-        return Err(EvaluateError::TokenBytes { expected: config.vocabulary, found: token_bytes.len() });
+    let vocabulary = model.config().vocabulary;
+    if token_bytes.len() != vocabulary {
+        return Err(EvaluateError::TokenBytes { expected: vocabulary, found: token_bytes.len() });
     }
+    let losses = target_losses(model, set, prefix_tokens, goes_on)?;
+    let scores = losses.iter().enumerate().map(|(index, losses)| {
+        let tokens = set.sequence(index);
+        score(index, &tokens[tokens.len() - losses.len()..], losses, token_bytes)
+    });
+    scores.collect()
+}
+
+/// The loss in nats of each token that counts in [`evaluate_each`], for each sequence: they are its last ones.
+///
+/// # Errors
+/// If a sequence does not fit the model.
+pub fn target_losses(
+    model: &PathModel,
+    set: &(impl Sequences + ?Sized),
+    prefix_tokens: usize,
+    goes_on: &mut dyn FnMut(),
+) -> Result<Vec<Vec<f32>>, EvaluateError> {
+    let config = model.config();
     let limits =
         BatchLimits { context: config.context, vocabulary: config.vocabulary, first_target: prefix_tokens.max(1) };
     let mut by_length: Vec<usize> =
         (0..set.len()).filter(|index| set.sequence(*index).len() > limits.first_target(set, *index)).collect();
     by_length.sort_by_key(|index| std::cmp::Reverse(set.sequence(*index).len()));
-    let mut scores = vec![Score::default(); set.len()];
+    let mut found = vec![Vec::new(); set.len()];
     let mut rest = by_length.as_slice();
     while let Some(longest) = rest.first() {
         let rows = (BATCH_TOKENS / set.sequence(*longest).len()).clamp(1, rest.len());
@@ -127,12 +146,11 @@ pub fn evaluate_each(
         for (sequence, count) in chosen.iter().zip(&batch.counts) {
             let (own, others) = losses.split_at((*count).min(losses.len()));
             losses = others;
-            let targets = &set.sequence(*sequence)[limits.first_target(set, *sequence)..];
-            scores[*sequence] = score(*sequence, targets, own, token_bytes)?;
+            found[*sequence] = own.to_vec();
         }
         goes_on();
     }
-    Ok(scores)
+    Ok(found)
 }
 
 fn batch_losses(model: &PathModel, batch: &Batch) -> Result<Vec<f32>, TchError> {

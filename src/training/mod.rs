@@ -2,6 +2,7 @@
 
 pub mod adamw;
 pub mod batches;
+pub mod choose;
 pub mod evaluate;
 pub mod generate;
 pub mod gradients;
@@ -15,7 +16,8 @@ pub(crate) mod samples;
 pub mod schedule;
 
 pub use batches::{BatchError, BatchOrder, Sequences};
-pub use evaluate::{EvaluateError, Score, evaluate, evaluate_each};
+pub use choose::choices;
+pub use evaluate::{EvaluateError, Score, evaluate, evaluate_each, target_losses};
 pub use generate::{GenerateError, Sampling, generate};
 pub use inner::{InnerTrainer, StepError, StepReport, TrainerError};
 pub use inner_state::{InnerState, InnerStateError};

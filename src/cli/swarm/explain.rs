@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use super::mistake::Mistake;
+use crate::experiment::sharing::SharingError;
 use crate::model::device::DeviceError;
 use crate::network::{IdentityError, StartError};
 use crate::observe::logging::LoggingError;
@@ -11,7 +12,7 @@ use crate::peer::founding::FoundingError;
 use crate::peer::joining::JoinError;
 use crate::peer::launch::{NeedsText, OtherText, PartGone};
 use crate::peer::manifest::ManifestError;
-use crate::routing::{FeaturesError, KmeansError, RouterError, ShardError};
+use crate::routing::{FeaturesError, KmeansError, LogisticError, RouterError, ShardError};
 use crate::store::OpenError;
 use crate::text::{CorpusError, TokenizerError};
 use crate::training::inner::StepError;
@@ -45,7 +46,8 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     if is.a::<CorpusError>() || is.a::<TokenizerError>() {
         return Some("see --corpus and --tokenizer");
     }
-    if is.a::<ShardError>() || is.a::<RouterError>() || is.a::<KmeansError>() {
+    let too_little = is.a::<ShardError>() || is.a::<SharingError>() || is.a::<LogisticError>();
+    if too_little || is.a::<RouterError>() || is.a::<KmeansError>() {
         return Some(MORE_TEXT);
     }
     if is.a::<DeviceError>() {

@@ -4,6 +4,7 @@ mod collect;
 mod collected_run;
 mod corpus;
 mod evaluate;
+mod experiment;
 mod explain;
 mod export;
 mod foreign_folder;
@@ -26,6 +27,8 @@ commands! {
     pub(super) enum Command {
         /// Train a run with several peers on this machine, and compare it with a dense path.
         Simulate(simulate::Simulate),
+        /// Train the arms of an experiment, and write tables and plots of what came of them.
+        Experiment(experiment::Experiment),
         /// Start a swarm, train in it, and print the line by which others join.
         Found(found::Found),
         /// Join a swarm by the address of any of its peers, and train in it.

@@ -1,0 +1,235 @@
+//! What arms share: the text, and the ancestors, of which each is trained once and kept.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::material::{Material, Shares};
+use super::outcome::Outcome;
+use super::plan::{Arm, Experiment, SLICE_DOCUMENTS};
+use super::rerouting::{Ancestor, Marked};
+use super::sharing::Features;
+use crate::config::{LevelConfig, MachineConfig, RunConfig};
+use crate::grid::Sharing;
+use crate::model::{exchange, open_device};
+use crate::names::BlobHash;
+use crate::peer::Turns;
+use crate::peer::dense::{Dense, KeptDense};
+use crate::peer::dense_trainer::DenseTrainer;
+use crate::peer::founding::{Documents, Stage, Text};
+use crate::seed::Seed;
+use crate::text::{CorpusSource, TokenSet};
+use crate::training::{BatchOrder, InnerTrainer, choices};
+
+/// Steps in which the ancestor is fine-tuned to be a transducer.
+const TRANSDUCER_STEPS: u64 = 200;
+
+/// Of its peak learning rate, what the transducer begins with.
+const TRANSDUCER_RATE: f64 = 0.3;
+
+/// What happens, for whoever watches.
+#[derive(Clone, Debug)]
+pub enum News<'a> {
+    /// The text was read, or is tokens.
+    Text(Stage),
+    /// A step of an ancestor: how many of how many.
+    Ancestor(u64, u64),
+    /// A phase of a path of an arm with a seed: how many of how many.
+    Phase(&'a str, u64, u64),
+    /// An arm with a seed is done.
+    Done(&'a Outcome),
+}
+
+/// What is to be trained on.
+pub struct Source {
+    /// Text to train on.
+    pub corpus: CorpusSource,
+    /// Text to test on; if absent, a share of the corpus.
+    pub test_corpus: Option<CorpusSource>,
+    /// A `tokenizer.json` to use instead of training one.
+    pub tokenizer: Option<Vec<u8>>,
+}
+
+/// Where arms are trained.
+pub struct Laboratory<'a> {
+    /// This machine.
+    pub machine: &'a MachineConfig,
+    /// Where unfinished work and ancestors are kept.
+    pub folder: PathBuf,
+    /// Whether the user asked to stop.
+    pub stop: &'a AtomicBool,
+    watch: &'a dyn Fn(News<'_>),
+    source: Source,
+    turns: Turns,
+    texts: BTreeMap<BlobHash, Arc<Tokens>>,
+}
+
+/// Text as tokens.
+pub struct Tokens {
+    /// Names text and tokenizer.
+    pub hash: BlobHash,
+    train: TokenSet,
+    test: TokenSet,
+    token_bytes: Vec<u32>,
+}
+
+/// The dense network that all paths of an arm start from.
+pub struct CommonAncestor {
+    /// The run with one level that holds all parameters.
+    pub run: RunConfig,
+    /// Its parameters and its AdamW.
+    pub dense: Dense,
+    /// A safetensors file of it.
+    file: Vec<u8>,
+}
+
+impl CommonAncestor {
+    /// Its parameters in the levels of an arm.
+    ///
+    /// # Errors
+    /// If the arm has another model.
+    pub fn levels(&self, run: &RunConfig) -> anyhow::Result<Vec<Vec<f32>>> {
+        let level = |level| exchange::decode_level(&self.file, &run.model, level);
+        Ok(run.levels.iter().map(level).collect::<Result<_, _>>()?)
+    }
+}
+
+/// A run whose only level holds all parameters.
+pub fn undivided(run: &RunConfig) -> RunConfig {
+    let parts = run.model.parts().iter().map(ToString::to_string).collect();
+    RunConfig { levels: vec![LevelConfig { parts, sharing: Sharing::Shared }], paths: None, ..run.clone() }
+}
+
+fn hash_of(value: &impl serde::Serialize) -> anyhow::Result<BlobHash> {
+    Ok(BlobHash::of(&serde_json::to_vec(value)?))
+}
+
+impl<'a> Laboratory<'a> {
+    /// An empty one.
+    pub fn new(
+        machine: &'a MachineConfig,
+        folder: PathBuf,
+        source: Source,
+        stop: &'a AtomicBool,
+        watch: &'a dyn Fn(News<'_>),
+    ) -> Self {
+        Self { machine, folder, stop, watch, source, turns: Turns::default(), texts: BTreeMap::new() }
+    }
+
+    /// Tells whoever watches.
+    pub fn tell(&self, news: News<'_>) {
+        (self.watch)(news);
+    }
+
+    /// The text as tokens of an arm's model.
+    ///
+    /// # Errors
+    /// If it cannot be read, or the tokenizer does not fit.
+    pub fn tokens(&mut self, run: &RunConfig) -> anyhow::Result<Arc<Tokens>> {
+        let key = hash_of(&(&run.text, run.model.vocabulary, run.model.context))?;
+        if let Some(known) = self.texts.get(&key) {
+            return Ok(known.clone());
+        }
+        let mut told = |stage| (self.watch)(News::Text(stage));
+        let documents = Documents::read(&self.source.corpus, self.source.test_corpus.as_ref(), run, &mut told)?;
+        let text = Text::of(documents, self.source.tokenizer.as_deref(), run, &mut told)?;
+        let hash = hash_of(&(key, text.corpus, text.test_corpus, BlobHash::of(text.tokenizer.json())))?;
+        let token_bytes = text.tokenizer.token_bytes_for(run.model.vocabulary);
+        let tokens = Arc::new(Tokens { hash, train: text.train, test: text.test, token_bytes });
+        self.texts.insert(key, tokens.clone());
+        Ok(tokens)
+    }
+
+    /// The parts of the text for an arm.
+    pub fn material(&self, experiment: &Experiment, arm: &Arm, tokens: &Tokens) -> Material {
+        let documents = tokens.train.documents().len().max(1);
+        let fitted = experiment.fitted_paths();
+        // Enough for the arm that needs most, the same for all.
+        let least = (SLICE_DOCUMENTS * fitted as usize) as f64 / documents as f64;
+        let slice = if fitted == 0 { 0.0 } else { experiment.slice_share.max(least).min(0.5) };
+        let shares = Shares { held_out: arm.run.text.held_out_share, slice, train: arm.text_share.unwrap_or(1.0) };
+        Material::part(tokens.train.clone(), tokens.test.clone(), tokens.token_bytes.clone(), shares)
+    }
+
+    /// The ancestor of an arm, trained on its training documents, or read if it was trained before.
+    ///
+    /// # Errors
+    /// If training fails, the disk does, or the user asks to stop.
+    pub fn ancestor(&self, run: &RunConfig, tokens: &Tokens, text: &TokenSet) -> anyhow::Result<CommonAncestor> {
+        let run = undivided(run);
+        let of = hash_of(&(&run.model, &run.training, run.seed, tokens.hash, text.len(), text.tokens()))?;
+        let kept = KeptDense { file: self.folder.join(format!("ancestor-{}.dense", &of.to_string()[..16])), of };
+        let steps = run.training.ancestor_steps;
+        let initial = Dense::initial(&run);
+        let sizes: Vec<usize> = initial.levels.iter().map(Vec::len).collect();
+        let ready = if kept.file.exists() { kept.read(&sizes).filter(|(step, _)| *step == steps) } else { None };
+        let dense = match ready {
+            Some((_, dense)) => dense,
+            None => {
+                let mut trainer = DenseTrainer::new(&run, self.machine, &self.turns, self.stop)?;
+                let mut told = |step, _| self.tell(News::Ancestor(step, steps));
+                let dense = trainer.train(initial, text, 0..steps, &kept, &mut told)?;
+                kept.write(steps, &dense)?;
+                dense
+            }
+        };
+        let pairs: Vec<_> = run.levels.iter().zip(dense.levels.iter().map(Vec::as_slice)).collect();
+        let file = exchange::encode(&run.model, &pairs, &[])?;
+        Ok(CommonAncestor { run, dense, file })
+    }
+
+    /// The ancestor's features of all text.
+    ///
+    /// # Errors
+    /// If a document does not fit the model, or the features are not finite.
+    pub fn features(&self, ancestor: &CommonAncestor, material: &Material) -> anyhow::Result<Features> {
+        let prefix = ancestor.run.routing.prefix_tokens;
+        let mut teacher = Teacher { laboratory: self, ancestor };
+        let parts = [&material.train, &material.held_out, &material.slice, &material.test];
+        let mut found = Vec::with_capacity(parts.len());
+        for part in parts {
+            found.push(teacher.features(&part.prefixes(prefix))?);
+        }
+        let [train, held_out, slice, test] = found.try_into().unwrap_or_default();
+        let width = ancestor.run.model.width;
+        Ok(Features { width, ancestor: BlobHash::of(&ancestor.file), train, held_out, slice, test })
+    }
+}
+
+/// The ancestor, asked for features and transducers.
+pub struct Teacher<'a> {
+    /// The machine.
+    pub laboratory: &'a Laboratory<'a>,
+    /// Which.
+    pub ancestor: &'a CommonAncestor,
+}
+
+impl Ancestor for Teacher<'_> {
+    fn features(&mut self, chunks: &[&[u32]]) -> anyhow::Result<Vec<f32>> {
+        let Laboratory { machine, turns, stop, .. } = self.laboratory;
+        let mut trainer = DenseTrainer::new(&self.ancestor.run, machine, turns, stop)?;
+        trainer.features(&self.ancestor.dense, chunks)
+    }
+
+    fn transduce(&mut self, lesson: &Marked<'_>, test: &Marked<'_>, paths: usize) -> anyhow::Result<Vec<Vec<u32>>> {
+        let mut run = self.ancestor.run.clone();
+        let training = &mut run.training;
+        training.learning_rate *= TRANSDUCER_RATE;
+        (training.ancestor_steps, training.phases, training.inner_steps) = (TRANSDUCER_STEPS, 0, 1);
+        training.warmup_steps = training.warmup_steps.min(TRANSDUCER_STEPS / 10);
+        let machine = self.laboratory.machine;
+        let mut inner = InnerTrainer::new(&run, machine, open_device(machine.device)?)?;
+        let levels: Vec<&[f32]> = self.ancestor.dense.levels.iter().map(Vec::as_slice).collect();
+        inner.load(&levels)?;
+        let seed = Seed::root(run.seed).child("transducer");
+        let order = BatchOrder { seed, sequences: crate::training::Sequences::len(lesson) };
+        for step in 0..TRANSDUCER_STEPS {
+            if self.laboratory.stop.load(std::sync::atomic::Ordering::Relaxed) {
+                return Err(crate::peer::dense_trainer::Stopped.into());
+            }
+            inner.step(lesson, &order, step)?;
+        }
+        Ok(choices(inner.model(), test, paths)?)
+    }
+}

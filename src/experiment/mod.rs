@@ -1,0 +1,109 @@
+//! Experiments: arms that differ in one thing, trained with several seeds on the same text, and the tables and pictures
+//! that say what it was good for.
+//!
+//! [`plan`] reads what is compared; [`material`] parts the text; [`sharing`] sends documents to paths; [`lockstep`] trains
+//! all paths of a run in one process, with a swarm's arithmetic and without its network; [`arm`] takes one arm with one
+//! seed from its ancestor to its scores, [`kept`] keeps it in between, [`windows`] and [`rerouting`] score it with routes
+//! chosen more often; [`outcome`] is what came of it, [`report`] and [`plots`] show it.
+
+pub mod arm;
+pub mod kept;
+pub mod laboratory;
+pub mod lockstep;
+pub mod material;
+pub mod outcome;
+pub mod plan;
+pub mod plots;
+pub mod report;
+pub mod rerouting;
+pub mod sharing;
+pub mod trainee;
+pub mod windows;
+
+use std::path::Path;
+
+use anyhow::Context;
+
+use self::arm::{Trial, name_of};
+use self::laboratory::{Laboratory, News};
+use self::outcome::Outcome;
+use self::plan::{Arm, Experiment};
+use self::plots::Axis;
+use crate::store::write_file;
+
+pub use self::laboratory::Source;
+
+/// Where results go, and what makes them again.
+pub struct Results<'a> {
+    /// The folder.
+    pub folder: &'a Path,
+    /// The command line.
+    pub command: &'a str,
+}
+
+/// Trains all arms with all their seeds, the first seeds first, but for those whose results are kept from before; after
+/// each of them the results are written anew.
+///
+/// # Errors
+/// If an arm fails, the disk does, or the user asks to stop: the same call goes on.
+pub fn conduct(
+    experiment: &Experiment,
+    laboratory: &mut Laboratory<'_>,
+    results: &Results<'_>,
+) -> anyhow::Result<Vec<Outcome>> {
+    let mut outcomes = Vec::new();
+    for (arm, seed) in in_order(&experiment.arms) {
+        let tokens = laboratory.tokens(&arm.run)?;
+        // Not before the text is known to be there: a mistake leaves nothing behind.
+        make(&laboratory.folder)?;
+        let name = name_of(experiment, arm, seed, &tokens)?;
+        let file = laboratory.folder.join(format!("arm-{}.json", &name.to_string()[..16]));
+        let outcome = match known(&file)? {
+            Some(outcome) => outcome,
+            None => {
+                let trial = Trial::new(laboratory, experiment, arm, seed, &tokens)?;
+                let outcome = trial.conduct().with_context(|| format!("arm {:?}, seed {seed}", arm.name))?;
+                write_file(&file, &serde_json::to_vec_pretty(&outcome)?)?;
+                laboratory.tell(News::Done(&outcome));
+                outcome
+            }
+        };
+        outcomes.push(outcome);
+        write(experiment, &outcomes, results)?;
+    }
+    Ok(outcomes)
+}
+
+/// The first seed of each arm, then the second of each that has one, and so on.
+fn in_order(arms: &[Arm]) -> Vec<(&Arm, u64)> {
+    let most = arms.iter().map(|arm| arm.seeds.len()).max().unwrap_or(0);
+    let round = |number: usize| arms.iter().filter_map(move |arm| Some((arm, *arm.seeds.get(number)?)));
+    (0..most).flat_map(round).collect()
+}
+
+fn known(file: &Path) -> anyhow::Result<Option<Outcome>> {
+    if !file.exists() {
+        return Ok(None);
+    }
+    let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let outcome = serde_json::from_slice(&bytes).with_context(|| format!("{} is broken; remove it", file.display()))?;
+    Ok(Some(outcome))
+}
+
+fn make(folder: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
+}
+
+/// Tables, pictures and numbers.
+fn write(experiment: &Experiment, outcomes: &[Outcome], results: &Results<'_>) -> anyhow::Result<()> {
+    let folder = results.folder;
+    make(folder)?;
+    write_file(&folder.join("results.json"), &serde_json::to_vec_pretty(outcomes)?)?;
+    write_file(&folder.join("README.md"), report::markdown(experiment, outcomes, results.command).as_bytes())?;
+    for (name, axis) in [("steps.svg", Axis::Steps), ("tokens.svg", Axis::Tokens)] {
+        if let Some(picture) = plots::svg(experiment, outcomes, axis)? {
+            write_file(&folder.join(name), picture.as_bytes())?;
+        }
+    }
+    Ok(())
+}

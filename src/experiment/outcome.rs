@@ -1,0 +1,123 @@
+//! What came of an arm, in numbers that other programs can read.
+
+use serde::{Deserialize, Serialize};
+
+use super::plan::Kind;
+use super::rerouting::Rerouted;
+use crate::training::Score;
+
+/// How well held out documents were predicted in the middle of training.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Phases done.
+    pub phases: u64,
+    /// Inner steps of a path, with those of the ancestor.
+    pub steps: u64,
+    /// Tokens that all paths have trained on since the ancestor.
+    pub tokens: u64,
+    /// Nats a token, each document on its path.
+    pub loss: f64,
+}
+
+/// A score as numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Numbers {
+    /// Sum of negative log-probabilities.
+    pub nats: f64,
+    /// Of so many tokens.
+    pub tokens: u64,
+    /// Which stand for so many bytes.
+    pub bytes: u64,
+}
+
+impl Numbers {
+    /// Of the mean token.
+    pub fn perplexity(&self) -> f64 {
+        Score::from(*self).perplexity()
+    }
+
+    /// Comparable between tokenizers.
+    pub fn bits_per_byte(&self) -> f64 {
+        Score::from(*self).bits_per_byte()
+    }
+}
+
+impl From<Score> for Numbers {
+    fn from(Score { nats, tokens, bytes }: Score) -> Self {
+        Self { nats, tokens, bytes }
+    }
+}
+
+impl From<Numbers> for Score {
+    fn from(Numbers { nats, tokens, bytes }: Numbers) -> Self {
+        Self { nats, tokens, bytes }
+    }
+}
+
+/// The test text with a route every so many tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Routed {
+    /// Tokens between two choices.
+    pub every: usize,
+    /// By a logistic fit on features of the last tokens.
+    pub logistic: Numbers,
+    /// By a transducer fine-tuned from the ancestor.
+    pub transducer: Numbers,
+    /// By what turns out best: a bound.
+    pub oracle: Numbers,
+}
+
+impl From<Rerouted> for Routed {
+    fn from(Rerouted { every, logistic, transducer, oracle }: Rerouted) -> Self {
+        Self { every, logistic: logistic.into(), transducer: transducer.into(), oracle: oracle.into() }
+    }
+}
+
+/// What came of an arm with one seed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Its name.
+    pub arm: String,
+    /// The seed.
+    pub seed: u64,
+    /// How it was trained.
+    pub kind: Kind,
+    /// Paths.
+    pub paths: u32,
+    /// Parameters of a path.
+    pub path_parameters: u64,
+    /// Of all modules together.
+    pub parameters: u64,
+    /// Inner steps of a path, with those of the ancestor.
+    pub steps: u64,
+    /// Tokens trained on: the ancestor's, and those of all paths.
+    pub tokens: u64,
+    /// Seconds of training, the ancestor's not counted.
+    pub seconds: f64,
+    /// Training sequences of each path at the end.
+    pub shards: Vec<usize>,
+    /// How it went.
+    pub curve: Vec<Point>,
+    /// The test text on the paths as they are at the end.
+    pub last: Numbers,
+    /// The test text on each path as it was when it was at its best on its held out documents.
+    pub early: Numbers,
+    /// After how many phases that was, by path.
+    pub stopped_at: Vec<u64>,
+    /// The same paths, with routes chosen more often.
+    pub rerouted: Vec<Routed>,
+}
+
+impl Outcome {
+    /// Perplexity of the test text with early stopping, and with a route for each document, or every so many tokens by the
+    /// transducer.
+    pub fn perplexity(&self, every: Option<usize>) -> Option<f64> {
+        match every {
+            None => Some(self.early.perplexity()),
+            Some(every) => {
+                let found = self.rerouted.iter().find(|routed| routed.every == every)?;
+                Some(found.transducer.perplexity())
+            }
+        }
+    }
+}

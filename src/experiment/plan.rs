@@ -1,0 +1,361 @@
+//! What an experiment compares: arms that differ from a common run in what each of them says, and the claims that their
+//! results are held against.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::RunConfig;
+use crate::config::run::RunConfigError;
+
+/// A file of `configs/experiments`. Unknown keys are refused.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExperimentFile {
+    name: String,
+    title: String,
+    #[serde(default = "one_seed")]
+    seeds: Vec<u64>,
+    #[serde(default)]
+    route_every: Vec<usize>,
+    #[serde(default = "slice_share")]
+    slice_share: f64,
+    run: toml::Table,
+    arms: Vec<ArmFile>,
+    #[serde(default)]
+    claims: Vec<Claim>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ArmFile {
+    name: String,
+    seeds: Option<Vec<u64>>,
+    #[serde(default)]
+    kind: Kind,
+    #[serde(default)]
+    reshard: Vec<u64>,
+    route_every: Option<Vec<usize>>,
+    #[serde(default)]
+    text_share: Option<f64>,
+    #[serde(default = "one")]
+    overlap: usize,
+    #[serde(default)]
+    run: toml::Table,
+}
+
+/// How an arm is trained.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Paths that exchange outer gradients after each phase.
+    #[default]
+    Paths,
+    /// One network, trained without any outer step.
+    Dense,
+}
+
+/// What is compared.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// Names the folder of the results.
+    pub name: String,
+    /// For people.
+    pub title: String,
+    /// In the order of the tables.
+    pub arms: Vec<Arm>,
+    /// What is expected.
+    pub claims: Vec<Claim>,
+    /// Share of the documents that routers are fitted on, and no path trains on; more where that are fewer than
+    /// [`SLICE_DOCUMENTS`] for each path.
+    pub slice_share: f64,
+}
+
+/// One way to train.
+#[derive(Clone, Debug)]
+pub struct Arm {
+    /// For people, and for claims.
+    pub name: String,
+    /// It is trained once with each.
+    pub seeds: Vec<u64>,
+    /// How.
+    pub kind: Kind,
+    /// Before these phases the documents are shared out anew, by which path predicts them best (DiPaCo, section 2.4.2).
+    pub reshard: Vec<u64>,
+    /// The test text is also scored with a route every so many tokens.
+    pub route_every: Vec<usize>,
+    /// Only this share of the training documents is used; all, if nothing is said.
+    pub text_share: Option<f64>,
+    /// Each training document goes to so many paths, its best (DiPaCo, section 2.4.3).
+    pub overlap: usize,
+    /// What is trained, but for the seed.
+    pub run: RunConfig,
+}
+
+/// One arm's perplexity is expected below another's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// The arm that should be better.
+    pub better: String,
+    /// With a route every so many tokens, else once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub better_every: Option<usize>,
+    /// The arm that should be worse.
+    pub than: String,
+    /// Whether as good will do.
+    #[serde(default)]
+    pub or_equal: bool,
+}
+
+/// Documents of the slice for each path, at the least (DiPaCo's supplement).
+pub const SLICE_DOCUMENTS: usize = 50;
+
+/// Of a run's name.
+const MOST_LETTERS: usize = 64;
+
+/// Why a file is no experiment.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// Not TOML, an unknown key, a wrong type.
+    #[error("{0}")]
+    Syntax(#[from] toml::de::Error),
+    /// An arm makes no run.
+    #[error("arm {arm:?}: {reason}")]
+    Run {
+        /// Which.
+        arm: String,
+        /// Why.
+        reason: RunConfigError,
+    },
+    /// A value that makes no sense.
+    #[error("{what}: {expected}")]
+    Wrong {
+        /// Where.
+        what: String,
+        /// What should stand there.
+        expected: &'static str,
+    },
+}
+
+fn one_seed() -> Vec<u64> {
+    vec![1]
+}
+
+fn one() -> usize {
+    1
+}
+
+fn slice_share() -> f64 {
+    0.005
+}
+
+fn wrong(what: impl Into<String>, expected: &'static str) -> PlanError {
+    PlanError::Wrong { what: what.into(), expected }
+}
+
+impl Experiment {
+    /// Reads and checks an experiment.
+    ///
+    /// # Errors
+    /// Says which key or arm is wrong, and why.
+    pub fn from_toml(text: &str) -> Result<Self, PlanError> {
+        let file: ExperimentFile = toml::from_str(text)?;
+        let plain = |name: &str| {
+            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+        };
+        if !plain(&file.name) {
+            return Err(wrong("name", "it names a folder: letters, digits, - and _"));
+        }
+        if !(0.0..0.5).contains(&file.slice_share) {
+            return Err(wrong("slice_share", "a share from 0 to 0.5"));
+        }
+        let mut arms: Vec<Arm> = Vec::with_capacity(file.arms.len());
+        for arm in &file.arms {
+            if arms.iter().any(|other| other.name == arm.name) {
+                return Err(wrong(format!("arm {:?}", arm.name), "each name stands once"));
+            }
+            arms.push(file.arm(arm)?);
+        }
+        if arms.is_empty() {
+            return Err(wrong("arms", "there must be one at least"));
+        }
+        for claim in &file.claims {
+            claim.check(&arms)?;
+        }
+        let ExperimentFile { name, title, claims, slice_share, .. } = file;
+        Ok(Self { name, title, arms, claims, slice_share })
+    }
+
+    /// The most paths of any arm that asks for documents apart to fit routers on; 0 if none does.
+    pub fn fitted_paths(&self) -> u32 {
+        let fits = |arm: &&Arm| !arm.reshard.is_empty() || !arm.route_every.is_empty();
+        self.arms.iter().filter(fits).map(Arm::paths).max().unwrap_or(0)
+    }
+}
+
+impl ExperimentFile {
+    fn arm(&self, arm: &ArmFile) -> Result<Arm, PlanError> {
+        let mut table = self.run.clone();
+        lay_over(&mut table, &arm.run);
+        let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+        let name: String = arm.name.chars().map(plain).take(MOST_LETTERS).collect();
+        table.entry("name").or_insert_with(|| name.into());
+        let text = toml::to_string(&table).unwrap_or_default();
+        let run = RunConfig::from_toml(&text).map_err(|reason| PlanError::Run { arm: arm.name.clone(), reason })?;
+        let found = Arm {
+            name: arm.name.clone(),
+            seeds: arm.seeds.clone().unwrap_or_else(|| self.seeds.clone()),
+            kind: arm.kind,
+            reshard: arm.reshard.clone(),
+            route_every: arm.route_every.clone().unwrap_or_else(|| self.route_every.clone()),
+            text_share: arm.text_share,
+            overlap: arm.overlap,
+            run,
+        };
+        found.check()
+    }
+}
+
+impl Arm {
+    /// How many paths it has; 0 of a grid that makes no sense, which a checked run has not.
+    pub fn paths(&self) -> u32 {
+        self.run.grid().map_or(0, |grid| grid.path_count())
+    }
+
+    /// The run with one of its seeds.
+    pub fn seeded(&self, seed: u64) -> RunConfig {
+        RunConfig { seed, ..self.run.clone() }
+    }
+
+    fn check(mut self) -> Result<Self, PlanError> {
+        let of = |key: &str| format!("arm {:?}: {key}", self.name);
+        if self.seeds.is_empty() {
+            return Err(wrong(of("seeds"), "there must be one at least"));
+        }
+        if self.run.sample.is_some() {
+            return Err(wrong(of("run.sample"), "an experiment trains all paths of its grids; use a smaller grid"));
+        }
+        if self.kind == Kind::Dense && (self.paths() != 1 || !self.reshard.is_empty()) {
+            return Err(wrong(of("kind"), "a dense network is one path, and its text is not shared out"));
+        }
+        if self.reshard.iter().any(|phase| *phase == 0 || *phase >= self.run.training.phases) {
+            return Err(wrong(of("reshard"), "phases from 1 to the last but one: before the first nobody has scores"));
+        }
+        if self.route_every.iter().any(|every| *every == 0 || *every > self.run.model.context) {
+            return Err(wrong(of("route_every"), "1 to the context's tokens"));
+        }
+        if self.text_share.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
+            return Err(wrong(of("text_share"), "a share above 0, up to 1"));
+        }
+        if self.overlap == 0 || self.overlap > self.paths() as usize {
+            return Err(wrong(of("overlap"), "1 to the number of paths"));
+        }
+        if self.paths() == 1 {
+            self.route_every.clear();
+        }
+        self.reshard.sort_unstable();
+        Ok(self)
+    }
+}
+
+impl Claim {
+    fn check(&self, arms: &[Arm]) -> Result<(), PlanError> {
+        for name in [&self.better, &self.than] {
+            if !arms.iter().any(|arm| arm.name == *name) {
+                return Err(wrong(format!("claims: {name:?}"), "the name of an arm"));
+            }
+        }
+        let every =
+            |arm: &Arm| arm.name == self.better && self.better_every.is_none_or(|w| arm.route_every.contains(&w));
+        if !arms.iter().any(every) {
+            return Err(wrong(format!("claims: {:?}", self.better), "better_every is one of the arm's route_every"));
+        }
+        Ok(())
+    }
+}
+
+/// Tables are laid over each other key by key; anything else replaces what was there.
+fn lay_over(below: &mut toml::Table, above: &toml::Table) {
+    for (key, value) in above {
+        match (below.get_mut(key), value) {
+            (Some(toml::Value::Table(below)), toml::Value::Table(above)) => lay_over(below, above),
+            _ => {
+                below.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+        name = "small"
+        title = "Two arms"
+        seeds = [1, 2]
+        route_every = [16]
+
+        [run]
+        levels = [{ parts = ["embedding", "blocks.0-0", "final-norm", "head"], sharing = { experts = 2 } }]
+        model = { blocks = 1, width = 16, heads = 2, vocabulary = 300, context = 32 }
+        routing = { prefix_tokens = 8 }
+        training = { batch_sequences = 2, inner_steps = 2, phases = 4, ancestor_steps = 2, learning_rate = 1e-3 }
+
+        [[arms]]
+        name = "mixture, 2 paths"
+        reshard = [3, 1]
+        run.routing.method = "random"
+
+        [[arms]]
+        name = "dense"
+        seeds = [7]
+        kind = "dense"
+        run.levels = [{ parts = ["embedding", "blocks.0-0", "final-norm", "head"], sharing = "shared" }]
+
+        [[claims]]
+        better = "mixture, 2 paths"
+        better_every = 16
+        than = "dense"
+    "#;
+
+    #[test]
+    fn an_arm_is_the_common_run_and_what_it_says_itself() {
+        let found = Experiment::from_toml(FILE).unwrap();
+        let [mixture, dense] = &found.arms[..] else { panic!("two arms") };
+        assert_eq!((mixture.paths(), dense.paths(), found.fitted_paths()), (2, 1, 2));
+        assert_eq!((&mixture.seeds[..], &dense.seeds[..]), (&[1, 2][..], &[7][..]));
+        assert_eq!((&mixture.reshard[..], &mixture.route_every[..]), (&[1, 3][..], &[16][..]));
+        assert!(dense.route_every.is_empty(), "there is but one path to choose");
+        assert_eq!(mixture.run.training, dense.run.training);
+        assert_eq!(mixture.run.routing.method, crate::config::RoutingMethod::Random);
+        assert_eq!(dense.run.routing.method, crate::config::RoutingMethod::Kmeans);
+        assert_eq!((mixture.seeded(9).seed, mixture.run.name.as_str()), (9, "mixture--2-paths"));
+    }
+
+    #[test]
+    fn what_makes_no_experiment_is_refused_in_words() {
+        let refused = |from: &str, to: &str| {
+            assert!(FILE.contains(from), "{from}");
+            Experiment::from_toml(&FILE.replacen(from, to, 1)).unwrap_err().to_string()
+        };
+        let cases = [
+            ("\"small\"", "\"../small\"", "names a folder"),
+            ("name = \"dense\"", "name = \"mixture, 2 paths\"", "each name stands once"),
+            ("seeds = [7]", "seeds = []", "one at least"),
+            ("reshard = [3, 1]", "reshard = [4]", "last but one"),
+            ("reshard = [3, 1]", "kind = \"dense\"", "a dense network is one path"),
+            ("route_every = [16]", "route_every = [33]", "the context's tokens"),
+            ("better_every = 16", "better_every = 8", "one of the arm's route_every"),
+            ("than = \"dense\"", "than = \"sparse\"", "\"sparse\""),
+            ("reshard = [3, 1]", "text_share = 0.0", "a share above 0"),
+            ("reshard = [3, 1]", "overlap = 3", "the number of paths"),
+            ("heads = 2", "heads = 3", "arm \"mixture, 2 paths\""),
+            ("title", "titel", "titel"),
+            ("kind = \"dense\"", "kind = \"thin\"", "thin"),
+        ];
+        for (from, to, expected) in cases {
+            let found = refused(from, to);
+            assert!(found.contains(expected), "{to}: {found}");
+        }
+    }
+}

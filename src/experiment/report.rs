@@ -1,0 +1,207 @@
+//! The tables of an experiment, in Markdown: what each arm came to, and whether what was claimed holds.
+
+use std::fmt::Write as _;
+
+use super::outcome::Outcome;
+use super::plan::{Arm, Claim, Experiment};
+
+/// What several seeds came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// Their mean.
+    pub mean: f64,
+    /// The least.
+    pub least: f64,
+    /// The most.
+    pub most: f64,
+    /// How many.
+    pub count: usize,
+}
+
+impl Spread {
+    /// Nothing if there is no value.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let values: Vec<f64> = values.into_iter().collect();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let (least, most) = (values.iter().copied().reduce(f64::min)?, values.iter().copied().reduce(f64::max)?);
+        Some(Self { mean, least, most, count: values.len() })
+    }
+
+    fn show(&self, decimals: usize) -> String {
+        let Self { mean, least, most, count } = self;
+        if *count == 1 {
+            return format!("{mean:.decimals$}");
+        }
+        format!("{mean:.decimals$} ({least:.decimals$} to {most:.decimals$})")
+    }
+}
+
+/// Whether a claim holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// For the worst seed of the better arm against the best of the other.
+    Holds,
+    /// For the means alone.
+    WithinSpread,
+    /// Not even for them.
+    Fails,
+    /// An arm is not trained yet.
+    Open,
+}
+
+impl Verdict {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Holds => "yes",
+            Self::WithinSpread => "in the mean, but the seeds' ranges overlap",
+            Self::Fails => "no",
+            Self::Open => "not trained yet",
+        }
+    }
+
+    fn of(claim: &Claim, better: Option<Spread>, than: Option<Spread>) -> Self {
+        let (Some(better), Some(than)) = (better, than) else { return Self::Open };
+        if better.most < than.least {
+            Self::Holds
+        } else if claim.or_equal && better.least <= than.most {
+            // As good as: each within the other's range will do.
+            Self::Holds
+        } else if better.mean < than.mean {
+            Self::WithinSpread
+        } else {
+            Self::Fails
+        }
+    }
+}
+
+fn of_arm<'a>(outcomes: &'a [Outcome], name: &'a str) -> impl Iterator<Item = &'a Outcome> {
+    outcomes.iter().filter(move |outcome| outcome.arm == name)
+}
+
+fn perplexity(outcomes: &[Outcome], arm: &str, every: Option<usize>) -> Option<Spread> {
+    Spread::of(of_arm(outcomes, arm).filter_map(|outcome| outcome.perplexity(every)))
+}
+
+/// Whether each claim holds, in order.
+pub fn verdicts(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<Verdict> {
+    let verdict = |claim: &Claim| {
+        let better = perplexity(outcomes, &claim.better, claim.better_every);
+        Verdict::of(claim, better, perplexity(outcomes, &claim.than, None))
+    };
+    experiment.claims.iter().map(verdict).collect()
+}
+
+/// All tables. `command` is what makes them again.
+pub fn markdown(experiment: &Experiment, outcomes: &[Outcome], command: &str) -> String {
+    let mut page = format!("# {}\n\n    {command}\n\n", experiment.title);
+    page += "Perplexity of the test text, the mean of all seeds and their range. A document's first tokens, which choose \
+             its path, do not count. *Early* takes each path, or the dense network, as it was when it predicted its held \
+             out documents best; the other columns show it as it is at the end.\n\n";
+    arms_table(&mut page, experiment, outcomes);
+    let rerouted: Vec<&Arm> = experiment.arms.iter().filter(|arm| !arm.route_every.is_empty()).collect();
+    if !rerouted.is_empty() {
+        page += "\n## Routes chosen more often\n\nEarly stopped paths; the first window of a document is read on the \
+                 document's path. The oracle takes what turns out best: a bound, not a method.\n\n";
+        rerouted_table(&mut page, &rerouted, outcomes);
+    }
+    if !experiment.claims.is_empty() {
+        page += "\n## What was expected\n\nOf early stopped paths; *every N* is by the transducer. It holds if the worst \
+                 seed of the first is better than the best of the second.\n\n";
+        claims_table(&mut page, experiment, outcomes);
+    }
+    page += "\nHeld out loss against inner steps of a path ([steps.svg](steps.svg)) and against tokens of all paths together \
+             ([tokens.svg](tokens.svg)); all numbers: [results.json](results.json).\n";
+    page
+}
+
+fn arms_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) {
+    *page += "| arm | paths | parameters of a path | of all | steps | million tokens | perplexity | bits a byte | early | \
+              seeds |\n|---|---|---|---|---|---|---|---|---|---|\n";
+    for arm in &experiment.arms {
+        let own = || of_arm(outcomes, &arm.name);
+        let Some(one) = own().next() else {
+            let _ = writeln!(page, "| {} | {} | | | | | not trained yet | | | |", arm.name, arm.paths());
+            continue;
+        };
+        let show =
+            |values: Vec<f64>, decimals| Spread::of(values).map_or_else(String::new, |spread| spread.show(decimals));
+        let _ = writeln!(
+            page,
+            "| {} | {} | {:.2} M | {:.2} M | {} | {:.1} | {} | {} | {} | {} |",
+            arm.name,
+            one.paths,
+            one.path_parameters as f64 / 1e6,
+            one.parameters as f64 / 1e6,
+            one.steps,
+            one.tokens as f64 / 1e6,
+            show(own().map(|outcome| outcome.last.perplexity()).collect(), 2),
+            show(own().map(|outcome| outcome.last.bits_per_byte()).collect(), 3),
+            show(own().map(|outcome| outcome.early.perplexity()).collect(), 2),
+            own().count(),
+        );
+    }
+}
+
+fn rerouted_table(page: &mut String, arms: &[&Arm], outcomes: &[Outcome]) {
+    *page += "| arm | every | logistic | transducer | oracle | once |\n|---|---|---|---|---|---|\n";
+    for arm in arms {
+        let once = perplexity(outcomes, &arm.name, None).map_or_else(String::new, |spread| spread.show(2));
+        for every in &arm.route_every {
+            let found =
+                || of_arm(outcomes, &arm.name).flat_map(|it| it.rerouted.iter().filter(|it| it.every == *every));
+            let columns = [
+                Spread::of(found().map(|routed| routed.logistic.perplexity())),
+                Spread::of(found().map(|routed| routed.transducer.perplexity())),
+                Spread::of(found().map(|routed| routed.oracle.perplexity())),
+            ];
+            let columns = columns.map(|spread| spread.map_or_else(String::new, |spread| spread.show(2)));
+            let _ = writeln!(page, "| {} | {every} | {} | {once} |", arm.name, columns.join(" | "));
+        }
+    }
+}
+
+fn claims_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) {
+    *page += "| lower perplexity | than | | | holds |\n|---|---|---|---|---|\n";
+    for (claim, verdict) in experiment.claims.iter().zip(verdicts(experiment, outcomes)) {
+        let show =
+            |arm: &str, every| perplexity(outcomes, arm, every).map_or_else(String::new, |spread| spread.show(2));
+        let every = claim.better_every.map_or_else(String::new, |every| format!(", every {every}"));
+        let equal = if claim.or_equal { " (or as good)" } else { "" };
+        let (better, than) = (show(&claim.better, claim.better_every), show(&claim.than, None));
+        let words = verdict.words();
+        let _ = writeln!(page, "| {}{every} | {}{equal} | {better} | {than} | {words} |", claim.better, claim.than);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spread(values: &[f64]) -> Option<Spread> {
+        Spread::of(values.iter().copied())
+    }
+
+    fn claim(or_equal: bool) -> Claim {
+        Claim { better: "a".to_owned(), better_every: None, than: "b".to_owned(), or_equal }
+    }
+
+    #[test]
+    fn a_claim_holds_only_beyond_the_seeds_spread() {
+        let verdict =
+            |better: &[f64], than: &[f64], or_equal| Verdict::of(&claim(or_equal), spread(better), spread(than));
+        assert_eq!(verdict(&[1.0, 1.5], &[1.6, 2.0], false), Verdict::Holds);
+        assert_eq!(verdict(&[1.0, 1.7], &[1.6, 2.0], false), Verdict::WithinSpread);
+        assert_eq!(verdict(&[2.0, 1.7], &[1.6, 1.9], false), Verdict::Fails);
+        assert_eq!(verdict(&[2.0, 1.7], &[1.6, 1.9], true), Verdict::Holds);
+        assert_eq!(verdict(&[2.0, 2.1], &[1.6, 1.9], true), Verdict::Fails);
+        assert_eq!(verdict(&[2.0], &[], false), Verdict::Open);
+    }
+
+    #[test]
+    fn one_seed_has_no_range() {
+        assert_eq!(spread(&[2.0]).unwrap().show(2), "2.00");
+        assert_eq!(spread(&[2.0, 3.0]).unwrap().show(1), "2.5 (2.0 to 3.0)");
+        assert_eq!(spread(&[]), None);
+    }
+}

@@ -1,0 +1,220 @@
+//! Routes that are chosen anew every so many tokens: by a logistic fit on what was just read, by a transducer fine-tuned
+//! from the ancestor, and, as a bound, by what turns out best (DiPaCo, section 2.4.3 and supplement 7.2.2).
+//!
+//! A path reads all of a document's tokens before it, also those that another path has scored. So its losses on whole
+//! documents are all that is needed to say what any choice of paths costs.
+
+use super::material::Documents;
+use super::windows::{Window, nats, windows};
+use crate::names::PathId;
+use crate::routing::Logistic;
+use crate::training::{Score, Sequences};
+
+/// Strength of the logistic fit's penalty.
+const PENALTY: f64 = 1e-3;
+
+/// The logistic router is fitted on so many windows at the most, evenly taken.
+const MOST_ROWS: usize = 8192;
+
+/// Documents and what every path makes of them.
+pub struct Judged<'a> {
+    /// Which.
+    pub documents: &'a Documents,
+    /// By path, the losses of each sequence's last tokens.
+    pub losses: &'a [Vec<Vec<f32>>],
+}
+
+/// What the ancestor's network can be asked for.
+pub trait Ancestor {
+    /// Features of some tokens, `[chunks, width]`.
+    ///
+    /// # Errors
+    /// If the model cannot take them.
+    fn features(&mut self, chunks: &[&[u32]]) -> anyhow::Result<Vec<f32>>;
+
+    /// Fine-tunes a copy of it until it predicts `lesson`'s targets, which are below `paths`; what it then finds likeliest
+    /// of those at the targets of `test`.
+    ///
+    /// # Errors
+    /// If training fails.
+    fn transduce(&mut self, lesson: &Marked<'_>, test: &Marked<'_>, paths: usize) -> anyhow::Result<Vec<Vec<u32>>>;
+}
+
+/// Sequences with a target, a path, after some of their tokens.
+pub struct Marked<'a> {
+    documents: &'a Documents,
+    /// Of the sequences that have any: which, and after which token what.
+    marks: Vec<(usize, Vec<(usize, u32)>)>,
+}
+
+impl Sequences for Marked<'_> {
+    fn len(&self) -> usize {
+        self.marks.len()
+    }
+
+    fn sequence(&self, index: usize) -> &[u32] {
+        self.documents.set.sequence(self.marks[index].0)
+    }
+
+    fn targets(&self, index: usize, _first: usize) -> Vec<(usize, u32)> {
+        self.marks[index].1.clone()
+    }
+}
+
+/// What a text costs with a route every so many tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rerouted {
+    /// Tokens between two choices.
+    pub every: usize,
+    /// By the logistic router.
+    pub logistic: Score,
+    /// By the transducer.
+    pub transducer: Score,
+    /// By what turns out best.
+    pub oracle: Score,
+}
+
+/// Fits the routers on one text and scores them on another, whose documents' routes are `routes`.
+///
+/// # Errors
+/// If a router cannot be fitted.
+pub fn reroute(
+    ancestor: &mut dyn Ancestor,
+    (lesson, test): (&Judged<'_>, &Judged<'_>),
+    routes: &[PathId],
+    token_bytes: &[u32],
+    (prefix, every): (usize, usize),
+) -> anyhow::Result<Rerouted> {
+    let paths = test.losses.len();
+    let learnt = windows(lesson.documents, prefix, every);
+    let asked = windows(test.documents, prefix, every);
+    let labels: Vec<u32> = learnt.iter().map(|window| best(window, lesson)).collect();
+
+    let reach = prefix.max(every);
+    let step = learnt.len().div_ceil(MOST_ROWS).max(1);
+    let chunks: Vec<&[u32]> = learnt.iter().step_by(step).map(|window| before(window, lesson, reach)).collect();
+    let few: Vec<u32> = labels.iter().step_by(step).copied().collect();
+    let features = ancestor.features(&chunks)?;
+    let logistic = Logistic::fit(&features, features.len() / chunks.len().max(1), &few, paths as u32, PENALTY)?;
+    let chunks: Vec<&[u32]> = asked.iter().map(|window| before(window, test, reach)).collect();
+    let by_logistic = logistic.route(&ancestor.features(&chunks)?);
+
+    let marked = |windows: &[Window], labels: &dyn Fn(usize) -> u32| {
+        let mut marks: Vec<(usize, Vec<(usize, u32)>)> = Vec::new();
+        for (number, window) in windows.iter().enumerate() {
+            let (sequence, begin) = window.beginning();
+            if marks.last().is_none_or(|(last, _)| *last != sequence) {
+                marks.push((sequence, Vec::new()));
+            }
+            marks.last_mut().into_iter().for_each(|(_, marks)| marks.push((begin - 1, labels(number))));
+        }
+        marks
+    };
+    let lesson_marks = Marked { documents: lesson.documents, marks: marked(&learnt, &|window| labels[window]) };
+    let test_marks = Marked { documents: test.documents, marks: marked(&asked, &|_| 0) };
+    let by_transducer = ancestor.transduce(&lesson_marks, &test_marks, paths)?.concat();
+    let by_oracle: Vec<u32> = asked.iter().map(|window| best(window, test)).collect();
+
+    let score = |choice: &[u32]| -> Score {
+        let of = |(window, path): (&Window, &u32)| {
+            let path = if window.first { routes[window.document].0 } else { *path };
+            Score { nats: nats(window, test.documents, &test.losses[path as usize]), ..size(window, test, token_bytes) }
+        };
+        asked.iter().zip(choice).map(of).sum()
+    };
+    Ok(Rerouted { every, logistic: score(&by_logistic), transducer: score(&by_transducer), oracle: score(&by_oracle) })
+}
+
+/// The path that predicts a window best, the first of equals.
+fn best(window: &Window, judged: &Judged<'_>) -> u32 {
+    let costs = judged.losses.iter().map(|losses| nats(window, judged.documents, losses));
+    let first_least =
+        |least: (u32, f64), (path, cost): (usize, f64)| if cost < least.1 { (path as u32, cost) } else { least };
+    costs.enumerate().fold((0, f64::INFINITY), first_least).0
+}
+
+/// The last tokens before a window, at most `reach`.
+fn before<'a>(window: &Window, judged: &Judged<'a>, reach: usize) -> &'a [u32] {
+    let (sequence, begin) = window.beginning();
+    &judged.documents.set.sequence(sequence)[begin.saturating_sub(reach)..begin]
+}
+
+fn size(window: &Window, judged: &Judged<'_>, token_bytes: &[u32]) -> Score {
+    let tokens =
+        window.pieces.iter().flat_map(|(sequence, range)| &judged.documents.set.sequence(*sequence)[range.clone()]);
+    let (count, bytes) =
+        tokens.fold((0, 0), |(count, bytes), token| (count + 1, bytes + u64::from(token_bytes[*token as usize])));
+    Score { nats: 0.0, tokens: count, bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::TokenSet;
+
+    /// Knows a chunk by its last token.
+    struct LastToken;
+
+    impl Ancestor for LastToken {
+        fn features(&mut self, chunks: &[&[u32]]) -> anyhow::Result<Vec<f32>> {
+            Ok(chunks.iter().map(|chunk| *chunk.last().unwrap() as f32).collect())
+        }
+
+        fn transduce(&mut self, lesson: &Marked<'_>, test: &Marked<'_>, paths: usize) -> anyhow::Result<Vec<Vec<u32>>> {
+            let mut votes = std::collections::BTreeMap::new();
+            for index in 0..lesson.len() {
+                for (position, path) in lesson.targets(index, 1) {
+                    assert!((path as usize) < paths);
+                    votes.insert(lesson.sequence(index)[position], path);
+                }
+            }
+            let choose = |index| {
+                let known = |(position, _): &(usize, u32)| votes[&test.sequence(index)[*position]];
+                test.targets(index, 1).iter().map(known).collect()
+            };
+            Ok((0..test.len()).map(choose).collect())
+        }
+    }
+
+    /// Runs of four tokens: after a 0 the next four are of the kind that path 0 knows, after a 9 those that path 1 does.
+    fn documents(count: u32) -> Documents {
+        let document = |seed: u32| -> Vec<u32> {
+            (0..9u32).flat_map(|run| if (seed >> (run % 5)) & 1 == 0 { [1, 2, 3, 0] } else { [5, 6, 7, 9] }).collect()
+        };
+        // The token that ends a run tells of the next one: shift the ends by a run.
+        let shifted = |mut tokens: Vec<u32>| {
+            for end in (3..tokens.len() - 4).step_by(4) {
+                tokens[end] = if tokens[end + 1] < 4 { 0 } else { 9 };
+            }
+            tokens
+        };
+        Documents::of(TokenSet::cut_for_scoring(
+            &(0..count).map(|seed| shifted(document(seed))).collect::<Vec<_>>(),
+            16,
+        ))
+    }
+
+    fn losses(documents: &Documents, good: std::ops::Range<u32>) -> Vec<Vec<f32>> {
+        let set = &documents.set;
+        let cost = |token: &u32| if good.contains(token) { 1.0 } else { 3.0 };
+        let of = |at| set.sequence(at)[if set.begins_document(at) { 4 } else { 1 }..].iter().map(cost).collect();
+        (0..set.len()).map(of).collect()
+    }
+
+    #[test]
+    fn routers_that_see_what_comes_next_do_as_well_as_the_best_and_a_single_route_does_worse() {
+        let (lesson, test) = (documents(32), documents(7));
+        let by_path = |documents: &Documents| vec![losses(documents, 0..5), losses(documents, 5..10)];
+        let (lesson_losses, test_losses) = (by_path(&lesson), by_path(&test));
+        let judged = |documents, losses| Judged { documents, losses };
+        let (lesson, test) = (judged(&lesson, &lesson_losses), judged(&test, &test_losses));
+        let routes = vec![PathId(0); 7];
+        let found = reroute(&mut LastToken, (&lesson, &test), &routes, &[1; 10], (4, 4)).unwrap();
+        let once: f64 =
+            windows(test.documents, 4, 4).iter().map(|window| nats(window, test.documents, &test_losses[0])).sum();
+        assert_eq!(found.logistic, found.oracle);
+        assert_eq!(found.transducer, found.oracle);
+        assert_eq!((found.oracle.tokens, found.oracle.bytes), (7 * 32, 7 * 32));
+        assert!(found.oracle.nats < 0.9 * once, "{} {once}", found.oracle.nats);
+    }
+}

@@ -1,0 +1,125 @@
+//! Which path trains on which documents: by clusters of their features, by hash, or by which path predicts them best.
+
+use super::material::{Documents, Material};
+use crate::config::{RoutingMethod, RunConfig};
+use crate::names::{BlobHash, PathId};
+use crate::routing::{Logistic, Router, RouterError};
+use crate::seed::Seed;
+use crate::text::TokenSet;
+
+/// Strength of the discriminative router's penalty.
+const PENALTY: f64 = 1e-3;
+
+/// Features of the frozen ancestor, `[documents, width]` of each part of the text.
+pub struct Features {
+    /// How many each document has; none if the router does not look at any.
+    pub width: usize,
+    /// BLAKE3 of the ancestor's parameters.
+    pub ancestor: BlobHash,
+    /// Of the training documents.
+    pub train: Vec<f32>,
+    /// Of the held out ones.
+    pub held_out: Vec<f32>,
+    /// Of the slice.
+    pub slice: Vec<f32>,
+    /// Of the test documents.
+    pub test: Vec<f32>,
+}
+
+/// What each path trains on and is measured by.
+pub struct Sharing {
+    /// Training sequences by path.
+    pub train: Vec<TokenSet>,
+    /// Held out documents by path.
+    pub held_out: Vec<Documents>,
+    /// The path of each test document.
+    pub test: Vec<PathId>,
+}
+
+/// Why the text cannot be shared out.
+#[derive(Debug, thiserror::Error)]
+pub enum SharingError {
+    /// A path with nothing to train on.
+    #[error("path {0} has no training sequences; give more text or use fewer paths")]
+    Empty(PathId),
+    /// No router.
+    #[error(transparent)]
+    Router(#[from] RouterError),
+    /// No discriminative router.
+    #[error("the discriminative router: {0}")]
+    Logistic(#[from] crate::routing::LogisticError),
+}
+
+/// The router that an arm begins with.
+///
+/// # Errors
+/// If the text is too little for its paths.
+pub fn first_router(run: &RunConfig, paths: u32, features: &Features) -> Result<Router, RouterError> {
+    let seed = Seed::root(run.seed).child("routing");
+    let (prefix, rounds) = (run.routing.prefix_tokens, run.routing.kmeans_rounds);
+    let product = run.routing.method == RoutingMethod::ProductKmeans;
+    match run.routing.method {
+        RoutingMethod::Random => Ok(Router::random(paths, prefix, seed)),
+        RoutingMethod::Kmeans | RoutingMethod::ProductKmeans => {
+            let rows = (&features.train[..], features.width);
+            Router::fit(rows, (paths, product), prefix, features.ancestor, rounds, seed)
+        }
+    }
+}
+
+/// The router that sends documents where those of the slice were predicted best: `best` is the path of each. Its shares
+/// of the training documents are those of the slice, a little evened out so that no path goes without.
+///
+/// # Errors
+/// If there is no fit.
+pub fn discriminative(run: &RunConfig, paths: u32, features: &Features, best: &[u32]) -> Result<Router, SharingError> {
+    let mut logistic = Logistic::fit(&features.slice, features.width, best, paths, PENALTY)?;
+    let mut counts = vec![1.0; paths as usize];
+    best.iter().for_each(|path| counts[*path as usize] += 1.0);
+    let all: f64 = counts.iter().sum();
+    let target: Vec<f64> = counts.into_iter().map(|count| count / all).collect();
+    logistic.calibrate(&features.train, &target)?;
+    Ok(Router::discriminative(logistic, run.routing.prefix_tokens, features.ancestor))
+}
+
+impl Sharing {
+    /// Shares out the text by a router; each training document goes to its `overlap` best paths.
+    ///
+    /// # Errors
+    /// If a path gets nothing.
+    pub fn by(router: &Router, material: &Material, features: &Features, overlap: usize) -> Result<Self, SharingError> {
+        let routes = |documents: &Documents, features: &[f32], n: usize| -> Vec<Vec<PathId>> {
+            let prefixes = documents.prefixes(router.prefix_tokens());
+            let width = if router.needs_features() { router.width() } else { 0 };
+            let row = |at: usize| &features[at * width..(at + 1) * width];
+            prefixes.iter().enumerate().map(|(at, prefix)| router.top(row(at), prefix, n)).collect()
+        };
+        let of_path = |routes: &[Vec<PathId>], path: PathId| -> Vec<usize> {
+            (0..routes.len()).filter(|document| routes[*document].contains(&path)).collect()
+        };
+        let train = routes(&material.train, &features.train, overlap);
+        let held_out = routes(&material.held_out, &features.held_out, 1);
+        let test = routes(&material.test, &features.test, 1);
+        let paths = || (0..router.paths()).map(PathId);
+        let train: Vec<TokenSet> = paths().map(|path| material.train.only(of_path(&train, path)).set).collect();
+        if let Some(empty) = train.iter().position(TokenSet::is_empty) {
+            return Err(SharingError::Empty(PathId(empty as u32)));
+        }
+        let held_out = paths().map(|path| material.held_out.only(of_path(&held_out, path))).collect();
+        Ok(Self { train, held_out, test: test.into_iter().map(|best| best[0]).collect() })
+    }
+
+    /// All text to one path.
+    pub fn undivided(material: &Material) -> Self {
+        Self {
+            train: vec![material.train.set.clone()],
+            held_out: vec![material.held_out.clone()],
+            test: vec![PathId(0); material.test.len()],
+        }
+    }
+
+    /// Training sequences of each path.
+    pub fn sizes(&self) -> Vec<usize> {
+        self.train.iter().map(TokenSet::len).collect()
+    }
+}

@@ -1,0 +1,85 @@
+//! Choices that a network makes as if they were its first few tokens: which of them it finds likeliest at each target.
+
+use super::batches::{Batch, BatchLimits, Sequences};
+use super::evaluate::EvaluateError;
+use crate::model::PathModel;
+
+/// Sequences computed at once.
+const BATCH_SEQUENCES: usize = 32;
+
+/// For each sequence and each of its targets, the likeliest of the vocabulary's first `among` tokens, the first of equals.
+/// What the targets are is no matter, only where.
+///
+/// # Errors
+/// If a sequence does not fit the model.
+pub fn choices(
+    model: &PathModel,
+    set: &(impl Sequences + ?Sized),
+    among: usize,
+) -> Result<Vec<Vec<u32>>, EvaluateError> {
+    let _no_gradient = tch::no_grad_guard();
+    let config = model.config();
+    let limits = BatchLimits { context: config.context, vocabulary: config.vocabulary, first_target: 1 };
+    let mut found = vec![Vec::new(); set.len()];
+    let asked: Vec<usize> = (0..set.len()).filter(|index| !set.targets(*index, 1).is_empty()).collect();
+    for chosen in asked.chunks(BATCH_SEQUENCES) {
+        let batch = Batch::new(set, chosen, &limits, model.device())?;
+        let products = model.exact();
+        let hidden = batch.scored_rows(&model.trunk(&batch.inputs, &products)?)?;
+        let head = model.head().f_narrow(0, 0, among.min(config.vocabulary) as i64)?;
+        let best = products.linear(&hidden, &head, None)?.f_argmax(-1, false)?;
+        let best: Vec<i64> = Vec::try_from(&best.f_to_device(tch::Device::Cpu)?)?;
+        let mut best = best.into_iter().map(|path| path as u32);
+        for (sequence, count) in chosen.iter().zip(&batch.counts) {
+            found[*sequence] = best.by_ref().take(*count).collect();
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::small_run;
+    use super::*;
+    use crate::config::Precision;
+    use crate::model::initial_levels;
+    use crate::seed::Seed;
+
+    /// Sequences with targets at a few places.
+    struct Here<'a>(&'a [Vec<u32>], Vec<Vec<(usize, u32)>>);
+
+    impl Sequences for Here<'_> {
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        fn sequence(&self, index: usize) -> &[u32] {
+            &self.0[index]
+        }
+
+        fn targets(&self, index: usize, _first: usize) -> Vec<(usize, u32)> {
+            self.1[index].clone()
+        }
+    }
+
+    #[test]
+    fn the_likeliest_of_the_first_tokens_is_chosen_wherever_there_is_a_target() {
+        let (run, set) = (small_run(), (0..5).map(|i| (0..6).map(|t| i * 7 + t).collect()).collect::<Vec<Vec<u32>>>());
+        let mut model = PathModel::new(&run.model, &run.levels, tch::Device::Cpu, Precision::F32).unwrap();
+        for (level, values) in initial_levels(&run.model, &run.levels, Seed::root(3)).iter().enumerate() {
+            model.set_level(level, values).unwrap();
+        }
+        let places = vec![vec![(0, 0), (2, 0)], vec![], vec![(1, 0)], vec![(0, 0)], vec![(3, 0)]];
+        let found = choices(&model, &Here(&set, places.clone()), 3).unwrap();
+        assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [2, 0, 1, 1, 1]);
+        for ((tokens, places), found) in set.iter().zip(&places).zip(&found) {
+            for ((position, _), found) in places.iter().zip(found) {
+                let read: Vec<i64> = tokens[..=*position].iter().map(|token| i64::from(*token)).collect();
+                let logits = model.logits(&tch::Tensor::from_slice(&read).unsqueeze(0)).unwrap();
+                let last = logits.get(0).get(*position as i64);
+                let best = (0..3).max_by(|a, b| last.double_value(&[*a]).total_cmp(&last.double_value(&[*b]))).unwrap();
+                assert_eq!(i64::from(*found), best);
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! An experiment trains what it says, goes on after it was stopped as if it had not been, and writes tables of it.
+#![cfg(all(feature = "learning", feature = "network"))]
+
+#[path = "support/text.rs"]
+mod text;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use pathswarm::config::MachineConfig;
+use pathswarm::experiment::laboratory::{Laboratory, News};
+use pathswarm::experiment::outcome::Outcome;
+use pathswarm::experiment::plan::Experiment;
+use pathswarm::experiment::{Results, Source, conduct};
+use pathswarm::text::CorpusSource;
+
+const FILE: &str = r#"
+name = "small"
+title = "A small experiment"
+route_every = [8]
+
+[run]
+text = { held_out_share = 0.1, test_share = 0.1 }
+model = { blocks = 2, width = 32, heads = 2, vocabulary = 320, context = 64, tied_head = true }
+routing = { prefix_tokens = 8 }
+training = { batch_sequences = 4, inner_steps = 10, phases = 3, ancestor_steps = 20, learning_rate = 5e-3 }
+levels = [
+    { parts = ["embedding", "block.0"], sharing = { experts = 2 } },
+    { parts = ["block.1", "final-norm"], sharing = { experts = 2 } },
+]
+
+[[arms]]
+name = "dense"
+kind = "dense"
+run.levels = [{ parts = ["embedding", "blocks.0-1", "final-norm"], sharing = "shared" }]
+
+[[arms]]
+name = "grid"
+seeds = [1, 2]
+reshard = [2]
+overlap = 2
+
+[[arms]]
+name = "random"
+run.routing.method = "random"
+
+[[claims]]
+better = "grid"
+better_every = 8
+than = "dense"
+"#;
+
+/// Experiments on one corpus, each with folders of its own.
+struct Bench {
+    home: tempfile::TempDir,
+    experiment: Experiment,
+}
+
+impl Bench {
+    fn new(file: &str) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        text::write_domains(&home.path().join("text"), 3, 120);
+        Self { home, experiment: Experiment::from_toml(file).unwrap() }
+    }
+
+    fn at(&self, name: &str) -> std::path::PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// Conducts it in a folder.
+    fn conduct(&self, name: &str) -> anyhow::Result<Vec<Outcome>> {
+        self.conduct_until(name, &|_| false)
+    }
+
+    /// The same, until something happens that one stops at.
+    fn conduct_until(&self, name: &str, stops: &dyn Fn(News<'_>) -> bool) -> anyhow::Result<Vec<Outcome>> {
+        let stop = AtomicBool::new(false);
+        let watch = |news: News<'_>| stop.store(stops(news), Ordering::Relaxed);
+        let machine = MachineConfig { threads: 1, ..MachineConfig::default() };
+        let source = Source { corpus: CorpusSource::Paths(vec![self.at("text")]), test_corpus: None, tokenizer: None };
+        let mut laboratory = Laboratory::new(&machine, self.at(name), source, &stop, &watch);
+        let results = Results { folder: &self.at(name).join("results"), command: "pathswarm experiment small.toml" };
+        conduct(&self.experiment, &mut laboratory, &results)
+    }
+}
+
+fn without_times(mut outcomes: Vec<Outcome>) -> Vec<Outcome> {
+    outcomes.iter_mut().for_each(|outcome| outcome.seconds = 0.0);
+    outcomes
+}
+
+/// As text of fewer digits than are lost on the way through a file.
+fn shown(outcomes: &[Outcome]) -> String {
+    fn round(value: &mut serde_json::Value) {
+        match value {
+            serde_json::Value::Array(values) => values.iter_mut().for_each(round),
+            serde_json::Value::Object(values) => values.values_mut().for_each(round),
+            serde_json::Value::Number(number) if number.is_f64() => {
+                *value = format!("{:.9}", number.as_f64().unwrap()).into();
+            }
+            _ => {}
+        }
+    }
+    let mut value = serde_json::to_value(outcomes).unwrap();
+    round(&mut value);
+    value.to_string()
+}
+
+#[test]
+fn every_arm_is_trained_with_its_seeds_and_the_tables_say_so() {
+    let bench = Bench::new(FILE);
+    let outcomes = bench.conduct("whole").unwrap();
+    let arms: Vec<(&str, u64)> = outcomes.iter().map(|it| (it.arm.as_str(), it.seed)).collect();
+    assert_eq!(arms, [("dense", 1), ("grid", 1), ("random", 1), ("grid", 2)]);
+    let [dense, grid, random, other] = &outcomes[..] else { panic!("four") };
+    assert_eq!((dense.paths, grid.paths, grid.steps), (1, 4, 50));
+    assert_eq!(grid.parameters, 2 * grid.path_parameters);
+    assert!(dense.rerouted.is_empty() && grid.rerouted.len() == 1 && random.rerouted.len() == 1);
+    for outcome in &outcomes {
+        assert_eq!(outcome.last.tokens, dense.last.tokens, "all are scored on the same tokens");
+        assert_eq!((outcome.curve.len(), outcome.stopped_at.len()), (3, outcome.paths as usize));
+        assert!(outcome.curve[2].loss < outcome.curve[0].loss, "{}: it learns", outcome.arm);
+        for routed in &outcome.rerouted {
+            assert_eq!(routed.oracle.tokens, outcome.last.tokens);
+            let found = [routed.logistic.nats, routed.transducer.nats, outcome.early.nats];
+            assert!(found.iter().all(|nats| *nats >= routed.oracle.nats), "nothing is better than the bound");
+        }
+    }
+    assert!(grid.stopped_at.iter().all(|phases| *phases == 3), "a shard of before is no matter: {:?}", grid.stopped_at);
+    assert!(grid.shards.iter().sum::<usize>() > random.shards.iter().sum::<usize>(), "two paths a document");
+    assert_ne!(grid.last.nats, other.last.nats, "another seed");
+
+    let read = |name: &str| std::fs::read_to_string(bench.at("whole/results").join(name)).unwrap();
+    let page = read("README.md");
+    for row in ["| dense | 1 |", "| grid | 4 |", "| grid | 8 |", "| grid, every 8 | dense |", "small.toml"] {
+        assert!(page.contains(row), "{row} is not in\n{page}");
+    }
+    assert_eq!(shown(&serde_json::from_str::<Vec<Outcome>>(&read("results.json")).unwrap()), shown(&outcomes));
+    assert!(read("steps.svg").contains("grid") && read("tokens.svg").ends_with("</svg>\n"));
+
+    // What is done is not done again.
+    let again = bench
+        .conduct_until("whole", &|news| {
+            matches!(news, News::Ancestor(..) | News::Phase(..) | News::Done(_)) && panic!("{news:?}")
+        })
+        .unwrap_or_default();
+    assert_eq!(shown(&again), shown(&outcomes), "with its times");
+}
+
+#[test]
+fn an_arm_that_was_stopped_goes_on_as_if_it_had_not_been() {
+    let arms = FILE.find("[[arms]]").unwrap();
+    let grid = FILE.find("[[arms]]\nname = \"grid\"").unwrap();
+    let random = FILE.find("[[arms]]\nname = \"random\"").unwrap();
+    let bench = Bench::new(&format!("{}{}", &FILE[..arms], &FILE[grid..random]));
+    let whole = bench.conduct("whole").unwrap();
+
+    // In the ancestor, in the first phase, and in the phase before which the text is shared out anew.
+    let places: [&dyn Fn(News<'_>) -> bool; 3] =
+        [&|news| matches!(news, News::Ancestor(7, _)), &|news| matches!(news, News::Phase(_, 2, _)), &|news| {
+            matches!(news, News::Phase("grid · seed 2", 10, _))
+        }];
+    for stops in places {
+        let error = bench.conduct_until("parts", stops).unwrap_err();
+        assert!(format!("{error:#}").contains("stopped before it was done"), "{error:#}");
+    }
+    let phases = AtomicU64::new(0);
+    let count = |news: News<'_>| {
+        phases.fetch_add(u64::from(matches!(news, News::Phase(..))), Ordering::Relaxed);
+        false
+    };
+    let parts = bench.conduct_until("parts", &count).unwrap();
+    assert_eq!(phases.load(Ordering::Relaxed), 4, "the last phase of four paths, and nothing that was done before");
+    assert_eq!(shown(&without_times(parts)), shown(&without_times(whole)));
+    let left = std::fs::read_dir(bench.at("parts")).unwrap().map(|entry| entry.unwrap().file_name());
+    let unfinished = left.filter(|name| name.to_string_lossy().ends_with(".unfinished")).count();
+    assert_eq!(unfinished, 0);
+}
+
+#[test]
+fn every_experiment_that_comes_along_can_be_conducted() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/experiments");
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let found = Experiment::from_toml(&std::fs::read_to_string(&path).unwrap());
+        let found = found.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(path.file_stem().unwrap().to_str().unwrap(), found.name);
+        names.push(found.name);
+    }
+    assert!(names.len() >= 6, "{names:?}");
+}
