@@ -28,6 +28,15 @@ pub struct Sample {
 pub struct Seats {
     grid: Grid,
     sample: Option<Sample>,
+    /// Of each level, in the first draw: many runs have no other, and it is asked for all the time.
+    first: Vec<Shift>,
+}
+
+/// How a level's rounds are shifted, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shift {
+    start: u32,
+    stride: u32,
 }
 
 /// Why a grid cannot be sampled so.
@@ -57,7 +66,7 @@ pub enum SampleError {
 impl From<Grid> for Seats {
     /// Each seat is a path.
     fn from(grid: Grid) -> Self {
-        Self { grid, sample: None }
+        Self { grid, sample: None, first: Vec::new() }
     }
 }
 
@@ -77,7 +86,8 @@ impl Seats {
                 return Err(SampleError::TooFew { seats, level, experts });
             }
         }
-        Ok(Self { grid, sample: Some(sample) })
+        let first = (0..grid.levels()).map(|level| sample.drawn(0, level, grid.experts(level))).collect();
+        Ok(Self { grid, sample: Some(sample), first })
     }
 
     /// The whole grid.
@@ -103,7 +113,7 @@ impl Seats {
     /// The path that a seat stands for in a phase.
     pub fn path(&self, seat: PathId, phase: Phase) -> PathId {
         match &self.sample {
-            Some(sample) => self.grid.path_through(|level, experts| sample.expert(seat, phase, level, experts)),
+            Some(sample) => self.grid.path_through(|level, experts| self.expert(sample, seat, phase, (level, experts))),
             None => seat,
         }
     }
@@ -116,7 +126,7 @@ impl Seats {
     fn module(&self, seat: PathId, phase: Phase, level: usize) -> ModuleId {
         match &self.sample {
             Some(sample) => {
-                let expert = sample.expert(seat, phase, level, self.grid.experts(level));
+                let expert = self.expert(sample, seat, phase, (level, self.grid.experts(level)));
                 ModuleId { level: level as u16, expert }
             }
             None => self.grid.module_of(seat, level),
@@ -136,8 +146,9 @@ impl Seats {
             Some(sample) => {
                 let experts = self.grid.experts(level);
                 let rounds = 0..sample.seats.div_ceil(experts);
+                let shift = self.shift(sample, phase, level, experts);
                 let in_round = |round: u32| {
-                    let shift = sample.shift(phase, level, experts, round);
+                    let shift = shift.of(round, experts);
                     PathId(round * experts + (module.expert + experts - shift) % experts)
                 };
                 rounds.map(in_round).filter(|seat| seat.0 < sample.seats).collect()
@@ -145,25 +156,39 @@ impl Seats {
             None => self.grid.paths_of(module),
         }
     }
+
+    fn expert(&self, sample: &Sample, seat: PathId, phase: Phase, (level, experts): (usize, u32)) -> u32 {
+        let shift = self.shift(sample, phase, level, experts);
+        (seat.0 % experts + shift.of(seat.0 / experts, experts)) % experts
+    }
+
+    fn shift(&self, sample: &Sample, phase: Phase, level: usize, experts: u32) -> Shift {
+        let draws = phase.0.checked_div(sample.hold_phases).unwrap_or(0);
+        match self.first.get(level) {
+            Some(first) if draws == 0 => *first,
+            _ => sample.drawn(draws, level, experts),
+        }
+    }
 }
 
 impl Sample {
-    fn expert(&self, seat: PathId, phase: Phase, level: usize, experts: u32) -> u32 {
-        (seat.0 % experts + self.shift(phase, level, experts, seat.0 / experts)) % experts
-    }
-
-    /// By how much a round of seats is shifted: in equal strides from a start, both drawn. The stride shares no factor
-    /// with the number of experts, so that no two of as many rounds are shifted alike.
-    fn shift(&self, phase: Phase, level: usize, experts: u32, round: u32) -> u32 {
+    /// How rounds of seats are shifted: in equal strides from a start, both drawn. The stride shares no factor with the
+    /// number of experts, so that no two of as many rounds are shifted alike. Of the first level, none is.
+    fn drawn(&self, draws: u64, level: usize, experts: u32) -> Shift {
         if level == 0 {
-            return 0;
+            return Shift { start: 0, stride: 0 };
         }
-        let draws = phase.0.checked_div(self.hold_phases).unwrap_or(0);
         let draw = mixed(mixed(self.seed ^ draws) ^ level as u64);
         let (start, from) = ((draw >> 32) as u32 % experts, draw as u32 % experts);
         let stride = (0..experts).map(|more| (from + more) % experts).find(|stride| coprime(*stride, experts));
-        let strides = u64::from(stride.unwrap_or(1)) * u64::from(round);
-        ((u64::from(start) + strides) % u64::from(experts)) as u32
+        Shift { start, stride: stride.unwrap_or(1) }
+    }
+}
+
+impl Shift {
+    /// By how much a round is.
+    fn of(self, round: u32, experts: u32) -> u32 {
+        ((u64::from(self.start) + u64::from(self.stride) * u64::from(round)) % u64::from(experts)) as u32
     }
 }
 
