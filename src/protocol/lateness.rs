@@ -72,14 +72,12 @@ impl Node {
     fn others_are_done(&self, module: ModuleId, version: Version, path: PathId) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
         let Some(head) = state.head().filter(|head| !self.plan.is_done(module, *head)) else { return false };
-        if !self.keep_step() {
-            return false;
+        if !self.keep_step() || head.version != version {
+            return self.keep_step() && head.version > version;
         }
         let mut others = self.expected(module);
         others.remove(&path);
-        let waited_for =
-            !others.is_empty() && quorum(&others, |other| offered(&state.offers, other, head.version), 0, 1);
-        head.version > version || (head.version == version && waited_for)
+        !others.is_empty() && quorum(&others, |other| offered(&state.offers, other, head.version), 0, 1)
     }
 
     /// The module whose round a path lets pass, if any: others train it, and the path's other modules are further.

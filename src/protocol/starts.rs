@@ -10,6 +10,7 @@ use super::action::{Action, Report};
 use super::leaving::Leaving;
 use super::limits::{COPY_NAMED_MS, MAX_ADDRESSES, MAX_COPIED, MAX_STARTS, MEMBER_LEASE_MS};
 use super::message::{Copied, Start};
+use super::roster::few::Few;
 use super::timers::Timers;
 use crate::clock::Millis;
 use crate::names::PeerKey;
@@ -18,7 +19,7 @@ use crate::names::PeerKey;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Starts {
     /// By their order.
-    lives: Vec<Life>,
+    lives: Few<Life>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +92,7 @@ impl Starts {
         }
         if self.lives.len() >= MAX_STARTS {
             let silent = self.lives.iter().enumerate().min_by_key(|(_, life)| life.last).map(|(place, _)| place);
-            silent.map(|place| self.lives.remove(place));
+            silent.and_then(|place| self.lives.remove(place));
         }
         let place = self.lives.partition_point(|life| by_order(life) < start.order());
         let begun = Life { start: start.clone(), first: now, last: now, sequence: 0, addresses: Vec::new() };

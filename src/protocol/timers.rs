@@ -20,22 +20,31 @@ pub enum Timer {
 #[derive(Clone, Debug, Default)]
 pub struct Timers {
     slots: BTreeMap<Timer, Millis>,
+    /// The earliest of them: it is asked for after every event, and rarely another.
+    next: Option<Millis>,
 }
 
 impl Timers {
     /// Sets or moves a deadline.
     pub fn set(&mut self, timer: Timer, at: Millis) {
         self.slots.insert(timer, at);
+        self.look();
     }
 
     /// Clears a deadline.
     pub fn clear(&mut self, timer: Timer) {
-        self.slots.remove(&timer);
+        if self.slots.remove(&timer).is_some() {
+            self.look();
+        }
     }
 
     /// The earliest deadline.
     pub fn next(&self) -> Option<Millis> {
-        self.slots.values().min().copied()
+        self.next
+    }
+
+    fn look(&mut self) {
+        self.next = self.slots.values().min().copied();
     }
 
     /// Takes out what is due, in the order of the kinds.
@@ -44,6 +53,7 @@ impl Timers {
         for timer in &due {
             self.slots.remove(timer);
         }
+        self.look();
         due
     }
 }

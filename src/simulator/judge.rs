@@ -120,8 +120,8 @@ impl World {
             let still = now_ms < peer.frozen_until_ms || peer.is_held_up();
             other != index && peer.up && !peer.gone && !still && !cut && peer.node.owned().contains(&module)
         };
-        let needless = self.peers.iter().enumerate().any(works);
-        self.counts.needless += u64::from(needless && now_ms > SETTLED_MS);
+        let needless = now_ms > SETTLED_MS && self.peers.iter().enumerate().any(works);
+        self.counts.needless += u64::from(needless);
         self.counts.owner_claims(now_ms, module, index);
     }
 

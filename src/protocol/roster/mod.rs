@@ -1,6 +1,10 @@
 //! Whom a node knows: the members of its own modules, from their beats, and nobody else.
 
-use std::collections::BTreeMap;
+mod by_peer;
+pub mod few;
+
+use self::by_peer::ByPeer;
+use self::few::Few;
 
 use super::limits::{
     LEASE_MOST_MS, MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_COPIED, MAX_LEASES, MAX_MEMBERS, MAX_WANTED, SIGNATURE_BYTES,
@@ -23,23 +27,23 @@ pub struct Seen {
 /// Another peer.
 #[derive(Clone, Debug, Default)]
 pub struct Member {
+    /// On whatever topic.
+    rhythm: Rhythm,
+    topics: Few<Topic>,
     /// The one that is believed.
     start: (u64, u64),
     starts: Starts,
     newest: u64,
     /// The beat that brought the leases and the pace that it has now.
     changed: u64,
-    /// On whatever topic.
-    rhythm: Rhythm,
+    /// Its paths.
+    pub leases: Few<Lease>,
     /// Where it can be reached.
     pub addresses: Vec<String>,
-    /// Its paths.
-    pub leases: Vec<Lease>,
     /// Inner steps that each of them makes in 1000 s; 0 if that is not known.
     pub pace: u32,
     /// How many modules it replicates.
     pub replicas: u32,
-    topics: Vec<Topic>,
 }
 
 /// What was heard of a peer on one module's topic.
@@ -66,8 +70,9 @@ impl Member {
     fn topic(&mut self, module: ModuleId) -> &mut Topic {
         let known = self.topics.iter().position(|topic| topic.module == module);
         let place = known.unwrap_or_else(|| {
-            self.topics.push(Topic { module, sequence: 0, seen: None });
-            self.topics.len() - 1
+            let last = self.topics.len();
+            self.topics.insert(last, Topic { module, sequence: 0, seen: None });
+            last
         });
         &mut self.topics[place]
     }
@@ -94,7 +99,7 @@ pub enum Heard {
 /// Everybody that a node knows.
 #[derive(Clone, Debug, Default)]
 pub struct Roster {
-    members: BTreeMap<PeerKey, Member>,
+    members: ByPeer<Member>,
     /// Since when this node has been awake without a break.
     awake: Millis,
 }
@@ -122,14 +127,13 @@ impl Roster {
 
     /// Takes in a beat. If two starts of its author live at once, says so; the lower one is ignored.
     pub fn hear(&mut self, now: Millis, module: ModuleId, author: PeerKey, beat: &Beat) -> (Heard, Option<Copy>) {
-        let room = self.members.len() < MAX_MEMBERS || self.members.contains_key(&author);
+        let room = self.members.len() < MAX_MEMBERS || self.members.get(author).is_some();
         let starts = starts_well_formed(&beat.start, &beat.copied);
         let wants = beat.wanted.len() <= MAX_WANTED;
         if !well_formed(&beat.leases, &beat.addresses) || !starts || !wants || !room {
             return (Heard::Ignored, None);
         }
-        let known = self.members.contains_key(&author);
-        let member = self.members.entry(author).or_default();
+        let (member, known) = self.members.get_or_begin(author);
         let start = beat.start.order();
         let copy = member.starts.hear(now, &beat.start, Some(beat.sequence), Some(&beat.addresses));
         let outlived = copy.is_none() && member.starts.has_outlived(now, start, member.start);
@@ -155,9 +159,9 @@ impl Roster {
         let moved = member.addresses != beat.addresses;
         if beat.sequence > member.newest {
             member.newest = beat.sequence;
-            if member.leases != beat.leases || member.pace != beat.pace {
+            if *member.leases != *beat.leases || member.pace != beat.pace {
                 member.changed = beat.sequence;
-                member.leases.clone_from(&beat.leases);
+                member.leases.set(&beat.leases);
                 member.pace = beat.pace;
             }
             member.addresses.clone_from(&beat.addresses);
@@ -173,22 +177,22 @@ impl Roster {
 
     /// A peer that is known speaks on a connection of its own.
     pub fn hear_start(&mut self, now: Millis, peer: PeerKey, start: &Start) -> Option<Copy> {
-        let member = self.members.get_mut(&peer).filter(|_| starts_well_formed(start, &[]))?;
+        let member = self.members.get_mut(peer).filter(|_| starts_well_formed(start, &[]))?;
         member.starts.hear(now, start, None, None)
     }
 
     /// Forgets peers that were on no module for a long time.
     pub fn forget_before(&mut self, time: Millis) {
-        for member in self.members.values_mut() {
-            for topic in &mut member.topics {
+        self.members.retain(|member| {
+            for topic in member.topics.iter_mut() {
                 topic.seen.take_if(|seen| seen.at < time);
             }
             // What was said there before it left does not bring it back.
             if member.topics.len() > MAX_LEFT {
                 member.topics.retain(|topic| topic.seen.is_some());
             }
-        }
-        self.members.retain(|_, member| member.is_anywhere());
+            member.is_anywhere()
+        });
     }
 
     /// How many peers are known.
@@ -198,12 +202,12 @@ impl Roster {
 
     /// What is known of a peer.
     pub fn member(&self, peer: PeerKey) -> Option<&Member> {
-        self.members.get(&peer)
+        self.members.get(peer)
     }
 
     /// Whether a peer is alive on a module.
     pub fn lives(&self, now: Millis, module: ModuleId, peer: PeerKey) -> bool {
-        self.members.get(&peer).is_some_and(|member| self.lives_on(now, module, member))
+        self.members.get(peer).is_some_and(|member| self.lives_on(now, module, member))
     }
 
     /// Heard on any topic, it is alive; unless it has not been heard on this one for much longer.
@@ -215,20 +219,17 @@ impl Roster {
 
     /// When a peer was last heard, if it has been silent for longer than usual.
     pub fn silent_since(&self, now: Millis, peer: PeerKey) -> Option<Millis> {
-        self.members.get(&peer)?.rhythm.silent_since(now, self.awake)
+        self.members.get(peer)?.rhythm.silent_since(now, self.awake)
     }
 
     /// For how long a peer has been there without a new start.
     pub fn steady_ms(&self, now: Millis, peer: PeerKey) -> u64 {
-        self.members.get(&peer).map_or(0, |member| member.rhythm.steady_ms(now))
+        self.members.get(peer).map_or(0, |member| member.rhythm.steady_ms(now))
     }
 
     /// The living members of a module, in order of their keys.
     pub fn living(&self, now: Millis, module: ModuleId) -> impl Iterator<Item = (PeerKey, &Member)> {
-        self.members
-            .iter()
-            .filter(move |(_, member)| self.lives_on(now, module, member))
-            .map(|(peer, member)| (*peer, member))
+        self.members.iter().filter(move |(_, member)| self.lives_on(now, module, member))
     }
 
     /// The living members of a module that have its state, and where they stand.
@@ -243,21 +244,20 @@ impl Roster {
 
     /// Whether there is a living peer that is not about to go.
     pub fn anybody_stays(&self, now: Millis) -> bool {
-        self.members.values().any(|member| self.alive(now, member) && !member.leaves())
+        self.members.iter().any(|(_, member)| self.alive(now, member) && !member.leaves())
     }
 
     /// The living peers that hold a path, with their lease of it.
     pub fn holders(&self, now: Millis, path: PathId) -> impl Iterator<Item = (PeerKey, &Member, Lease)> {
         self.members.iter().filter(move |(_, member)| self.alive(now, member)).filter_map(move |(peer, member)| {
             let lease = member.leases.iter().find(|lease| lease.path == path)?;
-            Some((*peer, member, *lease))
+            Some((peer, member, *lease))
         })
     }
 
     /// Everybody alive, in order of their keys.
     pub fn everybody(&self, now: Millis) -> impl Iterator<Item = (PeerKey, &Member)> {
-        let members = self.members.iter().filter(move |(_, member)| self.alive(now, member));
-        members.map(|(peer, member)| (*peer, member))
+        self.members.iter().filter(move |(_, member)| self.alive(now, member))
     }
 
     /// Everybody alive, for a newcomer.
@@ -265,7 +265,7 @@ impl Roster {
         self.everybody(now).map(|(peer, member)| DirectoryEntry {
             peer,
             addresses: member.addresses.clone(),
-            leases: member.leases.clone(),
+            leases: member.leases.to_vec(),
         })
     }
 }
