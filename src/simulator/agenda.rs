@@ -1,41 +1,40 @@
 //! What will happen, by time; of what happens at one time, what was put down first comes first.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Things that will happen.
 #[derive(Debug)]
 pub struct Agenda<T> {
-    /// When, in which order, and where it lies.
-    order: BinaryHeap<Reverse<(u64, u64, usize)>>,
-    things: Vec<Option<T>>,
-    free: Vec<usize>,
-    put: u64,
+    /// Of each time, in the order in which they were put down. In a large swarm a thousand things happen in the same
+    /// millisecond: no time is looked for but once in a while.
+    times: BTreeMap<u64, VecDeque<T>>,
 }
 
 impl<T> Default for Agenda<T> {
     fn default() -> Self {
-        Self { order: BinaryHeap::new(), things: Vec::new(), free: Vec::new(), put: 0 }
+        Self { times: BTreeMap::new() }
     }
 }
 
 impl<T> Agenda<T> {
     /// Puts something down.
     pub fn put(&mut self, at_ms: u64, thing: T) {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.things.push(None);
-            self.things.len() - 1
-        });
-        self.things[place] = Some(thing);
-        self.order.push(Reverse((at_ms, self.put, place)));
-        self.put += 1;
+        self.times.entry(at_ms).or_default().push_back(thing);
     }
 
     /// What comes next, and when.
     pub fn take(&mut self) -> Option<(u64, T)> {
-        let Reverse((at_ms, _, place)) = self.order.pop()?;
-        self.free.push(place);
-        Some((at_ms, self.things[place].take()?))
+        let mut first = self.times.first_entry()?;
+        let (at_ms, thing) = (*first.key(), first.get_mut().pop_front());
+        if first.get().is_empty() {
+            first.remove();
+        }
+        Some((at_ms, thing?))
+    }
+
+    /// What comes next, as far as it comes at one time, in order.
+    pub fn coming(&self) -> impl Iterator<Item = &T> {
+        self.times.first_key_value().into_iter().flat_map(|(_, things)| things)
     }
 }
 
@@ -51,7 +50,10 @@ mod tests {
         }
         assert_eq!(agenda.take(), Some((1, 'a')));
         agenda.put(5, 'e');
+        assert!(agenda.coming().eq(&['b']));
         let rest: Vec<char> = std::iter::from_fn(|| agenda.take()).map(|(_, thing)| thing).collect();
         assert_eq!(rest, ['b', 'c', 'd', 'e']);
+        agenda.put(2, 'f');
+        assert_eq!((agenda.take(), agenda.take()), (Some((2, 'f')), None));
     }
 }

@@ -29,7 +29,7 @@ impl World {
             Action::Unsubscribe(module) => {
                 self.hearers.entry(module).or_default().remove(&index);
             }
-            Action::Publish { module, message } => return self.publish(index, module, &message),
+            Action::Publish { module, message } => return self.publish(index, module, message),
             Action::Learn { .. } => {}
             Action::Ask { id, to, request } => self.ask(index, id, to, request),
             Action::Reply { token, response } => self.reply(index, token, response),
@@ -50,7 +50,7 @@ impl World {
                 let takes_ms = self.dice.draw([1, 60].into());
                 let free_ms = self.peers[index].combiner_free_ms.max(self.now_ms) + takes_ms;
                 self.peers[index].combiner_free_ms = free_ms;
-                self.later(index, free_ms - self.now_ms, Due::Work(work));
+                self.later(index, free_ms - self.now_ms, Due::Work(Box::new(work)));
             }
             Action::Pause => self.pause_trainer(index),
             Action::EndPhase => self.end_phase(index),

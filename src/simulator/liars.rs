@@ -1,5 +1,7 @@
 //! Peers that lie. A liar runs an honest node, whose words are changed on their way out.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use super::carry_out::sign;
@@ -49,13 +51,13 @@ impl Lie {
 /// What reaches others in the place of one message.
 pub(super) struct Said {
     pub(super) author: PeerKey,
-    pub(super) message: Message,
+    pub(super) message: Arc<Message>,
     /// Only those with even, or with odd, numbers hear it.
     pub(super) to_parity: Option<usize>,
 }
 
-fn to_all(author: PeerKey, message: Message) -> Said {
-    Said { author, message, to_parity: None }
+pub(super) fn to_all(author: PeerKey, message: impl Into<Arc<Message>>) -> Said {
+    Said { author, message: message.into(), to_parity: None }
 }
 
 impl World {
@@ -65,12 +67,11 @@ impl World {
         (self.now_ms >= self.lies_from_ms).then_some(*lie)
     }
 
-    /// What others hear when a peer says this.
-    pub(super) fn told(&mut self, index: usize, module: ModuleId, message: &Message) -> Vec<Said> {
+    /// What others hear when a liar says this.
+    pub(super) fn told(&mut self, index: usize, lie: Lie, module: ModuleId, message: &Arc<Message>) -> Vec<Said> {
         let me = self.peers[index].key;
         let honest = || vec![to_all(me, message.clone())];
-        let Some(lie) = self.lie(index) else { return honest() };
-        match (lie, message) {
+        match (lie, &**message) {
             (Lie::Garbage, _) => self.garbled(message).into_iter().map(|message| to_all(me, message)).collect(),
             (Lie::Oversize, Message::Beat(beat)) => vec![to_all(me, Message::Beat(oversize(beat)))],
             (Lie::Oversize, Message::Offer(offer)) => {
@@ -85,7 +86,8 @@ impl World {
             }
             (Lie::Equivocating, Message::Update(signed)) => {
                 let other = self.halved(index, &signed.update);
-                let (even, odd) = (message.clone(), other.map_or_else(|| message.clone(), Message::Update));
+                let odd = other.map_or_else(|| message.clone(), |other| Arc::new(Message::Update(other)));
+                let even = message.clone();
                 vec![
                     Said { author: me, message: even, to_parity: Some(0) },
                     Said { author: me, message: odd, to_parity: Some(1) },

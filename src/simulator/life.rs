@@ -60,9 +60,14 @@ impl World {
         peer.frozen_until_ms = peer.frozen_until_ms.max(until_ms);
     }
 
+    fn go_down(&mut self, index: usize) {
+        self.peers[index].go_down();
+        self.lives[index] += 1;
+    }
+
     /// It has left in order, and is no more.
     pub(super) fn go(&mut self, index: usize) {
-        self.peers[index].go_down();
+        self.go_down(index);
         for hearers in self.hearers.values_mut() {
             hearers.remove(&index);
         }
@@ -78,9 +83,8 @@ impl World {
         let now_ms = self.now_ms;
         self.trace.line(format_args!("{now_ms} {index} crashes"));
         self.note_crash(index);
-        let peer = &mut self.peers[index];
-        peer.go_down();
-        peer.disk.crash(&mut self.dice);
+        self.go_down(index);
+        self.peers[index].disk.crash(&mut self.dice);
         for hearers in self.hearers.values_mut() {
             hearers.remove(&index);
         }

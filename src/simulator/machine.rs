@@ -22,8 +22,6 @@ pub(super) struct Peer {
     pub(super) trainer: Trainer,
     /// When its combiner has done what it was asked so far.
     pub(super) combiner_free_ms: u64,
-    /// Counts restarts: what one life caused does not reach the next.
-    pub(super) life: u64,
     pub(super) up: bool,
     /// For good.
     pub(super) gone: bool,
@@ -50,7 +48,6 @@ impl Peer {
             sums: BTreeMap::new(),
             trainer: Trainer::default(),
             combiner_free_ms: 0,
-            life: 0,
             up: true,
             gone: false,
             dies_after: None,
@@ -66,7 +63,6 @@ impl Peer {
     pub(super) fn go_down(&mut self) {
         self.dies_after = None;
         self.up = false;
-        self.life += 1;
         self.sums.clear();
         self.trainer.restart();
         self.held_up.clear();

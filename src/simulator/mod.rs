@@ -9,6 +9,7 @@
 //! [`invariants`] after every event and at the end. [`counts`] is what was seen, and [`drill`] runs thousands of seeds.
 
 mod agenda;
+mod ahead;
 mod carried;
 mod carry_out;
 pub mod clocks;

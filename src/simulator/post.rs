@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Failure;
 use super::carry_out::sign;
-use super::liars::Said;
+use super::liars::{Said, to_all};
 use super::world::{Due, World};
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
 use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response, wire};
@@ -25,40 +25,36 @@ impl World {
         travel.filter(|_| !cut)
     }
 
-    pub(super) fn publish(&mut self, from: usize, module: ModuleId, message: &Message) -> Result<(), Failure> {
-        let honest = self.lie(from).is_none();
-        for Said { author, message, to_parity } in self.told(from, module, message) {
-            let said = self.gossip(from, module, author, &message, to_parity);
-            if honest {
-                said?;
+    pub(super) fn publish(&mut self, from: usize, module: ModuleId, message: Message) -> Result<(), Failure> {
+        let (author, message) = (self.peers[from].key, Arc::new(message));
+        match self.lie(from) {
+            None => self.gossip(from, module, to_all(author, message.clone()))?,
+            Some(lie) => {
+                for said in self.told(from, lie, module, &message) {
+                    // What a liar says need not be possible.
+                    let _ = self.gossip(from, module, said);
+                }
             }
         }
-        self.overhear(module, self.peers[from].key, message);
+        self.overhear(module, author, &message);
         Ok(())
     }
 
-    fn gossip(
-        &mut self,
-        from: usize,
-        module: ModuleId,
-        author: PeerKey,
-        message: &Message,
-        to_parity: Option<usize>,
-    ) -> Result<(), Failure> {
-        let bytes = match wire::encode(message) {
+    fn gossip(&mut self, from: usize, module: ModuleId, said: Said) -> Result<(), Failure> {
+        let Said { author, message, to_parity } = said;
+        let bytes = match wire::encode(&*message) {
             Ok(bytes) => bytes,
             Err(error) => return Err(self.failure("gossip", error.to_string())),
         };
-        let valid = match message {
+        let valid = match &*message {
             Message::Update(signed) => sign(&signed.update) == signed.signature,
             Message::Beat(_) | Message::Offer(_) | Message::Score(_) => true,
         };
-        if !valid || self.carries_already(module, message, &bytes) {
+        if !valid || self.carries_already(module, &message, &bytes) {
             return Ok(());
         }
         let size = bytes.len() as u64;
         self.counts.said_bytes += size;
-        let message = Arc::new(message.clone());
         let hearers: Vec<usize> = self.hearers.get(&module).into_iter().flatten().copied().collect();
         let hears = |hearer: &usize| *hearer != from && to_parity.is_none_or(|parity| hearer % 2 == parity);
         for hearer in hearers.into_iter().filter(hears) {
@@ -106,9 +102,8 @@ impl World {
         };
         self.next_token += 1;
         let token = ReplyToken(self.next_token);
-        let asker = &self.peers[from];
-        self.asked.insert(token, (from, asker.life, id));
-        let event = Event::Asked { from: asker.key, token, request };
+        self.asked.insert(token, (from, self.lives[from], id));
+        let event = Event::Asked { from: self.peers[from].key, token, request };
         self.event_at(to, after_ms, event);
     }
 

@@ -44,7 +44,7 @@ pub(super) enum Due {
     /// A node's own deadline, if it still stands.
     Tick,
     /// The combiner gets to what its node has asked for.
-    Work(Outer),
+    Work(Box<Outer>),
     /// The trainer begins, or has made a few steps, if that is what it is still to do.
     Trainer(u64),
     /// A blob has come over the network.
@@ -66,11 +66,16 @@ pub struct World {
     pub(super) dice: Dice,
     pub(super) now_ms: u64,
     /// Which peer, in which of its lives, and what.
-    due: Agenda<(usize, u64, Due)>,
+    pub(super) due: Agenda<(usize, u64, Due)>,
+    /// So many of these have been looked at.
+    pub(super) seen_ahead: usize,
     pub(super) planned: Vec<Planned>,
     /// When the last fault is over, and everybody is there that will be.
     calm_ms: u64,
     pub(super) peers: Vec<Peer>,
+    /// How often each was restarted: what one life caused does not reach the next. Gossip asks for nothing else of those
+    /// who hear it, so it lies in one place.
+    pub(super) lives: Vec<u64>,
     pub(super) index_of: BTreeMap<PeerKey, usize>,
     /// Who hears which topic.
     pub(super) hearers: BTreeMap<ModuleId, BTreeSet<usize>>,
@@ -140,10 +145,12 @@ impl World {
             },
             now_ms: 0,
             due: Agenda::default(),
+            seen_ahead: 0,
             planned: plan(&scenario.faults, scenario.rota.as_ref(), scenario.swarm.peers, &mut dice),
             dice,
             calm_ms: 0,
             index_of: peers.iter().enumerate().map(|(index, peer)| (peer.key, index)).collect(),
+            lives: vec![0; peers.len()],
             peers,
             hearers: BTreeMap::new(),
             cuts: Vec::new(),
@@ -220,7 +227,7 @@ impl World {
 
     /// To a peer, if it is still in the life in which this was caused.
     pub(super) fn later(&mut self, peer: usize, after_ms: u64, due: Due) {
-        let life = self.peers[peer].life;
+        let life = self.lives[peer];
         self.schedule(self.now_ms + after_ms, (peer, life), due);
     }
 
@@ -284,6 +291,7 @@ impl World {
 
     /// The next thing that is due.
     fn next(&mut self) -> Result<(), Failure> {
+        self.look_ahead();
         let Some((due_ms, (index, life, due))) = self.due.take() else {
             return Err(self.failure("progress", "nothing is left to happen".to_owned()));
         };
@@ -301,7 +309,7 @@ impl World {
             _ => {}
         }
         let peer = &mut self.peers[index];
-        if !peer.up || peer.life != life {
+        if !peer.up || self.lives[index] != life {
             return Ok(());
         }
         if self.now_ms < peer.frozen_until_ms {
@@ -323,7 +331,7 @@ impl World {
                 peer.tick_ms = None;
                 self.handle(index, Event::Tick)
             }
-            Due::Work(work) => self.outer(index, work),
+            Due::Work(work) => self.outer(index, *work),
             Due::Trainer(next) => self.train_on(index, next),
             Due::Arrived(bytes) => {
                 peer.disk.put(bytes);
@@ -342,7 +350,7 @@ impl World {
             }
             peer.tick_ms = Some(until_ms);
         }
-        let life = peer.life;
+        let life = self.lives[index];
         self.schedule(until_ms, (index, life), due);
     }
 
@@ -399,7 +407,7 @@ impl World {
             return;
         }
         peer.tick_ms = Some(at_ms);
-        let life = peer.life;
+        let life = self.lives[index];
         self.schedule(at_ms, (index, life), Due::Tick);
     }
 
