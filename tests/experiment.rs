@@ -37,7 +37,7 @@ run.levels = [{ parts = ["embedding", "blocks.0-1", "final-norm"], sharing = "sh
 name = "grid"
 seeds = [1, 2]
 reshard = [2]
-overlap = 2
+run.routing.overlap = 2
 
 [[arms]]
 name = "random"

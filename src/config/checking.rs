@@ -80,6 +80,12 @@ impl RunConfig {
             "a product of two numbers above 1 where routing.method is product-kmeans",
         )?;
         require(
+            (1..=paths as usize).contains(&self.routing.overlap),
+            "routing.overlap",
+            self.routing.overlap,
+            "1 to the number of paths",
+        )?;
+        require(
             (1..=10_000).contains(&self.routing.kmeans_rounds),
             "routing.kmeans_rounds",
             self.routing.kmeans_rounds,

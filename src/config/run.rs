@@ -97,11 +97,26 @@ pub struct RoutingConfig {
     pub prefix_tokens: usize,
     /// At most this many k-means rounds.
     pub kmeans_rounds: usize,
+    /// Each training document goes to so many paths, its best (DiPaCo, section 2.4.3).
+    #[serde(skip_serializing_if = "is_one")]
+    pub overlap: usize,
+}
+
+fn is_one(number: &usize) -> bool {
+    *number == 1
+}
+
+fn is_true(truth: &bool) -> bool {
+    *truth
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Default for RoutingConfig {
     fn default() -> Self {
-        Self { method: RoutingMethod::Kmeans, prefix_tokens: 32, kmeans_rounds: 50 }
+        Self { method: RoutingMethod::Kmeans, prefix_tokens: 32, kmeans_rounds: 50, overlap: 1 }
     }
 }
 
@@ -134,6 +149,10 @@ pub struct TrainingConfig {
     /// Gradients are scaled down to this norm.
     #[serde(default = "one_f64")]
     pub clip_norm: f64,
+    /// Whether paths and ancestor also learn to predict a document's first tokens, which choose its path and do not count in
+    /// evaluation. Those of a batch that has no others count always.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub predict_prefix: bool,
 }
 
 impl TrainingConfig {

@@ -47,7 +47,7 @@ struct State<'a> {
 /// # Errors
 /// If it cannot be written down.
 pub fn name_of(experiment: &Experiment, arm: &Arm, seed: u64, tokens: &Tokens) -> anyhow::Result<BlobHash> {
-    let apart = (experiment.slice_share, experiment.fitted_paths(), arm.text_share, arm.overlap);
+    let apart = (experiment.slice_share, experiment.fitted_paths(), arm.text_share);
     let how = (arm.kind, &arm.reshard, &arm.route_every);
     Ok(BlobHash::of(&serde_json::to_vec(&(arm.seeded(seed), how, apart, tokens.hash))?))
 }
@@ -114,7 +114,7 @@ impl<'a> Trial<'a> {
 
     fn share(&self, router: Option<&Router>, features: &Features) -> anyhow::Result<Sharing> {
         match router {
-            Some(router) => Ok(Sharing::by(router, &self.material, features, self.arm.overlap)?),
+            Some(router) => Ok(Sharing::by(router, &self.material, features, self.run.routing.overlap)?),
             None => Ok(Sharing::undivided(&self.material)),
         }
     }
@@ -219,7 +219,7 @@ impl<'a> Trial<'a> {
         };
         let best: Vec<u32> = slice.sequences().iter().map(best).collect();
         let router = discriminative(&self.run, paths, &state.features, &best)?;
-        state.sharing = Sharing::by(&router, &self.material, &state.features, self.arm.overlap)?;
+        state.sharing = Sharing::by(&router, &self.material, &state.features, self.run.routing.overlap)?;
         state.router = Some(router);
         // What a path was best at was another shard.
         state.best.clear();

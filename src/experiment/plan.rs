@@ -36,8 +36,6 @@ struct ArmFile {
     route_every: Option<Vec<usize>>,
     #[serde(default)]
     text_share: Option<f64>,
-    #[serde(default = "one")]
-    overlap: usize,
     #[serde(default)]
     run: toml::Table,
 }
@@ -84,8 +82,6 @@ pub struct Arm {
     pub route_every: Vec<usize>,
     /// Only this share of the training documents is used; all, if nothing is said.
     pub text_share: Option<f64>,
-    /// Each training document goes to so many paths, its best (DiPaCo, section 2.4.3).
-    pub overlap: usize,
     /// What is trained, but for the seed.
     pub run: RunConfig,
 }
@@ -138,10 +134,6 @@ pub enum PlanError {
 
 fn one_seed() -> Vec<u64> {
     vec![1]
-}
-
-fn one() -> usize {
-    1
 }
 
 fn slice_share() -> f64 {
@@ -208,7 +200,6 @@ impl ExperimentFile {
             reshard: arm.reshard.clone(),
             route_every: arm.route_every.clone().unwrap_or_else(|| self.route_every.clone()),
             text_share: arm.text_share,
-            overlap: arm.overlap,
             run,
         };
         found.check()
@@ -245,9 +236,6 @@ impl Arm {
         }
         if self.text_share.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
             return Err(wrong(of("text_share"), "a share above 0, up to 1"));
-        }
-        if self.overlap == 0 || self.overlap > self.paths() as usize {
-            return Err(wrong(of("overlap"), "1 to the number of paths"));
         }
         if self.paths() == 1 {
             self.route_every.clear();
@@ -348,7 +336,7 @@ mod tests {
             ("better_every = 16", "better_every = 8", "one of the arm's route_every"),
             ("than = \"dense\"", "than = \"sparse\"", "\"sparse\""),
             ("reshard = [3, 1]", "text_share = 0.0", "a share above 0"),
-            ("reshard = [3, 1]", "overlap = 3", "the number of paths"),
+            ("reshard = [3, 1]", "run.routing.overlap = 3", "the number of paths"),
             ("heads = 2", "heads = 3", "arm \"mixture, 2 paths\""),
             ("title", "titel", "titel"),
             ("kind = \"dense\"", "kind = \"thin\"", "thin"),

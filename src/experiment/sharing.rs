@@ -89,10 +89,10 @@ impl Sharing {
     /// If a path gets nothing.
     pub fn by(router: &Router, material: &Material, features: &Features, overlap: usize) -> Result<Self, SharingError> {
         let routes = |documents: &Documents, features: &[f32], n: usize| -> Vec<Vec<PathId>> {
-            let prefixes = documents.prefixes(router.prefix_tokens());
-            let width = if router.needs_features() { router.width() } else { 0 };
-            let row = |at: usize| &features[at * width..(at + 1) * width];
-            prefixes.iter().enumerate().map(|(at, prefix)| router.top(row(at), prefix, n)).collect()
+            let n = n.min(router.paths() as usize);
+            let features = if router.needs_features() { features } else { &[] };
+            let routes = router.top_all(features, &documents.prefixes(router.prefix_tokens()), n);
+            routes.chunks(n).map(<[PathId]>::to_vec).collect()
         };
         let of_path = |routes: &[Vec<PathId>], path: PathId| -> Vec<usize> {
             (0..routes.len()).filter(|document| routes[*document].contains(&path)).collect()

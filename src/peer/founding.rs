@@ -162,11 +162,11 @@ pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn Fn
 
     go_on(stop)?;
     let routing = Routing::new(run, &mut trainer, &ancestor, ancestor_hash, &text.train)?;
-    let train_routes = routing.routes(&mut trainer, &ancestor, &text.train)?;
+    let train_routes = routing.routes(&mut trainer, &ancestor, &text.train, run.routing.overlap)?;
     let index = ShardIndex::build(&text.train, &train_routes, paths, run.text.held_out_share)?;
     told(Stage::Shards(index.sizes()));
     go_on(stop)?;
-    let test_routes = routing.routes(&mut trainer, &ancestor, &text.test)?;
+    let test_routes = routing.routes(&mut trainer, &ancestor, &text.test, 1)?;
 
     let mut shards = Vec::new();
     for path in grid.paths() {
@@ -345,10 +345,17 @@ impl Routing {
         Ok(Self { router })
     }
 
-    fn routes(&self, trainer: &mut DenseTrainer<'_>, ancestor: &Dense, set: &TokenSet) -> anyhow::Result<Vec<PathId>> {
+    /// For each document its `each` best paths.
+    fn routes(
+        &self,
+        trainer: &mut DenseTrainer<'_>,
+        ancestor: &Dense,
+        set: &TokenSet,
+        each: usize,
+    ) -> anyhow::Result<Vec<PathId>> {
         let prefixes = prefixes(set, self.router.prefix_tokens());
         let features = if self.router.needs_features() { trainer.features(ancestor, &prefixes)? } else { Vec::new() };
-        Ok(self.router.route_all(&features, &prefixes))
+        Ok(self.router.top_all(&features, &prefixes, each))
     }
 }
 

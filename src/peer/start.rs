@@ -253,7 +253,13 @@ async fn fill_index(store: &StoreHandle, manifest: &Manifest, run: RunId) -> any
     let bytes = store.blobs().get(hash, manifest.shard_index.bytes)?;
     let bytes = bytes.ok_or_else(|| anyhow::anyhow!("the shard index of run {run} is not in the store"))?;
     let index = ShardIndex::decode(&bytes)?;
-    let shards: Vec<_> = index.iter().map(|(key, shard)| (key.0, shard.path, shard.held_out)).collect();
+    let mut shards: Vec<(_, Vec<_>)> = Vec::new();
+    for (key, shard) in index.iter() {
+        if shards.last().is_none_or(|(last, _)| *last != key.0) {
+            shards.push((key.0, Vec::new()));
+        }
+        shards.last_mut().into_iter().for_each(|(_, places)| places.push((shard.path, shard.held_out)));
+    }
     store.index(move |index| index.replace_shards(hash, shards)).await?;
     Ok(())
 }

@@ -134,9 +134,17 @@ impl Router {
     /// # Panics
     /// As [`Router::route`].
     pub fn route_all(&self, features: &[f32], prefixes: &[&[u32]]) -> Vec<PathId> {
+        self.top_all(features, prefixes, 1)
+    }
+
+    /// The `n` best paths of each document, as [`Router::top`] has them, one document after the other.
+    ///
+    /// # Panics
+    /// As [`Router::route`].
+    pub fn top_all(&self, features: &[f32], prefixes: &[&[u32]], n: usize) -> Vec<PathId> {
         let width = self.width();
-        let route = |(i, prefix): (usize, &&[u32])| self.route(&features[i * width..(i + 1) * width], prefix);
-        prefixes.iter().enumerate().map(route).collect()
+        let top = |(i, prefix): (usize, &&[u32])| self.top(&features[i * width..(i + 1) * width], prefix, n);
+        prefixes.iter().enumerate().flat_map(top).collect()
     }
 
     /// Whether routing takes the ancestor's features.

@@ -71,33 +71,41 @@ pub enum ShardError {
     Format(&'static str),
 }
 
-/// For every document its shard, in order of key.
+/// For every document its shards, in order of key and path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardIndex {
     paths: u32,
-    shards: BTreeMap<DocumentKey, Shard>,
+    shards: BTreeMap<(DocumentKey, PathId), Shard>,
 }
 
 impl ShardIndex {
-    /// Writes down the path of each document of a set, in the order of [`TokenSet::documents`]. A document is held out
-    /// by its key alone, so the same ones are held out however documents are routed. Of documents with the same
-    /// tokens the first counts.
+    /// Writes down the paths of each document of a set, in the order of [`TokenSet::documents`]: `routes` has as many for
+    /// each, its best first. A document is held out by its key alone, so the same ones are held out however documents are
+    /// routed, and from its best path's shard only: the others do not see it. Of documents with the same tokens the first
+    /// counts.
     ///
     /// # Errors
     /// If the paths do not fit the documents or the grid, or a path would have nothing to train on.
     pub fn build(set: &TokenSet, routes: &[PathId], paths: u32, held_out_share: f64) -> Result<Self, ShardError> {
         let documents = set.documents();
-        if documents.len() != routes.len() {
+        let each = (routes.len() / documents.len().max(1)).max(1);
+        if documents.len() * each != routes.len() {
             return Err(ShardError::Count { paths: routes.len(), documents: documents.len() });
         }
-        let mut shards: BTreeMap<DocumentKey, Shard> = BTreeMap::new();
-        for (range, path) in documents.zip(routes) {
-            if path.0 >= paths {
+        let mut shards: BTreeMap<(DocumentKey, PathId), Shard> = BTreeMap::new();
+        let mut seen = BTreeSet::new();
+        for (range, routes) in documents.zip(routes.chunks(each)) {
+            if let Some(path) = routes.iter().find(|path| path.0 >= paths) {
                 return Err(ShardError::NoSuchPath { path: *path, paths });
             }
             let key = DocumentKey::of(set.span(range.clone()));
+            if !seen.insert(key) {
+                continue;
+            }
             let held_out = falls_within(&key.0, held_out_share);
-            shards.entry(key).or_insert(Shard { path: *path, held_out, sequences: range.len() as u32 });
+            let shown = if held_out { &routes[..1] } else { routes };
+            let shard = |path: &PathId| ((key, *path), Shard { path: *path, held_out, sequences: range.len() as u32 });
+            shards.extend(shown.iter().map(shard));
         }
         let index = Self { paths, shards };
         match index.sizes().iter().position(|size| *size == 0) {
@@ -106,14 +114,14 @@ impl ShardIndex {
         }
     }
 
-    /// Where a document belongs, if it is known.
-    pub fn find(&self, key: DocumentKey) -> Option<Shard> {
-        self.shards.get(&key).copied()
+    /// Where a document belongs; nowhere if it is not known.
+    pub fn find(&self, key: DocumentKey) -> impl Iterator<Item = Shard> + '_ {
+        self.shards.range((key, PathId(0))..=(key, PathId(u32::MAX))).map(|(_, shard)| *shard)
     }
 
-    /// All documents, by key.
+    /// All documents and their shards, by key and path.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (DocumentKey, Shard)> + '_ {
-        self.shards.iter().map(|(key, shard)| (*key, *shard))
+        self.shards.iter().map(|((key, _), shard)| (*key, *shard))
     }
 
     /// How many paths.
@@ -137,7 +145,7 @@ impl ShardIndex {
         let mut selected = Vec::new();
         for range in set.documents() {
             let key = DocumentKey::of(set.span(range.clone()));
-            let belongs = self.find(key).is_some_and(|shard| shard.path == path && shard.held_out == held_out);
+            let belongs = self.shards.get(&(key, path)).is_some_and(|shard| shard.held_out == held_out);
             if belongs && seen.insert(key) {
                 selected.extend(range);
             }
@@ -145,8 +153,9 @@ impl ShardIndex {
         selected
     }
 
-    /// Little endian: `PSSI`, version u16, 0 u16, paths u32, documents u32; for each document its key of 16 bytes,
-    /// path u32, sequences u32 and 1 if held out, else 0. In order of key, so that an index has one encoding.
+    /// Little endian: `PSSI`, version u16, 0 u16, paths u32, entries u32; for each path of each document the document's key
+    /// of 16 bytes, path u32, sequences u32 and 1 if held out, else 0. In order of key and path, so that an index has one
+    /// encoding.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + ENTRY_BYTES * self.shards.len());
         bytes.extend(MAGIC);
@@ -154,7 +163,7 @@ impl ShardIndex {
         bytes.extend([0, 0]);
         bytes.extend(self.paths.to_le_bytes());
         bytes.extend((self.shards.len() as u32).to_le_bytes());
-        for (key, shard) in &self.shards {
+        for ((key, _), shard) in &self.shards {
             bytes.extend(key.0);
             bytes.extend(shard.path.0.to_le_bytes());
             bytes.extend(shard.sequences.to_le_bytes());
@@ -187,14 +196,15 @@ impl ShardIndex {
                 sequences: read_u32(&entry[20..]),
                 held_out: entry[24] == 1,
             };
-            if previous.is_some_and(|previous| previous >= key) {
+            let place = (key, shard.path);
+            if previous.is_some_and(|previous| previous >= place) {
                 return Err(wrong("keys that are not in order"));
             }
             if shard.path.0 >= paths || shard.sequences == 0 || entry[24] > 1 {
                 return Err(wrong("an entry that makes no sense"));
             }
-            previous = Some(key);
-            shards.insert(key, shard);
+            previous = Some(place);
+            shards.insert(place, shard);
         }
         Ok(Self { paths, shards })
     }
@@ -262,6 +272,26 @@ mod tests {
         let shard = TokenSet::decode(&shard.encode(), 4000, 4).unwrap();
         assert_eq!(index.select(&shard, PathId(1), false).len(), shard.len());
         assert!(index.select(&shard, PathId(0), false).is_empty());
+    }
+
+    #[test]
+    fn shards_may_overlap_but_what_is_held_out_is_shown_to_nobody_else() {
+        let set = set();
+        let routes: Vec<PathId> = (0..300).flat_map(|i| [PathId(i % 3), PathId((i + 1) % 3)]).collect();
+        let index = ShardIndex::build(&set, &routes, 3, 0.1).unwrap();
+        let documents = |path: u32, held_out| -> BTreeSet<u32> {
+            index.select(&set, PathId(path), held_out).into_iter().map(|i| set.document(i)).collect()
+        };
+        let once = ShardIndex::build(&set, &self::routes(), 3, 0.1).unwrap();
+        for path in 0..3 {
+            let own: BTreeSet<u32> =
+                once.select(&set, PathId(path), false).into_iter().map(|i| set.document(i)).collect();
+            assert!(documents(path, false).is_superset(&own) && documents(path, false).len() > own.len());
+            assert!((0..3).all(|other| documents(path, true).is_disjoint(&documents(other, false))));
+        }
+        let key = DocumentKey::of(set.span(set.documents().next().unwrap()));
+        assert_eq!(index.find(key).map(|shard| shard.path.0).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(ShardIndex::decode(&index.encode()).unwrap(), index);
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl Index {
         catch_unwind(AssertUnwindSafe(open)).map_err(broken)?
     }
 
-    /// Replaces the shard index: which path a document goes to, and whether it is held out. `hash` names the shard
+    /// Replaces the shard index: which paths a document goes to, and whether it is held out there. `hash` names the shard
     /// index and is set last, so that a crash in between cannot pass for all of it.
     ///
     /// # Errors
@@ -77,12 +77,15 @@ impl Index {
     pub fn replace_shards(
         &mut self,
         hash: BlobHash,
-        shards: impl IntoIterator<Item = (DocumentKey, PathId, bool)>,
+        shards: impl IntoIterator<Item = (DocumentKey, Vec<(PathId, bool)>)>,
     ) -> Result<(), IndexError> {
         self.shards.clear()?;
-        for (key, path, held_out) in shards {
-            let [a, b, c, d] = path.0.to_le_bytes();
-            self.shards.insert(&key, &[a, b, c, d, u8::from(held_out)])?;
+        for (key, places) in shards {
+            let bytes = |(path, held_out): (PathId, bool)| {
+                let [a, b, c, d] = path.0.to_le_bytes();
+                [a, b, c, d, u8::from(held_out)]
+            };
+            self.shards.insert(&key, &places.into_iter().flat_map(bytes).collect::<Vec<u8>>())?;
         }
         self.flush()?;
         self.shards.insert(SHARDS_OF, &hash.0)?;
@@ -98,14 +101,15 @@ impl Index {
         hash.try_into().map(|hash| Some(BlobHash(hash))).map_err(|_| self.shards.damaged())
     }
 
-    /// Where a document belongs, and whether it is held out.
+    /// Where a document belongs, and whether it is held out there; nowhere if it is not known.
     ///
     /// # Errors
     /// If sled fails or the entry is damaged.
-    pub fn shard_of(&self, key: &DocumentKey) -> Result<Option<(PathId, bool)>, IndexError> {
-        let Some(value) = self.shards.get(key)? else { return Ok(None) };
-        let [a, b, c, d, held_out] = value[..] else { return Err(self.shards.damaged()) };
-        Ok(Some((PathId(u32::from_le_bytes([a, b, c, d])), held_out == 1)))
+    pub fn shard_of(&self, key: &DocumentKey) -> Result<Vec<(PathId, bool)>, IndexError> {
+        let Some(value) = self.shards.get(key)? else { return Ok(Vec::new()) };
+        let (places, []) = value.as_chunks() else { return Err(self.shards.damaged()) };
+        let place = |[a, b, c, d, held_out]: &[u8; 5]| (PathId(u32::from_le_bytes([*a, *b, *c, *d])), *held_out == 1);
+        Ok(places.iter().map(place).collect())
     }
 
     /// Records where a path stands, in place of where it stood.
@@ -211,8 +215,7 @@ mod tests {
         let shard = |number: u32| {
             (
                 blake3::hash(&number.to_le_bytes()).as_bytes()[..16].try_into().unwrap(),
-                PathId(number % 4),
-                number.is_multiple_of(10),
+                vec![(PathId(number % 4), number.is_multiple_of(10)), (PathId(9), false)],
             )
         };
         index.replace_shards(BlobHash::of(b"shards"), (0..2000).map(shard)).unwrap();
@@ -230,8 +233,8 @@ mod tests {
         let index = open(&folder);
         assert_eq!(index.shards_of().unwrap(), Some(BlobHash::of(b"shards")));
         let key = blake3::hash(&30u32.to_le_bytes()).as_bytes()[..16].try_into().unwrap();
-        assert_eq!(index.shard_of(&key).unwrap(), Some((PathId(2), true)));
-        assert_eq!(index.shard_of(&[0; 16]).unwrap(), None);
+        assert_eq!(index.shard_of(&key).unwrap(), [(PathId(2), true), (PathId(9), false)]);
+        assert_eq!(index.shard_of(&[0; 16]).unwrap(), []);
         assert_eq!(index.checkpoint(PathId(3)).unwrap(), Some(sample(4)));
         assert_eq!(index.checkpoint(PathId(4)).unwrap(), None);
         let paths: Vec<PathId> = index.checkpoints().unwrap().into_iter().map(|(path, _)| path).collect();

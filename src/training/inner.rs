@@ -8,7 +8,7 @@ use super::batches::{Batch, BatchCursor, BatchError, BatchLimits, BatchOrder, Se
 use super::gradients::loss_and_gradients;
 use super::inner_state::InnerState;
 use super::schedule::learning_rate;
-use crate::config::{MachineConfig, RunConfig, TrainingConfig};
+use crate::config::{MachineConfig, ModelConfig, RunConfig, TrainingConfig};
 use crate::model::weights::to_values;
 use crate::model::{PathModel, WeightsError, set_threads};
 
@@ -94,6 +94,8 @@ pub struct InnerTrainer {
     cursor: u64,
     batches: BatchCursor,
     micro_batch: usize,
+    /// The first token of a document that is a target.
+    first_target: usize,
     pool: ThreadPool,
 }
 
@@ -114,6 +116,7 @@ impl InnerTrainer {
                 0 => training.batch_sequences,
                 most => most,
             },
+            first_target: if training.predict_prefix { 1 } else { run.routing.prefix_tokens },
             training,
             moments: Vec::new(),
             steps: 0,
@@ -209,15 +212,10 @@ impl InnerTrainer {
         let mut chosen = self.batches.take(order, self.cursor, size)?;
         // Longest first: micro-batches of similar length have the least padding.
         chosen.sort_by_key(|index| std::cmp::Reverse(set.sequence(*index).len()));
-        let limits = BatchLimits {
-            context: self.model.config().context,
-            vocabulary: self.model.config().vocabulary,
-            first_target: 1,
-        };
-        let batches: Vec<Batch> = chosen
-            .chunks(self.micro_batch)
-            .map(|chosen| Batch::new(set, chosen, &limits, self.model.device()))
-            .collect::<Result<_, _>>()?;
+        let mut batches = self.lay_out(set, &chosen, self.first_target)?;
+        if batches.iter().all(|batch| batch.target_count() == 0) {
+            batches = self.lay_out(set, &chosen, 1)?;
+        }
         let tokens: usize = batches.iter().map(Batch::target_count).sum();
         if tokens == 0 {
             return Err(StepError::NoTargets { cursor: self.cursor });
@@ -233,6 +231,19 @@ impl InnerTrainer {
         self.steps = number;
         self.cursor = self.cursor.wrapping_add(size as u64);
         Ok(StepReport { loss, tokens: tokens as u64, gradient_norm, learning_rate })
+    }
+
+    /// The chosen sequences in micro-batches; tokens of a document before `first_target` are no targets.
+    fn lay_out(
+        &self,
+        set: &(impl Sequences + ?Sized),
+        chosen: &[usize],
+        first_target: usize,
+    ) -> Result<Vec<Batch>, BatchError> {
+        let ModelConfig { context, vocabulary, .. } = *self.model.config();
+        let limits = BatchLimits { context, vocabulary, first_target };
+        let batch = |chosen| Batch::new(set, chosen, &limits, self.model.device());
+        chosen.chunks(self.micro_batch).map(batch).collect()
     }
 }
 
@@ -275,6 +286,23 @@ mod tests {
         assert!((reports[0].loss - 300f64.ln() - 0.5).abs() < 0.5, "{}", reports[0].loss);
         assert!(reports[39].loss < 2.6, "{}", reports[39].loss);
         assert!(reports.iter().all(|report| report.tokens > 0 && report.gradient_norm > 0.0));
+    }
+
+    #[test]
+    fn the_tokens_that_choose_a_path_need_not_be_learnt() {
+        let (mut run, set) = (small_run(), small_set(12));
+        let all = train(&mut trainer(&run, &machine(0)), &set, 0..1)[0];
+        run.training.predict_prefix = false;
+        run.routing.prefix_tokens = 10;
+        let rest = train(&mut trainer(&run, &machine(0)), &set, 0..1)[0];
+        let epoch = order(12).epoch(0);
+        let chosen = epoch[..4].iter().map(|index| set[*index].len());
+        let expected: usize = chosen.clone().map(|length| length.saturating_sub(10)).sum();
+        assert_eq!((all.tokens, rest.tokens), (chosen.map(|length| length as u64 - 1).sum(), expected as u64));
+        assert!(expected > 0 && rest.loss != all.loss);
+        run.routing.prefix_tokens = 47;
+        let all_prefix: Vec<Vec<u32>> = set.iter().map(|tokens| tokens[..2].to_vec()).collect();
+        assert_eq!(train(&mut trainer(&run, &machine(0)), &all_prefix, 0..1)[0].tokens, 4, "better than none");
     }
 
     #[test]
