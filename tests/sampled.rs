@@ -64,7 +64,7 @@ fn a_run_of_fewer_peers_than_seats_trains_what_is_drawn_and_is_scored_on_all_pat
     let result = last(&["simulate", &world.config, "--peers", "3", "--corpus", &world.corpus, "--dir", &folder]);
     assert_eq!(result["module_hashes_agree"], true, "{result}");
     assert_as_drawn((0..3).map(|peer| world.path("simulated").join(format!("peer-{peer}"))));
-    let evaluated = last(&["evaluate", &format!("{folder}/model")]);
+    let evaluated = last(&["evaluate", "--local", &format!("{folder}/model")]);
     assert_eq!((&evaluated["dipaco"], &evaluated["bytes"]), (&result["dipaco"], &result["test_bytes"]));
 }
 
@@ -93,7 +93,7 @@ fn peers_that_share_their_text_train_what_is_drawn_and_the_whole_grid_can_be_col
         assert_eq!((&collected["phase"], &collected["state_hash"]), (&Value::from(PHASES), &hashes[module]));
     }
     assert_eq!(collected["paths_without_text"], Value::Array(Vec::new()));
-    let evaluated = last(&["evaluate", &model]);
+    let evaluated = last(&["evaluate", "--local", &model]);
     assert!(evaluated["dipaco"]["perplexity"].as_f64().unwrap() > 1.0);
     drop(peers);
     assert_as_drawn(["a", "b", "c", "d"].map(|name| world.path(name)));

@@ -3,8 +3,8 @@
 //!
 //! [`plan`] reads what is compared; [`material`] parts the text; [`sharing`] sends documents to paths; [`lockstep`] trains
 //! all paths of a run in one process, with a swarm's arithmetic and without its network; [`arm`] takes one arm with one
-//! seed from its ancestor to its scores, [`kept`] keeps it in between, [`windows`] and [`rerouting`] score it with routes
-//! chosen more often; [`outcome`] is what came of it, [`report`] and [`plots`] show it.
+//! seed from its ancestor to its scores, [`kept`] keeps it in between, [`rerouting`] scores it with routes chosen more
+//! often; [`outcome`] is what came of it, [`report`] and [`plots`] show it.
 
 pub mod arm;
 pub mod kept;
@@ -18,7 +18,6 @@ pub mod report;
 pub mod rerouting;
 pub mod sharing;
 pub mod trainee;
-pub mod windows;
 
 use std::path::Path;
 

@@ -4,10 +4,12 @@
 //! A path reads all of a document's tokens before it, also those that another path has scored. So its losses on whole
 //! documents are all that is needed to say what any choice of paths costs.
 
+use std::ops::Range;
+
 use super::material::Documents;
-use super::windows::{Window, nats, windows};
 use crate::names::PathId;
 use crate::routing::Logistic;
+use crate::text::{Window, windows};
 use crate::training::{Score, Sequences};
 
 /// Strength of the logistic fit's penalty.
@@ -86,8 +88,8 @@ pub fn reroute(
     (prefix, every): (usize, usize),
 ) -> anyhow::Result<Rerouted> {
     let paths = test.losses.len();
-    let learnt = windows(lesson.documents, prefix, every);
-    let asked = windows(test.documents, prefix, every);
+    let learnt = windows(&lesson.documents.set, prefix, every);
+    let asked = windows(&test.documents.set, prefix, every);
     let labels: Vec<u32> = learnt.iter().map(|window| best(window, lesson)).collect();
 
     let reach = prefix.max(every);
@@ -147,6 +149,16 @@ fn size(window: &Window, judged: &Judged<'_>, token_bytes: &[u32]) -> Score {
     Score { nats: 0.0, tokens: count, bytes }
 }
 
+/// The losses of a path on the tokens of a window. `losses` has those of each sequence's last tokens.
+fn nats(window: &Window, documents: &Documents, losses: &[Vec<f32>]) -> f64 {
+    let of_piece = |(sequence, tokens): &(usize, Range<usize>)| -> f64 {
+        let known = &losses[*sequence];
+        let skipped = documents.set.sequence(*sequence).len() - known.len();
+        known[tokens.start - skipped..tokens.end - skipped].iter().map(|loss| f64::from(*loss)).sum()
+    };
+    window.pieces.iter().map(of_piece).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,6 +214,16 @@ mod tests {
     }
 
     #[test]
+    fn what_windows_cost_is_what_their_tokens_cost() {
+        let documents = documents(3);
+        let all = losses(&documents, 0..5);
+        let found = windows(&documents.set, 4, 3);
+        assert!(found.iter().any(|window| window.pieces.len() == 2), "some lie across two sequences");
+        let sum: f64 = found.iter().map(|window| nats(window, &documents, &all)).sum();
+        assert_eq!(sum, all.iter().flatten().map(|loss| f64::from(*loss)).sum::<f64>());
+    }
+
+    #[test]
     fn routers_that_see_what_comes_next_do_as_well_as_the_best_and_a_single_route_does_worse() {
         let (lesson, test) = (documents(32), documents(7));
         let by_path = |documents: &Documents| vec![losses(documents, 0..5), losses(documents, 5..10)];
@@ -211,7 +233,7 @@ mod tests {
         let routes = vec![PathId(0); 7];
         let found = reroute(&mut LastToken, (&lesson, &test), &routes, &[1; 10], (4, 4)).unwrap();
         let once: f64 =
-            windows(test.documents, 4, 4).iter().map(|window| nats(window, test.documents, &test_losses[0])).sum();
+            windows(&test.documents.set, 4, 4).iter().map(|window| nats(window, test.documents, &test_losses[0])).sum();
         assert_eq!(found.logistic, found.oracle);
         assert_eq!(found.transducer, found.oracle);
         assert_eq!((found.oracle.tokens, found.oracle.bytes), (7 * 32, 7 * 32));

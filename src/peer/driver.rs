@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::answering::Answering;
 use super::combiner::{Answer, Combiner};
 use super::errands::Errands;
 use super::inbox::Requests;
@@ -89,6 +90,7 @@ pub(super) struct Driver {
     pub(super) network: NetworkHandle,
     pub(super) trainer: TrainerThread,
     pub(super) combiner: Combiner,
+    pub(super) answering: Answering,
     pub(super) newsroom: Newsroom,
     pub(super) pinned: BTreeSet<BlobHash>,
     pub(super) contacts: Vec<String>,
@@ -133,6 +135,7 @@ impl Driver {
         network: NetworkHandle,
         trainer: TrainerThread,
         combiner: Combiner,
+        answering: Answering,
         newsroom: Newsroom,
         contacts: Vec<String>,
     ) -> Self {
@@ -152,6 +155,7 @@ impl Driver {
             network,
             trainer,
             combiner,
+            answering,
             newsroom,
             pinned,
             contacts,
@@ -194,12 +198,16 @@ impl Driver {
         deadline.map(|deadline| deadline.since(self.now()))
     }
 
-    /// Runs until it is told to stop, or cannot go on; then the trainer's thread has ended.
+    /// Runs until it is told to stop, or cannot go on; then the threads that compute have ended.
     pub(super) async fn run(mut self, inputs: Inputs) -> Result<(), PeerError> {
         let outcome = self.attend(inputs).await;
-        let trainer = self.trainer;
+        let (trainer, answering) = (self.trainer, self.answering);
+        let end = move || {
+            trainer.end();
+            answering.end();
+        };
         // A panic there would be the thread's, which has been told of.
-        drop(tokio::task::spawn_blocking(move || trainer.end()).await);
+        drop(tokio::task::spawn_blocking(end).await);
         outcome
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::driver::{Driver, PeerError};
 use super::signatures::{signature_holds, signatures_hold, start_holds};
 use crate::names::{ModuleId, PeerKey};
-use crate::network::{Multiaddr, NetworkEvent, RequestToken, with_peer};
+use crate::network::{Multiaddr, NetworkEvent, NetworkHandle, RequestToken, with_peer};
 use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response, wire};
 
 /// Most addresses remembered; beyond it, new peers are not.
@@ -99,6 +99,7 @@ impl Driver {
     fn requested(&mut self, from: PeerKey, token: RequestToken, bytes: &[u8]) {
         match wire::decode::<Request>(bytes) {
             Ok(Request::Manifest) => self.respond(token, &Response::Manifest(self.manifest_bytes.to_vec())),
+            Ok(Request::Play(question)) => self.play(from, token, question),
             // It tells what the node knows, and does not wake it.
             Ok(request) if self.stands_still() => self.respond(token, &self.node.answer(&request)),
             Ok(request) => {
@@ -118,11 +119,7 @@ impl Driver {
     }
 
     fn respond(&self, token: RequestToken, response: &Response) {
-        let bytes = wire::encode(response).or_else(|error| wire::encode(&Response::Refused(error.to_string())));
-        let sent = bytes.map(|bytes| self.network.respond(token, bytes));
-        if !matches!(sent, Ok(Ok(()))) {
-            tracing::warn!("a request could not be answered");
-        }
+        respond(&self.network, token, response);
     }
 
     /// Addresses of this peer, which may be known already: the network tells each as it comes, and all when asked.
@@ -130,6 +127,15 @@ impl Driver {
         add_new(&mut self.listening, addresses, self.node.me());
         let addresses = self.listening.iter().map(ToString::to_string).collect();
         self.events.push_back(Event::Listening(addresses));
+    }
+}
+
+/// Answers a request. Never waits.
+pub(super) fn respond(network: &NetworkHandle, token: RequestToken, response: &Response) {
+    let bytes = wire::encode(response).or_else(|error| wire::encode(&Response::Refused(error.to_string())));
+    let sent = bytes.map(|bytes| network.respond(token, bytes));
+    if !matches!(sent, Ok(Ok(()))) {
+        tracing::warn!("a request could not be answered");
     }
 }
 

@@ -10,9 +10,13 @@
 //! [`dense`] trains the ancestor and the control.
 //!
 //! [`collecting`] brings a run's modules together in one folder, from peers or from their stores; [`collected`] is that
-//! folder, [`scoring`] and [`sampling`] use it. What `signatures` checks is believed.
+//! folder. [`asking`] is how text is read by a run: by a collected one, or by the peers of one that goes on, whose
+//! `answering` does it on the network of [`playing`]; [`scoring`] and [`sampling`] ask. [`visiting`] a swarm is what
+//! collecting and asking have in common. What `signatures` checks is believed.
 
 mod actions;
+mod answering;
+pub mod asking;
 mod blob_access;
 pub mod collected;
 pub mod collecting;
@@ -29,6 +33,7 @@ pub mod manifest;
 pub mod news;
 pub mod observing;
 pub mod path_state;
+pub mod playing;
 mod reconnecting;
 pub mod sampling;
 pub mod scoring;
@@ -45,6 +50,7 @@ pub mod trainer;
 mod trainer_tests;
 pub mod trainer_thread;
 pub mod turns;
+pub mod visiting;
 
 pub use blob_access::StoredBlobs;
 pub use collected::{Collected, CollectedError};

@@ -1,11 +1,8 @@
-//! A text continued by the path that its beginning is routed to.
+//! A text continued by the path that its beginning is routed to, or by one path after the other.
 
-use super::collected::Collected;
-use super::collected::network::Network;
-use crate::config::DeviceChoice;
+use super::asking::{Draw, Players};
 use crate::names::PathId;
-use crate::seed::Seed;
-use crate::training::{GenerateError, Sampling, generate};
+use crate::training::GenerateError;
 
 /// How to continue.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,61 +15,65 @@ pub struct Wish {
     pub top_k: usize,
     /// Root of the draws.
     pub seed: u64,
+    /// After so many tokens the path is chosen anew, by the last ones; nothing for never.
+    pub every: Option<usize>,
 }
 
 impl Default for Wish {
     fn default() -> Self {
-        Self { tokens: 100, temperature: 0.8, top_k: 40, seed: 1 }
+        Self { tokens: 100, temperature: 0.8, top_k: 40, seed: 1, every: None }
     }
 }
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Continuation {
-    /// The path that the prompt is routed to.
-    pub path: PathId,
+    /// The paths that went on with the text, in turn, and how many tokens each made; the first is the prompt's.
+    pub paths: Vec<(PathId, usize)>,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// Tokens made.
     pub tokens: usize,
     /// Their text, without the prompt.
     pub text: String,
-    /// Whether the path ended the document by itself.
+    /// Whether a path ended the document by itself.
     pub ended: bool,
 }
 
 /// Routes a prompt by its first tokens, as many as there are, and continues it.
 ///
 /// # Errors
-/// If the prompt is empty, a setting out of range, or the path cannot be played.
-pub fn continue_prompt(
-    collected: &Collected,
-    device: DeviceChoice,
-    prompt: &str,
-    wish: &Wish,
-) -> anyhow::Result<Continuation> {
-    let tokenizer = collected.tokenizer();
-    let tokens = tokenizer.encode(prompt)?;
-    if tokens.is_empty() {
+/// If the prompt is empty, a setting out of range, or a path cannot be played.
+pub fn continue_prompt(players: &mut dyn Players, prompt: &str, wish: &Wish) -> anyhow::Result<Continuation> {
+    let mut text = players.tokenizer().encode(prompt)?;
+    let prompt_tokens = text.len();
+    if text.is_empty() {
         return Err(GenerateError::EmptyPrompt.into());
     }
-    let mut network = Network::new(collected, device)?;
-    let prefix = &tokens[..tokens.len().min(collected.router().prefix_tokens())];
-    let routes = network.routes(&[prefix])?;
-    let path = routes.first().copied().unwrap_or(PathId(0));
-    let sampling = Sampling {
-        count: wish.tokens,
-        temperature: wish.temperature,
-        top_k: wish.top_k,
-        seed: Seed::root(wish.seed).child("continuation"),
-        stop: tokenizer.end_of_document(),
-    };
-    let made = generate(network.path(path)?, &tokens, &sampling)?;
-    Ok(Continuation {
-        path,
-        prompt_tokens: tokens.len(),
-        tokens: made.len(),
-        text: tokenizer.decode(&made),
-        ended: made.len() < wish.tokens,
-    })
+    if !wish.temperature.is_finite() || wish.temperature < 0.0 {
+        return Err(GenerateError::Temperature(wish.temperature).into());
+    }
+    let draw = Draw { temperature: wish.temperature, top_k: wish.top_k, seed: wish.seed };
+    let prefix = players.config().routing.prefix_tokens;
+    let mut paths: Vec<(PathId, usize)> = Vec::new();
+    let (mut left, mut ended) = (wish.tokens, false);
+    while paths.is_empty() || (left > 0 && !ended) {
+        let choosing = match paths.is_empty() {
+            true => &text[..text.len().min(prefix)],
+            false => &text[text.len().saturating_sub(prefix)..],
+        };
+        let routes = players.routes(&[choosing])?;
+        let path = routes.first().copied().unwrap_or(PathId(0));
+        let count = left.min(wish.every.unwrap_or(left));
+        let made = players.go_on(path, &text, count, &draw)?;
+        ended = made.len() < count;
+        left -= made.len();
+        match paths.last_mut() {
+            Some((last, tokens)) if *last == path => *tokens += made.len(),
+            _ => paths.push((path, made.len())),
+        }
+        text.extend(made);
+    }
+    let made = text.split_off(prompt_tokens);
+    Ok(Continuation { paths, prompt_tokens, tokens: made.len(), text: players.tokenizer().decode(&made), ended })
 }

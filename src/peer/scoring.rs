@@ -1,37 +1,38 @@
-//! How well a collected run predicts text: the ancestor and the paths, each document on the path it is routed to.
+//! How well a run predicts text: the ancestor and the paths, each document on the path it is routed to, or each window of a
+//! document on the path that the tokens before it are routed to.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use super::collected::Collected;
-use super::collected::network::Network;
-use crate::config::DeviceChoice;
+use super::asking::Players;
 use crate::names::PathId;
-use crate::text::{Corpus, TokenSet};
-use crate::training::{Score, evaluate};
+use crate::protocol::questions::{Piece, Player};
+use crate::text::{Corpus, TokenSet, Window, windows};
+use crate::training::Score;
 
-/// The scores of one path's documents, or of those of one domain among them.
+/// The scores of what one path reads, or of that of one domain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathScore {
     /// The path.
     pub path: PathId,
     /// The number of their domain, if the text says so.
     pub domain: Option<u32>,
-    /// Documents routed to it.
+    /// Documents that begin on it.
     pub documents: usize,
-    /// Of the ancestor on them.
+    /// Of the ancestor on what the path reads.
     pub ancestor: Score,
-    /// Of the path on them.
+    /// Of the path on what it reads.
     pub dipaco: Score,
 }
 
 /// Why a run could not be scored on this text.
 #[derive(Debug, thiserror::Error)]
 pub enum ScoringError {
-    /// The folder has no test text.
-    #[error("{folder} does not hold the test text of {paths}: {reason}")]
+    /// There is no test text.
+    #[error("{place} does not hold the test text of {paths}: {reason}")]
     NoText {
-        /// The folder.
-        folder: String,
+        /// The folder, or the swarm.
+        place: String,
         /// Of which paths.
         paths: String,
         /// Why.
@@ -42,79 +43,169 @@ pub enum ScoringError {
     TooShort(usize),
 }
 
-/// The scores on the run's own test text.
+/// Some documents.
+struct Documents {
+    set: TokenSet,
+    /// The path of each, by its first tokens.
+    routes: Vec<PathId>,
+    domains: Vec<Option<u32>>,
+}
+
+/// The scores on the run's own test text. With `every`, the path is chosen anew after so many tokens.
 ///
 /// # Errors
-/// If the folder does not hold all of it, or a path cannot be played.
-pub fn score_test_text(collected: &Collected, device: DeviceChoice) -> anyhow::Result<Vec<PathScore>> {
-    let mut sets = Vec::new();
+/// If not all of it is to be had, or a path cannot be played.
+pub fn score_test_text(players: &mut dyn Players, every: Option<usize>) -> anyhow::Result<Vec<PathScore>> {
+    let mut texts = Vec::new();
     let mut missing = Vec::new();
-    for path in collected.grid().paths() {
-        match collected.test_text(path)? {
-            Some(set) => sets.push(Documents { path, domain: None, set }),
+    for path in players.config().grid()?.paths() {
+        match players.test_text(path)? {
+            Some(set) => {
+                let count = set.documents().len();
+                texts.push(Documents { set, routes: vec![path; count], domains: vec![None; count] });
+            }
             None => missing.push(format!("path {path}")),
         }
     }
     if !missing.is_empty() {
-        let shared = collected.manifest().share_text;
-        let reason =
-            if shared { "nobody had it when the run was collected" } else { "the run does not share its text" };
-        let folder = collected.folder().display().to_string();
-        return Err(ScoringError::NoText { folder, paths: missing.join(", "), reason }.into());
+        let reason = if players.shares_text() { "nobody had it" } else { "the run does not share its text" };
+        return Err(ScoringError::NoText { place: players.place(), paths: missing.join(", "), reason }.into());
     }
-    score(collected, &mut Network::new(collected, device)?, &sets)
+    score(players, &texts, every)
 }
 
-/// Some of one path's documents.
-struct Documents {
-    path: PathId,
-    domain: Option<u32>,
-    set: TokenSet,
-}
-
-/// The scores on other text: for each path those of each domain, in order, those of none first, if there are any.
+/// The scores on other text: for each path those of each domain, in order, those of none first, if there are any. With
+/// `every`, the path is chosen anew after so many tokens.
 ///
 /// # Errors
 /// If a path cannot be played, or nothing of the text counts.
-pub fn score_corpus(collected: &Collected, corpus: &Corpus, device: DeviceChoice) -> anyhow::Result<Vec<PathScore>> {
-    let mut network = Network::new(collected, device)?;
-    let config = &collected.manifest().config;
-    let documents = collected.tokenizer().encode_all(&corpus.documents)?;
-    let set = TokenSet::cut_for_scoring(&documents, config.model.context);
-    let ranges: Vec<_> = set.documents().collect();
-    let prefixes: Vec<&[u32]> =
-        ranges.iter().map(|sequences| set.prefix(sequences.start, config.routing.prefix_tokens)).collect();
-    let routes = network.routes(&prefixes)?;
-    // Every path is told of, also one that gets nothing.
-    let none = collected.grid().paths().map(|path| ((path, None), Vec::new()));
-    let mut sequences: BTreeMap<(PathId, Option<u32>), Vec<usize>> = none.collect();
-    for (document, (range, path)) in ranges.iter().zip(&routes).enumerate() {
-        sequences.entry((*path, corpus.domains.of(document))).or_default().extend(range.clone());
-    }
-    let of = |((path, domain), sequences): (_, Vec<usize>)| Documents { path, domain, set: set.subset(&sequences) };
-    let sets: Vec<_> = sequences.into_iter().map(of).collect();
-    score(collected, &mut network, &sets)
+pub fn score_corpus(
+    players: &mut dyn Players,
+    corpus: &Corpus,
+    every: Option<usize>,
+) -> anyhow::Result<Vec<PathScore>> {
+    let documents = players.tokenizer().encode_all(&corpus.documents)?;
+    let (context, prefix) = (players.config().model.context, players.config().routing.prefix_tokens);
+    let set = TokenSet::cut_for_scoring(&documents, context);
+    let prefixes: Vec<&[u32]> = set.documents().map(|sequences| set.prefix(sequences.start, prefix)).collect();
+    let routes = players.routes(&prefixes)?;
+    let number = |sequences: Range<usize>| corpus.domains.of(set.document(sequences.start) as usize);
+    let domains = set.documents().map(number).collect();
+    score(players, &[Documents { set, routes, domains }], every)
 }
 
-fn score(collected: &Collected, network: &mut Network<'_>, sets: &[Documents]) -> anyhow::Result<Vec<PathScore>> {
-    let config = &collected.manifest().config;
-    let prefix = config.routing.prefix_tokens;
-    let token_bytes = collected.tokenizer().token_bytes_for(config.model.vocabulary);
-    let mut scores = Vec::with_capacity(sets.len());
-    for Documents { path, domain, set } in sets {
-        let ancestor = evaluate(network.ancestor()?, set, prefix, &token_bytes, &mut || {})?;
-        let (path, domain, documents) = (*path, *domain, set.documents().len());
-        scores.push(PathScore { path, domain, documents, ancestor, dipaco: Score::default() });
+/// What one path is asked to read, of one domain.
+#[derive(Default)]
+struct Group {
+    documents: usize,
+    pieces: Vec<Piece>,
+    /// The text and sequence of the last piece, and where it ends.
+    last: Option<(usize, usize, usize)>,
+    tokens: u64,
+    bytes: u64,
+}
+
+impl Group {
+    /// Tokens of a sequence, with all that comes before them there as context; what follows on the last piece is one with
+    /// it.
+    fn add(&mut self, place: (usize, usize), sequence: &[u32], counted: Range<usize>, token_bytes: &[u32]) {
+        let (text, number) = place;
+        self.tokens += counted.len() as u64;
+        let bytes = sequence[counted.clone()].iter().map(|token| token_bytes.get(*token as usize).copied());
+        self.bytes += bytes.map(|bytes| u64::from(bytes.unwrap_or_default())).sum::<u64>();
+        match self.pieces.last_mut() {
+            Some(piece) if self.last == Some((text, number, counted.start)) => {
+                piece.tokens.extend_from_slice(&sequence[counted.clone()]);
+            }
+            _ => {
+                let tokens = sequence[..counted.end].to_vec();
+                self.pieces.push(Piece { tokens, from: counted.start as u32 });
+            }
+        }
+        self.last = Some((text, number, counted.end));
     }
-    for (score, Documents { path, set, .. }) in scores.iter_mut().zip(sets) {
-        if !set.is_empty() {
-            score.dipaco = evaluate(network.path(*path)?, set, prefix, &token_bytes, &mut || {})?;
+
+    fn score(&self, nats: &[f64]) -> Score {
+        Score { nats: nats.iter().sum(), tokens: self.tokens, bytes: self.bytes }
+    }
+}
+
+fn score(players: &mut dyn Players, texts: &[Documents], every: Option<usize>) -> anyhow::Result<Vec<PathScore>> {
+    let (prefix, grid) = (players.config().routing.prefix_tokens, players.config().grid()?);
+    let token_bytes = players.tokenizer().token_bytes_for(players.config().model.vocabulary);
+    // Every path is told of, also one that gets nothing.
+    let mut groups: BTreeMap<(PathId, Option<u32>), Group> =
+        grid.paths().map(|path| ((path, None), Group::default())).collect();
+    for (number, text) in texts.iter().enumerate() {
+        for (route, domain) in text.routes.iter().zip(&text.domains) {
+            groups.entry((*route, *domain)).or_default().documents += 1;
+        }
+        let windows = windows(&text.set, prefix, every.unwrap_or(usize::MAX));
+        let paths = paths_of(players, text, &windows, prefix)?;
+        for (window, path) in windows.iter().zip(paths) {
+            let group = groups.entry((path, text.domains[window.document])).or_default();
+            for (sequence, counted) in &window.pieces {
+                group.add((number, *sequence), text.set.sequence(*sequence), counted.clone(), &token_bytes);
+            }
         }
     }
-    if scores.iter().all(|score| score.dipaco.tokens == 0) {
+    let read: Vec<_> = groups.iter().filter(|(_, group)| !group.pieces.is_empty()).collect();
+    if read.is_empty() {
         return Err(ScoringError::TooShort(prefix).into());
     }
-    Ok(scores)
+    let reading = |player: &dyn Fn(PathId) -> Player| -> Vec<(Player, &[Piece])> {
+        read.iter().map(|((path, _), group)| (player(*path), &group.pieces[..])).collect()
+    };
+    let ancestor = players.nats(&reading(&|_| Player::Ancestor))?;
+    let dipaco = players.nats(&reading(&Player::Path))?;
+    let mut nats = ancestor.into_iter().zip(dipaco);
+    let score = |((path, domain), group): (&(PathId, Option<u32>), &Group)| {
+        let read = if group.pieces.is_empty() { None } else { nats.next() };
+        let (ancestor, dipaco) = read.unwrap_or_default();
+        let (ancestor, dipaco) = (group.score(&ancestor), group.score(&dipaco));
+        PathScore { path: *path, domain: *domain, documents: group.documents, ancestor, dipaco }
+    };
+    Ok(groups.iter().map(score).collect())
+}
+
+/// The path of each window: of a document's first, the document's; of others, that of the tokens before it.
+fn paths_of(
+    players: &mut dyn Players,
+    text: &Documents,
+    windows: &[Window],
+    prefix: usize,
+) -> anyhow::Result<Vec<PathId>> {
+    let ranges: Vec<Range<usize>> = text.set.documents().collect();
+    let before: Vec<Vec<u32>> = windows
+        .iter()
+        .filter(|window| !window.first)
+        .map(|window| last_before(&text.set, &ranges[window.document], window.beginning(), prefix))
+        .collect();
+    let mut chosen = match before.is_empty() {
+        true => Vec::new(),
+        false => players.routes(&before.iter().map(Vec::as_slice).collect::<Vec<_>>())?,
+    }
+    .into_iter();
+    let path = |window: &Window| {
+        let route = text.routes[window.document];
+        if window.first { route } else { chosen.next().unwrap_or(route) }
+    };
+    Ok(windows.iter().map(path).collect())
+}
+
+/// The last tokens of a document before a place in one of its sequences, each of which begins with the last token of the one
+/// before.
+fn last_before(set: &TokenSet, document: &Range<usize>, place: (usize, usize), count: usize) -> Vec<u32> {
+    let (sequence, at) = place;
+    let mut tokens = set.sequence(sequence)[..at].to_vec();
+    for earlier in (document.start..sequence).rev() {
+        if tokens.len() >= count {
+            break;
+        }
+        let own = set.sequence(earlier);
+        tokens.splice(0..0, own[..own.len() - 1].iter().copied());
+    }
+    tokens.split_off(tokens.len().saturating_sub(count))
 }
 
 /// How well paths and domains agree, 0 to 1: their mutual information over tokens, divided by the mean of their
@@ -153,6 +244,33 @@ mod tests {
             dipaco: Score { nats: 1.0, tokens: *tokens, bytes: 1 },
         };
         tokens.iter().map(score).collect()
+    }
+
+    #[test]
+    fn what_chose_a_window_is_what_stands_before_it_also_across_sequences() {
+        let document: Vec<u32> = (0..30).collect();
+        let set = TokenSet::cut_for_scoring(&[document.clone(), document.clone()], 8);
+        let ranges: Vec<Range<usize>> = set.documents().collect();
+        for window in windows(&set, 3, 4).iter().filter(|window| !window.first) {
+            let (sequence, at) = window.beginning();
+            let first = set.sequence(sequence)[at] as usize;
+            for count in [1, 3, 12, 40] {
+                let found = last_before(&set, &ranges[window.document], (sequence, at), count);
+                assert_eq!(found, document[first.saturating_sub(count)..first], "{count} before {first}");
+            }
+        }
+    }
+
+    #[test]
+    fn windows_that_follow_each_other_on_one_path_are_read_at_once() {
+        let sequence: Vec<u32> = (0..20).collect();
+        let mut group = Group::default();
+        for (place, counted) in [((0, 1), 4..8), ((0, 1), 8..10), ((0, 1), 14..20), ((0, 2), 1..4)] {
+            group.add(place, &sequence, counted, &[2; 20]);
+        }
+        let pieces: Vec<_> = group.pieces.iter().map(|piece| (piece.from, piece.tokens.len())).collect();
+        assert_eq!(pieces, [(4, 10), (14, 20), (1, 4)]);
+        assert_eq!((group.tokens, group.bytes), (15, 30));
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub(super) fn signatures_hold(response: &Response) -> bool {
     match response {
         Response::Replay(updates) => updates.iter().all(signature_holds),
         Response::Snapshot(excerpt) => excerpt.updates.iter().all(signature_holds),
-        Response::Manifest(_) | Response::Directory(_) | Response::Refused(_) | Response::Path(_) => true,
+        Response::Manifest(_) | Response::Directory(_) | Response::Refused(_) => true,
+        Response::Path(_) | Response::Played(_) => true,
     }
 }

@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tracing::Instrument;
 
+use super::answering::Answering;
 use super::blob_access::StoredBlobs;
 use super::combiner::Combiner;
 use super::driver::{COMMANDS, Command, Driver, Inputs, PeerError};
@@ -101,6 +102,8 @@ impl Peer {
         let span = tracing::info_span!("peer", key = %key.short());
         let (combiner, combined) =
             span.in_scope(|| Combiner::start(blobs.clone(), manifest.config.outer.clone(), manifest.level_counts()))?;
+        let (device, turns, network) = (plan.machine.device, plan.turns.clone(), plan.network.clone());
+        let answering = span.in_scope(|| Answering::start(manifest.clone(), device, blobs.clone(), turns, network))?;
         let work = trainer::work(manifest.clone(), plan.machine, blobs.clone());
         let trainer = span.in_scope(|| TrainerThread::start(work, plan.turns))?;
         plan.network.join_run(run).await?;
@@ -118,6 +121,7 @@ impl Peer {
             plan.network.clone(),
             trainer,
             combiner,
+            answering,
             plan.newsroom,
             tried,
         );

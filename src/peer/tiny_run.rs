@@ -1,24 +1,29 @@
 //! A run small enough to be founded in a test, and peers' folders that hold parts of it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tempfile::TempDir;
+use tokio::sync::mpsc;
 
+use super::StoredBlobs;
 use super::collected::MANIFEST;
 use super::founding::{Plan, found};
 use super::manifest::Manifest;
+use super::news::News;
 use super::shard_table::{Shards, encode_table};
-use super::start::store_folder;
+use super::start::{Peer, PeerPlan, store_folder};
 use super::turns::Turns;
 use crate::config::run::tests::SMALL;
 use crate::config::{DeviceChoice, MachineConfig, RunConfig};
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, RunId, Term, Version};
+use crate::network::{Identity, Multiaddr, NetworkConfig, NetworkHandle};
 use crate::outer::{ModuleState, Share};
 use crate::protocol::chain::Chain;
 use crate::protocol::message::{Counted, SignedUpdate, Update};
 use crate::protocol::{Record, wire};
-use crate::store::{BlobStore, StoreFolder};
+use crate::store::{BlobStore, LockedStore, StoreFolder};
 use crate::text::CorpusSource;
 
 /// Two phases of two steps.
@@ -112,6 +117,35 @@ impl Tiny {
             }
         }
         folder
+    }
+
+    /// Starts the peer of a folder on loopback, in turns with others on its machine.
+    pub async fn start(
+        &self,
+        folder: PathBuf,
+        founder: bool,
+        turns: &Arc<Turns>,
+    ) -> (Peer, NetworkHandle, Multiaddr, mpsc::Receiver<News>) {
+        let (identity, access) = (Identity::generate(), StoredBlobs::default());
+        let listen = vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()];
+        let config = NetworkConfig { identity: identity.clone(), listen, announce: Vec::new() };
+        let (network, network_events) = crate::network::start(config, Arc::new(access.clone())).await.unwrap();
+        let address = network.join_addresses().await.unwrap().remove(0);
+        let (told, news) = mpsc::channel(1_000);
+        let plan = PeerPlan {
+            store: LockedStore::open(&store_folder(&folder)).unwrap(),
+            manifest: self.manifest.clone(),
+            identity,
+            machine: machine(),
+            turns: turns.clone(),
+            network: network.clone(),
+            network_events,
+            access,
+            contacts: Vec::new(),
+            founder,
+            newsroom: Arc::new(move |news| drop(told.try_send(news))),
+        };
+        (Peer::start(plan).await.unwrap(), network, address, news)
     }
 
     fn blob(&self, blob: BlobRef) -> Vec<u8> {

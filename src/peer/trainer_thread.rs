@@ -31,10 +31,15 @@ const NO_TURN: u64 = u64::MAX;
 /// Whether this process has left a thread behind that may still be within libtorch.
 static LEFT_BEHIND: AtomicBool = AtomicBool::new(false);
 
-/// Whether a trainer's thread was left behind and is still there: libtorch must not be torn down under it, so the
+/// Whether a thread was left behind and is still there: libtorch must not be torn down under it, so the
 /// process has to end without.
 pub fn left_behind() -> bool {
     LEFT_BEHIND.load(Ordering::SeqCst)
+}
+
+/// Says so.
+pub(super) fn leave_behind() {
+    LEFT_BEHIND.store(true, Ordering::SeqCst);
 }
 
 /// What a trainer's thread has to do with the others.
@@ -179,7 +184,7 @@ impl TrainerThread {
             drop(thread.join());
         }
         if hangs || self.left.iter().any(|thread| !thread.is_finished()) {
-            LEFT_BEHIND.store(true, Ordering::SeqCst);
+            leave_behind();
         }
     }
 }

@@ -248,6 +248,22 @@ pub const MAX_DIRECTORY: usize = 64;
 /// Peers that a newcomer asks before it decides.
 pub const MAX_ASKED: usize = 16;
 
+/// Tokens that a peer reads for one question, or as many as its context has: a second's work for most machines, so that
+/// the answer comes in time.
+pub const MAX_READ_TOKENS: usize = 4_096;
+
+/// Tokens that a peer makes for one question: each is a step of its own.
+pub const MAX_MADE_TOKENS: usize = 32;
+
+/// Texts in one question.
+pub const MAX_PIECES: usize = 512;
+
+/// Questions about text that wait here: one that comes last should have its answer before its asker gives up.
+pub const MAX_QUESTIONS: usize = 4;
+
+/// Of those and the one in hand, a single peer's.
+pub const MAX_QUESTIONS_OF_ONE: usize = 2;
+
 /// Bytes of a gossip message.
 pub const MAX_GOSSIP_BYTES: usize = 4_096;
 

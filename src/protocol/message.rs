@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::places::Place;
+use super::questions::{Played, Question};
 use super::record::InnerCheckpoint;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
 
@@ -303,6 +304,8 @@ pub enum Request {
     },
     /// I take this path from you: what has its trainer come to?
     Path(PathId),
+    /// Read this. No node answers it: it takes tensors.
+    Play(Question),
 }
 
 /// What a path's trainer has come to, for the peer that takes the path.
@@ -331,4 +334,6 @@ pub enum Response {
     Refused(String),
     /// The path is yours, with this; nothing if I know nothing of it.
     Path(Option<PathHandover>),
+    /// Read.
+    Played(Played),
 }

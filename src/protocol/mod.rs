@@ -13,8 +13,7 @@
 //! else holds a module that one peer alone would have, [`evaluating`] how good a path is. [`lateness`] keeps who is late
 //! from holding up others. [`resuming`] goes on with phases that were left in the middle, [`watchdog`] watches over the
 //! trainer; [`handover`] gives a path with all that its trainer has to whoever takes it, and [`leaving`] goes in order.
-//! [`fetching`] gets every blob for all of them, and [`keeping`] lets go of it. [`restore`] makes a node of its journal
-//! again.
+//! [`fetching`] gets blobs, [`keeping`] lets go of them, [`restore`] reads the journal. [`questions`] need no node.
 
 pub mod action;
 mod applying;
@@ -40,6 +39,7 @@ mod patience;
 mod phases;
 mod placement;
 pub mod places;
+pub mod questions;
 mod queues;
 pub mod record;
 mod replicas;

@@ -1,7 +1,8 @@
 //! Files become documents, documents become token ids, token ids become sequences that never span two documents.
 //!
 //! In data order: [`read_corpus`] finds and cuts the documents, [`split_test`] sets some aside, [`Tokenizer`] turns
-//! them into ids, [`TokenSet`] cuts these into sequences and carries each document's first tokens for the router.
+//! them into ids, [`TokenSet`] cuts these into sequences and carries each document's first tokens for the router;
+//! [`windows`] parts them where another path may go on.
 //! No model and no path is known here.
 
 pub mod corpus;
@@ -13,8 +14,10 @@ mod token_file;
 pub mod tokenizer;
 mod tokenizer_file;
 pub mod tokens;
+mod windows;
 
 pub use corpus::{Corpus, CorpusError, CorpusSource, Domains, KindCount, Skipped, read_corpus, split_test};
 pub use token_file::TokensError;
 pub use tokenizer::{Tokenizer, TokenizerError};
 pub use tokens::TokenSet;
+pub use windows::{Window, windows};

@@ -21,6 +21,9 @@ pub struct Sampling {
     pub seed: Seed,
     /// The token that ends a document; it is not part of what is returned.
     pub stop: u32,
+    /// Tokens of the text that stand before the prompt. What is drawn, and how much of the text the model sees, goes by
+    /// the place in the whole text: it does not matter in how many pieces a text was made, or where each began.
+    pub before: usize,
 }
 
 /// Why nothing could be generated.
@@ -46,8 +49,14 @@ impl From<TchError> for GenerateError {
     }
 }
 
-/// The tokens that follow the prompt. The model sees the last `context` tokens at most: when they are that many, it
-/// forgets all but the newer half, so that most tokens are read once.
+/// The first token that a model still sees when a text has come to so many tokens, of which it reads `context` at once:
+/// whenever they are more, it forgets half of them, so that most are read once. It sees more than half a context.
+pub fn seen_from(length: usize, context: usize) -> usize {
+    let half = (context / 2).max(1);
+    length.saturating_sub(context).div_ceil(half) * half
+}
+
+/// The tokens that follow the prompt; of the text the model sees those from [`seen_from`] on.
 ///
 /// # Errors
 /// If the prompt is empty or does not fit the model, or the model's scores are not finite.
@@ -59,17 +68,22 @@ pub fn generate(model: &PathModel, prompt: &[u32], sampling: &Sampling) -> Resul
         return Err(GenerateError::Temperature(sampling.temperature));
     }
     let context = model.config().context;
-    let mut generator = sampling.seed.generator();
+    let seen_from = |tokens: &[u32]| {
+        seen_from(sampling.before.saturating_add(tokens.len()), context).saturating_sub(sampling.before)
+    };
     let mut tokens = prompt.to_vec();
-    let (mut memory, mut unread) = (Memory::default(), prompt.len().saturating_sub(context));
+    let mut first = seen_from(&tokens);
+    let (mut memory, mut unread) = (Memory::default(), first);
     let mut made = Vec::new();
     while made.len() < sampling.count {
-        if memory.read() + tokens.len() - unread > context {
-            (memory, unread) = (Memory::default(), tokens.len() - context.div_ceil(2));
+        if seen_from(&tokens) != first {
+            first = seen_from(&tokens);
+            (memory, unread) = (Memory::default(), first);
         }
         let hidden = model.read(&mut memory, &tokens[unread..])?;
         let last = hidden.f_narrow(1, (tokens.len() - unread) as i64 - 1, 1)?;
         unread = tokens.len();
+        let mut generator = sampling.seed.number(sampling.before as u64 + tokens.len() as u64).generator();
         let logits = {
             let _no_gradient = tch::no_grad_guard();
             to_values(&model.exact().linear(&last, model.head(), None)?)?
@@ -121,7 +135,7 @@ mod tests {
     use crate::model::transformer::samples::{small_levels, small_model, small_path};
 
     fn sampling() -> Sampling {
-        Sampling { count: 40, temperature: 1.0, top_k: 0, seed: Seed::root(4), stop: 9999 }
+        Sampling { count: 40, temperature: 1.0, top_k: 0, seed: Seed::root(4), stop: 9999, before: 0 }
     }
 
     #[test]
@@ -132,6 +146,32 @@ mod tests {
         assert_eq!(text.len(), 40);
         assert_eq!(generate(&path, &[1, 2, 3], &sampling).unwrap(), text);
         assert_ne!(generate(&path, &[1, 2, 3], &Sampling { seed: Seed::root(5), ..sampling }).unwrap(), text);
+    }
+
+    #[test]
+    fn a_text_made_in_pieces_is_the_same_text() {
+        let path = small_path(&small_model(), &small_levels());
+        let context = small_model().context;
+        let prompt = [1, 2, 3];
+        let whole = generate(&path, &prompt, &Sampling { count: 70, ..sampling() }).unwrap();
+        let mut text = prompt.to_vec();
+        for count in [1, 30, 9, 30] {
+            let before = seen_from(text.len(), context);
+            let made = generate(&path, &text[before..], &Sampling { count, before, ..sampling() }).unwrap();
+            text.extend(made);
+        }
+        assert_eq!(text[3..], whole);
+    }
+
+    #[test]
+    fn a_model_sees_between_half_a_context_and_a_whole_one() {
+        for context in [1, 2, 3, 24] {
+            for length in 1..200 {
+                let seen = length - seen_from(length, context);
+                assert!(seen <= context && (seen == length || 2 * seen > context), "{seen} of {length}, {context}");
+            }
+        }
+        assert_eq!([24, 25, 36, 37].map(|length| seen_from(length, 24)), [0, 12, 12, 24]);
     }
 
     #[test]

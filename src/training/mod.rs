@@ -18,7 +18,7 @@ pub mod schedule;
 pub use batches::{BatchError, BatchOrder, Sequences};
 pub use choose::choices;
 pub use evaluate::{EvaluateError, Score, evaluate, evaluate_each, target_losses};
-pub use generate::{GenerateError, Sampling, generate};
+pub use generate::{GenerateError, Sampling, generate, seen_from};
 pub use inner::{InnerTrainer, StepError, StepReport, TrainerError};
 pub use inner_state::{InnerState, InnerStateError};
 pub use level_bytes::{LevelReader, put_levels};

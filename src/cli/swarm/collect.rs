@@ -134,7 +134,7 @@ fn print(output: Output, summary: &Summary) -> anyhow::Result<()> {
         let paths: Vec<String> = paths_without_text.iter().map(ToString::to_string).collect();
         output.text(&format!("nobody had the test text of path {}", paths.join(", ")))?;
     }
-    output.text(&format!("in {}; try: pathswarm evaluate {}", folder.display(), folder.display()))?;
+    output.text(&format!("in {}; try: pathswarm evaluate --local {}", folder.display(), folder.display()))?;
     let mut value = serde_json::to_value(summary)?;
     value["event"] = json!("result");
     output.json(&value)?;

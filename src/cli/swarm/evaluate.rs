@@ -1,4 +1,4 @@
-//! `pathswarm evaluate`: perplexity and bits per byte of a collected run.
+//! `pathswarm evaluate`: perplexity and bits per byte of a run.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::asked::Whom;
 use super::mistake::{Mistake, OrMistake};
 use super::output::Output;
-use super::{Globals, collected_run};
-use crate::model::set_threads;
-use crate::names::PathId;
+use super::{Globals, asked};
+use crate::names::{PathId, PeerKey};
 use crate::peer::scoring::{PathScore, ScoringError, agreement, score_corpus, score_test_text};
 use crate::text::{CorpusSource, Domains, read_corpus};
 use crate::training::Score;
@@ -18,8 +18,8 @@ use crate::training::Score;
 /// `pathswarm evaluate`
 #[derive(Args)]
 pub struct Evaluate {
-    /// A collected run.
-    folder: PathBuf,
+    #[command(flatten)]
+    whom: Whom,
     /// Text to score: files, folders, JSON lines, Parquet, as for `found --corpus`; without it, the run's own test text.
     #[arg(long, num_args = 1.., value_name = "FILE")]
     text: Vec<PathBuf>,
@@ -27,28 +27,30 @@ pub struct Evaluate {
 
 impl Evaluate {
     /// # Errors
-    /// If the folder is not a whole collected run, or the text cannot be read.
-    pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        let machine = globals.machine_only()?;
-        let collected = collected_run::open(&self.folder)?;
-        set_threads(machine.threads);
+    /// If nobody can be asked, or the text cannot be read.
+    pub fn run(mut self, globals: &Globals) -> anyhow::Result<()> {
+        self.whom.take_address_from(&mut self.text);
+        let mut players = self.whom.open(globals)?;
+        let every = self.whom.route_every();
         let (scores, domains) = if self.text.is_empty() {
-            (score_test_text(&collected, machine.device), Domains::default())
+            (score_test_text(&mut *players, every), Domains::default())
         } else {
             let source = CorpusSource::Paths(self.text);
-            let corpus = read_corpus(&source, &collected.manifest().config.text)
+            let corpus = read_corpus(&source, &players.config().text)
                 .or_mistake("give files, folders, or JSON lines with a \"text\" field")?;
-            (score_corpus(&collected, &corpus, machine.device), corpus.domains)
+            (score_corpus(&mut *players, &corpus, every), corpus.domains)
         };
         let scores = scores.map_err(|error| match error.downcast::<ScoringError>() {
             Ok(error) => Mistake::new(error).hint("give text with --text FILE").into(),
-            Err(other) => collected_run::explain(other),
+            Err(other) => asked::explain(other),
         })?;
-        print(globals.output(), &scores, &domains)
+        print(globals.output(), &scores, &domains, &players.answered())?;
+        asked::answered(&*players).map_or(Ok(()), |line| globals.output().text(&line))?;
+        Ok(())
     }
 }
 
-fn print(output: Output, scores: &[PathScore], domains: &Domains) -> anyhow::Result<()> {
+fn print(output: Output, scores: &[PathScore], domains: &Domains, peers: &[PeerKey]) -> anyhow::Result<()> {
     let total = sum(scores.iter());
     let mut paths: Vec<PathId> = scores.iter().map(|score| score.path).collect();
     paths.dedup();
@@ -64,6 +66,7 @@ fn print(output: Output, scores: &[PathScore], domains: &Domains) -> anyhow::Res
     line(output, "all", &total, &total)?;
     let mut value = measures(&total, &total);
     value["event"] = json!("result");
+    value["peers"] = json!(peers);
     if domains.names().next().is_some() {
         let agreement = agreement(scores);
         print_domains(output, scores, domains, &total)?;

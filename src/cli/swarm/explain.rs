@@ -8,10 +8,12 @@ use crate::model::device::DeviceError;
 use crate::network::{IdentityError, StartError};
 use crate::observe::logging::LoggingError;
 use crate::peer::PeerError;
+use crate::peer::asking::AskError;
 use crate::peer::founding::FoundingError;
 use crate::peer::joining::JoinError;
 use crate::peer::launch::{NeedsText, OtherText, PartGone};
 use crate::peer::manifest::ManifestError;
+use crate::peer::visiting::VisitError;
 use crate::routing::{FeaturesError, KmeansError, LogisticError, RouterError, ShardError};
 use crate::store::OpenError;
 use crate::text::{CorpusError, TokenizerError};
@@ -70,6 +72,9 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     }
     if let Some(error) = cause.downcast_ref::<OpenError>() {
         return if matches!(error, OpenError::Disk(_)) { None } else { Some(OTHER_FOLDER) };
+    }
+    if let Some(AskError::Visit(VisitError::Join(error))) = cause.downcast_ref() {
+        return hint(error);
     }
     match cause.downcast_ref::<JoinError>()? {
         JoinError::OtherRun { .. } => Some(OTHER_FOLDER),

@@ -1,21 +1,20 @@
 //! `pathswarm generate`: a prompt, continued by the path that it is routed to.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use serde_json::json;
 
+use super::asked::Whom;
 use super::mistake::Mistake;
-use super::{Globals, collected_run};
-use crate::model::set_threads;
+use super::{Globals, asked};
+use crate::names::PathId;
 use crate::peer::sampling::{Wish, continue_prompt};
 use crate::training::GenerateError;
 
 /// `pathswarm generate`
 #[derive(Args)]
 pub struct Generate {
-    /// A collected run.
-    folder: PathBuf,
+    #[command(flatten)]
+    whom: Whom,
     /// The text to continue.
     #[arg(long)]
     prompt: String,
@@ -35,30 +34,39 @@ pub struct Generate {
 
 impl Generate {
     /// # Errors
-    /// If the folder is not a whole collected run, or the prompt is empty.
+    /// If nobody can be asked, or the prompt is empty.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         if self.prompt.is_empty() {
             return Err(mistake(&GenerateError::EmptyPrompt).into());
         }
-        let machine = globals.machine_only()?;
-        let collected = collected_run::open(&self.folder)?;
-        set_threads(machine.threads);
-        let wish =
-            Wish { tokens: self.tokens as usize, temperature: self.temperature, top_k: self.top_k, seed: self.seed };
-        let made = continue_prompt(&collected, machine.device, &self.prompt, &wish).map_err(|error| match error
-            .downcast::<GenerateError>(
-        ) {
-            Ok(error @ (GenerateError::EmptyPrompt | GenerateError::Temperature(_))) => mistake(&error).into(),
-            Ok(other) => other.into(),
-            Err(other) => collected_run::explain(other),
+        let mut players = self.whom.open(globals)?;
+        let wish = Wish {
+            tokens: self.tokens as usize,
+            temperature: self.temperature,
+            top_k: self.top_k,
+            seed: self.seed,
+            every: self.whom.route_every(),
+        };
+        let made = continue_prompt(&mut *players, &self.prompt, &wish).map_err(|error| {
+            match error.downcast::<GenerateError>() {
+                Ok(error @ (GenerateError::EmptyPrompt | GenerateError::Temperature(_))) => mistake(&error).into(),
+                Ok(other) => other.into(),
+                Err(other) => asked::explain(other),
+            }
         })?;
-        let modules: Vec<String> = collected.grid().modules_of(made.path).iter().map(ToString::to_string).collect();
+        let grid = players.config().grid()?;
+        let modules = |path| -> Vec<String> { grid.modules_of(path).iter().map(ToString::to_string).collect() };
         let output = globals.output();
-        output.text(&format!("path {} (modules {}):", made.path, modules.join(", ")))?;
+        let named = |(path, _): &(PathId, usize)| format!("path {path} (modules {})", modules(*path).join(", "));
+        output.text(&format!("{}:", made.paths.iter().map(named).collect::<Vec<_>>().join(", then ")))?;
         output.text(&format!("{}{}", self.prompt, made.text))?;
+        asked::answered(&*players).map_or(Ok(()), |line| output.text(&line))?;
+        let path = made.paths.first().map_or(PathId(0), |(path, _)| *path);
+        let parts = made.paths.iter().map(|(path, tokens)| json!({ "path": path, "tokens": tokens }));
         output.json(&json!({
-            "event": "result", "path": made.path, "modules": modules, "prompt": self.prompt, "text": made.text,
+            "event": "result", "path": path, "modules": modules(path), "prompt": self.prompt, "text": made.text,
             "prompt_tokens": made.prompt_tokens, "tokens": made.tokens, "ended": made.ended,
+            "paths": parts.collect::<Vec<_>>(), "peers": players.answered(),
         }))?;
         Ok(())
     }

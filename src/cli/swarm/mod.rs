@@ -1,5 +1,6 @@
 //! The commands that need text, tensors and the network: all that train a run, look at one or use it.
 
+mod asked;
 mod collect;
 mod collected_run;
 mod corpus;
@@ -37,9 +38,9 @@ commands! {
         Collect(collect::Collect),
         /// Show what running peers are doing.
         Status(status::Status),
-        /// Score a collected run on its test text, or on text of yours.
+        /// Score a run, in its swarm or collected, on its test text or on text of yours.
         Evaluate(evaluate::Evaluate),
-        /// Continue a text with a collected run.
+        /// Continue a text with a run, in its swarm or collected.
         Generate(generate::Generate),
         /// Write a path of a collected run as a folder that transformers loads.
         Export(export::Export),

@@ -10,9 +10,8 @@
 //! shards/table                   as the manifest names it, if it does
 //! ```
 //!
-//! [`writing`] makes such a folder; [`network`] plays its paths.
+//! [`writing`] makes such a folder; [`Local`](super::asking::Local) plays its paths.
 
-pub mod network;
 #[cfg(test)]
 mod tests;
 pub mod writing;
@@ -219,7 +218,11 @@ impl Collected {
         self.grid.modules_of(path).into_iter().map(|module| self.parameters_of(module)).collect()
     }
 
-    fn parameters_of(&self, module: ModuleId) -> Result<Vec<f32>, CollectedError> {
+    /// A module's parameters.
+    ///
+    /// # Errors
+    /// As [`Collected::levels_of`].
+    pub fn parameters_of(&self, module: ModuleId) -> Result<Vec<f32>, CollectedError> {
         let path = self.folder.join(module_file(module));
         let wrong = |reason: String| CollectedError::Module { path: path.clone(), reason };
         let level = usize::from(module.level);

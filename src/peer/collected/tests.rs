@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::config::DeviceChoice;
+use crate::peer::asking::Local;
 use crate::peer::collecting::{CollectError, collect_from_stores};
 use crate::peer::sampling::{Wish, continue_prompt};
 use crate::peer::scoring::{PathScore, ScoringError, score_corpus, score_test_text};
 use crate::peer::tiny_run::{Tiny, documents};
 use crate::protocol::wire::WIRE_VERSION;
 use crate::text::{CorpusSource, read_corpus};
+use crate::training::Score;
 
 const ALL: [(&str, u64); 3] = [("0.0", 1), ("0.1", 2), ("1.0", 2)];
 
@@ -20,6 +22,10 @@ fn collected(share_text: bool) -> (Tiny, PathBuf) {
     let folder = tiny.home.path().join("all");
     collect_from_stores(&tiny.manifest, &[peer], &folder).unwrap();
     (tiny, folder)
+}
+
+fn players(folder: &Path) -> Local {
+    Local::new(Collected::open(folder).unwrap(), DeviceChoice::Cpu).unwrap()
 }
 
 fn refusal(folder: &Path) -> String {
@@ -47,7 +53,7 @@ fn a_collected_run_is_scored_and_sampled_without_a_swarm() {
     let levels = collected.levels_of(PathId(1)).unwrap();
     assert_eq!(levels.iter().map(Vec::len).collect::<Vec<_>>(), tiny.decoded.level_counts());
 
-    let scores = score_test_text(&collected, DeviceChoice::Cpu).unwrap();
+    let scores = score_test_text(&mut players(&folder), None).unwrap();
     assert_eq!(scores.len(), 2);
     let tokens: u64 = scores.iter().map(|score| score.dipaco.tokens).sum();
     assert!(tokens > 100);
@@ -57,44 +63,42 @@ fn a_collected_run_is_scored_and_sampled_without_a_swarm() {
     }
 
     let wish = Wish { tokens: 5, temperature: 0.0, ..Wish::default() };
-    let long = continue_prompt(&collected, DeviceChoice::Cpu, &documents()[0], &wish).unwrap();
-    assert!(long.tokens <= 5 && long.path.0 < 2);
-    let short = continue_prompt(&collected, DeviceChoice::Cpu, "f", &wish).unwrap();
+    let long = continue_prompt(&mut players(&folder), &documents()[0], &wish).unwrap();
+    assert!(long.tokens <= 5 && long.paths[0].0.0 < 2);
+    let short = continue_prompt(&mut players(&folder), "f", &wish).unwrap();
     assert_eq!(short.prompt_tokens, 1);
-    let error = continue_prompt(&collected, DeviceChoice::Cpu, "", &wish).unwrap_err();
+    let error = continue_prompt(&mut players(&folder), "", &wish).unwrap_err();
     assert!(error.to_string().contains("the prompt is empty"), "{error}");
 }
 
 #[test]
 fn text_from_elsewhere_goes_where_the_runs_own_text_went() {
     let (tiny, folder) = collected(true);
-    let collected = Collected::open(&folder).unwrap();
-    let own = score_test_text(&collected, DeviceChoice::Cpu).unwrap();
+    let own = score_test_text(&mut players(&folder), None).unwrap();
     let source = CorpusSource::Paths(vec![tiny.home.path().join("corpus.jsonl")]);
     let text = &tiny.decoded.config.text;
     let mut corpus = read_corpus(&source, text).unwrap();
     corpus.documents = crate::text::split_test(corpus.documents, text.test_share).1;
-    let again = score_corpus(&collected, &corpus, DeviceChoice::Cpu).unwrap();
+    let again = score_corpus(&mut players(&folder), &corpus, None).unwrap();
     for (own, again) in own.iter().zip(&again) {
         assert_eq!((own.documents, own.dipaco.tokens), (again.documents, again.dipaco.tokens));
         assert!((own.dipaco.nats - again.dipaco.nats).abs() < 1e-3 * own.dipaco.nats.max(1.0));
     }
     corpus.documents = vec!["short".to_owned()];
-    let error = score_corpus(&collected, &corpus, DeviceChoice::Cpu).unwrap_err();
+    let error = score_corpus(&mut players(&folder), &corpus, None).unwrap_err();
     assert!(matches!(error.downcast_ref(), Some(ScoringError::TooShort(8))), "{error}");
 }
 
 #[test]
 fn text_with_domains_is_scored_by_path_and_domain_and_the_sums_stay_what_they_are() {
     let (tiny, folder) = collected(true);
-    let collected = Collected::open(&folder).unwrap();
     let lines = |domain: &dyn Fn(usize) -> Option<&'static str>| {
         let file = tiny.home.path().join("domains.jsonl");
         let line = |(number, text)| serde_json::json!({ "text": text, "domain": domain(number) }).to_string();
         let lines: Vec<String> = documents().iter().enumerate().map(line).collect();
         std::fs::write(&file, lines.join("\n")).unwrap();
         let corpus = read_corpus(&CorpusSource::Paths(vec![file]), &tiny.decoded.config.text).unwrap();
-        score_corpus(&collected, &corpus, DeviceChoice::Cpu).unwrap()
+        score_corpus(&mut players(&folder), &corpus, None).unwrap()
     };
     let tokens = |scores: &[PathScore], of: &dyn Fn(&&PathScore) -> bool| -> u64 {
         scores.iter().filter(of).map(|score| score.dipaco.tokens).sum()
@@ -113,11 +117,41 @@ fn text_with_domains_is_scored_by_path_and_domain_and_the_sums_stay_what_they_ar
 }
 
 #[test]
+fn routes_chosen_more_often_count_the_same_text_and_cost_the_ancestor_the_same() {
+    let (_tiny, folder) = collected(true);
+    let sum = |every| -> (usize, Score, Score) {
+        let scores = score_test_text(&mut players(&folder), every).unwrap();
+        let documents = scores.iter().map(|score| score.documents).sum();
+        let of = |score: &dyn Fn(&PathScore) -> Score| scores.iter().map(score).sum();
+        (documents, of(&|score| score.ancestor), of(&|score| score.dipaco))
+    };
+    let (documents, ancestor, dipaco) = sum(None);
+    for every in [3, 16] {
+        let (also, ancestor_anew, anew) = sum(Some(every));
+        assert_eq!((documents, dipaco.tokens, dipaco.bytes), (also, anew.tokens, anew.bytes));
+        assert!((ancestor.nats - ancestor_anew.nats).abs() < 1e-4 * ancestor.nats, "{every}");
+        assert!(dipaco.nats != anew.nats, "some windows were read on another path");
+    }
+}
+
+#[test]
+fn a_text_made_by_one_path_after_the_other_is_as_long_and_the_same_again() {
+    let (_tiny, folder) = collected(true);
+    let made = |every| {
+        let wish = Wish { tokens: 12, temperature: 1.0, every, ..Wish::default() };
+        continue_prompt(&mut players(&folder), &documents()[1], &wish).unwrap()
+    };
+    let (whole, pieces) = (made(None), made(Some(5)));
+    assert_eq!(pieces, made(Some(5)));
+    assert_eq!(whole.paths[0].0, pieces.paths[0].0);
+    assert_eq!(pieces.paths.iter().map(|(_, tokens)| tokens).sum::<usize>(), pieces.tokens);
+}
+
+#[test]
 fn a_run_that_keeps_its_text_to_itself_is_scored_on_other_text_only() {
     let (_tiny, folder) = collected(false);
     assert!(!folder.join(SHARDS).exists());
-    let collected = Collected::open(&folder).unwrap();
-    let error = score_test_text(&collected, DeviceChoice::Cpu).unwrap_err().to_string();
+    let error = score_test_text(&mut players(&folder), None).unwrap_err().to_string();
     assert!(error.contains("path 0, path 1: the run does not share its text"), "{error}");
 }
 

@@ -3,8 +3,6 @@
 //! [`collect_from_swarm`] asks peers over the network, [`collect_from_stores`] reads the folders of peers that have
 //! stopped. Both write a [`collected`](super::collected) folder, whole or not at all.
 
-mod client;
-mod directory;
 mod stores;
 mod swarm;
 #[cfg(test)]
@@ -17,6 +15,7 @@ pub use self::swarm::{Told, collect_from_swarm};
 use super::collected::writing::WriteError;
 use super::joining::JoinError;
 use super::manifest::ManifestError;
+use super::visiting::VisitError;
 use crate::names::{ModuleId, RunId};
 use crate::network::{StartError, Stopped};
 use crate::outer::StateError;
@@ -111,6 +110,17 @@ pub enum CollectError {
     /// A manifest that is not this program's.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+}
+
+impl From<VisitError> for CollectError {
+    fn from(error: VisitError) -> Self {
+        match error {
+            VisitError::NoAddress => Self::NoHolder { modules: Vec::new(), asked: 0 },
+            VisitError::Join(error) => error.into(),
+            VisitError::Start(error) => error.into(),
+            VisitError::Stopped(error) => error.into(),
+        }
+    }
 }
 
 fn list(modules: &[ModuleId]) -> String {

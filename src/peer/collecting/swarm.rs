@@ -5,15 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::client::{Answer, Client};
-use super::directory::Directory;
 use super::{CollectError, best_first};
 use crate::names::{BlobRef, ModuleId, PeerKey, Version};
-use crate::network::{Identity, Multiaddr, NetworkConfig};
+use crate::network::Multiaddr;
 use crate::outer::ModuleState;
 use crate::peer::blob_access::StoredBlobs;
 use crate::peer::collected::writing::{Summary, Unfinished, Writer};
-use crate::peer::joining::{JoinError, fetch_manifest};
+use crate::peer::joining::JoinError;
+use crate::peer::visiting::client::{Answer, Client};
+use crate::peer::visiting::directory::Directory;
+use crate::peer::visiting::{Visit, visit};
 use crate::protocol::chain::Chain;
 use crate::protocol::limits::VERSIONS_KEPT;
 use crate::protocol::message::Head;
@@ -64,30 +65,10 @@ pub async fn collect_from_swarm(
 ) -> Result<Summary, CollectError> {
     let unfinished = Unfinished::begin(target)?;
     let blobs = BlobStore::open(&unfinished.scratch())?;
-    let config = NetworkConfig { identity: Identity::generate(), listen: Vec::new(), announce: Vec::new() };
     let access = StoredBlobs::default();
     access.take_in(blobs.clone());
-    let (network, mut events) = crate::network::start(config, Arc::new(access)).await?;
-    let mut found = None;
-    let mut refusal = None;
-    for address in addresses {
-        match fetch_manifest(&network, &mut events, address).await {
-            Ok((peer, bytes, ..)) => {
-                found = Some((peer, address, bytes));
-                break;
-            }
-            Err(error) => drop(refusal.get_or_insert(error)),
-        }
-    }
-    let (peer, address, manifest) = match (found, refusal) {
-        (Some(found), _) => found,
-        (None, Some(error)) => return Err(error.into()),
-        (None, None) => return Err(CollectError::NoHolder { modules: Vec::new(), asked: 0 }),
-    };
+    let Visit { mut client, contact: peer, address, manifest, .. } = visit(addresses, Arc::new(access)).await?;
     let mut writer = unfinished.of_run(&manifest)?;
-    network.join_run(writer.run()).await?;
-    let mut client = Client::new(network, events);
-    client.learn(peer, vec![address.clone()]);
     if let Some(table) = writer.manifest.shards.table() {
         let bytes = bytes(&mut client, &blobs, table, &[peer]).await?;
         let lacking = |reason| JoinError::Blob { what: "the shard table", from: address.to_string(), reason };

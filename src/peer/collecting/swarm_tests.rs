@@ -1,41 +1,16 @@
 //! Collecting from real peers on loopback.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-
-use tokio::sync::mpsc;
 
 use super::*;
 use crate::names::PathId;
-use crate::network::{Identity, Multiaddr, NetworkConfig, NetworkHandle};
+use crate::network::Multiaddr;
 use crate::peer::start::store_folder;
-use crate::peer::tiny_run::{Tiny, machine};
-use crate::peer::{Collected, News, Peer, PeerPlan, StoredBlobs, Turns};
+use crate::peer::tiny_run::Tiny;
+use crate::peer::{Collected, News};
 use crate::protocol::{Record, wire};
-use crate::store::{LockedStore, StoreFolder};
-
-async fn start(tiny: &Tiny, folder: PathBuf, founder: bool) -> (Peer, NetworkHandle, Multiaddr, mpsc::Receiver<News>) {
-    let (identity, access) = (Identity::generate(), StoredBlobs::default());
-    let listen = vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()];
-    let config = NetworkConfig { identity: identity.clone(), listen, announce: Vec::new() };
-    let (network, network_events) = crate::network::start(config, Arc::new(access.clone())).await.unwrap();
-    let address = network.join_addresses().await.unwrap().remove(0);
-    let (told, news) = mpsc::channel(1_000);
-    let plan = PeerPlan {
-        store: LockedStore::open(&store_folder(&folder)).unwrap(),
-        manifest: tiny.manifest.clone(),
-        identity,
-        machine: machine(),
-        turns: Arc::new(Turns::default()),
-        network: network.clone(),
-        network_events,
-        access,
-        contacts: Vec::new(),
-        founder,
-        newsroom: Arc::new(move |news| drop(told.try_send(news))),
-    };
-    (Peer::start(plan).await.unwrap(), network, address, news)
-}
+use crate::store::StoreFolder;
 
 async fn collect(address: &Multiaddr, target: &Path) -> Result<crate::peer::collected::writing::Summary, CollectError> {
     collect_from_swarm(std::slice::from_ref(address), target, &mut |_| {}).await
@@ -53,7 +28,7 @@ async fn a_run_whose_shards_are_in_a_blob_is_trained_and_collected_like_any_othe
 
 async fn gives_what_it_holds(tiny: Tiny) {
     let folder = tiny.peer("founder", &[]);
-    let (peer, network, address, mut news) = start(&tiny, folder.clone(), true).await;
+    let (peer, network, address, mut news) = tiny.start(folder.clone(), true, &Arc::default()).await;
     let mut scored = std::collections::BTreeSet::new();
     while scored.len() < 2 {
         if let News::Scored { path, .. } = news.recv().await.unwrap() {
@@ -91,7 +66,7 @@ async fn a_module_that_no_reachable_peer_holds_is_named() {
     let lease = Record::Lease { path: PathId(0), held: true, standby: false };
     store.journal.append(&wire::encode(&lease).unwrap()).unwrap();
     drop(store);
-    let (peer, _network, address, _news) = start(&tiny, folder, false).await;
+    let (peer, _network, address, _news) = tiny.start(folder, false, &Arc::default()).await;
     let target = tiny.home.path().join("all");
     let error = collect(&address, &target).await.unwrap_err().to_string();
     assert!(error.contains("no peer that can be reached holds module 0.1; asked 1 peers"), "{error}");

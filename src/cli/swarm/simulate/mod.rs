@@ -20,8 +20,10 @@ use super::interrupt::{Interrupt, Interrupted};
 use super::mistake::Mistake;
 use super::{Globals, founding_progress};
 use crate::config::{MachineConfig, RoutingMethod, RunConfig};
+use crate::names::PathId;
 use crate::observe::logging::{self, LogFilter};
 use crate::observe::{Progress, View};
+use crate::peer::asking::Local;
 use crate::peer::dense::Dense;
 use crate::peer::dense_trainer::{DenseTrainer, Stopped};
 use crate::peer::sampling::{Wish, continue_prompt};
@@ -184,7 +186,9 @@ impl Trial {
         let test = tokio::task::spawn_blocking(move || -> anyhow::Result<Option<Score>> {
             collect_from_stores(&manifest, &folders, &target)?;
             // Its peers have scored the paths that were drawn last.
-            let scores = samples.then(|| score_test_text(&Collected::open(&target)?, device)).transpose()?;
+            let scores = samples
+                .then(|| score_test_text(&mut Local::new(Collected::open(&target)?, device)?, None))
+                .transpose()?;
             Ok(scores.map(|scores| scores.into_iter().map(|score| score.dipaco).sum()))
         });
         result.test = test.await??.unwrap_or(result.test);
@@ -197,8 +201,10 @@ impl Trial {
         let (prompt, device) = (prepared.a_beginning()?, self.machine.device);
         let made = tokio::task::spawn_blocking(move || -> anyhow::Result<Sample> {
             let wish = Wish { tokens: SAMPLE_TOKENS, ..Wish::default() };
-            let made = continue_prompt(&Collected::open(&target)?, device, &prompt, &wish)?;
-            Ok(Sample { path: made.path, prompt, text: made.text })
+            let mut players = Local::new(Collected::open(&target)?, device)?;
+            let made = continue_prompt(&mut players, &prompt, &wish)?;
+            let path = made.paths.first().map_or(PathId(0), |(path, _)| *path);
+            Ok(Sample { path, prompt, text: made.text })
         });
         made.await?
     }

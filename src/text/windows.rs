@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::material::Documents;
+use super::tokens::TokenSet;
 
 /// Some tokens of a document that are read on one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,21 +23,22 @@ impl Window {
     }
 }
 
-/// The windows of some documents, in order. The first begins after the `prefix` tokens that chose the document's path.
-pub fn windows(documents: &Documents, prefix: usize, every: usize) -> Vec<Window> {
+/// The windows of the documents of a set that is [cut for scoring](TokenSet::cut_for_scoring), in order, of `every` tokens;
+/// a document's last may be shorter. The first begins after the `prefix` tokens that chose the document's path.
+pub fn windows(set: &TokenSet, prefix: usize, every: usize) -> Vec<Window> {
     let mut found: Vec<Window> = Vec::new();
-    for (document, sequences) in documents.sequences().iter().enumerate() {
+    for (document, sequences) in set.documents().enumerate() {
         let mut room = 0;
         let mut first = true;
-        for sequence in sequences.clone() {
-            let length = documents.set.sequence(sequence).len();
-            let mut at = if documents.set.begins_document(sequence) { prefix.max(1) } else { 1 };
+        for sequence in sequences {
+            let length = set.sequence(sequence).len();
+            let mut at = if set.begins_document(sequence) { prefix.max(1) } else { 1 };
             while at < length {
                 if room == 0 {
                     found.push(Window { document, first, pieces: Vec::new() });
                     (room, first) = (every.max(1), false);
                 }
-                let end = length.min(at + room);
+                let end = length.min(at.saturating_add(room));
                 if let Some(window) = found.last_mut() {
                     window.pieces.push((sequence, at..end));
                 }
@@ -49,28 +50,17 @@ pub fn windows(documents: &Documents, prefix: usize, every: usize) -> Vec<Window
     found
 }
 
-/// The losses of a path on the tokens of a window. `losses` has those of each sequence's last tokens.
-pub fn nats(window: &Window, documents: &Documents, losses: &[Vec<f32>]) -> f64 {
-    let of_piece = |(sequence, tokens): &(usize, Range<usize>)| -> f64 {
-        let known = &losses[*sequence];
-        let skipped = documents.set.sequence(*sequence).len() - known.len();
-        known[tokens.start - skipped..tokens.end - skipped].iter().map(|loss| f64::from(*loss)).sum()
-    };
-    window.pieces.iter().map(of_piece).sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::TokenSet;
 
     #[test]
     fn windows_hold_every_token_after_the_prefix_once() {
         let documents: Vec<Vec<u32>> = [3, 4, 23, 9].iter().map(|length| (0..*length).collect()).collect();
-        let documents = Documents::of(TokenSet::cut_for_scoring(&documents, 8));
-        let found = windows(&documents, 3, 4);
+        let set = TokenSet::cut_for_scoring(&documents, 8);
+        let found = windows(&set, 3, 4);
         let tokens = |window: &Window| -> Vec<u32> {
-            window.pieces.iter().flat_map(|(at, range)| documents.set.sequence(*at)[range.clone()].to_vec()).collect()
+            window.pieces.iter().flat_map(|(at, range)| set.sequence(*at)[range.clone()].to_vec()).collect()
         };
         let all: Vec<(usize, bool, Vec<u32>)> =
             found.iter().map(|window| (window.document, window.first, tokens(window))).collect();
@@ -81,14 +71,5 @@ mod tests {
         assert_eq!(found[2].beginning(), (found[1].pieces[0].0, 7));
         assert_eq!(all[5], (2, false, vec![19, 20, 21, 22]));
         assert_eq!(all[6..], [(3, true, vec![3, 4, 5, 6]), (3, false, vec![7, 8])]);
-
-        let set = &documents.set;
-        let losses: Vec<Vec<f32>> = (0..set.len())
-            .map(|at| {
-                set.sequence(at)[if set.begins_document(at) { 3 } else { 1 }..].iter().map(|t| *t as f32).collect()
-            })
-            .collect();
-        let sums: Vec<f64> = found.iter().map(|window| nats(window, &documents, &losses)).collect();
-        assert_eq!(sums, all.iter().map(|(.., tokens)| tokens.iter().sum::<u32>().into()).collect::<Vec<f64>>());
     }
 }

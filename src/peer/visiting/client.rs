@@ -1,6 +1,6 @@
 //! A client of the swarm: asks and fetches, and serves nothing. It listens nowhere and takes no path.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::names::{BlobRef, ModuleId, PeerKey};
 use crate::network::{Multiaddr, NetworkEvent, NetworkEvents, NetworkHandle, Provider, Stopped};
@@ -13,23 +13,25 @@ const AT_ONCE: usize = 16;
 /// Peers whose addresses are remembered.
 const MAX_PEERS: usize = 4_096;
 
-pub(super) struct Client {
-    pub(super) network: NetworkHandle,
-    pub(super) events: NetworkEvents,
+pub(in crate::peer) struct Client {
+    pub(in crate::peer) network: NetworkHandle,
+    pub(in crate::peer) events: NetworkEvents,
     book: BTreeMap<PeerKey, Vec<Multiaddr>>,
+    /// Whose last question got no answer at all.
+    silent: BTreeSet<PeerKey>,
     next_id: u64,
 }
 
 /// What came of a question: an answer whose signatures hold, or why there is none.
-pub(super) type Answer = Result<Response, String>;
+pub(in crate::peer) type Answer = Result<Response, String>;
 
 impl Client {
-    pub(super) fn new(network: NetworkHandle, events: NetworkEvents) -> Self {
-        Self { network, events, book: BTreeMap::new(), next_id: 1 }
+    pub(in crate::peer) fn new(network: NetworkHandle, events: NetworkEvents) -> Self {
+        Self { network, events, book: BTreeMap::new(), silent: BTreeSet::new(), next_id: 1 }
     }
 
     /// Remembers where a peer can be found; whether it is a new one.
-    pub(super) fn learn(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) -> bool {
+    pub(in crate::peer) fn learn(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) -> bool {
         if peer == self.network.me() || addresses.is_empty() {
             return false;
         }
@@ -45,8 +47,21 @@ impl Client {
         room
     }
 
+    /// Whether nothing at all came to the last question: it is gone, or slow.
+    pub(in crate::peer) fn is_silent(&self, peer: PeerKey) -> bool {
+        self.silent.contains(&peer)
+    }
+
+    /// Forgets those who were silent, unless all were. Who lives is named by others.
+    pub(in crate::peer) fn forget_silent(&mut self) {
+        if self.book.keys().any(|peer| !self.silent.contains(peer)) {
+            let silent = std::mem::take(&mut self.silent);
+            self.book.retain(|peer, _| !silent.contains(peer));
+        }
+    }
+
     /// Everybody known.
-    pub(super) fn peers(&self) -> Vec<PeerKey> {
+    pub(in crate::peer) fn peers(&self) -> Vec<PeerKey> {
         self.book.keys().copied().collect()
     }
 
@@ -56,7 +71,7 @@ impl Client {
     }
 
     /// Asks all of these, some at a time; the answers come in the order of the questions.
-    pub(super) async fn ask_each(&mut self, questions: &[(PeerKey, Request)]) -> Result<Vec<Answer>, Stopped> {
+    pub(in crate::peer) async fn ask_each(&mut self, questions: &[(PeerKey, Request)]) -> Result<Vec<Answer>, Stopped> {
         let mut answers: Vec<Answer> = vec![Err("not asked".to_owned()); questions.len()];
         let mut waiting: VecDeque<usize> = (0..questions.len()).collect();
         let mut under_way: BTreeMap<u64, usize> = BTreeMap::new();
@@ -77,6 +92,11 @@ impl Client {
             if let NetworkEvent::Response { id, result, .. } = event
                 && let Some(index) = under_way.remove(&id)
             {
+                let (peer, _) = questions[index];
+                match &result {
+                    Ok(_) => drop(self.silent.remove(&peer)),
+                    Err(_) => drop(self.silent.insert(peer)),
+                }
                 answers[index] = result.map_err(|error| error.to_string()).and_then(|bytes| read(&bytes));
             }
         }
@@ -91,7 +111,11 @@ impl Client {
     }
 
     /// Fetches a blob into the store from the first of these peers that delivers it.
-    pub(super) async fn fetch(&mut self, blob: BlobRef, from: &[PeerKey]) -> Result<Result<(), String>, Stopped> {
+    pub(in crate::peer) async fn fetch(
+        &mut self,
+        blob: BlobRef,
+        from: &[PeerKey],
+    ) -> Result<Result<(), String>, Stopped> {
         let mut reason = "nobody has it".to_owned();
         for peer in from {
             let wanted = self.new_id();
@@ -115,7 +139,7 @@ impl Client {
     }
 
     /// Peers that say in Kademlia that they are members of a module.
-    pub(super) async fn providers_of(&mut self, module: ModuleId) -> Result<Vec<Provider>, Stopped> {
+    pub(in crate::peer) async fn providers_of(&mut self, module: ModuleId) -> Result<Vec<Provider>, Stopped> {
         let wanted = self.new_id();
         if self.network.find_providers(wanted, module).is_err() {
             return Ok(Vec::new());

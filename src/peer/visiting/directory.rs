@@ -1,4 +1,4 @@
-//! Who holds which module: from peer to peer, until every module has holders.
+//! Who holds which module and path: from peer to peer, until there are holders enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +12,12 @@ use crate::protocol::{Request, Response, RunPlan};
 /// With so many holders a module is not looked for any further.
 const ENOUGH: usize = 3;
 
+/// So many peers of a path are looked for.
+const ENOUGH_PLAYERS: usize = 2;
+
+/// And so many peers at all, by whoever can ask any of them.
+const ENOUGH_PEERS: usize = 4;
+
 /// Peers that are asked for what they know.
 const MAX_ASKED: usize = 1_024;
 
@@ -20,7 +26,7 @@ const WAVE: usize = 16;
 
 /// What has been found out.
 #[derive(Default)]
-pub(super) struct Directory {
+pub(in crate::peer) struct Directory {
     /// Where each peer's paths stand, as anybody says.
     paths: BTreeMap<PeerKey, BTreeSet<(PathId, Phase)>>,
     provided: BTreeMap<ModuleId, BTreeSet<PeerKey>>,
@@ -30,20 +36,35 @@ pub(super) struct Directory {
 
 impl Directory {
     /// How many peers have been asked.
-    pub(super) fn asked(&self) -> usize {
+    pub(in crate::peer) fn asked(&self) -> usize {
         self.asked.len()
     }
 
     /// Peers that have a path through a module, or say that they provide it; those that did not answer come last.
-    pub(super) fn holders(&self, plan: &RunPlan, module: ModuleId) -> Vec<PeerKey> {
+    pub(in crate::peer) fn holders(&self, plan: &RunPlan, module: ModuleId) -> Vec<PeerKey> {
         let leased = self.leasing(|path, phase| plan.needs(path, phase, module));
         let provided = self.provided.get(&module).into_iter().flatten().copied();
         self.answering_first(leased.chain(provided))
     }
 
     /// Peers that hold a path of the grid now; those that did not answer come last.
-    pub(super) fn holders_of_path(&self, plan: &RunPlan, path: PathId) -> Vec<PeerKey> {
+    pub(in crate::peer) fn holders_of_path(&self, plan: &RunPlan, path: PathId) -> Vec<PeerKey> {
         self.answering_first(self.leasing(|held, phase| plan.path_at(held, phase) == path))
+    }
+
+    /// Peers that can play a path of the grid: those that hold it now, then others that have all of its modules; those that
+    /// did not answer come last.
+    pub(in crate::peer) fn players(&self, plan: &RunPlan, path: PathId) -> Vec<PeerKey> {
+        let mut found = self.holders_of_path(plan, path);
+        let of_each = plan.seats.grid().modules_of(path).into_iter().map(|module| self.holders(plan, module));
+        let of_all = of_each.reduce(|all, of_one| all.into_iter().filter(|peer| of_one.contains(peer)).collect());
+        for peer in of_all.unwrap_or_default() {
+            if !found.contains(&peer) {
+                found.push(peer);
+            }
+        }
+        found.sort_by_key(|peer| self.silent.contains(peer));
+        found
     }
 
     fn leasing(&self, is_one: impl Fn(PathId, Phase) -> bool) -> impl Iterator<Item = PeerKey> {
@@ -58,7 +79,7 @@ impl Directory {
     }
 
     /// Peers that answered.
-    pub(super) fn answering(&self) -> impl Iterator<Item = PeerKey> {
+    pub(in crate::peer) fn answering(&self) -> impl Iterator<Item = PeerKey> {
         self.asked.difference(&self.silent).copied()
     }
 
@@ -71,38 +92,60 @@ impl Directory {
     }
 
     /// Begins again: a peer that was silent, or held nothing, may have changed, and paths go on to other modules.
-    pub(super) fn begin_again(&mut self) {
+    pub(in crate::peer) fn begin_again(&mut self) {
         self.asked.clear();
         self.silent.clear();
         self.paths.clear();
     }
 
+    /// Asks from peer to peer until each of these paths has somebody who can play it, or nobody is left; some peers at all
+    /// in any case.
+    pub(in crate::peer) async fn search_players(
+        &mut self,
+        client: &mut Client,
+        plan: &RunPlan,
+        paths: &BTreeSet<PathId>,
+    ) -> Result<(), Stopped> {
+        let lacking = |known: &Self, path: &PathId, enough: usize| {
+            let players = known.players(plan, *path);
+            players.iter().filter(|peer| !known.silent.contains(peer)).count() < enough
+        };
+        let goes_on = |known: &Self| {
+            let few = known.answering().count() < ENOUGH_PEERS;
+            few || paths.iter().any(|path| lacking(known, path, ENOUGH_PLAYERS))
+        };
+        self.walk(client, plan, &goes_on).await?;
+        let modules = |path: &PathId| plan.seats.grid().modules_of(*path);
+        let missing: BTreeSet<ModuleId> =
+            paths.iter().filter(|path| lacking(self, path, 1)).flat_map(modules).collect();
+        if missing.is_empty() { Ok(()) } else { self.search(client, plan, &Vec::from_iter(missing)).await }
+    }
+
     /// Asks from peer to peer until these modules have enough holders, or nobody is left; then Kademlia for those that
     /// have none.
-    pub(super) async fn search(
+    pub(in crate::peer) async fn search(
         &mut self,
         client: &mut Client,
         plan: &RunPlan,
         modules: &[ModuleId],
     ) -> Result<(), Stopped> {
-        self.walk(client, plan, modules, ENOUGH).await?;
+        self.walk(client, plan, &|known| !known.lacking(plan, modules, ENOUGH).is_empty()).await?;
         for module in self.lacking(plan, modules, 1) {
             for provider in client.providers_of(module).await? {
                 client.learn(provider.peer, provider.addresses);
                 self.provided.entry(module).or_default().insert(provider.peer);
             }
         }
-        self.walk(client, plan, modules, 1).await
+        self.walk(client, plan, &|known| !known.lacking(plan, modules, 1).is_empty()).await
     }
 
     async fn walk(
         &mut self,
         client: &mut Client,
         plan: &RunPlan,
-        modules: &[ModuleId],
-        enough: usize,
+        goes_on: &(dyn Fn(&Self) -> bool + Sync),
     ) -> Result<(), Stopped> {
-        while self.asked.len() < MAX_ASKED && !self.lacking(plan, modules, enough).is_empty() {
+        while self.asked.len() < MAX_ASKED && goes_on(self) {
             let mut wave = client.peers();
             wave.retain(|peer| !self.asked.contains(peer));
             wave.truncate(WAVE);

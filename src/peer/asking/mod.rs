@@ -1,0 +1,72 @@
+//! Asking a run about text: whoever can play its paths, here or elsewhere.
+//!
+//! [`Players`] is what [`scoring`](super::scoring) and [`sampling`](super::sampling) need of a run. [`local`] is a collected
+//! folder on this disk, [`swarm`] the peers of a run that goes on, each of which holds a few paths: what they are asked in
+//! parts is in `errands`.
+
+mod errands;
+pub mod local;
+mod memory;
+pub mod swarm;
+#[cfg(test)]
+mod tests;
+
+pub use self::local::Local;
+pub use self::swarm::{AskError, Swarm};
+use crate::config::RunConfig;
+use crate::names::{PathId, PeerKey};
+use crate::protocol::questions::{Piece, Player};
+use crate::text::{TokenSet, Tokenizer};
+
+/// How tokens are drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Draw {
+    /// 0 takes the likeliest token always.
+    pub temperature: f64,
+    /// Only so many of the likeliest tokens are drawn from; 0 for all.
+    pub top_k: usize,
+    /// Root of the draws.
+    pub seed: u64,
+}
+
+/// A run, and whoever plays its ancestor and its paths.
+pub trait Players {
+    /// What is trained.
+    fn config(&self) -> &RunConfig;
+
+    /// How its text becomes tokens.
+    fn tokenizer(&self) -> &Tokenizer;
+
+    /// Whether the run sends its text to whoever asks.
+    fn shares_text(&self) -> bool;
+
+    /// Where it is, for people.
+    fn place(&self) -> String;
+
+    /// The run's own test text of a path; nothing if it is not to be had.
+    ///
+    /// # Errors
+    /// If what is there is not what the manifest names.
+    fn test_text(&mut self, path: PathId) -> anyhow::Result<Option<TokenSet>>;
+
+    /// The paths of texts by their first tokens, at most as many as choose a path.
+    ///
+    /// # Errors
+    /// If nobody can say, or a text has none.
+    fn routes(&mut self, prefixes: &[&[u32]]) -> anyhow::Result<Vec<PathId>>;
+
+    /// The nats of all these pieces, each on its player.
+    ///
+    /// # Errors
+    /// If a player cannot be had, or cannot read a piece.
+    fn nats(&mut self, readings: &[(Player, &[Piece])]) -> anyhow::Result<Vec<Vec<f64>>>;
+
+    /// So many tokens that follow a text; fewer if it ends.
+    ///
+    /// # Errors
+    /// If the path cannot be had, or cannot read the text.
+    fn go_on(&mut self, path: PathId, text: &[u32], count: usize, draw: &Draw) -> anyhow::Result<Vec<u32>>;
+
+    /// The peers that answered; none where nobody had to be asked.
+    fn answered(&self) -> Vec<PeerKey>;
+}

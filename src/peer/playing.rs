@@ -1,0 +1,153 @@
+//! One network in memory that plays the ancestor and every path of a run in turn, whatever their number: for a peer that is
+//! asked, and for whoever has all modules in a folder.
+
+use crate::config::{DeviceChoice, Precision, RunConfig};
+use crate::model::{PathModel, open_device};
+use crate::names::{BlobHash, PathId};
+use crate::protocol::questions::{Opening, Piece};
+use crate::routing::{Router, features_of};
+use crate::seed::Seed;
+use crate::training::{EvaluateError, GenerateError, Sampling, Sequences, generate, target_losses};
+
+/// Whose parameters a level has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The ancestor's.
+    Ancestor,
+    /// A module's, of which this names the version.
+    Module(BlobHash),
+}
+
+/// A network, and what its levels hold.
+pub struct Stage {
+    model: PathModel,
+    holds: Vec<Option<Part>>,
+}
+
+impl Stage {
+    /// # Errors
+    /// If the device cannot be opened, or memory is short.
+    pub fn new(config: &RunConfig, device: DeviceChoice) -> anyhow::Result<Self> {
+        let model = PathModel::new(&config.model, &config.levels, open_device(device)?, Precision::F32)?;
+        Ok(Self { model, holds: vec![None; config.levels.len()] })
+    }
+
+    /// The network as it is.
+    pub fn model(&self) -> &PathModel {
+        &self.model
+    }
+
+    /// The network with these parts, one for each level. `read` is asked for the parameters of each level that does not
+    /// hold its part yet.
+    ///
+    /// # Errors
+    /// If they cannot be read, or do not fit.
+    pub fn cast(
+        &mut self,
+        parts: &[Part],
+        read: &mut dyn FnMut(usize) -> anyhow::Result<Vec<f32>>,
+    ) -> anyhow::Result<&PathModel> {
+        for (level, part) in parts.iter().enumerate() {
+            let holds = self.holds.get(level).copied().flatten();
+            if holds != Some(*part) {
+                let values = read(level)?;
+                self.holds[level] = None;
+                self.model.set_level(level, &values)?;
+                self.holds[level] = Some(*part);
+            }
+        }
+        Ok(&self.model)
+    }
+}
+
+/// The paths of texts by their first tokens, with the ancestor in the network if the router needs it.
+///
+/// # Errors
+/// If a prefix is empty, or does not fit the model.
+pub fn routes(router: &Router, ancestor: Option<&PathModel>, prefixes: &[&[u32]]) -> anyhow::Result<Vec<PathId>> {
+    let Some(model) = ancestor.filter(|_| router.needs_features()) else {
+        anyhow::ensure!(!router.needs_features(), "the router needs the ancestor");
+        return Ok(router.route_all(&[], prefixes));
+    };
+    let mut failed = None;
+    let features = features_of(prefixes, router.width(), &mut |batch| {
+        model.prefix_features(batch).unwrap_or_else(|error| {
+            failed.get_or_insert(error);
+            Vec::new()
+        })
+    });
+    match failed {
+        Some(error) => Err(error.into()),
+        None => Ok(router.route_all(&features?, prefixes)),
+    }
+}
+
+/// Of each piece, its nats.
+///
+/// # Errors
+/// If a piece does not fit the model, or a loss is not finite.
+pub fn nats(model: &PathModel, pieces: &[Piece]) -> Result<Vec<f64>, EvaluateError> {
+    let losses = target_losses(model, &Pieces(pieces), 1, &mut || {})?;
+    let sum = |(sequence, losses): (usize, Vec<f32>)| {
+        let nats: f64 = losses.into_iter().map(f64::from).sum();
+        if nats.is_finite() { Ok(nats) } else { Err(EvaluateError::NotFinite { sequence, nats }) }
+    };
+    losses.into_iter().enumerate().map(sum).collect()
+}
+
+/// The tokens that follow: fewer than were asked for if the text ends with them.
+///
+/// # Errors
+/// If the text does not fit the model, or its scores are not finite.
+pub fn go_on(model: &PathModel, opening: &Opening) -> Result<Vec<u32>, GenerateError> {
+    let sampling = Sampling {
+        count: opening.count as usize,
+        temperature: opening.temperature.get(),
+        top_k: opening.top_k as usize,
+        seed: Seed::root(opening.seed).child("continuation"),
+        stop: opening.stop,
+        before: opening.before as usize,
+    };
+    generate(model, &opening.tokens, &sampling)
+}
+
+struct Pieces<'a>(&'a [Piece]);
+
+impl Sequences for Pieces<'_> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn sequence(&self, index: usize) -> &[u32] {
+        &self.0[index].tokens
+    }
+
+    fn targets(&self, index: usize, first: usize) -> Vec<(usize, u32)> {
+        let piece = &self.0[index];
+        let counted = piece.tokens.iter().enumerate().skip(first.max(piece.from as usize));
+        counted.map(|(position, token)| (position - 1, *token)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::transformer::samples::{small_levels, small_model, small_path};
+
+    #[test]
+    fn a_text_read_in_windows_on_one_path_costs_what_it_costs_as_a_whole() {
+        let path = small_path(&small_model(), &small_levels());
+        let tokens: Vec<u32> = (0..25).map(|place| place * 37 % 300).collect();
+        let whole = nats(&path, &[Piece { tokens: tokens.clone(), from: 8 }]).unwrap();
+        for every in [1, 4, 7, 17] {
+            let windows: Vec<Piece> = (8..25)
+                .step_by(every)
+                .map(|from| Piece { tokens: tokens[..25.min(from + every)].to_vec(), from: from as u32 })
+                .collect();
+            let sum: f64 = nats(&path, &windows).unwrap().iter().sum();
+            assert!((sum - whole[0]).abs() < 1e-4 * whole[0], "{every}: {sum} {}", whole[0]);
+        }
+        let all = nats(&path, &[Piece { tokens, from: 1 }]).unwrap();
+        assert!(all[0] > whole[0]);
+    }
+}

@@ -1,0 +1,66 @@
+//! Visiting a swarm: whoever asks and fetches, and serves nothing. It listens nowhere, takes no path, and has a key for the
+//! occasion.
+//!
+//! [`visit`] goes to an address and comes back with the run's manifest and a [`client`]; a [`directory`] leads it from peer
+//! to peer. [`collecting`](super::collecting) and [`asking`](super::asking) are visitors.
+
+pub(super) mod client;
+pub(super) mod directory;
+
+use std::sync::Arc;
+
+use self::client::Client;
+use super::joining::{JoinError, fetch_manifest};
+use crate::names::PeerKey;
+use crate::network::{BlobAccess, Identity, Multiaddr, NetworkConfig, StartError, Stopped};
+
+/// Why a swarm could not be visited.
+#[derive(Debug, thiserror::Error)]
+pub enum VisitError {
+    /// There is nowhere to go.
+    #[error("no address was given")]
+    NoAddress,
+    /// Nobody at the address, or not one of us.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// The network did not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The network went away.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// A run, seen from outside.
+pub(super) struct Visit {
+    /// Asks and fetches.
+    pub client: Client,
+    /// Who answered first.
+    pub contact: PeerKey,
+    /// Where.
+    pub address: Multiaddr,
+    /// The manifest's bytes.
+    pub manifest: Vec<u8>,
+}
+
+/// Goes to the first of these addresses that answers. What is fetched goes to `blobs`.
+///
+/// # Errors
+/// Why the first did not answer, if none does.
+pub(super) async fn visit(addresses: &[Multiaddr], blobs: Arc<dyn BlobAccess>) -> Result<Visit, VisitError> {
+    let config = NetworkConfig { identity: Identity::generate(), listen: Vec::new(), announce: Vec::new() };
+    let (network, mut events) = crate::network::start(config, blobs).await?;
+    let mut refusal = None;
+    for address in addresses {
+        match fetch_manifest(&network, &mut events, address).await {
+            Ok((contact, manifest, _, run)) => {
+                network.join_run(run).await?;
+                let mut client = Client::new(network, events);
+                client.learn(contact, vec![address.clone()]);
+                return Ok(Visit { client, contact, address: address.clone(), manifest });
+            }
+            Err(error) => drop(refusal.get_or_insert(error)),
+        }
+    }
+    Err(refusal.map_or(VisitError::NoAddress, VisitError::Join))
+}
