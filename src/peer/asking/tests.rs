@@ -96,6 +96,12 @@ async fn what_a_peer_does_not_hold_or_take_it_refuses_in_words() {
         let refusal = ask(&mut visit, question).await.unwrap_err();
         assert!(refusal.contains(expected), "{refusal}");
     }
+    let scored = tokio::task::spawn_blocking(move || {
+        let mut swarm = Swarm::visit(&address, Box::new(|line| panic!("{line}"))).unwrap();
+        score_test_text(&mut swarm, None).map(drop).unwrap_err().to_string()
+    });
+    let reason = scored.await.unwrap();
+    assert!(reason.contains("the swarm at /ip4/") && reason.contains("does not share its text"), "{reason}");
     peer.stop().await.unwrap();
 }
 

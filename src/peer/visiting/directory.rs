@@ -179,3 +179,34 @@ impl Directory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::OuterMode;
+    use crate::grid::{Grid, Sharing};
+
+    #[test]
+    fn who_holds_a_path_is_asked_before_who_has_its_modules_and_who_was_silent_last() {
+        let two = Sharing::Experts(2);
+        let plan = RunPlan {
+            seats: Grid::new(vec![two, two]).unwrap().into(),
+            mode: OuterMode::Synchronous,
+            phases: 3,
+            inner_steps: 8,
+            weights: vec![5; 4],
+            genesis: BTreeMap::new(),
+            frame_bytes: vec![100; 2],
+        };
+        let [all, part, holder, gone] = [1, 2, 3, 4].map(|number| PeerKey([number; 32]));
+        let mut directory = Directory::default();
+        let held: [(PeerKey, &[u32]); 4] = [(all, &[0, 3]), (part, &[0]), (holder, &[1]), (gone, &[1])];
+        for (peer, paths) in held {
+            directory.paths.insert(peer, paths.iter().map(|path| (PathId(*path), Phase(0))).collect());
+        }
+        assert_eq!(directory.players(&plan, PathId(1)), [holder, gone, all]);
+        directory.silent.insert(holder);
+        assert_eq!(directory.players(&plan, PathId(1)), [gone, all, holder]);
+        assert_eq!(directory.players(&plan, PathId(2)), [all], "it goes through both of its paths' modules");
+    }
+}
