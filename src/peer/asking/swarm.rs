@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 
@@ -25,9 +25,8 @@ use crate::protocol::questions::{Bounds, Piece, Player, Question};
 use crate::protocol::{Request, Response, RunPlan};
 use crate::text::{TokenSet, Tokenizer};
 
-/// So often everybody who might answer is looked for anew, before a question is given up: with the pauses and time-outs long
-/// enough for another peer to take up a path whose holder has died.
-const ROUNDS: u32 = 10;
+/// Looking for somebody who answers ends after so long, but not before a second look.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Between two of them.
 const PAUSE: Duration = Duration::from_secs(3);
@@ -109,6 +108,8 @@ struct Trouble {
     /// They did not answer in this round.
     passed_over: BTreeSet<PeerKey>,
     rounds: u32,
+    /// Since when.
+    began: Option<Instant>,
     reason: Option<String>,
 }
 
@@ -237,7 +238,9 @@ impl Visitor {
     fn begin_again(&mut self, player: Player, trouble: &mut Trouble) -> Result<(), AskError> {
         let reason = trouble.reason.clone().unwrap_or_else(|| "no peer that can be reached holds it".to_owned());
         trouble.rounds += 1;
-        if trouble.rounds > ROUNDS {
+        #[expect(clippy::disallowed_methods, reason = "an edge: how long nobody has answered")]
+        let began = *trouble.began.get_or_insert_with(Instant::now);
+        if trouble.rounds > 2 && began.elapsed() > PATIENCE {
             return Err(AskError::Nobody { what: name(player), reason, asked: self.directory.asked() });
         }
         if trouble.rounds == 1 {
