@@ -189,3 +189,30 @@ fn every_experiment_that_comes_along_can_be_conducted() {
     }
     assert!(names.len() >= 6, "{names:?}");
 }
+
+#[test]
+fn arms_that_begin_alike_are_trained_once_as_far_as_they_are_alike() {
+    let arms = FILE.find("[[arms]]").unwrap();
+    let arm = |name: &str, reshard: &str| format!("[[arms]]\nname = \"{name}\"\n{reshard}\n");
+    let (never, once) = (arm("never", ""), arm("once", "reshard = [1]"));
+    let (twice, again) = (arm("twice", "reshard = [1, 2]"), arm("never again", ""));
+    let bench = |arms_of: &[&String]| {
+        let arms_of: String = arms_of.iter().map(|arm| arm.as_str()).collect();
+        Bench::new(&format!("{}{arms_of}", &FILE[..arms]))
+    };
+    let phases = AtomicU64::new(0);
+    let count = |news: News<'_>| {
+        phases.fetch_add(u64::from(matches!(news, News::Phase(..))), Ordering::Relaxed);
+        false
+    };
+    let together = bench(&[&never, &once, &twice, &again]);
+    let found = without_times(together.conduct_until("together", &count).unwrap());
+    assert_eq!(phases.load(Ordering::Relaxed), 4 * (3 + 2 + 1), "of four paths");
+    assert_eq!(shown(&found[..1]).replace("never", ""), shown(&found[3..]).replace("never again", ""));
+    for (number, arm) in [&never, &once, &twice].into_iter().enumerate() {
+        let alone = without_times(bench(&[arm]).conduct("alone").unwrap());
+        assert_eq!(shown(&found[number..=number]), shown(&alone));
+    }
+    let left = std::fs::read_dir(together.at("together")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(left.filter(|name| name.to_string_lossy().ends_with(".unfinished")).count(), 0);
+}

@@ -1,22 +1,22 @@
 //! One arm with one seed, from the ancestor to the scores.
 
-use std::path::PathBuf;
 use std::time::Instant;
 
+use super::identity::Identity;
 use super::kept::{Best, KeptArm, Unfinished};
 use super::laboratory::{CommonAncestor, Laboratory, News, Teacher, Tokens, undivided};
 use super::lockstep::Lockstep;
 use super::material::{Documents, Material};
 use super::outcome::{Outcome, Point};
-use super::plan::{Arm, Experiment, Kind};
+use super::plan::{Arm, Kind};
 use super::rerouting::{Judged, reroute};
-use super::sharing::{Features, Sharing, discriminative, first_router};
+use super::sharing::{Features, Sharing, SharingError, discriminative, first_router};
 use super::trainee::{DenseTrainee, Trainee};
 use crate::config::RunConfig;
-use crate::names::{BlobHash, PathId, Phase};
+use crate::names::{PathId, Phase};
 use crate::peer::dense_trainer::Stopped;
 use crate::routing::Router;
-use crate::training::{Score, evaluate, target_losses};
+use crate::training::{InnerTrainer, Score, evaluate, target_losses};
 
 /// An arm in training is written to disk this often, in seconds.
 const KEEP_EVERY_S: f64 = 120.0;
@@ -28,48 +28,44 @@ pub struct Trial<'a> {
     run: RunConfig,
     tokens: &'a Tokens,
     material: Material,
+    identity: Identity<'a>,
     kept: KeptArm,
 }
+
+/// The parameters of a path, level by level.
+type Levels = Vec<Vec<f32>>;
 
 /// An arm between two phases.
 struct State<'a> {
     trainee: Trainee<'a>,
     router: Option<Router>,
     sharing: Sharing,
-    features: Features,
+    /// None where there is but one path.
+    features: Option<Features>,
     best: Vec<Best>,
     curve: Vec<Point>,
     seconds: f64,
 }
 
-/// Names what an arm with a seed is trained by and on: its results are used again if nothing of that has changed.
-///
-/// # Errors
-/// If it cannot be written down.
-pub fn name_of(experiment: &Experiment, arm: &Arm, seed: u64, tokens: &Tokens) -> anyhow::Result<BlobHash> {
-    let apart = (experiment.slice_share, experiment.fitted_paths(), arm.text_share);
-    let how = (arm.kind, &arm.reshard, &arm.route_every);
-    Ok(BlobHash::of(&serde_json::to_vec(&(arm.seeded(seed), how, apart, tokens.hash))?))
+impl State<'_> {
+    /// Of each path.
+    fn levels(&self) -> Vec<Levels> {
+        (0..self.sharing.train.len()).map(|path| self.trainee.levels_of(PathId(path as u32))).collect()
+    }
 }
 
 impl<'a> Trial<'a> {
     /// # Errors
     /// If it cannot be named.
-    pub fn new(
-        laboratory: &'a Laboratory<'a>,
-        experiment: &Experiment,
-        arm: &'a Arm,
-        seed: u64,
-        tokens: &'a Tokens,
-    ) -> anyhow::Result<Self> {
-        let of = name_of(experiment, arm, seed, tokens)?;
-        let file: PathBuf = laboratory.folder.join(format!("arm-{}.unfinished", &of.to_string()[..16]));
+    pub fn new(identity: Identity<'a>) -> anyhow::Result<Self> {
+        let Identity { laboratory, experiment, arm, seed, tokens } = identity;
         let mut run = arm.seeded(seed);
         if arm.kind == Kind::Dense {
             run = undivided(&run);
         }
         let material = laboratory.material(experiment, arm, tokens);
-        Ok(Self { laboratory, arm, run, tokens, material, kept: KeptArm { file, of } })
+        let kept = laboratory.kept(identity.training()?);
+        Ok(Self { laboratory, arm, run, tokens, material, identity, kept })
     }
 
     /// Trains the arm, or goes on with it, and scores it.
@@ -80,6 +76,7 @@ impl<'a> Trial<'a> {
         let ancestor = self.laboratory.ancestor(&self.run, self.tokens, &self.material.train.set)?;
         let (mut state, done) = self.begin(&ancestor)?;
         self.train(&mut state, done)?;
+        self.keep(&state, self.run.training.phases, &self.kept)?;
         let outcome = self.score(&ancestor, state)?;
         self.kept.remove();
         Ok(outcome)
@@ -95,15 +92,21 @@ impl<'a> Trial<'a> {
 
     /// What the arm begins or goes on with, and the phases done.
     fn begin(&self, ancestor: &CommonAncestor) -> anyhow::Result<(State<'_>, u64)> {
-        let features = self.laboratory.features(ancestor, &self.material)?;
-        let mut trainee = self.trainee(ancestor)?;
-        let kept = if self.kept.file.exists() { self.kept.read() } else { None };
-        let router = match &kept {
-            Some(kept) if !kept.router.is_empty() => Some(Router::decode(&kept.router)?),
-            _ if self.arm.paths() == 1 => None,
-            _ => Some(first_router(&self.run, self.arm.paths(), &features)?),
+        let features = match self.arm.paths() {
+            1 => None,
+            _ => Some(self.laboratory.features(ancestor, &self.material)?),
         };
-        let sharing = self.share(router.as_ref(), &features)?;
+        let mut trainee = self.trainee(ancestor)?;
+        let kept = self.begun()?;
+        let router = match (&kept, &features) {
+            (Some(kept), _) if !kept.router.is_empty() => Some(Router::decode(&kept.router)?),
+            (_, Some(features)) => Some(first_router(&self.run, self.arm.paths(), features)?),
+            _ => None,
+        };
+        let sharing = match (&router, &features) {
+            (Some(router), Some(features)) => self.share(router, features)?,
+            _ => Sharing::undivided(&self.material),
+        };
         let Unfinished { phases, seconds, curve, trainee: now, best, .. } = match kept {
             Some(kept) => kept,
             None => Unfinished { trainee: trainee.kept(), ..Unfinished::default() },
@@ -112,11 +115,17 @@ impl<'a> Trial<'a> {
         Ok((State { trainee, router, sharing, features, best, curve, seconds }, phases))
     }
 
-    fn share(&self, router: Option<&Router>, features: &Features) -> anyhow::Result<Sharing> {
-        match router {
-            Some(router) => Ok(Sharing::by(router, &self.material, features, self.run.routing.overlap)?),
-            None => Ok(Sharing::undivided(&self.material)),
+    /// What is kept of it, or of another arm that was the same as far as it went.
+    fn begun(&self) -> anyhow::Result<Option<Unfinished>> {
+        let mut files = vec![self.kept.clone()];
+        for phase in self.arm.reshard.iter().rev() {
+            files.push(self.laboratory.kept(self.identity.before(*phase)?));
         }
+        Ok(files.iter().filter(|kept| kept.file.exists()).find_map(KeptArm::read))
+    }
+
+    fn share(&self, router: &Router, features: &Features) -> Result<Sharing, SharingError> {
+        Sharing::by(router, &self.material, features, self.run.routing.overlap)
     }
 
     #[expect(clippy::disallowed_methods, reason = "an edge: how long training took")]
@@ -124,18 +133,23 @@ impl<'a> Trial<'a> {
         let training = &self.run.training;
         let (paths, mut written) = (u64::from(self.arm.paths()), Instant::now());
         let title = format!("{} · seed {}", self.arm.name, self.run.seed);
+        let partings = self.identity.partings()?;
         for phase in done..training.phases {
             let began = Instant::now();
+            for (_, kept) in partings.iter().filter(|(at, kept)| *at == phase && !kept.file.exists()) {
+                self.keep(state, phase, kept)?;
+            }
             if self.arm.reshard.contains(&phase) {
                 self.reshard(state)?;
             }
-            let mut told = |path: PathId, _: f64| {
-                let step = phase * paths + u64::from(path.0) + 1;
+            let mut step = phase * paths;
+            let mut done = || {
+                step += 1;
                 self.laboratory.tell(News::Phase(&title, step, training.phases * paths));
             };
-            if let Err(error) = state.trainee.phase(Phase(phase), &state.sharing.train, &mut told) {
+            if let Err(error) = state.trainee.phase(Phase(phase), &state.sharing.train, &mut done) {
                 if error.is::<Stopped>() {
-                    self.keep(state, phase)?;
+                    self.keep(state, phase, &self.kept)?;
                 }
                 return Err(error);
             }
@@ -144,14 +158,14 @@ impl<'a> Trial<'a> {
             state.curve.push(Point { phases: phase + 1, steps, tokens: state.trainee.tokens(), loss });
             state.seconds += began.elapsed().as_secs_f64();
             if written.elapsed().as_secs_f64() >= KEEP_EVERY_S {
-                self.keep(state, phase + 1)?;
+                self.keep(state, phase + 1, &self.kept)?;
                 written = Instant::now();
             }
         }
         Ok(())
     }
 
-    fn keep(&self, state: &State<'_>, phases: u64) -> anyhow::Result<()> {
+    fn keep(&self, state: &State<'_>, phases: u64, kept: &KeptArm) -> anyhow::Result<()> {
         let unfinished = Unfinished {
             phases,
             seconds: state.seconds,
@@ -160,18 +174,15 @@ impl<'a> Trial<'a> {
             trainee: state.trainee.kept(),
             best: state.best.clone(),
         };
-        Ok(self.kept.write(&unfinished)?)
+        Ok(kept.write(&unfinished)?)
     }
 
     /// Scores each path on its held out documents, and keeps its parameters if it has never been better: nats a token
     /// of all.
     fn look(&self, state: &mut State<'_>, phases: u64) -> anyhow::Result<f64> {
-        let mut all = Score::default();
-        for path in (0..self.arm.paths()).map(PathId) {
-            let at = path.0 as usize;
-            let levels = state.trainee.levels_of(path);
-            let score = self.score_on(&mut state.trainee, &levels, &state.sharing.held_out[at])?;
-            all = all + score;
+        let paths = state.levels();
+        let scores = self.scores(&mut state.trainee, &paths, &state.sharing.held_out)?;
+        for ((at, levels), score) in paths.into_iter().enumerate().zip(&scores) {
             // A path without any is at its best in the end.
             let loss = if score.tokens == 0 { 0.0 } else { score.nats / score.tokens as f64 };
             let best = Best { phases, loss, levels };
@@ -181,34 +192,39 @@ impl<'a> Trial<'a> {
                 None => state.best.push(best),
             }
         }
+        let all = scores.into_iter().fold(Score::default(), |sum, score| sum + score);
         Ok(all.nats / all.tokens.max(1) as f64)
     }
 
-    fn score_on(&self, trainee: &mut Trainee<'_>, levels: &[Vec<f32>], on: &Documents) -> anyhow::Result<Score> {
-        let prefix = self.run.routing.prefix_tokens;
-        let model = trainee.playing(levels)?;
-        Ok(evaluate(model, &on.set, prefix, &self.material.token_bytes, &mut || {})?)
+    /// The score of each path on documents of its own.
+    fn scores(&self, trainee: &mut Trainee<'_>, paths: &[Levels], on: &[Documents]) -> anyhow::Result<Vec<Score>> {
+        let (prefix, bytes) = (self.run.routing.prefix_tokens, &self.material.token_bytes);
+        let score = |inner: &mut InnerTrainer, path: usize| {
+            inner.load(&paths[path])?;
+            Ok(evaluate(inner.model(), &on[path].set, prefix, bytes, &mut || {})?)
+        };
+        trainee.crew().each(paths.len(), score, &mut || {})
     }
 
-    /// The losses of each path on some documents.
+    /// The losses of each path on the same documents.
     fn losses(
         &self,
         trainee: &mut Trainee<'_>,
-        paths: &[Vec<Vec<f32>>],
+        paths: &[Levels],
         on: &Documents,
     ) -> anyhow::Result<Vec<Vec<Vec<f32>>>> {
         let prefix = self.run.routing.prefix_tokens;
-        let mut losses = Vec::with_capacity(paths.len());
-        for levels in paths {
-            losses.push(target_losses(trainee.playing(levels)?, &on.set, prefix, &mut || {})?);
-        }
-        Ok(losses)
+        let losses = |inner: &mut InnerTrainer, path: usize| {
+            inner.load(&paths[path])?;
+            Ok(target_losses(inner.model(), &on.set, prefix, &mut || {})?)
+        };
+        trainee.crew().each(paths.len(), losses, &mut || {})
     }
 
     /// Documents go where those of the slice are predicted best.
     fn reshard(&self, state: &mut State<'_>) -> anyhow::Result<()> {
         let (paths, slice) = (self.arm.paths(), &self.material.slice);
-        let levels: Vec<_> = (0..paths).map(|path| state.trainee.levels_of(PathId(path))).collect();
+        let levels = state.levels();
         let losses = self.losses(&mut state.trainee, &levels, slice)?;
         let cost = |losses: &[Vec<f32>], sequences: &std::ops::Range<usize>| -> f64 {
             losses[sequences.clone()].iter().flatten().map(|loss| f64::from(*loss)).sum()
@@ -218,9 +234,11 @@ impl<'a> Trial<'a> {
             costs.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(path, _)| path as u32)
         };
         let best: Vec<u32> = slice.sequences().iter().map(best).collect();
-        let router = discriminative(&self.run, paths, &state.features, &best)?;
-        state.sharing = Sharing::by(&router, &self.material, &state.features, self.run.routing.overlap)?;
-        state.router = Some(router);
+        if let Some(features) = &state.features {
+            let router = discriminative(&self.run, paths, features, &best)?;
+            state.sharing = self.share(&router, features)?;
+            state.router = Some(router);
+        }
         // What a path was best at was another shard.
         state.best.clear();
         Ok(())
@@ -228,15 +246,13 @@ impl<'a> Trial<'a> {
 
     fn score(&self, ancestor: &CommonAncestor, mut state: State<'_>) -> anyhow::Result<Outcome> {
         let (paths, test) = (self.arm.paths(), &self.material.test);
-        let last: Vec<_> = (0..paths).map(|path| state.trainee.levels_of(PathId(path))).collect();
+        let last = state.levels();
         let early: Vec<_> = state.best.iter().map(|best| best.levels.clone()).collect();
-        let mut routed = |levels: &[Vec<Vec<f32>>]| -> anyhow::Result<Score> {
-            let mut sum = Score::default();
-            for (path, levels) in levels.iter().enumerate() {
-                let own = (0..test.len()).filter(|document| state.sharing.test[*document].0 as usize == path);
-                sum = sum + self.score_on(&mut state.trainee, levels, &test.only(own))?;
-            }
-            Ok(sum)
+        let own = |path| test.only((0..test.len()).filter(|document| state.sharing.test[*document] == PathId(path)));
+        let own: Vec<Documents> = (0..paths).map(own).collect();
+        let mut routed = |levels: &[Levels]| -> anyhow::Result<Score> {
+            let scores = self.scores(&mut state.trainee, levels, &own)?;
+            Ok(scores.into_iter().fold(Score::default(), |sum, score| sum + score))
         };
         let scores = (routed(&last)?, routed(&early)?);
         let mut rerouted = Vec::new();

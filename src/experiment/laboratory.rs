@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::kept::KeptArm;
 use super::material::{Material, Shares};
 use super::outcome::Outcome;
-use super::plan::{Arm, Experiment, SLICE_DOCUMENTS};
+use super::plan::{Arm, Experiment, SLICE_DOCUMENTS, SLICE_SHARE};
 use super::rerouting::{Ancestor, Marked};
 use super::sharing::Features;
 use crate::config::{LevelConfig, MachineConfig, RunConfig};
@@ -141,15 +142,25 @@ impl<'a> Laboratory<'a> {
         Ok(tokens)
     }
 
+    /// Of the training documents, the share that routers are fitted on: enough for the arm that needs most, the same for
+    /// all.
+    pub fn slice_share(&self, experiment: &Experiment, tokens: &Tokens) -> f64 {
+        let documents = tokens.train.documents().len().max(1);
+        let least = (SLICE_DOCUMENTS * experiment.fitted_paths() as usize) as f64 / documents as f64;
+        let share = experiment.slice_share.unwrap_or(if least > 0.0 { SLICE_SHARE } else { 0.0 });
+        share.max(least).min(0.5)
+    }
+
     /// The parts of the text for an arm.
     pub fn material(&self, experiment: &Experiment, arm: &Arm, tokens: &Tokens) -> Material {
-        let documents = tokens.train.documents().len().max(1);
-        let fitted = experiment.fitted_paths();
-        // Enough for the arm that needs most, the same for all.
-        let least = (SLICE_DOCUMENTS * fitted as usize) as f64 / documents as f64;
-        let slice = if fitted == 0 { 0.0 } else { experiment.slice_share.max(least).min(0.5) };
-        let shares = Shares { held_out: arm.run.text.held_out_share, slice, train: arm.text_share.unwrap_or(1.0) };
+        let (held_out, slice) = (arm.run.text.held_out_share, self.slice_share(experiment, tokens));
+        let shares = Shares { held_out, slice, train: arm.text_share.unwrap_or(1.0) };
         Material::part(tokens.train.clone(), tokens.test.clone(), tokens.token_bytes.clone(), shares)
+    }
+
+    /// Where an arm in training is kept.
+    pub fn kept(&self, of: BlobHash) -> KeptArm {
+        KeptArm { file: self.folder.join(format!("arm-{}.unfinished", &of.to_string()[..16])), of }
     }
 
     /// The ancestor of an arm, trained on its training documents, or read if it was trained before.
@@ -220,8 +231,7 @@ impl Ancestor for Teacher<'_> {
         training.warmup_steps = training.warmup_steps.min(TRANSDUCER_STEPS / 10);
         let machine = self.laboratory.machine;
         let mut inner = InnerTrainer::new(&run, machine, open_device(machine.device)?)?;
-        let levels: Vec<&[f32]> = self.ancestor.dense.levels.iter().map(Vec::as_slice).collect();
-        inner.load(&levels)?;
+        inner.load(&self.ancestor.dense.levels)?;
         let seed = Seed::root(run.seed).child("transducer");
         let order = BatchOrder { seed, sequences: crate::training::Sequences::len(lesson) };
         for step in 0..TRANSDUCER_STEPS {

@@ -2,11 +2,13 @@
 //! that say what it was good for.
 //!
 //! [`plan`] reads what is compared; [`material`] parts the text; [`sharing`] sends documents to paths; [`lockstep`] trains
-//! all paths of a run in one process, with a swarm's arithmetic and without its network; [`arm`] takes one arm with one
-//! seed from its ancestor to its scores, [`kept`] keeps it in between, [`rerouting`] scores it with routes chosen more
+//! all paths of a run in one process, with a swarm's arithmetic and without its network, [`crew`] several at a time; [`arm`] takes one arm with one
+//! seed from its ancestor to its scores, [`identity`] tells trainings apart, [`kept`] keeps it in between, [`rerouting`] scores it with routes chosen more
 //! often; [`outcome`] is what came of it, [`report`] and [`plots`] show it.
 
 pub mod arm;
+pub mod crew;
+pub mod identity;
 pub mod kept;
 pub mod laboratory;
 pub mod lockstep;
@@ -23,7 +25,9 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use self::arm::{Trial, name_of};
+use self::arm::Trial;
+use self::identity::Identity;
+use self::kept::KeptArm;
 use self::laboratory::{Laboratory, News};
 use self::outcome::Outcome;
 use self::plan::{Arm, Experiment};
@@ -50,26 +54,28 @@ pub fn conduct(
     laboratory: &mut Laboratory<'_>,
     results: &Results<'_>,
 ) -> anyhow::Result<Vec<Outcome>> {
-    let mut outcomes = Vec::new();
+    let (mut outcomes, mut shared) = (Vec::new(), Vec::new());
     for (arm, seed) in in_order(&experiment.arms) {
         let tokens = laboratory.tokens(&arm.run)?;
         // Not before the text is known to be there: a mistake leaves nothing behind.
         make(&laboratory.folder)?;
-        let name = name_of(experiment, arm, seed, &tokens)?;
-        let file = laboratory.folder.join(format!("arm-{}.json", &name.to_string()[..16]));
+        let identity = Identity { laboratory, experiment, arm, seed, tokens: &tokens };
+        let file = laboratory.folder.join(format!("arm-{}.json", &identity.outcome()?.to_string()[..16]));
         let outcome = match known(&file)? {
-            Some(outcome) => outcome,
+            Some(outcome) => Outcome { arm: arm.name.clone(), ..outcome },
             None => {
-                let trial = Trial::new(laboratory, experiment, arm, seed, &tokens)?;
+                let trial = Trial::new(identity)?;
                 let outcome = trial.conduct().with_context(|| format!("arm {:?}, seed {seed}", arm.name))?;
                 write_file(&file, &serde_json::to_vec_pretty(&outcome)?)?;
                 laboratory.tell(News::Done(&outcome));
                 outcome
             }
         };
+        shared.extend(identity.partings()?.into_iter().map(|(_, kept)| kept));
         outcomes.push(outcome);
         write(experiment, &outcomes, results)?;
     }
+    shared.iter().for_each(KeptArm::remove);
     Ok(outcomes)
 }
 

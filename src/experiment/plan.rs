@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::RunConfig;
 use crate::config::run::RunConfigError;
+use crate::config::{OuterMode, RunConfig};
 
 /// A file of `configs/experiments`. Unknown keys are refused.
 #[derive(Clone, Debug, Deserialize)]
@@ -16,8 +16,8 @@ struct ExperimentFile {
     seeds: Vec<u64>,
     #[serde(default)]
     route_every: Vec<usize>,
-    #[serde(default = "slice_share")]
-    slice_share: f64,
+    #[serde(default)]
+    slice_share: Option<f64>,
     run: toml::Table,
     arms: Vec<ArmFile>,
     #[serde(default)]
@@ -62,9 +62,9 @@ pub struct Experiment {
     pub arms: Vec<Arm>,
     /// What is expected.
     pub claims: Vec<Claim>,
-    /// Share of the documents that routers are fitted on, and no path trains on; more where that are fewer than
-    /// [`SLICE_DOCUMENTS`] for each path.
-    pub slice_share: f64,
+    /// Share of the documents that routers are fitted on, and no path trains on, whether an arm fits any or not; more where
+    /// that are fewer than [`SLICE_DOCUMENTS`] for each path. If nothing is said, [`SLICE_SHARE`] where an arm fits a router.
+    pub slice_share: Option<f64>,
 }
 
 /// One way to train.
@@ -102,6 +102,9 @@ pub struct Claim {
     pub or_equal: bool,
 }
 
+/// Share of the documents in the slice (DiPaCo's supplement).
+pub const SLICE_SHARE: f64 = 0.005;
+
 /// Documents of the slice for each path, at the least (DiPaCo's supplement).
 pub const SLICE_DOCUMENTS: usize = 50;
 
@@ -136,10 +139,6 @@ fn one_seed() -> Vec<u64> {
     vec![1]
 }
 
-fn slice_share() -> f64 {
-    0.005
-}
-
 fn wrong(what: impl Into<String>, expected: &'static str) -> PlanError {
     PlanError::Wrong { what: what.into(), expected }
 }
@@ -157,7 +156,7 @@ impl Experiment {
         if !plain(&file.name) {
             return Err(wrong("name", "it names a folder: letters, digits, - and _"));
         }
-        if !(0.0..0.5).contains(&file.slice_share) {
+        if file.slice_share.is_some_and(|share| !(0.0..0.5).contains(&share)) {
             return Err(wrong("slice_share", "a share from 0 to 0.5"));
         }
         let mut arms: Vec<Arm> = Vec::with_capacity(file.arms.len());
@@ -224,6 +223,9 @@ impl Arm {
         }
         if self.run.sample.is_some() {
             return Err(wrong(of("run.sample"), "an experiment trains all paths of its grids; use a smaller grid"));
+        }
+        if self.run.outer.mode != OuterMode::Synchronous {
+            return Err(wrong(of("run.outer.mode"), "synchronous: in one process nobody is late"));
         }
         if self.kind == Kind::Dense && (self.paths() != 1 || !self.reshard.is_empty()) {
             return Err(wrong(of("kind"), "a dense network is one path, and its text is not shared out"));
@@ -336,6 +338,7 @@ mod tests {
             ("better_every = 16", "better_every = 8", "one of the arm's route_every"),
             ("than = \"dense\"", "than = \"sparse\"", "\"sparse\""),
             ("reshard = [3, 1]", "text_share = 0.0", "a share above 0"),
+            ("reshard = [3, 1]", "run.outer.mode = \"asynchronous\"", "nobody is late"),
             ("reshard = [3, 1]", "run.routing.overlap = 3", "the number of paths"),
             ("heads = 2", "heads = 3", "arm \"mixture, 2 paths\""),
             ("title", "titel", "titel"),

@@ -1,25 +1,23 @@
 //! What an arm trains: paths in lockstep, or one dense network. Both are asked the same.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::crew::Crew;
 use super::lockstep::{Kept, Lockstep};
-use crate::model::PathModel;
+use crate::config::{MachineConfig, RunConfig};
 use crate::names::{PathId, Phase};
 use crate::peer::dense::Dense;
+use crate::peer::dense_trainer::Stopped;
 use crate::peer::path_state::PathState;
 use crate::seed::Seed;
 use crate::text::TokenSet;
 use crate::training::{BatchOrder, InnerTrainer};
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use crate::config::{MachineConfig, RunConfig};
-use crate::model::open_device;
-use crate::peer::dense_trainer::Stopped;
 
 /// One network on all the text.
 pub struct DenseTrainee<'a> {
     run: &'a RunConfig,
-    inner: InnerTrainer,
+    crew: Crew,
     stop: &'a AtomicBool,
     now: Dense,
     tokens: u64,
@@ -42,49 +40,47 @@ impl<'a> DenseTrainee<'a> {
         ancestor: Dense,
         stop: &'a AtomicBool,
     ) -> anyhow::Result<Self> {
-        let inner = InnerTrainer::new(run, machine, open_device(machine.device)?)?;
-        Ok(Self { run, inner, stop, now: ancestor, tokens: 0 })
+        let crew = Crew::new(run, machine, 1)?;
+        Ok(Self { run, crew, stop, now: ancestor, tokens: 0 })
     }
 
-    /// Inner steps of the schedule on some text; their mean loss.
-    fn train(&mut self, text: &TokenSet, steps: Range<u64>) -> anyhow::Result<f64> {
-        load(&mut self.inner, &self.now.levels)?;
-        self.inner.restore(&self.now.inner)?;
-        let seed = Seed::root(self.run.seed).child("dense batches");
-        let order = BatchOrder { seed, sequences: text.len() };
-        let (count, mut loss, mut tokens) = (steps.end - steps.start, 0.0, 0);
-        for step in steps {
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(Stopped.into());
+    /// Inner steps of the schedule on some text.
+    fn train(&mut self, text: &TokenSet, steps: Range<u64>) -> anyhow::Result<()> {
+        let (now, stop) = (&self.now, self.stop);
+        let order = BatchOrder { seed: Seed::root(self.run.seed).child("dense batches"), sequences: text.len() };
+        let work = |inner: &mut InnerTrainer, _| {
+            inner.load(&now.levels)?;
+            inner.restore(&now.inner)?;
+            let mut tokens = 0;
+            for step in steps.clone() {
+                if stop.load(Ordering::Relaxed) {
+                    return Err(Stopped.into());
+                }
+                tokens += inner.step(text, &order, step)?.tokens;
             }
-            let report = self.inner.step(text, &order, step)?;
-            loss += report.loss / count as f64;
-            tokens += report.tokens;
+            Ok((Dense { levels: inner.levels()?, inner: inner.state()? }, tokens))
+        };
+        for (after, tokens) in self.crew.each(1, work, &mut || {})? {
+            self.now = after;
+            self.tokens += tokens;
         }
-        self.tokens += tokens;
-        self.now = Dense { levels: self.inner.levels()?, inner: self.inner.state()? };
-        Ok(loss)
+        Ok(())
     }
 }
 
 impl Trainee<'_> {
-    /// A phase. `told` hears of each path's mean loss.
+    /// A phase. `done` hears of each path that is.
     ///
     /// # Errors
     /// If a step fails, or the user asks to stop.
-    pub fn phase(
-        &mut self,
-        phase: Phase,
-        shards: &[TokenSet],
-        told: &mut dyn FnMut(PathId, f64),
-    ) -> anyhow::Result<()> {
+    pub fn phase(&mut self, phase: Phase, shards: &[TokenSet], done: &mut dyn FnMut()) -> anyhow::Result<()> {
         match self {
-            Self::Paths(lockstep) => lockstep.phase(phase, shards, told),
+            Self::Paths(lockstep) => lockstep.phase(phase, shards, done),
             Self::Dense(dense) => {
                 let training = &dense.run.training;
                 let begin = training.ancestor_steps + phase.0 * training.inner_steps;
-                let loss = dense.train(&shards[0], begin..begin + training.inner_steps)?;
-                told(PathId(0), loss);
+                dense.train(&shards[0], begin..begin + training.inner_steps)?;
+                done();
                 Ok(())
             }
         }
@@ -98,17 +94,11 @@ impl Trainee<'_> {
         }
     }
 
-    /// A network with these parameters.
-    ///
-    /// # Errors
-    /// If they are not this model's.
-    pub fn playing(&mut self, levels: &[Vec<f32>]) -> anyhow::Result<&PathModel> {
+    /// The networks that it is trained and scored with.
+    pub fn crew(&mut self) -> &mut Crew {
         match self {
-            Self::Paths(lockstep) => lockstep.playing(levels),
-            Self::Dense(dense) => {
-                load(&mut dense.inner, levels)?;
-                Ok(dense.inner.model())
-            }
+            Self::Paths(lockstep) => lockstep.crew(),
+            Self::Dense(dense) => &mut dense.crew,
         }
     }
 
@@ -162,9 +152,4 @@ impl Trainee<'_> {
             }
         }
     }
-}
-
-fn load(inner: &mut InnerTrainer, levels: &[Vec<f32>]) -> anyhow::Result<()> {
-    let levels: Vec<&[f32]> = levels.iter().map(Vec::as_slice).collect();
-    Ok(inner.load(&levels)?)
 }

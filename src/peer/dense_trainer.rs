@@ -89,8 +89,7 @@ impl<'a> DenseTrainer<'a> {
     }
 
     fn load(&mut self, dense: &Dense) -> anyhow::Result<()> {
-        let levels: Vec<&[f32]> = dense.levels.iter().map(Vec::as_slice).collect();
-        Ok(self.inner.load(&levels)?)
+        Ok(self.inner.load(&dense.levels)?)
     }
 
     /// The score of a dense path on some text.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use super::shard_table::{Shard, Shards, TableError, table_bytes};
+use super::shard_table::{Shard, Shards, TableError, table_bytes, weights};
 use crate::compress::frame;
 use crate::config::run::RunConfigError;
 use crate::config::{OuterMode, RunConfig, level_parameters};
@@ -13,7 +13,7 @@ use crate::grid::GridError;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, RunId};
 use crate::outer::ModuleState;
 use crate::protocol::RunPlan;
-use crate::protocol::limits::{FULL_WEIGHT, MAX_CONTROL_BYTES};
+use crate::protocol::limits::MAX_CONTROL_BYTES;
 use crate::protocol::wire::WIRE_VERSION;
 use crate::store::BlobStore;
 
@@ -173,18 +173,13 @@ impl Manifest {
         if shards.len() != seats.grid().path_count() as usize {
             return Err(ManifestError::NoTable);
         }
-        let largest = shards.iter().map(|shard| shard.sequences).max().unwrap_or(1).max(1);
-        let weight = |shard: &Shard| {
-            let share = u128::from(shard.sequences) * u128::from(FULL_WEIGHT) / u128::from(largest);
-            (share as u32).clamp(1, FULL_WEIGHT)
-        };
         let codec = self.config.outer.codec;
         Ok(RunPlan {
             seats,
             mode: self.config.outer.mode,
             phases: self.config.training.phases,
             inner_steps: self.config.training.inner_steps,
-            weights: shards.iter().map(weight).collect(),
+            weights: weights(shards.iter().map(|shard| shard.sequences)),
             genesis: self.genesis.iter().copied().collect::<BTreeMap<_, _>>(),
             frame_bytes: self.level_counts().into_iter().map(|count| frame::max_bytes(codec, count)).collect(),
         })

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::names::{BlobHash, BlobRef};
+use crate::protocol::limits::FULL_WEIGHT;
 
 const MAGIC: [u8; 4] = *b"PSTB";
 const VERSION: u16 = 1;
@@ -77,6 +78,16 @@ pub enum TableError {
         /// In the manifest.
         expected: u64,
     },
+}
+
+/// Each path's weight in an outer step, by the training sequences of its shard: the largest has the full weight.
+pub fn weights(sequences: impl Iterator<Item = u64> + Clone) -> Vec<u32> {
+    let largest = sequences.clone().max().unwrap_or(1).max(1);
+    let weight = |sequences: u64| {
+        let share = u128::from(sequences) * u128::from(FULL_WEIGHT) / u128::from(largest);
+        (share as u32).clamp(1, FULL_WEIGHT)
+    };
+    sequences.map(weight).collect()
 }
 
 /// How long the table of so many paths is.

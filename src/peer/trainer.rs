@@ -172,11 +172,6 @@ impl Worker {
         states.iter().map(parameters).collect()
     }
 
-    fn load(&mut self, levels: &[Vec<f32>]) -> anyhow::Result<()> {
-        let slices: Vec<&[f32]> = levels.iter().map(Vec::as_slice).collect();
-        Ok(self.inner.load(&slices)?)
-    }
-
     fn train(
         &mut self,
         desk: &Desk,
@@ -262,7 +257,7 @@ impl Worker {
         let states: Vec<_> = start.iter().map(|(from, state)| (from.module, *state)).collect();
         let before = self.parameters(&states)?;
         let made = middle.as_ref().map_or(0, |(steps, _)| *steps);
-        self.load(middle.as_ref().map_or(&before, |(_, levels)| levels))?;
+        self.inner.load(middle.as_ref().map_or(&before, |(_, levels)| levels))?;
         drop(middle);
         self.inner.restore(&state.inner)?;
         match self.inner_steps(desk, asked, made, &mut state)? {
@@ -392,7 +387,7 @@ impl Worker {
         desk.report(Told::Alive { path, phase, steps: 0 });
         self.read_token_bytes()?;
         let levels = self.parameters(states)?;
-        self.load(&levels)?;
+        self.inner.load(&levels)?;
         let _turn = desk.take_turn(REPORT, &mut || says(0));
         let prefix = self.manifest.config.routing.prefix_tokens;
         let mut batches = 0;

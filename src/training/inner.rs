@@ -133,13 +133,13 @@ impl InnerTrainer {
     ///
     /// # Errors
     /// If there are not as many levels and values as the model has, or a value is not finite.
-    pub fn load(&mut self, levels: &[&[f32]]) -> Result<(), TrainerError> {
+    pub fn load(&mut self, levels: &[impl AsRef<[f32]>]) -> Result<(), TrainerError> {
         let expected = self.moments.len();
         if levels.len() != expected {
             return Err(TrainerError::Levels { expected, found: levels.len() });
         }
         for (level, values) in levels.iter().enumerate() {
-            self.model.set_level(level, values)?;
+            self.model.set_level(level, values.as_ref())?;
         }
         Ok(())
     }

@@ -27,7 +27,8 @@ pub struct Experiment {
     /// Where results are written; by default docs/results/ and the experiment's name.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Where unfinished work is kept; by default a folder of the experiment's name among the machine's runs.
+    /// Where unfinished work is kept, and what is done: no arm is trained twice, whatever experiments it stands in. By default
+    /// a folder among the machine's runs.
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
 }
@@ -51,7 +52,7 @@ impl Experiment {
             test_corpus: self.corpus.text.test_source(),
             tokenizer: self.corpus.tokenizer()?,
         };
-        let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join("experiments").join(&plan.name));
+        let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join("experiments"));
         let out = self.out.clone().unwrap_or_else(|| PathBuf::from("docs/results").join(&plan.name));
         let command = format!("pathswarm experiment {file}{}", self.corpus_words());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;

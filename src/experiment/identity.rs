@@ -1,0 +1,82 @@
+//! What tells one training from another, whatever arm or experiment it stands in: what was trained before is not trained
+//! again, nor is the part that two arms have in common.
+
+use std::collections::BTreeSet;
+
+use super::kept::KeptArm;
+use super::laboratory::{Laboratory, Tokens};
+use super::plan::{Arm, Experiment};
+use crate::config::RunConfig;
+use crate::names::BlobHash;
+
+/// An arm with a seed, on some text.
+#[derive(Clone, Copy)]
+pub struct Identity<'a> {
+    /// Whose text is parted, and by whose machine it is trained.
+    pub laboratory: &'a Laboratory<'a>,
+    /// What the arm stands in.
+    pub experiment: &'a Experiment,
+    /// Which.
+    pub arm: &'a Arm,
+    /// Which.
+    pub seed: u64,
+    /// The text.
+    pub tokens: &'a Tokens,
+}
+
+impl Identity<'_> {
+    /// Names its training up to a phase, with what is done to share out the text before it.
+    ///
+    /// # Errors
+    /// If it cannot be written down.
+    fn until(&self, phase: u64) -> serde_json::Result<BlobHash> {
+        let Self { laboratory, experiment, arm, seed, tokens } = self;
+        let run = RunConfig { name: String::new(), ..arm.seeded(*seed) };
+        let reshard: Vec<u64> = arm.reshard.iter().copied().filter(|other| *other < phase).collect();
+        let slice = laboratory.slice_share(experiment, tokens);
+        let text = (tokens.hash, slice, arm.text_share);
+        Ok(BlobHash::of(&serde_json::to_vec(&(run, arm.kind, reshard, text, laboratory.machine.precision))?))
+    }
+
+    /// Names its training.
+    ///
+    /// # Errors
+    /// If it cannot be written down.
+    pub fn training(&self) -> serde_json::Result<BlobHash> {
+        self.until(u64::MAX)
+    }
+
+    /// Names its training and how it is scored.
+    ///
+    /// # Errors
+    /// If it cannot be written down.
+    pub fn outcome(&self) -> serde_json::Result<BlobHash> {
+        Ok(BlobHash::of(&serde_json::to_vec(&(self.training()?, &self.arm.route_every))?))
+    }
+
+    /// Names what it is before a phase, as long as it has done what any arm of the same name has.
+    ///
+    /// # Errors
+    /// If it cannot be written down.
+    pub fn before(&self, phase: u64) -> serde_json::Result<BlobHash> {
+        Ok(BlobHash::of(&serde_json::to_vec(&(self.until(phase)?, phase))?))
+    }
+
+    /// Where it is kept for other arms of the experiment, and before which phases they part: up to there they are the same
+    /// training.
+    ///
+    /// # Errors
+    /// If a training cannot be written down.
+    pub fn partings(&self) -> serde_json::Result<Vec<(u64, KeptArm)>> {
+        let mut phases = BTreeSet::new();
+        for arm in self.experiment.arms.iter().filter(|arm| arm.seeds.contains(&self.seed)) {
+            let other = Self { arm, ..*self };
+            for phase in &arm.reshard {
+                if other.training()? != self.training()? && other.before(*phase)? == self.before(*phase)? {
+                    phases.insert(*phase);
+                }
+            }
+        }
+        phases.into_iter().map(|phase| Ok((phase, self.laboratory.kept(self.before(phase)?)))).collect()
+    }
+}
