@@ -35,7 +35,8 @@ fn plan(members: u32) -> Arc<RunPlan> {
     let genesis = grid.modules().into_iter().map(|module| (module, blob(module.to_string()))).collect();
     let weights = vec![1 << 14; grid.path_count() as usize];
     let (mode, frame_bytes) = (OuterMode::Synchronous, vec![1_000; 2]);
-    Arc::new(RunPlan { seats: grid.into(), mode, phases: 1 << 40, inner_steps: 100, weights, genesis, frame_bytes })
+    let (seats, reshard) = (grid.into(), Vec::new());
+    Arc::new(RunPlan { seats, mode, phases: 1 << 40, inner_steps: 100, reshard, weights, genesis, frame_bytes })
 }
 
 fn key(path: PathId) -> PeerKey {

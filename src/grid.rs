@@ -90,6 +90,12 @@ impl Grid {
         Ok(grid)
     }
 
+    /// With a level above the others that all paths share.
+    pub fn and_shared(mut self) -> Self {
+        self.levels.push(Sharing::Shared);
+        self
+    }
+
     /// How many levels.
     pub fn levels(&self) -> usize {
         self.levels.len()
@@ -205,6 +211,17 @@ mod tests {
         }
         assert_eq!(grid.modules().len(), 2 + 1 + 2 + 4);
         assert!(!grid.contains("1.1".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_level_that_all_share_moves_no_path() {
+        let below = Grid::new(vec![Sharing::Experts(2), Sharing::Experts(3)]).unwrap();
+        let above = below.clone().and_shared();
+        for path in below.paths() {
+            let modules = above.modules_of(path);
+            assert_eq!((&modules[..2], modules[2].to_string().as_str()), (&below.modules_of(path)[..], "2.0"));
+        }
+        assert_eq!(above.paths_of("2.0".parse().unwrap()), below.paths().collect::<Vec<_>>());
     }
 
     #[test]

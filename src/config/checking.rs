@@ -1,8 +1,12 @@
 //! What a run's configuration must fulfil beyond its types.
 
 use super::levels::check_levels;
-use super::run::{OuterMode, RoutingMethod, RunConfig, RunConfigError};
+use super::routing::RoutingMethod;
+use super::run::{OuterMode, RunConfig, RunConfigError};
 use crate::grid::{Grid, Sharing, halves};
+
+/// An update counts no more contributions, and a router that hears fewer paths than there are is a poor one.
+const MOST_SCORED_PATHS: u32 = 64;
 
 impl RunConfig {
     /// Checks what the types do not.
@@ -90,6 +94,22 @@ impl RunConfig {
             "routing.kmeans_rounds",
             self.routing.kmeans_rounds,
             "1 to 10000",
+        )?;
+        self.check_resharding(paths)
+    }
+
+    fn check_resharding(&self, paths: u32) -> Result<(), RunConfigError> {
+        let (phases, share) = (&self.routing.reshard, self.routing.slice_share);
+        require((0.0..0.5).contains(&share), "routing.slice_share", share, "from 0 to below 0.5")?;
+        check_phases("routing.reshard", phases, self.training.phases)?;
+        let refused = !(2..=MOST_SCORED_PATHS).contains(&paths)
+            || self.sample.is_some()
+            || self.outer.mode != OuterMode::Synchronous;
+        require(
+            phases.is_empty() || !refused,
+            "routing.reshard",
+            format!("{phases:?}"),
+            "nothing where there are fewer than 2 or more than 64 paths, paths are sampled, or outer.mode is asynchronous",
         )
     }
 
@@ -114,6 +134,7 @@ impl RunConfig {
             training.ancestor_steps,
             "at most 2^40",
         )?;
+        check_phases("training.decay_restarts", &training.decay_restarts, training.phases)?;
         let rate = training.learning_rate;
         require(rate > 0.0 && rate < 1.0, "training.learning_rate", rate, "above 0, below 1")?;
         let share = training.final_learning_rate_share;
@@ -139,6 +160,12 @@ impl RunConfig {
             "above 0",
         )
     }
+}
+
+/// Phases before which something happens.
+fn check_phases(key: &'static str, phases: &[u64], all: u64) -> Result<(), RunConfigError> {
+    let fit = phases.iter().all(|phase| (1..all).contains(phase)) && phases.is_sorted_by(|a, b| a < b);
+    require(fit, key, format!("{phases:?}"), "phases from 1 to the last but one, each after the one before")
 }
 
 fn require(holds: bool, key: &'static str, found: impl ToString, expected: &'static str) -> Result<(), RunConfigError> {

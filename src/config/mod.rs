@@ -6,6 +6,7 @@ pub mod machine;
 pub mod model;
 mod places;
 pub mod resolve;
+pub mod routing;
 pub mod run;
 pub mod sample;
 mod schema;
@@ -15,8 +16,7 @@ pub use levels::{LevelConfig, level_parameters, level_tensors};
 pub use machine::{DeviceChoice, MachineConfig, Precision};
 pub use model::{Activation, ModelConfig, ModelError, Part, Positions, TensorSpec};
 pub use resolve::{Entry, ResolveError, Resolved};
-pub use run::{
-    Codec, OuterConfig, OuterMode, Rescale, RoutingConfig, RoutingMethod, RunConfig, TextConfig, TrainingConfig,
-};
+pub use routing::{RoutingConfig, RoutingMethod};
+pub use run::{Codec, OuterConfig, OuterMode, Rescale, RunConfig, TextConfig, TrainingConfig};
 pub use sample::SampleConfig;
 pub use settings::{Origin, Setting, SettingError, Settings};

@@ -4,8 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::levels::{LevelConfig, LevelError};
 use super::model::{ModelConfig, ModelError};
+use super::routing::RoutingConfig;
 use super::sample::SampleConfig;
 use crate::grid::{Grid, GridError};
+use crate::names::ModuleId;
 use crate::sampling::{SampleError, Seats};
 use crate::seed::Seed;
 
@@ -75,49 +77,12 @@ impl Default for TextConfig {
     }
 }
 
-/// How sequences find their path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RoutingMethod {
-    /// k-means on the ancestor's features (DiPaCo, section 2.4).
-    Kmeans,
-    /// k-means on each half of them; a path is a pair of clusters (DiPaCo, section 2.4).
-    ProductKmeans,
-    /// By hash of the document: the control.
-    Random,
-}
-
-/// `[routing]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RoutingConfig {
-    /// k-means, product k-means, or the random control.
-    pub method: RoutingMethod,
-    /// The first tokens of a document, which choose its path; they do not count in evaluation.
-    pub prefix_tokens: usize,
-    /// At most this many k-means rounds.
-    pub kmeans_rounds: usize,
-    /// Each training document goes to so many paths, its best (DiPaCo, section 2.4.3).
-    #[serde(skip_serializing_if = "is_one")]
-    pub overlap: usize,
-}
-
-fn is_one(number: &usize) -> bool {
-    *number == 1
-}
-
 fn is_true(truth: &bool) -> bool {
     *truth
 }
 
 fn yes() -> bool {
     true
-}
-
-impl Default for RoutingConfig {
-    fn default() -> Self {
-        Self { method: RoutingMethod::Kmeans, prefix_tokens: 32, kmeans_rounds: 50, overlap: 1 }
-    }
 }
 
 /// `[training]`
@@ -137,6 +102,10 @@ pub struct TrainingConfig {
     /// The cosine ends at this share of the peak.
     #[serde(default = "tenth")]
     pub final_learning_rate_share: f64,
+    /// From the beginning of each of these phases the cosine falls anew, from the peak: as where the text is shared out anew
+    /// (DiPaCo, figure 10).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub decay_restarts: Vec<u64>,
     /// Steps of linear warm-up, at the start of the ancestor.
     #[serde(default)]
     pub warmup_steps: u64,
@@ -276,12 +245,22 @@ impl RunConfig {
         Grid::with_paths(levels, self.paths.unwrap_or(1))
     }
 
-    /// Which of the grid's paths are trained when. Everybody draws the same, from the run's seed.
+    /// The router that all paths share, as a module above the model's levels, where the text is shared out anew.
+    pub fn router_module(&self) -> Option<ModuleId> {
+        let level = u16::try_from(self.levels.len()).ok()?;
+        (!self.routing.reshard.is_empty()).then_some(ModuleId { level, expert: 0 })
+    }
+
+    /// Which of the grid's paths are trained when. Everybody draws the same, from the run's seed. Where the text is shared
+    /// out anew, the grid has a level more: the router.
     ///
     /// # Errors
     /// If the levels span no grid, or it cannot be sampled so.
     pub fn seats(&self) -> Result<Seats, RunConfigError> {
-        let grid = self.grid()?;
+        let mut grid = self.grid()?;
+        if self.router_module().is_some() {
+            grid = grid.and_shared();
+        }
         let Some(sample) = self.sample else { return Ok(grid.into()) };
         Ok(sample.of(grid, Seed::root(self.seed).child("sample").to_u64())?)
     }
@@ -351,6 +330,33 @@ pub(crate) mod tests {
         assert!(broken(", \"head\"", "").contains("head"));
         assert!(broken("heads = 2", "heads = 3").contains("heads"));
         assert!(broken("experts = 2", "experts = 0").contains("experts"));
+    }
+
+    #[test]
+    fn text_is_shared_out_anew_by_a_module_above_the_others() {
+        let with = |routing: &str, outer: &str| {
+            RunConfig::from_toml(&format!("{SMALL}\n[routing]\n{routing}\n[outer]\n{outer}"))
+                .map_err(|error| error.to_string())
+        };
+        let run = with("reshard = [1, 2]\nslice_share = 0.1", "").unwrap();
+        let seats = run.seats().unwrap();
+        assert_eq!(seats.grid().modules_of(PathId(1)).last().copied(), run.router_module());
+        assert_eq!((run.grid().unwrap().levels(), seats.grid().levels(), seats.count()), (2, 3, 2));
+        assert_eq!(RunConfig::from_toml(&toml::to_string(&run).unwrap()).unwrap(), run);
+        let once = RunConfig::from_toml(SMALL).unwrap();
+        assert!(once.router_module().is_none() && !serde_json::to_string(&once).unwrap().contains("slice"));
+        for (routing, outer, expected) in [
+            ("reshard = [0]", "", "routing.reshard = [0]: phases from 1"),
+            ("reshard = [3]", "", "phases from 1 to the last but one"),
+            ("reshard = [2, 2]", "", "each after the one before"),
+            ("reshard = [2]", "mode = \"asynchronous\"", "nothing where"),
+            ("reshard = [2]\nslice_share = 0.5", "", "routing.slice_share = 0.5: from 0 to below 0.5"),
+        ] {
+            let error = with(routing, outer).unwrap_err();
+            assert!(error.contains(expected), "{routing}: {error}");
+        }
+        let alone = SMALL.replace("{ experts = 2 }", "\"shared\"");
+        assert!(RunConfig::from_toml(&format!("{alone}\n[routing]\nreshard = [1]")).is_err());
     }
 
     /// A 3×3 grid, of which this is sampled.

@@ -97,7 +97,7 @@ mod tests {
     fn crew(threads: usize, jobs: usize) -> Crew {
         let text = r#"
             levels = [{ parts = ["embedding", "blocks.0-0", "final-norm", "head"], sharing = { experts = 2 } }]
-            model = { blocks = 1, width = 16, heads = 2, vocabulary = 300, context = 32 }
+            model = { blocks = 1, width = 16, heads = 2, vocabulary = 300, context = 64 }
             training = { batch_sequences = 2, inner_steps = 2, phases = 4, ancestor_steps = 2, learning_rate = 1e-3 }
             name = "crew"
         "#;

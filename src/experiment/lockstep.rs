@@ -182,7 +182,7 @@ fn train(
     let mut frames = Vec::with_capacity(before.len());
     for ((before, after), residual) in before.iter().zip(&inner.levels()?).zip(&mut state.residuals) {
         let lost = run.outer.error_feedback.then_some(residual.as_slice());
-        let gradient = outer_gradient(before, after, lost)?;
+        let gradient = outer_gradient(before, after, 1.0, lost)?;
         let (frame, left) = compress_with_feedback(run.outer.codec, &gradient)?;
         *residual = left;
         frames.push(frame);

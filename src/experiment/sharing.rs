@@ -3,12 +3,10 @@
 use super::material::{Documents, Material};
 use crate::config::{RoutingMethod, RunConfig};
 use crate::names::{BlobHash, PathId};
-use crate::routing::{Logistic, Router, RouterError};
+use crate::routing::discriminative::Rows;
+use crate::routing::{Router, RouterError};
 use crate::seed::Seed;
 use crate::text::TokenSet;
-
-/// Strength of the discriminative router's penalty.
-const PENALTY: f64 = 1e-3;
 
 /// Features of the frozen ancestor, `[documents, width]` of each part of the text.
 pub struct Features {
@@ -67,19 +65,14 @@ pub fn first_router(run: &RunConfig, paths: u32, features: &Features) -> Result<
     }
 }
 
-/// The router that sends documents where those of the slice were predicted best: `best` is the path of each. Its shares
-/// of the training documents are those of the slice, a little evened out so that no path goes without.
+/// The router that sends documents where those of the slice were predicted best: `best` is the path of each.
 ///
 /// # Errors
 /// If there is no fit.
 pub fn discriminative(run: &RunConfig, paths: u32, features: &Features, best: &[u32]) -> Result<Router, SharingError> {
-    let mut logistic = Logistic::fit(&features.slice, features.width, best, paths, PENALTY)?;
-    let mut counts = vec![1.0; paths as usize];
-    best.iter().for_each(|path| counts[*path as usize] += 1.0);
-    let all: f64 = counts.iter().sum();
-    let target: Vec<f64> = counts.into_iter().map(|count| count / all).collect();
-    logistic.calibrate(&features.train, &target)?;
-    Ok(Router::discriminative(logistic, run.routing.prefix_tokens, features.ancestor))
+    let Features { width, ancestor, train, slice, .. } = features;
+    let rows = Rows { slice, train, width: *width, ancestor: *ancestor };
+    Ok(Router::by_best(rows, best, paths, run.routing.prefix_tokens)?)
 }
 
 impl Sharing {

@@ -23,7 +23,7 @@ use super::turns::Turns;
 use crate::config::DeviceChoice;
 use crate::grid::Grid;
 use crate::model::{PathModel, exchange};
-use crate::names::{BlobRef, ModuleId, PathId, PeerKey};
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
 use crate::network::{NetworkHandle, RequestToken};
 use crate::outer::ModuleState;
 use crate::protocol::Response;
@@ -176,13 +176,21 @@ impl Driver {
             let states = match &question {
                 Question::Score(Player::Path(path), _) => self.states_of(*path)?,
                 Question::Continue(opening) => self.states_of(opening.path)?,
-                Question::Route(_) | Question::Score(Player::Ancestor, _) => Vec::new(),
+                Question::Route(_) => self.state_of_the_router(),
+                Question::Score(Player::Ancestor, _) => Vec::new(),
             };
             self.answering.ask(Asked { from, token, question, states })
         });
         if let Err(reason) = handed {
             respond(&self.network, token, &Response::Refused(reason));
         }
+    }
+
+    /// As it is by now, where the text is shared out anew.
+    fn state_of_the_router(&self) -> Vec<(ModuleId, BlobRef)> {
+        let module = self.manifest.config.router_module();
+        let states = self.node.states().into_iter().filter(|(held, ..)| Some(*held) == module);
+        states.map(|(module, _, state)| (module, state)).collect()
     }
 
     /// What a path of the grid is made of, if all of its modules are here.
@@ -203,7 +211,8 @@ struct Worker {
     blobs: BlobStore,
     counts: Vec<usize>,
     stage: Option<Stage>,
-    router: Option<Router>,
+    /// Which, and the state or file that it is from.
+    router: Option<(BlobHash, Router)>,
 }
 
 /// A state that was here when the question came, and is not any more.
@@ -227,12 +236,12 @@ impl Worker {
     fn played(&mut self, question: &Question, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<Played> {
         Ok(match question {
             Question::Route(prefixes) => {
-                self.read_router()?;
+                self.read_router(states)?;
                 let prefixes: Vec<&[u32]> = prefixes.iter().map(Vec::as_slice).collect();
-                let router = self.router.take().context("the router has been read")?;
+                let (by, router) = self.router.take().context("the router has been read")?;
                 let ancestor = if router.needs_features() { self.ancestor().map(Some) } else { Ok(None) };
                 let paths = ancestor.and_then(|ancestor| routes(&router, ancestor, &prefixes));
-                self.router = Some(router);
+                self.router = Some((by, router));
                 Played::Routes(paths?)
             }
             Question::Score(player, pieces) => {
@@ -254,13 +263,22 @@ impl Worker {
         self.blobs.get(blob.hash, blob.bytes)?.with_context(|| format!("{what} is not in the store"))
     }
 
-    fn read_router(&mut self) -> anyhow::Result<()> {
-        if self.router.is_none() {
-            let router = Router::decode(&self.read(self.manifest.router, "the router")?)?;
-            let (bounds, width) = (bounds(&self.manifest)?, self.manifest.config.model.width);
-            router.check(bounds.paths, width, bounds.prefix_tokens)?;
-            self.router = Some(router);
+    /// The one in this state, or else the one that the run was founded with.
+    fn read_router(&mut self, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<()> {
+        let by = states.first().map_or(self.manifest.router.hash, |(_, state)| state.hash);
+        if self.router.as_ref().is_some_and(|(known, _)| *known == by) {
+            return Ok(());
         }
+        let router = match states.first() {
+            Some((module, state)) => {
+                let bytes = self.blobs.get(state.hash, state.bytes)?.ok_or(MovedOn(*module))?;
+                self.manifest.router_state(&bytes)?.router
+            }
+            None => Router::decode(&self.read(self.manifest.router, "the router")?)?,
+        };
+        let (bounds, width) = (bounds(&self.manifest)?, self.manifest.config.model.width);
+        router.check(bounds.paths, width, bounds.prefix_tokens)?;
+        self.router = Some((by, router));
         Ok(())
     }
 

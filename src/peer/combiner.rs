@@ -4,9 +4,12 @@
 //! open sums, and nothing is lost with it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
+use super::manifest::Manifest;
+use super::router_rounds::RouterRounds;
 use crate::compress::frame;
 use crate::config::OuterConfig;
 use crate::names::{BlobHash, BlobRef, ModuleId, Version};
@@ -48,6 +51,14 @@ pub enum CombineError {
         /// Why.
         source: crate::compress::EncodeError,
     },
+    /// What the router is made of does not read.
+    #[error("module {module}, the router: {reason}")]
+    Router {
+        /// The module.
+        module: ModuleId,
+        /// Why.
+        reason: String,
+    },
     /// The state does not decode, or the own average does not apply.
     #[error("module {module}: {source}")]
     Apply {
@@ -73,6 +84,8 @@ struct Worker {
     outer: OuterConfig,
     counts: Vec<usize>,
     sums: BTreeMap<ModuleId, (Version, ExactSum)>,
+    /// Where the text is shared out anew.
+    router: Option<RouterRounds>,
 }
 
 impl Combiner {
@@ -80,14 +93,12 @@ impl Combiner {
     ///
     /// # Errors
     /// If no thread can be started.
-    pub fn start(
-        blobs: BlobStore,
-        outer: OuterConfig,
-        counts: Vec<usize>,
-    ) -> std::io::Result<(Self, mpsc::Receiver<Answer>)> {
+    pub fn start(blobs: BlobStore, manifest: &Arc<Manifest>) -> std::io::Result<(Self, mpsc::Receiver<Answer>)> {
         let (work, mut mailbox) = mpsc::channel(MAILBOX);
         let (answers, receiver) = mpsc::channel(MAILBOX);
-        let mut worker = Worker { blobs, answers, outer, counts, sums: BTreeMap::new() };
+        let router = RouterRounds::new(manifest.clone(), blobs.clone());
+        let (outer, counts) = (manifest.config.outer.clone(), manifest.level_counts());
+        let mut worker = Worker { blobs, answers, outer, counts, sums: BTreeMap::new(), router };
         let span = tracing::Span::current();
         std::thread::Builder::new().name("combiner".to_owned()).spawn(move || {
             let _peer = span.enter();
@@ -111,6 +122,11 @@ impl Worker {
     fn carry_out(&mut self, work: Outer) -> Answer {
         let span = tracing::info_span!("module", module = %work.module());
         let _entered = span.enter();
+        if let Some(mut router) = self.router.take_if(|router| router.module() == work.module()) {
+            let answer = self.of_router(&mut router, work);
+            self.router = Some(router);
+            return answer;
+        }
         match work {
             Outer::OpenSum { module, target } => {
                 let sum = ExactSum::new(self.count(module));
@@ -126,6 +142,32 @@ impl Worker {
             }
             Outer::Apply { module, version, from, average, portion } => {
                 let state = self.apply(module, from, average, portion)?;
+                Ok(Some(Event::Applied { module, version, state }))
+            }
+        }
+    }
+
+    fn of_router(&self, router: &mut RouterRounds, work: Outer) -> Answer {
+        match work {
+            Outer::OpenSum { target, .. } => {
+                router.open(target);
+                Ok(None)
+            }
+            Outer::Accumulate { module, target, blob, .. } => {
+                let valid = router.accumulate(target, blob)?;
+                Ok(Some(Event::Accumulated { module, target, blob, valid }))
+            }
+            Outer::Combine { module, target, from, contributions, .. } => {
+                let (average, made) = router.combine(target, from, &contributions)?;
+                let (average, state) = (self.put(&average)?, self.put(&made)?);
+                Ok(Some(Event::Combined { module, target, average, state }))
+            }
+            Outer::Apply { module, version, from, average, .. } => {
+                let made = match self.blobs.get(average.hash, average.bytes)? {
+                    Some(average) => router.apply(from, &average)?,
+                    None => None,
+                };
+                let state = made.map(|made| self.put(&made)).transpose()?;
                 Ok(Some(Event::Applied { module, version, state }))
             }
         }

@@ -141,6 +141,7 @@ impl Driver {
     ) -> Self {
         let mut pinned: BTreeSet<BlobHash> = manifest.for_everybody().iter().map(|blob| blob.hash).collect();
         pinned.extend(manifest.shards.listed().iter().flat_map(Shard::hashes));
+        pinned.extend(manifest.resharding.map(|parts| parts.slice.hash));
         pinned.insert(manifest.test_routes.hash);
         pinned.extend(manifest.genesis.iter().map(|(_, state)| state.hash));
         let level_counts = manifest.level_counts();

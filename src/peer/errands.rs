@@ -72,13 +72,14 @@ impl Driver {
                 self.has_text(drawn)?
             }
             Some(Task::Score { path, drawn, phase, .. }) => {
-                let (path, drawn, phase, text) = (*path, *drawn, *phase, self.manifest.shard(*drawn).held_out);
-                if !self.manifest.share_text && !self.blobs.has(text.hash)? {
+                let (path, drawn, phase) = (*path, *drawn, *phase);
+                let text = self.manifest.text_to_score(drawn);
+                if !self.manifest.share_text && !self.all_here(&text)? {
                     self.errands.task = None;
                     self.scored(path, phase, None);
                     return Ok(());
                 }
-                self.has_blobs(drawn, [text])?
+                self.has_blobs(drawn, text)?
             }
             None => return Ok(()),
         };
@@ -118,13 +119,21 @@ impl Driver {
         Some(Task::Evaluate { path, drawn, states })
     }
 
-    /// Whether the text of a path of the grid is here; if not, it is being fetched.
-    fn has_text(&mut self, path: PathId) -> Result<bool, PeerError> {
-        let shard = self.manifest.shard(path);
-        self.has_blobs(path, [shard.train, shard.held_out, shard.test])
+    fn all_here(&self, blobs: &[BlobRef]) -> Result<bool, PeerError> {
+        for blob in blobs {
+            if !self.blobs.has(blob.hash)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
-    fn has_blobs<const N: usize>(&mut self, path: PathId, blobs: [BlobRef; N]) -> Result<bool, PeerError> {
+    /// Whether the text of a path of the grid is here; if not, it is being fetched.
+    fn has_text(&mut self, path: PathId) -> Result<bool, PeerError> {
+        self.has_blobs(path, self.manifest.text_for(path))
+    }
+
+    fn has_blobs(&mut self, path: PathId, blobs: Vec<BlobRef>) -> Result<bool, PeerError> {
         let mut all = true;
         for blob in blobs {
             if self.blobs.has(blob.hash)? {

@@ -164,5 +164,6 @@ pub fn parts(manifest: &Manifest) -> Vec<(BlobRef, &'static str)> {
         (manifest.test_routes, "the routes of the test text"),
         (manifest.ancestor, "the ancestor"),
     ];
-    table.into_iter().chain(parts).collect()
+    let atlas = manifest.resharding.map(|parts| (parts.atlas, "the atlas"));
+    table.into_iter().chain(parts).chain(atlas).collect()
 }

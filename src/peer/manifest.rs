@@ -13,12 +13,16 @@ use crate::grid::GridError;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, RunId};
 use crate::outer::ModuleState;
 use crate::protocol::RunPlan;
-use crate::protocol::limits::MAX_CONTROL_BYTES;
+use crate::protocol::limits::{FULL_WEIGHT, MAX_CONTROL_BYTES};
 use crate::protocol::wire::WIRE_VERSION;
+use crate::routing::resharding::{PathScores, RouterState, StateError};
 use crate::store::BlobStore;
 
 /// Changes when the manifest, a blob's format or the outer arithmetic does: peers that differ refuse each other.
 pub const FORMAT_VERSION: u32 = 1;
+
+/// Of the slice that paths score: a bound for what a manifest can make a peer allocate.
+pub const MAX_SLICE_DOCUMENTS: u32 = 1 << 20;
 
 /// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,8 +52,23 @@ pub struct Manifest {
     pub ancestor: BlobRef,
     /// By path.
     pub shards: Shards,
+    /// What it takes to share the text out anew, where that is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resharding: Option<Resharding>,
     /// The state of each module before the first update.
     pub genesis: Vec<(ModuleId, BlobRef)>,
+}
+
+/// What it takes to share the text of a run out anew.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resharding {
+    /// The features of all documents, and where these lie.
+    pub atlas: BlobRef,
+    /// The documents that paths score.
+    pub slice: BlobRef,
+    /// How many.
+    pub slice_documents: u32,
 }
 
 /// Why a manifest is not this run's, or not one that this program can take part in.
@@ -94,6 +113,9 @@ pub enum ManifestError {
     /// A size in it is not what its configuration makes.
     #[error("the manifest gives module {0} a state of the wrong size")]
     StateSize(ModuleId),
+    /// The text is to be shared out anew, and what that takes is not there, or the other way round.
+    #[error("the manifest and its configuration differ in whether the text is shared out anew")]
+    Resharding,
     /// Too large to be sent.
     #[error("the manifest has {0} bytes, at most {MAX_CONTROL_BYTES} can be sent; use a smaller grid")]
     Large(usize),
@@ -147,10 +169,18 @@ impl Manifest {
             }
             Shards::Table(_) => {}
         }
-        counted("modules", self.genesis.len(), grid.modules().len())?;
+        let (router, modules) = (self.config.router_module(), self.config.seats()?.grid().modules());
+        let most = MAX_SLICE_DOCUMENTS;
+        if router.is_some() != self.resharding.is_some_and(|parts| (1..=most).contains(&parts.slice_documents)) {
+            return Err(ManifestError::Resharding);
+        }
+        counted("modules", self.genesis.len(), modules.len())?;
         let counts = self.level_counts();
-        for (expected, (module, state)) in grid.modules().into_iter().zip(&self.genesis) {
-            let size = ModuleState::size_bytes(counts[usize::from(expected.level)], self.config.outer.mode);
+        for (expected, (module, state)) in modules.into_iter().zip(&self.genesis) {
+            let size = match counts.get(usize::from(expected.level)) {
+                Some(count) => ModuleState::size_bytes(*count, self.config.outer.mode),
+                None => RouterState::size_bytes(grid.path_count(), self.config.model.width),
+            };
             if *module != expected || state.bytes != size {
                 return Err(ManifestError::StateSize(expected));
             }
@@ -158,7 +188,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Values in a module of each level.
+    /// Values in a module of each level of the model.
     pub fn level_counts(&self) -> Vec<usize> {
         self.config.levels.iter().map(|level| level_parameters(&self.config.model, level)).collect()
     }
@@ -174,14 +204,23 @@ impl Manifest {
             return Err(ManifestError::NoTable);
         }
         let codec = self.config.outer.codec;
+        let frames = self.level_counts().into_iter().map(|count| frame::max_bytes(codec, count));
+        let paths = seats.grid().path_count();
+        let scores = self.resharding.map(|parts| PathScores::max_bytes(paths, parts.slice_documents as usize));
+        // Where sizes change, each path scales what it contributes by its own, and all count the same.
+        let weights = match self.resharding {
+            Some(_) => vec![FULL_WEIGHT; shards.len()],
+            None => weights(shards.iter().map(|shard| shard.sequences)),
+        };
         Ok(RunPlan {
             seats,
             mode: self.config.outer.mode,
             phases: self.config.training.phases,
             inner_steps: self.config.training.inner_steps,
-            weights: weights(shards.iter().map(|shard| shard.sequences)),
+            reshard: self.config.routing.reshard.clone(),
+            weights,
             genesis: self.genesis.iter().copied().collect::<BTreeMap<_, _>>(),
-            frame_bytes: self.level_counts().into_iter().map(|count| frame::max_bytes(codec, count)).collect(),
+            frame_bytes: frames.chain(scores).collect(),
         })
     }
 
@@ -206,6 +245,15 @@ impl Manifest {
         Ok(self)
     }
 
+    /// Reads a state of the run's router.
+    ///
+    /// # Errors
+    /// If it is not one.
+    pub fn router_state(&self, bytes: &[u8]) -> Result<RouterState, StateError> {
+        let (paths, run) = (self.shards.listed().len() as u32, &self.config);
+        RouterState::decode(bytes, paths, run.model.width, run.routing.prefix_tokens)
+    }
+
     /// One path's part of the text; the shards have been read.
     pub fn shard(&self, path: PathId) -> &Shard {
         &self.shards.listed()[path.0 as usize]
@@ -213,12 +261,30 @@ impl Manifest {
 
     /// What a peer sends to nobody: the text, unless the run shares it.
     pub fn private_blobs(&self) -> BTreeSet<BlobHash> {
-        if self.share_text { BTreeSet::new() } else { self.shards.listed().iter().flat_map(Shard::hashes).collect() }
+        if self.share_text {
+            return BTreeSet::new();
+        }
+        let slice = self.resharding.map(|parts| parts.slice.hash);
+        self.shards.listed().iter().flat_map(Shard::hashes).chain(slice).collect()
+    }
+
+    /// All text that must be here for a path to be trained: its shard, or all shards where they are made anew of each other.
+    pub fn text_for(&self, path: PathId) -> Vec<BlobRef> {
+        let Some(parts) = self.resharding else { return self.shard(path).blobs().to_vec() };
+        self.shards.listed().iter().flat_map(Shard::blobs).chain([parts.slice]).collect()
+    }
+
+    /// What of it a path is scored on.
+    pub fn text_to_score(&self, path: PathId) -> Vec<BlobRef> {
+        match self.resharding {
+            Some(_) => self.shards.listed().iter().map(|shard| shard.held_out).collect(),
+            None => vec![self.shard(path).held_out],
+        }
     }
 
     /// The text that peers send each other but for that of these paths, if they do.
     pub fn text_besides(&self, paths: &BTreeSet<PathId>) -> BTreeSet<BlobHash> {
-        if !self.share_text {
+        if !self.share_text || self.resharding.is_some() {
             return BTreeSet::new();
         }
         let kept: BTreeSet<BlobHash> = paths.iter().flat_map(|path| self.shard(*path).hashes()).collect();
@@ -228,7 +294,8 @@ impl Manifest {
     /// What every peer of the run keeps, whatever its paths.
     pub fn for_everybody(&self) -> Vec<BlobRef> {
         let parts = [self.tokenizer, self.router, self.shard_index, self.test_routes, self.ancestor];
-        self.shards.table().into_iter().chain(parts).collect()
+        let atlas = self.resharding.map(|parts| parts.atlas);
+        self.shards.table().into_iter().chain(parts).chain(atlas).collect()
     }
 
     /// Bytes that a peer of one path downloads at first, keeps on disk and holds in memory, about.
@@ -236,7 +303,13 @@ impl Manifest {
         let everybody: u64 = self.for_everybody().iter().map(|blob| blob.bytes).sum();
         let drawn_anew = self.config.seats().is_ok_and(|seats| seats.are_drawn_anew());
         // That of the next path comes while the present one is trained.
-        let text = self.shards.largest_bytes() * if drawn_anew { 2 } else { 1 };
+        let shard_bytes = self.shards.largest_bytes();
+        let text = match self.resharding {
+            Some(parts) => {
+                shard_bytes * self.config.grid().map_or(1, |grid| u64::from(grid.path_count())) + parts.slice.bytes
+            }
+            None => shard_bytes * if drawn_anew { 2 } else { 1 },
+        };
         let text_download = if self.share_text { text } else { 0 };
         let parameters: u64 = self.level_counts().into_iter().map(|count| count as u64).sum();
         let states = match self.config.outer.mode {

@@ -35,6 +35,7 @@ pub mod observing;
 pub mod path_state;
 pub mod playing;
 mod reconnecting;
+mod router_rounds;
 pub mod sampling;
 pub mod scoring;
 pub mod shard_table;
@@ -43,6 +44,7 @@ mod signatures;
 pub mod start;
 pub mod status_socket;
 pub mod tasks;
+mod texts;
 #[cfg(test)]
 mod tiny_run;
 pub mod trainer;

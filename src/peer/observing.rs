@@ -88,7 +88,8 @@ impl Driver {
     pub(super) fn count_contribution(&mut self, module: ModuleId, blob: BlobHash) {
         if let Some(bytes) = self.observed.arrived.remove(&blob) {
             self.observed.synced.contribution_bytes += bytes;
-            self.observed.synced.contribution_parameters += self.level_counts[usize::from(module.level)] as u64;
+            self.observed.synced.contribution_parameters +=
+                self.level_counts.get(usize::from(module.level)).map_or(0, |count| *count as u64);
         }
     }
 
@@ -96,7 +97,8 @@ impl Driver {
     pub(super) fn count_average(&mut self, module: ModuleId, blob: BlobHash) {
         if let Some(bytes) = self.observed.arrived.remove(&blob) {
             self.observed.synced.average_bytes += bytes;
-            self.observed.synced.average_parameters += self.level_counts[usize::from(module.level)] as u64;
+            self.observed.synced.average_parameters +=
+                self.level_counts.get(usize::from(module.level)).map_or(0, |count| *count as u64);
         }
     }
 
@@ -176,8 +178,11 @@ fn parameter_hashes(
     known.retain(|hash, _| states.iter().any(|(_, state)| state.hash == *hash));
     let mut hashes = BTreeMap::new();
     for (module, state) in states {
-        let count = counts[usize::from(module.level)];
-        let hash = known.get(&state.hash).cloned().or_else(|| parameter_hash(blobs, *module, *state, count));
+        // The router, which has none of its own, is all that it is.
+        let hash = known.get(&state.hash).cloned().or_else(|| match counts.get(usize::from(module.level)) {
+            Some(count) => parameter_hash(blobs, *module, *state, *count),
+            None => Some(state.hash.to_string()),
+        });
         if let Some(hash) = hash {
             known.insert(state.hash, hash.clone());
             hashes.insert(module.to_string(), hash);

@@ -61,8 +61,16 @@ pub fn score_test_text(players: &mut dyn Players, every: Option<usize>) -> anyho
     for path in players.config().grid()?.paths() {
         match players.test_text(path)? {
             Some(set) => {
-                let count = set.documents().len();
-                texts.push(Documents { set, routes: vec![path; count], domains: vec![None; count] });
+                let (count, prefix) = (set.documents().len(), players.config().routing.prefix_tokens);
+                // Where the text has been shared out anew since, the folder that it lies in says nothing.
+                let routes = match players.config().router_module() {
+                    Some(_) if count > 0 => {
+                        let prefixes = set.documents().map(|sequences| set.prefix(sequences.start, prefix));
+                        players.routes(&prefixes.collect::<Vec<_>>())?
+                    }
+                    _ => vec![path; count],
+                };
+                texts.push(Documents { set, routes, domains: vec![None; count] });
             }
             None => missing.push(format!("path {path}")),
         }

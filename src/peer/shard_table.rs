@@ -26,7 +26,8 @@ pub struct Shard {
 }
 
 impl Shard {
-    fn blobs(&self) -> [BlobRef; 3] {
+    /// The text: to train on, held out, to test on.
+    pub fn blobs(&self) -> [BlobRef; 3] {
         [self.train, self.held_out, self.test]
     }
 

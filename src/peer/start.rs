@@ -100,8 +100,7 @@ impl Peer {
         let fresh = node.is_blank();
         // Whatever this peer logs is known as its own: several may run in one process.
         let span = tracing::info_span!("peer", key = %key.short());
-        let (combiner, combined) =
-            span.in_scope(|| Combiner::start(blobs.clone(), manifest.config.outer.clone(), manifest.level_counts()))?;
+        let (combiner, combined) = span.in_scope(|| Combiner::start(blobs.clone(), &manifest))?;
         let (device, turns, network) = (plan.machine.device, plan.turns.clone(), plan.network.clone());
         let answering = span.in_scope(|| Answering::start(manifest.clone(), device, blobs.clone(), turns, network))?;
         let work = trainer::work(manifest.clone(), plan.machine, blobs.clone());

@@ -16,7 +16,7 @@ use super::shard_table::{Shards, encode_table};
 use super::start::{Peer, PeerPlan, store_folder};
 use super::turns::Turns;
 use crate::config::run::tests::SMALL;
-use crate::config::{DeviceChoice, MachineConfig, RunConfig};
+use crate::config::{DeviceChoice, MachineConfig, RoutingMethod, RunConfig};
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, RunId, Term, Version};
 use crate::network::{Identity, Multiaddr, NetworkConfig, NetworkHandle};
 use crate::outer::{ModuleState, Share};
@@ -40,7 +40,11 @@ fn run(vocabulary: usize) -> RunConfig {
 
 /// Documents of two kinds, which k-means can tell apart.
 pub fn documents() -> Vec<String> {
-    (0..120usize)
+    some_documents(120)
+}
+
+fn some_documents(count: usize) -> Vec<String> {
+    (0..count)
         .map(|number| match number % 2 {
             0 => format!("fn item_{number}(value: u32) -> u32 {{ value * {number} + {} }}", number * 7 % 31).repeat(2),
             _ => format!("On day {number} the river rose by {} feet, and the old bridge held again. ", number % 13)
@@ -70,14 +74,24 @@ impl Tiny {
 
     /// The text has words for fewer entries than a large vocabulary asks for.
     pub fn with_vocabulary(vocabulary: usize, share_text: bool) -> Self {
+        Self::of(&run(vocabulary), 120, share_text)
+    }
+
+    /// Its paths begin with text by chance, which is shared out anew before the second phase.
+    pub fn shared_out_anew() -> Self {
+        let mut run = run(300);
+        (run.routing.method, run.routing.reshard) = (RoutingMethod::Random, vec![1]);
+        Self::of(&run, 500, true)
+    }
+
+    fn of(run: &RunConfig, count: usize, share_text: bool) -> Self {
         let home = tempfile::tempdir().unwrap();
         let corpus = home.path().join("corpus.jsonl");
         let line = |text: &String| format!("{}\n", serde_json::json!({ "text": text }));
-        std::fs::write(&corpus, documents().iter().map(line).collect::<String>()).unwrap();
+        std::fs::write(&corpus, some_documents(count).iter().map(line).collect::<String>()).unwrap();
         let folder = home.path().join("founding");
-        let run = run(vocabulary);
         let plan = Plan {
-            run: &run,
+            run,
             machine: &machine(),
             folder: &folder,
             corpus: CorpusSource::Paths(vec![corpus]),

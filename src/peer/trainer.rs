@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::manifest::Manifest;
 use super::path_state::{PathState, PathStateError, PhaseState};
 use super::tasks::{Stepped, Task, Told};
+use super::texts::{Purpose, Texts};
 use super::trainer_thread::{Desk, Work};
 use super::turns::TURN_MS;
 use crate::compress::{EncodeError, compress_with_feedback};
@@ -20,12 +21,13 @@ use crate::names::{BlobRef, ModuleId, PathId, Phase};
 use crate::outer::ModuleState;
 use crate::protocol::Resume;
 use crate::protocol::record::{Finished, StartedFrom};
+use crate::routing::resharding::{PathScores, RouterState};
 use crate::seed::Seed;
 use crate::store::{BlobError, BlobStore};
 use crate::text::{TokenSet, Tokenizer};
 use crate::training::{
     BatchOrder, InnerTrainer, OuterGradientError, Score, StepError, StepReport, TrainerError, evaluate, outer_gradient,
-    place_in_schedule,
+    place_in_schedule, target_losses,
 };
 
 /// Steps between two reports of progress, at the most this often.
@@ -36,9 +38,6 @@ const CHECKPOINT_LEAST: Duration = Duration::from_secs(5);
 
 /// Nor than this many times what it takes to store one: they cost at most one percent of the time.
 const CHECKPOINT_FACTOR: u32 = 100;
-
-/// What paths are scored by, for errors.
-const HELD_OUT: &str = "the held-out slice";
 
 /// What took longer has waited for a full disk.
 const CHECKPOINT_COST_MOST: Duration = Duration::from_secs(60);
@@ -70,8 +69,7 @@ struct Worker {
     inner: InnerTrainer,
     counts: Vec<usize>,
     grid: Grid,
-    /// The shard in hand: paths that take turns reload theirs, which is cheap against a phase.
-    shard: Option<(PathId, TokenSet)>,
+    texts: Texts,
     token_bytes: Vec<u32>,
     /// What it took to store the last inner checkpoint.
     checkpoint_cost: Duration,
@@ -108,8 +106,8 @@ impl Worker {
         let device = open_device(machine.device)?;
         let inner = InnerTrainer::new(&manifest.config, machine, device)?;
         let (counts, grid) = (manifest.level_counts(), manifest.config.grid()?);
-        let (shard, token_bytes, checkpoint_cost) = (None, Vec::new(), Duration::ZERO);
-        Ok(Self { manifest, blobs, inner, counts, grid, shard, token_bytes, checkpoint_cost })
+        let (texts, checkpoint_cost) = (Texts::new(manifest.clone(), blobs.clone()), Duration::ZERO);
+        Ok(Self { manifest, blobs, inner, counts, grid, texts, token_bytes: Vec::new(), checkpoint_cost })
     }
 
     /// Nothing if nobody listens any more.
@@ -119,16 +117,13 @@ impl Worker {
                 self.train(desk, &Asked { path, drawn, phase, steps, start: &start }, trainer, resume)
             }
             Task::Score { path, drawn, phase, states } => {
-                let texts = [(self.manifest.shard(drawn).held_out, HELD_OUT)];
-                let scores = self.score(desk, (path, phase), &texts, &states);
+                let scores = self.score(desk, (path, phase), (drawn, &[Purpose::HeldOut]), &states);
                 let scores = scores.inspect_err(|error| tracing::warn!(%path, %phase, %error, "not scored")).ok();
                 Ok(Some(Told::Scored { path, phase, held_out: scores.map(|scores| scores[0]) }))
             }
             Task::Evaluate { path, drawn, states } => {
                 let phase = Phase(self.manifest.config.training.phases);
-                let shard = self.manifest.shard(drawn);
-                let texts = [(shard.held_out, HELD_OUT), (shard.test, "the test text")];
-                let scores = self.score(desk, (path, phase), &texts, &states)?;
+                let scores = self.score(desk, (path, phase), (drawn, &[Purpose::HeldOut, Purpose::Test]), &states)?;
                 Ok(Some(Told::Evaluated { path, drawn, held_out: scores[0], test: scores[1] }))
             }
         }
@@ -142,11 +137,6 @@ impl Worker {
     /// What a phase was trained for waits for the disk, unless nobody listens any more.
     fn put(&self, desk: &Desk, bytes: &[u8]) -> Result<BlobRef, BlobError> {
         self.blobs.put_patiently(bytes, || !desk.is_deserted())
-    }
-
-    fn tokens(&self, blob: BlobRef, what: &str) -> anyhow::Result<TokenSet> {
-        let model = &self.manifest.config.model;
-        Ok(TokenSet::decode(&self.read(blob, what)?, model.vocabulary, model.context + 1)?)
     }
 
     /// A blob that this path can do without: then it begins anew.
@@ -169,7 +159,15 @@ impl Worker {
             let count = self.counts[usize::from(module.level)];
             Ok(ModuleState::decode(&bytes, *module, count)?.parameters)
         };
-        states.iter().map(parameters).collect()
+        let (levels, _) = states.split_at(self.counts.len().min(states.len()));
+        levels.iter().map(parameters).collect()
+    }
+
+    /// The router, where it is one of a path's modules.
+    fn router(&self, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<Option<RouterState>> {
+        let Some((module, state)) = states.get(self.counts.len()) else { return Ok(None) };
+        let bytes = self.read(*state, &format!("the state of module {module}"))?;
+        Ok(Some(self.manifest.router_state(&bytes)?))
     }
 
     fn train(
@@ -185,9 +183,8 @@ impl Worker {
         if !desk.report(Told::Alive { path, phase, steps: resume.map_or(0, |resume| resume.steps) }) {
             return Ok(None);
         }
-        if self.shard.as_ref().is_none_or(|(held, _)| *held != drawn) {
-            self.shard = Some((drawn, self.tokens(self.manifest.shard(drawn).train, "the shard")?));
-        }
+        let router = self.router(&modules(asked.start))?;
+        self.texts.hold(drawn, router.as_ref())?;
         let (middle, state) = (self.carried_blob(resume.map(|resume| resume.blob))?, self.carried_blob(trainer)?);
         if middle.is_some() || state.is_some() {
             match self.carry_on(desk, asked, middle.as_deref(), state.as_deref()) {
@@ -254,7 +251,7 @@ impl Worker {
     fn phase(&mut self, desk: &Desk, asked: &Asked, carried: Carried) -> anyhow::Result<Option<Told>> {
         let Asked { path, phase, start, .. } = *asked;
         let Carried { mut state, middle } = carried;
-        let states: Vec<_> = start.iter().map(|(from, state)| (from.module, *state)).collect();
+        let states = modules(start);
         let before = self.parameters(&states)?;
         let made = middle.as_ref().map_or(0, |(steps, _)| *steps);
         self.inner.load(middle.as_ref().map_or(&before, |(_, levels)| levels))?;
@@ -270,8 +267,14 @@ impl Worker {
         }
         let after = self.inner.levels()?;
         let mut offers = Vec::with_capacity(start.len());
-        for (level, (from, _)) in start.iter().enumerate() {
-            offers.push((*from, self.compress(desk, &before[level], &after[level], &mut state.residuals[level])?));
+        let router = self.router(&states)?;
+        for (level, before) in before.iter().enumerate() {
+            let (from, share) = (start[level].0, self.share(asked, start[level].0.module, router.as_ref()));
+            let frame = self.compress(desk, (before, &after[level], share), &mut state.residuals[level])?;
+            offers.push((from, frame));
+        }
+        if let Some((from, _)) = start.get(before.len()) {
+            offers.push((*from, self.scores_of_the_slice(desk, asked)?));
         }
         state.inner = self.inner.state()?;
         let trainer = self.put(desk, &state.encode())?;
@@ -334,7 +337,7 @@ impl Worker {
     }
 
     fn step(&mut self, path: PathId, schedule_step: u64) -> anyhow::Result<StepReport> {
-        let Some((_, shard)) = &self.shard else { anyhow::bail!("path {path} has no shard in hand") };
+        let Some(shard) = self.texts.held() else { anyhow::bail!("path {path} has no shard in hand") };
         let seed = Seed::root(self.manifest.config.seed).child("batches").number(u64::from(path.0));
         let order = BatchOrder { seed, sequences: shard.len() };
         Ok(self.inner.step(shard, &order, schedule_step)?)
@@ -356,10 +359,41 @@ impl Worker {
         Ok(blob)
     }
 
-    fn compress(&self, desk: &Desk, before: &[f32], after: &[f32], residual: &mut Vec<f32>) -> anyhow::Result<BlobRef> {
+    /// What a path counts for in a module, beside the others in it: where the text is shared out anew, nobody else knows.
+    fn share(&self, asked: &Asked, module: ModuleId, router: Option<&RouterState>) -> f32 {
+        let Some(RouterState { sizes, .. }) = router else { return 1.0 };
+        let size = |path: PathId| sizes[path.0 as usize] as f64;
+        let paths = self.grid.paths_of(module);
+        let all: f64 = paths.iter().map(|path| size(*path)).sum();
+        (size(asked.drawn) * paths.len() as f64 / all) as f32
+    }
+
+    /// What a path makes of the slice, as it is after its inner steps, if the text is shared out anew before the next phase.
+    fn scores_of_the_slice(&mut self, desk: &Desk, asked: &Asked) -> anyhow::Result<BlobRef> {
+        let Asked { path, drawn, phase, steps, .. } = *asked;
+        let routing = &self.manifest.config.routing;
+        let mut nats = Vec::new();
+        if routing.reshard.contains(&phase.next().0) {
+            let slice = self.texts.slice()?;
+            let mut goes_on = || {
+                desk.mention(Told::Alive { path, phase, steps });
+            };
+            let _turn = desk.take_turn(REPORT, &mut goes_on);
+            let losses = target_losses(self.inner.model(), &slice, routing.prefix_tokens, &mut goes_on)?;
+            nats = slice.documents().map(|document| losses[document].iter().flatten().sum()).collect();
+        }
+        Ok(self.put(desk, &PathScores::encode(&[PathScores { path: drawn, nats }]))?)
+    }
+
+    fn compress(
+        &self,
+        desk: &Desk,
+        (before, after, share): (&[f32], &[f32], f32),
+        residual: &mut Vec<f32>,
+    ) -> anyhow::Result<BlobRef> {
         let outer = &self.manifest.config.outer;
         let carried = outer.error_feedback.then_some(residual.as_slice());
-        let gradient = outer_gradient(before, after, carried)?;
+        let gradient = outer_gradient(before, after, share, carried)?;
         let (frame, left) = compress_with_feedback(outer.codec, &gradient)?;
         *residual = left;
         Ok(self.put(desk, &frame)?)
@@ -378,7 +412,7 @@ impl Worker {
         &mut self,
         desk: &Desk,
         (path, phase): (PathId, Phase),
-        texts: &[(BlobRef, &str)],
+        (drawn, purposes): (PathId, &[Purpose]),
         states: &[(ModuleId, BlobRef)],
     ) -> anyhow::Result<Vec<Score>> {
         let says = |batches| {
@@ -386,6 +420,9 @@ impl Worker {
         };
         desk.report(Told::Alive { path, phase, steps: 0 });
         self.read_token_bytes()?;
+        let router = self.router(states)?;
+        let text = |purpose: &Purpose| self.texts.of(drawn, *purpose, router.as_ref());
+        let texts: Vec<TokenSet> = purposes.iter().map(text).collect::<Result<_, _>>()?;
         let levels = self.parameters(states)?;
         self.inner.load(&levels)?;
         let _turn = desk.take_turn(REPORT, &mut || says(0));
@@ -395,12 +432,14 @@ impl Worker {
             batches += 1;
             says(batches);
         };
-        let score = |(blob, what): &(BlobRef, &str)| {
-            let tokens = self.tokens(*blob, what)?;
-            Ok(evaluate(self.inner.model(), &tokens, prefix, &self.token_bytes, &mut goes_on)?)
-        };
+        let score = |text| Ok(evaluate(self.inner.model(), text, prefix, &self.token_bytes, &mut goes_on)?);
         texts.iter().map(score).collect()
     }
+}
+
+/// Which modules a phase starts from, and their states.
+fn modules(start: &[(StartedFrom, BlobRef)]) -> Vec<(ModuleId, BlobRef)> {
+    start.iter().map(|(from, state)| (from.module, *state)).collect()
 }
 
 /// Whether a phase failed in a way that what it was carried on with can be to blame for, which may be another peer's.

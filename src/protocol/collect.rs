@@ -253,7 +253,6 @@ impl Durations {
 mod tests {
     use super::*;
     use crate::names::BlobRef;
-    use crate::protocol::message::FOUNDED_ROUTER;
 
     fn entry(path: u32, parent: u64, progress: Progress) -> Entry {
         let blob = BlobRef::of(format!("{path} {parent}").as_bytes());
@@ -261,7 +260,7 @@ mod tests {
             path: PathId(path),
             parent: Version(parent),
             parent_update: BlobHash([0; 32]),
-            router: FOUNDED_ROUTER,
+            router: 0,
             blob,
             sequence: 1,
         };

@@ -6,7 +6,7 @@ use super::action::{Action, Outer};
 use super::collect::{Collection, Entry, Progress};
 use super::fetching::Purpose;
 use super::limits::{MAX_OFFERS, MAX_RIVALS, VERSIONS_KEPT};
-use super::message::{ContributionKey, FOUNDED_ROUTER, Lease, Message, Offer, SignedUpdate, Stage, Update};
+use super::message::{ContributionKey, Lease, Message, Offer, SignedUpdate, Stage, Update};
 use super::placement::active_leases;
 use super::record::Record;
 use super::timers::Timer;
@@ -76,7 +76,8 @@ impl Node {
 
     /// An offer, this node's own included.
     pub(super) fn heard_offer(&mut self, module: ModuleId, author: PeerKey, offer: Offer) {
-        let ours = offer.router == FOUNDED_ROUTER && self.plan.contributes(offer.path, offer.parent, module);
+        let ours = offer.router == self.plan.router_at(offer.parent)
+            && self.plan.contributes(offer.path, offer.parent, module);
         if !ours || offer.blob.bytes > self.plan.frame_bytes(module) {
             return;
         }

@@ -145,9 +145,6 @@ pub struct Beat {
 /// forked, or two peers held the same path, only the bytes differ.
 pub type ContributionKey = (PathId, Version, BlobHash);
 
-/// The router that a run is founded with. Paths keep their shards, so there is no other.
-pub const FOUNDED_ROUTER: u32 = 0;
-
 /// One path's compressed outer gradient for one module, announced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
@@ -157,7 +154,7 @@ pub struct Offer {
     pub parent: Version,
     /// The update that made that version.
     pub parent_update: UpdateHash,
-    /// The router's version whose shard it trained on.
+    /// The router's version by then: how often the text was to be shared out anew before this phase.
     pub router: u32,
     /// The bytes.
     pub blob: BlobRef,

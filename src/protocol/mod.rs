@@ -5,7 +5,7 @@
 //! (`peer/`) and the simulator (`simulator/`) run this same code.
 //!
 //! The way of an outer step: [`phases`] starts training and offers what was trained; [`gathering`] is the owner's part,
-//! from offers to a signed update; [`applying`] takes an update to a new head. [`rounds`] says how far a module has come,
+//! from offers to a signed update; [`applying`] takes an update to a new head. [`plan`] is what a run is, [`rounds`] says how far a module has come,
 //! [`pace`] how fast its paths are, [`seating`] where a path is whose modules change. [`membership`] beats and hears
 //! beats, [`liveness`] measures who is alive, [`ownership`] decides who combines, [`suspicion`] asks owners that fall
 //! silent, and [`trust`] who is believed to, [`placement`] decides who trains which path and [`idle`] who only says so,
@@ -39,6 +39,7 @@ mod patience;
 mod phases;
 mod placement;
 pub mod places;
+mod plan;
 pub mod questions;
 mod queues;
 pub mod record;
@@ -67,6 +68,7 @@ pub use action::{Action, Outer, Portion, Report, Resume};
 pub use check::check_chain;
 pub use event::{Contact, Event, ReplyToken, RequestId};
 pub use message::{Message, Request, Response, SignedUpdate, Update};
+pub use plan::RunPlan;
 pub use queues::Queue;
 pub use record::Record;
 
@@ -95,52 +97,7 @@ use self::transfer::CatchUp;
 use self::trust::Distrusted;
 use self::watchdog::Watchdog;
 use crate::clock::Millis;
-use crate::config::OuterMode;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
-use crate::sampling::Seats;
-
-/// What a node must know of its run; all of it follows from the manifest.
-#[derive(Clone, Debug)]
-pub struct RunPlan {
-    /// Modules and paths, and which of these are trained when. Where the protocol says path, it means a seat.
-    pub seats: Seats,
-    /// When owners make updates.
-    pub mode: OuterMode,
-    /// The rounds after which a module is done; in the synchronous mode, the version.
-    pub phases: u64,
-    /// Inner steps of a phase, at the most.
-    pub inner_steps: u64,
-    /// A path's integer weight, from the size of its shard, at most [`limits::FULL_WEIGHT`].
-    pub weights: Vec<u32>,
-    /// The state of each module before the first update.
-    pub genesis: BTreeMap<ModuleId, BlobRef>,
-    /// For each level, the most bytes of a compressed outer gradient or average.
-    pub frame_bytes: Vec<u64>,
-}
-
-impl RunPlan {
-    fn full_path_weight(&self, path: PathId, phase: Phase) -> u32 {
-        self.weights.get(self.seats.path(path, phase).0 as usize).copied().unwrap_or(1)
-    }
-
-    /// What a contribution to a version weighs that is so many versions late. Delayed momentum makes up for lateness by
-    /// itself.
-    fn weight(&self, path: PathId, (parent, module): (Version, ModuleId), staleness: u64) -> u32 {
-        let phase = self.contributes_in(path, parent, module).unwrap_or(phase_from(parent));
-        let full = self.full_path_weight(path, phase);
-        match self.mode {
-            OuterMode::Synchronous => {
-                let halvings = u32::try_from(staleness).unwrap_or(u32::MAX);
-                full.checked_shr(halvings).unwrap_or(0).max(1)
-            }
-            OuterMode::Asynchronous => full,
-        }
-    }
-
-    fn frame_bytes(&self, module: ModuleId) -> u64 {
-        self.frame_bytes.get(usize::from(module.level)).copied().unwrap_or(0)
-    }
-}
 
 /// The phase that trains from a version. Only synchronous runs draw paths anew; in others it makes no difference.
 fn phase_from(parent: Version) -> Phase {

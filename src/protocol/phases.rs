@@ -9,7 +9,7 @@ use super::Node;
 use super::action::{Action, Report, Resume};
 use super::gathering::countable;
 use super::limits::MAX_FROM_ONE_VERSION;
-use super::message::{FOUNDED_ROUTER, Message, Offer, Stage, UpdateHash};
+use super::message::{Message, Offer, Stage, UpdateHash};
 use super::pace::Measured;
 use super::record::{Finished, Record, StartedFrom};
 use crate::clock::Millis;
@@ -302,7 +302,8 @@ impl Node {
         for (module, path, (parent, parent_update), blob) in outstanding {
             self.sequence += 1;
             let sequence = self.sequence;
-            let offer = Offer { path, parent, parent_update, router: FOUNDED_ROUTER, blob, sequence };
+            let router = self.plan.router_at(parent);
+            let offer = Offer { path, parent, parent_update, router, blob, sequence };
             self.heard_offer(module, me, offer.clone());
             if !self.owns(module) {
                 self.act(Action::Publish { module, message: Message::Offer(offer) });

@@ -26,6 +26,11 @@ impl RunPlan {
         })
     }
 
+    /// The router's version where a contribution to this version was trained: how often the text was to be shared out anew.
+    pub fn router_at(&self, parent: Version) -> u32 {
+        self.reshard.partition_point(|phase| *phase <= parent.0) as u32
+    }
+
     /// Whether a module has had all its rounds.
     pub fn is_done(&self, module: ModuleId, head: Head) -> bool {
         self.phase_of(module, head).0 >= self.phases

@@ -1,5 +1,10 @@
 //! Centroids that a document's features are compared with: of all features at once (k-means), or of each half of them
 //! (product k-means; Jégou et al. 2011, DiPaCo section 2.4), where a path is a pair of clusters.
+//!
+//! The halves of a text's features mostly say the same, and then most pairs are nobody's. So the second half is compared
+//! after what the first has said: as it differs from the mean of the documents that are of the same cluster by the first.
+
+use std::ops::Range;
 
 use super::kmeans::{KmeansError, kmeans, nearest, squared_distance};
 use crate::seed::Seed;
@@ -13,6 +18,9 @@ pub struct Clusters {
     pub(super) mean: Vec<f32>,
     pub(super) scale: Vec<f32>,
     pub(super) books: Vec<Book>,
+    /// What is taken from the second half of a document's features for each cluster of the first, row-major
+    /// `[clusters, width]`; of a single book, and of a pair fitted without, nothing.
+    pub(super) shifts: Vec<f32>,
 }
 
 /// The centroids of some features that lie side by side.
@@ -48,11 +56,14 @@ impl Clusters {
         let every = (features.len() / width).div_ceil(MAX_FIT_ROWS).max(1);
         let (mean, scale) = moments(features, width);
         let [mean, scale] = [mean, scale].map(|values| values.into_iter().map(|value| value as f32).collect());
-        let mut found = Self { mean, scale, books: Vec::with_capacity(counts.len()) };
-        let rows: Vec<f32> =
+        let mut found = Self { mean, scale, books: Vec::with_capacity(counts.len()), shifts: Vec::new() };
+        let mut rows: Vec<f32> =
             features.chunks(width).step_by(every).flat_map(|row| found.standardise(row).collect::<Vec<_>>()).collect();
         for (number, clusters) in counts.iter().enumerate() {
             let place = columns(width, counts.len(), number);
+            if number == 1 {
+                found.shift(&mut rows, width, place.clone());
+            }
             let rows: Vec<f32> = rows.chunks(width).flat_map(|row| &row[place.clone()]).copied().collect();
             // A single book's seed is what it was before there could be two.
             let seed = seed.child("k-means");
@@ -61,6 +72,32 @@ impl Clusters {
             found.books.push(Book { width: place.len(), centroids });
         }
         Ok(found)
+    }
+
+    /// Takes from the second half of each row the mean of that half over the rows that are of the same cluster by the first.
+    fn shift(&mut self, rows: &mut [f32], width: usize, second: Range<usize>) {
+        let [first] = &self.books[..] else { return };
+        let of: Vec<usize> =
+            rows.chunks(width).map(|row| nearest(&row[..first.width], &first.centroids).0 as usize).collect();
+        let (mut counts, mut sums) = (vec![0f64; first.clusters()], vec![0f64; first.clusters() * second.len()]);
+        for (row, cluster) in rows.chunks(width).zip(&of) {
+            counts[*cluster] += 1.0;
+            let sums = &mut sums[cluster * second.len()..][..second.len()];
+            sums.iter_mut().zip(&row[second.clone()]).for_each(|(sum, value)| *sum += f64::from(*value));
+        }
+        let mean = |(place, sum): (usize, &f64)| (sum / counts[place / second.len()].max(1.0)) as f32;
+        self.shifts = sums.iter().enumerate().map(mean).collect();
+        for (row, cluster) in rows.chunks_mut(width).zip(of) {
+            let shift = &self.shifts[cluster * second.len()..];
+            row[second.clone()].iter_mut().zip(shift).for_each(|(value, shift)| *value -= shift);
+        }
+    }
+
+    /// The features that a book compares, where a document is of this cluster by the books before it.
+    fn shifted(&self, own: &[f32], before: usize) -> Vec<f32> {
+        let shift = self.shifts.get(before * own.len()..).unwrap_or_default();
+        let shift = shift.iter().chain(std::iter::repeat(&0.0));
+        own.iter().zip(shift).map(|(value, shift)| value - shift).collect()
     }
 
     /// How many features a document has.
@@ -79,10 +116,14 @@ impl Clusters {
         let row: Vec<f32> = self.standardise(features).collect();
         let mut rest = row.as_slice();
         let mut path = 0;
-        for book in &self.books {
+        for (number, book) in self.books.iter().enumerate() {
             let (own, others) = rest.split_at(book.width.min(rest.len()));
             rest = others;
-            path = path * book.clusters() as u32 + nearest(own, &book.centroids).0;
+            let cluster = match number {
+                0 => nearest(own, &book.centroids).0,
+                _ => nearest(&self.shifted(own, path as usize), &book.centroids).0,
+            };
+            path = path * book.clusters() as u32 + cluster;
         }
         path
     }
@@ -97,12 +138,16 @@ impl Clusters {
         let row: Vec<f32> = self.standardise(features).collect();
         let mut rest = row.as_slice();
         let mut distances = vec![0f32];
-        for book in &self.books {
+        for (number, book) in self.books.iter().enumerate() {
             let (own, others) = rest.split_at(book.width.min(rest.len()));
             rest = others;
-            let centroids = book.centroids.chunks_exact(book.width);
-            let to: Vec<f32> = centroids.map(|centroid| squared_distance(own, centroid)).collect();
-            distances = distances.iter().flat_map(|so_far| to.iter().map(move |own| so_far + own)).collect();
+            let mut longer = Vec::with_capacity(distances.len() * book.clusters());
+            for (before, so_far) in distances.iter().enumerate() {
+                let own = if number == 0 { own.to_vec() } else { self.shifted(own, before) };
+                let centroids = book.centroids.chunks_exact(book.width);
+                longer.extend(centroids.map(|centroid| so_far + squared_distance(&own, centroid)));
+            }
+            distances = longer;
         }
         let mut order: Vec<u32> = (0..distances.len() as u32).collect();
         order.sort_by(|a, b| distances[*a as usize].total_cmp(&distances[*b as usize]));
@@ -119,7 +164,7 @@ impl Clusters {
 }
 
 /// The features of a book: all of them in even parts, in order.
-pub(super) fn columns(width: usize, books: usize, number: usize) -> std::ops::Range<usize> {
+pub(super) fn columns(width: usize, books: usize, number: usize) -> Range<usize> {
     number * width / books..(number + 1) * width / books
 }
 
@@ -160,6 +205,27 @@ mod tests {
         let paths: Vec<u32> = features.chunks(4).map(|row| found.path_of(row)).collect();
         let mut kinds: Vec<u32> = paths[..4].to_vec();
         assert!((0..400).all(|i| paths[i] == kinds[i % 4]), "{paths:?}");
+        kinds.sort_unstable();
+        assert_eq!(kinds, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn halves_that_say_the_same_still_make_pairs_of_which_each_has_documents() {
+        // The second half repeats the first, with a bit of its own that is much the smaller.
+        let row = |i: usize| {
+            let (kind, bit) = ((i % 2) as f32, (i / 2 % 2) as f32 * 0.2);
+            [kind, kind + ((i * 37) % 11) as f32 * 1e-3, kind + bit, kind + bit + (i % 7) as f32 * 1e-3]
+        };
+        let features: Vec<f32> = (0..400).flat_map(row).collect();
+        let found = Clusters::fit(&features, 4, &[2, 2], 50, Seed::root(2)).unwrap();
+        let paths: Vec<u32> = features.chunks(4).map(|row| found.path_of(row)).collect();
+        let mut kinds: Vec<u32> = paths[..4].to_vec();
+        assert!((0..400).all(|i| paths[i] == kinds[i % 4]), "{paths:?}");
+        for row in features.chunks(4) {
+            let nearest = found.nearest_paths(row, 4);
+            assert_eq!(nearest[0], found.path_of(row));
+            assert_eq!(nearest[1] / 2, nearest[0] / 2, "the halves' difference counts less");
+        }
         kinds.sort_unstable();
         assert_eq!(kinds, [0, 1, 2, 3]);
     }

@@ -3,16 +3,18 @@
 //! A document's first tokens choose its path, by k-means on features of the dense ancestor, on all of them or on each
 //! half, or, as a control, by hash; [`Logistic`] fits a rule to which path scored documents best. The ancestor that
 //! gives the features is frozen with the router and named in it by hash: a model that goes on training would route
-//! documents elsewhere than where they were trained. The [`ShardIndex`] writes down where every training document went,
+//! documents elsewhere than where they were trained. [`resharding`] fits such a rule in the middle of a run. The [`ShardIndex`] writes down where every training document went,
 //! so that nobody has to take a peer's word for the size of its shard.
 
 mod calibration;
 pub mod clusters;
 mod cross_entropy;
+pub mod discriminative;
 pub mod features;
 pub mod kmeans;
 mod lbfgs;
 pub mod logistic;
+pub mod resharding;
 pub mod router;
 mod router_file;
 #[cfg(feature = "learning")]

@@ -14,15 +14,17 @@ const KIND_KMEANS: u16 = 1;
 const KIND_RANDOM: u16 = 2;
 const KIND_PRODUCT: u16 = 3;
 const KIND_LOGISTIC: u16 = 4;
+const KIND_SHIFTED: u16 = 5;
 
 impl Router {
-    /// Little endian: `PSRT`, version u16, kind u16 (1 k-means, 2 random, 3 product k-means, 4 discriminative), paths u32,
+    /// Little endian: `PSRT`, version u16, kind u16 (1 k-means, 2 random, 3 product k-means without shifts, 4 discriminative, 5 product k-means), paths u32,
     /// prefix tokens u32; then for k-means the ancestor's hash, width u32, mean, scale and centroids as f32, those of the
-    /// first half before those of the second; for discriminative the ancestor's hash, width u32, weights path by path and
+    /// first half before those of the second, then what is taken from the second for each cluster of the first; for discriminative the ancestor's hash, width u32, weights path by path and
     /// biases as f64; for random its key of 32 bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let kind = match &self.rule {
+            Rule::Clusters { clusters, .. } if !clusters.shifts.is_empty() => KIND_SHIFTED,
             Rule::Clusters { clusters, .. } if clusters.books.len() > 1 => KIND_PRODUCT,
             Rule::Clusters { .. } => KIND_KMEANS,
             Rule::Logistic { .. } => KIND_LOGISTIC,
@@ -38,7 +40,7 @@ impl Router {
                 bytes.extend(ancestor.0);
                 bytes.extend((clusters.width() as u32).to_le_bytes());
                 let centroids = clusters.books.iter().flat_map(|book| &book.centroids);
-                for value in clusters.mean.iter().chain(&clusters.scale).chain(centroids) {
+                for value in clusters.mean.iter().chain(&clusters.scale).chain(centroids).chain(&clusters.shifts) {
                     bytes.extend(value.to_le_bytes());
                 }
             }
@@ -70,8 +72,10 @@ impl Router {
             return Err(wrong("an impossible number of paths or prefix tokens"));
         }
         let rule = match u16::from_le_bytes([head[6], head[7]]) {
-            KIND_KMEANS => decode_clusters(rest, &[paths as usize])?,
-            KIND_PRODUCT => decode_clusters(rest, &halves(paths).ok_or(wrong("paths that are no pairs"))?)?,
+            KIND_KMEANS => decode_clusters(rest, &[paths as usize], false)?,
+            kind @ (KIND_PRODUCT | KIND_SHIFTED) => {
+                decode_clusters(rest, &halves(paths).ok_or(wrong("paths that are no pairs"))?, kind == KIND_SHIFTED)?
+            }
             KIND_LOGISTIC => decode_logistic(rest, paths)?,
             KIND_RANDOM => Rule::Random { key: rest.try_into().map_err(|_| wrong("a key of another size"))? },
             _ => return Err(wrong("a kind that is not known")),
@@ -106,7 +110,7 @@ fn decode_width(bytes: &[u8]) -> Result<(BlobHash, usize, &[u8]), RouterError> {
 }
 
 /// One book of as many clusters for each of `counts`.
-fn decode_clusters(bytes: &[u8], counts: &[usize]) -> Result<Rule, RouterError> {
+fn decode_clusters(bytes: &[u8], counts: &[usize], are_shifted: bool) -> Result<Rule, RouterError> {
     let wrong = RouterError::Format;
     let (ancestor, width, rest) = decode_width(bytes)?;
     if width < counts.len() {
@@ -115,7 +119,8 @@ fn decode_clusters(bytes: &[u8], counts: &[usize]) -> Result<Rule, RouterError> 
     let books =
         counts.iter().enumerate().map(|(number, clusters)| (columns(width, counts.len(), number).len(), *clusters));
     // At most 2^16 times 2^20 values of four bytes, so this cannot overflow.
-    let values = 2 * width + books.clone().map(|(width, clusters)| width * clusters).sum::<usize>();
+    let shifts = if are_shifted { counts[0] * columns(width, counts.len(), 1).len() } else { 0 };
+    let values = 2 * width + shifts + books.clone().map(|(width, clusters)| width * clusters).sum::<usize>();
     if rest.len() as u64 != 4 * values as u64 {
         return Err(wrong("a size that does not fit its width and paths"));
     }
@@ -126,8 +131,9 @@ fn decode_clusters(bytes: &[u8], counts: &[usize]) -> Result<Rule, RouterError> 
     let mut values = values.into_iter();
     let mut take = |count: usize| values.by_ref().take(count).collect::<Vec<f32>>();
     let (mean, scale) = (take(width), take(width));
-    let books = books.map(|(width, clusters)| Book { width, centroids: take(width * clusters) }).collect();
-    Ok(Rule::Clusters { ancestor, clusters: Clusters { mean, scale, books } })
+    let books: Vec<Book> = books.map(|(width, clusters)| Book { width, centroids: take(width * clusters) }).collect();
+    let shifts = take(shifts);
+    Ok(Rule::Clusters { ancestor, clusters: Clusters { mean, scale, books, shifts } })
 }
 
 #[cfg(test)]

@@ -123,6 +123,7 @@ impl World {
             mode: scenario.swarm.mode,
             phases: scenario.swarm.phases,
             inner_steps: INNER_STEPS,
+            reshard: Vec::new(),
             seats,
         });
         let mut dice = Dice::new(seed, "world");

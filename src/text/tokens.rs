@@ -170,6 +170,18 @@ impl TokenSet {
         set
     }
 
+    /// The documents of several sets, one set after the other.
+    pub fn joined(sets: &[Self]) -> Self {
+        let mut joined = Self::default();
+        for (set, document) in sets.iter().flat_map(|set| set.documents().map(move |document| (set, document))) {
+            let of = set.documents[set.sequences[document.start].document as usize];
+            let head = if of.copied > 0 { set.prefix(document.start, usize::MAX) } else { &[] };
+            joined.begin_document(of.number, head);
+            document.for_each(|sequence| joined.push_sequence(set.sequence(sequence)));
+        }
+        joined
+    }
+
     pub(super) fn begin_document(&mut self, number: u32, head: &[u32]) {
         let length = head.len() as u32;
         let (head_start, first_sequence) = (self.tokens.len(), self.sequences.len());

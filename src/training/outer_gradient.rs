@@ -25,16 +25,22 @@ pub enum OuterGradientError {
     },
 }
 
-/// `before - after`, plus the residual that compression left last time (error feedback), if any.
+/// `before - after`, times what the path counts for beside the others of the module, plus the residual that compression left
+/// last time (error feedback), if any.
 ///
 /// # Errors
 /// If the lengths differ or a value is not finite.
-pub fn outer_gradient(before: &[f32], after: &[f32], residual: Option<&[f32]>) -> Result<Vec<f32>, OuterGradientError> {
+pub fn outer_gradient(
+    before: &[f32],
+    after: &[f32],
+    share: f32,
+    residual: Option<&[f32]>,
+) -> Result<Vec<f32>, OuterGradientError> {
     let extra = residual.map_or(before.len(), <[f32]>::len);
     if before.len() != after.len() || before.len() != extra {
         return Err(OuterGradientError::Lengths { before: before.len(), after: after.len(), residual: extra });
     }
-    let mut gradient: Vec<f32> = before.iter().zip(after).map(|(before, after)| before - after).collect();
+    let mut gradient: Vec<f32> = before.iter().zip(after).map(|(before, after)| (before - after) * share).collect();
     if let Some(residual) = residual {
         gradient.iter_mut().zip(residual).for_each(|(value, lost)| *value += lost);
     }
@@ -50,15 +56,16 @@ mod tests {
 
     #[test]
     fn what_compression_lost_is_added_again() {
-        assert_eq!(outer_gradient(&[3.0, 1.0], &[1.0, 2.0], None).unwrap(), [2.0, -1.0]);
-        assert_eq!(outer_gradient(&[3.0, 1.0], &[1.0, 2.0], Some(&[0.5, 0.5])).unwrap(), [2.5, -0.5]);
+        assert_eq!(outer_gradient(&[3.0, 1.0], &[1.0, 2.0], 1.0, None).unwrap(), [2.0, -1.0]);
+        assert_eq!(outer_gradient(&[3.0, 1.0], &[1.0, 2.0], 1.0, Some(&[0.5, 0.5])).unwrap(), [2.5, -0.5]);
+        assert_eq!(outer_gradient(&[3.0, 1.0], &[1.0, 2.0], 1.5, Some(&[0.5, 0.5])).unwrap(), [3.5, -1.0]);
     }
 
     #[test]
     fn a_diverged_or_foreign_copy_gives_none() {
-        assert!(matches!(outer_gradient(&[1.0], &[1.0, 2.0], None), Err(OuterGradientError::Lengths { .. })));
-        assert!(matches!(outer_gradient(&[1.0], &[1.0], Some(&[])), Err(OuterGradientError::Lengths { .. })));
-        let diverged = outer_gradient(&[1.0, 1.0], &[1.0, f32::NAN], None);
+        assert!(matches!(outer_gradient(&[1.0], &[1.0, 2.0], 1.0, None), Err(OuterGradientError::Lengths { .. })));
+        assert!(matches!(outer_gradient(&[1.0], &[1.0], 1.0, Some(&[])), Err(OuterGradientError::Lengths { .. })));
+        let diverged = outer_gradient(&[1.0, 1.0], &[1.0, f32::NAN], 1.0, None);
         assert!(matches!(diverged, Err(OuterGradientError::NotFinite { index: 1, .. })));
     }
 }

@@ -12,14 +12,24 @@ pub fn place_in_schedule(training: &TrainingConfig, phase: Phase, step: u64, ste
     training.ancestor_steps + phase.0 * all + step.min(steps) * all / steps.max(1)
 }
 
-/// The learning rate of a step. Step 0 is the ancestor's first; after the last of the run it stays at its end.
+/// The learning rate of a step. Step 0 is the ancestor's first; after the last of the run it stays at its end. Each restart
+/// begins a cosine of its own, which ends where the next one begins.
 pub fn learning_rate(training: &TrainingConfig, step: u64) -> f64 {
     let (peak, warmup) = (training.learning_rate, training.warmup_steps);
     if step < warmup {
         return peak * (step + 1) as f64 / warmup as f64;
     }
-    let falling = training.total_steps().saturating_sub(warmup).max(1);
-    let progress = ((step - warmup) as f64 / falling as f64).min(1.0);
+    let restarts = training.decay_restarts.iter().map(|phase| training.ancestor_steps + phase * training.inner_steps);
+    let mut from = warmup;
+    let mut until = training.total_steps();
+    for restart in restarts {
+        if step < restart {
+            until = restart;
+            break;
+        }
+        from = from.max(restart);
+    }
+    let progress = ((step - from) as f64 / until.saturating_sub(from).max(1) as f64).min(1.0);
     let share = training.final_learning_rate_share;
     peak * (share + (1.0 - share) * 0.5 * (1.0 + (PI * progress).cos()))
 }
@@ -42,6 +52,25 @@ mod tests {
         assert!((rate(100) - 1e-4).abs() < 1e-12);
         assert!((rate(u64::MAX) - 1e-4).abs() < 1e-12);
         assert!((10..99).all(|step| rate(step) > rate(step + 1)));
+    }
+
+    #[test]
+    fn it_falls_anew_from_each_restart() {
+        let mut training = small_run().training;
+        (training.ancestor_steps, training.phases, training.inner_steps) = (10, 9, 10);
+        (training.learning_rate, training.final_learning_rate_share, training.warmup_steps) = (1e-3, 0.1, 10);
+        training.decay_restarts = vec![4, 7];
+        let rate = |step| learning_rate(&training, step);
+        assert!((rate(30) - 5.5e-4).abs() < 1e-12, "half way to the first restart");
+        for (restart, next) in [(50, 80), (80, 100)] {
+            assert!((rate(restart) - 1e-3).abs() < 1e-12 && rate(restart - 1) < 2e-4, "{restart}");
+            assert!((restart..next - 1).all(|step| rate(step) > rate(step + 1)));
+        }
+        assert!((rate(u64::MAX) - 1e-4).abs() < 1e-12);
+        // A restart within the warm-up changes nothing.
+        training.warmup_steps = 60;
+        assert!((learning_rate(&training, 59) - 1e-3).abs() < 1e-12);
+        assert!((learning_rate(&training, 60) - 1e-3).abs() < 1e-12);
     }
 
     #[test]

@@ -37,7 +37,11 @@ pub struct Swarm {
 impl Swarm {
     /// The founder, and then all others at once.
     pub fn start(run: &str, peers: usize) -> Self {
-        let world = World::of(run, peers as u64);
+        Self::start_on(World::of(run, peers as u64), peers)
+    }
+
+    /// The same, of a run and a corpus that are there.
+    pub fn start_on(world: World, peers: usize) -> Self {
         let folder = |number| world.path(&format!("peer-{number}"));
         let home = |number| Home { folder: folder(number), peer: None, frozen: false, founder: number == 0 };
         let homes = (0..peers).map(home);

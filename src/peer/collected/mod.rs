@@ -26,12 +26,15 @@ use crate::grid::Grid;
 use crate::model::exchange::{self, ExchangeError};
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, RunId, Version};
 use crate::protocol::limits::MAX_CONTROL_BYTES;
+use crate::routing::resharding::RouterState;
 use crate::routing::{Router, RouterError};
 use crate::text::{TokenSet, Tokenizer, TokenizerError, TokensError};
 
 pub(super) const MANIFEST: &str = "manifest.json";
 pub(super) const TOKENIZER: &str = "tokenizer.json";
 pub(super) const ROUTER: &str = "router";
+/// The router as a module, where the text is shared out anew.
+pub(super) const ROUTER_STATE: &str = "router-state";
 pub(super) const ANCESTOR: &str = "ancestor.safetensors";
 pub(super) const MODULES: &str = "modules";
 pub(super) const SHARDS: &str = "shards";
@@ -147,7 +150,8 @@ impl Collected {
         }
         let grid = manifest.config.grid().map_err(|error| unfit(error.into()))?;
         let tokenizer = Tokenizer::from_json(&read_named(folder, TOKENIZER, manifest.tokenizer)?)?;
-        let router = Router::decode(&read_named(folder, ROUTER, manifest.router)?)?;
+        let founded = Router::decode(&read_named(folder, ROUTER, manifest.router)?)?;
+        let router = read_router_state(folder, run, &manifest)?.map_or(founded, |state| state.router);
         let config = &manifest.config;
         router.check(grid.path_count(), config.model.width, config.routing.prefix_tokens)?;
         if let Some(found) = router.ancestor().filter(|found| *found != manifest.ancestor.hash) {
@@ -262,6 +266,26 @@ pub(super) fn hash_of(parameters: &[f32]) -> BlobHash {
         hasher.update(&value.to_le_bytes());
     }
     BlobHash(*hasher.finalize().as_bytes())
+}
+
+/// What stands behind a state of a run's router.
+pub(super) fn seal_of(run: RunId, state: &[u8]) -> [u8; 32] {
+    *blake3::Hasher::new().update(&run.0).update(state).finalize().as_bytes()
+}
+
+/// The router as it was when the run was collected; nothing where it stays as the run was founded with.
+fn read_router_state(folder: &Path, run: RunId, manifest: &Manifest) -> Result<Option<RouterState>, CollectedError> {
+    let Some(module) = manifest.config.router_module() else { return Ok(None) };
+    let path = folder.join(ROUTER_STATE);
+    let wrong = |reason: String| CollectedError::Module { path: path.clone(), reason };
+    let most = RouterState::size_bytes(manifest.shards.listed().len() as u32, manifest.config.model.width) + 32;
+    let bytes = read_file(&path, most)?;
+    match bytes.split_last_chunk() {
+        Some((state, seal)) if *seal == seal_of(run, state) => {
+            Ok(Some(manifest.router_state(state).map_err(|error| wrong(error.to_string()))?))
+        }
+        _ => Err(wrong(format!("it is not module {module} of run {run}"))),
+    }
 }
 
 /// The manifest in a folder, and the run's id.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::{ANCESTOR, CollectedModule, MANIFEST, MODULES, ROUTER, SHARD_TABLE, SHARDS, TOKENIZER};
-use super::{hash_of, module_file, read_manifest, test_file};
+use super::{ANCESTOR, CollectedModule, MANIFEST, MODULES, ROUTER, ROUTER_STATE, SHARD_TABLE, SHARDS, TOKENIZER};
+use super::{hash_of, module_file, read_manifest, seal_of, test_file};
 use crate::model::exchange::{self, ExchangeError};
 use crate::names::{BlobHash, ModuleId, PathId, RunId};
 use crate::outer::ModuleState;
@@ -172,6 +172,43 @@ impl Writer {
         Ok(())
     }
 
+    /// A module from the bytes of its state; if they are not its state at this head, why.
+    pub(in crate::peer) fn put_state(
+        &mut self,
+        module: ModuleId,
+        bytes: &[u8],
+        head: Head,
+    ) -> Result<Result<(), String>, WriteError> {
+        let version = match self.manifest.level_counts().get(usize::from(module.level)) {
+            Some(count) => match ModuleState::decode(bytes, module, *count) {
+                Ok(state) if state.version == head.version => return self.put_module(&state, head).map(Ok),
+                Ok(state) => state.version.0,
+                Err(error) => return Ok(Err(error.to_string())),
+            },
+            None => match self.manifest.router_state(bytes) {
+                Ok(state) if state.rounds == head.version.0 => {
+                    return self.put_router_state(module, bytes, head).map(Ok);
+                }
+                Ok(state) => state.rounds,
+                Err(error) => return Ok(Err(error.to_string())),
+            },
+        };
+        Ok(Err(format!("its state is of version {version}, its owner signed {}", head.version)))
+    }
+
+    /// The router as it is by now, behind which its hash and the run's stand.
+    fn put_router_state(&mut self, module: ModuleId, bytes: &[u8], head: Head) -> Result<(), WriteError> {
+        self.staged.write(ROUTER_STATE, &[bytes, &seal_of(self.summary.run, bytes)].concat())?;
+        self.sum_up(module, head, head.state.hash)
+    }
+
+    fn sum_up(&mut self, module: ModuleId, head: Head, parameter_hash: BlobHash) -> Result<(), WriteError> {
+        let phase = self.manifest.plan()?.phase_of(module, head).0;
+        let summary = ModuleSummary { version: head.version.0, phase, state_hash: head.state.hash, parameter_hash };
+        self.summary.modules.insert(module.to_string(), summary);
+        Ok(())
+    }
+
     /// A module's parameters; its momentum stays behind.
     pub(in crate::peer) fn put_module(&mut self, state: &ModuleState, head: Head) -> Result<(), WriteError> {
         let module = state.module;
@@ -187,11 +224,7 @@ impl Writer {
         let config = &self.manifest.config;
         let level = (&config.levels[usize::from(module.level)], state.parameters.as_slice());
         self.staged.write(&module_file(module), &exchange::encode(&config.model, &[level], &notes)?)?;
-        let CollectedModule { version, state, parameters } = about;
-        let phase = self.manifest.plan()?.phase_of(module, head).0;
-        let summary = ModuleSummary { version: version.0, phase, state_hash: state, parameter_hash: parameters };
-        self.summary.modules.insert(module.to_string(), summary);
-        Ok(())
+        self.sum_up(module, head, about.parameters)
     }
 
     /// Puts the folder in its place.
@@ -217,7 +250,7 @@ fn run_at(folder: &Path) -> Result<Option<RunId>, WriteError> {
     let mut empty = true;
     for entry in entries {
         let name = entry.map_err(|error| in_the_way(error.to_string()))?.file_name();
-        if ![MANIFEST, TOKENIZER, ROUTER, ANCESTOR, MODULES, SHARDS].iter().any(|known| name == *known) {
+        if ![MANIFEST, TOKENIZER, ROUTER, ROUTER_STATE, ANCESTOR, MODULES, SHARDS].iter().any(|known| name == *known) {
             return Err(in_the_way(format!("there is {} in it", name.to_string_lossy())));
         }
         empty = false;

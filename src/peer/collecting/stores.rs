@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use super::{CollectError, best_first};
 use crate::names::{BlobRef, ModuleId, PeerKey, RunId};
-use crate::outer::ModuleState;
 use crate::peer::collected::writing::{Summary, Unfinished};
 use crate::peer::manifest::Manifest;
 use crate::peer::start::store_folder;
@@ -30,13 +29,13 @@ pub fn collect_from_stores(manifest: &[u8], folders: &[PathBuf], target: &Path) 
     writer.put_tokenizer(&stores.part(parts.tokenizer, "the tokenizer")?)?;
     writer.put_router(&stores.part(parts.router, "the router")?)?;
     writer.put_ancestor(&stores.part(parts.ancestor, "the ancestor")?)?;
-    let counts = writer.manifest.level_counts();
     for (module, candidates) in &stores.heads {
         for (head, reader) in candidates {
             let Some(bytes) = present(stores.readers[*reader].blob(head.state))? else { continue };
-            let state = ModuleState::decode(&bytes, *module, counts[usize::from(module.level)])?;
-            writer.put_module(&state, *head)?;
-            break;
+            match writer.put_state(*module, &bytes, *head)? {
+                Ok(()) => break,
+                Err(reason) => tracing::warn!(%module, reason, "a state is passed over"),
+            }
         }
     }
     let modules = writer.manifest.genesis.iter().map(|(module, _)| *module).collect::<Vec<ModuleId>>();

@@ -8,7 +8,6 @@ use std::time::Duration;
 use super::{CollectError, best_first};
 use crate::names::{BlobRef, ModuleId, PeerKey, Version};
 use crate::network::Multiaddr;
-use crate::outer::ModuleState;
 use crate::peer::blob_access::StoredBlobs;
 use crate::peer::collected::writing::{Summary, Unfinished, Writer};
 use crate::peer::joining::JoinError;
@@ -202,7 +201,6 @@ impl Collecting {
         module: ModuleId,
         candidates: &[(Head, PeerKey)],
     ) -> Result<Result<(Version, PeerKey), String>, CollectError> {
-        let count = self.writer.manifest.level_counts()[usize::from(module.level)];
         let mut reason = "no holder answered".to_owned();
         for (head, peer) in candidates {
             let bytes = match self.bytes(head.state, &[*peer]).await? {
@@ -212,13 +210,9 @@ impl Collecting {
                     continue;
                 }
             };
-            match ModuleState::decode(&bytes, module, count) {
-                Ok(state) if state.version == head.version => {
-                    self.writer.put_module(&state, *head)?;
-                    return Ok(Ok((head.version, *peer)));
-                }
-                Ok(_) => reason = "its state is of another version than its owner signed".to_owned(),
-                Err(error) => reason = error.to_string(),
+            match self.writer.put_state(module, &bytes, *head)? {
+                Ok(()) => return Ok(Ok((head.version, *peer))),
+                Err(why) => reason = why,
             }
         }
         Ok(Err(reason))
@@ -271,6 +265,7 @@ mod tests {
             mode: OuterMode::Synchronous,
             phases: 3,
             inner_steps: 8,
+            reshard: Vec::new(),
             weights: vec![5],
             genesis: [(MODULE, genesis)].into(),
             frame_bytes: vec![100],

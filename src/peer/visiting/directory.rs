@@ -194,6 +194,7 @@ mod tests {
             mode: OuterMode::Synchronous,
             phases: 3,
             inner_steps: 8,
+            reshard: Vec::new(),
             weights: vec![5; 4],
             genesis: BTreeMap::new(),
             frame_bytes: vec![100; 2],

@@ -47,6 +47,7 @@ fn plan() -> RunPlan {
         mode: OuterMode::Synchronous,
         phases: PHASES,
         inner_steps: INNER_STEPS,
+        reshard: Vec::new(),
         weights: vec![100, 60],
         genesis: BTreeMap::from([(MODULE, state(0))]),
         frame_bytes: vec![1_000],

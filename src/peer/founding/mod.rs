@@ -1,8 +1,14 @@
 //! From text to a run: tokenizer, ancestor, router, shards, and the manifest that names them all.
 
+mod slice;
+mod text;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+pub use self::text::{Documents, Text};
+
+use self::slice::{Founding, set_apart};
 use super::dense::{Dense, KeptDense};
 use super::dense_trainer::{DenseTrainer, Stopped};
 use super::launch::{lock_store, read_manifest, write_manifest};
@@ -15,10 +21,11 @@ use crate::names::{BlobHash, BlobRef, ModuleId, PathId, RunId};
 use crate::network::limits::TOPICS_PER_PEER;
 use crate::outer::ModuleState;
 use crate::protocol::wire::WIRE_VERSION;
+use crate::routing::resharding::RouterState;
 use crate::routing::{Router, ShardIndex};
 use crate::seed::Seed;
 use crate::store::{BlobStore, LockedStore};
-use crate::text::{Corpus, CorpusError, CorpusSource, TokenSet, Tokenizer, read_corpus, split_test};
+use crate::text::{Corpus, CorpusSource, TokenSet};
 
 /// What a run is founded from.
 pub struct Plan<'a> {
@@ -96,6 +103,19 @@ pub enum FoundingError {
         /// Documents needed.
         least: usize,
     },
+    /// Too few documents to set some apart.
+    #[error(
+        "to share the text out anew, {least} documents must be set apart for the paths to score, and there are {documents} to \
+         train on; give at least {needed}, or leave routing.reshard out"
+    )]
+    Slice {
+        /// To train on.
+        documents: usize,
+        /// In the slice, at the least.
+        least: usize,
+        /// To train on, at the least.
+        needed: usize,
+    },
     /// While this process read its text.
     #[error("another process has founded a run in {} meanwhile; start again to go on with that one", .0.display())]
     Meanwhile(PathBuf),
@@ -130,15 +150,8 @@ pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn Fn
     }
     // A device that is not there is known before any work is done.
     open_device(plan.machine.device)?;
-    let documents = Documents::read(&plan.corpus, plan.test_corpus.as_ref(), run, told)?;
     let paths = grid.path_count();
-    let least = LEAST_DOCUMENTS * paths as usize;
-    if documents.train.len() < least {
-        let (corpus, documents) = (plan.corpus.to_string(), documents.train.len());
-        return Err(FoundingError::Small { corpus, documents, paths, least }.into());
-    }
-    go_on(stop)?;
-    let text = Text::of(documents, plan.tokenizer.as_deref(), run, told)?;
+    let (text, slice) = read(&plan, paths, stop, told)?;
     go_on(stop)?;
     let store = lock_store(plan.folder)?;
     if read_manifest(plan.folder)?.is_some() {
@@ -168,14 +181,20 @@ pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn Fn
     go_on(stop)?;
     let test_routes = routing.routes(&mut trainer, &ancestor, &text.test, 1)?;
 
+    let founding = Founding { shards: shard_texts(&index, &test_routes, &text), slice };
+    let sizes = index.sizes();
     let mut shards = Vec::new();
-    for path in grid.paths() {
-        shards.push(Shard {
-            train: put_tokens(blobs, &text.train, &index.select(&text.train, path, false))?,
-            held_out: put_tokens(blobs, &text.train, &index.select(&text.train, path, true))?,
-            test: put_tokens(blobs, &text.test, &routed_to(&text.test, &test_routes, path))?,
-            sequences: index.sizes()[path.0 as usize],
-        });
+    for ([train, held_out, test], sequences) in founding.shards.iter().zip(&sizes) {
+        let put = |set: &TokenSet| blobs.put(&set.encode());
+        shards.push(Shard { train: put(train)?, held_out: put(held_out)?, test: put(test)?, sequences: *sequences });
+    }
+    let mut states = genesis(&grid.modules(), &ancestor.levels, run.outer.mode, blobs)?;
+    let mut resharding = None;
+    if let Some(module) = run.router_module() {
+        let atlas = founding.atlas(run, &mut trainer, (&ancestor, ancestor_hash))?;
+        resharding = Some(founding.put_apart(&atlas, blobs)?);
+        let state = RouterState::initial(routing.router.clone(), sizes);
+        states.push((module, blobs.put(&state.encode(run.model.width))?));
     }
     let mut manifest = Manifest {
         format_version: FORMAT_VERSION,
@@ -190,12 +209,33 @@ pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn Fn
         test_routes: blobs.put(&test_routes.iter().flat_map(|path| path.0.to_le_bytes()).collect::<Vec<u8>>())?,
         ancestor: blobs.put(&ancestor_file)?,
         shards: Shards::Listed(shards),
-        genesis: genesis(&grid.modules(), &ancestor.levels, run.outer.mode, blobs)?,
+        resharding,
+        genesis: states,
     };
     let bytes = encode(&mut manifest, blobs)?;
     let (manifest, id) = Manifest::decode(&bytes)?;
     let manifest = manifest.with_table_in(blobs)?;
     Ok(Founded { manifest, bytes, id, ancestor, train: text.train, test: text.test, store })
+}
+
+/// The text, and what of it is set apart.
+fn read(
+    plan: &Plan<'_>,
+    paths: u32,
+    stop: &AtomicBool,
+    told: &mut dyn FnMut(Stage),
+) -> anyhow::Result<(Text, TokenSet)> {
+    let documents = Documents::read(&plan.corpus, plan.test_corpus.as_ref(), plan.run, told)?;
+    let least = LEAST_DOCUMENTS * paths as usize;
+    if documents.train.len() < least {
+        let (corpus, documents) = (plan.corpus.to_string(), documents.train.len());
+        return Err(FoundingError::Small { corpus, documents, paths, least }.into());
+    }
+    go_on(stop)?;
+    let mut text = Text::of(documents, plan.tokenizer.as_deref(), plan.run, told)?;
+    let (train, slice) = set_apart(plan.run, paths, &text.train)?;
+    text.train = train;
+    Ok((text, slice))
 }
 
 /// The manifest's bytes; the shards go to a blob if they are too many for it.
@@ -236,86 +276,6 @@ pub fn settle(folder: &Path, manifest: &[u8]) -> anyhow::Result<()> {
     write_manifest(folder, manifest)?;
     unfinished_ancestor(folder, BlobHash::of(b"")).remove();
     Ok(())
-}
-
-/// The text of a run as tokens.
-pub struct Text {
-    /// The tokenizer.
-    pub tokenizer: Tokenizer,
-    /// To train on.
-    pub train: TokenSet,
-    /// To test on.
-    pub test: TokenSet,
-    /// Hash of the corpus.
-    pub corpus: BlobHash,
-    /// Hash of the test corpus, or of the corpus again if a share of it is the test text.
-    pub test_corpus: BlobHash,
-}
-
-/// The documents of a run.
-pub struct Documents {
-    train: Vec<String>,
-    test: Vec<String>,
-    /// Hash of the corpus.
-    pub corpus: BlobHash,
-    /// Hash of the test corpus, or of the corpus again if a share of it is the test text.
-    pub test_corpus: BlobHash,
-}
-
-impl Documents {
-    /// Reads a corpus, and parts it in two if there is none to test on.
-    ///
-    /// # Errors
-    /// If a file cannot be read, or nothing is left.
-    pub fn read(
-        corpus: &CorpusSource,
-        test_corpus: Option<&CorpusSource>,
-        run: &RunConfig,
-        told: &mut dyn FnMut(Stage),
-    ) -> Result<Self, CorpusError> {
-        let corpus = read_corpus(corpus, &run.text)?;
-        let hash = corpus.hash;
-        told(Stage::Corpus(Box::new(corpus.clone())));
-        let (train, test, test_hash) = match test_corpus {
-            Some(source) => {
-                let test = read_corpus(source, &run.text)?;
-                (corpus.documents, test.documents, test.hash)
-            }
-            None => {
-                let (train, test) = split_test(corpus.documents, run.text.test_share);
-                (train, test, hash)
-            }
-        };
-        Ok(Self { train, test, corpus: hash, test_corpus: test_hash })
-    }
-}
-
-impl Text {
-    /// Makes sequences of documents, with this `tokenizer.json` or with one that is trained on them.
-    ///
-    /// # Errors
-    /// If the tokenizer cannot be used, or does not fit the model.
-    pub fn of(
-        documents: Documents,
-        tokenizer: Option<&[u8]>,
-        run: &RunConfig,
-        told: &mut dyn FnMut(Stage),
-    ) -> anyhow::Result<Self> {
-        let Documents { train, test, corpus, test_corpus } = documents;
-        let tokenizer = match tokenizer {
-            Some(json) => Tokenizer::from_json(json)?,
-            None => Tokenizer::train(&train, run.model.vocabulary)?,
-        };
-        let (found, expected) = (tokenizer.vocabulary(), run.model.vocabulary);
-        if found > expected {
-            return Err(FoundingError::Vocabulary { found, expected }.into());
-        }
-        let context = run.model.context;
-        let train = TokenSet::cut_for_training(&tokenizer.encode_all(&train)?, context);
-        let test = TokenSet::cut_for_scoring(&tokenizer.encode_all(&test)?, context);
-        told(Stage::Tokens { vocabulary: found, tokens: train.tokens(), sequences: train.len() });
-        Ok(Self { tokenizer, train, test, corpus, test_corpus })
-    }
 }
 
 struct Routing {
@@ -368,8 +328,13 @@ fn routed_to(set: &TokenSet, routes: &[PathId], path: PathId) -> Vec<usize> {
     documents.flat_map(|(sequences, _)| sequences).collect()
 }
 
-fn put_tokens(blobs: &BlobStore, set: &TokenSet, sequences: &[usize]) -> anyhow::Result<BlobRef> {
-    Ok(blobs.put(&set.subset(sequences).encode())?)
+/// What each path trains on, what is held out of that, and its test text.
+fn shard_texts(index: &ShardIndex, test_routes: &[PathId], text: &Text) -> Vec<[TokenSet; 3]> {
+    let of = |path: PathId| {
+        let part = |held_out| text.train.subset(&index.select(&text.train, path, held_out));
+        [part(false), part(true), text.test.subset(&routed_to(&text.test, test_routes, path))]
+    };
+    (0..index.paths()).map(|path| of(PathId(path))).collect()
 }
 
 /// Every module starts as the ancestor's level; its state says which module it is.
@@ -398,13 +363,17 @@ pub fn make_shards(manifest: &Manifest, text: &Text, blobs: &BlobStore) -> anyho
     let routes = read(manifest.test_routes)?;
     let routes: Vec<PathId> =
         routes.as_chunks::<4>().0.iter().map(|route| PathId(u32::from_le_bytes(*route))).collect();
-    for (path, shard) in manifest.shards.listed().iter().enumerate() {
-        let path = PathId(path as u32);
-        let test = put_tokens(blobs, &text.test, &routed_to(&text.test, &routes, path))?;
-        let train = put_tokens(blobs, &text.train, &index.select(&text.train, path, false))?;
-        let held_out = put_tokens(blobs, &text.train, &index.select(&text.train, path, true))?;
-        if (train, held_out, test) != (shard.train, shard.held_out, shard.test) {
-            anyhow::bail!("the shard of path {path} comes out differently from this text; is it the run's?");
+    for (path, (shard, made)) in manifest.shards.listed().iter().zip(shard_texts(&index, &routes, text)).enumerate() {
+        for (blob, set) in shard.blobs().into_iter().zip(made) {
+            if blobs.put(&set.encode())? != blob {
+                anyhow::bail!("the shard of path {path} comes out differently from this text; is it the run's?");
+            }
+        }
+    }
+    if let Some(parts) = manifest.resharding {
+        let (_, slice) = set_apart(&manifest.config, index.paths(), &text.train)?;
+        if blobs.put(&slice.encode())? != parts.slice {
+            anyhow::bail!("the slice that paths score comes out differently from this text; is it the run's?");
         }
     }
     Ok(())

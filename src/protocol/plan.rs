@@ -1,0 +1,53 @@
+//! What a node must know of its run.
+
+use std::collections::BTreeMap;
+
+use super::phase_from;
+use crate::config::OuterMode;
+use crate::names::{BlobRef, ModuleId, PathId, Phase, Version};
+use crate::sampling::Seats;
+
+/// What a node must know of its run; all of it follows from the manifest.
+#[derive(Clone, Debug)]
+pub struct RunPlan {
+    /// Modules and paths, and which of these are trained when. Where the protocol says path, it means a seat.
+    pub seats: Seats,
+    /// When owners make updates.
+    pub mode: OuterMode,
+    /// The rounds after which a module is done; in the synchronous mode, the version.
+    pub phases: u64,
+    /// Inner steps of a phase, at the most.
+    pub inner_steps: u64,
+    /// Before these phases the text is shared out anew.
+    pub reshard: Vec<u64>,
+    /// A path's integer weight, from the size of its shard, at most [`limits::FULL_WEIGHT`].
+    pub weights: Vec<u32>,
+    /// The state of each module before the first update.
+    pub genesis: BTreeMap<ModuleId, BlobRef>,
+    /// For each level, the most bytes of a compressed outer gradient or average.
+    pub frame_bytes: Vec<u64>,
+}
+
+impl RunPlan {
+    pub(super) fn full_path_weight(&self, path: PathId, phase: Phase) -> u32 {
+        self.weights.get(self.seats.path(path, phase).0 as usize).copied().unwrap_or(1)
+    }
+
+    /// What a contribution to a version weighs that is so many versions late. Delayed momentum makes up for lateness by
+    /// itself.
+    pub(super) fn weight(&self, path: PathId, (parent, module): (Version, ModuleId), staleness: u64) -> u32 {
+        let phase = self.contributes_in(path, parent, module).unwrap_or(phase_from(parent));
+        let full = self.full_path_weight(path, phase);
+        match self.mode {
+            OuterMode::Synchronous => {
+                let halvings = u32::try_from(staleness).unwrap_or(u32::MAX);
+                full.checked_shr(halvings).unwrap_or(0).max(1)
+            }
+            OuterMode::Asynchronous => full,
+        }
+    }
+
+    pub(super) fn frame_bytes(&self, module: ModuleId) -> u64 {
+        self.frame_bytes.get(usize::from(module.level)).copied().unwrap_or(0)
+    }
+}

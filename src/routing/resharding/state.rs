@@ -1,0 +1,237 @@
+//! The router as a module of the run: what it is after each round of its paths.
+
+use super::atlas::{Atlas, Catalogue};
+use super::scores::PathScores;
+use crate::names::PathId;
+use crate::routing::discriminative::Rows;
+use crate::routing::{LogisticError, Router, RouterError};
+
+const MAGIC: [u8; 4] = *b"PSRM";
+const FILE_VERSION: u16 = 1;
+const HEADER_BYTES: usize = 24;
+
+/// The router after a round. Most rounds change nothing in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RouterState {
+    /// Rounds so far.
+    pub rounds: u64,
+    /// How often the text has been shared out anew: the router's version.
+    pub fits: u32,
+    /// Training sequences of each path.
+    pub sizes: Vec<u64>,
+    /// The rule.
+    pub router: Router,
+}
+
+/// Why bytes are no state of a run's router.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// Another kind of file, or another run's.
+    #[error("not the state of this run's router: {0}")]
+    Format(&'static str),
+    /// The router in it.
+    #[error("the state of the router: {0}")]
+    Router(#[from] RouterError),
+}
+
+/// Why the text stays as it is shared out, though it was due.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum NotShared {
+    /// Nobody scored the slice in time.
+    #[error("no path has scored the slice")]
+    NoScores,
+    /// No fit.
+    #[error(transparent)]
+    Fit(#[from] LogisticError),
+    /// A path with nothing to train on.
+    #[error("path {0} would have no training sequences")]
+    Empty(PathId),
+}
+
+impl RouterState {
+    /// Before the first round.
+    pub fn initial(router: Router, sizes: Vec<u64>) -> Self {
+        Self { rounds: 0, fits: 0, sizes, router }
+    }
+
+    /// How many bytes a run's states have, each of them.
+    pub fn size_bytes(paths: u32, width: usize) -> u64 {
+        // A logistic router is the largest: weights and biases of eight bytes, after a header and the ancestor's hash.
+        HEADER_BYTES as u64 + 8 * u64::from(paths) + 64 + 8 * (width as u64 + 2) * (u64::from(paths) + 2)
+    }
+
+    /// Little endian: `PSRM`, version u16, 0 u16, fits u32, length of the router u32, rounds u64; the training sequences of
+    /// each path u64; the router; zeros up to [`RouterState::size_bytes`].
+    pub fn encode(&self, width: usize) -> Vec<u8> {
+        let router = self.router.encode();
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(FILE_VERSION.to_le_bytes());
+        bytes.extend([0, 0]);
+        bytes.extend(self.fits.to_le_bytes());
+        bytes.extend((router.len() as u32).to_le_bytes());
+        bytes.extend(self.rounds.to_le_bytes());
+        self.sizes.iter().for_each(|size| bytes.extend(size.to_le_bytes()));
+        bytes.extend(router);
+        bytes.resize(Self::size_bytes(self.router.paths(), width) as usize, 0);
+        bytes
+    }
+
+    /// Reads and checks a state; `width` is the model's.
+    ///
+    /// # Errors
+    /// If it is not one of a run with so many paths.
+    pub fn decode(bytes: &[u8], paths: u32, width: usize, prefix_tokens: usize) -> Result<Self, StateError> {
+        let wrong = StateError::Format;
+        if bytes.len() as u64 != Self::size_bytes(paths, width) {
+            return Err(wrong("another size"));
+        }
+        let (head, rest) = bytes.split_at(HEADER_BYTES);
+        if head[..4] != MAGIC || head[4..6] != FILE_VERSION.to_le_bytes() || head[6..8] != [0, 0] {
+            return Err(wrong("another kind of file"));
+        }
+        let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let rounds = u64::from(number(16)) | u64::from(number(20)) << 32;
+        let (sizes, rest) = rest.split_at(8 * paths as usize);
+        let sizes: Vec<u64> = sizes.as_chunks().0.iter().map(|size| u64::from_le_bytes(*size)).collect();
+        let (router, zeros) = rest.split_at_checked(number(12) as usize).ok_or(wrong("a router that is too long"))?;
+        if zeros.iter().any(|byte| *byte != 0) || sizes.contains(&0) {
+            return Err(wrong("a shard without text, or something behind the router"));
+        }
+        let router = Router::decode(router)?;
+        router.check(paths, width, prefix_tokens)?;
+        Ok(Self { rounds, fits: number(8), sizes, router })
+    }
+
+    /// What it is after another round, in which nothing was due.
+    pub fn passed(&self) -> Self {
+        Self { rounds: self.rounds + 1, ..self.clone() }
+    }
+
+    /// What it is after a round before which the text is to be shared out anew, and why it was not, if so. Documents of the
+    /// slice go to the path that predicts them best; those that it sends so far to a path without scores stay there.
+    pub fn next(&self, scores: &[PathScores], atlas: &Atlas, overlap: usize) -> (Self, Option<NotShared>) {
+        let same = self.passed();
+        match self.fitted(scores, atlas, overlap) {
+            Ok((router, sizes)) => (Self { fits: self.fits + 1, router, sizes, ..same }, None),
+            Err(why) => (same, Some(why)),
+        }
+    }
+
+    fn fitted(&self, scores: &[PathScores], atlas: &Atlas, overlap: usize) -> Result<(Router, Vec<u64>), NotShared> {
+        let heard: Vec<&PathScores> = scores.iter().filter(|scores| !scores.nats.is_empty()).collect();
+        if heard.is_empty() {
+            return Err(NotShared::NoScores);
+        }
+        let silent = |path: PathId| heard.iter().all(|scores| scores.path != path);
+        let stays = |document: usize| -> Option<PathId> {
+            let row = &atlas.slice[document * atlas.width..][..atlas.width];
+            let now = self.router.needs_features().then(|| self.router.route(row, &[]))?;
+            Some(now).filter(|path| silent(*path))
+        };
+        let best = |document: usize| {
+            let nats = |scores: &&&PathScores| scores.nats[document];
+            heard.iter().min_by(|a, b| nats(a).total_cmp(&nats(b))).map_or(PathId(0), |scores| scores.path)
+        };
+        let labels: Vec<u32> =
+            (0..atlas.slice_documents()).map(|document| stays(document).unwrap_or_else(|| best(document)).0).collect();
+        let Atlas { slice, train, width, ancestor, .. } = atlas;
+        let rows = Rows { slice, train: &train.features, width: *width, ancestor: *ancestor };
+        let router = Router::by_best(rows, &labels, self.router.paths(), self.router.prefix_tokens())?;
+        let mut sizes = vec![0; router.paths() as usize];
+        for (place, paths) in train.places.iter().zip(routes(&router, train, *width, overlap)) {
+            paths.iter().for_each(|path| sizes[path.0 as usize] += u64::from(place.sequences));
+        }
+        match sizes.iter().position(|size| *size == 0) {
+            Some(empty) => Err(NotShared::Empty(PathId(empty as u32))),
+            None => Ok((router, sizes)),
+        }
+    }
+
+    /// The documents of a catalogue that the rule gives a path, as their positions in it; `overlap` paths get each. Only of
+    /// a fitted rule: the one that the run was founded with may need the documents themselves.
+    pub fn documents_of(&self, path: PathId, catalogue: &Catalogue, width: usize, overlap: usize) -> Vec<usize> {
+        let routes = routes(&self.router, catalogue, width, overlap).enumerate();
+        routes.filter(|(_, paths)| paths.contains(&path)).map(|(document, _)| document).collect()
+    }
+}
+
+/// The paths of each document.
+fn routes<'a>(
+    router: &'a Router,
+    catalogue: &'a Catalogue,
+    width: usize,
+    overlap: usize,
+) -> impl Iterator<Item = Vec<PathId>> + 'a {
+    catalogue.features.chunks_exact(width).map(move |row| router.top(row, &[], overlap))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::atlas::tests::two_by_two;
+    use super::*;
+    use crate::names::BlobHash;
+    use crate::routing::Logistic;
+
+    /// By the first feature alone.
+    fn founded() -> RouterState {
+        let logistic = Logistic::of(2, &[-1.0, 0.0, 1.0, 0.0, 0.0, 0.0]).unwrap();
+        RouterState::initial(Router::discriminative(logistic, 4, BlobHash([7; 32])), vec![40, 40])
+    }
+
+    /// Path 0 is good at documents whose second feature is below 0, path 1 at the others.
+    fn scores(atlas: &Atlas) -> [PathScores; 2] {
+        let seconds = || atlas.slice.chunks(2).map(|row| row[1]);
+        let path = |path: u32, sign: f32| {
+            let nats = seconds().map(|second| 10.0 + sign * second.signum()).collect();
+            PathScores { path: PathId(path), nats }
+        };
+        [path(0, 1.0), path(1, -1.0)]
+    }
+
+    #[test]
+    fn documents_go_to_the_path_that_predicts_them_best_when_it_is_due() {
+        let (atlas, before) = (two_by_two(), founded());
+        let same = before.passed();
+        assert_eq!((same.rounds, same.fits, &same.router), (1, 0, &before.router));
+        let (after, why) = before.next(&scores(&atlas), &atlas, 1);
+        assert_eq!((after.rounds, after.fits, why), (1, 1, None));
+        assert_eq!(after.sizes, [40, 40]);
+        for (path, sign) in [(0, -1.0), (1, 1.0)] {
+            let documents = after.documents_of(PathId(path), &atlas.held_out, 2, 1);
+            let seconds: Vec<f32> =
+                documents.iter().map(|document| atlas.held_out.features[2 * document + 1]).collect();
+            assert!(seconds.len() == 4 && seconds.iter().all(|second| second * sign > 0.0), "path {path}: {seconds:?}");
+        }
+        assert_eq!(after.documents_of(PathId(0), &atlas.train, 2, 2).len(), 40, "two paths a document");
+    }
+
+    #[test]
+    fn a_path_that_has_not_scored_keeps_what_it_has() {
+        let (atlas, before) = (two_by_two(), founded());
+        let [first, _] = scores(&atlas);
+        let silent = PathScores { path: PathId(1), nats: Vec::new() };
+        let (after, why) = before.next(&[first, silent.clone()], &atlas, 1);
+        assert_eq!((after.fits, why), (1, None));
+        let documents = after.documents_of(PathId(1), &atlas.train, 2, 1);
+        assert_eq!(documents, before.documents_of(PathId(1), &atlas.train, 2, 1));
+
+        let (kept, why) = before.next(&[silent], &atlas, 1);
+        assert_eq!((kept.rounds, kept.fits, why), (1, 0, Some(NotShared::NoScores)));
+    }
+
+    #[test]
+    fn a_state_comes_back_in_as_many_bytes_as_any_other_and_nothing_else_does() {
+        let (atlas, before) = (two_by_two(), founded());
+        let (after, _) = before.next(&scores(&atlas), &atlas, 1);
+        let (bytes, other) = (before.encode(2), after.encode(2));
+        assert_eq!((bytes.len(), bytes.len() as u64), (other.len(), RouterState::size_bytes(2, 2)));
+        assert_eq!(RouterState::decode(&bytes, 2, 2, 4).unwrap(), before);
+        assert_eq!(RouterState::decode(&other, 2, 2, 4).unwrap(), after);
+        assert!(RouterState::decode(&bytes, 3, 2, 4).is_err() && RouterState::decode(&bytes, 2, 2, 5).is_err());
+        for (at, value) in [(0, 0), (4, 9), (24, 0), (12, 255), (bytes.len() - 1, 1)] {
+            let mut broken = bytes.clone();
+            broken[at] = value;
+            assert!(RouterState::decode(&broken, 2, 2, 4).is_err(), "byte {at}");
+        }
+    }
+}
