@@ -43,6 +43,10 @@ run.routing.overlap = 2
 name = "random"
 run.routing.method = "random"
 
+[[arms]]
+name = "every step"
+kind = "every-step"
+
 [[claims]]
 better = "grid"
 better_every = 8
@@ -110,10 +114,11 @@ fn every_arm_is_trained_with_its_seeds_and_the_tables_say_so() {
     let bench = Bench::new(FILE);
     let outcomes = bench.conduct("whole").unwrap();
     let arms: Vec<(&str, u64)> = outcomes.iter().map(|it| (it.arm.as_str(), it.seed)).collect();
-    assert_eq!(arms, [("dense", 1), ("grid", 1), ("random", 1), ("grid", 2)]);
-    let [dense, grid, random, other] = &outcomes[..] else { panic!("four") };
+    assert_eq!(arms, [("dense", 1), ("grid", 1), ("random", 1), ("every step", 1), ("grid", 2)]);
+    let [dense, grid, random, every_step, other] = &outcomes[..] else { panic!("five") };
     assert_eq!((dense.paths, grid.paths, grid.steps), (1, 4, 50));
     assert_eq!(grid.parameters, 2 * grid.path_parameters);
+    assert_eq!((every_step.paths, every_step.parameters, every_step.steps), (4, grid.parameters, 50));
     assert!(dense.rerouted.is_empty() && grid.rerouted.len() == 1 && random.rerouted.len() == 1);
     for outcome in &outcomes {
         assert_eq!(outcome.last.tokens, dense.last.tokens, "all are scored on the same tokens");
@@ -151,7 +156,9 @@ fn an_arm_that_was_stopped_goes_on_as_if_it_had_not_been() {
     let arms = FILE.find("[[arms]]").unwrap();
     let grid = FILE.find("[[arms]]\nname = \"grid\"").unwrap();
     let random = FILE.find("[[arms]]\nname = \"random\"").unwrap();
-    let bench = Bench::new(&format!("{}{}", &FILE[..arms], &FILE[grid..random]));
+    let every_step = FILE.find("[[arms]]\nname = \"every step\"").unwrap();
+    let claims = FILE.find("[[claims]]").unwrap();
+    let bench = Bench::new(&format!("{}{}{}", &FILE[..arms], &FILE[every_step..claims], &FILE[grid..random]));
     let whole = bench.conduct("whole").unwrap();
 
     // In the ancestor, in the first phase, and in the phase before which the text is shared out anew.

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::every_step::EveryStep;
 use super::identity::Identity;
 use super::kept::{Best, KeptArm, Unfinished};
 use super::laboratory::{CommonAncestor, Laboratory, News, Teacher, Tokens, undivided};
@@ -86,6 +87,9 @@ impl<'a> Trial<'a> {
         let (run, machine, stop) = (&self.run, self.laboratory.machine, self.laboratory.stop);
         Ok(match self.arm.kind {
             Kind::Dense => Trainee::Dense(Box::new(DenseTrainee::new(run, machine, ancestor.dense.clone(), stop)?)),
+            Kind::EveryStep => {
+                Trainee::EveryStep(Box::new(EveryStep::new(run, machine, &ancestor.levels(run)?, stop)?))
+            }
             Kind::Paths => Trainee::Paths(Box::new(Lockstep::new(run, machine, &ancestor.levels(run)?, stop)?)),
         })
     }

@@ -2,12 +2,13 @@
 //! that say what it was good for.
 //!
 //! [`plan`] reads what is compared; [`material`] parts the text; [`sharing`] sends documents to paths; [`lockstep`] trains
-//! all paths of a run in one process, with a swarm's arithmetic and without its network, [`crew`] several at a time; [`arm`] takes one arm with one
+//! all paths of a run in one process, with a swarm's arithmetic and without its network, [`crew`] several at a time, [`every_step`] with each gradient averaged; [`arm`] takes one arm with one
 //! seed from its ancestor to its scores, [`identity`] tells trainings apart, [`kept`] keeps it in between, [`rerouting`] scores it with routes chosen more
 //! often; [`outcome`] is what came of it, [`report`] and [`plots`] show it.
 
 pub mod arm;
 pub mod crew;
+pub mod every_step;
 pub mod identity;
 pub mod kept;
 pub mod laboratory;

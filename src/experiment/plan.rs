@@ -47,6 +47,8 @@ pub enum Kind {
     /// Paths that exchange outer gradients after each phase.
     #[default]
     Paths,
+    /// Paths that average their gradients after every step, and know no outer step.
+    EveryStep,
     /// One network, trained without any outer step.
     Dense,
 }

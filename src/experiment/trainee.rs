@@ -1,9 +1,10 @@
-//! What an arm trains: paths in lockstep, or one dense network. Both are asked the same.
+//! What an arm trains: paths in lockstep, paths that share every step, or one dense network. All are asked the same.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::crew::Crew;
+use super::every_step::EveryStep;
 use super::lockstep::{Kept, Lockstep};
 use crate::config::{MachineConfig, RunConfig};
 use crate::names::{PathId, Phase};
@@ -27,6 +28,8 @@ pub struct DenseTrainee<'a> {
 pub enum Trainee<'a> {
     /// Paths.
     Paths(Box<Lockstep<'a>>),
+    /// Paths that average each step.
+    EveryStep(Box<EveryStep<'a>>),
     /// One network.
     Dense(Box<DenseTrainee<'a>>),
 }
@@ -76,6 +79,7 @@ impl Trainee<'_> {
     pub fn phase(&mut self, phase: Phase, shards: &[TokenSet], done: &mut dyn FnMut()) -> anyhow::Result<()> {
         match self {
             Self::Paths(lockstep) => lockstep.phase(phase, shards, done),
+            Self::EveryStep(paths) => paths.phase(phase, shards, done),
             Self::Dense(dense) => {
                 let training = &dense.run.training;
                 let begin = training.ancestor_steps + phase.0 * training.inner_steps;
@@ -90,6 +94,7 @@ impl Trainee<'_> {
     pub fn levels_of(&self, path: PathId) -> Vec<Vec<f32>> {
         match self {
             Self::Paths(lockstep) => lockstep.levels_of(path),
+            Self::EveryStep(paths) => paths.levels_of(path),
             Self::Dense(dense) => dense.now.levels.clone(),
         }
     }
@@ -98,6 +103,7 @@ impl Trainee<'_> {
     pub fn crew(&mut self) -> &mut Crew {
         match self {
             Self::Paths(lockstep) => lockstep.crew(),
+            Self::EveryStep(paths) => paths.crew(),
             Self::Dense(dense) => &mut dense.crew,
         }
     }
@@ -106,6 +112,7 @@ impl Trainee<'_> {
     pub fn parameters(&self) -> u64 {
         match self {
             Self::Paths(lockstep) => lockstep.parameters(),
+            Self::EveryStep(paths) => paths.parameters(),
             Self::Dense(dense) => dense.now.levels.iter().map(|level| level.len() as u64).sum(),
         }
     }
@@ -114,6 +121,7 @@ impl Trainee<'_> {
     pub fn tokens(&self) -> u64 {
         match self {
             Self::Paths(lockstep) => lockstep.tokens(),
+            Self::EveryStep(paths) => paths.tokens(),
             Self::Dense(dense) => dense.tokens,
         }
     }
@@ -122,6 +130,7 @@ impl Trainee<'_> {
     pub fn kept(&self) -> Kept {
         match self {
             Self::Paths(lockstep) => lockstep.kept(),
+            Self::EveryStep(paths) => paths.kept(),
             Self::Dense(dense) => {
                 let levels = dense.now.levels.iter();
                 let modules = levels.map(|level| level.iter().flat_map(|value| value.to_le_bytes()).collect());
@@ -137,6 +146,7 @@ impl Trainee<'_> {
     pub fn resume(&mut self, kept: &Kept) -> anyhow::Result<()> {
         match self {
             Self::Paths(lockstep) => lockstep.resume(kept),
+            Self::EveryStep(paths) => paths.resume(kept),
             Self::Dense(dense) => {
                 let sizes: Vec<usize> = dense.now.levels.iter().map(Vec::len).collect();
                 let [state] = &kept.paths[..] else { anyhow::bail!("what was kept is of several paths") };

@@ -205,6 +205,55 @@ impl InnerTrainer {
         order: &BatchOrder,
         schedule_step: u64,
     ) -> Result<StepReport, StepError> {
+        let (loss, tokens, gradients) = self.next_gradient(set, order, schedule_step)?;
+        let (gradient_norm, learning_rate) = self.update(&gradients, schedule_step)?;
+        self.cursor = self.cursor.wrapping_add(self.training.batch_sequences as u64);
+        Ok(StepReport { loss, tokens, gradient_norm, learning_rate })
+    }
+
+    /// The gradient of the batch that comes after so many sequences, level by level, and how many targets it has. Nothing
+    /// changes.
+    ///
+    /// # Errors
+    /// As [`InnerTrainer::step`].
+    pub fn gradient(
+        &mut self,
+        set: &(impl Sequences + ?Sized),
+        order: &BatchOrder,
+        (cursor, schedule_step): (u64, u64),
+    ) -> Result<(Vec<Vec<f32>>, u64), StepError> {
+        let own = std::mem::replace(&mut self.cursor, cursor);
+        let found = self.next_gradient(set, order, schedule_step);
+        self.cursor = own;
+        let (_, tokens, gradients) = found?;
+        let flat =
+            |level: &Vec<Tensor>| Ok(level.iter().map(to_values).collect::<Result<Vec<_>, TchError>>()?.concat());
+        Ok((gradients.iter().map(flat).collect::<Result<_, TchError>>()?, tokens))
+    }
+
+    /// A step of the optimiser with a gradient, level by level; the data cursor stays.
+    ///
+    /// # Errors
+    /// If the gradient is not finite; nothing has changed then.
+    ///
+    /// # Panics
+    /// If it is another model's.
+    pub fn descend(&mut self, gradient: &[Vec<f32>], schedule_step: u64) -> Result<(), StepError> {
+        let device = self.model.device();
+        assert!(gradient.iter().map(Vec::len).eq(self.model.level_sizes()), "a gradient of this model");
+        let place = |level: &Vec<f32>| Ok(vec![Tensor::f_from_slice(level)?.f_to_device(device)?]);
+        let gradients = gradient.iter().map(place).collect::<Result<Vec<_>, TchError>>()?;
+        self.update(&gradients, schedule_step)?;
+        Ok(())
+    }
+
+    /// Mean loss, targets and gradients of the next batch.
+    fn next_gradient(
+        &mut self,
+        set: &(impl Sequences + ?Sized),
+        order: &BatchOrder,
+        schedule_step: u64,
+    ) -> Result<(f64, u64, Vec<Vec<Tensor>>), StepError> {
         if set.len() != order.sequences {
             return Err(BatchError::Sequences { expected: order.sequences, found: set.len() }.into());
         }
@@ -222,15 +271,19 @@ impl InnerTrainer {
         }
         let (loss, gradients) = loss_and_gradients(&self.model, &batches, tokens)?;
         finite(schedule_step, "loss", loss)?;
-        let gradient_norm = norm(&self.pool, &gradients)?;
+        Ok((loss, tokens as u64, gradients))
+    }
+
+    /// The gradient's norm before clipping, and the learning rate.
+    fn update(&mut self, gradients: &[Vec<Tensor>], schedule_step: u64) -> Result<(f64, f64), StepError> {
+        let gradient_norm = norm(&self.pool, gradients)?;
         finite(schedule_step, "gradient's norm", gradient_norm)?;
         let learning_rate = learning_rate(&self.training, schedule_step);
         let number = self.steps + 1;
         let now = StepNow { number, norm: gradient_norm, learning_rate };
-        self.optimizer.update(&self.pool, self.model.weights_mut(), &mut self.moments, &gradients, now)?;
+        self.optimizer.update(&self.pool, self.model.weights_mut(), &mut self.moments, gradients, now)?;
         self.steps = number;
-        self.cursor = self.cursor.wrapping_add(size as u64);
-        Ok(StepReport { loss, tokens: tokens as u64, gradient_norm, learning_rate })
+        Ok((gradient_norm, learning_rate))
     }
 
     /// The chosen sequences in micro-batches; tokens of a document before `first_target` are no targets.
@@ -314,6 +367,23 @@ mod tests {
             (reports, trainer.levels().unwrap(), trainer.state().unwrap())
         });
         assert!(twice[0] == twice[1]);
+    }
+
+    #[test]
+    fn a_gradient_that_is_taken_and_then_followed_is_a_step() {
+        let (run, set) = (small_run(), small_set(12));
+        let mut expected = trainer(&run, &machine(0));
+        train(&mut expected, &set, 0..3);
+        let mut by_hand = trainer(&run, &machine(0));
+        for step in 0..3 {
+            let cursor = step * run.training.batch_sequences as u64;
+            let (gradient, tokens) = by_hand.gradient(&set[..], &order(12), (cursor, step)).unwrap();
+            assert!(tokens > 0);
+            by_hand.descend(&gradient, step).unwrap();
+        }
+        let close = |a: f32, b: f32| (a - b).abs() <= 1e-5 * (1.0 + b.abs());
+        let (found, expected) = (by_hand.levels().unwrap().concat(), expected.levels().unwrap().concat());
+        assert!(found.iter().zip(&expected).all(|(a, b)| close(*a, *b)), "but for the order of the norm's sum");
     }
 
     #[test]
