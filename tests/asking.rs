@@ -96,10 +96,34 @@ fn compare(swarm: &Swarm, address: &str, folder: &str) {
         }
     }
     assert_same_scores(&told(&["evaluate", address]), &told(&["evaluate", "--local", folder]));
+    by_transducer(swarm, address, folder, &file);
     let warmer = ["--temperature", "1", "--tokens", "40", "--seed", "7", "--prompt", prompt];
     let [here, there] = [&["generate", "--local", folder][..], &["generate", address]]
         .map(|whom| result(&told(&[whom, &warmer].concat()))["text"].clone());
     assert_eq!(here, there, "the same seed draws the same tokens");
+}
+
+/// What the folder has taught a transducer, and what the swarm has, route alike.
+fn by_transducer(swarm: &Swarm, address: &str, folder: &str, file: &str) {
+    let make = |whom: &[&str], name: &str| {
+        let out = swarm.world.name(name);
+        told(&[&["transducer", "--route-every", "8", "--text", file, "--out", &out], whom].concat());
+        out
+    };
+    let files = [make(&["--local", folder], "by-folder"), make(&[address], "by-swarm")];
+    for file_of in &files {
+        let by = ["--route-every", "8", "--transducer", file_of.as_str()];
+        let evaluate = |whom: &[&str]| told(&[&["evaluate", "--text", file], whom, &by].concat());
+        assert_same_scores(&evaluate(&["--local", folder]), &evaluate(&[address]));
+        let generate = told(
+            &[&["generate", "--local", folder, "--prompt", "ba ke li mo nu ra", "--tokens", "20"], &by[..]].concat(),
+        );
+        assert_eq!(result(&generate)["tokens"], 20);
+    }
+    let said = mistake(&["evaluate", "--local", folder, "--route-every", "9", "--transducer", &files[0]]);
+    assert!(said.contains("among 4 paths every 8 tokens; here are 4, every 9"), "{said}");
+    let said = mistake(&["transducer", "--local", folder, "--text", file, "--out", &files[0]]);
+    assert!(said.contains("--route-every"), "{said}");
 }
 
 /// The peer that stands by for a path, where it lives, and who holds that path.

@@ -6,7 +6,7 @@ use super::levels::{LevelConfig, LevelError};
 use super::model::{ModelConfig, ModelError};
 use super::routing::RoutingConfig;
 use super::sample::SampleConfig;
-use crate::grid::{Grid, GridError};
+use crate::grid::{Grid, GridError, Sharing};
 use crate::names::ModuleId;
 use crate::sampling::{SampleError, Seats};
 use crate::seed::Seed;
@@ -243,6 +243,18 @@ impl RunConfig {
     pub fn grid(&self) -> Result<Grid, GridError> {
         let levels = self.levels.iter().map(|level| level.sharing).collect();
         Grid::with_paths(levels, self.paths.unwrap_or(1))
+    }
+
+    /// The same with one level that holds all parameters, in the order of the model's parts.
+    pub fn undivided(&self) -> Self {
+        let parts = self.model.parts().iter().map(ToString::to_string).collect();
+        let levels = vec![LevelConfig { parts, sharing: Sharing::Shared }];
+        Self {
+            levels,
+            paths: None,
+            routing: RoutingConfig { reshard: Vec::new(), ..self.routing.clone() },
+            ..self.clone()
+        }
     }
 
     /// The router that all paths share, as a module above the model's levels, where the text is shared out anew.

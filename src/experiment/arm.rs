@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::every_step::EveryStep;
 use super::identity::Identity;
 use super::kept::{Best, KeptArm, Unfinished};
-use super::laboratory::{CommonAncestor, Laboratory, News, Teacher, Tokens, undivided};
+use super::laboratory::{CommonAncestor, Laboratory, News, Teacher, Tokens};
 use super::lockstep::Lockstep;
 use super::material::{Documents, Material};
 use super::outcome::{Outcome, Point};
@@ -62,7 +62,7 @@ impl<'a> Trial<'a> {
         let Identity { laboratory, experiment, arm, seed, tokens } = identity;
         let mut run = arm.seeded(seed);
         if arm.kind == Kind::Dense {
-            run = undivided(&run);
+            run = run.undivided();
         }
         let material = laboratory.material(experiment, arm, tokens);
         let kept = laboratory.kept(identity.training()?);

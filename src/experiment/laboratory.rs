@@ -9,25 +9,18 @@ use super::kept::KeptArm;
 use super::material::{Material, Shares};
 use super::outcome::Outcome;
 use super::plan::{Arm, Experiment, SLICE_DOCUMENTS, SLICE_SHARE};
-use super::rerouting::{Ancestor, Marked};
+use super::rerouting::Ancestor;
 use super::sharing::Features;
-use crate::config::{LevelConfig, MachineConfig, RunConfig};
-use crate::grid::Sharing;
-use crate::model::{exchange, open_device};
+use crate::config::{MachineConfig, RunConfig};
+use crate::model::exchange;
 use crate::names::BlobHash;
 use crate::peer::Turns;
 use crate::peer::dense::{Dense, KeptDense};
 use crate::peer::dense_trainer::DenseTrainer;
 use crate::peer::founding::{Documents, Stage, Text};
-use crate::seed::Seed;
+use crate::peer::transducer::fine_tune;
 use crate::text::{CorpusSource, TokenSet};
-use crate::training::{BatchOrder, InnerTrainer, choices};
-
-/// Steps in which the ancestor is fine-tuned to be a transducer.
-const TRANSDUCER_STEPS: u64 = 200;
-
-/// Of its peak learning rate, what the transducer begins with.
-const TRANSDUCER_RATE: f64 = 0.3;
+use crate::training::{Marked, choices};
 
 /// What happens, for whoever watches.
 #[derive(Clone, Debug)]
@@ -96,12 +89,6 @@ impl CommonAncestor {
     }
 }
 
-/// A run whose only level holds all parameters.
-pub fn undivided(run: &RunConfig) -> RunConfig {
-    let parts = run.model.parts().iter().map(ToString::to_string).collect();
-    RunConfig { levels: vec![LevelConfig { parts, sharing: Sharing::Shared }], paths: None, ..run.clone() }
-}
-
 fn hash_of(value: &impl serde::Serialize) -> anyhow::Result<BlobHash> {
     Ok(BlobHash::of(&serde_json::to_vec(value)?))
 }
@@ -168,7 +155,7 @@ impl<'a> Laboratory<'a> {
     /// # Errors
     /// If training fails, the disk does, or the user asks to stop.
     pub fn ancestor(&self, run: &RunConfig, tokens: &Tokens, text: &TokenSet) -> anyhow::Result<CommonAncestor> {
-        let run = undivided(run);
+        let run = run.undivided();
         let of = hash_of(&(&run.model, &run.training, run.seed, tokens.hash, text.len(), text.tokens()))?;
         let kept = KeptDense { file: self.folder.join(format!("ancestor-{}.dense", &of.to_string()[..16])), of };
         let steps = run.training.ancestor_steps;
@@ -224,22 +211,9 @@ impl Ancestor for Teacher<'_> {
     }
 
     fn transduce(&mut self, lesson: &Marked<'_>, test: &Marked<'_>, paths: usize) -> anyhow::Result<Vec<Vec<u32>>> {
-        let mut run = self.ancestor.run.clone();
-        let training = &mut run.training;
-        training.learning_rate *= TRANSDUCER_RATE;
-        (training.ancestor_steps, training.phases, training.inner_steps) = (TRANSDUCER_STEPS, 0, 1);
-        training.warmup_steps = training.warmup_steps.min(TRANSDUCER_STEPS / 10);
-        let machine = self.laboratory.machine;
-        let mut inner = InnerTrainer::new(&run, machine, open_device(machine.device)?)?;
-        inner.load(&self.ancestor.dense.levels)?;
-        let seed = Seed::root(run.seed).child("transducer");
-        let order = BatchOrder { seed, sequences: crate::training::Sequences::len(lesson) };
-        for step in 0..TRANSDUCER_STEPS {
-            if self.laboratory.stop.load(std::sync::atomic::Ordering::Relaxed) {
-                return Err(crate::peer::dense_trainer::Stopped.into());
-            }
-            inner.step(lesson, &order, step)?;
-        }
+        let Laboratory { machine, stop, .. } = self.laboratory;
+        let CommonAncestor { run, dense, .. } = self.ancestor;
+        let inner = fine_tune(run, machine, &dense.levels, lesson, stop)?;
         Ok(choices(inner.model(), test, paths)?)
     }
 }

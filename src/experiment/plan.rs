@@ -226,6 +226,9 @@ impl Arm {
         if self.run.sample.is_some() {
             return Err(wrong(of("run.sample"), "an experiment trains all paths of its grids; use a smaller grid"));
         }
+        if !self.run.routing.reshard.is_empty() {
+            return Err(wrong(of("run.routing.reshard"), "an arm says reshard itself, and the experiment slice_share"));
+        }
         if self.run.outer.mode != OuterMode::Synchronous {
             return Err(wrong(of("run.outer.mode"), "synchronous: in one process nobody is late"));
         }
@@ -341,6 +344,7 @@ mod tests {
             ("than = \"dense\"", "than = \"sparse\"", "\"sparse\""),
             ("reshard = [3, 1]", "text_share = 0.0", "a share above 0"),
             ("reshard = [3, 1]", "run.outer.mode = \"asynchronous\"", "nobody is late"),
+            ("reshard = [3, 1]", "run.routing.reshard = [1]", "an arm says reshard itself"),
             ("reshard = [3, 1]", "run.routing.overlap = 3", "the number of paths"),
             ("heads = 2", "heads = 3", "arm \"mixture, 2 paths\""),
             ("title", "titel", "titel"),

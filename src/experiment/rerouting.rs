@@ -10,7 +10,7 @@ use super::material::Documents;
 use crate::names::PathId;
 use crate::routing::Logistic;
 use crate::text::{Window, windows};
-use crate::training::{Score, Sequences};
+use crate::training::{Marked, Score};
 
 /// Strength of the logistic fit's penalty.
 const PENALTY: f64 = 1e-3;
@@ -40,27 +40,6 @@ pub trait Ancestor {
     /// # Errors
     /// If training fails.
     fn transduce(&mut self, lesson: &Marked<'_>, test: &Marked<'_>, paths: usize) -> anyhow::Result<Vec<Vec<u32>>>;
-}
-
-/// Sequences with a target, a path, after some of their tokens.
-pub struct Marked<'a> {
-    documents: &'a Documents,
-    /// Of the sequences that have any: which, and after which token what.
-    marks: Vec<(usize, Vec<(usize, u32)>)>,
-}
-
-impl Sequences for Marked<'_> {
-    fn len(&self) -> usize {
-        self.marks.len()
-    }
-
-    fn sequence(&self, index: usize) -> &[u32] {
-        self.documents.set.sequence(self.marks[index].0)
-    }
-
-    fn targets(&self, index: usize, _first: usize) -> Vec<(usize, u32)> {
-        self.marks[index].1.clone()
-    }
 }
 
 /// What a text costs with a route every so many tokens.
@@ -101,19 +80,8 @@ pub fn reroute(
     let chunks: Vec<&[u32]> = asked.iter().map(|window| before(window, test, reach)).collect();
     let by_logistic = logistic.route(&ancestor.features(&chunks)?);
 
-    let marked = |windows: &[Window], labels: &dyn Fn(usize) -> u32| {
-        let mut marks: Vec<(usize, Vec<(usize, u32)>)> = Vec::new();
-        for (number, window) in windows.iter().enumerate() {
-            let (sequence, begin) = window.beginning();
-            if marks.last().is_none_or(|(last, _)| *last != sequence) {
-                marks.push((sequence, Vec::new()));
-            }
-            marks.last_mut().into_iter().for_each(|(_, marks)| marks.push((begin - 1, labels(number))));
-        }
-        marks
-    };
-    let lesson_marks = Marked { documents: lesson.documents, marks: marked(&learnt, &|window| labels[window]) };
-    let test_marks = Marked { documents: test.documents, marks: marked(&asked, &|_| 0) };
+    let lesson_marks = Marked::at(&lesson.documents.set, &learnt, &|window| labels[window]);
+    let test_marks = Marked::at(&test.documents.set, &asked, &|_| 0);
     let by_transducer = ancestor.transduce(&lesson_marks, &test_marks, paths)?.concat();
     let by_oracle: Vec<u32> = asked.iter().map(|window| best(window, test)).collect();
 
@@ -163,6 +131,7 @@ fn nats(window: &Window, documents: &Documents, losses: &[Vec<f32>]) -> f64 {
 mod tests {
     use super::*;
     use crate::text::TokenSet;
+    use crate::training::Sequences;
 
     /// Knows a chunk by its last token.
     struct LastToken;

@@ -35,7 +35,7 @@ impl Driver {
             Action::Reply { token, response } => self.reply(token, &response),
             Action::Fetch { blob, from } => {
                 if self.blobs.has(blob.hash)? || from == self.node.me() {
-                    let found = self.blobs.has(blob.hash)?;
+                    let found = self.blobs.holds(blob)?;
                     self.events.push_back(Event::Fetched { blob: blob.hash, found });
                 } else {
                     self.begin_fetch(blob, from, true);

@@ -12,6 +12,9 @@ use crate::protocol::Event;
 use crate::store::{Short, may_pass};
 use crate::training::Score;
 
+/// Files of text that are fetched at a time: what the node waits for must not stand in line behind them.
+const MOST_TEXTS: usize = 4;
+
 /// A blob on its way.
 pub(super) struct Fetch {
     blob: BlobRef,
@@ -143,7 +146,8 @@ impl Driver {
                 return Err(PeerError::TextGone(path));
             }
             all = false;
-            let under_way = self.errands.fetches.values().any(|fetch| fetch.blob == blob);
+            let texts = || self.errands.fetches.values().filter(|fetch| !fetch.for_node);
+            let under_way = texts().any(|fetch| fetch.blob == blob) || texts().count() >= MOST_TEXTS;
             let holders: Vec<PeerKey> = self.addresses.keys().copied().collect();
             if !under_way && !holders.is_empty() {
                 let holder = holders[self.errands.shard_holder % holders.len()];

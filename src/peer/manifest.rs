@@ -15,7 +15,7 @@ use crate::outer::ModuleState;
 use crate::protocol::RunPlan;
 use crate::protocol::limits::{FULL_WEIGHT, MAX_CONTROL_BYTES};
 use crate::protocol::wire::WIRE_VERSION;
-use crate::routing::resharding::{PathScores, RouterState, StateError};
+use crate::routing::resharding::{Atlas, AtlasError, PathScores, RouterState, StateError};
 use crate::store::BlobStore;
 
 /// Changes when the manifest, a blob's format or the outer arithmetic does: peers that differ refuse each other.
@@ -251,7 +251,22 @@ impl Manifest {
     /// If it is not one.
     pub fn router_state(&self, bytes: &[u8]) -> Result<RouterState, StateError> {
         let (paths, run) = (self.shards.listed().len() as u32, &self.config);
-        RouterState::decode(bytes, paths, run.model.width, run.routing.prefix_tokens)
+        let state = RouterState::decode(bytes, paths, run.model.width, run.routing.prefix_tokens)?;
+        let possible = state.rounds <= run.training.phases && u64::from(state.fits) <= state.rounds;
+        let fitted = state.fits == 0 || state.router.ancestor() == Some(self.ancestor.hash);
+        if possible && fitted { Ok(state) } else { Err(StateError::Format("what no round of this run makes")) }
+    }
+
+    /// Reads the atlas of the run.
+    ///
+    /// # Errors
+    /// If it is not the run's.
+    pub fn decode_atlas(&self, bytes: &[u8]) -> Result<Atlas, AtlasError> {
+        let atlas = Atlas::decode(bytes, self.shards.listed().len() as u32)?;
+        let documents = self.resharding.map_or(0, |parts| parts.slice_documents as usize);
+        let own = (self.config.model.width, self.ancestor.hash, documents);
+        let found = (atlas.width, atlas.ancestor, atlas.slice_documents());
+        if found == own { Ok(atlas) } else { Err(AtlasError::Format("of another model, ancestor or slice")) }
     }
 
     /// One path's part of the text; the shards have been read.
@@ -316,12 +331,14 @@ impl Manifest {
             OuterMode::Synchronous => 8 * parameters,
             OuterMode::Asynchronous => 12 * parameters,
         };
+        // Twice, as the trainer and the combiner have it.
+        let atlas_bytes = 2 * self.resharding.map_or(0, |parts| parts.atlas.bytes);
         PathCost {
             download_bytes: everybody + text_download + states,
             // Two states of each module, the trainer's moments and residual, and compressed gradients besides.
             disk_bytes: everybody + text + 2 * states + 12 * parameters + 16 * parameters,
             // Parameters, gradient, two moments, and the states in hand while an update is applied.
-            memory_bytes: 16 * parameters + 2 * states + text,
+            memory_bytes: 16 * parameters + 2 * states + text + atlas_bytes,
         }
     }
 }

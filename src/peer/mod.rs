@@ -11,7 +11,7 @@
 //!
 //! [`collecting`] brings a run's modules together in one folder, from peers or from their stores; [`collected`] is that
 //! folder. [`asking`] is how text is read by a run: by a collected one, or by the peers of one that goes on, whose
-//! `answering` does it on the network of [`playing`]; [`scoring`] and [`sampling`] ask. [`visiting`] a swarm is what
+//! `answering` does it on the network of [`playing`]; [`scoring`] and [`sampling`] ask, through a [`transducer`] if there is one. [`visiting`] a swarm is what
 //! collecting and asking have in common. What `signatures` checks is believed.
 
 mod actions;
@@ -51,6 +51,7 @@ pub mod trainer;
 #[cfg(test)]
 mod trainer_tests;
 pub mod trainer_thread;
+pub mod transducer;
 pub mod turns;
 pub mod visiting;
 

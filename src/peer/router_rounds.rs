@@ -49,7 +49,11 @@ impl RouterRounds {
         let Some((_, heard)) = self.open.as_mut().filter(|(open, _)| *open == target) else { return Ok(false) };
         let Some(bytes) = self.blobs.get(blob, PathScores::max_bytes(self.paths, documents))? else { return Ok(false) };
         match PathScores::decode(&bytes, self.paths, documents).map(<[PathScores; 1]>::try_from) {
-            Ok(Ok([scores])) => Ok(heard.insert(blob, scores).is_none()),
+            Ok(Ok([scores])) => {
+                // A path that has nothing to say says it in the same bytes in every round.
+                heard.insert(blob, scores);
+                Ok(true)
+            }
             other => {
                 tracing::warn!(%blob, ?other, "these are no path's scores");
                 Ok(false)
@@ -92,7 +96,13 @@ impl RouterRounds {
         let gone = CombineError::StateGone { module, state: from.hash };
         let before = self.blobs.get(from.hash, from.bytes)?.ok_or(gone)?;
         let broken = |reason: String| CombineError::Router { module, reason };
-        let before = self.manifest.router_state(&before).map_err(|error| broken(error.to_string()))?;
+        let before = match self.manifest.router_state(&before) {
+            Ok(before) => before,
+            Err(error) => {
+                tracing::warn!(%module, %error, "a state that was taken over is none");
+                return Ok(None);
+            }
+        };
         let scores = match PathScores::decode(average, self.paths, self.parts.slice_documents as usize) {
             Ok(scores) => scores,
             Err(error) => {
@@ -105,7 +115,7 @@ impl RouterRounds {
             let blob = self.parts.atlas;
             let bytes = self.blobs.get(blob.hash, blob.bytes)?;
             let bytes = bytes.ok_or_else(|| broken(format!("the atlas {} is not in the store", blob.hash)))?;
-            self.atlas = Some(Atlas::decode(&bytes, self.paths).map_err(|error| broken(error.to_string()))?);
+            self.atlas = Some(self.manifest.decode_atlas(&bytes).map_err(|error| broken(error.to_string()))?);
         }
         let (after, why) = match &self.atlas {
             Some(atlas) if due => before.next(&scores, atlas, overlap),
@@ -197,9 +207,17 @@ mod tests {
         let garbage = bench.tiny.blobs.put(b"no scores").unwrap().hash;
         assert!(!rounds.accumulate(Version(1), garbage).unwrap());
         assert!(!rounds.accumulate(Version(2), scores[0].hash).unwrap(), "no such round is open");
-        let (average, made) = rounds.combine(Version(1), first, &counted).unwrap();
+        assert!(rounds.accumulate(Version(1), scores[1].hash).unwrap(), "as of a round before, in which it was late");
+        let twice = [counted[0], counted[1], Counted { parent: Version(1), ..counted[1] }];
+        let (average, made) = rounds.combine(Version(1), first, &twice).unwrap();
         assert_eq!(rounds.apply(first, &average).unwrap().as_ref(), Some(&made), "every member makes the same of it");
         assert_eq!(rounds.apply(first, b"no scores").unwrap(), None);
+        let mut absurd = bench.manifest.router_state(&made).unwrap();
+        absurd.rounds = u64::MAX;
+        for garbage in [vec![7; made.len()], absurd.encode(bench.manifest.config.model.width)] {
+            let garbage = bench.tiny.blobs.put(&garbage).unwrap();
+            assert_eq!(rounds.apply(garbage, &average).unwrap(), None, "a liar's state stops nobody");
+        }
 
         let (before, after) =
             (bench.manifest.router_state(&bench.blob(first)).unwrap(), bench.manifest.router_state(&made).unwrap());

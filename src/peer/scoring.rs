@@ -149,7 +149,7 @@ fn score(players: &mut dyn Players, texts: &[Documents], every: Option<usize>) -
             groups.entry((*route, *domain)).or_default().documents += 1;
         }
         let windows = windows(&text.set, prefix, every.unwrap_or(usize::MAX));
-        let paths = paths_of(players, text, &windows, prefix)?;
+        let paths = paths_of(players, text, &windows)?;
         for (window, path) in windows.iter().zip(paths) {
             let group = groups.entry((path, text.domains[window.document])).or_default();
             for (sequence, counted) in &window.pieces {
@@ -177,21 +177,17 @@ fn score(players: &mut dyn Players, texts: &[Documents], every: Option<usize>) -
 }
 
 /// The path of each window: of a document's first, the document's; of others, that of the tokens before it.
-fn paths_of(
-    players: &mut dyn Players,
-    text: &Documents,
-    windows: &[Window],
-    prefix: usize,
-) -> anyhow::Result<Vec<PathId>> {
+fn paths_of(players: &mut dyn Players, text: &Documents, windows: &[Window]) -> anyhow::Result<Vec<PathId>> {
+    let reach = players.reach();
     let ranges: Vec<Range<usize>> = text.set.documents().collect();
     let before: Vec<Vec<u32>> = windows
         .iter()
         .filter(|window| !window.first)
-        .map(|window| last_before(&text.set, &ranges[window.document], window.beginning(), prefix))
+        .map(|window| last_before(&text.set, &ranges[window.document], window.beginning(), reach))
         .collect();
     let mut chosen = match before.is_empty() {
         true => Vec::new(),
-        false => players.routes(&before.iter().map(Vec::as_slice).collect::<Vec<_>>())?,
+        false => players.routes_on(&before.iter().map(Vec::as_slice).collect::<Vec<_>>())?,
     }
     .into_iter();
     let path = |window: &Window| {

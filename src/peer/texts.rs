@@ -119,7 +119,7 @@ impl Texts {
             return Ok(atlas);
         }
         let parts = self.manifest.resharding.ok_or_else(|| anyhow::anyhow!("this run shares its text out once"))?;
-        Ok(Atlas::decode(&self.read(parts.atlas, "the atlas")?, self.manifest.config.grid()?.path_count())?)
+        Ok(self.manifest.decode_atlas(&self.read(parts.atlas, "the atlas")?)?)
     }
 
     fn tokens(&self, blob: BlobRef, what: &str) -> anyhow::Result<TokenSet> {

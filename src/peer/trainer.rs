@@ -274,7 +274,8 @@ impl Worker {
             offers.push((from, frame));
         }
         if let Some((from, _)) = start.get(before.len()) {
-            offers.push((*from, self.scores_of_the_slice(desk, asked)?));
+            let next = router.as_ref().map_or(0, |router| router.rounds + 1);
+            offers.push((*from, self.scores_of_the_slice(desk, asked, next)?));
         }
         state.inner = self.inner.state()?;
         let trainer = self.put(desk, &state.encode())?;
@@ -361,26 +362,24 @@ impl Worker {
 
     /// What a path counts for in a module, beside the others in it: where the text is shared out anew, nobody else knows.
     fn share(&self, asked: &Asked, module: ModuleId, router: Option<&RouterState>) -> f32 {
-        let Some(RouterState { sizes, .. }) = router else { return 1.0 };
-        let size = |path: PathId| sizes[path.0 as usize] as f64;
-        let paths = self.grid.paths_of(module);
-        let all: f64 = paths.iter().map(|path| size(*path)).sum();
-        (size(asked.drawn) * paths.len() as f64 / all) as f32
+        router.map_or(1.0, |router| router.share(asked.drawn, &self.grid.paths_of(module)))
     }
 
-    /// What a path makes of the slice, as it is after its inner steps, if the text is shared out anew before the next phase.
-    fn scores_of_the_slice(&mut self, desk: &Desk, asked: &Asked) -> anyhow::Result<BlobRef> {
+    /// What a path makes of the slice, as it is after its inner steps, if the router's next round shares the text out anew.
+    fn scores_of_the_slice(&mut self, desk: &Desk, asked: &Asked, next: u64) -> anyhow::Result<BlobRef> {
         let Asked { path, drawn, phase, steps, .. } = *asked;
         let routing = &self.manifest.config.routing;
         let mut nats = Vec::new();
-        if routing.reshard.contains(&phase.next().0) {
+        if routing.reshard.contains(&next) {
             let slice = self.texts.slice()?;
-            let mut goes_on = || {
-                desk.mention(Told::Alive { path, phase, steps });
-            };
+            let mut goes_on = || _ = desk.mention(Told::Alive { path, phase, steps });
             let _turn = desk.take_turn(REPORT, &mut goes_on);
             let losses = target_losses(self.inner.model(), &slice, routing.prefix_tokens, &mut goes_on)?;
-            nats = slice.documents().map(|document| losses[document].iter().flatten().sum()).collect();
+            nats = slice.documents().map(|document| losses[document].iter().flatten().sum()).collect::<Vec<f32>>();
+            if nats.iter().any(|value| !value.is_finite()) {
+                tracing::error!("a path makes no sense of the slice, and has no scores to give");
+                nats.clear();
+            }
         }
         Ok(self.put(desk, &PathScores::encode(&[PathScores { path: drawn, nats }]))?)
     }

@@ -13,7 +13,7 @@ use crate::seed::Seed;
 /// The widest features; bounds what an encoded router can ask for.
 pub const MAX_WIDTH: usize = 1 << 16;
 
-/// Sends documents to paths. Never changes in a run, except with a new version of the shard index.
+/// Sends documents to paths. Changes in a run only where that shares its text out anew.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Router {
     pub(super) paths: u32,

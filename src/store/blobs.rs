@@ -254,6 +254,12 @@ impl BlobStore {
         Ok(self.size(hash)?.is_some())
     }
 
+    /// Whether a blob of this hash and size is here: another size was made up by whoever named it. As [`BlobStore::has`].
+    #[expect(clippy::missing_errors_doc, reason = "the same")]
+    pub fn holds(&self, blob: BlobRef) -> Result<bool, DiskError> {
+        Ok(self.size(blob.hash)? == Some(blob.bytes))
+    }
+
     /// Removes a blob; whether it was here.
     ///
     /// # Errors
@@ -334,6 +340,7 @@ mod tests {
         assert_eq!(store.list().unwrap(), [blob]);
         assert!(matches!(store.get(blob.hash, 9), Err(BlobError::TooLarge { bytes: 10, .. })));
         assert!(store.get(BlobHash::of(b"else"), 10).unwrap().is_none());
+        assert!(store.holds(blob).unwrap() && !store.holds(BlobRef { bytes: 9, ..blob }).unwrap());
         assert!(store.remove(blob.hash).unwrap());
         assert!(!store.remove(blob.hash).unwrap() && !store.has(blob.hash).unwrap());
     }

@@ -3,6 +3,7 @@
 pub mod adamw;
 pub mod batches;
 pub mod choose;
+pub mod errors;
 pub mod evaluate;
 pub mod generate;
 pub mod gradients;
@@ -10,6 +11,7 @@ pub mod inner;
 pub mod inner_state;
 pub mod level_bytes;
 pub mod loss;
+pub mod marked;
 pub mod outer_gradient;
 #[cfg(test)]
 pub(crate) mod samples;
@@ -17,10 +19,12 @@ pub mod schedule;
 
 pub use batches::{BatchError, BatchOrder, Sequences};
 pub use choose::choices;
+pub use errors::{StepError, TrainerError};
 pub use evaluate::{EvaluateError, Score, evaluate, evaluate_each, target_losses};
 pub use generate::{GenerateError, Sampling, generate, seen_from};
-pub use inner::{InnerTrainer, StepError, StepReport, TrainerError};
+pub use inner::{InnerTrainer, StepReport};
 pub use inner_state::{InnerState, InnerStateError};
 pub use level_bytes::{LevelReader, put_levels};
+pub use marked::Marked;
 pub use outer_gradient::{OuterGradientError, outer_gradient};
 pub use schedule::{learning_rate, place_in_schedule};

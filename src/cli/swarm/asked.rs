@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::explain::explain as explain_visit;
-use super::mistake::Mistake;
+use super::mistake::{Mistake, OrMistake};
 use super::{Globals, collected_run, listen};
 use crate::model::set_threads;
 use crate::network::Multiaddr;
 use crate::peer::asking::{Local, Players, Swarm};
+use crate::peer::transducer::{Guided, TransducerError};
 
 const WHOM: &str = "give the address of a running peer (/ip4/…/p2p/…), or --local DIR with a collected run";
 
@@ -25,6 +26,9 @@ pub struct Whom {
     /// Choose the path anew every so many tokens, by those just before; at most the model's context.
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     route_every: Option<u32>,
+    /// Choose it by this file of `pathswarm transducer`, made for as many tokens.
+    #[arg(long, value_name = "FILE", requires = "route_every")]
+    transducer: Option<PathBuf>,
 }
 
 impl Whom {
@@ -79,7 +83,19 @@ impl Whom {
             .hint(format!("give a number from 1 to {context}"))
             .into());
         }
-        Ok(players)
+        match (&self.transducer, self.route_every()) {
+            (Some(file), Some(every)) => {
+                let hint = "make one: pathswarm transducer … --route-every TOKENS --text FILE --out FILE";
+                let bytes =
+                    std::fs::read(file).map_err(|error| format!("{}: {error}", file.display())).or_mistake(hint)?;
+                let guided = Guided::open(players, &bytes, every, &machine);
+                Ok(Box::new(guided.map_err(|error| match error.downcast::<TransducerError>() {
+                    Ok(error) => Mistake::new(format!("{}: {error}", file.display())).hint(hint).into(),
+                    Err(other) => other,
+                })?))
+            }
+            _ => Ok(players),
+        }
     }
 
     /// After how many tokens the path is chosen anew.
@@ -111,7 +127,12 @@ mod tests {
     const ADDRESS: &str = "/ip4/127.0.0.1/tcp/4001";
 
     fn whom(address: Option<&str>, local: Option<&str>) -> Whom {
-        Whom { address: address.map(str::to_owned), local: local.map(PathBuf::from), route_every: None }
+        Whom {
+            address: address.map(str::to_owned),
+            local: local.map(PathBuf::from),
+            route_every: None,
+            transducer: None,
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::peer::visiting::VisitError;
 use crate::routing::{FeaturesError, KmeansError, LogisticError, RouterError, ShardError};
 use crate::store::OpenError;
 use crate::text::{CorpusError, TokenizerError};
-use crate::training::inner::StepError;
+use crate::training::StepError;
 
 const OTHER_FOLDER: &str = "choose another folder with --dir";
 /// What to do where a peer's folder was copied.

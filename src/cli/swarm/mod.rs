@@ -21,6 +21,7 @@ mod peer_progress;
 mod running;
 mod simulate;
 mod status;
+mod transducer;
 
 use super::{Globals, commands, mistake, output};
 
@@ -42,6 +43,8 @@ commands! {
         Evaluate(evaluate::Evaluate),
         /// Continue a text with a run, in its swarm or collected.
         Generate(generate::Generate),
+        /// Teach a copy of a run's ancestor which path reads on best, for `--route-every`.
+        Transducer(transducer::Transducer),
         /// Write a path of a collected run as a folder that transformers loads.
         Export(export::Export),
         /// Make a model of transformers the ancestor of a run.

@@ -61,6 +61,10 @@ impl Players for Local {
         Ok(self.collected.test_text(path)?)
     }
 
+    fn ancestor(&mut self) -> anyhow::Result<Vec<f32>> {
+        Ok(self.collected.whole_ancestor()?)
+    }
+
     fn routes(&mut self, prefixes: &[&[u32]]) -> anyhow::Result<Vec<PathId>> {
         if self.collected.router().needs_features() {
             self.cast(Player::Ancestor)?;

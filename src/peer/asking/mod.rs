@@ -55,6 +55,25 @@ pub trait Players {
     /// If nobody can say, or a text has none.
     fn routes(&mut self, prefixes: &[&[u32]]) -> anyhow::Result<Vec<PathId>>;
 
+    /// How many of a text's last tokens choose the path on which it goes on, at most.
+    fn reach(&self) -> usize {
+        self.config().routing.prefix_tokens
+    }
+
+    /// The paths on which texts go on, by their last tokens, at most [`Players::reach`].
+    ///
+    /// # Errors
+    /// As [`Players::routes`].
+    fn routes_on(&mut self, before: &[&[u32]]) -> anyhow::Result<Vec<PathId>> {
+        self.routes(before)
+    }
+
+    /// The ancestor's parameters, in the order of one level that holds all of them.
+    ///
+    /// # Errors
+    /// If they are not to be had.
+    fn ancestor(&mut self) -> anyhow::Result<Vec<f32>>;
+
     /// The nats of all these pieces, each on its player.
     ///
     /// # Errors

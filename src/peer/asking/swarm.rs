@@ -13,6 +13,7 @@ use super::errands::{Continuing, Errand, Routing, Scoring};
 use super::memory::BlobsInMemory;
 use super::{Draw, Players};
 use crate::config::RunConfig;
+use crate::model::exchange;
 use crate::names::{BlobRef, PathId, PeerKey};
 use crate::network::{Multiaddr, Stopped};
 use crate::peer::answering::bounds;
@@ -276,6 +277,13 @@ impl Visitor {
         players
     }
 
+    /// Something that every peer of the run has.
+    async fn part(&mut self, blob: BlobRef) -> Result<Option<Vec<u8>>, AskError> {
+        let from: Vec<PeerKey> = std::iter::once(self.contact.0).chain(self.directory.answering()).collect();
+        let fetched = self.client.fetch(blob, &from).await?;
+        Ok(fetched.ok().and_then(|()| self.blobs.take(blob.hash)))
+    }
+
     /// From the holders of the path first; then from anybody, since the founder has it all.
     async fn test_text(&mut self, path: PathId, text: BlobRef) -> Result<Option<Vec<u8>>, AskError> {
         self.directory.search_players(&mut self.client, &self.plan, &BTreeSet::from([path])).await?;
@@ -312,6 +320,13 @@ impl Players for Swarm {
         let Some(bytes) = self.runtime.block_on(self.visitor.test_text(path, text))? else { return Ok(None) };
         let model = &self.manifest.config.model;
         Ok(Some(TokenSet::decode(&bytes, model.vocabulary, model.context + 1)?))
+    }
+
+    fn ancestor(&mut self) -> anyhow::Result<Vec<f32>> {
+        let file = self.runtime.block_on(self.visitor.part(self.manifest.ancestor))?;
+        let file = file.ok_or_else(|| anyhow::anyhow!("no peer sent the ancestor of the run"))?;
+        let run = self.manifest.config.undivided();
+        Ok(exchange::decode_level(&file, &run.model, &run.levels[0])?)
     }
 
     fn routes(&mut self, prefixes: &[&[u32]]) -> anyhow::Result<Vec<PathId>> {

@@ -4,6 +4,7 @@
 //! manifest.json                  the manifest's exact bytes: their BLAKE3 is the run's id
 //! tokenizer.json                 as the manifest names it
 //! router                         as the manifest names it
+//! router-state                   the router by then, if the text is shared out anew
 //! ancestor.safetensors           as the manifest names it
 //! modules/0.1.safetensors        parameters of module (0, 1); notes: run, module, version, state, parameters
 //! shards/test-3.tokens           test text of path 3, if the run shares its text
@@ -207,6 +208,16 @@ impl Collected {
     /// The dense ancestor's parameters, level by level.
     pub fn ancestor(&self) -> &[Vec<f32>] {
         &self.ancestor
+    }
+
+    /// The same, in the order of one level that holds all of them.
+    ///
+    /// # Errors
+    /// If the file has changed since the folder was opened.
+    pub fn whole_ancestor(&self) -> Result<Vec<f32>, CollectedError> {
+        let run = self.manifest.config.undivided();
+        let file = read_named(&self.folder, ANCESTOR, self.manifest.ancestor)?;
+        Ok(exchange::decode_level(&file, &run.model, &run.levels[0])?)
     }
 
     /// Every module of the grid.

@@ -145,8 +145,9 @@ const LEAST_DOCUMENTS: usize = 8;
 pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn FnMut(Stage)) -> anyhow::Result<Founded> {
     let run = plan.run;
     let grid = run.grid()?;
-    if grid.modules().len() > TOPICS_PER_PEER {
-        return Err(FoundingError::Modules(grid.modules().len()).into());
+    let modules = run.seats()?.grid().modules().len();
+    if modules > TOPICS_PER_PEER {
+        return Err(FoundingError::Modules(modules).into());
     }
     // A device that is not there is known before any work is done.
     open_device(plan.machine.device)?;
@@ -191,7 +192,7 @@ pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn Fn
     let mut states = genesis(&grid.modules(), &ancestor.levels, run.outer.mode, blobs)?;
     let mut resharding = None;
     if let Some(module) = run.router_module() {
-        let atlas = founding.atlas(run, &mut trainer, (&ancestor, ancestor_hash))?;
+        let atlas = founding.atlas(run, &mut trainer, (&ancestor, ancestor_hash), &routing.router)?;
         resharding = Some(founding.put_apart(&atlas, blobs)?);
         let state = RouterState::initial(routing.router.clone(), sizes);
         states.push((module, blobs.put(&state.encode(run.model.width))?));

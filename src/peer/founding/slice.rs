@@ -8,8 +8,8 @@ use crate::names::{BlobHash, PathId};
 use crate::peer::dense::Dense;
 use crate::peer::dense_trainer::DenseTrainer;
 use crate::peer::manifest::Resharding;
-use crate::routing::DocumentKey;
 use crate::routing::resharding::{Atlas, Catalogue, Place};
+use crate::routing::{DocumentKey, Router};
 use crate::store::{BlobError, BlobStore};
 use crate::text::TokenSet;
 use crate::text::corpus::falls_within;
@@ -69,6 +69,7 @@ impl Founding {
         run: &RunConfig,
         trainer: &mut DenseTrainer<'_>,
         (ancestor, hash): (&Dense, BlobHash),
+        router: &Router,
     ) -> anyhow::Result<Atlas> {
         let prefix = run.routing.prefix_tokens;
         let mut features = |prefixes: &[&[u32]]| trainer.features(ancestor, prefixes);
@@ -90,7 +91,9 @@ impl Founding {
         let (train, held_out, test) = (catalogue(0)?, catalogue(1)?, catalogue(2)?);
         let prefixes: Vec<&[u32]> =
             self.slice.documents().map(|range| self.slice.prefix(range.start, prefix)).collect();
-        Ok(Atlas { width: run.model.width, ancestor: hash, train, held_out, test, slice: features(&prefixes)? })
+        let slice = features(&prefixes)?;
+        let slice_routes = router.route_all(if router.needs_features() { &slice } else { &[] }, &prefixes);
+        Ok(Atlas { width: run.model.width, ancestor: hash, train, held_out, test, slice, slice_routes })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The features of all documents of a run, and where these lie: what it takes to share them out anew.
 
 use crate::names::{BlobHash, PathId};
+use crate::routing::router::MAX_WIDTH;
 
 const MAGIC: [u8; 4] = *b"PSAT";
 const VERSION: u16 = 1;
@@ -42,6 +43,8 @@ pub struct Atlas {
     pub test: Catalogue,
     /// Features of the slice that paths score, row-major `[documents, width]`.
     pub slice: Vec<f32>,
+    /// Where the router that the run was founded with sends each document of it.
+    pub slice_routes: Vec<PathId>,
 }
 
 /// Why bytes are no atlas.
@@ -60,7 +63,7 @@ impl Atlas {
 
     /// Little endian: `PSAT`, version u16, 0 u16, width u32, how many documents there are to train on, held out, to test on
     /// and in the slice, u32 each; the ancestor's hash; of the first three in turn, in order of places, each place (path, document, sequences,
-    /// u32 each), then the features of all, f32; those of the slice.
+    /// u32 each), then the features of all, f32; those of the slice, and its founding routes, u32.
     pub fn encode(&self) -> Vec<u8> {
         let parts = [&self.train, &self.held_out, &self.test];
         let mut bytes = MAGIC.to_vec();
@@ -83,6 +86,7 @@ impl Atlas {
             features(&mut bytes, &part.features);
         }
         features(&mut bytes, &self.slice);
+        self.slice_routes.iter().for_each(|path| bytes.extend(path.0.to_le_bytes()));
         bytes
     }
 
@@ -99,10 +103,13 @@ impl Atlas {
         let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
         let (width, slice) = (number(8), number(24));
         let ancestor = BlobHash(*head.last_chunk().ok_or(wrong("too short"))?);
+        if width == 0 || width > MAX_WIDTH {
+            return Err(wrong("a width that cannot be"));
+        }
         let row_bytes = 4 * width as u64;
         let documents = [number(12), number(16), number(20)];
         let needed: u64 = documents.iter().map(|count| *count as u64 * (PLACE_BYTES as u64 + row_bytes)).sum();
-        if width == 0 || rest.len() as u64 != needed + slice as u64 * row_bytes {
+        if rest.len() as u64 != needed + slice as u64 * (row_bytes + 4) {
             return Err(wrong("a size that does not fit its counts"));
         }
         let mut take = |bytes: usize| {
@@ -127,7 +134,13 @@ impl Atlas {
             Ok(Catalogue { places, features: values(take(4 * width * count))? })
         };
         let (train, held_out, test) = (part(documents[0])?, part(documents[1])?, part(documents[2])?);
-        Ok(Self { width, ancestor, train, held_out, test, slice: values(take(4 * width * slice))? })
+        let features = values(take(4 * width * slice))?;
+        let routes = take(4 * slice).as_chunks().0.iter().map(|path| PathId(u32::from_le_bytes(*path)));
+        let slice_routes: Vec<PathId> = routes.collect();
+        if slice_routes.iter().any(|path| path.0 >= paths) {
+            return Err(wrong("a route to no path"));
+        }
+        Ok(Self { width, ancestor, train, held_out, test, slice: features, slice_routes })
     }
 }
 
@@ -156,6 +169,7 @@ pub mod tests {
             held_out: of(4),
             test: of(3),
             slice: of(10).features,
+            slice_routes: (0..20).map(|i| PathId(i / 10)).collect(),
         }
     }
 
@@ -173,8 +187,8 @@ pub mod tests {
             assert!(Atlas::decode(&bytes[..end], 2).is_err(), "{end}");
         }
         let mut other = bytes.clone();
-        let last = other.len() - 4;
-        other[last..].copy_from_slice(&f32::NAN.to_le_bytes());
+        let last = other.len() - 4 - 4 * 20;
+        other[last..last + 4].copy_from_slice(&f32::NAN.to_le_bytes());
         assert_eq!(
             Atlas::decode(&other, 2).unwrap_err().to_string(),
             "not an atlas of version 1: a feature is not finite"

@@ -1,5 +1,7 @@
 //! The router as a module of the run: what it is after each round of its paths.
 
+use std::collections::BTreeSet;
+
 use super::atlas::{Atlas, Catalogue};
 use super::scores::PathScores;
 use crate::names::PathId;
@@ -108,7 +110,7 @@ impl RouterState {
     }
 
     /// What it is after a round before which the text is to be shared out anew, and why it was not, if so. Documents of the
-    /// slice go to the path that predicts them best; those that it sends so far to a path without scores stay there.
+    /// slice go to the path that predicts them best; a path without scores, or which is nobody's best, keeps those it has.
     pub fn next(&self, scores: &[PathScores], atlas: &Atlas, overlap: usize) -> (Self, Option<NotShared>) {
         let same = self.passed();
         match self.fitted(scores, atlas, overlap) {
@@ -122,18 +124,7 @@ impl RouterState {
         if heard.is_empty() {
             return Err(NotShared::NoScores);
         }
-        let silent = |path: PathId| heard.iter().all(|scores| scores.path != path);
-        let stays = |document: usize| -> Option<PathId> {
-            let row = &atlas.slice[document * atlas.width..][..atlas.width];
-            let now = self.router.needs_features().then(|| self.router.route(row, &[]))?;
-            Some(now).filter(|path| silent(*path))
-        };
-        let best = |document: usize| {
-            let nats = |scores: &&&PathScores| scores.nats[document];
-            heard.iter().min_by(|a, b| nats(a).total_cmp(&nats(b))).map_or(PathId(0), |scores| scores.path)
-        };
-        let labels: Vec<u32> =
-            (0..atlas.slice_documents()).map(|document| stays(document).unwrap_or_else(|| best(document)).0).collect();
+        let labels = self.labels(&heard, atlas);
         let Atlas { slice, train, width, ancestor, .. } = atlas;
         let rows = Rows { slice, train: &train.features, width: *width, ancestor: *ancestor };
         let router = Router::by_best(rows, &labels, self.router.paths(), self.router.prefix_tokens())?;
@@ -147,12 +138,49 @@ impl RouterState {
         }
     }
 
+    /// What a path counts for beside the others of a module: its training sequences, in parts of what they have in the mean.
+    pub fn share(&self, path: PathId, others: &[PathId]) -> f32 {
+        let size = |path: &PathId| self.sizes[path.0 as usize] as f64;
+        (size(&path) * others.len() as f64 / others.iter().map(size).sum::<f64>()) as f32
+    }
+
+    /// The path of each document of the slice, by which the next rule is fitted. Who has said nothing, or is nobody's best,
+    /// keeps what it has; what it keeps may leave another without any, which then does so, too.
+    fn labels(&self, heard: &[&PathScores], atlas: &Atlas) -> Vec<u32> {
+        let now = match self.fits {
+            0 => atlas.slice_routes.clone(),
+            _ => atlas.slice.chunks_exact(atlas.width).map(|row| self.router.route(row, &[])).collect(),
+        };
+        let best: Vec<PathId> = now.iter().enumerate().map(|(document, now)| best(heard, document, *now)).collect();
+        let paths = || (0..self.router.paths()).map(PathId);
+        let mut keeps: BTreeSet<PathId> =
+            paths().filter(|path| heard.iter().all(|scores| scores.path != *path)).collect();
+        loop {
+            let label = |(now, best): (&PathId, &PathId)| if keeps.contains(now) { *now } else { *best };
+            let labels: Vec<PathId> = now.iter().zip(&best).map(label).collect();
+            let before = keeps.len();
+            keeps.extend(paths().filter(|path| !labels.contains(path)));
+            if keeps.len() == before {
+                return labels.into_iter().map(|path| path.0).collect();
+            }
+        }
+    }
+
     /// The documents of a catalogue that the rule gives a path, as their positions in it; `overlap` paths get each. Only of
     /// a fitted rule: the one that the run was founded with may need the documents themselves.
     pub fn documents_of(&self, path: PathId, catalogue: &Catalogue, width: usize, overlap: usize) -> Vec<usize> {
         let routes = routes(&self.router, catalogue, width, overlap).enumerate();
         routes.filter(|(_, paths)| paths.contains(&path)).map(|(document, _)| document).collect()
     }
+}
+
+/// The path that predicts a document best, of equals the first; where all are equal, the one that has it now: there is
+/// nothing in it to be predicted.
+fn best(heard: &[&PathScores], document: usize, now: PathId) -> PathId {
+    let nats = |scores: &&PathScores| scores.nats[document];
+    let least = heard.iter().min_by(|a, b| nats(a).total_cmp(&nats(b)));
+    let differ = heard.windows(2).any(|pair| nats(&pair[0]) != nats(&pair[1]));
+    least.filter(|_| differ || heard.len() == 1).map_or(now, |scores| scores.path)
 }
 
 /// The paths of each document.
@@ -196,6 +224,9 @@ mod tests {
         let (after, why) = before.next(&scores(&atlas), &atlas, 1);
         assert_eq!((after.rounds, after.fits, why), (1, 1, None));
         assert_eq!(after.sizes, [40, 40]);
+        let uneven = RouterState { sizes: vec![30, 10], ..after.clone() };
+        assert_eq!([0, 1].map(|path| uneven.share(PathId(path), &[PathId(0), PathId(1)])), [1.5, 0.5]);
+        assert_eq!(uneven.share(PathId(1), &[PathId(1)]), 1.0, "alone in its module");
         for (path, sign) in [(0, -1.0), (1, 1.0)] {
             let documents = after.documents_of(PathId(path), &atlas.held_out, 2, 1);
             let seconds: Vec<f32> =
@@ -214,6 +245,15 @@ mod tests {
         assert_eq!((after.fits, why), (1, None));
         let documents = after.documents_of(PathId(1), &atlas.train, 2, 1);
         assert_eq!(documents, before.documents_of(PathId(1), &atlas.train, 2, 1));
+
+        // Nor does one lose all to a liar that claims to be the best everywhere; a document with nothing to predict stays.
+        let liar = PathScores { path: PathId(1), nats: vec![0.0; 20] };
+        let honest = PathScores { path: PathId(0), nats: vec![5.0; 20] };
+        let (after, why) = before.next(&[honest, liar], &atlas, 1);
+        assert_eq!((after.fits, why, after.sizes), (1, None, vec![40, 40]));
+        let same = PathScores { path: PathId(0), nats: vec![3.0; 20] };
+        let (after, _) = before.next(&[same.clone(), PathScores { path: PathId(1), ..same }], &atlas, 1);
+        assert_eq!(after.documents_of(PathId(1), &atlas.train, 2, 1), (20..40).collect::<Vec<_>>());
 
         let (kept, why) = before.next(&[silent], &atlas, 1);
         assert_eq!((kept.rounds, kept.fits, why), (1, 0, Some(NotShared::NoScores)));

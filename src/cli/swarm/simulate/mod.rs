@@ -120,6 +120,7 @@ impl Trial {
                 let mut run = self.run.clone();
                 run.name = format!("{}-random", run.name);
                 run.routing.method = RoutingMethod::Random;
+                run.routing.reshard.clear();
                 let control = self.prepare(command, &run, &folder, Some(&prepared), &interrupt).await?;
                 self.progress.note("control: the same on random shards");
                 Some(self.train(&control, &folder, &interrupt).await?)
