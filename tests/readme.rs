@@ -111,6 +111,18 @@ fn there_and_back(world: &World, to_type: &mut ToType, short: &[&str]) {
     }
 }
 
+/// A transducer is made of what the run has learnt.
+fn taught(world: &World, to_type: &mut ToType, there: &dyn Fn(&str) -> Option<String>) {
+    let lesson = |word: &str| match word {
+        "CORPUS" => Some(world.corpus.clone()),
+        "FILE" => Some(world.name("taught")),
+        word => there(word),
+    };
+    for transducer in to_type.take("transducer", &lesson) {
+        assert!(ends_well(&transducer, &[])["bytes"].as_u64().unwrap() > 0);
+    }
+}
+
 #[test]
 fn every_command_does_what_it_is_there_for() {
     let world = World::new();
@@ -164,6 +176,8 @@ fn every_command_does_what_it_is_there_for() {
     for generate in to_type.take("generate", &target) {
         ends_well(&generate, &[]);
     }
+
+    taught(&world, &mut to_type, &there);
 
     there_and_back(&world, &mut to_type, &short);
 

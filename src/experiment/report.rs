@@ -41,6 +41,8 @@ impl Spread {
 pub enum Verdict {
     /// For the worst seed of the better arm against the best of the other.
     Holds,
+    /// The same, but there is no spread to be seen: an arm was trained with one seed.
+    OfOneSeed,
     /// For the means alone.
     WithinSpread,
     /// Not even for them.
@@ -54,6 +56,7 @@ impl Verdict {
     pub fn words(self) -> &'static str {
         match self {
             Self::Holds => "yes",
+            Self::OfOneSeed => "yes, as far as one seed says",
             Self::WithinSpread => "in the mean, but the seeds' ranges overlap",
             Self::Fails => "no",
             Self::Open => "not trained yet",
@@ -62,11 +65,9 @@ impl Verdict {
 
     fn of(claim: &Claim, better: Option<Spread>, than: Option<Spread>) -> Self {
         let (Some(better), Some(than)) = (better, than) else { return Self::Open };
-        if better.most < than.least {
-            Self::Holds
-        } else if claim.or_equal && better.least <= than.most {
-            // As good as: each within the other's range will do.
-            Self::Holds
+        // As good as: each within the other's range will do.
+        if better.most < than.least || (claim.or_equal && better.least <= than.most) {
+            if better.count.min(than.count) > 1 { Self::Holds } else { Self::OfOneSeed }
         } else if better.mean < than.mean {
             Self::WithinSpread
         } else {
@@ -196,6 +197,7 @@ mod tests {
         assert_eq!(verdict(&[2.0, 1.7], &[1.6, 1.9], true), Verdict::Holds);
         assert_eq!(verdict(&[2.0, 2.1], &[1.6, 1.9], true), Verdict::Fails);
         assert_eq!(verdict(&[2.0], &[], false), Verdict::Open);
+        assert_eq!(verdict(&[1.0], &[1.6, 2.0], false), Verdict::OfOneSeed);
     }
 
     #[test]
