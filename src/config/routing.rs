@@ -36,8 +36,11 @@ pub struct RoutingConfig {
     pub slice_share: f64,
 }
 
-/// As in DiPaCo's supplement.
-const SLICE_SHARE: f64 = 0.005;
+/// Share of the training documents in the slice that paths score (DiPaCo's supplement).
+pub const SLICE_SHARE: f64 = 0.005;
+
+/// Documents of the slice for each path, at the least (DiPaCo's supplement).
+pub const SLICE_DOCUMENTS: usize = 50;
 
 fn is_slice_share(share: &f64) -> bool {
     *share == SLICE_SHARE

@@ -196,7 +196,7 @@ impl<'a> Trial<'a> {
                 None => state.best.push(best),
             }
         }
-        let all = scores.into_iter().fold(Score::default(), |sum, score| sum + score);
+        let all: Score = scores.into_iter().sum();
         Ok(all.nats / all.tokens.max(1) as f64)
     }
 
@@ -255,8 +255,7 @@ impl<'a> Trial<'a> {
         let own = |path| test.only((0..test.len()).filter(|document| state.sharing.test[*document] == PathId(path)));
         let own: Vec<Documents> = (0..paths).map(own).collect();
         let mut routed = |levels: &[Levels]| -> anyhow::Result<Score> {
-            let scores = self.scores(&mut state.trainee, levels, &own)?;
-            Ok(scores.into_iter().fold(Score::default(), |sum, score| sum + score))
+            Ok(self.scores(&mut state.trainee, levels, &own)?.into_iter().sum())
         };
         let scores = (routed(&last)?, routed(&early)?);
         let mut rerouted = Vec::new();

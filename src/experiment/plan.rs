@@ -65,7 +65,7 @@ pub struct Experiment {
     /// What is expected.
     pub claims: Vec<Claim>,
     /// Share of the documents that routers are fitted on, and no path trains on, whether an arm fits any or not; more where
-    /// that are fewer than [`SLICE_DOCUMENTS`] for each path. If nothing is said, [`SLICE_SHARE`] where an arm fits a router.
+    /// that are fewer than [`SLICE_DOCUMENTS`](crate::config::routing::SLICE_DOCUMENTS) for each path. If nothing is said, [`SLICE_SHARE`](crate::config::routing::SLICE_SHARE) where an arm fits a router.
     pub slice_share: Option<f64>,
 }
 
@@ -103,12 +103,6 @@ pub struct Claim {
     #[serde(default)]
     pub or_equal: bool,
 }
-
-/// Share of the documents in the slice (DiPaCo's supplement).
-pub const SLICE_SHARE: f64 = 0.005;
-
-/// Documents of the slice for each path, at the least (DiPaCo's supplement).
-pub const SLICE_DOCUMENTS: usize = 50;
 
 /// Of a run's name.
 const MOST_LETTERS: usize = 64;

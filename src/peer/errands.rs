@@ -147,9 +147,9 @@ impl Driver {
             }
             all = false;
             let texts = || self.errands.fetches.values().filter(|fetch| !fetch.for_node);
-            let under_way = texts().any(|fetch| fetch.blob == blob) || texts().count() >= MOST_TEXTS;
+            let waits = texts().any(|fetch| fetch.blob == blob) || texts().count() >= MOST_TEXTS;
             let holders: Vec<PeerKey> = self.addresses.keys().copied().collect();
-            if !under_way && !holders.is_empty() {
+            if !waits && !holders.is_empty() {
                 let holder = holders[self.errands.shard_holder % holders.len()];
                 self.begin_fetch(blob, holder, false);
             }

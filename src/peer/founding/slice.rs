@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::FoundingError;
 use crate::config::RunConfig;
+use crate::config::routing::SLICE_DOCUMENTS;
 use crate::names::{BlobHash, PathId};
 use crate::peer::dense::Dense;
 use crate::peer::dense_trainer::DenseTrainer;
@@ -13,9 +14,6 @@ use crate::routing::{DocumentKey, Router};
 use crate::store::{BlobError, BlobStore};
 use crate::text::TokenSet;
 use crate::text::corpus::falls_within;
-
-/// Documents of the slice for each path, at the least (DiPaCo's supplement).
-pub const SLICE_DOCUMENTS: usize = 50;
 
 /// Training text without the slice, and the slice: documents whose hash falls within a share, whatever their text says and
 /// wherever it will be routed. Of documents with the same tokens all are in it or none.
