@@ -121,8 +121,10 @@ impl<'a> Laboratory<'a> {
             return Ok(known.clone());
         }
         let mut told = |stage| (self.watch)(News::Text(stage));
-        let documents = Documents::read(&self.source.corpus, self.source.test_corpus.as_ref(), run, &mut told)?;
-        let text = Text::of(documents, self.source.tokenizer.as_deref(), run, &mut told)?;
+        let test_corpus = self.source.test_corpus.as_ref();
+        let learn = self.source.tokenizer.is_none();
+        let documents = Documents::read(&self.source.corpus, test_corpus, (run, learn), self.stop, &mut told)?;
+        let text = Text::of(documents, self.source.tokenizer.as_deref(), run, (None, self.stop), &mut told)?;
         let hash = hash_of(&(key, text.corpus, text.test_corpus, BlobHash::of(text.tokenizer.json())))?;
         let token_bytes = text.tokenizer.token_bytes_for(run.model.vocabulary);
         let tokens = Arc::new(Tokens { hash, train: text.train, test: text.test, token_bytes });

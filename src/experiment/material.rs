@@ -64,7 +64,7 @@ impl Documents {
     }
 
     fn key(&self, document: usize) -> DocumentKey {
-        DocumentKey::of(self.set.span(self.ranges[document].clone()))
+        DocumentKey::of(&self.set.span(self.ranges[document].clone()))
     }
 }
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::material::Documents;
 use crate::names::PathId;
-use crate::routing::Logistic;
+use crate::routing::{Logistic, votes};
 use crate::text::{Window, windows};
 use crate::training::{Marked, Score};
 
@@ -69,7 +69,8 @@ pub fn reroute(
     let paths = test.losses.len();
     let learnt = windows(&lesson.documents.set, prefix, every);
     let asked = windows(&test.documents.set, prefix, every);
-    let labels: Vec<u32> = learnt.iter().map(|window| best(window, lesson)).collect();
+    let known: Vec<Vec<f64>> = learnt.iter().map(|window| costs(window, lesson)).collect();
+    let labels: Vec<u32> = known.iter().map(|costs| least(costs)).collect();
 
     let reach = prefix.max(every);
     let step = learnt.len().div_ceil(MOST_ROWS).max(1);
@@ -80,10 +81,11 @@ pub fn reroute(
     let chunks: Vec<&[u32]> = asked.iter().map(|window| before(window, test, reach)).collect();
     let by_logistic = logistic.route(&ancestor.features(&chunks)?);
 
-    let lesson_marks = Marked::at(&lesson.documents.set, &learnt, &|window| labels[window]);
-    let test_marks = Marked::at(&test.documents.set, &asked, &|_| 0);
+    let votes = votes(&known);
+    let lesson_marks = Marked::at(&lesson.documents.set, &learnt, &|window| votes[window].clone());
+    let test_marks = Marked::at(&test.documents.set, &asked, &|_| vec![0]);
     let by_transducer = ancestor.transduce(&lesson_marks, &test_marks, paths)?.concat();
-    let by_oracle: Vec<u32> = asked.iter().map(|window| best(window, test)).collect();
+    let by_oracle: Vec<u32> = asked.iter().map(|window| least(&costs(window, test))).collect();
 
     let score = |choice: &[u32]| -> Score {
         let of = |(window, path): (&Window, &u32)| {
@@ -95,12 +97,16 @@ pub fn reroute(
     Ok(Rerouted { every, logistic: score(&by_logistic), transducer: score(&by_transducer), oracle: score(&by_oracle) })
 }
 
-/// The path that predicts a window best, the first of equals.
-fn best(window: &Window, judged: &Judged<'_>) -> u32 {
-    let costs = judged.losses.iter().map(|losses| nats(window, judged.documents, losses));
+/// What each path needs for a window.
+fn costs(window: &Window, judged: &Judged<'_>) -> Vec<f64> {
+    judged.losses.iter().map(|losses| nats(window, judged.documents, losses)).collect()
+}
+
+/// The path that needs least, the first of equals.
+fn least(costs: &[f64]) -> u32 {
     let first_least =
-        |least: (u32, f64), (path, cost): (usize, f64)| if cost < least.1 { (path as u32, cost) } else { least };
-    costs.enumerate().fold((0, f64::INFINITY), first_least).0
+        |least: (u32, f64), (path, cost): (usize, &f64)| if *cost < least.1 { (path as u32, *cost) } else { least };
+    costs.iter().enumerate().fold((0, f64::INFINITY), first_least).0
 }
 
 /// The last tokens before a window, at most `reach`.
@@ -145,12 +151,16 @@ mod tests {
             let mut votes = std::collections::BTreeMap::new();
             for index in 0..lesson.len() {
                 for (position, path) in lesson.targets(index, 1) {
-                    assert!((path as usize) < paths);
-                    votes.insert(lesson.sequence(index)[position], path);
+                    let votes: &mut Vec<u32> = votes.entry(lesson.sequence(index)[position]).or_default();
+                    votes.resize(paths, 0);
+                    votes[path as usize] += 1;
                 }
             }
             let choose = |index| {
-                let known = |(position, _): &(usize, u32)| votes[&test.sequence(index)[*position]];
+                let known = |(position, _): &(usize, u32)| {
+                    let votes: &Vec<u32> = &votes[&test.sequence(index)[*position]];
+                    (0..paths as u32).max_by_key(|path| votes[*path as usize]).unwrap()
+                };
                 test.targets(index, 1).iter().map(known).collect()
             };
             Ok((0..test.len()).map(choose).collect())

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 
@@ -251,12 +252,14 @@ impl Listening {
             return Err(JoinError::OtherRun { address: address.to_string(), found: run, expected: *expected }.into());
         }
         self.check_store(run)?;
+        let abandoned = Abandoned::default();
         // A folder with the manifest has had its text before.
         let own_text = match manifest.share_text || held.is_some() {
             true => None,
             false => {
                 let manifest = manifest.clone();
-                Some(tokio::task::spawn_blocking(move || own_documents(&manifest, own_text)).await??)
+                let stop = abandoned.0.clone();
+                Some(tokio::task::spawn_blocking(move || own_documents(&manifest, own_text, &stop)).await??)
             }
         };
         told(&manifest, run);
@@ -275,15 +278,28 @@ impl Listening {
         }
         if let Some(documents) = own_text {
             let tokenizer = blobs.get(manifest.tokenizer.hash, manifest.tokenizer.bytes)?;
+            let (kept, stop) = (founding::text_folder(&self.launch.folder), abandoned.0.clone());
             let make = move || -> anyhow::Result<()> {
                 let manifest = manifest.with_table_in(&blobs)?;
-                let text = Text::of(documents, tokenizer.as_deref(), &manifest.config, &mut |_| {})?;
+                let kept = (Some(kept.as_path()), &*stop);
+                let text = Text::of(documents, tokenizer.as_deref(), &manifest.config, kept, &mut |_| {})?;
                 founding::make_shards(&manifest, &text, &blobs)
             };
             tokio::task::spawn_blocking(make).await??;
         }
         write_manifest(&self.launch.folder, &bytes)?;
+        founding::remove_text(&self.launch.folder);
         self.start(store, bytes, vec![(peer, vec![address.clone()])], false).await
+    }
+}
+
+/// Tells work on another thread that nobody waits for it any more.
+#[derive(Default)]
+struct Abandoned(Arc<AtomicBool>);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -329,12 +345,14 @@ pub struct OtherText {
 }
 
 /// The run's text from this machine's own copy, known by its hash.
-fn own_documents(manifest: &Manifest, own: Option<OwnText>) -> anyhow::Result<Documents> {
+fn own_documents(manifest: &Manifest, own: Option<OwnText>, stop: &AtomicBool) -> anyhow::Result<Documents> {
     let Some(own) = own else { return Err(NeedsText { corpus: manifest.corpus }.into()) };
-    let documents = Documents::read(&own.corpus, own.test_corpus.as_ref(), &manifest.config, &mut |_| {})?;
+    let run = (&manifest.config, false);
+    let documents = Documents::read(&own.corpus, own.test_corpus.as_ref(), run, stop, &mut |_| {})?;
+    let [corpus, test_corpus] = documents.hashes();
     let tested = own.test_corpus.as_ref().unwrap_or(&own.corpus);
     for (source, found, expected) in
-        [(&own.corpus, documents.corpus, manifest.corpus), (tested, documents.test_corpus, manifest.test_corpus)]
+        [(&own.corpus, corpus, manifest.corpus), (tested, test_corpus, manifest.test_corpus)]
     {
         if found != expected && !own.chosen {
             return Err(NeedsText { corpus: manifest.corpus }.into());

@@ -230,7 +230,7 @@ mod tests {
                 let mut text = |path| texts.of(PathId(path), purpose, Some(router)).unwrap();
                 let shards = [text(0), text(1)];
                 let mut documents: Vec<Vec<u32>> =
-                    shards.iter().flat_map(|set| set.documents().map(|own| set.span(own).to_vec())).collect();
+                    shards.iter().flat_map(|set| set.documents().map(|own| set.span(own))).collect();
                 documents.sort();
                 (shards.map(|set| set.len() as u64), documents)
             };

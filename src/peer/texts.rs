@@ -1,5 +1,6 @@
 //! The text of a path as its trainer reads it: as the run was founded, or as it was shared out since.
 
+use std::io::BufReader;
 use std::sync::Arc;
 
 use super::manifest::Manifest;
@@ -7,7 +8,7 @@ use super::shard_table::Shard;
 use crate::names::{BlobHash, BlobRef, PathId};
 use crate::routing::resharding::{Atlas, Catalogue, RouterState};
 use crate::store::BlobStore;
-use crate::text::TokenSet;
+use crate::text::{IdsWriter, TokenSet};
 
 /// What a path's text is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,13 +125,19 @@ impl Texts {
 
     fn tokens(&self, blob: BlobRef, what: &str) -> anyhow::Result<TokenSet> {
         let model = &self.manifest.config.model;
-        Ok(TokenSet::decode(&self.read(blob, what)?, model.vocabulary, model.context + 1)?)
+        let file = self.blobs.verified(blob)?.ok_or_else(|| gone(blob, what))?;
+        let (limits, ids) = ((model.vocabulary, model.context + 1), IdsWriter::unnamed(&self.blobs.scratch())?);
+        Ok(TokenSet::read(BufReader::new(file), blob.bytes, limits, ids)?)
     }
 
     fn read(&self, blob: BlobRef, what: &str) -> anyhow::Result<Vec<u8>> {
         let bytes = self.blobs.get(blob.hash, blob.bytes)?;
-        bytes.ok_or_else(|| anyhow::anyhow!("{what} ({}) is not in the store", blob.hash))
+        bytes.ok_or_else(|| gone(blob, what))
     }
+}
+
+fn gone(blob: BlobRef, what: &str) -> anyhow::Error {
+    anyhow::anyhow!("{what} ({}) is not in the store", blob.hash)
 }
 
 /// Before the first fit, paths have what the run was founded with.

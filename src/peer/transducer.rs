@@ -12,12 +12,13 @@ use crate::model::exchange::{self, ExchangeError};
 use crate::model::open_device;
 use crate::names::{PathId, PeerKey};
 use crate::protocol::questions::{Piece, Player};
+use crate::routing::votes;
 use crate::seed::Seed;
 use crate::text::{TokenSet, Tokenizer, Window, windows};
 use crate::training::{BatchOrder, InnerTrainer, Marked, Sequences, choices};
 
 /// Steps in which the ancestor is fine-tuned.
-const STEPS: u64 = 200;
+const STEPS: u64 = 400;
 
 /// Of its peak learning rate, what that begins with.
 const RATE: f64 = 0.3;
@@ -104,7 +105,7 @@ fn run_paths(run: &RunConfig) -> anyhow::Result<u32> {
 }
 
 /// Makes a transducer's file: every path of a run reads a text in windows of so many tokens, and the ancestor learns which
-/// of them is best.
+/// of them reads on best.
 ///
 /// # Errors
 /// If the run cannot be asked, the text has no window but its first ones, a step fails, or the user asks to stop.
@@ -123,34 +124,31 @@ pub fn make(
     if windows.is_empty() {
         anyhow::bail!("no document is longer than the {} tokens that choose its path", run.routing.prefix_tokens);
     }
-    let best = best_paths(players, &set, &windows, paths)?;
+    let votes = votes(&costs(players, &set, &windows, paths)?);
     let ancestor = players.ancestor()?;
-    let lesson = Marked::at(&set, &windows, &|window| best[window]);
+    let lesson = Marked::at(&set, &windows, &|window| votes[window].clone());
     let inner = fine_tune(&run, machine, &[ancestor], &lesson, stop)?;
     let level = inner.levels()?.concat();
     let notes = [("paths", paths.to_string()), ("every", every.to_string())];
     Ok(exchange::encode(&run.model, &[(&run.levels[0], &level)], &notes)?)
 }
 
-/// The path that predicts each window best, the first of equals.
-fn best_paths(players: &mut dyn Players, set: &TokenSet, windows: &[Window], paths: u32) -> anyhow::Result<Vec<u32>> {
+/// For each window, the nats that every path needs for it.
+fn costs(players: &mut dyn Players, set: &TokenSet, windows: &[Window], paths: u32) -> anyhow::Result<Vec<Vec<f64>>> {
     let piece = |(sequence, range): &(usize, std::ops::Range<usize>)| Piece {
         tokens: set.sequence(*sequence)[..range.end].to_vec(),
         from: range.start as u32,
     };
     let pieces: Vec<Piece> = windows.iter().flat_map(|window| window.pieces.iter().map(piece)).collect();
-    let mut least: Vec<(u32, f64)> = vec![(0, f64::INFINITY); windows.len()];
+    let mut costs: Vec<Vec<f64>> = vec![Vec::with_capacity(paths as usize); windows.len()];
     for path in 0..paths {
         let nats = players.nats(&[(Player::Path(PathId(path)), &pieces)])?;
         let mut nats = nats.first().context("one player, one answer")?.iter();
-        for (window, least) in windows.iter().zip(&mut least) {
-            let cost: f64 = nats.by_ref().take(window.pieces.len()).sum();
-            if cost < least.1 {
-                *least = (path, cost);
-            }
+        for (window, costs) in windows.iter().zip(&mut costs) {
+            costs.push(nats.by_ref().take(window.pieces.len()).sum());
         }
     }
-    Ok(least.into_iter().map(|(path, _)| path).collect())
+    Ok(costs)
 }
 
 impl Players for Guided {

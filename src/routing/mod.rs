@@ -19,6 +19,7 @@ pub mod router;
 mod router_file;
 #[cfg(feature = "learning")]
 pub mod shards;
+mod votes;
 
 pub use features::{FeaturesError, features_of};
 pub use kmeans::{Clustering, KmeansError, kmeans};
@@ -26,3 +27,4 @@ pub use logistic::{Logistic, LogisticError};
 pub use router::{Router, RouterError};
 #[cfg(feature = "learning")]
 pub use shards::{DocumentKey, Shard, ShardError, ShardIndex};
+pub use votes::votes;

@@ -98,7 +98,7 @@ impl ShardIndex {
             if let Some(path) = routes.iter().find(|path| path.0 >= paths) {
                 return Err(ShardError::NoSuchPath { path: *path, paths });
             }
-            let key = DocumentKey::of(set.span(range.clone()));
+            let key = DocumentKey::of(&set.span(range.clone()));
             if !seen.insert(key) {
                 continue;
             }
@@ -144,7 +144,7 @@ impl ShardIndex {
         let mut seen = BTreeSet::new();
         let mut selected = Vec::new();
         for range in set.documents() {
-            let key = DocumentKey::of(set.span(range.clone()));
+            let key = DocumentKey::of(&set.span(range.clone()));
             let belongs = self.shards.get(&(key, path)).is_some_and(|shard| shard.held_out == held_out);
             if belongs && seen.insert(key) {
                 selected.extend(range);
@@ -289,7 +289,7 @@ mod tests {
             assert!(documents(path, false).is_superset(&own) && documents(path, false).len() > own.len());
             assert!((0..3).all(|other| documents(path, true).is_disjoint(&documents(other, false))));
         }
-        let key = DocumentKey::of(set.span(set.documents().next().unwrap()));
+        let key = DocumentKey::of(&set.span(set.documents().next().unwrap()));
         assert_eq!(index.find(key).map(|shard| shard.path.0).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(ShardIndex::decode(&index.encode()).unwrap(), index);
     }

@@ -17,7 +17,7 @@ use super::room::Room;
 use super::shortage::Shortage;
 use crate::names::{BlobHash, BlobRef};
 
-const INCOMING: &str = "incoming";
+pub(super) const INCOMING: &str = "incoming";
 
 /// Why a blob could not be stored or read.
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +79,7 @@ impl BlobError {
 /// A folder of blobs. Clones share it; all methods may be called from any thread, and block.
 #[derive(Clone)]
 pub struct BlobStore {
-    folder: Arc<Path>,
+    pub(super) folder: Arc<Path>,
     /// Names the files under `incoming/`.
     next: Arc<AtomicU64>,
     open: OpenMedium,
@@ -154,7 +154,7 @@ impl BlobStore {
         Ok(Receiving::new(self.incoming(expected.bytes)?, expected, self.clone()))
     }
 
-    fn incoming(&self, bytes: u64) -> Result<Incoming, DiskError> {
+    pub(super) fn incoming(&self, bytes: u64) -> Result<Incoming, DiskError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.folder.join(INCOMING).join(number.to_string());
         let room = self.room.take(bytes, &path)?;

@@ -1,6 +1,7 @@
 //! What a peer keeps on disk: large things as blobs, what must survive as a journal, the rest as an index.
 //!
 //! - [`blobs`]: content-addressed files, whole or not there; `incoming` while they are being written.
+//! - `streaming`: blobs that may be larger than the memory.
 //! - [`journal`]: an append-only file with checksums (`journal_frames`), synced before it is acted upon. Kill -9 at any
 //!   instant loses nothing that was acknowledged.
 //! - [`index`]: sled, made safer by `checked`, for what can be rebuilt from the other two and from other peers.
@@ -28,6 +29,7 @@ pub mod reading;
 mod room;
 pub mod shortage;
 pub mod staging;
+mod streaming;
 
 pub use actor::{StoreError, StoreHandle};
 pub use blobs::{BlobError, BlobStore};

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use super::{dependencies, files};
@@ -91,13 +92,13 @@ impl Domains {
     }
 }
 
-/// Documents and where they came from.
+/// What a corpus was found to hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Corpus {
-    /// In the order in which they were found; no two are the same.
-    pub documents: Vec<String>,
-    /// Of JSON lines with a `domain` field, and Parquet with such a column.
-    pub domains: Domains,
+pub struct Survey {
+    /// How many documents; no two are the same.
+    pub documents: u64,
+    /// Bytes of UTF-8.
+    pub bytes: u64,
     /// By name.
     pub kinds: Vec<KindCount>,
     /// What was left out.
@@ -105,6 +106,31 @@ pub struct Corpus {
     /// BLAKE3 over the length (u64, little endian) and bytes of each document, in order.
     pub hash: BlobHash,
 }
+
+/// A corpus that fits into the memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Corpus {
+    /// In the order in which they were found; no two are the same.
+    pub documents: Vec<String>,
+    /// Of JSON lines with a `domain` field, and Parquet with such a column.
+    pub domains: Domains,
+    /// What it holds.
+    pub survey: Survey,
+}
+
+/// A document on its way.
+pub struct Found<'a> {
+    /// Its text.
+    pub text: &'a str,
+    /// What its source says of it.
+    pub domain: Option<&'a str>,
+    /// How far its source is read: bytes of its files as they lie on the disk, and how many there are. Of a source that is
+    /// no file nothing is known.
+    pub progress: (u64, u64),
+}
+
+/// Takes documents one after the other, as long as it wants to.
+pub type Taker<'a> = dyn FnMut(Found<'_>) -> ControlFlow<()> + 'a;
 
 /// Why there is no corpus.
 #[derive(Debug, thiserror::Error)]
@@ -155,6 +181,9 @@ pub enum CorpusError {
         /// Those that hold text, or may.
         columns: Vec<String>,
     },
+    /// Whoever takes the documents takes no more.
+    #[error("no more of the corpus is wanted")]
+    Refused,
     /// Nothing is left.
     #[error(
         "{corpus}: found no documents ({} not UTF-8, {} empty, {} without a \"{column}\" field left out); \
@@ -171,13 +200,28 @@ pub enum CorpusError {
     },
 }
 
-/// Reads all documents of a source. `text` says how large documents are and how much of a kind the default corpus
-/// takes.
+/// Reads all documents of a source into memory. `text` says how large documents are and how much of a kind the default
+/// corpus takes.
 ///
 /// # Errors
 /// If something named cannot be read, or nothing is left.
 pub fn read_corpus(source: &CorpusSource, text: &TextConfig) -> Result<Corpus, CorpusError> {
-    let mut gathering = Gathering::default();
+    let (mut documents, mut domains) = (Vec::new(), Domains::default());
+    let survey = stream_corpus(source, text, &mut |found| {
+        documents.push(found.text.to_owned());
+        domains.push(found.domain);
+        ControlFlow::Continue(())
+    })?;
+    Ok(Corpus { documents, domains, survey })
+}
+
+/// Reads all documents of a source, one after the other; of each no more stays in memory than its hash. Otherwise as
+/// [`read_corpus`].
+///
+/// # Errors
+/// If something named cannot be read, nothing is left, or no more is taken.
+pub fn stream_corpus(source: &CorpusSource, text: &TextConfig, taker: &mut Taker<'_>) -> Result<Survey, CorpusError> {
+    let mut gathering = Gathering::new(taker);
     match source {
         CorpusSource::Dependencies { manifest } => dependencies::read(manifest, text, &mut gathering)?,
         CorpusSource::Paths(paths) => files::read(paths, text, &mut gathering)?,
@@ -185,10 +229,10 @@ pub fn read_corpus(source: &CorpusSource, text: &TextConfig) -> Result<Corpus, C
     gathering.finish(source, &text.column)
 }
 
-/// Parts the documents into train and test. A document's own BLAKE3 decides, so that adding or removing others moves
-/// none; both parts keep the order.
-pub fn split_test(documents: Vec<String>, share: f64) -> (Vec<String>, Vec<String>) {
-    documents.into_iter().partition(|document| !falls_within(blake3::hash(document.as_bytes()).as_bytes(), share))
+/// Whether a document is in the part that is tested on, which is such a share of all. Its own BLAKE3 decides, so that
+/// adding or removing others moves none.
+pub fn is_test(document: &str, share: f64) -> bool {
+    falls_within(blake3::hash(document.as_bytes()).as_bytes(), share)
 }
 
 /// Whether a hash, read as a number from 0 to 1, lies below `share`.
@@ -200,103 +244,137 @@ pub(crate) fn falls_within(hash: &[u8], share: f64) -> bool {
     (u64::from_le_bytes(head) as f64) < share * 2f64.powi(64)
 }
 
-/// Documents as they come in, without duplicates.
-#[derive(Default)]
-pub(super) struct Gathering {
-    documents: Vec<String>,
-    domains: Domains,
+/// Documents as they come in; duplicates are known by their hash.
+pub(super) struct Gathering<'a> {
+    taker: &'a mut Taker<'a>,
     seen: BTreeSet<[u8; 32]>,
     kinds: BTreeMap<String, (u64, u64)>,
+    hasher: blake3::Hasher,
     pub(super) skipped: Skipped,
+    /// Bytes of the source's files, as they lie on the disk: read, and all.
+    pub(super) progress: (u64, u64),
 }
 
-impl Gathering {
-    /// Takes a document, unless it is empty or known.
-    pub(super) fn add(&mut self, kind: &str, document: String) {
-        self.add_of(kind, None, document);
+impl<'a> Gathering<'a> {
+    fn new(taker: &'a mut Taker<'_>) -> Self {
+        let (seen, kinds, hasher) = (BTreeSet::new(), BTreeMap::new(), blake3::Hasher::new());
+        Self { taker, seen, kinds, hasher, skipped: Skipped::default(), progress: (0, 0) }
+    }
+
+    /// Hands a document on, unless it is empty or known.
+    ///
+    /// # Errors
+    /// If no more is taken.
+    pub(super) fn add(&mut self, kind: &str, text: &str) -> Result<(), CorpusError> {
+        self.add_of(kind, None, text)
     }
 
     /// One whose domain the source may name.
-    pub(super) fn add_of(&mut self, kind: &str, domain: Option<&str>, document: String) {
-        if document.trim().is_empty() {
+    ///
+    /// # Errors
+    /// If no more is taken.
+    pub(super) fn add_of(&mut self, kind: &str, domain: Option<&str>, text: &str) -> Result<(), CorpusError> {
+        if text.trim().is_empty() {
             self.skipped.empty += 1;
-            return;
+            return Ok(());
         }
-        if !self.seen.insert(*blake3::hash(document.as_bytes()).as_bytes()) {
+        if !self.seen.insert(*blake3::hash(text.as_bytes()).as_bytes()) {
             self.skipped.duplicate += 1;
-            return;
+            return Ok(());
         }
-        let count = self.kinds.entry(kind.to_owned()).or_default();
-        count.0 += 1;
-        count.1 += document.len() as u64;
-        self.documents.push(document);
-        self.domains.push(domain);
+        let (documents, bytes) = self.kinds.entry(kind.to_owned()).or_default();
+        *documents += 1;
+        *bytes += text.len() as u64;
+        self.hasher.update(&(text.len() as u64).to_le_bytes());
+        self.hasher.update(text.as_bytes());
+        match (self.taker)(Found { text, domain, progress: self.progress }) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(CorpusError::Refused),
+        }
     }
 
-    fn finish(self, source: &CorpusSource, column: &str) -> Result<Corpus, CorpusError> {
-        if self.documents.is_empty() {
-            let (corpus, column) = (source.to_string(), column.to_owned());
-            return Err(CorpusError::Nothing { corpus, column, skipped: self.skipped });
+    fn finish(self, source: &CorpusSource, column: &str) -> Result<Survey, CorpusError> {
+        let counted = self.kinds.into_iter().map(|(name, (documents, bytes))| KindCount { name, documents, bytes });
+        let (kinds, skipped): (Vec<KindCount>, _) = (counted.collect(), self.skipped);
+        if kinds.is_empty() {
+            return Err(CorpusError::Nothing { corpus: source.to_string(), column: column.to_owned(), skipped });
         }
-        let kinds = self.kinds.into_iter().map(|(name, (documents, bytes))| KindCount { name, documents, bytes });
-        let hash = hash_of(&self.documents);
-        let Self { documents, domains, skipped, .. } = self;
-        Ok(Corpus { documents, domains, kinds: kinds.collect(), skipped, hash })
+        let documents = kinds.iter().map(|kind| kind.documents).sum();
+        let bytes = kinds.iter().map(|kind| kind.bytes).sum();
+        Ok(Survey { documents, bytes, kinds, skipped, hash: BlobHash(*self.hasher.finalize().as_bytes()) })
     }
-}
-
-fn hash_of(documents: &[String]) -> BlobHash {
-    let mut hasher = blake3::Hasher::new();
-    for document in documents {
-        hasher.update(&(document.len() as u64).to_le_bytes());
-        hasher.update(document.as_bytes());
-    }
-    BlobHash(*hasher.finalize().as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// What comes of documents of some kinds.
+    fn gather(documents: &[(&str, &str)], before: Skipped) -> (Vec<String>, Result<Survey, CorpusError>) {
+        let mut taken = Vec::new();
+        let mut taker = |found: Found<'_>| {
+            taken.push(found.text.to_owned());
+            ControlFlow::Continue(())
+        };
+        let mut gathering = Gathering::new(&mut taker);
+        gathering.skipped = before;
+        documents.iter().for_each(|(kind, text)| gathering.add(kind, text).unwrap());
+        let survey = gathering.finish(&CorpusSource::Paths(vec!["a.txt".into(), "b".into()]), "text");
+        (taken, survey)
+    }
+
     #[test]
     fn a_document_is_taken_once_and_counted_by_kind() {
-        let mut gathering = Gathering::default();
-        for (kind, text) in [("md", "one"), ("txt", "two"), ("txt", "one"), ("txt", " \n"), ("md", "three")] {
-            gathering.add(kind, text.into());
-        }
-        let corpus = gathering.finish(&CorpusSource::Paths(Vec::new()), "text").unwrap();
-        assert_eq!(corpus.documents, ["one", "two", "three"]);
-        assert_eq!(corpus.skipped, Skipped { empty: 1, duplicate: 1, ..Skipped::default() });
-        let kinds: Vec<_> = corpus.kinds.iter().map(|kind| (kind.name.as_str(), kind.documents, kind.bytes)).collect();
+        let documents = [("md", "one"), ("txt", "two"), ("txt", "one"), ("txt", " \n"), ("md", "three")];
+        let (taken, survey) = gather(&documents, Skipped::default());
+        let survey = survey.unwrap();
+        assert_eq!(taken, ["one", "two", "three"]);
+        assert_eq!(survey.skipped, Skipped { empty: 1, duplicate: 1, ..Skipped::default() });
+        let kinds: Vec<_> = survey.kinds.iter().map(|kind| (kind.name.as_str(), kind.documents, kind.bytes)).collect();
         assert_eq!(kinds, [("md", 2, 8), ("txt", 1, 3)]);
+        assert_eq!((survey.documents, survey.bytes), (3, 11));
     }
 
     #[test]
     fn the_hash_knows_where_documents_end() {
-        let hash = |documents: &[&str]| hash_of(&documents.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let hash = |documents: &[&str]| {
+            let of_kind: Vec<_> = documents.iter().map(|text| ("txt", *text)).collect();
+            gather(&of_kind, Skipped::default()).1.unwrap().hash
+        };
         assert_ne!(hash(&["ab", "c"]), hash(&["a", "bc"]));
         assert_ne!(hash(&["a", "b"]), hash(&["b", "a"]));
         assert_eq!(hash(&["a", "b"]), hash(&["a", "b"]));
+        let expected = [&1u64.to_le_bytes()[..], b"a", &2u64.to_le_bytes(), b"bc"].concat();
+        assert_eq!(hash(&["a", "bc"]), BlobHash::of(&expected));
+    }
+
+    #[test]
+    fn whoever_takes_no_more_is_given_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.jsonl");
+        std::fs::write(&file, "{\"text\": \"one\"}\n{\"text\": \"two\"}\n{\"text\": \"three\"}\n").unwrap();
+        let mut taken = 0;
+        let found = stream_corpus(&CorpusSource::Paths(vec![file]), &TextConfig::default(), &mut |found| {
+            taken += 1;
+            assert_eq!(found.progress, (50, 50), "as much as the file has, since it is read at once");
+            if found.text == "two" { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert!(matches!(found, Err(CorpusError::Refused)) && taken == 2);
     }
 
     #[test]
     fn the_test_share_depends_on_the_document_alone() {
-        let documents: Vec<String> = (0..2000).map(|i| format!("document {i}")).collect();
-        let (train, test) = split_test(documents.clone(), 0.1);
-        assert_eq!(train.len() + test.len(), 2000);
-        assert!((140..=260).contains(&test.len()), "{}", test.len());
-        let (_, fewer) = split_test(documents[..1000].to_vec(), 0.1);
-        assert_eq!(fewer, test[..fewer.len()]);
-        assert!(split_test(documents, 0.0).1.is_empty());
+        let tested = |share| (0..2000).filter(|i| is_test(&format!("document {i}"), share)).collect::<Vec<_>>();
+        let some = tested(0.1);
+        assert!((140..=260).contains(&some.len()), "{}", some.len());
+        assert!(tested(0.05).iter().all(|document| some.contains(document)), "a smaller share is a part of it");
+        assert!(tested(0.0).is_empty());
     }
 
     #[test]
     fn a_corpus_of_nothing_is_an_error_that_says_what_was_there() {
-        let mut gathering = Gathering::default();
-        gathering.add("txt", String::new());
-        gathering.skipped.unparsable = 7;
-        let source = CorpusSource::Paths(vec!["a.txt".into(), "b".into()]);
-        let message = gathering.finish(&source, "text").unwrap_err().to_string();
+        let (_, survey) = gather(&[("txt", "")], Skipped { unparsable: 7, ..Skipped::default() });
+        let message = survey.unwrap_err().to_string();
         assert!(
             message.starts_with("a.txt, b: ") && message.contains("1 empty") && message.contains("7 without"),
             "{message}"

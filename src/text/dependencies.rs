@@ -82,7 +82,7 @@ struct Candidate {
 }
 
 /// Reads the packages that `manifest` and its lock file name.
-pub(super) fn read(manifest: &Path, text: &TextConfig, into: &mut Gathering) -> Result<(), CorpusError> {
+pub(super) fn read(manifest: &Path, text: &TextConfig, into: &mut Gathering<'_>) -> Result<(), CorpusError> {
     let folders = package_folders(manifest)?;
     let packages: Result<Vec<_>, CorpusError> = folders.par_iter().map(|folder| read_package(folder, text)).collect();
     let mut known = BTreeSet::new();
@@ -104,7 +104,7 @@ pub(super) fn read(manifest: &Path, text: &TextConfig, into: &mut Gathering) -> 
     }
     for (kind, packages) in packages_of {
         for document in choose(packages, text.kind_cap_bytes) {
-            into.add(kind.name(), document);
+            into.add(kind.name(), &document)?;
         }
     }
     Ok(())

@@ -36,7 +36,13 @@ impl Cutter {
         }
     }
 
-    /// All documents; those of white space alone are still there.
+    /// Documents that nothing more can join; the last waits.
+    pub(super) fn ready(&mut self) -> Vec<String> {
+        let ready = self.documents.len().saturating_sub(1);
+        self.documents.drain(..ready).collect()
+    }
+
+    /// All documents that are left; those of white space alone are still there.
     pub(super) fn finish(mut self) -> Vec<String> {
         let short = self.current.len() < self.target / 4;
         match self.documents.last_mut() {
@@ -82,6 +88,20 @@ fn break_near(text: &str, target: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn documents_that_are_taken_as_they_come_are_the_same() {
+        let text: String = (0..300).map(|i| "word ".repeat(i * 7 % 40) + "\n").collect();
+        let mut cutter = Cutter::new(100);
+        let mut taken = Vec::new();
+        for line in text.split_inclusive('\n') {
+            cutter.line(line);
+            taken.extend(cutter.ready());
+            assert!(cutter.documents.len() <= 1);
+        }
+        taken.extend(cutter.finish());
+        assert_eq!(taken, cut(&text, 100));
+    }
 
     #[test]
     fn nothing_is_lost_and_sizes_are_near_the_target() {

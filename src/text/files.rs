@@ -1,8 +1,10 @@
 //! Reading a corpus from files and folders, packed or not, one line at a time; Parquet is read in `parquet_file`.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use serde_json::{Map, Value};
 
@@ -15,11 +17,14 @@ use crate::config::TextConfig;
 pub(super) const MAX_LINE_BYTES: u64 = 64 << 20;
 
 /// Reads all paths, in the order given.
-pub(super) fn read(paths: &[PathBuf], text: &TextConfig, into: &mut Gathering) -> Result<(), CorpusError> {
-    for path in paths {
-        for file in files_under(path)? {
-            read_file(&file, text, into)?;
-        }
+pub(super) fn read(paths: &[PathBuf], text: &TextConfig, into: &mut Gathering<'_>) -> Result<(), CorpusError> {
+    let files = paths.iter().map(|path| files_under(path)).collect::<Result<Vec<_>, _>>()?.concat();
+    let sizes = files.iter().map(|file| Ok(metadata(file)?.len())).collect::<Result<Vec<u64>, CorpusError>>()?;
+    let (mut before, all) = (0, sizes.iter().sum());
+    for (file, bytes) in files.iter().zip(sizes) {
+        into.progress = (before, all);
+        read_file(file, text, into)?;
+        before += bytes;
     }
     Ok(())
 }
@@ -63,31 +68,26 @@ fn ending(path: &Path) -> String {
     path.extension().map(|ending| ending.to_string_lossy().to_lowercase()).unwrap_or_default()
 }
 
-fn read_file(path: &Path, text: &TextConfig, into: &mut Gathering) -> Result<(), CorpusError> {
+fn read_file(path: &Path, text: &TextConfig, into: &mut Gathering<'_>) -> Result<(), CorpusError> {
     let packing = ending(path);
     if packing == "parquet" {
         return parquet_file::read(path, &text.column, into);
     }
     let packed = matches!(packing.as_str(), "zst" | "gz");
-    let kind = if packed { ending(&path.with_extension("")) } else { packing.clone() };
-    let file = File::open(path).map_err(|error| unreadable(path, error))?;
-    let unpacked: Box<dyn Read> = match packing.as_str() {
-        "zst" => Box::new(zstd::stream::read::Decoder::new(file).map_err(|error| unreadable(path, error))?),
-        "gz" => Box::new(flate2::read::MultiGzDecoder::new(file)),
-        _ => Box::new(file),
-    };
-    let lines = Lines { path, reader: BufReader::with_capacity(1 << 16, unpacked), number: 0 };
+    let kind = if packed { ending(&path.with_extension("")) } else { packing };
     match kind.as_str() {
-        "jsonl" | "ndjson" | "json" => read_json_lines(lines, &kind, &text.column, into),
-        "" => read_plain(lines, "text", text.document_bytes, into),
-        _ => read_plain(lines, &kind, text.document_bytes, into),
+        "jsonl" | "ndjson" | "json" => read_json_lines(path, &kind, &text.column, into),
+        "" => read_plain(path, "text", text.document_bytes, into),
+        _ => read_plain(path, &kind, text.document_bytes, into),
     }
 }
 
 /// Each object is a document, however long or short.
-fn read_json_lines(mut lines: Lines<'_>, kind: &str, column: &str, into: &mut Gathering) -> Result<(), CorpusError> {
-    let mut line = Vec::new();
+fn read_json_lines(path: &Path, kind: &str, column: &str, into: &mut Gathering<'_>) -> Result<(), CorpusError> {
+    let mut lines = Lines::open(path)?;
+    let (before, mut line) = (into.progress.0, Vec::new());
     while lines.next(&mut line)? {
+        into.progress.0 = before + lines.read_bytes();
         let Ok(text) = std::str::from_utf8(&line) else {
             into.skipped.invalid_utf8 += 1;
             continue;
@@ -95,30 +95,36 @@ fn read_json_lines(mut lines: Lines<'_>, kind: &str, column: &str, into: &mut Ga
         if text.trim().is_empty() {
             continue;
         }
-        let mut object = serde_json::from_str::<Map<String, Value>>(text).unwrap_or_default();
-        match object.remove(column) {
-            Some(Value::String(text)) => into.add_of(kind, object.get("domain").and_then(Value::as_str), text),
+        let object = serde_json::from_str::<Map<String, Value>>(text).unwrap_or_default();
+        match object.get(column) {
+            Some(Value::String(text)) => into.add_of(kind, object.get("domain").and_then(Value::as_str), text)?,
             _ => into.skipped.unparsable += 1,
         }
     }
     Ok(())
 }
 
-/// A file that is not UTF-8 somewhere is most likely no text at all, so none of it is taken.
-fn read_plain(mut lines: Lines<'_>, kind: &str, target: usize, into: &mut Gathering) -> Result<(), CorpusError> {
-    let mut cutter = Cutter::new(target);
+/// A file that is not UTF-8 somewhere is most likely no text at all, so none of it is taken. It is read once to know that,
+/// and once more for its text.
+fn read_plain(path: &Path, kind: &str, target: usize, into: &mut Gathering<'_>) -> Result<(), CorpusError> {
     let mut line = Vec::new();
+    let mut lines = Lines::open(path)?;
     while lines.next(&mut line)? {
-        let Ok(text) = std::str::from_utf8(&line) else {
+        if std::str::from_utf8(&line).is_err() {
             into.skipped.invalid_utf8 += 1;
             return Ok(());
-        };
-        cutter.line(text);
+        }
     }
-    for document in cutter.finish() {
-        into.add(kind, document);
+    let mut lines = Lines::open(path)?;
+    let before = into.progress.0;
+    let mut cutter = Cutter::new(target);
+    while lines.next(&mut line)? {
+        into.progress.0 = before + lines.read_bytes();
+        // What another program has made of the file since is none of ours.
+        cutter.line(&String::from_utf8_lossy(&line));
+        cutter.ready().iter().try_for_each(|document| into.add(kind, document))?;
     }
-    Ok(())
+    cutter.finish().iter().try_for_each(|document| into.add(kind, document))
 }
 
 /// Lines of bounded length, each with its line end.
@@ -126,9 +132,22 @@ struct Lines<'a> {
     path: &'a Path,
     reader: BufReader<Box<dyn Read>>,
     number: u64,
+    read: Rc<Cell<u64>>,
 }
 
-impl Lines<'_> {
+impl<'a> Lines<'a> {
+    /// Of a file, unpacked if its name says that it is packed.
+    fn open(path: &'a Path) -> Result<Self, CorpusError> {
+        let read = Rc::new(Cell::new(0));
+        let file = Counted { file: File::open(path).map_err(|error| unreadable(path, error))?, read: read.clone() };
+        let unpacked: Box<dyn Read> = match ending(path).as_str() {
+            "zst" => Box::new(zstd::stream::read::Decoder::new(file).map_err(|error| unreadable(path, error))?),
+            "gz" => Box::new(flate2::read::MultiGzDecoder::new(file)),
+            _ => Box::new(file),
+        };
+        Ok(Self { path, reader: BufReader::with_capacity(1 << 16, unpacked), number: 0, read })
+    }
+
     /// Reads the next line into `line`; whether there was one.
     fn next(&mut self, line: &mut Vec<u8>) -> Result<bool, CorpusError> {
         line.clear();
@@ -139,6 +158,25 @@ impl Lines<'_> {
             return Err(CorpusError::LineTooLong { path: self.path.to_owned(), line: self.number });
         }
         Ok(count > 0)
+    }
+
+    /// Bytes of the file, as it lies on the disk, that have been read.
+    fn read_bytes(&self) -> u64 {
+        self.read.get()
+    }
+}
+
+/// A file, and how much of it was read.
+struct Counted {
+    file: File,
+    read: Rc<Cell<u64>>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        self.read.set(self.read.get() + count as u64);
+        Ok(count)
     }
 }
 
@@ -176,7 +214,7 @@ mod tests {
         assert_eq!(corpus.documents, ["first", "second"]);
         assert_eq!([corpus.domains.of(0), corpus.domains.of(1)], [Some(0), None]);
         assert_eq!(corpus.domains.names().collect::<Vec<_>>(), [("a", 0)]);
-        assert_eq!(corpus.skipped, Skipped { invalid_utf8: 1, empty: 1, duplicate: 1, unparsable: 2 });
+        assert_eq!(corpus.survey.skipped, Skipped { invalid_utf8: 1, empty: 1, duplicate: 1, unparsable: 2 });
     }
 
     #[test]
@@ -215,8 +253,8 @@ mod tests {
         std::os::unix::fs::symlink(folder.path(), folder.path().join("circle")).unwrap();
         let corpus = read_path(folder.path()).unwrap();
         assert_eq!(corpus.documents, ["one", "two", "three"]);
-        assert_eq!(corpus.skipped.invalid_utf8, 1);
-        let kinds: Vec<_> = corpus.kinds.iter().map(|kind| kind.name.as_str()).collect();
+        assert_eq!(corpus.survey.skipped.invalid_utf8, 1);
+        let kinds: Vec<_> = corpus.survey.kinds.iter().map(|kind| kind.name.as_str()).collect();
         assert_eq!(kinds, ["md", "text", "txt"]);
     }
 

@@ -1,7 +1,8 @@
 //! Files become documents, documents become token ids, token ids become sequences that never span two documents.
 //!
-//! In data order: [`read_corpus`] finds and cuts the documents, [`split_test`] sets some aside, [`Tokenizer`] turns
-//! them into ids, [`TokenSet`] cuts these into sequences and carries each document's first tokens for the router;
+//! In data order: [`stream_corpus`] finds and cuts the documents, [`is_test`] sets some aside, [`Tokenizer`] turns
+//! them into ids, which may stay on the disk ([`Tokenized`]), [`TokenSet`] cuts these into sequences and carries each
+//! document's first tokens for the router;
 //! [`windows`] parts them where another path may go on.
 //! No model and no path is known here.
 
@@ -9,6 +10,7 @@ pub mod corpus;
 mod dependencies;
 mod documents;
 mod files;
+mod ids;
 mod parquet_file;
 mod token_file;
 pub mod tokenizer;
@@ -16,8 +18,12 @@ mod tokenizer_file;
 pub mod tokens;
 mod windows;
 
-pub use corpus::{Corpus, CorpusError, CorpusSource, Domains, KindCount, Skipped, read_corpus, split_test};
+pub use corpus::{
+    Corpus, CorpusError, CorpusSource, Domains, Found, KindCount, Skipped, Survey, Taker, is_test, read_corpus,
+    stream_corpus,
+};
+pub use ids::IdsWriter;
 pub use token_file::TokensError;
 pub use tokenizer::{Tokenizer, TokenizerError};
-pub use tokens::TokenSet;
+pub use tokens::{TokenSet, Tokenized};
 pub use windows::{Window, windows};

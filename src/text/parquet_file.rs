@@ -19,13 +19,13 @@ const ROWS: usize = 256;
 
 /// Each row's text is a document, however long or short. Only this column is read, and `domain` if there is one, of one row
 /// group after the other.
-pub(super) fn read(path: &Path, column: &str, into: &mut Gathering) -> Result<(), CorpusError> {
+pub(super) fn read(path: &Path, column: &str, into: &mut Gathering<'_>) -> Result<(), CorpusError> {
     // The reader gives up on some damaged files by a panic. What was gathered by then goes with the error.
     let outcome = catch_unwind(AssertUnwindSafe(|| read_rows(path, column, into)));
     outcome.unwrap_or_else(|_| Err(unreadable(path, std::io::Error::other("the file is damaged"))))
 }
 
-fn read_rows(path: &Path, column: &str, into: &mut Gathering) -> Result<(), CorpusError> {
+fn read_rows(path: &Path, column: &str, into: &mut Gathering<'_>) -> Result<(), CorpusError> {
     let wrong = |error: ParquetError| unreadable(path, std::io::Error::other(error));
     let file = File::open(path).map_err(|error| unreadable(path, error))?;
     let reader = SerializedFileReader::new(file).map_err(wrong)?;
@@ -37,6 +37,7 @@ fn read_rows(path: &Path, column: &str, into: &mut Gathering) -> Result<(), Corp
     };
     let domain = place("domain").filter(|domain| *domain != text);
     for group in 0..reader.num_row_groups() {
+        let packed_bytes = reader.metadata().row_group(group).compressed_size();
         let group = reader.get_row_group(group).map_err(wrong)?;
         let open = |place: usize| Texts::open(group.get_column_reader(place), &columns[place]).map_err(wrong);
         let (mut texts, mut domains) = (open(text)?, domain.map(open).transpose()?);
@@ -50,13 +51,14 @@ fn read_rows(path: &Path, column: &str, into: &mut Gathering) -> Result<(), Corp
                 let domain = of.get(row).and_then(Option::as_ref);
                 match value.as_ref().map(|value| std::str::from_utf8(value.data())) {
                     Some(Ok(text)) => {
-                        into.add_of("parquet", domain.and_then(|name| name.as_utf8().ok()), text.to_owned())
+                        into.add_of("parquet", domain.and_then(|name| name.as_utf8().ok()), text)?;
                     }
                     Some(Err(_)) => into.skipped.invalid_utf8 += 1,
                     None => into.skipped.unparsable += 1,
                 }
             }
         }
+        into.progress.0 += u64::try_from(packed_bytes).unwrap_or(0);
     }
     Ok(())
 }
@@ -153,8 +155,8 @@ mod tests {
             write(&path, &groups, compression);
             let corpus = read_column(&path, "content").unwrap();
             assert_eq!(corpus.documents, ["first", "second"]);
-            assert_eq!(corpus.skipped, Skipped { empty: 1, duplicate: 1, unparsable: 1, invalid_utf8: 1 });
-            assert_eq!(corpus.kinds[0].name, "parquet");
+            assert_eq!(corpus.survey.skipped, Skipped { empty: 1, duplicate: 1, unparsable: 1, invalid_utf8: 1 });
+            assert_eq!(corpus.survey.kinds[0].name, "parquet");
             assert_eq!([corpus.domains.of(0), corpus.domains.of(1)], [None, Some(0)]);
             assert_eq!(corpus.domains.names().collect::<Vec<_>>(), [("news", 0)]);
         }

@@ -1,11 +1,17 @@
 //! Token files: the bytes of a [`TokenSet`], as a run's manifest names them and peers fetch them.
 
-use super::tokens::TokenSet;
+use std::io::{self, Read, Write};
+use std::iter;
+use std::ops::Range;
+
+use super::ids::IdsWriter;
+use super::tokens::{Building, TokenSet};
 
 const MAGIC: [u8; 4] = *b"PSTK";
 const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 24;
 const DOCUMENT_BYTES: usize = 12;
+const LENGTH_BYTES: usize = 4;
 
 /// Why bytes are not an encoded [`TokenSet`].
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -19,7 +25,7 @@ pub enum TokensError {
         /// By the header.
         expected: u128,
         /// In fact.
-        found: usize,
+        found: u64,
     },
     /// Tables that contradict each other.
     #[error("a token file whose table of {0} makes no sense")]
@@ -42,33 +48,71 @@ pub enum TokensError {
         /// Entries of the vocabulary.
         vocabulary: usize,
     },
+    /// The disk.
+    #[error("cannot read or write tokens: {0}")]
+    Disk(String),
+}
+
+impl From<io::Error> for TokensError {
+    fn from(error: io::Error) -> Self {
+        Self::Disk(error.to_string())
+    }
 }
 
 impl TokenSet {
-    /// The bytes of a token file, little endian: `PSTK`, version u16, bytes an id (2 or 4) u16, documents u32,
-    /// sequences u32, ids u64; for each document its number, the length of its copied head and how many sequences it
-    /// has, u32 each; the length of each sequence, u32; the ids.
+    /// The bytes of a token file: see [`TokenSet::write_to`].
     pub fn encode(&self) -> Vec<u8> {
-        let width: u16 = if self.tokens.iter().all(|id| *id <= u32::from(u16::MAX)) { 2 } else { 4 };
-        let mut bytes = Vec::new();
-        bytes.extend(MAGIC);
-        bytes.extend(VERSION.to_le_bytes());
-        bytes.extend(width.to_le_bytes());
-        bytes.extend((self.documents.len() as u32).to_le_bytes());
-        bytes.extend((self.sequences.len() as u32).to_le_bytes());
-        bytes.extend((self.tokens.len() as u64).to_le_bytes());
+        let mut bytes = Vec::with_capacity(self.encoded_bytes() as usize);
+        // Memory does not fail.
+        let _ = self.write_to(&mut bytes);
+        bytes
+    }
+
+    /// How long the token file is.
+    pub fn encoded_bytes(&self) -> u64 {
+        let tables = self.documents.len() * DOCUMENT_BYTES + self.sequences.len() * LENGTH_BYTES;
+        HEADER_BYTES as u64 + tables as u64 + self.ids() * u64::from(self.id_bytes())
+    }
+
+    /// Writes a token file, little endian: `PSTK`, version u16, bytes an id (2 or 4) u16, documents u32, sequences u32, ids
+    /// u64; for each document its number, the length of its copied head and how many sequences it has, u32 each; the length
+    /// of each sequence, u32; the ids. A head is copied where the document's first sequence is not in the set.
+    ///
+    /// # Errors
+    /// If the writer fails.
+    pub fn write_to(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+        let width = self.id_bytes();
+        out.write_all(&MAGIC)?;
+        out.write_all(&VERSION.to_le_bytes())?;
+        out.write_all(&width.to_le_bytes())?;
+        out.write_all(&(self.documents.len() as u32).to_le_bytes())?;
+        out.write_all(&(self.sequences.len() as u32).to_le_bytes())?;
+        out.write_all(&self.ids().to_le_bytes())?;
         for (document, range) in self.documents.iter().zip(self.documents()) {
-            for value in [document.number, document.copied, range.len() as u32] {
-                bytes.extend(value.to_le_bytes());
+            for value in [document.number, self.missing_head(range.start).len() as u32, range.len() as u32] {
+                out.write_all(&value.to_le_bytes())?;
             }
         }
         for sequence in &self.sequences {
-            bytes.extend(sequence.length.to_le_bytes());
+            out.write_all(&sequence.length.to_le_bytes())?;
         }
-        for id in &self.tokens {
-            bytes.extend_from_slice(&id.to_le_bytes()[..usize::from(width)]);
-        }
-        bytes
+        self.pieces().flatten().try_for_each(|id| out.write_all(&id.to_le_bytes()[..usize::from(width)]))
+    }
+
+    /// What the file has of ids: of each document its head, if that is copied, and its sequences.
+    fn pieces(&self) -> impl Iterator<Item = &[u32]> {
+        let of = |range: Range<usize>| {
+            iter::once(self.missing_head(range.start)).chain(range.map(|sequence| self.sequence(sequence)))
+        };
+        self.documents().flat_map(of)
+    }
+
+    fn ids(&self) -> u64 {
+        self.pieces().map(|piece| piece.len() as u64).sum()
+    }
+
+    fn id_bytes(&self) -> u16 {
+        if self.pieces().flatten().all(|id| *id <= u32::from(u16::MAX)) { 2 } else { 4 }
     }
 
     /// Reads a token file. Nothing is allocated that the bytes do not pay for.
@@ -76,68 +120,101 @@ impl TokenSet {
     /// # Errors
     /// If it is not one, or does not fit the vocabulary or the context.
     pub fn decode(bytes: &[u8], vocabulary: usize, context: usize) -> Result<Self, TokensError> {
-        let Sections { width, documents, lengths, ids } = sections(bytes)?;
-        let mut ids = ids.chunks_exact(width).map(|id| {
-            let mut all = [0; 4];
-            all[..width].copy_from_slice(id);
-            u32::from_le_bytes(all)
-        });
-        let mut take = |length: u32| -> Result<Vec<u32>, TokensError> {
-            let taken: Vec<u32> = ids.by_ref().take(length as usize).collect();
-            match taken.iter().find(|id| **id as usize >= vocabulary) {
-                Some(id) => Err(TokensError::Id { id: *id, vocabulary }),
-                None if taken.len() < length as usize => Err(TokensError::Table("lengths")),
-                None => Ok(taken),
-            }
-        };
-        let mut lengths = lengths.chunks_exact(4).map(read_u32).enumerate();
-        let mut set = Self::default();
-        for entry in documents.chunks_exact(DOCUMENT_BYTES) {
+        Self::read(bytes, bytes.len() as u64, (vocabulary, context), IdsWriter::in_memory())
+    }
+
+    /// Reads a token file of so many bytes, for a vocabulary and a context. Its ids go where `ids` says.
+    ///
+    /// # Errors
+    /// If it is not one, does not fit the vocabulary or the context, or the disk fails.
+    pub fn read(
+        file: impl Read,
+        bytes: u64,
+        (vocabulary, context): (usize, usize),
+        ids: IdsWriter,
+    ) -> Result<Self, TokensError> {
+        let mut file = TokenFile::open(file, bytes)?;
+        let entries = file.table(file.documents * DOCUMENT_BYTES as u64)?;
+        let lengths = file.table(file.sequences * LENGTH_BYTES as u64)?;
+        let mut lengths = lengths.as_chunks::<LENGTH_BYTES>().0.iter().map(|length| read_u32(length)).enumerate();
+        let mut set = Building::new(ids);
+        for entry in entries.as_chunks::<DOCUMENT_BYTES>().0 {
             let (number, copied, count) = (read_u32(entry), read_u32(&entry[4..]), read_u32(&entry[8..]));
             if copied as usize > context || count == 0 {
                 return Err(TokensError::Table("documents"));
             }
-            set.begin_document(number, &take(copied)?);
+            set.begin_document(number, &file.take(copied, vocabulary)?)?;
             for _ in 0..count {
                 let (sequence, length) = lengths.next().ok_or(TokensError::Table("documents"))?;
                 if length < 2 || length as usize > context {
                     return Err(TokensError::Length { sequence, length, context });
                 }
-                set.push_sequence(&take(length)?);
+                set.push_sequence(&file.take(length, vocabulary)?)?;
             }
         }
-        if lengths.next().is_some() || ids.next().is_some() {
+        if lengths.next().is_some() || file.ids > 0 {
             return Err(TokensError::Table("lengths"));
         }
-        Ok(set)
+        Ok(set.finish()?)
     }
 }
 
-/// The parts of a token file, each of the size that the header says.
-struct Sections<'a> {
+/// A token file that is being read: the tables first, then the ids.
+struct TokenFile<R> {
+    file: R,
     /// Bytes of an id.
     width: usize,
-    documents: &'a [u8],
-    lengths: &'a [u8],
-    ids: &'a [u8],
+    documents: u64,
+    sequences: u64,
+    /// Ids that are not read yet.
+    ids: u64,
 }
 
-fn sections(bytes: &[u8]) -> Result<Sections<'_>, TokensError> {
-    let head = bytes.get(..HEADER_BYTES).ok_or(TokensError::Header)?;
-    let width = usize::from(u16::from_le_bytes([head[6], head[7]]));
-    if head[..4] != MAGIC || head[4..6] != VERSION.to_le_bytes() || (width != 2 && width != 4) {
-        return Err(TokensError::Header);
+impl<R: Read> TokenFile<R> {
+    /// Reads the header, which must ask for as many bytes as there are.
+    fn open(mut file: R, bytes: u64) -> Result<Self, TokensError> {
+        let mut head = [0; HEADER_BYTES];
+        if bytes < HEADER_BYTES as u64 {
+            return Err(TokensError::Header);
+        }
+        file.read_exact(&mut head)?;
+        let width = usize::from(u16::from_le_bytes([head[6], head[7]]));
+        if head[..4] != MAGIC || head[4..6] != VERSION.to_le_bytes() || (width != 2 && width != 4) {
+            return Err(TokensError::Header);
+        }
+        let [documents, sequences, low, high] = [8, 12, 16, 20].map(|at| u64::from(read_u32(&head[at..])));
+        let ids = low | high << 32;
+        let sizes = [(documents, DOCUMENT_BYTES), (sequences, LENGTH_BYTES), (ids, width), (1, HEADER_BYTES)];
+        let expected: u128 = sizes.iter().map(|(count, bytes)| u128::from(*count) * *bytes as u128).sum();
+        if expected != u128::from(bytes) {
+            return Err(TokensError::Size { expected, found: bytes });
+        }
+        Ok(Self { file, width, documents, sequences, ids })
     }
-    let (document_count, sequence_count) = (u128::from(read_u32(&head[8..])), u128::from(read_u32(&head[12..])));
-    let id_count = u128::from(read_u32(&head[16..])) | u128::from(read_u32(&head[20..])) << 32;
-    let sizes = [document_count * DOCUMENT_BYTES as u128, sequence_count * 4, id_count * width as u128];
-    let expected = HEADER_BYTES as u128 + sizes.iter().sum::<u128>();
-    if expected != bytes.len() as u128 {
-        return Err(TokensError::Size { expected, found: bytes.len() });
+
+    /// The next bytes; no more is allocated than come.
+    fn table(&mut self, bytes: u64) -> Result<Vec<u8>, TokensError> {
+        let mut table = Vec::new();
+        let found = (&mut self.file).take(bytes).read_to_end(&mut table)? as u64;
+        if found == bytes { Ok(table) } else { Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()) }
     }
-    let (documents, rest) = bytes[HEADER_BYTES..].split_at(sizes[0] as usize);
-    let (lengths, ids) = rest.split_at(sizes[1] as usize);
-    Ok(Sections { width, documents, lengths, ids })
+
+    /// The next ids.
+    fn take(&mut self, count: u32, vocabulary: usize) -> Result<Vec<u32>, TokensError> {
+        self.ids = self.ids.checked_sub(count.into()).ok_or(TokensError::Table("lengths"))?;
+        let mut bytes = vec![0; count as usize * self.width];
+        self.file.read_exact(&mut bytes)?;
+        let id = |bytes: &[u8]| {
+            let mut all = [0; 4];
+            all[..bytes.len()].copy_from_slice(bytes);
+            u32::from_le_bytes(all)
+        };
+        let taken: Vec<u32> = bytes.chunks_exact(self.width).map(id).collect();
+        match taken.iter().find(|id| **id as usize >= vocabulary) {
+            Some(id) => Err(TokensError::Id { id: *id, vocabulary }),
+            None => Ok(taken),
+        }
+    }
 }
 
 /// The first four bytes, of which there must be as many.

@@ -1,16 +1,21 @@
 //! Sequences of token ids, none spanning two documents, with the first tokens of each one's document beside it.
 
+use std::io;
 use std::ops::Range;
+use std::sync::Arc;
+
+use super::ids::{Ids, IdsWriter};
 
 /// Sequences of one document each. How a document is cut depends on the purpose: see the functions that make a set. A
 /// last piece of one token is dropped, since there is nothing to predict in it.
 ///
+/// The ids lie in memory or in a file, and sets that are made of a set share them: a set itself is only the places.
+///
 /// The router sees the first tokens of a *document*, whichever of its sequences is asked about. They are the
-/// beginning of the document's first sequence; a [`TokenSet::subset`] without that sequence carries a copy.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// beginning of the document's first sequence, also in a [`TokenSet::subset`] without that sequence.
+#[derive(Clone, Debug, Default)]
 pub struct TokenSet {
-    /// Of every document in turn: the copy of its head, if any, then its sequences.
-    pub(super) tokens: Vec<u32>,
+    ids: Arc<Ids>,
     pub(super) sequences: Vec<Sequence>,
     pub(super) documents: Vec<Document>,
 }
@@ -26,11 +31,86 @@ pub(super) struct Sequence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Document {
     pub(super) number: u32,
-    /// How many tokens of a copied head lie before the first sequence.
-    pub(super) copied: u32,
     head_start: usize,
     head_length: u32,
     first_sequence: usize,
+}
+
+/// Documents as ids, one behind the other, each whole and with its end.
+#[derive(Clone, Debug, Default)]
+pub struct Tokenized {
+    pub(super) ids: Arc<Ids>,
+    /// How many ids each has.
+    pub(super) lengths: Vec<u32>,
+}
+
+impl Tokenized {
+    /// Documents whose ids and whose lengths were written.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn written(ids: IdsWriter, lengths: IdsWriter) -> io::Result<Self> {
+        Ok(Self { ids: Arc::new(ids.finish()?), lengths: lengths.finish()?.to_vec() })
+    }
+
+    /// How many documents.
+    pub fn len(&self) -> usize {
+        self.lengths.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.lengths.is_empty()
+    }
+
+    /// Cuts documents for training: as many sequences as [`Tokenized::cut_for_scoring`] makes, but of equal length,
+    /// `context + 1` tokens, spread evenly over their document so that neighbours overlap. A document that is shorter is
+    /// one sequence. No place of a batch is wasted on what a document's end leaves over. Documents are numbered by their
+    /// position.
+    pub fn cut_for_training(&self, context: usize) -> TokenSet {
+        let context = context.max(1);
+        self.cut_at(context + 1, |length| {
+            let count = length.saturating_sub(1).div_ceil(context);
+            let room = length.saturating_sub(context + 1);
+            (0..count).map(move |index| if count < 2 { 0 } else { room * index / (count - 1) })
+        })
+    }
+
+    /// Cuts documents for scoring: at most `context + 1` tokens a sequence, each beginning with the last token of the
+    /// one before, so that every token of a document but its first is a target once. A model of this context takes all
+    /// but the last token of a sequence in.
+    pub fn cut_for_scoring(&self, context: usize) -> TokenSet {
+        let context = context.max(1);
+        self.windows(context + 1, context)
+    }
+
+    fn windows(&self, longest: usize, stride: usize) -> TokenSet {
+        self.cut_at(longest, |length| (0..length.saturating_sub(1)).step_by(stride))
+    }
+
+    /// Sequences of at most `longest` tokens from the places that a document's length leads to, the first being 0.
+    fn cut_at<I: Iterator<Item = usize>>(&self, longest: usize, starts: impl Fn(usize) -> I) -> TokenSet {
+        let mut set = TokenSet { ids: self.ids.clone(), ..TokenSet::default() };
+        let mut begin = 0;
+        for (number, length) in self.lengths.iter().map(|length| *length as usize).enumerate() {
+            for start in starts(length) {
+                let length = longest.min(length - start) as u32;
+                if start == 0 {
+                    set.begin_document(number as u32, (begin, length));
+                }
+                set.push_sequence((begin + start, length));
+            }
+            begin += length;
+        }
+        set
+    }
+}
+
+impl From<&[Vec<u32>]> for Tokenized {
+    fn from(documents: &[Vec<u32>]) -> Self {
+        let lengths = documents.iter().map(|document| document.len() as u32).collect();
+        Self { ids: Arc::new(Ids::Own(documents.concat())), lengths }
+    }
 }
 
 impl TokenSet {
@@ -38,45 +118,17 @@ impl TokenSet {
     /// training. Documents are numbered by their position.
     pub fn cut(documents: &[Vec<u32>], context: usize) -> Self {
         let context = context.max(2);
-        Self::windows(documents, context, context)
+        Tokenized::from(documents).windows(context, context)
     }
 
-    /// Cuts documents for scoring: at most `context + 1` tokens a sequence, each beginning with the last token of the
-    /// one before, so that every token of a document but its first is a target once. A model of this context takes all
-    /// but the last token of a sequence in.
+    /// See [`Tokenized::cut_for_scoring`].
     pub fn cut_for_scoring(documents: &[Vec<u32>], context: usize) -> Self {
-        let context = context.max(1);
-        Self::windows(documents, context + 1, context)
+        Tokenized::from(documents).cut_for_scoring(context)
     }
 
-    /// Cuts documents for training: as many sequences as [`TokenSet::cut_for_scoring`] makes, but of equal length,
-    /// `context + 1` tokens, spread evenly over their document so that neighbours overlap. A document that is shorter is
-    /// one sequence. No place of a batch is wasted on what a document's end leaves over.
+    /// See [`Tokenized::cut_for_training`].
     pub fn cut_for_training(documents: &[Vec<u32>], context: usize) -> Self {
-        let context = context.max(1);
-        Self::cut_at(documents, context + 1, |length| {
-            let count = length.saturating_sub(1).div_ceil(context);
-            let room = length.saturating_sub(context + 1);
-            (0..count).map(move |index| if count < 2 { 0 } else { room * index / (count - 1) })
-        })
-    }
-
-    fn windows(documents: &[Vec<u32>], longest: usize, stride: usize) -> Self {
-        Self::cut_at(documents, longest, |length| (0..length.saturating_sub(1)).step_by(stride))
-    }
-
-    /// Sequences of at most `longest` tokens from the places that a document's length leads to, the first being 0.
-    fn cut_at<I: Iterator<Item = usize>>(documents: &[Vec<u32>], longest: usize, starts: impl Fn(usize) -> I) -> Self {
-        let mut set = Self::default();
-        for (number, tokens) in documents.iter().enumerate() {
-            for start in starts(tokens.len()) {
-                if start == 0 {
-                    set.begin_document(number as u32, &[]);
-                }
-                set.push_sequence(&tokens[start..tokens.len().min(start + longest)]);
-            }
-        }
-        set
+        Tokenized::from(documents).cut_for_training(context)
     }
 
     /// How many sequences.
@@ -100,7 +152,7 @@ impl TokenSet {
     /// If there is no such sequence.
     pub fn sequence(&self, i: usize) -> &[u32] {
         let sequence = self.sequences[i];
-        &self.tokens[sequence.start..sequence.start + sequence.length as usize]
+        &self.ids[sequence.start..sequence.start + sequence.length as usize]
     }
 
     /// The number of the document that sequence `i` is from.
@@ -117,7 +169,8 @@ impl TokenSet {
     /// If there is no such sequence.
     pub fn begins_document(&self, i: usize) -> bool {
         let sequence = self.sequences[i];
-        sequence.start == self.documents[sequence.document as usize].head_start
+        let document = self.documents[sequence.document as usize];
+        document.first_sequence == i && sequence.start == document.head_start
     }
 
     /// The first `count` tokens of the document that sequence `i` is from; fewer if the document, or `context`, is
@@ -127,7 +180,7 @@ impl TokenSet {
     /// If there is no such sequence.
     pub fn prefix(&self, i: usize, count: usize) -> &[u32] {
         let document = self.documents[self.sequences[i].document as usize];
-        &self.tokens[document.head_start..][..count.min(document.head_length as usize)]
+        &self.ids[document.head_start..][..count.min(document.head_length as usize)]
     }
 
     /// For each document in turn, the range of its sequences.
@@ -138,16 +191,12 @@ impl TokenSet {
         ranges.into_iter()
     }
 
-    /// The tokens of neighbouring sequences of one document, one after the other.
+    /// The tokens of neighbouring sequences, one after the other; where two overlap, their common ones come twice.
     ///
     /// # Panics
     /// If there is no such sequence.
-    pub fn span(&self, sequences: Range<usize>) -> &[u32] {
-        if sequences.is_empty() {
-            return &[];
-        }
-        let last = self.sequences[sequences.end - 1];
-        &self.tokens[self.sequences[sequences.start].start..last.start + last.length as usize]
+    pub fn span(&self, sequences: Range<usize>) -> Vec<u32> {
+        sequences.flat_map(|sequence| self.sequence(sequence)).copied().collect()
     }
 
     /// These sequences, in this order. Documents keep their numbers and their first tokens.
@@ -155,48 +204,91 @@ impl TokenSet {
     /// # Panics
     /// If there is no such sequence.
     pub fn subset(&self, sequences: &[usize]) -> Self {
-        let mut set = Self::default();
+        let mut set = Self { ids: self.ids.clone(), ..Self::default() };
         let mut previous = None;
         for i in sequences {
-            let position = self.sequences[*i].document;
-            if previous != Some(position) {
-                let document = self.documents[position as usize];
-                let head = if self.begins_document(*i) { &[] } else { self.prefix(*i, usize::MAX) };
-                set.begin_document(document.number, head);
+            let Sequence { start, length, document } = self.sequences[*i];
+            if previous != Some(document) {
+                let Document { number, head_start, head_length, .. } = self.documents[document as usize];
+                set.begin_document(number, (head_start, head_length));
             }
-            previous = Some(position);
-            set.push_sequence(self.sequence(*i));
+            previous = Some(document);
+            set.push_sequence((start, length));
         }
         set
     }
 
     /// The documents of several sets, one set after the other.
     pub fn joined(sets: &[Self]) -> Self {
-        let mut joined = Self::default();
+        let mut joined = Building::new(IdsWriter::in_memory());
         for (set, document) in sets.iter().flat_map(|set| set.documents().map(move |document| (set, document))) {
-            let of = set.documents[set.sequences[document.start].document as usize];
-            let head = if of.copied > 0 { set.prefix(document.start, usize::MAX) } else { &[] };
-            joined.begin_document(of.number, head);
-            document.for_each(|sequence| joined.push_sequence(set.sequence(sequence)));
+            // Memory does not fail.
+            let _ = joined.begin_document(set.document(document.start), set.missing_head(document.start));
+            document.for_each(|sequence| drop(joined.push_sequence(set.sequence(sequence))));
         }
-        joined
+        joined.finish().unwrap_or_default()
     }
 
-    pub(super) fn begin_document(&mut self, number: u32, head: &[u32]) {
-        let length = head.len() as u32;
-        let (head_start, first_sequence) = (self.tokens.len(), self.sequences.len());
-        self.tokens.extend_from_slice(head);
-        self.documents.push(Document { number, copied: length, head_start, head_length: length, first_sequence });
+    /// A document's first tokens, if this sequence, the first of it here, does not begin with them.
+    pub(super) fn missing_head(&self, sequence: usize) -> &[u32] {
+        if self.begins_document(sequence) { &[] } else { self.prefix(sequence, usize::MAX) }
     }
 
-    pub(super) fn push_sequence(&mut self, tokens: &[u32]) {
-        let (position, length) = (self.documents.len() - 1, tokens.len() as u32);
-        let document = &mut self.documents[position];
-        if document.head_length == 0 {
-            document.head_length = length;
+    fn begin_document(&mut self, number: u32, (head_start, head_length): (usize, u32)) {
+        self.documents.push(Document { number, head_start, head_length, first_sequence: self.sequences.len() });
+    }
+
+    fn push_sequence(&mut self, (start, length): (usize, u32)) {
+        let document = (self.documents.len() - 1) as u32;
+        self.sequences.push(Sequence { start, length, document });
+    }
+}
+
+/// The same documents, cut alike: where their ids lie is no matter.
+impl PartialEq for TokenSet {
+    fn eq(&self, other: &Self) -> bool {
+        let documents = |set: &Self| set.documents.iter().map(|of| (of.number, of.first_sequence)).collect::<Vec<_>>();
+        let alike = |i: usize| {
+            let of = |set: &Self| (set.sequences[i].document, set.begins_document(i));
+            of(self) == of(other)
+                && self.sequence(i) == other.sequence(i)
+                && self.prefix(i, usize::MAX) == other.prefix(i, usize::MAX)
+        };
+        documents(self) == documents(other) && self.len() == other.len() && (0..self.len()).all(alike)
+    }
+}
+
+impl Eq for TokenSet {}
+
+/// A set that is read or copied, sequence by sequence.
+pub(super) struct Building {
+    ids: IdsWriter,
+    set: TokenSet,
+}
+
+impl Building {
+    /// Its ids are written there.
+    pub(super) fn new(ids: IdsWriter) -> Self {
+        Self { ids, set: TokenSet::default() }
+    }
+
+    /// The next document. `head` are its first tokens, if its first sequence here does not have them.
+    pub(super) fn begin_document(&mut self, number: u32, head: &[u32]) -> io::Result<()> {
+        self.set.begin_document(number, (self.ids.len(), head.len() as u32));
+        self.ids.push(head)
+    }
+
+    /// The next sequence of the present document.
+    pub(super) fn push_sequence(&mut self, tokens: &[u32]) -> io::Result<()> {
+        if let Some(document) = self.set.documents.last_mut().filter(|document| document.head_length == 0) {
+            document.head_length = tokens.len() as u32;
         }
-        self.sequences.push(Sequence { start: self.tokens.len(), length, document: position as u32 });
-        self.tokens.extend_from_slice(tokens);
+        self.set.push_sequence((self.ids.len(), tokens.len() as u32));
+        self.ids.push(tokens)
+    }
+
+    pub(super) fn finish(self) -> io::Result<TokenSet> {
+        Ok(TokenSet { ids: Arc::new(self.ids.finish()?), ..self.set })
     }
 }
 
@@ -219,6 +311,7 @@ mod tests {
         assert_eq!(set.tokens(), 13);
         assert_eq!(set.documents().collect::<Vec<_>>(), [0..2, 2..3, 3..4]);
         assert_eq!(set.span(0..2), [1, 2, 3, 4, 5, 6, 7]);
+        assert!(Arc::ptr_eq(&set.ids, &set.subset(&[1, 3]).ids), "ids are not copied");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Whether a run may be founded in a folder, or goes on there.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use super::corpus::TextFlags;
@@ -9,7 +10,7 @@ use crate::config::RunConfig;
 use crate::names::BlobHash;
 use crate::peer::Manifest;
 use crate::peer::launch::{read_manifest, run_of_store};
-use crate::text::{CorpusSource, read_corpus};
+use crate::text::{CorpusSource, stream_corpus};
 
 /// What the user asks of the run besides its configuration.
 pub struct Wanted<'a> {
@@ -54,7 +55,8 @@ fn other_wish(manifest: &Manifest, wanted: &Wanted<'_>) -> anyhow::Result<Option
     for (source, expected) in [(named(&text.corpus), manifest.corpus), (named(&text.test_corpus), manifest.test_corpus)]
     {
         let Some(source) = source else { continue };
-        let found: BlobHash = read_corpus(&source, &manifest.config.text).map_err(|error| explain(error.into()))?.hash;
+        let survey = stream_corpus(&source, &manifest.config.text, &mut |_| ControlFlow::Continue(()));
+        let found: BlobHash = survey.map_err(|error| explain(error.into()))?.hash;
         if found != expected {
             return Ok(Some(format!("a run of other text (hash {expected}) than {source} (hash {found})")));
         }

@@ -6,6 +6,8 @@ use crate::peer::founding::Stage;
 /// Shows a stage.
 pub fn show(progress: &Progress, stage: Stage) {
     match stage {
+        Stage::Reading(read, all) => progress.stage("reading the text", read, all),
+        Stage::Tokenizing(done, all) => progress.stage("tokens", done, all),
         Stage::Corpus(corpus) => {
             let kinds: Vec<String> = corpus
                 .kinds

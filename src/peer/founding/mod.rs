@@ -2,6 +2,7 @@
 
 mod slice;
 mod text;
+mod tokenizing;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,8 +25,8 @@ use crate::protocol::wire::WIRE_VERSION;
 use crate::routing::resharding::RouterState;
 use crate::routing::{Router, ShardIndex};
 use crate::seed::Seed;
-use crate::store::{BlobStore, LockedStore};
-use crate::text::{Corpus, CorpusSource, TokenSet};
+use crate::store::{BlobError, BlobStore, LockedStore};
+use crate::text::{CorpusSource, Survey, TokenSet};
 
 /// What a run is founded from.
 pub struct Plan<'a> {
@@ -50,8 +51,10 @@ pub struct Plan<'a> {
 /// A step of founding, for whoever watches.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stage {
+    /// The text is being read: so much of so much of its files.
+    Reading(u64, u64),
     /// The text was read.
-    Corpus(Box<Corpus>),
+    Corpus(Box<Survey>),
     /// The tokenizer is ready: its entries, and the training text's tokens and sequences.
     Tokens {
         /// Entries.
@@ -61,6 +64,8 @@ pub enum Stage {
         /// Sequences to train on.
         sequences: usize,
     },
+    /// The text becomes tokens: so many bytes of so many.
+    Tokenizing(u64, u64),
     /// A step of the ancestor: how many of how many, and the loss.
     Ancestor(u64, u64, f64),
     /// Training sequences by path.
@@ -97,7 +102,7 @@ pub enum FoundingError {
         /// Which.
         corpus: String,
         /// To train on.
-        documents: usize,
+        documents: u64,
         /// In the grid.
         paths: u32,
         /// Documents needed.
@@ -122,6 +127,9 @@ pub enum FoundingError {
     /// The founder begins as a member of every module.
     #[error("the grid has {0} modules, a founder can begin with {TOPICS_PER_PEER}; use fewer levels or experts")]
     Modules(usize),
+    /// Somebody writes to the text.
+    #[error("{0} changed while it was read; start again when nobody writes to it")]
+    Changed(String),
     /// The tokenizer has more entries than the model's embedding has rows.
     #[error("the tokenizer has {found} entries, model.vocabulary is {expected}; set model.vocabulary = {found}")]
     Vocabulary {
@@ -131,6 +139,9 @@ pub enum FoundingError {
         expected: usize,
     },
 }
+
+/// Where a folder keeps tokens until they are parted into shards.
+const TEXT_FOLDER: &str = "text";
 
 /// Documents that a path needs at the least to be called a shard.
 const LEAST_DOCUMENTS: usize = 8;
@@ -152,12 +163,17 @@ pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn Fn
     // A device that is not there is known before any work is done.
     open_device(plan.machine.device)?;
     let paths = grid.path_count();
-    let (text, slice) = read(&plan, paths, stop, told)?;
+    let documents = read(&plan, paths, stop, told)?;
     go_on(stop)?;
     let store = lock_store(plan.folder)?;
     if read_manifest(plan.folder)?.is_some() {
         return Err(FoundingError::Meanwhile(plan.folder.to_owned()).into());
     }
+    let kept = text_folder(plan.folder);
+    let mut text = Text::of(documents, plan.tokenizer.as_deref(), run, (Some(&kept), stop), told)?;
+    let slice;
+    (text.train, slice) = set_apart(run, paths, &text.train)?;
+    go_on(stop)?;
     let blobs = &store.blobs;
     let mut trainer = DenseTrainer::new(run, plan.machine, turns, stop)?;
     let initial = Dense::initial(run);
@@ -184,11 +200,7 @@ pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn Fn
 
     let founding = Founding { shards: shard_texts(&index, &test_routes, &text), slice };
     let sizes = index.sizes();
-    let mut shards = Vec::new();
-    for ([train, held_out, test], sequences) in founding.shards.iter().zip(&sizes) {
-        let put = |set: &TokenSet| blobs.put(&set.encode());
-        shards.push(Shard { train: put(train)?, held_out: put(held_out)?, test: put(test)?, sequences: *sequences });
-    }
+    let shards = put_shards(&founding, &sizes, blobs)?;
     let mut states = genesis(&grid.modules(), &ancestor.levels, run.outer.mode, blobs)?;
     let mut resharding = None;
     if let Some(module) = run.router_module() {
@@ -219,24 +231,31 @@ pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn Fn
     Ok(Founded { manifest, bytes, id, ancestor, train: text.train, test: text.test, store })
 }
 
-/// The text, and what of it is set apart.
-fn read(
-    plan: &Plan<'_>,
-    paths: u32,
-    stop: &AtomicBool,
-    told: &mut dyn FnMut(Stage),
-) -> anyhow::Result<(Text, TokenSet)> {
-    let documents = Documents::read(&plan.corpus, plan.test_corpus.as_ref(), plan.run, told)?;
+/// Looks through the text: whether it is enough is known before anything is made of it.
+fn read(plan: &Plan<'_>, paths: u32, stop: &AtomicBool, told: &mut dyn FnMut(Stage)) -> anyhow::Result<Documents> {
+    let learn = plan.tokenizer.is_none();
+    let documents = Documents::read(&plan.corpus, plan.test_corpus.as_ref(), (plan.run, learn), stop, told)?;
     let least = LEAST_DOCUMENTS * paths as usize;
-    if documents.train.len() < least {
-        let (corpus, documents) = (plan.corpus.to_string(), documents.train.len());
+    if documents.train < least as u64 {
+        let (corpus, documents) = (plan.corpus.to_string(), documents.train);
         return Err(FoundingError::Small { corpus, documents, paths, least }.into());
     }
-    go_on(stop)?;
-    let mut text = Text::of(documents, plan.tokenizer.as_deref(), plan.run, told)?;
-    let (train, slice) = set_apart(plan.run, paths, &text.train)?;
-    text.train = train;
-    Ok((text, slice))
+    Ok(documents)
+}
+
+/// Where tokens of a peer in this folder are kept until they are in shards.
+pub fn text_folder(folder: &Path) -> PathBuf {
+    folder.join(TEXT_FOLDER)
+}
+
+/// Removes those tokens.
+pub fn remove_text(folder: &Path) {
+    let text = text_folder(folder);
+    match std::fs::remove_dir_all(&text) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => tracing::warn!("{} is not needed any more, but cannot be removed: {error}", text.display()),
+    }
 }
 
 /// The manifest's bytes; the shards go to a blob if they are too many for it.
@@ -276,8 +295,15 @@ fn of_text(run: &RunConfig, text: &Text) -> anyhow::Result<BlobHash> {
 pub fn settle(folder: &Path, manifest: &[u8]) -> anyhow::Result<()> {
     write_manifest(folder, manifest)?;
     unfinished_ancestor(folder, BlobHash::of(b"")).remove();
+    remove_text(folder);
     Ok(())
 }
+
+/// A router is fitted on so many documents at the most, evenly taken.
+const MOST_CLUSTERED: usize = 1 << 16;
+
+/// The features of so many documents are in memory when they are routed.
+const ROUTED_AT_ONCE: usize = 1 << 13;
 
 struct Routing {
     router: Router,
@@ -298,7 +324,10 @@ impl Routing {
             RoutingMethod::Random => Router::random(paths, prefix_tokens, seed),
             RoutingMethod::Kmeans | RoutingMethod::ProductKmeans => {
                 let product = run.routing.method == RoutingMethod::ProductKmeans;
-                let features = trainer.features(ancestor, &prefixes(train, prefix_tokens))?;
+                let prefixes = prefixes(train, prefix_tokens);
+                let every = prefixes.len().div_ceil(MOST_CLUSTERED).max(1);
+                let sample: Vec<&[u32]> = prefixes.into_iter().step_by(every).collect();
+                let features = trainer.features(ancestor, &sample)?;
                 let (width, rounds) = (run.model.width, run.routing.kmeans_rounds);
                 Router::fit((&features, width), (paths, product), prefix_tokens, ancestor_hash, rounds, seed)?
             }
@@ -315,8 +344,12 @@ impl Routing {
         each: usize,
     ) -> anyhow::Result<Vec<PathId>> {
         let prefixes = prefixes(set, self.router.prefix_tokens());
-        let features = if self.router.needs_features() { trainer.features(ancestor, &prefixes)? } else { Vec::new() };
-        Ok(self.router.top_all(&features, &prefixes, each))
+        let mut routes = Vec::with_capacity(prefixes.len() * each);
+        for some in prefixes.chunks(ROUTED_AT_ONCE) {
+            let features = if self.router.needs_features() { trainer.features(ancestor, some)? } else { Vec::new() };
+            routes.extend(self.router.top_all(&features, some, each));
+        }
+        Ok(routes)
     }
 }
 
@@ -336,6 +369,14 @@ fn shard_texts(index: &ShardIndex, test_routes: &[PathId], text: &Text) -> Vec<[
         [part(false), part(true), text.test.subset(&routed_to(&text.test, test_routes, path))]
     };
     (0..index.paths()).map(|path| of(PathId(path))).collect()
+}
+
+fn put_shards(founding: &Founding, sizes: &[u64], blobs: &BlobStore) -> Result<Vec<Shard>, BlobError> {
+    let put = |set: &TokenSet| blobs.put_written(set.encoded_bytes(), |out| set.write_to(out));
+    let shard = |([train, held_out, test], sequences): (&[TokenSet; 3], &u64)| {
+        Ok(Shard { train: put(train)?, held_out: put(held_out)?, test: put(test)?, sequences: *sequences })
+    };
+    founding.shards.iter().zip(sizes).map(shard).collect()
 }
 
 /// Every module starts as the ancestor's level; its state says which module it is.
@@ -366,7 +407,7 @@ pub fn make_shards(manifest: &Manifest, text: &Text, blobs: &BlobStore) -> anyho
         routes.as_chunks::<4>().0.iter().map(|route| PathId(u32::from_le_bytes(*route))).collect();
     for (path, (shard, made)) in manifest.shards.listed().iter().zip(shard_texts(&index, &routes, text)).enumerate() {
         for (blob, set) in shard.blobs().into_iter().zip(made) {
-            if blobs.put(&set.encode())? != blob {
+            if blobs.put_written(set.encoded_bytes(), |out| set.write_to(out))? != blob {
                 anyhow::bail!("the shard of path {path} comes out differently from this text; is it the run's?");
             }
         }

@@ -34,7 +34,7 @@ pub fn set_apart(run: &RunConfig, paths: u32, train: &TokenSet) -> Result<(Token
     let (mut rest, mut slice) = (Vec::new(), Vec::new());
     for range in train.documents() {
         let mut hasher = blake3::Hasher::new_derive_key("pathswarm slice");
-        let hash = hasher.update(&DocumentKey::of(train.span(range.clone())).0).finalize();
+        let hash = hasher.update(&DocumentKey::of(&train.span(range.clone())).0).finalize();
         if falls_within(hash.as_bytes(), share) { slice.extend(range) } else { rest.extend(range) }
     }
     Ok((train.subset(&rest), train.subset(&slice)))
@@ -76,7 +76,7 @@ impl Founding {
             for (path, shard) in self.shards.iter().enumerate() {
                 let set = &shard[purpose];
                 for (document, range) in set.documents().enumerate() {
-                    if !seen.insert(DocumentKey::of(set.span(range.clone()))) {
+                    if !seen.insert(DocumentKey::of(&set.span(range.clone()))) {
                         continue;
                     }
                     prefixes.push(set.prefix(range.start, prefix));

@@ -1,6 +1,8 @@
 //! What a simulated run starts from, kept so that the same command goes on: the manifest and its blobs in the founder's
 //! folder; the ancestor with its AdamW, and all text, for the dense control.
 
+use std::fs::File;
+use std::io::{BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,7 +18,7 @@ use crate::peer::launch::{lock_store, read_manifest};
 use crate::peer::path_state::PathState;
 use crate::peer::{Manifest, Turns};
 use crate::store::write_file;
-use crate::text::{CorpusSource, TokenSet, Tokenizer};
+use crate::text::{CorpusSource, IdsWriter, TokenSet, Tokenizer};
 use crate::training::Score;
 
 /// The founder's folder within a run's.
@@ -100,8 +102,11 @@ impl Preparation {
     /// The manifest comes last: what it stands for is then there.
     fn keep(folder: PathBuf, founded: Founded, founder: &Path) -> anyhow::Result<Self> {
         write_file(&folder.join("ancestor.trainer"), &founded.ancestor.state().encode())?;
-        write_file(&folder.join("train.tokens"), &founded.train.encode())?;
-        write_file(&folder.join("test.tokens"), &founded.test.encode())?;
+        for (name, set) in [("train.tokens", &founded.train), ("test.tokens", &founded.test)] {
+            let mut file = BufWriter::new(File::create(folder.join(name))?);
+            set.write_to(&mut file)?;
+            file.into_inner()?.sync_all()?;
+        }
         founding::settle(founder, &founded.bytes)?;
         drop(founded.store);
         Self::read(folder, founded.manifest, founder)
@@ -124,7 +129,10 @@ impl Preparation {
         let parameters = parameters.collect::<Result<Vec<_>, _>>()?;
         let state = PathState::decode(&file("ancestor.trainer")?, &manifest.level_counts())?;
         let tokens = |name: &str| -> anyhow::Result<TokenSet> {
-            Ok(TokenSet::decode(&file(name)?, model.vocabulary, model.context + 1)?)
+            let path = folder.join(name);
+            let file = File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let (bytes, limits) = (file.metadata()?.len(), (model.vocabulary, model.context + 1));
+            Ok(TokenSet::read(BufReader::new(file), bytes, limits, IdsWriter::unnamed(&folder)?)?)
         };
         let tokenizer = blob(manifest.tokenizer)?;
         let token_bytes = Tokenizer::from_json(&tokenizer)?.token_bytes_for(model.vocabulary);

@@ -1,0 +1,216 @@
+//! Documents become ids, some megabytes at a time, on the disk where there is a folder for them: what is done there stays
+//! done when it is stopped.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::names::BlobHash;
+use crate::store::write_file;
+use crate::text::{IdsWriter, Tokenized, Tokenizer};
+
+/// So much text becomes ids at once, on all cores.
+const BATCH_BYTES: usize = 8 << 20;
+
+/// After so much more text it is written down how far the work is.
+const KEEP_EVERY_BYTES: usize = 64 << 20;
+
+/// What a document is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// To train on.
+    Train,
+    /// To test on.
+    Test,
+}
+
+const PARTS: [(Part, &str); 2] = [(Part::Train, "train"), (Part::Test, "test")];
+
+/// How far the work is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Done {
+    /// Names text and tokenizer.
+    of: String,
+    /// Documents that have become ids.
+    documents: u64,
+    /// Of each part, ids and documents.
+    parts: [(usize, usize); 2],
+}
+
+/// The ids of a part and the lengths of its documents.
+struct Writers {
+    ids: IdsWriter,
+    lengths: IdsWriter,
+}
+
+/// Documents on their way to ids.
+pub struct Tokenizing<'a> {
+    tokenizer: &'a Tokenizer,
+    folder: Option<PathBuf>,
+    done: Done,
+    /// Documents that were taken, those included that were done before.
+    taken: u64,
+    parts: [Writers; 2],
+    batch: Vec<String>,
+    of_batch: Vec<Part>,
+    batch_bytes: usize,
+    /// Text that has become ids since that was written down.
+    unkept_bytes: usize,
+}
+
+impl<'a> Tokenizing<'a> {
+    /// Begins in memory, or in a folder, or goes on there if the same text was begun by the same tokenizer: `of` names both.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn begin(tokenizer: &'a Tokenizer, folder: Option<&Path>, of: BlobHash) -> anyhow::Result<Self> {
+        let fresh = Done { of: of.to_string(), ..Done::default() };
+        let known = folder.and_then(|folder| std::fs::read(folder.join("done.json")).ok());
+        let known = known.and_then(|bytes| serde_json::from_slice::<Done>(&bytes).ok());
+        let mut done = known.filter(|done| done.of == fresh.of).unwrap_or_else(|| fresh.clone());
+        let writers = match folder {
+            None => PARTS.map(|_| Ok(Writers { ids: IdsWriter::in_memory(), lengths: IdsWriter::in_memory() })),
+            Some(folder) => {
+                std::fs::create_dir_all(folder)?;
+                // What is not as it was said to be is made again.
+                if open(folder, &done).iter().any(Result::is_err) {
+                    done = fresh;
+                }
+                open(folder, &done)
+            }
+        };
+        let [train, test] = writers;
+        let parts = [train?, test?];
+        let folder = folder.map(Path::to_owned);
+        let (batch, of_batch) = (Vec::new(), Vec::new());
+        Ok(Self { tokenizer, folder, done, taken: 0, parts, batch, of_batch, batch_bytes: 0, unkept_bytes: 0 })
+    }
+
+    /// Takes the next document.
+    ///
+    /// # Errors
+    /// If the tokenizer or the disk fails.
+    pub fn take(&mut self, document: &str, part: Part) -> anyhow::Result<()> {
+        self.taken += 1;
+        if self.taken <= self.done.documents {
+            return Ok(());
+        }
+        self.batch.push(document.to_owned());
+        self.of_batch.push(part);
+        self.batch_bytes += document.len();
+        if self.batch_bytes >= BATCH_BYTES {
+            self.work_off()?;
+        }
+        if self.unkept_bytes >= KEEP_EVERY_BYTES {
+            self.keep()?;
+        }
+        Ok(())
+    }
+
+    fn work_off(&mut self) -> anyhow::Result<()> {
+        let documents = self.tokenizer.encode_all(&self.batch)?;
+        for (ids, part) in documents.iter().zip(&self.of_batch) {
+            let part = &mut self.parts[usize::from(*part == Part::Test)];
+            part.ids.push(ids)?;
+            part.lengths.push(&[ids.len() as u32])?;
+        }
+        self.done.documents += self.batch.len() as u64;
+        self.unkept_bytes += self.batch_bytes;
+        self.batch.clear();
+        self.of_batch.clear();
+        self.batch_bytes = 0;
+        Ok(())
+    }
+
+    /// Writes down how far the work is.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn keep(&mut self) -> anyhow::Result<()> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        for part in &mut self.parts {
+            part.ids.sync()?;
+            part.lengths.sync()?;
+        }
+        self.done.parts = self.parts.each_ref().map(|part| (part.ids.len(), part.lengths.len()));
+        write_file(&folder.join("done.json"), &serde_json::to_vec(&self.done)?)?;
+        self.unkept_bytes = 0;
+        Ok(())
+    }
+
+    /// All documents to train on, and to test on.
+    ///
+    /// # Errors
+    /// As [`Tokenizing::take`].
+    pub fn finish(mut self) -> anyhow::Result<[Tokenized; 2]> {
+        self.work_off()?;
+        self.keep()?;
+        let [train, test] = self.parts.map(|part| Tokenized::written(part.ids, part.lengths));
+        Ok([train?, test?])
+    }
+}
+
+fn open(folder: &Path, done: &Done) -> [std::io::Result<Writers>; 2] {
+    let open = |((_, name), (ids, lengths)): (&(Part, &str), (usize, usize))| {
+        let file = |ending: &str, count| IdsWriter::behind(&folder.join(format!("{name}.{ending}")), count);
+        Ok(Writers { ids: file("ids", ids)?, lengths: file("lengths", lengths)? })
+    };
+    [open((&PARTS[0], done.parts[0])), open((&PARTS[1], done.parts[1]))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokenizer() -> Tokenizer {
+        Tokenizer::train(&["some words to learn from, and some more".to_owned()], 300).unwrap()
+    }
+
+    fn documents() -> Vec<(String, Part)> {
+        let part = |i: usize| if i.is_multiple_of(5) { Part::Test } else { Part::Train };
+        (0..40).map(|i| (format!("document {i} of {}", "words ".repeat(i)), part(i))).collect()
+    }
+
+    fn sets(done: [Tokenized; 2]) -> [crate::text::TokenSet; 2] {
+        done.map(|part| part.cut_for_training(16))
+    }
+
+    #[test]
+    fn what_was_done_before_a_stop_is_not_done_again_and_the_ids_are_the_same() {
+        let (tokenizer, folder, of) = (tokenizer(), tempfile::tempdir().unwrap(), BlobHash([1; 32]));
+        let mut whole = Tokenizing::begin(&tokenizer, None, of).unwrap();
+        documents().iter().for_each(|(text, part)| whole.take(text, *part).unwrap());
+        let expected = sets(whole.finish().unwrap());
+
+        let mut first = Tokenizing::begin(&tokenizer, Some(folder.path()), of).unwrap();
+        documents()[..25].iter().for_each(|(text, part)| first.take(text, *part).unwrap());
+        first.work_off().unwrap();
+        first.keep().unwrap();
+        // What comes after that is lost.
+        first.take("and one more", Part::Train).unwrap();
+        first.work_off().unwrap();
+        drop(first);
+        let mut second = Tokenizing::begin(&tokenizer, Some(folder.path()), of).unwrap();
+        assert_eq!(second.done.documents, 25);
+        // Were they looked at, they would come out differently.
+        (0..25).for_each(|_| second.take("another text", Part::Train).unwrap());
+        documents()[25..].iter().for_each(|(text, part)| second.take(text, *part).unwrap());
+        assert_eq!(sets(second.finish().unwrap()), expected);
+    }
+
+    #[test]
+    fn other_text_another_tokenizer_or_files_that_are_gone_begin_anew() {
+        let (tokenizer, folder, of) = (tokenizer(), tempfile::tempdir().unwrap(), BlobHash([1; 32]));
+        let mut first = Tokenizing::begin(&tokenizer, Some(folder.path()), of).unwrap();
+        first.take("a document", Part::Train).unwrap();
+        first.finish().unwrap();
+        let begun = |of| Tokenizing::begin(&tokenizer, Some(folder.path()), of).unwrap().done.documents;
+        assert_eq!((begun(of), begun(BlobHash([2; 32]))), (1, 0));
+        assert_eq!(begun(of), 0, "the other text has taken its place");
+        let mut again = Tokenizing::begin(&tokenizer, Some(folder.path()), of).unwrap();
+        again.take("a document", Part::Train).unwrap();
+        again.finish().unwrap();
+        std::fs::remove_file(folder.path().join("train.ids")).unwrap();
+        assert_eq!(begun(of), 0);
+    }
+}

@@ -1,0 +1,73 @@
+//! Which path should read on, as votes: what a router learns of windows of text whose losses every path has told.
+//!
+//! Over a few dozen tokens the best of many paths is best by luck as often as not, and a router that learns the best alone
+//! learns that luck. So a window has several votes, shared by a softmax of the paths' losses whose temperature is the
+//! losses' own spread: a path that is nearly as good has nearly as many.
+
+/// Votes of a window.
+pub const VOTES: usize = 16;
+
+/// The votes of each window, from the nats that each path needs for it. Votes are paths' numbers, in order.
+pub fn votes(nats: &[Vec<f64>]) -> Vec<Vec<u32>> {
+    let spread = spread(nats);
+    nats.iter().map(|of_paths| shared_out(of_paths, spread)).collect()
+}
+
+/// The root of the mean square of what a path needs more or less than all do on average.
+fn spread(nats: &[Vec<f64>]) -> f64 {
+    let squares = |of_paths: &Vec<f64>| -> f64 {
+        let mean = of_paths.iter().sum::<f64>() / of_paths.len().max(1) as f64;
+        of_paths.iter().map(|nats| (nats - mean).powi(2)).sum()
+    };
+    let count: usize = nats.iter().map(Vec::len).sum();
+    (nats.iter().map(squares).sum::<f64>() / count.max(1) as f64).sqrt()
+}
+
+/// Equal steps through the paths' summed weights.
+fn shared_out(nats: &[f64], spread: f64) -> Vec<u32> {
+    let least = nats.iter().copied().fold(f64::INFINITY, f64::min);
+    let temperature = if spread > 0.0 { spread } else { 1.0 };
+    let weights: Vec<f64> = nats.iter().map(|nats| ((least - nats) / temperature).exp()).collect();
+    let step = weights.iter().sum::<f64>() / VOTES as f64;
+    let (mut votes, mut sum) = (Vec::with_capacity(VOTES), 0.0);
+    for (path, weight) in weights.iter().enumerate() {
+        sum += weight;
+        while votes.len() < VOTES && (votes.len() as f64 + 0.5) * step < sum {
+            votes.push(path as u32);
+        }
+    }
+    votes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(votes: &[u32], path: u32) -> usize {
+        votes.iter().filter(|vote| **vote == path).count()
+    }
+
+    #[test]
+    fn a_better_path_has_more_votes_an_equal_one_as_many_and_a_hopeless_one_none() {
+        let found = votes(&[vec![10.0, 12.0, 10.0], vec![500.0, 10.0, 500.0], vec![7.0, 7.0, 7.0]]);
+        assert!(found.iter().all(|votes| votes.len() == VOTES && votes.is_sorted()));
+        assert_eq!(found[1], [1; VOTES]);
+        assert!(found[2].iter().all(|path| *path < 3) && (5..=6).contains(&of(&found[2], 0)), "{:?}", found[2]);
+        let only = votes(&[vec![10.0, 12.0, 10.0]]).remove(0);
+        assert!(of(&only, 0).abs_diff(of(&only, 2)) <= 1 && of(&only, 1) < of(&only, 0), "{only:?}");
+    }
+
+    #[test]
+    fn votes_are_shared_by_the_softmax_at_the_losses_own_spread() {
+        // The spread is 1, so that the weights are 1 and e⁻².
+        let found = votes(&[vec![3.0, 5.0], vec![5.0, 3.0]]);
+        assert_eq!(of(&found[0], 0), (16.0 / (1.0 + (-2f64).exp())).round() as usize);
+        assert_eq!(of(&found[1], 1), of(&found[0], 0));
+    }
+
+    #[test]
+    fn where_all_are_equal_or_nothing_is_known_votes_are_still_paths() {
+        assert_eq!(votes(&[vec![2.0]]), [[0; VOTES]]);
+        assert!(votes(&[]).is_empty());
+    }
+}
