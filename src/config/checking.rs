@@ -134,6 +134,15 @@ impl RunConfig {
             training.ancestor_steps,
             "at most 2^40",
         )?;
+        let shared = training.shared_phases;
+        require(shared <= 1 << 24, "training.shared_phases", shared, "at most 16777216")?;
+        require(training.later_steps <= 1 << 40, "training.later_steps", training.later_steps, "at most 2^40")?;
+        require(
+            shared == 0 || training.total_steps() <= 1 << 40,
+            "training.shared_phases",
+            shared,
+            "fewer: all steps together are at most 2^40",
+        )?;
         check_phases("training.decay_restarts", &training.decay_restarts, training.phases)?;
         let rate = training.learning_rate;
         require(rate > 0.0 && rate < 1.0, "training.learning_rate", rate, "above 0, below 1")?;

@@ -11,6 +11,7 @@ pub mod run;
 pub mod sample;
 mod schema;
 pub mod settings;
+mod stages;
 
 pub use levels::{LevelConfig, level_parameters, level_tensors};
 pub use machine::{DeviceChoice, MachineConfig, Precision};

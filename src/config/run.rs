@@ -77,6 +77,10 @@ impl Default for TextConfig {
     }
 }
 
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 fn is_true(truth: &bool) -> bool {
     *truth
 }
@@ -95,6 +99,13 @@ pub struct TrainingConfig {
     pub inner_steps: u64,
     /// Outer steps.
     pub phases: u64,
+    /// Outer steps before these in which all levels are shared, and text goes to paths by chance: the swarm grows its own
+    /// ancestor, from which routing and paths then begin.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub shared_phases: u64,
+    /// Inner steps that another run makes from where this one ends; they count in the learning rate's schedule.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub later_steps: u64,
     /// Steps of the dense ancestor that every path starts from; they count in the learning rate's schedule.
     pub ancestor_steps: u64,
     /// Peak of the inner learning rate.
@@ -125,9 +136,9 @@ pub struct TrainingConfig {
 }
 
 impl TrainingConfig {
-    /// Inner steps from the ancestor's first to the last of a path.
+    /// Inner steps from the ancestor's first to the last of a path, in whichever stage or run it is made.
     pub fn total_steps(&self) -> u64 {
-        self.ancestor_steps + self.phases * self.inner_steps
+        self.ancestor_steps + (self.shared_phases + self.phases) * self.inner_steps + self.later_steps
     }
 }
 

@@ -220,6 +220,9 @@ impl Arm {
         if self.run.sample.is_some() {
             return Err(wrong(of("run.sample"), "an experiment trains all paths of its grids; use a smaller grid"));
         }
+        if self.run.training.shared_phases > 0 {
+            return Err(wrong(of("run.training.shared_phases"), "an experiment trains one stage; see ancestor_steps"));
+        }
         if !self.run.routing.reshard.is_empty() {
             return Err(wrong(of("run.routing.reshard"), "an arm says reshard itself, and the experiment slice_share"));
         }

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::material::Documents;
 use crate::names::PathId;
-use crate::routing::{Logistic, votes};
+use crate::routing::{Logistic, ahead, stride, votes};
 use crate::text::{Window, windows};
 use crate::training::{Marked, Score};
 
@@ -69,8 +69,7 @@ pub fn reroute(
     let paths = test.losses.len();
     let learnt = windows(&lesson.documents.set, prefix, every);
     let asked = windows(&test.documents.set, prefix, every);
-    let known: Vec<Vec<f64>> = learnt.iter().map(|window| costs(window, lesson)).collect();
-    let labels: Vec<u32> = known.iter().map(|costs| least(costs)).collect();
+    let labels: Vec<u32> = learnt.iter().map(|window| least(&costs(window, lesson))).collect();
 
     let reach = prefix.max(every);
     let step = learnt.len().div_ceil(MOST_ROWS).max(1);
@@ -81,8 +80,11 @@ pub fn reroute(
     let chunks: Vec<&[u32]> = asked.iter().map(|window| before(window, test, reach)).collect();
     let by_logistic = logistic.route(&ancestor.features(&chunks)?);
 
-    let votes = votes(&known);
-    let lesson_marks = Marked::at(&lesson.documents.set, &learnt, &|window| votes[window].clone());
+    let places = windows(&lesson.documents.set, prefix, stride(every));
+    let of_places: Vec<Vec<f64>> = places.iter().map(|place| costs(place, lesson)).collect();
+    let documents: Vec<usize> = places.iter().map(|place| place.document).collect();
+    let votes = votes(&ahead(&documents, &of_places, every / stride(every)));
+    let lesson_marks = Marked::at(&lesson.documents.set, &places, &|place| votes[place].clone());
     let test_marks = Marked::at(&test.documents.set, &asked, &|_| vec![0]);
     let by_transducer = ancestor.transduce(&lesson_marks, &test_marks, paths)?.concat();
     let by_oracle: Vec<u32> = asked.iter().map(|window| least(&costs(window, test))).collect();

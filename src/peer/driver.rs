@@ -37,6 +37,8 @@ pub(super) enum Command {
     Status(oneshot::Sender<PeerStatus>),
     /// The same, with the hashes of parameters.
     StatusWithHashes(oneshot::Sender<PeerStatus>),
+    /// Where are the others?
+    Contacts(oneshot::Sender<Vec<Multiaddr>>),
     /// Leave in order.
     Stop(oneshot::Sender<()>),
 }
@@ -241,6 +243,10 @@ impl Driver {
                         drop(reply.send(status));
                     }
                     Some(Command::StatusWithHashes(reply)) => self.tell_with_hashes(reply),
+                    Some(Command::Contacts(reply)) => {
+                        // Whoever asked may be gone.
+                        drop(reply.send(self.addresses.values().flatten().cloned().collect()));
+                    }
                     Some(Command::Stop(reply)) => {
                         self.events.push_back(Event::Leave);
                         asked_to_stop = Some(reply);

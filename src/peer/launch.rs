@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
@@ -14,12 +15,16 @@ use super::joining::{self, JoinError};
 use super::manifest::Manifest;
 use super::news::Newsroom;
 use super::start::{Peer, PeerPlan, store_folder};
+use super::succession::take_along;
 use super::{StoredBlobs, Turns};
 use crate::config::MachineConfig;
 use crate::names::{BlobHash, PeerKey, RunId};
 use crate::network::{Identity, Multiaddr, NetworkConfig, NetworkEvents, NetworkHandle, with_ports_of};
 use crate::store::{DiskError, LockedStore, OpenError, StoreReader, write_file};
 use crate::text::CorpusSource;
+
+/// How long the system may take to close the sockets of a network that has stopped.
+const CLOSES_WITHIN: Duration = Duration::from_secs(5);
 
 /// What every way has in common.
 #[derive(Clone)]
@@ -106,9 +111,14 @@ pub fn run_of_store(folder: &Path) -> Result<Option<RunId>, OpenError> {
     }
 }
 
+/// Where a peer's secret key is.
+pub(super) fn key_file(folder: &Path) -> PathBuf {
+    folder.join("key")
+}
+
 /// Where a peer listened last: it asks for the same ports, so that a join line, a forwarded port and what others remember
 /// stay true.
-fn ports_file(folder: &Path) -> PathBuf {
+pub(super) fn ports_file(folder: &Path) -> PathBuf {
     folder.join("ports")
 }
 
@@ -137,23 +147,36 @@ impl Launch {
     /// # Errors
     /// If it cannot listen, or the key in the folder is none.
     pub async fn listen(self) -> anyhow::Result<Listening> {
-        let identity = Identity::load_or_generate(&self.key_file())?;
+        self.listen_within(Duration::ZERO).await
+    }
+
+    /// The same where this process has just left that place: its sockets take a moment to close.
+    ///
+    /// # Errors
+    /// As [`Launch::listen`].
+    pub async fn listen_again(self) -> anyhow::Result<Listening> {
+        self.listen_within(CLOSES_WITHIN).await
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long sockets take to close")]
+    async fn listen_within(self, patience: Duration) -> anyhow::Result<Listening> {
+        let identity = Identity::load_or_generate(&key_file(&self.folder))?;
         let access = StoredBlobs::default();
         let begin = |listen| {
             let config = NetworkConfig { identity: identity.clone(), listen, announce: self.announce.clone() };
             crate::network::start(config, Arc::new(access.clone()))
         };
         let before = with_ports_of(&ports_before(&self.folder), &self.listen);
-        let (network, events) = match begin(before.clone()).await {
-            // Another program has them now.
-            Err(_) if before != self.listen => begin(self.listen.clone()).await?,
-            begun => begun?,
+        let began = Instant::now();
+        let (network, events) = loop {
+            match begin(before.clone()).await {
+                Err(_) if began.elapsed() < patience => tokio::time::sleep(Duration::from_millis(50)).await,
+                // Another program has them now.
+                Err(_) if before != self.listen => break begin(self.listen.clone()).await?,
+                begun => break begun?,
+            }
         };
         Ok(Listening { launch: self, identity, network, events, access })
-    }
-
-    fn key_file(&self) -> PathBuf {
-        self.folder.join("key")
     }
 }
 
@@ -179,7 +202,7 @@ impl Listening {
         let Self { launch, identity, network, events, access } = self;
         limit(&store, &launch.machine);
         // Whoever has the store has the key, too.
-        identity.keep(&launch.key_file())?;
+        identity.keep(&key_file(&launch.folder))?;
         keep_ports(&launch, &network.join_addresses().await?)?;
         let plan = PeerPlan {
             store,
@@ -232,7 +255,7 @@ impl Listening {
         own_text: Option<OwnText>,
         told: &mut dyn FnMut(&Manifest, RunId),
     ) -> anyhow::Result<Launched> {
-        let held = read_manifest(&self.launch.folder)?;
+        let mut held = read_manifest(&self.launch.folder)?;
         let asked = joining::fetch_manifest(&self.network, &mut self.events, address).await;
         let (peer, bytes, manifest, run) = match (asked, &held) {
             (Ok(asked), _) => asked,
@@ -246,6 +269,13 @@ impl Listening {
             }
             (Err(error), _) => return Err(error.into()),
         };
+        if let Some((_, _, before)) = &held
+            && manifest.after == Some(*before)
+        {
+            // The swarm has gone on to the next stage meanwhile.
+            self.launch.folder = take_along(&self.launch.folder)?;
+            held = read_manifest(&self.launch.folder)?;
+        }
         if let Some((_, _, expected)) = &held
             && *expected != run
         {

@@ -57,6 +57,12 @@ pub struct Manifest {
     pub resharding: Option<Resharding>,
     /// The state of each module before the first update.
     pub genesis: Vec<(ModuleId, BlobRef)>,
+    /// What the swarm trains when this is done, from what it has learnt here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub then: Option<Box<RunConfig>>,
+    /// The run that the swarm trained before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<RunId>,
 }
 
 /// What it takes to share the text of a run out anew.
@@ -157,6 +163,7 @@ impl Manifest {
 
     fn check(&self) -> Result<(), ManifestError> {
         self.config.check()?;
+        self.then.as_ref().map_or(Ok(()), |then| then.check())?;
         let grid = self.config.grid()?;
         let counted = |what, found: usize, expected: usize| {
             if found == expected { Ok(()) } else { Err(ManifestError::Count { what, found, expected }) }

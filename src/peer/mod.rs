@@ -12,7 +12,8 @@
 //! [`collecting`] brings a run's modules together in one folder, from peers or from their stores; [`collected`] is that
 //! folder. [`asking`] is how text is read by a run: by a collected one, or by the peers of one that goes on, whose
 //! `answering` does it on the network of [`playing`]; [`scoring`] and [`sampling`] ask, through a [`transducer`] if there is one. [`visiting`] a swarm is what
-//! collecting and asking have in common. What `signatures` checks is believed.
+//! collecting and asking have in common; [`succession`] leads from the first stage of a run to the second. What `signatures`
+//! checks is believed.
 
 mod actions;
 mod answering;
@@ -43,6 +44,7 @@ mod shortage;
 mod signatures;
 pub mod start;
 pub mod status_socket;
+pub mod succession;
 pub mod tasks;
 mod texts;
 #[cfg(test)]

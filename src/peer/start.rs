@@ -193,7 +193,12 @@ impl Watcher {
         self.ask(Command::StatusWithHashes).await
     }
 
-    async fn ask(&self, command: impl FnOnce(oneshot::Sender<PeerStatus>) -> Command) -> Option<PeerStatus> {
+    /// Where the peers that it knows can be found; nothing if it has stopped.
+    pub async fn contacts(&self) -> Option<Vec<Multiaddr>> {
+        self.ask(Command::Contacts).await
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Option<T> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(command(reply)).await.ok()?;
         answer.await.ok()

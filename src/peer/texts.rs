@@ -103,7 +103,7 @@ impl Texts {
             parts.push(text.subset(&sequences));
         }
         self.atlas = Some(atlas);
-        Ok(TokenSet::joined(&parts))
+        Ok(TokenSet::joined(&parts, IdsWriter::unnamed(&self.blobs.scratch())?)?)
     }
 
     /// The slice that paths score.

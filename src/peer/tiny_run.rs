@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::StoredBlobs;
 use super::collected::MANIFEST;
-use super::founding::{Plan, found};
+use super::founding::{Founded, Plan, TextFrom, found};
 use super::manifest::Manifest;
 use super::news::News;
 use super::shard_table::{Shards, encode_table};
@@ -24,7 +24,7 @@ use crate::protocol::chain::Chain;
 use crate::protocol::message::{Counted, SignedUpdate, Update};
 use crate::protocol::{Record, wire};
 use crate::store::{BlobStore, LockedStore, StoreFolder};
-use crate::text::CorpusSource;
+use crate::text::{CorpusSource, TokenSet};
 
 /// Two phases of two steps.
 fn run(vocabulary: usize) -> RunConfig {
@@ -65,6 +65,10 @@ pub struct Tiny {
     pub run: RunId,
     /// All its blobs.
     pub blobs: BlobStore,
+    /// All its training text.
+    pub train: TokenSet,
+    /// All its test text.
+    pub test: TokenSet,
 }
 
 impl Tiny {
@@ -94,15 +98,15 @@ impl Tiny {
             run,
             machine: &machine(),
             folder: &folder,
-            corpus: CorpusSource::Paths(vec![corpus]),
-            test_corpus: None,
+            then: None,
+            after: None,
+            text: TextFrom::Corpus { corpus: CorpusSource::Paths(vec![corpus]), test: None, tokenizer: None },
             share_text,
-            tokenizer: None,
             ancestor: None,
         };
         let founded = found(plan, &Turns::default(), &AtomicBool::new(false), &mut |_| {}).unwrap();
-        let blobs = founded.store.blobs;
-        Self { home, manifest: founded.bytes, decoded: founded.manifest, run: founded.id, blobs }
+        let Founded { store, train, test, bytes: manifest, manifest: decoded, id: run, .. } = founded;
+        Self { home, train, test, manifest, decoded, run, blobs: store.blobs }
     }
 
     /// The same, as if its shards were too many for the manifest.

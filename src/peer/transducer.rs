@@ -12,7 +12,7 @@ use crate::model::exchange::{self, ExchangeError};
 use crate::model::open_device;
 use crate::names::{PathId, PeerKey};
 use crate::protocol::questions::{Piece, Player};
-use crate::routing::votes;
+use crate::routing::{ahead, stride, votes};
 use crate::seed::Seed;
 use crate::text::{TokenSet, Tokenizer, Window, windows};
 use crate::training::{BatchOrder, InnerTrainer, Marked, Sequences, choices};
@@ -120,13 +120,14 @@ pub fn make(
     let paths = run_paths(players.config())?;
     let documents = players.tokenizer().encode_all(documents)?;
     let set = TokenSet::cut_for_scoring(&documents, run.model.context);
-    let windows = windows(&set, run.routing.prefix_tokens, every);
-    if windows.is_empty() {
+    let places = windows(&set, run.routing.prefix_tokens, stride(every));
+    if places.is_empty() {
         anyhow::bail!("no document is longer than the {} tokens that choose its path", run.routing.prefix_tokens);
     }
-    let votes = votes(&costs(players, &set, &windows, paths)?);
+    let of_documents: Vec<usize> = places.iter().map(|place| place.document).collect();
+    let votes = votes(&ahead(&of_documents, &costs(players, &set, &places, paths)?, every / stride(every)));
     let ancestor = players.ancestor()?;
-    let lesson = Marked::at(&set, &windows, &|window| votes[window].clone());
+    let lesson = Marked::at(&set, &places, &|place| votes[place].clone());
     let inner = fine_tune(&run, machine, &[ancestor], &lesson, stop)?;
     let level = inner.levels()?.concat();
     let notes = [("paths", paths.to_string()), ("every", every.to_string())];

@@ -27,4 +27,4 @@ pub use logistic::{Logistic, LogisticError};
 pub use router::{Router, RouterError};
 #[cfg(feature = "learning")]
 pub use shards::{DocumentKey, Shard, ShardError, ShardIndex};
-pub use votes::votes;
+pub use votes::{ahead, stride, votes};

@@ -7,6 +7,29 @@
 /// Votes of a window.
 pub const VOTES: usize = 16;
 
+/// A router that chooses every so many tokens learns at places that are so many apart, or closer: of long windows there are
+/// too few to learn from.
+const STRIDE: usize = 16;
+
+/// How far apart the places are at which a choice every so many tokens is learnt: a divisor of that.
+pub fn stride(every: usize) -> usize {
+    if every.is_multiple_of(STRIDE) { STRIDE } else { every }
+}
+
+/// What each path needs for a place and the `count - 1` after it in the same document, from what it needs for each place of
+/// `documents` alone.
+pub fn ahead(documents: &[usize], nats: &[Vec<f64>], count: usize) -> Vec<Vec<f64>> {
+    let from = |place: usize| {
+        let last = documents.len().min(place + count.max(1));
+        let same = (place..last).take_while(|other| documents[*other] == documents[place]);
+        same.map(|other| &nats[other]).fold(vec![0.0; nats[place].len()], |mut sum, of_paths| {
+            sum.iter_mut().zip(of_paths).for_each(|(sum, nats)| *sum += nats);
+            sum
+        })
+    };
+    (0..documents.len()).map(from).collect()
+}
+
 /// The votes of each window, from the nats that each path needs for it. Votes are paths' numbers, in order.
 pub fn votes(nats: &[Vec<f64>]) -> Vec<Vec<u32>> {
     let spread = spread(nats);
@@ -63,6 +86,15 @@ mod tests {
         let found = votes(&[vec![3.0, 5.0], vec![5.0, 3.0]]);
         assert_eq!(of(&found[0], 0), (16.0 / (1.0 + (-2f64).exp())).round() as usize);
         assert_eq!(of(&found[1], 1), of(&found[0], 0));
+    }
+
+    #[test]
+    fn what_lies_ahead_ends_with_the_document() {
+        let nats = [[1.0, 10.0], [2.0, 20.0], [4.0, 40.0], [8.0, 80.0]].map(Vec::from);
+        let found = ahead(&[3, 3, 3, 5], &nats, 2);
+        assert_eq!(found, [[3.0, 30.0], [6.0, 60.0], [4.0, 40.0], [8.0, 80.0]].map(Vec::from));
+        assert_eq!(ahead(&[3, 3, 3, 5], &nats, 1), nats);
+        assert_eq!([16, 64, 24, 7].map(stride), [16, 16, 24, 7]);
     }
 
     #[test]

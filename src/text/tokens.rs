@@ -218,15 +218,17 @@ impl TokenSet {
         set
     }
 
-    /// The documents of several sets, one set after the other.
-    pub fn joined(sets: &[Self]) -> Self {
-        let mut joined = Building::new(IdsWriter::in_memory());
-        for (set, document) in sets.iter().flat_map(|set| set.documents().map(move |document| (set, document))) {
-            // Memory does not fail.
-            let _ = joined.begin_document(set.document(document.start), set.missing_head(document.start));
-            document.for_each(|sequence| drop(joined.push_sequence(set.sequence(sequence))));
+    /// The documents of several sets, one set after the other. Their ids go where `ids` says.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn joined(sets: &[Self], ids: IdsWriter) -> io::Result<Self> {
+        let mut joined = Building::new(ids);
+        for (set, mut document) in sets.iter().flat_map(|set| set.documents().map(move |document| (set, document))) {
+            joined.begin_document(set.document(document.start), set.missing_head(document.start))?;
+            document.try_for_each(|sequence| joined.push_sequence(set.sequence(sequence)))?;
         }
-        joined.finish().unwrap_or_default()
+        joined.finish()
     }
 
     /// A document's first tokens, if this sequence, the first of it here, does not begin with them.

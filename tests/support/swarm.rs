@@ -32,6 +32,8 @@ struct Home {
 pub struct Swarm {
     pub world: World,
     homes: Vec<Home>,
+    /// Whether newcomers bring the text, as the founder does.
+    own_text: bool,
 }
 
 impl Swarm {
@@ -42,10 +44,19 @@ impl Swarm {
 
     /// The same, of a run and a corpus that are there.
     pub fn start_on(world: World, peers: usize) -> Self {
+        Self::begin(world, peers, false)
+    }
+
+    /// The same, where everybody brings the corpus.
+    pub fn start_with_own_text(world: World, peers: usize) -> Self {
+        Self::begin(world, peers, true)
+    }
+
+    fn begin(world: World, peers: usize, own_text: bool) -> Self {
         let folder = |number| world.path(&format!("peer-{number}"));
         let home = |number| Home { folder: folder(number), peer: None, frozen: false, founder: number == 0 };
         let homes = (0..peers).map(home);
-        let mut swarm = Self { homes: homes.collect(), world };
+        let mut swarm = Self { homes: homes.collect(), world, own_text };
         swarm.found();
         let founder = swarm.homes[0].peer.as_mut().unwrap();
         let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
@@ -56,14 +67,17 @@ impl Swarm {
     }
 
     fn found(&mut self) {
-        let command = ["found", &self.world.config, "--share-text", "--corpus", &self.world.corpus];
+        let command = ["found", &self.world.config, "--corpus", &self.world.corpus, "--share-text"];
+        let command = if self.own_text { &command[..4] } else { &command[..] };
         let home = &mut self.homes[0];
-        home.peer = Some(Peer::start(&home.folder, &command));
+        home.peer = Some(Peer::start(&home.folder, command));
     }
 
     fn join(&mut self, number: usize, address: &str) {
         let home = &mut self.homes[number];
-        home.peer = Some(Peer::start(&home.folder, &["join", address]));
+        let command = ["join", address, "--corpus", &self.world.corpus];
+        let command = if self.own_text { &command[..] } else { &command[..2] };
+        home.peer = Some(Peer::start(&home.folder, command));
     }
 
     pub fn folder(&self, number: usize) -> PathBuf {

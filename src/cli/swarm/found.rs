@@ -12,17 +12,19 @@ use super::explain::explain;
 use super::founding_folder::{self, Wanted};
 use super::interrupt::{Interrupt, Interrupted};
 use super::mistake::{Mistake, OrMistake};
-use super::peer_progress::PeerLine;
 use super::running::Watch;
+use super::stages::{Journey, line_of, stages_of};
 use super::{Globals, founding_progress, listen};
-use crate::config::{MachineConfig, RunConfig};
+use crate::config::RunConfig;
 use crate::model::exchange;
 use crate::observe::{Progress, View, logging};
 use crate::peer::Turns;
 use crate::peer::dense_trainer::Stopped;
-use crate::peer::founding::{self, Plan};
-use crate::peer::launch::{Launch, read_manifest};
+use crate::peer::founding::{self, Plan, TextFrom};
+use crate::peer::launch::{Launch, OwnText, read_manifest};
+use crate::peer::succession::{elsewhere, present_folder};
 use crate::store::LockedStore;
+use crate::text::CorpusSource;
 
 /// Start a swarm, train in it, and print the line by which others join.
 #[derive(Args)]
@@ -58,28 +60,43 @@ impl Found {
         let addresses = listen::listen(&self.listen, &machine)?;
         let announce = listen::announce(&machine)?;
         let wanted = Wanted { text: &self.corpus.text, share_text: Some(self.share_text) };
-        founding_folder::check(&folder, &run, &wanted)?;
+        let (first, then) = stages_of(&run)?;
+        founding_folder::check(&folder, &first, &wanted)?;
         let source = self.corpus.text.source()?;
+        // A run's second stage has a folder of its own.
+        let (here, stage) = match (present_folder(&folder), &then) {
+            (here, Some(then)) if here != folder => (here, then),
+            _ => (folder.clone(), &first),
+        };
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
         runtime.block_on(async {
             let interrupt = Interrupt::listen()?;
-            let line =
-                PeerLine::new(progress.clone(), "this peer".to_owned(), run.training.phases, run.training.inner_steps);
-            let watch = Watch::new(&folder, progress.clone(), Arc::new(Mutex::new(Some(line))));
+            let line = Arc::new(Mutex::new(Some(line_of(&progress, stage))));
+            let watch = Watch::new(&folder, progress.clone(), line);
             let launch = Launch {
-                folder: folder.clone(),
+                folder: here.clone(),
                 machine: machine.clone(),
                 listen: addresses,
                 announce,
                 turns: Arc::new(Turns::default()),
                 newsroom: watch.newsroom.clone(),
             };
-            let turns = launch.turns.clone();
-            let listening = launch.listen().await.map_err(explain)?;
-            let store = self.prepare(&run, &machine, &folder, source, &turns, &progress, &interrupt).await?;
+            let own_text = Some(OwnText {
+                corpus: source.clone(),
+                test_corpus: self.corpus.text.test_source(),
+                chosen: !self.corpus.text.corpus.is_empty(),
+            });
+            let elsewhere = elsewhere(&folder).await?;
+            let listening = launch.clone().listen().await.map_err(explain)?;
+            let (told, stopping) = (progress.clone(), interrupt.clone());
+            let journey = Journey { folder: folder.clone(), launch, own_text, progress: told, interrupt: stopping };
+            let launched = match elsewhere {
+                Some(address) => listening.join(&address, journey.own_text.clone(), &mut |_, _| {}).await,
+                None => listening.found(self.prepare(&journey, stage, then.clone(), source).await?).await,
+            };
+            let launched = launched.map_err(explain)?;
             let _log = logging::start(&folder, &log_filter).map_err(|error| explain(error.into()))?;
-            let launched = listening.found(store).await.map_err(explain)?;
             let joins = launched.network.join_addresses().await?;
             let addresses: Vec<String> = joins.iter().map(ToString::to_string).collect();
             let first = addresses.first().context("this peer listens nowhere")?;
@@ -88,23 +105,20 @@ impl Found {
                 progress.note(format!("or, where that address does not lead:\n  {}", addresses[1..].join("\n  ")));
             }
             progress.result(json!({ "event": "join", "address": addresses[0], "addresses": addresses }));
-            watch.stay(launched, &interrupt).await.map_err(explain)
+            journey.go(launched, watch).await.map_err(explain)
         })
     }
 
     /// Founds the run, unless this folder has been founded before.
-    #[expect(clippy::too_many_arguments, reason = "each is one part of the command's world, and used here alone")]
     async fn prepare(
         &self,
+        journey: &Journey,
         run: &RunConfig,
-        machine: &MachineConfig,
-        folder: &std::path::Path,
-        source: crate::text::CorpusSource,
-        turns: &Arc<Turns>,
-        progress: &Progress,
-        interrupt: &Interrupt,
+        then: Option<RunConfig>,
+        corpus: CorpusSource,
     ) -> anyhow::Result<Option<LockedStore>> {
-        if read_manifest(folder)?.is_some() {
+        let Journey { launch, progress, interrupt, .. } = journey;
+        if read_manifest(&launch.folder)?.is_some() {
             return Ok(None);
         }
         if self.share_text {
@@ -122,15 +136,14 @@ impl Found {
             }
             None => (self.corpus.tokenizer()?, None),
         };
-        let test_corpus = self.corpus.text.test_source();
-        let (run, machine, folder) = (run.clone(), machine.clone(), folder.to_owned());
-        let (turns, progress, interrupt) = (turns.clone(), progress.clone(), interrupt.clone());
-        let share_text = self.share_text;
+        let text = TextFrom::Corpus { corpus, test: self.corpus.text.test_source(), tokenizer };
+        let (run, launch, share_text) = (run.clone(), launch.clone(), self.share_text);
+        let (progress, interrupt) = (progress.clone(), interrupt.clone());
         let founded = tokio::task::spawn_blocking(move || -> anyhow::Result<Option<LockedStore>> {
-            let (run, machine, folder) = (&run, &machine, folder.as_path());
-            let plan = Plan { run, machine, folder, corpus: source, test_corpus, share_text, tokenizer, ancestor };
+            let (run, machine, folder) = (&run, &launch.machine, launch.folder.as_path());
+            let plan = Plan { run, then, after: None, machine, folder, text, share_text, ancestor };
             let mut told = |stage| founding_progress::show(&progress, stage);
-            let founded = founding::found(plan, &turns, interrupt.flag(), &mut told)?;
+            let founded = founding::found(plan, &launch.turns, interrupt.flag(), &mut told)?;
             founding::settle(folder, &founded.bytes)?;
             Ok(Some(founded.store))
         })
@@ -140,10 +153,10 @@ impl Found {
 }
 
 /// A tokenizer, and parameters level by level.
-type Earlier = (Vec<u8>, Vec<Vec<f32>>);
+pub(super) type Earlier = (Vec<u8>, Vec<Vec<f32>>);
 
 /// The parameters of an earlier run: those of its modules, if it had one of each level, else its ancestor's.
-fn earlier_run(folder: &std::path::Path, run: &RunConfig) -> Result<Earlier, Mistake> {
+pub(super) fn earlier_run(folder: &std::path::Path, run: &RunConfig) -> Result<Earlier, Mistake> {
     let hint = "give a folder that `pathswarm collect` or `pathswarm import` made";
     let read =
         |path: PathBuf| std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display())).or_mistake(hint);

@@ -10,12 +10,13 @@ use super::corpus::TextFlags;
 use super::explain::explain;
 use super::interrupt::Interrupt;
 use super::mistake::Mistake;
-use super::peer_progress::PeerLine;
 use super::running::Watch;
+use super::stages::{Journey, line_of};
 use super::{Globals, listen};
 use crate::names::RunId;
 use crate::observe::{Progress, View, logging};
 use crate::peer::launch::{Launch, OwnText};
+use crate::peer::succession::present_folder;
 use crate::peer::{Manifest, Turns};
 
 /// Join a swarm by the address of any of its peers, and train in it.
@@ -59,7 +60,7 @@ impl Join {
             let line = Arc::new(Mutex::new(None));
             let watch = Watch::new(&folder, progress.clone(), line.clone());
             let launch = Launch {
-                folder: folder.clone(),
+                folder: present_folder(&folder),
                 machine,
                 listen: addresses,
                 announce,
@@ -72,19 +73,18 @@ impl Join {
                     .map_err(anyhow::Error::from)
                     .and_then(|()| Ok(Some(logging::start(&folder, &log_filter)?)));
                 tell_cost(&progress, manifest, run, &folder);
-                let training = &manifest.config.training;
-                let shown =
-                    PeerLine::new(progress.clone(), "this peer".to_owned(), training.phases, training.inner_steps);
+                let shown = line_of(&progress, &manifest.config);
                 *line.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown);
             };
-            let joining = async { launch.listen().await?.join(&address, own_text, &mut told).await };
+            let joining = async { launch.clone().listen().await?.join(&address, own_text.clone(), &mut told).await };
             let launched = tokio::select! {
                 launched = joining => launched.map_err(explain)?,
                 () = interrupt.wait() => return Err(super::interrupt::Interrupted.into()),
             };
             // Kept until the end, so that everything logged is written.
             let _log = log.map_err(explain)?;
-            watch.stay(launched, &interrupt).await.map_err(explain)
+            let journey = Journey { folder: folder.clone(), launch, own_text, progress: progress.clone(), interrupt };
+            journey.go(launched, watch).await.map_err(explain)
         })
     }
 }

@@ -20,6 +20,7 @@ mod listen;
 mod peer_progress;
 mod running;
 mod simulate;
+mod stages;
 mod status;
 mod transducer;
 

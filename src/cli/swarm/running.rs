@@ -64,7 +64,7 @@ impl Watch {
                 return Ok(launched.peer.finished().await?);
             }
             if !told
-                && self.is_scored(&launched.peer.watcher().status().await)
+                && is_scored(&launched.peer.watcher().status().await)
                 && let Some(status) = launched.peer.watcher().status_with_hashes().await
             {
                 self.tell_result(&status);
@@ -76,13 +76,6 @@ impl Watch {
         launched.peer.stop().await?;
         // One that has done its part has not been interrupted in it.
         if told { Ok(()) } else { Err(Interrupted.into()) }
-    }
-
-    /// Whether every path here is done and scored.
-    fn is_scored(&self, status: &Option<PeerStatus>) -> bool {
-        let Some(status) = status else { return false };
-        let paths: Vec<u32> = status.node.paths.iter().map(|path| path.path).collect();
-        status.node.done && !paths.is_empty() && paths.iter().all(|path| status.scored.contains(path))
     }
 
     fn tell_result(&self, status: &PeerStatus) {
@@ -108,6 +101,13 @@ impl Watch {
         });
         self.progress.note("still serving the run to others; Ctrl-C leaves");
     }
+}
+
+/// Whether every path here is done and scored.
+pub fn is_scored(status: &Option<PeerStatus>) -> bool {
+    let Some(status) = status else { return false };
+    let paths: Vec<u32> = status.node.paths.iter().map(|path| path.path).collect();
+    status.node.done && !paths.is_empty() && paths.iter().all(|path| status.scored.contains(path))
 }
 
 /// Lets `pathswarm status` ask the peer; one that cannot be asked works all the same.

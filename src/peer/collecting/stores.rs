@@ -9,6 +9,7 @@ use crate::names::{BlobRef, ModuleId, PeerKey, RunId};
 use crate::peer::collected::writing::{Summary, Unfinished};
 use crate::peer::manifest::Manifest;
 use crate::peer::start::store_folder;
+use crate::peer::succession::present_folder;
 use crate::protocol::limits::MAX_CONTROL_BYTES;
 use crate::protocol::message::Head;
 use crate::protocol::{Node, Record, RunPlan, wire};
@@ -115,11 +116,12 @@ fn present(read: Result<Option<Vec<u8>>, BlobError>) -> Result<Option<Vec<u8>>, 
 /// The peers' folders that a path names: itself, or those in it.
 pub fn peers_below(folder: &Path) -> Vec<PathBuf> {
     let is_peer = |folder: &Path| store_folder(folder).join("run").is_file();
-    if is_peer(folder) {
-        return vec![folder.to_owned()];
+    let present = present_folder(folder);
+    if is_peer(&present) {
+        return vec![present];
     }
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let mut peers: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let mut peers: Vec<PathBuf> = entries.filter_map(|entry| Some(present_folder(&entry.ok()?.path()))).collect();
     peers.retain(|folder| is_peer(folder));
     peers.sort();
     peers

@@ -1,5 +1,6 @@
 //! From text to a run: tokenizer, ancestor, router, shards, and the manifest that names them all.
 
+mod routes;
 mod slice;
 mod text;
 mod tokenizing;
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use self::text::{Documents, Text};
 
+use self::routes::{Routing, routed_to};
 use self::slice::{Founding, set_apart};
 use super::dense::{Dense, KeptDense};
 use super::dense_trainer::{DenseTrainer, Stopped};
@@ -16,34 +18,48 @@ use super::launch::{lock_store, read_manifest, write_manifest};
 use super::manifest::{FORMAT_VERSION, Manifest, ManifestError};
 use super::shard_table::{Shard, Shards, encode_table};
 use super::turns::Turns;
-use crate::config::{MachineConfig, OuterMode, RoutingMethod, RunConfig};
+use crate::config::{MachineConfig, OuterMode, RunConfig};
 use crate::model::{exchange, open_device};
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, RunId};
 use crate::network::limits::TOPICS_PER_PEER;
 use crate::outer::ModuleState;
 use crate::protocol::wire::WIRE_VERSION;
+use crate::routing::ShardIndex;
 use crate::routing::resharding::RouterState;
-use crate::routing::{Router, ShardIndex};
-use crate::seed::Seed;
 use crate::store::{BlobError, BlobStore, LockedStore};
 use crate::text::{CorpusSource, Survey, TokenSet};
+
+/// The text that a run is founded on.
+pub enum TextFrom {
+    /// Documents.
+    Corpus {
+        /// To train on.
+        corpus: CorpusSource,
+        /// To test on; if absent, a share of the corpus.
+        test: Option<CorpusSource>,
+        /// A `tokenizer.json` to use instead of training one.
+        tokenizer: Option<Vec<u8>>,
+    },
+    /// Tokens of a run that there was before.
+    Tokens(Box<Text>),
+}
 
 /// What a run is founded from.
 pub struct Plan<'a> {
     /// The run.
     pub run: &'a RunConfig,
+    /// What the swarm trains when it is done.
+    pub then: Option<RunConfig>,
+    /// The run that the swarm trained before.
+    pub after: Option<RunId>,
     /// This machine.
     pub machine: &'a MachineConfig,
     /// The founder's folder.
     pub folder: &'a Path,
-    /// The text to train on.
-    pub corpus: CorpusSource,
-    /// The text to test on; if absent, a share of the corpus.
-    pub test_corpus: Option<CorpusSource>,
+    /// Its text.
+    pub text: TextFrom,
     /// Whether newcomers receive their shard from peers.
     pub share_text: bool,
-    /// A `tokenizer.json` to use instead of training one.
-    pub tokenizer: Option<Vec<u8>>,
     /// A trained ancestor to start from instead of training one: its parameters, level by level.
     pub ancestor: Option<Vec<Vec<f32>>>,
 }
@@ -163,14 +179,13 @@ pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn Fn
     // A device that is not there is known before any work is done.
     open_device(plan.machine.device)?;
     let paths = grid.path_count();
-    let documents = read(&plan, paths, stop, told)?;
+    let found = read(plan.text, run, paths, stop, told)?;
     go_on(stop)?;
     let store = lock_store(plan.folder)?;
     if read_manifest(plan.folder)?.is_some() {
         return Err(FoundingError::Meanwhile(plan.folder.to_owned()).into());
     }
-    let kept = text_folder(plan.folder);
-    let mut text = Text::of(documents, plan.tokenizer.as_deref(), run, (Some(&kept), stop), told)?;
+    let mut text = found.tokens(run, (&text_folder(plan.folder), stop), told)?;
     let slice;
     (text.train, slice) = set_apart(run, paths, &text.train)?;
     go_on(stop)?;
@@ -224,6 +239,8 @@ pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn Fn
         shards: Shards::Listed(shards),
         resharding,
         genesis: states,
+        then: plan.then.map(Box::new),
+        after: plan.after,
     };
     let bytes = encode(&mut manifest, blobs)?;
     let (manifest, id) = Manifest::decode(&bytes)?;
@@ -231,16 +248,52 @@ pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn Fn
     Ok(Founded { manifest, bytes, id, ancestor, train: text.train, test: text.test, store })
 }
 
+/// Text that is known to be enough.
+enum Read {
+    Documents(Documents, Option<Vec<u8>>),
+    Tokens(Box<Text>),
+}
+
+impl Read {
+    fn tokens(
+        self,
+        run: &RunConfig,
+        (folder, stop): (&Path, &AtomicBool),
+        told: &mut dyn FnMut(Stage),
+    ) -> anyhow::Result<Text> {
+        match self {
+            Self::Tokens(text) => Ok(*text),
+            Self::Documents(documents, tokenizer) => {
+                Text::of(documents, tokenizer.as_deref(), run, (Some(folder), stop), told)
+            }
+        }
+    }
+}
+
 /// Looks through the text: whether it is enough is known before anything is made of it.
-fn read(plan: &Plan<'_>, paths: u32, stop: &AtomicBool, told: &mut dyn FnMut(Stage)) -> anyhow::Result<Documents> {
-    let learn = plan.tokenizer.is_none();
-    let documents = Documents::read(&plan.corpus, plan.test_corpus.as_ref(), (plan.run, learn), stop, told)?;
+fn read(
+    text: TextFrom,
+    run: &RunConfig,
+    paths: u32,
+    stop: &AtomicBool,
+    told: &mut dyn FnMut(Stage),
+) -> anyhow::Result<Read> {
     let least = LEAST_DOCUMENTS * paths as usize;
-    if documents.train < least as u64 {
-        let (corpus, documents) = (plan.corpus.to_string(), documents.train);
+    let (read, documents, corpus) = match text {
+        TextFrom::Corpus { corpus, test, tokenizer } => {
+            let documents = Documents::read(&corpus, test.as_ref(), (run, tokenizer.is_none()), stop, told)?;
+            let train = documents.train;
+            (Read::Documents(documents, tokenizer), train, corpus.to_string())
+        }
+        TextFrom::Tokens(text) => {
+            let train = text.train.documents().len() as u64;
+            (Read::Tokens(text), train, "the text of the run before".to_owned())
+        }
+    };
+    if documents < least as u64 {
         return Err(FoundingError::Small { corpus, documents, paths, least }.into());
     }
-    Ok(documents)
+    Ok(read)
 }
 
 /// Where tokens of a peer in this folder are kept until they are in shards.
@@ -297,69 +350,6 @@ pub fn settle(folder: &Path, manifest: &[u8]) -> anyhow::Result<()> {
     unfinished_ancestor(folder, BlobHash::of(b"")).remove();
     remove_text(folder);
     Ok(())
-}
-
-/// A router is fitted on so many documents at the most, evenly taken.
-const MOST_CLUSTERED: usize = 1 << 16;
-
-/// The features of so many documents are in memory when they are routed.
-const ROUTED_AT_ONCE: usize = 1 << 13;
-
-struct Routing {
-    router: Router,
-}
-
-impl Routing {
-    fn new(
-        run: &RunConfig,
-        trainer: &mut DenseTrainer<'_>,
-        ancestor: &Dense,
-        ancestor_hash: BlobHash,
-        train: &TokenSet,
-    ) -> anyhow::Result<Self> {
-        let paths = run.grid()?.path_count();
-        let prefix_tokens = run.routing.prefix_tokens;
-        let seed = Seed::root(run.seed).child("routing");
-        let router = match run.routing.method {
-            RoutingMethod::Random => Router::random(paths, prefix_tokens, seed),
-            RoutingMethod::Kmeans | RoutingMethod::ProductKmeans => {
-                let product = run.routing.method == RoutingMethod::ProductKmeans;
-                let prefixes = prefixes(train, prefix_tokens);
-                let every = prefixes.len().div_ceil(MOST_CLUSTERED).max(1);
-                let sample: Vec<&[u32]> = prefixes.into_iter().step_by(every).collect();
-                let features = trainer.features(ancestor, &sample)?;
-                let (width, rounds) = (run.model.width, run.routing.kmeans_rounds);
-                Router::fit((&features, width), (paths, product), prefix_tokens, ancestor_hash, rounds, seed)?
-            }
-        };
-        Ok(Self { router })
-    }
-
-    /// For each document its `each` best paths.
-    fn routes(
-        &self,
-        trainer: &mut DenseTrainer<'_>,
-        ancestor: &Dense,
-        set: &TokenSet,
-        each: usize,
-    ) -> anyhow::Result<Vec<PathId>> {
-        let prefixes = prefixes(set, self.router.prefix_tokens());
-        let mut routes = Vec::with_capacity(prefixes.len() * each);
-        for some in prefixes.chunks(ROUTED_AT_ONCE) {
-            let features = if self.router.needs_features() { trainer.features(ancestor, some)? } else { Vec::new() };
-            routes.extend(self.router.top_all(&features, some, each));
-        }
-        Ok(routes)
-    }
-}
-
-fn prefixes(set: &TokenSet, count: usize) -> Vec<&[u32]> {
-    set.documents().map(|sequences| set.prefix(sequences.start, count)).collect()
-}
-
-fn routed_to(set: &TokenSet, routes: &[PathId], path: PathId) -> Vec<usize> {
-    let documents = set.documents().zip(routes).filter(|(_, route)| **route == path);
-    documents.flat_map(|(sequences, _)| sequences).collect()
 }
 
 /// What each path trains on, what is held out of that, and its test text.

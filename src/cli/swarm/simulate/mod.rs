@@ -15,13 +15,14 @@ use self::preparation::Preparation;
 use self::swarm::{Swarm, SwarmResult};
 use super::corpus::CorpusFlags;
 use super::explain::explain;
+use super::found::{Earlier, earlier_run};
 use super::founding_folder::{self, Wanted};
 use super::interrupt::{Interrupt, Interrupted};
 use super::mistake::Mistake;
 use super::{Globals, founding_progress};
 use crate::config::{MachineConfig, RoutingMethod, RunConfig};
 use crate::names::PathId;
-use crate::observe::logging::{self, LogFilter};
+use crate::observe::logging::{self, LogFilter, LogGuard};
 use crate::observe::{Progress, View};
 use crate::peer::asking::Local;
 use crate::peer::dense::Dense;
@@ -72,6 +73,7 @@ impl Simulate {
         let machine = globals.machine()?.value;
         let log = globals.log_filter()?;
         let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join(&run.name));
+        let (before, run) = (run.shared_stage()?, run.path_stage());
         let paths = run.seats()?.count() as usize;
         let peers = self.peers.unwrap_or(paths.min(MAX_PEERS));
         if peers == 0 || peers > MAX_PEERS {
@@ -83,7 +85,7 @@ impl Simulate {
         let outcome = {
             let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
             let turns = Arc::new(Turns::default());
-            let trial = Trial { run, machine, folder, peers, progress, turns, log };
+            let trial = Trial { before, run, machine, folder, peers, progress, turns, log };
             let outcome = runtime.block_on(trial.conduct(&self))?;
             trial.progress.result(outcome.to_json());
             outcome
@@ -97,6 +99,8 @@ impl Simulate {
 
 /// One call of the command.
 struct Trial {
+    /// The stage of shared levels, if there is one.
+    before: Option<RunConfig>,
     run: RunConfig,
     machine: MachineConfig,
     folder: PathBuf,
@@ -110,8 +114,13 @@ struct Trial {
 impl Trial {
     async fn conduct(&self, command: &Simulate) -> anyhow::Result<Outcome> {
         let interrupt = Interrupt::listen()?;
-        let prepared = self.prepare(command, &self.run, &self.folder, None, &interrupt).await?;
-        let _log = logging::start(&self.folder, &self.log).map_err(|error| explain(error.into()))?;
+        let mut log = None;
+        let grown = match &self.before {
+            Some(before) => Some(self.grow(command, before, &mut log, &interrupt).await?),
+            None => None,
+        };
+        let prepared = self.prepare(command, &self.run, &self.folder, grown, &interrupt).await?;
+        self.begin_log(&mut log)?;
         let dipaco = self.train(&prepared, &self.folder, &interrupt).await?;
         let (ancestor, dense) = self.dense(&prepared, &interrupt).await?;
         let random = match command.control {
@@ -121,7 +130,8 @@ impl Trial {
                 run.name = format!("{}-random", run.name);
                 run.routing.method = RoutingMethod::Random;
                 run.routing.reshard.clear();
-                let control = self.prepare(command, &run, &folder, Some(&prepared), &interrupt).await?;
+                let from = (prepared.tokenizer.clone(), prepared.ancestor.levels.clone());
+                let control = self.prepare(command, &run, &folder, Some(from), &interrupt).await?;
                 self.progress.note("control: the same on random shards");
                 Some(self.train(&control, &folder, &interrupt).await?)
             }
@@ -140,26 +150,55 @@ impl Trial {
         })
     }
 
+    /// The tokenizer and the parameters of a network that the same peers have trained before, all of it shared.
+    async fn grow(
+        &self,
+        command: &Simulate,
+        before: &RunConfig,
+        log: &mut Option<LogGuard>,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Earlier> {
+        let folder = self.folder.join("shared");
+        let model = model_folder(&folder);
+        if !model.exists() {
+            let prepared = self.prepare(command, before, &folder, None, interrupt).await?;
+            self.begin_log(log)?;
+            self.progress.note("first all levels are shared: the swarm grows its own ancestor");
+            self.train(&prepared, &folder, interrupt).await?;
+            self.progress.note("the stage of shared levels is done; paths come next");
+        }
+        Ok(earlier_run(&model, &self.run)?)
+    }
+
+    /// When something has been founded in the folder, so that a mistake leaves none behind.
+    fn begin_log(&self, log: &mut Option<LogGuard>) -> anyhow::Result<()> {
+        if log.is_none() {
+            *log = Some(logging::start(&self.folder, &self.log).map_err(|error| explain(error.into()))?);
+        }
+        Ok(())
+    }
+
     /// Founds the run, or reads what was founded before.
     async fn prepare(
         &self,
         command: &Simulate,
         run: &RunConfig,
         folder: &Path,
-        from: Option<&Preparation>,
+        from: Option<Earlier>,
         interrupt: &Interrupt,
     ) -> anyhow::Result<Arc<Preparation>> {
+        let (tokenizer, ancestor) = match from {
+            Some((tokenizer, levels)) => (Some(tokenizer), Some(levels)),
+            None => (command.corpus.tokenizer()?, None),
+        };
         let request = preparation::Request {
             run: run.clone(),
             machine: self.machine.clone(),
             folder: folder.to_owned(),
             corpus: command.corpus.text.source()?,
             test_corpus: command.corpus.text.test_source(),
-            tokenizer: match from {
-                Some(prepared) => Some(prepared.tokenizer.clone()),
-                None => command.corpus.tokenizer()?,
-            },
-            ancestor: from.map(|prepared| prepared.ancestor.levels.clone()),
+            tokenizer,
+            ancestor,
             turns: self.turns.clone(),
         };
         let (progress, interrupt) = (self.progress.clone(), interrupt.clone());

@@ -13,7 +13,7 @@ use crate::config::{MachineConfig, RunConfig};
 use crate::model::exchange;
 use crate::names::BlobHash;
 use crate::peer::dense::{Dense, KeptDense};
-use crate::peer::founding::{self, Founded, Plan, Stage};
+use crate::peer::founding::{self, Founded, Plan, Stage, TextFrom};
 use crate::peer::launch::{lock_store, read_manifest};
 use crate::peer::path_state::PathState;
 use crate::peer::{Manifest, Turns};
@@ -85,12 +85,12 @@ impl Request {
         }
         let plan = Plan {
             run: &self.run,
+            then: None,
+            after: None,
             machine: &self.machine,
             folder: &founder,
-            corpus: self.corpus,
-            test_corpus: self.test_corpus,
+            text: TextFrom::Corpus { corpus: self.corpus, test: self.test_corpus, tokenizer: self.tokenizer },
             share_text: true,
-            tokenizer: self.tokenizer,
             ancestor: self.ancestor,
         };
         let founded = founding::found(plan, &self.turns, stop, told)?;

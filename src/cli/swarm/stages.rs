@@ -1,0 +1,241 @@
+//! A peer in the foreground through the stages of its run: when the first is done, it goes on to the next one.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::explain::explain;
+use super::found::earlier_run;
+use super::founding_progress;
+use super::interrupt::{Interrupt, Interrupted};
+use super::peer_progress::PeerLine;
+use super::running::{Watch, is_scored, open_door};
+use crate::config::RunConfig;
+use crate::names::RunId;
+use crate::network::Multiaddr;
+use crate::observe::Progress;
+use crate::peer::dense_trainer::Stopped;
+use crate::peer::founding::{self, Plan, TextFrom};
+use crate::peer::joining::JoinError;
+use crate::peer::launch::{Launch, Launched, NeedsText, OwnText, read_manifest};
+use crate::peer::succession::{Scout, gather, is_first, next_folder, present_folder, remember_others, take_along};
+use crate::peer::visiting::VisitError;
+use crate::peer::{CollectError, Manifest, collect_from_swarm};
+use crate::store::LockedStore;
+
+/// How often a peer that is done looks for what comes next.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// One command's peer.
+pub struct Journey {
+    /// Where the peer began; what is shown and kept for people is there.
+    pub folder: PathBuf,
+    /// How it was launched, and will be again.
+    pub launch: Launch,
+    /// This machine's copy of the text, if it has one.
+    pub own_text: Option<OwnText>,
+    /// Shows it.
+    pub progress: Progress,
+    /// Ends it.
+    pub interrupt: Interrupt,
+}
+
+/// What is shown of a peer while it trains a stage.
+pub fn line_of(progress: &Progress, run: &RunConfig) -> PeerLine {
+    let training = &run.training;
+    PeerLine::new(progress.clone(), "this peer".to_owned(), training.phases, training.inner_steps)
+}
+
+impl Journey {
+    /// Stays with the peer through all stages, until it is interrupted or cannot go on.
+    ///
+    /// # Errors
+    /// Why it cannot go on.
+    pub async fn go(self, launched: Launched, watch: Watch) -> anyhow::Result<()> {
+        let (_, manifest, run) = read_manifest(&present_folder(&self.folder))?.context("the peer has no manifest")?;
+        let Some(then) = manifest.then.clone() else { return watch.stay(launched, &self.interrupt).await };
+        let (launched, watch) = self.next(launched, &manifest, run, *then).await?;
+        watch.stay(launched, &self.interrupt).await
+    }
+
+    /// Waits until the present stage is done and somebody has begun the next one; the peer is in it then.
+    async fn next(
+        &self,
+        launched: Launched,
+        manifest: &Manifest,
+        run: RunId,
+        then: RunConfig,
+    ) -> anyhow::Result<(Launched, Watch)> {
+        let _door = open_door(&self.folder, launched.peer.watcher(), &self.progress);
+        let mut scout = Scout::start().await?;
+        let (mut told, mut refusal) = (false, String::new());
+        loop {
+            tokio::select! {
+                () = self.interrupt.wait() => {
+                    launched.peer.stop().await?;
+                    return Err(Interrupted.into());
+                }
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            if launched.peer.has_stopped() {
+                launched.peer.finished().await?;
+                anyhow::bail!("the peer has stopped in the middle of its run");
+            }
+            let watcher = launched.peer.watcher();
+            let status = watcher.status().await;
+            let idle = status.as_ref().is_none_or(|status| status.node.paths.is_empty());
+            if !idle && !is_scored(&status) {
+                continue;
+            }
+            if !told && !idle {
+                self.progress.note("the stage of shared levels is done; paths come next");
+                told = true;
+            }
+            let others = watcher.contacts().await.unwrap_or_default();
+            if let Some((address, _)) = self.unless_interrupted(scout.successor(&others, run)).await? {
+                return self.follow(launched, &address).await;
+            }
+            if status.is_some_and(|status| is_first(&status)) {
+                if refusal.is_empty() {
+                    self.progress.note("this peer prepares the paths; if it goes, another one does");
+                }
+                let own = launched.network.join_addresses().await?;
+                let peers: Vec<Multiaddr> = own.into_iter().chain(others.clone()).collect();
+                let store = match self.found(&peers, manifest, run, then.clone()).await {
+                    Err(error) if may_pass(&error) => {
+                        let reason = format!("{error:#}");
+                        if refusal != reason {
+                            self.progress.note(format!("the paths cannot be prepared yet: {reason}"));
+                            refusal = reason;
+                        }
+                        continue;
+                    }
+                    founded => founded?,
+                };
+                remember_others(&next_folder(&self.folder), &others)?;
+                // Somebody who did not see this peer may have been quicker.
+                return match self.unless_interrupted(scout.successor(&others, run)).await? {
+                    Some((address, _)) => {
+                        drop(store);
+                        std::fs::remove_dir_all(next_folder(&self.folder))?;
+                        self.follow(launched, &address).await
+                    }
+                    None => self.lead(launched, store).await,
+                };
+            }
+        }
+    }
+
+    async fn unless_interrupted<T>(&self, work: impl Future<Output = T>) -> anyhow::Result<T> {
+        tokio::select! {
+            done = work => Ok(done),
+            () = self.interrupt.wait() => Err(Interrupted.into()),
+        }
+    }
+
+    /// Makes the next stage of what all have trained.
+    async fn found(
+        &self,
+        peers: &[Multiaddr],
+        manifest: &Manifest,
+        run: RunId,
+        then: RunConfig,
+    ) -> anyhow::Result<LockedStore> {
+        let (folder, shared) = (next_folder(&self.folder), self.folder.join("shared"));
+        self.unless_interrupted(collect_from_swarm(peers, &shared, &mut |_| {})).await??;
+        let (tokenizer, levels) = earlier_run(&shared, &then)?;
+        let gathered = folder.join("gathered");
+        let text = match (&self.own_text, manifest.share_text) {
+            (_, true) => TextFrom::Tokens(Box::new(self.unless_interrupted(gather(peers, &gathered)).await??)),
+            (Some(own), false) => TextFrom::Corpus {
+                corpus: own.corpus.clone(),
+                test: own.test_corpus.clone(),
+                tokenizer: Some(tokenizer),
+            },
+            (None, false) => return Err(explain(NeedsText { corpus: manifest.corpus }.into())),
+        };
+        let (machine, turns, share_text) =
+            (self.launch.machine.clone(), self.launch.turns.clone(), manifest.share_text);
+        let (progress, interrupt, corpus) = (self.progress.clone(), self.interrupt.clone(), manifest.corpus);
+        let founded = tokio::task::spawn_blocking(move || -> anyhow::Result<LockedStore> {
+            let (run_of, machine, into) = (&then, &machine, folder.as_path());
+            let after = Some(run);
+            let plan = Plan {
+                run: run_of,
+                then: None,
+                after,
+                machine,
+                folder: into,
+                text,
+                share_text,
+                ancestor: Some(levels),
+            };
+            let mut told = |stage| founding_progress::show(&progress, stage);
+            let founded = founding::found(plan, &turns, interrupt.flag(), &mut told)?;
+            anyhow::ensure!(founded.manifest.corpus == corpus, "this machine's copy of the text has changed");
+            drop((founded.train, founded.test));
+            founding::settle(into, &founded.bytes)?;
+            // Its blobs are in the shards now.
+            let _ = std::fs::remove_dir_all(&gathered);
+            Ok(founded.store)
+        })
+        .await?;
+        founded.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { explain(error) })
+    }
+
+    /// Begins the next stage as its founder.
+    async fn lead(&self, launched: Launched, store: LockedStore) -> anyhow::Result<(Launched, Watch)> {
+        let (launch, watch) = self.leave(launched).await?;
+        let launched = launch.listen_again().await.map_err(explain)?.found(Some(store)).await.map_err(explain)?;
+        self.tell_stage()?;
+        Ok((launched, watch))
+    }
+
+    /// Goes where somebody else has begun it.
+    async fn follow(&self, launched: Launched, address: &Multiaddr) -> anyhow::Result<(Launched, Watch)> {
+        let (launch, watch) = self.leave(launched).await?;
+        let joining = async { launch.listen_again().await?.join(address, self.own_text.clone(), &mut |_, _| {}).await };
+        let launched = self.unless_interrupted(joining).await?.map_err(explain)?;
+        self.tell_stage()?;
+        Ok((launched, watch))
+    }
+
+    /// Ends the peer of the stage that is over. Its folder stays.
+    async fn leave(&self, launched: Launched) -> anyhow::Result<(Launch, Watch)> {
+        let Launched { peer, network } = launched;
+        peer.stop().await?;
+        drop(network);
+        let line = Arc::new(Mutex::new(None));
+        let watch = Watch::new(&self.folder, self.progress.clone(), line.clone());
+        let manifest = read_manifest(&self.folder)?.context("the peer has no manifest")?.1;
+        if let Some(then) = &manifest.then {
+            *line.lock().unwrap_or_else(PoisonError::into_inner) = Some(line_of(&self.progress, then));
+        }
+        let folder = take_along(&self.folder)?;
+        Ok((Launch { folder, newsroom: watch.newsroom.clone(), ..self.launch.clone() }, watch))
+    }
+
+    fn tell_stage(&self) -> anyhow::Result<()> {
+        let (_, _, run) = read_manifest(&next_folder(&self.folder))?.context("the next stage has no manifest")?;
+        self.progress.note(format!("the stage of the paths begins: run {}", run.short()));
+        Ok(())
+    }
+}
+
+/// Whether what is missing may come with a peer that is not here now.
+fn may_pass(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<JoinError>() || cause.is::<CollectError>() || cause.is::<VisitError>())
+}
+
+/// The run that a folder is to be founded with, and the stage that follows.
+///
+/// # Errors
+/// If the configuration makes none.
+pub fn stages_of(run: &RunConfig) -> anyhow::Result<(RunConfig, Option<RunConfig>)> {
+    Ok(match run.shared_stage()? {
+        Some(shared) => (shared, Some(run.path_stage())),
+        None => (run.clone(), None),
+    })
+}
