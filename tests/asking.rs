@@ -84,10 +84,10 @@ fn compare(swarm: &Swarm, address: &str, folder: &str) {
         let evaluate = |whom: &[&str]| told(&[&["evaluate", "--text", &file], whom, every].concat());
         let (here, there) = (evaluate(&["--local", folder]), evaluate(&[address]));
         assert_same_scores(&there, &here);
-        assert_eq!(
-            (&result(&here)["peers"], result(&there)["peers"].as_array().unwrap().len()),
-            (&Value::Array(vec![]), 5)
-        );
+        assert_eq!(result(&here)["peers"], Value::Array(vec![]));
+        // Whoever stands by is asked where a holder is busy with the ancestor's part, which falls to the lowest key.
+        let answered = result(&there)["peers"].as_array().unwrap().len();
+        assert!((4..=5).contains(&answered), "{answered} of five, four of whom hold a path");
         let more = ["--temperature", "0", "--tokens", "75", "--prompt", prompt];
         let generate = |whom: &[&str]| told(&[&["generate"], whom, &more, every].concat());
         let (here, there) = (generate(&["--local", folder]), generate(&[address]));

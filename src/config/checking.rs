@@ -134,6 +134,12 @@ impl RunConfig {
             training.ancestor_steps,
             "at most 2^40",
         )?;
+        require(
+            !training.early_stopping || (self.text.held_out_share > 0.0 && self.sample.is_none()),
+            "training.early_stopping",
+            true,
+            "false where text.held_out_share is 0 or paths are sampled",
+        )?;
         let shared = training.shared_phases;
         require(shared <= 1 << 24, "training.shared_phases", shared, "at most 16777216")?;
         require(training.later_steps <= 1 << 40, "training.later_steps", training.later_steps, "at most 2^40")?;

@@ -32,6 +32,7 @@ impl RunConfig {
                 shared_phases: 0,
                 later_steps: training.later_steps + training.phases * training.inner_steps,
                 decay_restarts: Vec::new(),
+                early_stopping: false,
                 ..training.clone()
             },
             ..self.clone()

@@ -220,6 +220,9 @@ impl Arm {
         if self.run.sample.is_some() {
             return Err(wrong(of("run.sample"), "an experiment trains all paths of its grids; use a smaller grid"));
         }
+        if self.run.training.early_stopping {
+            return Err(wrong(of("run.training.early_stopping"), "false: an experiment scores every arm both ways"));
+        }
         if self.run.training.shared_phases > 0 {
             return Err(wrong(of("run.training.shared_phases"), "an experiment trains one stage; see ancestor_steps"));
         }

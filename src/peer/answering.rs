@@ -17,6 +17,7 @@ use anyhow::Context;
 use super::driver::Driver;
 use super::inbox::respond;
 use super::manifest::Manifest;
+use super::path_state::PathState;
 use super::playing::{Part, Stage, go_on, nats, routes};
 use super::trainer_thread::leave_behind;
 use super::turns::Turns;
@@ -59,6 +60,8 @@ struct Asked {
     question: Question,
     /// Of the path that is to play, its modules as they are now.
     states: Vec<(ModuleId, BlobRef)>,
+    /// Or the trainer that has the parameters with which it was best.
+    best: Option<BlobRef>,
 }
 
 /// How many questions of each peer are here.
@@ -103,7 +106,7 @@ impl Answering {
             let _alive: SyncSender<()> = alive;
             let _peer = span.enter();
             loop {
-                let Asked { from, token, question, states } = match asked.recv_timeout(IDLE) {
+                let Asked { from, token, question, states, best } = match asked.recv_timeout(IDLE) {
                     Ok(asked) => asked,
                     Err(RecvTimeoutError::Timeout) => {
                         worker.stage = None;
@@ -115,7 +118,7 @@ impl Answering {
                     true => Response::Refused("I am leaving".to_owned()),
                     false => {
                         let _turn = turns.take();
-                        worker.answer(&question, &states)
+                        worker.answer(&question, &states, best)
                     }
                 };
                 respond(&network, token, &response);
@@ -179,7 +182,13 @@ impl Driver {
                 Question::Route(_) => self.state_of_the_router(),
                 Question::Score(Player::Ancestor, _) => Vec::new(),
             };
-            self.answering.ask(Asked { from, token, question, states })
+            let path = match &question {
+                Question::Score(Player::Path(path), _) => Some(*path),
+                Question::Continue(opening) => Some(opening.path),
+                Question::Route(_) | Question::Score(Player::Ancestor, _) => None,
+            };
+            let best = path.and_then(|path| self.errands.best.get(&path).copied());
+            self.answering.ask(Asked { from, token, question, states, best })
         });
         if let Err(reason) = handed {
             respond(&self.network, token, &Response::Refused(reason));
@@ -195,6 +204,11 @@ impl Driver {
 
     /// What a path of the grid is made of, if all of its modules are here.
     fn states_of(&self, path: PathId) -> Result<Vec<(ModuleId, BlobRef)>, String> {
+        // In the end, only who holds it knows what it was best with.
+        let over = self.manifest.config.training.early_stopping && self.node.is_done();
+        if over && !self.node.paths().contains(&path) {
+            return Err(format!("I do not hold path {path}, which may have been best before the end"));
+        }
         let here: BTreeMap<ModuleId, BlobRef> =
             self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();
         let state = |module: ModuleId| {
@@ -221,8 +235,8 @@ struct Worker {
 struct MovedOn(ModuleId);
 
 impl Worker {
-    fn answer(&mut self, question: &Question, states: &[(ModuleId, BlobRef)]) -> Response {
-        match self.played(question, states) {
+    fn answer(&mut self, question: &Question, states: &[(ModuleId, BlobRef)], best: Option<BlobRef>) -> Response {
+        match self.played(question, states, best) {
             Ok(played) => Response::Played(played),
             Err(error) if error.is::<MovedOn>() => Response::Refused(error.to_string()),
             Err(error) => {
@@ -233,7 +247,12 @@ impl Worker {
         }
     }
 
-    fn played(&mut self, question: &Question, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<Played> {
+    fn played(
+        &mut self,
+        question: &Question,
+        states: &[(ModuleId, BlobRef)],
+        best: Option<BlobRef>,
+    ) -> anyhow::Result<Played> {
         Ok(match question {
             Question::Route(prefixes) => {
                 self.read_router(states)?;
@@ -247,12 +266,12 @@ impl Worker {
             Question::Score(player, pieces) => {
                 let model = match player {
                     Player::Ancestor => self.ancestor()?,
-                    Player::Path(_) => self.path(states)?,
+                    Player::Path(_) => self.path(states, best)?,
                 };
                 Played::Nats(nats(model, pieces)?.into_iter().map(Into::into).collect())
             }
             Question::Continue(opening) => {
-                let tokens = go_on(self.path(states)?, opening)?;
+                let tokens = go_on(self.path(states, best)?, opening)?;
                 let ended = tokens.len() < opening.count as usize;
                 Played::Tokens(tokens, ended)
             }
@@ -303,11 +322,21 @@ impl Worker {
         failed.map_or(Ok(model), Err)
     }
 
-    fn path(&mut self, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<&PathModel> {
+    fn path(&mut self, states: &[(ModuleId, BlobRef)], best: Option<BlobRef>) -> anyhow::Result<&PathModel> {
         let mut stage = self.stage()?;
-        let parts: Vec<Part> = states.iter().map(|(_, state)| Part::Module(state.hash)).collect();
+        let part = |state: &BlobRef| best.map_or(Part::Module(state.hash), |best| Part::Best(best.hash));
+        let parts: Vec<Part> = states.iter().map(|(_, state)| part(state)).collect();
+        let mut levels = None;
         let cast = stage.cast(&parts, &mut |level| {
             let (module, state) = states[level];
+            if let Some(best) = best {
+                if levels.is_none() {
+                    let bytes = self.blobs.get(best.hash, best.bytes)?.ok_or(MovedOn(module))?;
+                    levels = PathState::decode(&bytes, &self.counts)?.best.map(|best| best.levels);
+                }
+                let levels = levels.as_ref().context("the trainer has no best parameters")?;
+                return Ok(levels[level].clone());
+            }
             let bytes = self.blobs.get(state.hash, state.bytes)?.ok_or(MovedOn(module))?;
             Ok(ModuleState::decode(&bytes, module, self.counts[level])?.parameters)
         });

@@ -38,7 +38,7 @@ impl Dense {
     /// AdamW's part as a blob, without residuals, which a dense path has none of.
     pub fn state(&self) -> PathState {
         let residuals = self.levels.iter().map(|level| vec![0.0; level.len()]).collect();
-        PathState { drawn: None, inner: self.inner.clone(), residuals }
+        PathState { drawn: None, inner: self.inner.clone(), residuals, best: None }
     }
 }
 

@@ -37,6 +37,8 @@ pub(super) struct Errands {
     /// The checkpoint that the trainer scores.
     scoring: Option<(PathId, Phase)>,
     pub(super) scored: BTreeSet<PathId>,
+    /// Of paths that were best before the end, the trainer that has their parameters then.
+    pub(super) best: BTreeMap<PathId, BlobRef>,
     pub(super) phases_trained: u64,
     /// Who is asked for text, of all peers known.
     shard_holder: usize,
@@ -119,7 +121,7 @@ impl Driver {
         let modules = self.node.modules_of(path);
         let states = modules.into_iter().map(|module| Some((module, *states.get(&module)?))).collect::<Option<_>>()?;
         let drawn = self.node.path_at(path, Phase(self.manifest.config.training.phases));
-        Some(Task::Evaluate { path, drawn, states })
+        Some(Task::Evaluate { path, drawn, states, trainer: self.node.trainer(path) })
     }
 
     fn all_here(&self, blobs: &[BlobRef]) -> Result<bool, PeerError> {
@@ -205,9 +207,13 @@ impl Driver {
                 self.errands.scoring = None;
                 self.scored(path, phase, held_out);
             }
-            Told::Evaluated { path, drawn, held_out, test } => {
+            Told::Evaluated { path, drawn, held_out, test, reviewed } => {
                 self.errands.training = false;
                 self.errands.scored.insert(path);
+                if let Some((trainer, stands)) = reviewed {
+                    self.errands.best.extend(stands.then_some((path, trainer)));
+                    self.events.push_back(Event::Reviewed { path, trainer });
+                }
                 self.scored(path, Phase(self.manifest.config.training.phases), Some(held_out));
                 (self.newsroom)(News::Scored { path, drawn, held_out, test });
             }
@@ -253,6 +259,7 @@ impl Driver {
 
     pub(super) fn forget_path(&mut self, path: PathId) {
         self.errands.scored.remove(&path);
+        self.errands.best.remove(&path);
     }
 
     /// A fetch has ended. What the node asked for is its to judge; text is asked of the next peer.

@@ -340,12 +340,13 @@ impl Manifest {
         };
         // Twice, as the trainer and the combiner have it.
         let atlas_bytes = 2 * self.resharding.map_or(0, |parts| parts.atlas.bytes);
+        let best_bytes = if self.config.training.early_stopping { 4 * parameters } else { 0 };
         PathCost {
             download_bytes: everybody + text_download + states,
             // Two states of each module, the trainer's moments and residual, and compressed gradients besides.
-            disk_bytes: everybody + text + 2 * states + 12 * parameters + 16 * parameters,
+            disk_bytes: everybody + text + 2 * states + 12 * parameters + 16 * parameters + 2 * best_bytes,
             // Parameters, gradient, two moments, and the states in hand while an update is applied.
-            memory_bytes: 16 * parameters + 2 * states + text + atlas_bytes,
+            memory_bytes: 16 * parameters + 2 * states + text + atlas_bytes + best_bytes,
         }
     }
 }

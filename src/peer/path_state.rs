@@ -1,13 +1,29 @@
 //! What a path's trainer carries from phase to phase: AdamW's moments, the data cursor, and for each level what
-//! compression has left behind. In the middle of a phase, the path's parameters as well.
+//! compression has left behind, and, with early stopping, the parameters with which the path was best. In the middle of a
+//! phase, the path's parameters as well.
 
-use crate::names::PathId;
+use crate::names::{PathId, Phase};
 use crate::training::{InnerState, InnerStateError, LevelReader, put_levels};
 
 const MAGIC: [u8; 4] = *b"PSTR";
-/// Of a path for good, and of one that was drawn, which it says.
-const VERSIONS: [u16; 2] = [1, 2];
+/// Of a path for good, of one that was drawn, which it says, and of one with the parameters that it was best with.
+const VERSIONS: [u16; 3] = [1, 2, 3];
+/// Of the phase, the nats and whether it is settled.
+const BEST_BYTES: usize = 20;
 const MIDDLE: [u8; 8] = *b"PSCK\x01\0\0\0";
+
+/// With what a path was best on its held-out text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Best {
+    /// Before this phase.
+    pub phase: Phase,
+    /// Nats a token.
+    pub nats: f64,
+    /// Whether the run is over, and what came of it in the end was no better.
+    pub settled: bool,
+    /// The parameters, level by level.
+    pub levels: Vec<Vec<f32>>,
+}
 
 /// A trainer between two phases of one path.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,13 +34,15 @@ pub struct PathState {
     pub inner: InnerState,
     /// For each level, what the last compression lost.
     pub residuals: Vec<Vec<f32>>,
+    /// With early stopping.
+    pub best: Option<Best>,
 }
 
 /// Why bytes are no trainer's state of this run.
 #[derive(Debug, thiserror::Error)]
 pub enum PathStateError {
     /// Not one of ours.
-    #[error("not a trainer's state of version {} or {}", VERSIONS[0], VERSIONS[1])]
+    #[error("not a trainer's state of version {} to {}", VERSIONS[0], VERSIONS[2])]
     Header,
     /// Not of this model.
     #[error("a trainer's state of {found} bytes, this model's has {expected}")]
@@ -34,6 +52,9 @@ pub enum PathStateError {
         /// Bytes expected.
         expected: usize,
     },
+    /// Parameters that are said to be the best, and by how much.
+    #[error("a trainer's state whose best parameters make no sense")]
+    Best,
     /// Trained on another path than it can be used for.
     #[error("a trainer's state of another path")]
     OtherPath,
@@ -46,7 +67,7 @@ impl PathState {
     /// Before the first phase of a path: the data cursor starts where those before have been.
     pub fn fresh(drawn: Option<PathId>, sizes: &[usize], cursor: u64) -> Self {
         let inner = InnerState { cursor, ..InnerState::fresh(sizes) };
-        Self { drawn, inner, residuals: sizes.iter().map(|size| vec![0.0; *size]).collect() }
+        Self { drawn, inner, residuals: sizes.iter().map(|size| vec![0.0; *size]).collect(), best: None }
     }
 
     /// Where another path was drawn: what compression lost of modules that it goes through as well is kept. AdamW, which
@@ -60,14 +81,26 @@ impl PathState {
         anew
     }
 
-    /// `PSTR`, version u16, 0 u16; in version 2 the path u32; the residuals, little endian f32, level by level; the inner
-    /// state.
+    /// `PSTR`, version u16, 0 u16; in version 2 the path u32; in version 3 the phase u64, the nats f64 and 1 or 0 u32,
+    /// whether it is settled, of what was best, and its parameters; the residuals, little endian f32, level by level; the
+    /// inner state. A path that was drawn keeps no best.
     pub fn encode(&self) -> Vec<u8> {
+        let version = match (&self.best, self.drawn) {
+            (_, Some(_)) => VERSIONS[1],
+            (Some(_), None) => VERSIONS[2],
+            (None, None) => VERSIONS[0],
+        };
         let mut bytes = Vec::new();
         bytes.extend(MAGIC);
-        bytes.extend(VERSIONS[usize::from(self.drawn.is_some())].to_le_bytes());
+        bytes.extend(version.to_le_bytes());
         bytes.extend([0; 2]);
         bytes.extend(self.drawn.iter().flat_map(|path| path.0.to_le_bytes()));
+        if let Some(best) = self.best.as_ref().filter(|_| self.drawn.is_none()) {
+            bytes.extend(best.phase.0.to_le_bytes());
+            bytes.extend(best.nats.to_le_bytes());
+            bytes.extend(u32::from(best.settled).to_le_bytes());
+            put_levels(&mut bytes, &best.levels);
+        }
         put_levels(&mut bytes, &self.residuals);
         bytes.extend(self.inner.encode());
         bytes
@@ -77,18 +110,35 @@ impl PathState {
     /// If the bytes are not exactly a state of a model with these level sizes.
     pub fn decode(bytes: &[u8], sizes: &[usize]) -> Result<Self, PathStateError> {
         let header = |version: u16| [&MAGIC[..], &version.to_le_bytes(), &[0; 2]].concat();
-        let [rest, with_path] = VERSIONS.map(|version| bytes.strip_prefix(&header(version)[..]));
+        let [rest, with_path, with_best] = VERSIONS.map(|version| bytes.strip_prefix(&header(version)[..]));
         let path_and_rest = with_path.and_then(|rest| rest.split_first_chunk());
         let drawn = path_and_rest.map(|(path, _)| PathId(u32::from_le_bytes(*path)));
-        let rest = rest.or(path_and_rest.map(|(_, rest)| rest)).ok_or(PathStateError::Header)?;
-        let expected = 4 * sizes.iter().sum::<usize>() + InnerState::encoded_len(sizes);
+        let rest = rest.or(path_and_rest.map(|(_, rest)| rest)).or(with_best).ok_or(PathStateError::Header)?;
+        let level_bytes = 4 * sizes.iter().sum::<usize>();
+        let of_best = if with_best.is_some() { BEST_BYTES + level_bytes } else { 0 };
+        let expected = of_best + level_bytes + InnerState::encoded_len(sizes);
         if rest.len() != expected {
             let before = bytes.len() - rest.len();
             return Err(PathStateError::Size { found: bytes.len(), expected: before + expected });
         }
         let mut rest = LevelReader(rest);
+        let best = with_best.map(|_| Best::read(&mut rest, sizes)).transpose()?;
         let residuals = rest.levels(sizes);
-        Ok(Self { drawn, inner: InnerState::decode(rest.0, sizes)?, residuals })
+        Ok(Self { drawn, inner: InnerState::decode(rest.0, sizes)?, residuals, best })
+    }
+}
+
+impl Best {
+    fn read(rest: &mut LevelReader<'_>, sizes: &[usize]) -> Result<Self, PathStateError> {
+        let (phase, nats) = (Phase(rest.u64()), f64::from_bits(rest.u64()));
+        let settled = match rest.u32() {
+            0 => false,
+            1 => true,
+            _ => return Err(PathStateError::Best),
+        };
+        let levels = rest.levels(sizes);
+        let finite = levels.iter().flatten().all(|value| value.is_finite());
+        if nats.is_finite() && finite { Ok(Self { phase, nats, settled, levels }) } else { Err(PathStateError::Best) }
     }
 }
 
@@ -150,6 +200,26 @@ mod tests {
                 assert!(matches!(PathState::decode(&broken, &sizes), Err(PathStateError::Header)));
             }
         }
+    }
+
+    #[test]
+    fn what_a_path_was_best_with_comes_along_and_rubbish_does_not() {
+        let sizes = [3, 5];
+        let levels = vec![vec![1.0, -2.0, 0.5], vec![0.25; 5]];
+        let best = Best { phase: Phase(258), nats: 3.5, settled: true, levels };
+        let state = PathState { best: Some(best), ..PathState::fresh(None, &sizes, 70) };
+        let bytes = state.encode();
+        assert!(bytes.starts_with(b"PSTR\x03\0\0\0\x02\x01\0\0\0\0\0\0"));
+        assert_eq!(PathState::decode(&bytes, &sizes).unwrap(), state);
+        assert!((0..bytes.len()).all(|length| PathState::decode(&bytes[..length], &sizes).is_err()));
+        for (at, to) in [(23, 0xff), (24, 2), (31, 0x7f)] {
+            let mut broken = bytes.clone();
+            broken[at] = to;
+            broken[at - 1] = 0xff;
+            assert!(matches!(PathState::decode(&broken, &sizes), Err(PathStateError::Best)), "byte {at}");
+        }
+        let drawn = PathState { drawn: Some(PathId(1)), ..state };
+        assert_eq!(PathState::decode(&drawn.encode(), &sizes).unwrap().best, None);
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub enum Part {
     Ancestor,
     /// A module's, of which this names the version.
     Module(BlobHash),
+    /// Its part of what a path was best with, of which this is the name.
+    Best(BlobHash),
 }
 
 /// A network, and what its levels hold.

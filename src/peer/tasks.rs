@@ -44,6 +44,8 @@ pub enum Task {
         drawn: PathId,
         /// Each module's state, bottom first.
         states: Vec<(ModuleId, BlobRef)>,
+        /// The path's trainer after its last phase.
+        trainer: Option<BlobRef>,
     },
 }
 
@@ -112,6 +114,9 @@ pub enum Told {
         held_out: Score,
         /// On the test text routed to it.
         test: Score,
+        /// With early stopping, its trainer now that it is over, and whether it was best with other parameters than its
+        /// modules have in the end: the scores are those then.
+        reviewed: Option<(BlobRef, bool)>,
     },
     /// A task failed; the peer cannot go on.
     Failed(anyhow::Error),

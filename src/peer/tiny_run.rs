@@ -88,6 +88,13 @@ impl Tiny {
         Self::of(&run, 500, true)
     }
 
+    /// Its paths count as what they were best with.
+    pub fn stopping_early() -> Self {
+        let mut run = run(300);
+        (run.training.early_stopping, run.text.held_out_share) = (true, 0.2);
+        Self::of(&run, 120, true)
+    }
+
     fn of(run: &RunConfig, count: usize, share_text: bool) -> Self {
         let home = tempfile::tempdir().unwrap();
         let corpus = home.path().join("corpus.jsonl");

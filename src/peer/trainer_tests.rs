@@ -13,11 +13,13 @@ use super::trainer_thread::TrainerThread;
 use super::turns::Turns;
 use crate::config::SampleConfig;
 use crate::model::exchange;
-use crate::names::{BlobRef, PathId, Phase};
+use crate::names::{BlobRef, ModuleId, PathId, Phase};
+use crate::outer::ModuleState;
 use crate::protocol::Resume;
 use crate::protocol::message::GENESIS;
 use crate::protocol::record::{Finished, StartedFrom};
 use crate::text::{TokenSet, Tokenizer};
+use crate::training::Score;
 
 struct Bench {
     tiny: Tiny,
@@ -31,8 +33,12 @@ impl Bench {
 
     fn of(inner_steps: u64, sample: Option<SampleConfig>) -> Self {
         let mut tiny = Tiny::found(true);
-        tiny.decoded.config.training.inner_steps = inner_steps;
         tiny.decoded.config.sample = sample;
+        Self::on(tiny, inner_steps)
+    }
+
+    fn on(mut tiny: Tiny, inner_steps: u64) -> Self {
+        tiny.decoded.config.training.inner_steps = inner_steps;
         let work = work(Arc::new(tiny.decoded.clone()), machine(), tiny.blobs.clone());
         Self { trainer: TrainerThread::start(work, Arc::new(Turns::default())).unwrap(), tiny }
     }
@@ -49,6 +55,35 @@ impl Bench {
         let steps = self.tiny.decoded.config.training.inner_steps;
         let path = PathId(0);
         assert!(self.trainer.begin(Task::Train { path, drawn, phase, steps, start, trainer, resume }));
+    }
+
+    /// Each module of path 0 as the run began with it, times something, and what comes of scoring the path with that at the end
+    /// of the run.
+    async fn evaluate(&mut self, times: f32, trainer: Option<BlobRef>) -> (Score, Option<(BlobRef, bool)>) {
+        let Tiny { decoded, blobs, .. } = &self.tiny;
+        let modules = decoded.config.grid().unwrap().modules_of(PathId(0));
+        let state = |(module, state): &(ModuleId, BlobRef)| {
+            let bytes = blobs.get(state.hash, state.bytes).unwrap().unwrap();
+            let count = decoded.level_counts()[usize::from(module.level)];
+            let mut state = ModuleState::decode(&bytes, *module, count).unwrap();
+            state.parameters.iter_mut().for_each(|value| *value *= times);
+            (*module, blobs.put(&state.encode()).unwrap())
+        };
+        let states = decoded.genesis.iter().filter(|(module, _)| modules.contains(module)).map(state).collect();
+        let (path, drawn) = (PathId(0), PathId(0));
+        assert!(self.trainer.begin(Task::Evaluate { path, drawn, states, trainer }));
+        loop {
+            match self.trainer.told().await.unwrap() {
+                Told::Evaluated { test, reviewed, .. } => return (test, reviewed),
+                Told::Failed(error) => panic!("{error:#}"),
+                _ => {}
+            }
+        }
+    }
+
+    fn state(&self, blob: BlobRef) -> PathState {
+        let bytes = self.tiny.blobs.get(blob.hash, blob.bytes).unwrap().unwrap();
+        PathState::decode(&bytes, &self.tiny.decoded.level_counts()).unwrap()
     }
 
     /// What comes of the task; if it is to be stopped, then when the first steps were made.
@@ -146,6 +181,33 @@ async fn another_path_goes_on_with_what_compression_left_of_the_modules_that_sta
 }
 
 #[tokio::test]
+async fn a_path_counts_as_what_it_was_best_with_if_that_was_before_the_end() {
+    let mut bench = Bench::on(Tiny::stopping_early(), 4);
+    let (as_founded, none) = bench.evaluate(1.0, None).await;
+    assert!(none.is_none());
+    bench.begin_on((PathId(0), Phase(0)), None, None);
+    let first = bench.outcome(false).await.unwrap();
+    assert!(bench.state(first.trainer).best.is_none(), "nobody has been trained yet");
+    bench.begin_on((PathId(0), Phase(1)), Some(first.trainer), None);
+    let second = bench.outcome(false).await.unwrap();
+    let best = bench.state(second.trainer).best.unwrap();
+    assert!((best.phase, best.settled) == (Phase(1), false));
+
+    let (test, reviewed) = bench.evaluate(4.0, Some(second.trainer)).await;
+    let (trainer, stands) = reviewed.unwrap();
+    assert!(stands && test == as_founded, "the modules came to something worse: {test:?} {as_founded:?}");
+    let settled = bench.state(trainer).best.unwrap();
+    assert!(settled.settled && settled.levels == best.levels);
+    assert_eq!(bench.evaluate(4.0, Some(trainer)).await.1, Some((trainer, true)), "looking again changes nothing");
+
+    let (test, reviewed) = bench.evaluate(1.0, Some(second.trainer)).await;
+    let (trainer, stands) = reviewed.unwrap();
+    assert!(!stands && test == as_founded, "as good in the end");
+    assert!(bench.state(trainer).best.is_none());
+    bench.trainer.end();
+}
+
+#[tokio::test]
 async fn a_tokenizer_of_little_text_scores_paths_and_dense_paths() {
     let tiny = Tiny::with_vocabulary(4_096, true);
     let manifest = Arc::new(tiny.decoded.clone());
@@ -158,7 +220,7 @@ async fn a_tokenizer_of_little_text_scores_paths_and_dense_paths() {
     let mut trainer = TrainerThread::start(work, turns.clone()).unwrap();
     let modules = manifest.config.grid().unwrap().modules_of(PathId(0));
     let states = manifest.genesis.iter().filter(|(module, _)| modules.contains(module)).copied().collect();
-    assert!(trainer.begin(Task::Evaluate { path: PathId(0), drawn: PathId(0), states }));
+    assert!(trainer.begin(Task::Evaluate { path: PathId(0), drawn: PathId(0), states, trainer: None }));
     let mut signs = 0;
     let test = loop {
         match trainer.told().await {

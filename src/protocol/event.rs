@@ -76,6 +76,14 @@ pub enum Event {
         /// Thousandths of a bit for each byte of text; nothing if it could not be scored.
         millibits_per_byte: Option<u32>,
     },
+    /// The run is over, and this is what a path's trainer carries now that it is known with which parameters the path was
+    /// best.
+    Reviewed {
+        /// The path.
+        path: PathId,
+        /// Its trainer.
+        trainer: BlobRef,
+    },
     /// The trainer lives, and has made so many steps of this phase. Said when it begins with it, then often.
     Progress {
         /// The path.

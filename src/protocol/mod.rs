@@ -309,6 +309,7 @@ impl Node {
             }
             Event::Fetched { blob, found } => self.fetched(blob, found),
             Event::Trained(finished) => self.trained(finished),
+            Event::Reviewed { path, trainer } => self.reviewed(path, trainer),
             Event::Evaluated { path, phase, millibits_per_byte } => self.evaluated(path, phase, millibits_per_byte),
             Event::Progress { path, phase, steps } => self.progressed(path, phase, steps),
             Event::Checkpointed { path, phase, steps, blob } => self.checkpointed(path, phase, steps, blob),

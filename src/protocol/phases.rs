@@ -216,6 +216,17 @@ impl Node {
         self.release_contributions();
     }
 
+    /// What a path's trainer carries after the end of the run.
+    pub(super) fn reviewed(&mut self, path: PathId, trainer: BlobRef) {
+        if !self.held.contains_key(&path) {
+            return self.forget(trainer.hash);
+        }
+        self.act(Action::Persist(Record::Trainer { path, trainer }));
+        if let Some(old) = self.trainers.insert(path, trainer).filter(|old| *old != trainer) {
+            self.forget(old.hash);
+        }
+    }
+
     /// How fast a phase was that came to its end here.
     fn measure_training(&mut self) {
         if let Some(Training { measured: (steps @ 1.., began), ends: false, .. }) = self.training {

@@ -133,6 +133,11 @@ impl Node {
         self.held.keys().copied().collect()
     }
 
+    /// What a path's trainer carries, as far as it is here.
+    pub fn trainer(&self, path: PathId) -> Option<crate::names::BlobRef> {
+        self.trainers.get(&path).copied()
+    }
+
     /// The head's state of each module here.
     pub fn states(&self) -> Vec<(ModuleId, crate::names::Version, crate::names::BlobRef)> {
         let state = |(module, state): (&ModuleId, &super::Module)| {

@@ -122,13 +122,20 @@ fn explain(error: CollectError) -> anyhow::Error {
 }
 
 fn print(output: Output, summary: &Summary) -> anyhow::Result<()> {
-    let Summary { folder, run, name, phases, modules, paths_without_text } = summary;
+    let Summary { folder, run, name, phases, modules, paths_without_text, best_before } = summary;
     let (lowest, highest) = summary.versions();
     let versions = if lowest == highest { format!("version {lowest}") } else { format!("versions {lowest}-{highest}") };
     output.text(&format!("run {name} ({}): {} modules at {versions}", run.short(), modules.len()))?;
     let phase = summary.phase();
     if phase < *phases {
         output.text(&format!("the run is not done, at phase {phase} of {phases}: collect again later for the rest"))?;
+    }
+    if !best_before.is_empty() {
+        let paths: Vec<String> = best_before.iter().map(|(path, phase)| format!("{path} before {phase}")).collect();
+        output.text(&format!(
+            "paths that were best before a phase, and are here as they were then: {}",
+            paths.join(", ")
+        ))?;
     }
     if !paths_without_text.is_empty() {
         let paths: Vec<String> = paths_without_text.iter().map(ToString::to_string).collect();

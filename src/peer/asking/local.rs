@@ -30,6 +30,16 @@ impl Local {
                 let levels = collected.ancestor();
                 self.stage.cast(&vec![Part::Ancestor; levels.len()], &mut |level| Ok(levels[level].clone()))
             }
+            Player::Path(path) if let Some(best) = collected.best(path) => {
+                let mut levels = None;
+                let count = collected.manifest().config.levels.len();
+                self.stage.cast(&vec![Part::Best(best); count], &mut |level| {
+                    if levels.is_none() {
+                        levels = Some(collected.levels_of(path)?);
+                    }
+                    Ok(levels.as_ref().map(|levels| levels[level].clone()).unwrap_or_default())
+                })
+            }
             Player::Path(path) => {
                 let modules = collected.grid().modules_of(path);
                 let part = |module| Part::Module(collected.modules()[module].parameters);

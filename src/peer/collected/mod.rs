@@ -7,6 +7,7 @@
 //! router-state                   the router by then, if the text is shared out anew
 //! ancestor.safetensors           as the manifest names it
 //! modules/0.1.safetensors        parameters of module (0, 1); notes: run, module, version, state, parameters
+//! best/3.safetensors             what path 3 was best with, if that was before the end; notes: run, path, before_phase, parameters
 //! shards/test-3.tokens           test text of path 3, if the run shares its text
 //! shards/table                   as the manifest names it, if it does
 //! ```
@@ -17,7 +18,7 @@
 mod tests;
 pub mod writing;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -38,6 +39,8 @@ pub(super) const ROUTER: &str = "router";
 pub(super) const ROUTER_STATE: &str = "router-state";
 pub(super) const ANCESTOR: &str = "ancestor.safetensors";
 pub(super) const MODULES: &str = "modules";
+/// Where paths count as what they were best with.
+pub(super) const BEST: &str = "best";
 pub(super) const SHARDS: &str = "shards";
 pub(super) const SHARD_TABLE: &str = "shards/table";
 
@@ -46,6 +49,10 @@ const MAX_HEADER_BYTES: u64 = 4 << 20;
 
 pub(super) fn module_file(module: ModuleId) -> String {
     format!("{MODULES}/{module}.safetensors")
+}
+
+pub(super) fn best_file(path: PathId) -> String {
+    format!("{BEST}/{path}.safetensors")
 }
 
 pub(super) fn test_file(path: PathId) -> String {
@@ -136,6 +143,8 @@ pub struct Collected {
     router: Router,
     ancestor: Vec<Vec<f32>>,
     modules: BTreeMap<ModuleId, CollectedModule>,
+    /// Of paths that were best before the end, the hash of their parameters then.
+    best: BTreeMap<PathId, BlobHash>,
 }
 
 impl Collected {
@@ -170,9 +179,15 @@ impl Collected {
         }
         let mut modules = BTreeMap::new();
         for module in grid.modules() {
-            modules.insert(module, read_notes(folder, run, module)?);
+            modules.insert(module, read_about(folder, run, module)?);
         }
-        Ok(Self { folder: folder.to_owned(), run, manifest, grid, tokenizer, router, ancestor, modules })
+        let mut best = BTreeMap::new();
+        if config.training.early_stopping {
+            for path in grid.paths() {
+                best.extend(read_best(folder, run, path)?.map(|hash| (path, hash)));
+            }
+        }
+        Ok(Self { folder: folder.to_owned(), run, manifest, grid, tokenizer, router, ancestor, modules, best })
     }
 
     /// Where it is.
@@ -225,12 +240,31 @@ impl Collected {
         &self.modules
     }
 
-    /// A path's parameters, level by level.
+    /// The hash of what a path was best with, if that was before the end of a run that counts that.
+    pub fn best(&self, path: PathId) -> Option<BlobHash> {
+        self.best.get(&path).copied()
+    }
+
+    /// A path's parameters, level by level: what it was best with, or what its modules have.
     ///
     /// # Errors
-    /// If a module's file is damaged, or has another model's parameters.
+    /// If a file is damaged, or has another model's parameters.
     pub fn levels_of(&self, path: PathId) -> Result<Vec<Vec<f32>>, CollectedError> {
-        self.grid.modules_of(path).into_iter().map(|module| self.parameters_of(module)).collect()
+        let Some(expected) = self.best(path) else {
+            return self.grid.modules_of(path).into_iter().map(|module| self.parameters_of(module)).collect();
+        };
+        let file = self.folder.join(best_file(path));
+        let wrong = |reason: String| CollectedError::Module { path: file.clone(), reason };
+        let count: usize = self.manifest.level_counts().iter().sum();
+        let bytes = read_file(&file, 4 * count as u64 + MAX_HEADER_BYTES)?;
+        let config = &self.manifest.config;
+        let level = |level| exchange::decode_level(&bytes, &config.model, level);
+        let levels: Vec<Vec<f32>> =
+            config.levels.iter().map(level).collect::<Result<_, _>>().map_err(|error| wrong(error.to_string()))?;
+        match hash_of(&levels.concat()) {
+            found if found == expected => Ok(levels),
+            found => Err(wrong(format!("its parameters have hash {found}, its notes say {expected}"))),
+        }
     }
 
     /// A module's parameters.
@@ -346,20 +380,10 @@ fn open_file(path: &Path) -> Result<(File, u64), CollectedError> {
 }
 
 /// What a module's file says of itself: its header alone is read.
-fn read_notes(folder: &Path, run: RunId, module: ModuleId) -> Result<CollectedModule, CollectedError> {
+fn read_about(folder: &Path, run: RunId, module: ModuleId) -> Result<CollectedModule, CollectedError> {
     let path = folder.join(module_file(module));
-    let (mut file, _) = open_file(&path)?;
     let wrong = |reason: &str| CollectedError::Module { path: path.clone(), reason: reason.to_owned() };
-    let read = |from: &mut dyn Read, most: u64| {
-        let mut bytes = Vec::new();
-        let read = from.take(most).read_to_end(&mut bytes);
-        read.map(|_| bytes).map_err(|source| CollectedError::Unreadable { path: path.clone(), source })
-    };
-    let mut header = read(&mut file, 8)?;
-    let length = header.first_chunk().map(|length| u64::from_le_bytes(*length));
-    let length = length.filter(|length| *length <= MAX_HEADER_BYTES).ok_or_else(|| wrong("no safetensors file"))?;
-    header.extend(read(&mut file, length)?);
-    let notes = exchange::notes(&header).map_err(|error| wrong(&error.to_string()))?;
+    let notes = read_notes(&path)?;
     let note = |key: &str| notes.get(key).map(String::as_str).unwrap_or_default();
     if note("run") != run.to_string() || note("module") != module.to_string() {
         return Err(wrong(&format!("it is not module {module} of run {run}")));
@@ -367,4 +391,36 @@ fn read_notes(folder: &Path, run: RunId, module: ModuleId) -> Result<CollectedMo
     let version = note("version").parse().map_err(|_| wrong("it does not say its version"))?;
     let hash = |key: &str| note(key).parse().map_err(|_| wrong(&format!("it does not say the hash of its {key}")));
     Ok(CollectedModule { version: Version(version), state: hash("state")?, parameters: hash("parameters")? })
+}
+
+/// The hash of what a path was best with; nothing if there is no file of it.
+fn read_best(folder: &Path, run: RunId, path: PathId) -> Result<Option<BlobHash>, CollectedError> {
+    let file = folder.join(best_file(path));
+    let notes = match read_notes(&file) {
+        Err(CollectedError::Missing(_)) => return Ok(None),
+        notes => notes?,
+    };
+    let note = |key: &str| notes.get(key).map(String::as_str).unwrap_or_default();
+    let wrong = |reason: String| CollectedError::Module { path: file.clone(), reason };
+    if note("run") != run.to_string() || note("path") != path.to_string() {
+        return Err(wrong(format!("it is not path {path} of run {run}")));
+    }
+    let hash = note("parameters").parse();
+    Ok(Some(hash.map_err(|_| wrong("it does not say the hash of its parameters".to_owned()))?))
+}
+
+/// The notes at the head of a safetensors file.
+fn read_notes(path: &Path) -> Result<HashMap<String, String>, CollectedError> {
+    let (mut file, _) = open_file(path)?;
+    let wrong = |reason: &str| CollectedError::Module { path: path.to_owned(), reason: reason.to_owned() };
+    let read = |from: &mut dyn Read, most: u64| {
+        let mut bytes = Vec::new();
+        let read = from.take(most).read_to_end(&mut bytes);
+        read.map(|_| bytes).map_err(|source| CollectedError::Unreadable { path: path.to_owned(), source })
+    };
+    let mut header = read(&mut file, 8)?;
+    let length = header.first_chunk().map(|length| u64::from_le_bytes(*length));
+    let length = length.filter(|length| *length <= MAX_HEADER_BYTES).ok_or_else(|| wrong("no safetensors file"))?;
+    header.extend(read(&mut file, length)?);
+    exchange::notes(&header).map_err(|error| wrong(&error.to_string()))
 }

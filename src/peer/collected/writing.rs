@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::{ANCESTOR, CollectedModule, MANIFEST, MODULES, ROUTER, ROUTER_STATE, SHARD_TABLE, SHARDS, TOKENIZER};
-use super::{hash_of, module_file, read_manifest, seal_of, test_file};
+use super::{ANCESTOR, BEST, CollectedModule, MANIFEST, MODULES, ROUTER, ROUTER_STATE, SHARD_TABLE, SHARDS, TOKENIZER};
+use super::{best_file, hash_of, module_file, read_manifest, seal_of, test_file};
 use crate::model::exchange::{self, ExchangeError};
 use crate::names::{BlobHash, ModuleId, PathId, RunId};
 use crate::outer::ModuleState;
 use crate::peer::manifest::{Manifest, ManifestError};
+use crate::peer::path_state::PathState;
 use crate::protocol::message::Head;
 use crate::store::{DiskError, StagedFolder, StagingError};
 
@@ -66,6 +67,9 @@ pub struct Summary {
     pub modules: BTreeMap<String, ModuleSummary>,
     /// The run shares its text, but nobody had the test text of these paths.
     pub paths_without_text: Vec<PathId>,
+    /// Paths that were best before the end, and before which phase.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub best_before: BTreeMap<String, u64>,
 }
 
 /// A module as it was collected.
@@ -128,6 +132,7 @@ impl Unfinished {
             phases: decoded.config.training.phases,
             modules: BTreeMap::new(),
             paths_without_text: Vec::new(),
+            best_before: BTreeMap::new(),
         };
         Ok(Writer { staged: self.staged, manifest: decoded, summary })
     }
@@ -227,6 +232,29 @@ impl Writer {
         self.sum_up(module, head, about.parameters)
     }
 
+    /// What a path was best with, from its trainer's bytes; whether it has something of the kind to say.
+    pub(in crate::peer) fn put_best(&mut self, path: PathId, trainer: &[u8]) -> Result<bool, WriteError> {
+        let state = match PathState::decode(trainer, &self.manifest.level_counts()) {
+            Ok(state) => state,
+            Err(error) => {
+                tracing::warn!(%path, %error, "a trainer is passed over");
+                return Ok(false);
+            }
+        };
+        let Some(best) = state.best.filter(|best| best.settled) else { return Ok(true) };
+        let notes = [
+            ("run", self.summary.run.to_string()),
+            ("path", path.to_string()),
+            ("before_phase", best.phase.to_string()),
+            ("parameters", hash_of(&best.levels.concat()).to_string()),
+        ];
+        let config = &self.manifest.config;
+        let levels: Vec<_> = config.levels.iter().zip(best.levels.iter().map(Vec::as_slice)).collect();
+        self.staged.write(&best_file(path), &exchange::encode(&config.model, &levels, &notes)?)?;
+        self.summary.best_before.insert(path.to_string(), best.phase.0);
+        Ok(true)
+    }
+
     /// Puts the folder in its place.
     pub(in crate::peer) fn finish(self) -> Result<Summary, WriteError> {
         self.staged.put_in_place()?;
@@ -250,7 +278,8 @@ fn run_at(folder: &Path) -> Result<Option<RunId>, WriteError> {
     let mut empty = true;
     for entry in entries {
         let name = entry.map_err(|error| in_the_way(error.to_string()))?.file_name();
-        if ![MANIFEST, TOKENIZER, ROUTER, ROUTER_STATE, ANCESTOR, MODULES, SHARDS].iter().any(|known| name == *known) {
+        let ours = [MANIFEST, TOKENIZER, ROUTER, ROUTER_STATE, ANCESTOR, MODULES, BEST, SHARDS];
+        if !ours.iter().any(|known| name == *known) {
             return Err(in_the_way(format!("there is {} in it", name.to_string_lossy())));
         }
         empty = false;

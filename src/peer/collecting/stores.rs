@@ -1,11 +1,11 @@
 //! Collecting from the stores of peers that have stopped, on this disk. Nothing in them is changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{CollectError, best_first};
-use crate::names::{BlobRef, ModuleId, PeerKey, RunId};
+use crate::names::{BlobRef, ModuleId, PathId, PeerKey, RunId};
 use crate::peer::collected::writing::{Summary, Unfinished};
 use crate::peer::manifest::Manifest;
 use crate::peer::start::store_folder;
@@ -44,6 +44,12 @@ pub fn collect_from_stores(manifest: &[u8], folders: &[PathBuf], target: &Path) 
     if !missing.is_empty() {
         return Err(CollectError::InNoFolder { modules: missing, folders: folders.len() });
     }
+    let stops_early = writer.manifest.config.training.early_stopping;
+    for (path, trainer) in stores.trainers.clone().into_iter().filter(|_| stops_early) {
+        if let Some(bytes) = stores.find(trainer)? {
+            writer.put_best(path, &bytes)?;
+        }
+    }
     if writer.manifest.share_text {
         for path in writer.manifest.config.grid().map_err(crate::peer::manifest::ManifestError::from)?.paths() {
             let test = writer.manifest.shard(path).test;
@@ -57,6 +63,8 @@ struct Stores {
     readers: Vec<StoreReader>,
     /// Of each module, newest first, with the reader that has it.
     heads: BTreeMap<ModuleId, Vec<(Head, usize)>>,
+    /// What the trainers of paths carry.
+    trainers: BTreeSet<(PathId, BlobRef)>,
 }
 
 impl Stores {
@@ -69,7 +77,7 @@ impl Stores {
             }
             readers.push(reader);
         }
-        Ok(Self { readers, heads: BTreeMap::new() })
+        Ok(Self { readers, heads: BTreeMap::new(), trainers: BTreeSet::new() })
     }
 
     /// Looks where the journals say that modules stand.
@@ -80,6 +88,7 @@ impl Stores {
             let records = records.map_err(|source| CollectError::Record { folder: folder.clone(), source })?;
             // Whose store it is makes no difference to the chains in it.
             let node = Node::restore(PeerKey([0; 32]), plan.clone(), records);
+            self.trainers.extend(node.paths().into_iter().filter_map(|path| Some((path, node.trainer(path)?))));
             for (module, chain) in node.chains().filter(|(module, _)| plan.seats.grid().contains(*module)) {
                 self.heads.entry(module).or_default().push((chain.head(), index));
             }
@@ -153,8 +162,13 @@ pub fn manifest_of(folder: &Path) -> Result<Vec<u8>, CollectError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::DeviceChoice;
+    use crate::names::Phase;
     use crate::peer::Collected;
+    use crate::peer::asking::{Local, Players};
+    use crate::peer::path_state::{Best, PathState};
     use crate::peer::tiny_run::Tiny;
+    use crate::protocol::questions::{Piece, Player};
     use crate::store::StoreFolder;
 
     fn nothing_is_left(tiny: &Tiny) {
@@ -177,6 +191,43 @@ mod tests {
         assert_eq!((versions, summary.versions()), (vec![2, 0, 2], (0, 2)));
         assert!(summary.paths_without_text.is_empty());
         Collected::open(&target).unwrap();
+    }
+
+    #[test]
+    fn a_path_that_was_best_before_the_end_is_collected_as_it_was_then() {
+        let tiny = Tiny::stopping_early();
+        let counts = tiny.decoded.level_counts();
+        let a = tiny.peer("a", &[("0.0", 2), ("1.0", 2), ("0.1", 2)]);
+        let mut state = PathState::fresh(None, &counts, 0);
+        let mut store = StoreFolder::open(&store_folder(&a), tiny.run).unwrap();
+        let levels: Vec<Vec<f32>> = counts.iter().map(|count| vec![0.5; *count]).collect();
+        for (path, settled) in [(PathId(0), true), (PathId(1), false)] {
+            state.best = Some(Best { phase: Phase(1), nats: 3.5, settled, levels: levels.clone() });
+            let trainer = store.blobs.put(&state.encode()).unwrap();
+            for record in [Record::Lease { path, held: true, standby: false }, Record::Trainer { path, trainer }] {
+                store.journal.append(&wire::encode(&record).unwrap()).unwrap();
+            }
+        }
+        drop(store);
+        let target = tiny.home.path().join("all");
+        let summary = collect_from_stores(&tiny.manifest, std::slice::from_ref(&a), &target).unwrap();
+        assert_eq!(Vec::from_iter(summary.best_before), [("0".to_owned(), 1)], "the other has not been looked at yet");
+        let collected = Collected::open(&target).unwrap();
+        assert_eq!(collected.levels_of(PathId(0)).unwrap(), levels);
+        assert!(collected.best(PathId(1)).is_none() && collected.levels_of(PathId(1)).unwrap() != levels);
+        let mut players = Local::new(collected, DeviceChoice::Cpu).unwrap();
+        let piece = [Piece { tokens: (0..9).collect(), from: 3 }];
+        let nats = players.nats(&[0, 1].map(|path| (Player::Path(PathId(path)), &piece[..]))).unwrap();
+        assert!(nats[0] != nats[1], "they have the same ancestor");
+
+        let file = target.join("best/0.safetensors");
+        let mut bytes = fs::read(&file).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(&file, &bytes).unwrap();
+        let error = Collected::open(&target).unwrap().levels_of(PathId(0)).unwrap_err().to_string();
+        assert!(error.contains("best/0.safetensors: its parameters have hash"), "{error}");
+        // It is one of ours, and may be replaced.
+        collect_from_stores(&tiny.manifest, &[a], &target).unwrap();
     }
 
     #[test]

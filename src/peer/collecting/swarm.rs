@@ -114,6 +114,9 @@ impl Collecting {
         self.writer.put_ancestor(&ancestor)?;
         drop((tokenizer, router, ancestor));
         self.modules(&modules, told).await?;
+        if self.writer.manifest.config.training.early_stopping {
+            self.best().await?;
+        }
         if self.writer.manifest.share_text {
             self.test_text().await?;
         }
@@ -216,6 +219,20 @@ impl Collecting {
             }
         }
         Ok(Err(reason))
+    }
+
+    /// What paths that are done were best with, where that is not what their modules have in the end.
+    async fn best(&mut self) -> Result<(), CollectError> {
+        for path in self.plan.seats.grid().paths() {
+            for (peer, trainer) in self.directory.trainers(path) {
+                if let Ok(bytes) = self.bytes(trainer, &[peer]).await?
+                    && self.writer.put_best(path, &bytes)?
+                {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// From the holders of each path first; then from anybody, since the founder has it all.

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::client::Client;
-use crate::names::{ModuleId, PathId, PeerKey, Phase};
+use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase};
 use crate::network::{Multiaddr, Stopped};
 use crate::protocol::limits::{MAX_ADDRESSES, MAX_DIRECTORY};
-use crate::protocol::message::DirectoryEntry;
+use crate::protocol::message::{DirectoryEntry, Stage};
 use crate::protocol::{Request, Response, RunPlan};
 
 /// With so many holders a module is not looked for any further.
@@ -21,6 +21,9 @@ const ENOUGH_PEERS: usize = 4;
 /// Peers that are asked for what they know.
 const MAX_ASKED: usize = 1_024;
 
+/// Of a path, so many trainers are remembered.
+const MAX_TRAINERS: usize = 8;
+
 /// Peers asked between two looks at what is still missing.
 const WAVE: usize = 16;
 
@@ -29,6 +32,8 @@ const WAVE: usize = 16;
 pub(in crate::peer) struct Directory {
     /// Where each peer's paths stand, as anybody says.
     paths: BTreeMap<PeerKey, BTreeSet<(PathId, Phase)>>,
+    /// Of paths that are done, what their trainers carry, as anybody says.
+    trainers: BTreeMap<PathId, BTreeSet<(PeerKey, BlobRef)>>,
     provided: BTreeMap<ModuleId, BTreeSet<PeerKey>>,
     asked: BTreeSet<PeerKey>,
     silent: BTreeSet<PeerKey>,
@@ -50,6 +55,11 @@ impl Directory {
     /// Peers that hold a path of the grid now; those that did not answer come last.
     pub(in crate::peer) fn holders_of_path(&self, plan: &RunPlan, path: PathId) -> Vec<PeerKey> {
         self.answering_first(self.leasing(|held, phase| plan.path_at(held, phase) == path))
+    }
+
+    /// Of a path that is done, who has its trainer.
+    pub(in crate::peer) fn trainers(&self, path: PathId) -> Vec<(PeerKey, BlobRef)> {
+        self.trainers.get(&path).into_iter().flatten().copied().collect()
     }
 
     /// Peers that can play a path of the grid: those that hold it now, then others that have all of its modules; those that
@@ -96,6 +106,7 @@ impl Directory {
         self.asked.clear();
         self.silent.clear();
         self.paths.clear();
+        self.trainers.clear();
     }
 
     /// Asks from peer to peer until each of these paths has somebody who can play it, or nobody is left; some peers at all
@@ -174,6 +185,10 @@ impl Directory {
             let addresses = entry.addresses.iter().take(MAX_ADDRESSES).filter_map(|address| address.parse().ok());
             client.learn(entry.peer, addresses.collect::<Vec<Multiaddr>>());
             let leases = entry.leases.iter().filter(|lease| lease.path.0 < plan.seats.count());
+            for lease in leases.clone().filter(|lease| lease.stage == Stage::Done) {
+                let known = self.trainers.entry(lease.path).or_default();
+                known.extend(lease.trainer.filter(|_| known.len() < MAX_TRAINERS).map(|blob| (entry.peer, blob)));
+            }
             let paths = leases.map(|lease| (lease.path, lease.phase));
             self.paths.entry(entry.peer).or_default().extend(paths);
         }

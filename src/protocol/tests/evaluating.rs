@@ -150,3 +150,16 @@ fn a_trainer_that_hangs_while_it_scores_is_restarted_and_the_checkpoint_passed_o
     let later = pass(&mut node, 4_000 + SILENCE_LEAST_MS, 4_000 + 3 * FIRST_STEP_MS);
     assert!(!later.iter().any(|(_, action)| *action == Action::RestartTrainer), "it does nothing now");
 }
+
+#[test]
+fn what_a_trainer_carries_when_it_is_over_takes_the_place_of_what_it_carried_before() {
+    let mut node = standby(&updates(3, OTHER));
+    let reviewed = |path, number| Event::Reviewed { path: PathId(path), trainer: BlobRef::of(&[number]) };
+    let persist = |number| Action::Persist(Record::Trainer { path: PathId(0), trainer: BlobRef::of(&[number]) });
+    let remove = |number| Action::Forget(BlobRef::of(&[number]).hash);
+    assert_eq!(node.handle(Millis(0), reviewed(0, 1)), vec![persist(1)]);
+    assert_eq!(node.handle(Millis(0), reviewed(0, 1)), vec![persist(1)], "said twice, kept once");
+    assert_eq!(node.handle(Millis(0), reviewed(0, 2)), vec![persist(2), remove(1)]);
+    assert_eq!(node.trainer(PathId(0)), Some(BlobRef::of(&[2])));
+    assert_eq!(node.handle(Millis(0), reviewed(1, 3)), vec![remove(3)], "nobody here has that path");
+}

@@ -4,6 +4,8 @@
 //! gradient of each module against the replicated copy it started from, compressed with what was left from last time,
 //! and all of it back to the store before anybody is told.
 
+mod scores;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,13 +23,12 @@ use crate::names::{BlobRef, ModuleId, PathId, Phase};
 use crate::outer::ModuleState;
 use crate::protocol::Resume;
 use crate::protocol::record::{Finished, StartedFrom};
-use crate::routing::resharding::{PathScores, RouterState};
+use crate::routing::resharding::RouterState;
 use crate::seed::Seed;
 use crate::store::{BlobError, BlobStore};
-use crate::text::{TokenSet, Tokenizer};
 use crate::training::{
-    BatchOrder, InnerTrainer, OuterGradientError, Score, StepError, StepReport, TrainerError, evaluate, outer_gradient,
-    place_in_schedule, target_losses,
+    BatchOrder, InnerTrainer, OuterGradientError, StepError, StepReport, TrainerError, outer_gradient,
+    place_in_schedule,
 };
 
 /// Steps between two reports of progress, at the most this often.
@@ -121,10 +122,8 @@ impl Worker {
                 let scores = scores.inspect_err(|error| tracing::warn!(%path, %phase, %error, "not scored")).ok();
                 Ok(Some(Told::Scored { path, phase, held_out: scores.map(|scores| scores[0]) }))
             }
-            Task::Evaluate { path, drawn, states } => {
-                let phase = Phase(self.manifest.config.training.phases);
-                let scores = self.score(desk, (path, phase), (drawn, &[Purpose::HeldOut, Purpose::Test]), &states)?;
-                Ok(Some(Told::Evaluated { path, drawn, held_out: scores[0], test: scores[1] }))
+            Task::Evaluate { path, drawn, states, trainer } => {
+                self.evaluate(desk, (path, drawn), &states, trainer).map(Some)
             }
         }
     }
@@ -257,6 +256,9 @@ impl Worker {
         self.inner.load(middle.as_ref().map_or(&before, |(_, levels)| levels))?;
         drop(middle);
         self.inner.restore(&state.inner)?;
+        if made == 0 {
+            self.keep_best(desk, asked, (&states, &before), &mut state);
+        }
         match self.inner_steps(desk, asked, made, &mut state)? {
             Steps::All => {}
             Steps::Deserted => return Ok(None),
@@ -365,25 +367,6 @@ impl Worker {
         router.map_or(1.0, |router| router.share(asked.drawn, &self.grid.paths_of(module)))
     }
 
-    /// What a path makes of the slice, as it is after its inner steps, if the router's next round shares the text out anew.
-    fn scores_of_the_slice(&mut self, desk: &Desk, asked: &Asked, next: u64) -> anyhow::Result<BlobRef> {
-        let Asked { path, drawn, phase, steps, .. } = *asked;
-        let routing = &self.manifest.config.routing;
-        let mut nats = Vec::new();
-        if routing.reshard.contains(&next) {
-            let slice = self.texts.slice()?;
-            let mut goes_on = || _ = desk.mention(Told::Alive { path, phase, steps });
-            let _turn = desk.take_turn(REPORT, &mut goes_on);
-            let losses = target_losses(self.inner.model(), &slice, routing.prefix_tokens, &mut goes_on)?;
-            nats = slice.documents().map(|document| losses[document].iter().flatten().sum()).collect::<Vec<f32>>();
-            if nats.iter().any(|value| !value.is_finite()) {
-                tracing::error!("a path makes no sense of the slice, and has no scores to give");
-                nats.clear();
-            }
-        }
-        Ok(self.put(desk, &PathScores::encode(&[PathScores { path: drawn, nats }]))?)
-    }
-
     fn compress(
         &self,
         desk: &Desk,
@@ -396,43 +379,6 @@ impl Worker {
         let (frame, left) = compress_with_feedback(outer.codec, &gradient)?;
         *residual = left;
         Ok(self.put(desk, &frame)?)
-    }
-
-    fn read_token_bytes(&mut self) -> anyhow::Result<()> {
-        if self.token_bytes.is_empty() {
-            let tokenizer = Tokenizer::from_json(&self.read(self.manifest.tokenizer, "the tokenizer")?)?;
-            self.token_bytes = tokenizer.token_bytes_for(self.manifest.config.model.vocabulary);
-        }
-        Ok(())
-    }
-
-    /// Of one path's text, in turn with the machine's other trainers.
-    fn score(
-        &mut self,
-        desk: &Desk,
-        (path, phase): (PathId, Phase),
-        (drawn, purposes): (PathId, &[Purpose]),
-        states: &[(ModuleId, BlobRef)],
-    ) -> anyhow::Result<Vec<Score>> {
-        let says = |batches| {
-            desk.mention(Told::Alive { path, phase, steps: batches });
-        };
-        desk.report(Told::Alive { path, phase, steps: 0 });
-        self.read_token_bytes()?;
-        let router = self.router(states)?;
-        let text = |purpose: &Purpose| self.texts.of(drawn, *purpose, router.as_ref());
-        let texts: Vec<TokenSet> = purposes.iter().map(text).collect::<Result<_, _>>()?;
-        let levels = self.parameters(states)?;
-        self.inner.load(&levels)?;
-        let _turn = desk.take_turn(REPORT, &mut || says(0));
-        let prefix = self.manifest.config.routing.prefix_tokens;
-        let mut batches = 0;
-        let mut goes_on = || {
-            batches += 1;
-            says(batches);
-        };
-        let score = |text| Ok(evaluate(self.inner.model(), text, prefix, &self.token_bytes, &mut goes_on)?);
-        texts.iter().map(score).collect()
     }
 }
 

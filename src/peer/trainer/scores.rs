@@ -1,0 +1,165 @@
+//! Scores that a trainer gives: of a checkpoint, of the slice by which text is shared out anew, of a path in the end; and the
+//! parameters with which a path was best, where that is what counts (DiPaCo, section 2.4.4).
+
+use super::{REPORT, Worker};
+use crate::names::{BlobRef, ModuleId, PathId, Phase};
+use crate::peer::path_state::{Best, PathState};
+use crate::peer::tasks::Told;
+use crate::peer::texts::Purpose;
+use crate::peer::trainer::Asked;
+use crate::peer::trainer_thread::Desk;
+use crate::routing::resharding::PathScores;
+use crate::text::{TokenSet, Tokenizer};
+use crate::training::{Score, evaluate, target_losses};
+
+/// Nats a token; nothing of no text.
+fn loss(score: &Score) -> Option<f64> {
+    (score.tokens > 0).then(|| score.nats / score.tokens as f64)
+}
+
+impl Worker {
+    /// Scores a path when its run is over: on its held-out text and on its test text, with what it was best with.
+    pub(super) fn evaluate(
+        &mut self,
+        desk: &Desk,
+        (path, drawn): (PathId, PathId),
+        states: &[(ModuleId, BlobRef)],
+        trainer: Option<BlobRef>,
+    ) -> anyhow::Result<Told> {
+        let phase = Phase(self.manifest.config.training.phases);
+        let purposes = [Purpose::HeldOut, Purpose::Test];
+        let mut scores = self.score(desk, (path, phase), (drawn, &purposes), states)?;
+        let mut reviewed = None;
+        if let Some(mut state) = self.with_best(trainer)? {
+            let in_the_end = loss(&scores[0]);
+            state.best = state.best.take().filter(|best| in_the_end.is_some_and(|loss| best.nats < loss));
+            if let Some(best) = &mut state.best {
+                best.settled = true;
+                self.inner.load(&best.levels)?;
+                let texts = self.texts_of(drawn, &purposes, states)?;
+                scores = self.score_texts(desk, (path, phase), &texts)?;
+                tracing::info!(%path, before = %best.phase, "it was best before the end");
+            }
+            reviewed = Some((self.put(desk, &state.encode())?, state.best.is_some()));
+        }
+        Ok(Told::Evaluated { path, drawn, held_out: scores[0], test: scores[1], reviewed })
+    }
+
+    /// What a trainer carries, if parameters that were the best are among it.
+    fn with_best(&self, trainer: Option<BlobRef>) -> anyhow::Result<Option<PathState>> {
+        if !self.manifest.config.training.early_stopping {
+            return Ok(None);
+        }
+        let Some(bytes) = self.carried_blob(trainer)? else { return Ok(None) };
+        match PathState::decode(&bytes, &self.counts) {
+            Ok(state) => Ok(Some(state).filter(|state| state.best.is_some())),
+            Err(error) => {
+                tracing::error!(%error, "what was carried so far does not do");
+                Ok(None)
+            }
+        }
+    }
+
+    /// With early stopping, the parameters that a phase begins with, if the path has never been better. They are loaded.
+    pub(super) fn keep_best(
+        &mut self,
+        desk: &Desk,
+        asked: &Asked,
+        (states, parameters): (&[(ModuleId, BlobRef)], &[Vec<f32>]),
+        state: &mut PathState,
+    ) {
+        let Asked { path, drawn, phase, .. } = *asked;
+        let config = &self.manifest.config;
+        if !config.training.early_stopping || phase.0 == 0 {
+            return;
+        }
+        if config.routing.reshard.contains(&phase.0) {
+            // What it was best at was another shard.
+            state.best = None;
+        }
+        let texts = self.texts_of(drawn, &[Purpose::HeldOut], states);
+        let scores = texts.and_then(|texts| self.score_texts(desk, (path, phase), &texts));
+        match scores.map(|scores| scores.first().and_then(loss)) {
+            Ok(Some(nats)) if state.best.as_ref().is_none_or(|best| nats < best.nats) => {
+                state.best = Some(Best { phase, nats, settled: false, levels: parameters.to_vec() });
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%path, %phase, %error, "not scored"),
+        }
+    }
+
+    /// What a path makes of the slice, as it is after its inner steps, if the router's next round shares the text out anew.
+    pub(super) fn scores_of_the_slice(&mut self, desk: &Desk, asked: &Asked, next: u64) -> anyhow::Result<BlobRef> {
+        let Asked { path, drawn, phase, steps, .. } = *asked;
+        let routing = &self.manifest.config.routing;
+        let mut nats = Vec::new();
+        if routing.reshard.contains(&next) {
+            let slice = self.texts.slice()?;
+            let mut goes_on = || _ = desk.mention(Told::Alive { path, phase, steps });
+            let _turn = desk.take_turn(REPORT, &mut goes_on);
+            let losses = target_losses(self.inner.model(), &slice, routing.prefix_tokens, &mut goes_on)?;
+            nats = slice.documents().map(|document| losses[document].iter().flatten().sum()).collect::<Vec<f32>>();
+            if nats.iter().any(|value| !value.is_finite()) {
+                tracing::error!("a path makes no sense of the slice, and has no scores to give");
+                nats.clear();
+            }
+        }
+        Ok(self.put(desk, &PathScores::encode(&[PathScores { path: drawn, nats }]))?)
+    }
+
+    fn read_token_bytes(&mut self) -> anyhow::Result<()> {
+        if self.token_bytes.is_empty() {
+            let tokenizer = Tokenizer::from_json(&self.read(self.manifest.tokenizer, "the tokenizer")?)?;
+            self.token_bytes = tokenizer.token_bytes_for(self.manifest.config.model.vocabulary);
+        }
+        Ok(())
+    }
+
+    /// Of one path's text, in turn with the machine's other trainers.
+    pub(super) fn score(
+        &mut self,
+        desk: &Desk,
+        (path, phase): (PathId, Phase),
+        (drawn, purposes): (PathId, &[Purpose]),
+        states: &[(ModuleId, BlobRef)],
+    ) -> anyhow::Result<Vec<Score>> {
+        desk.report(Told::Alive { path, phase, steps: 0 });
+        let texts = self.texts_of(drawn, purposes, states)?;
+        let levels = self.parameters(states)?;
+        self.inner.load(&levels)?;
+        self.score_texts(desk, (path, phase), &texts)
+    }
+
+    /// A path's texts, as the router shares them out by now.
+    fn texts_of(
+        &mut self,
+        drawn: PathId,
+        purposes: &[Purpose],
+        states: &[(ModuleId, BlobRef)],
+    ) -> anyhow::Result<Vec<TokenSet>> {
+        let router = self.router(states)?;
+        purposes.iter().map(|purpose| self.texts.of(drawn, *purpose, router.as_ref())).collect()
+    }
+
+    /// With the parameters that are loaded.
+    fn score_texts(
+        &mut self,
+        desk: &Desk,
+        (path, phase): (PathId, Phase),
+        texts: &[TokenSet],
+    ) -> anyhow::Result<Vec<Score>> {
+        let says = |batches| {
+            desk.mention(Told::Alive { path, phase, steps: batches });
+        };
+        self.read_token_bytes()?;
+        let _turn = desk.take_turn(REPORT, &mut || says(0));
+        let prefix = self.manifest.config.routing.prefix_tokens;
+        let mut batches = 0;
+        let mut goes_on = || {
+            batches += 1;
+            says(batches);
+        };
+        let score = |text| Ok(evaluate(self.inner.model(), text, prefix, &self.token_bytes, &mut goes_on)?);
+        texts.iter().map(score).collect()
+    }
+}

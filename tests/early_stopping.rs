@@ -1,0 +1,58 @@
+//! A swarm whose outer steps overshoot: with early stopping, its paths count as what they were best with, wherever they are
+//! asked.
+#![cfg(all(feature = "learning", feature = "network"))]
+
+#[path = "support/run.rs"]
+mod run;
+#[path = "support/swarm.rs"]
+mod swarm;
+#[path = "support/text.rs"]
+mod text;
+
+use run::{RUN, World, pathswarm};
+use serde_json::Value;
+use swarm::{Swarm, modules};
+
+fn run() -> String {
+    let phases = "phases = 3\nearly_stopping = true";
+    let outer = "[outer]\nlearning_rate = 3.0\nrescale = \"none\"\n[training]";
+    RUN.replace("inner_steps = 400", "inner_steps = 60").replace("phases = 12", phases).replace("[training]", outer)
+}
+
+/// The perplexity of all test text, as `evaluate` says it.
+fn perplexity(whom: &[&str]) -> f64 {
+    let output = pathswarm(&[&["evaluate"], whom, &["--format", "json", "--set", "threads=1"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let result = lines.iter().find(|line| line["event"] == "result").unwrap();
+    result["dipaco"]["perplexity"].as_f64().unwrap()
+}
+
+#[test]
+fn a_path_that_was_best_before_the_end_is_asked_and_collected_as_it_was_then() {
+    let mut swarm = Swarm::start_on(World::of(&run(), 9), 2);
+    let settled = |statuses: &[Value]| {
+        let scored = |status: &Value| {
+            let paths = status["paths"].as_array().map_or(0, Vec::len);
+            paths > 0 && status["scored"].as_array().is_some_and(|scored| scored.len() >= paths)
+        };
+        let done = |status: &Value| modules(status).iter().all(|module| module["version"] == 3);
+        statuses.len() == 2 && statuses.iter().all(|status| status["done"] == true && done(status) && scored(status))
+    };
+    let statuses = swarm.until("all paths are done and scored", settled);
+    let address = statuses[0]["addresses"][0].as_str().unwrap().to_owned();
+    let folder = swarm.world.name("model");
+    let collect = pathswarm(&["collect", &folder, "--from", &address, "--format", "json"]);
+    assert!(collect.status.success(), "{}", String::from_utf8_lossy(&collect.stderr));
+    let said = String::from_utf8(collect.stdout).unwrap();
+    let said: Value = said.lines().map(|line| serde_json::from_str(line).unwrap()).next_back().unwrap();
+    let best = said["best_before"].as_object().expect("outer steps of 3 times the change overshoot");
+    assert!(!best.is_empty() && best.values().all(|phase| (1..3).contains(&phase.as_u64().unwrap())), "{said}");
+
+    let (asked, local) = (perplexity(&[&address]), perplexity(&["--local", &folder]));
+    assert!((asked / local - 1.0).abs() < 1e-3, "{asked} {local}");
+    std::fs::remove_dir_all(format!("{folder}/best")).unwrap();
+    let in_the_end = perplexity(&["--local", &folder]);
+    assert!(local < in_the_end, "{local} {in_the_end}");
+}
