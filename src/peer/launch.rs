@@ -14,8 +14,9 @@ use super::founding::{self, Documents, Text};
 use super::joining::{self, JoinError};
 use super::manifest::Manifest;
 use super::news::Newsroom;
+use super::shard_table::Shard;
 use super::start::{Peer, PeerPlan, store_folder};
-use super::succession::take_along;
+use super::succession::{follows, take_along};
 use super::{StoredBlobs, Turns};
 use crate::config::MachineConfig;
 use crate::names::{BlobHash, PeerKey, RunId};
@@ -239,7 +240,19 @@ impl Listening {
                 return Err(PartGone { folder: store_folder(&self.launch.folder), what }.into());
             }
         }
-        self.start(store, bytes, Vec::new(), true).await
+        // One that has only followed a founder takes nothing that others have.
+        let shards = manifest.clone().with_table_in(&store.blobs)?;
+        let all = manifest.genesis.iter().map(|(_, state)| *state);
+        let all = all.chain(shards.shards.listed().iter().flat_map(Shard::blobs));
+        let founder = all.map(|blob| store.blobs.has(blob.hash)).collect::<Result<Vec<bool>, _>>()?;
+        self.start(store, bytes, Vec::new(), !founder.contains(&false)).await
+    }
+
+    /// Goes on in the folder's run, with the peers that were known before.
+    async fn come_back(self, manifest: Vec<u8>, run: RunId) -> anyhow::Result<Launched> {
+        self.check_store(run)?;
+        let store = lock_store(&self.launch.folder)?;
+        self.start(store, manifest, Vec::new(), false).await
     }
 
     /// Begins with nothing but an address, or comes back to the run that the folder holds.
@@ -262,15 +275,20 @@ impl Listening {
             // One that comes back may know others, even if this one is gone.
             (Err(JoinError::Dial(error)), Some((bytes, manifest, run))) => {
                 tracing::warn!(%error, "the address does not answer; trying the peers known from before");
-                self.check_store(*run)?;
                 told(manifest, *run);
-                let store = lock_store(&self.launch.folder)?;
-                return self.start(store, bytes.clone(), Vec::new(), false).await;
+                return self.come_back(bytes.clone(), *run).await;
             }
             (Err(error), _) => return Err(error.into()),
         };
-        if let Some((_, _, before)) = &held
-            && manifest.after == Some(*before)
+        if let Some((bytes, held, own)) = &held
+            && held.after == Some(run)
+        {
+            tracing::warn!("the peer at the address is in the stage before; trying the peers known from this one");
+            told(held, *own);
+            return self.come_back(bytes.clone(), *own).await;
+        }
+        if let Some((_, known, before)) = &held
+            && follows(&manifest, known, *before)
         {
             // The swarm has gone on to the next stage meanwhile.
             self.launch.folder = take_along(&self.launch.folder)?;

@@ -14,7 +14,7 @@ use anyhow::Context;
 use super::StoredBlobs;
 use super::founding::Text;
 use super::joining::{JoinError, fetch_manifest};
-use super::launch::{key_file, manifest_file, ports_file, read_manifest};
+use super::launch::{key_file, lock_store, manifest_file, ports_file, read_manifest};
 use super::manifest::Manifest;
 use super::observing::PeerStatus;
 use super::visiting::directory::Directory;
@@ -43,12 +43,38 @@ pub fn take_along(folder: &Path) -> std::io::Result<PathBuf> {
     let next = next_folder(folder);
     std::fs::create_dir_all(&next)?;
     for file in [key_file, ports_file] {
-        match std::fs::copy(file(folder), file(&next)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+        let unfinished = file(&next).with_extension("taken");
+        match std::fs::copy(file(folder), &unfinished) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            copied => {
+                copied?;
+                std::fs::rename(&unfinished, file(&next))?;
+            }
         }
     }
     Ok(next)
+}
+
+/// Whether a manifest is of the second stage of a run, as that has it.
+pub fn follows(next: &Manifest, first: &Manifest, run: RunId) -> bool {
+    let text = |manifest: &Manifest| (manifest.corpus, manifest.test_corpus, manifest.share_text);
+    next.after == Some(run) && first.then.as_deref() == Some(&next.config) && text(next) == text(first)
+}
+
+/// Leaves a second stage that others have not followed. Its folder is set aside, and no manifest is in it any more.
+///
+/// # Errors
+/// If the disk fails.
+pub fn abandon(folder: &Path) -> std::io::Result<()> {
+    let (next, aside) = (next_folder(folder), folder.join("next.left"));
+    match std::fs::remove_file(manifest_file(&next)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    if aside.exists() {
+        std::fs::remove_dir_all(&aside)?;
+    }
+    std::fs::rename(next, aside)
 }
 
 /// Where the other peers of the first stage were, one address a line: whoever founds the second may find, when it comes back
@@ -73,16 +99,20 @@ pub fn remember_others(next: &Path, others: &[Multiaddr]) -> Result<(), DiskErro
 /// If the network does not start, or the disk fails.
 pub async fn elsewhere(folder: &Path) -> anyhow::Result<Option<Multiaddr>> {
     let next = next_folder(folder);
-    let Some((_, Manifest { after: Some(before), .. }, own)) = read_manifest(&next)? else { return Ok(None) };
+    let (Some((_, _, own)), Some((_, first, before))) = (read_manifest(&next)?, read_manifest(folder)?) else {
+        return Ok(None);
+    };
+    // A peer that runs there is not disturbed.
+    let _lock = lock_store(&next)?;
     let others = std::fs::read_to_string(others_file(&next)).unwrap_or_default();
     let others: Vec<Multiaddr> = others.lines().filter_map(|line| line.parse().ok()).collect();
     if others.is_empty() {
         return Ok(None);
     }
-    match Scout::start().await?.successor(&others, before).await {
+    match Scout::start().await?.successor(&others, (&first, before)).await {
         Some((address, run)) if run != own => {
             tracing::warn!(%run, %own, "the others have gone on without this peer, which follows them");
-            std::fs::remove_dir_all(&next)?;
+            abandon(folder)?;
             take_along(folder)?;
             Ok(Some(address))
         }
@@ -113,10 +143,14 @@ impl Scout {
     }
 
     /// Where a peer is that has gone on from a run, and to which.
-    pub async fn successor(&mut self, addresses: &[Multiaddr], of: RunId) -> Option<(Multiaddr, RunId)> {
+    pub async fn successor(
+        &mut self,
+        addresses: &[Multiaddr],
+        (first, of): (&Manifest, RunId),
+    ) -> Option<(Multiaddr, RunId)> {
         for address in addresses {
             if let Ok((_, _, manifest, run)) = fetch_manifest(&self.network, &mut self.events, address).await
-                && manifest.after == Some(of)
+                && follows(&manifest, first, of)
             {
                 return Some((address.clone(), run));
             }
@@ -130,12 +164,13 @@ impl Scout {
 ///
 /// # Errors
 /// If nobody answers, a shard has no holder that sends it, or the disk fails.
-pub async fn gather(addresses: &[Multiaddr], folder: &Path) -> anyhow::Result<Text> {
+pub async fn gather(addresses: &[Multiaddr], of: RunId, folder: &Path) -> anyhow::Result<Text> {
     let blobs = BlobStore::open(folder)?;
     let access = StoredBlobs::default();
     access.take_in(blobs.clone());
     let Visit { mut client, contact, address, manifest, .. } = visit(addresses, Arc::new(access)).await?;
-    let (mut manifest, _) = Manifest::decode(&manifest)?;
+    let (mut manifest, run) = Manifest::decode(&manifest)?;
+    anyhow::ensure!(run == of, "the peer at {address} is in another run by now");
     let mut directory = Directory::default();
     let mut wanted = vec![(manifest.tokenizer, "the tokenizer", None)];
     if let Some(table) = manifest.shards.table() {

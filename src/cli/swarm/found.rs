@@ -8,15 +8,14 @@ use clap::Args;
 use serde_json::json;
 
 use super::corpus::CorpusFlags;
+use super::earlier::earlier_run;
 use super::explain::explain;
 use super::founding_folder::{self, Wanted};
 use super::interrupt::{Interrupt, Interrupted};
-use super::mistake::{Mistake, OrMistake};
 use super::running::Watch;
 use super::stages::{Journey, line_of, stages_of};
 use super::{Globals, founding_progress, listen};
 use crate::config::RunConfig;
-use crate::model::exchange;
 use crate::observe::{Progress, View, logging};
 use crate::peer::Turns;
 use crate::peer::dense_trainer::Stopped;
@@ -150,30 +149,4 @@ impl Found {
         .await?;
         founded.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { explain(error) })
     }
-}
-
-/// A tokenizer, and parameters level by level.
-pub(super) type Earlier = (Vec<u8>, Vec<Vec<f32>>);
-
-/// The parameters of an earlier run: those of its modules, if it had one of each level, else its ancestor's.
-pub(super) fn earlier_run(folder: &std::path::Path, run: &RunConfig) -> Result<Earlier, Mistake> {
-    let hint = "give a folder that `pathswarm collect` or `pathswarm import` made";
-    let read =
-        |path: PathBuf| std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display())).or_mistake(hint);
-    let tokenizer = read(folder.join("tokenizer.json"))?;
-    // One that was imported has none.
-    let listed = std::fs::read_dir(folder.join("modules")).into_iter().flatten();
-    let mut modules: Vec<PathBuf> = listed.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    modules.sort();
-    let is_only = |path: &PathBuf| path.file_stem().is_some_and(|name| name.to_string_lossy().ends_with(".0"));
-    let single = !modules.is_empty() && modules.iter().all(is_only);
-    let files = if single { modules } else { vec![folder.join("ancestor.safetensors")] };
-    let files = files.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    let files: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
-    let level = |level| exchange::decode_level_from(&files, &run.model, level);
-    let levels = run.levels.iter().map(level).collect::<Result<Vec<_>, _>>();
-    let levels = levels
-        .map_err(|error| format!("{}: {error}", folder.display()))
-        .or_mistake("the earlier run's model must have the same sizes as this one's")?;
-    Ok((tokenizer, levels))
 }

@@ -4,6 +4,7 @@ mod asked;
 mod collect;
 mod collected_run;
 mod corpus;
+mod earlier;
 mod evaluate;
 mod experiment;
 mod explain;

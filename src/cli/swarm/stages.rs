@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use super::earlier::earlier_run;
 use super::explain::explain;
-use super::found::earlier_run;
 use super::founding_progress;
 use super::interrupt::{Interrupt, Interrupted};
 use super::peer_progress::PeerLine;
@@ -20,13 +20,32 @@ use crate::peer::dense_trainer::Stopped;
 use crate::peer::founding::{self, Plan, TextFrom};
 use crate::peer::joining::JoinError;
 use crate::peer::launch::{Launch, Launched, NeedsText, OwnText, read_manifest};
-use crate::peer::succession::{Scout, gather, is_first, next_folder, present_folder, remember_others, take_along};
+use crate::peer::succession::{
+    Scout, abandon, gather, is_first, next_folder, present_folder, remember_others, take_along,
+};
 use crate::peer::visiting::VisitError;
 use crate::peer::{CollectError, Manifest, collect_from_swarm};
 use crate::store::LockedStore;
 
 /// How often a peer that is done looks for what comes next.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// One that still trains does so once in so many times.
+const LOOKS_OF_ONE_THAT_TRAINS: u64 = 15;
+
+/// When the next stage could not be prepared, so much later it is tried again.
+const LOOKS_AFTER_A_REFUSAL: u64 = 10;
+
+/// How often joining the next stage is tried.
+const TRIES: usize = 20;
+
+/// How a peer gets to the next stage.
+enum Way {
+    /// Where somebody is in it.
+    Follow(Multiaddr),
+    /// As its founder.
+    Lead(LockedStore),
+}
 
 /// One command's peer.
 pub struct Journey {
@@ -68,62 +87,77 @@ impl Journey {
         run: RunId,
         then: RunConfig,
     ) -> anyhow::Result<(Launched, Watch)> {
-        let _door = open_door(&self.folder, launched.peer.watcher(), &self.progress);
+        let door = open_door(&self.folder, launched.peer.watcher(), &self.progress);
+        let way = self.seek(&launched, (manifest, run), &then).await;
+        drop(door);
+        match way {
+            Ok(Way::Follow(address)) => self.follow(launched, &address).await,
+            Ok(Way::Lead(store)) => self.lead(launched, store).await,
+            Err(error) => {
+                // What this peer has goes to the others, however it ends.
+                launched.peer.stop().await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Looks for somebody who has gone on, or goes first if that is for this peer to do.
+    async fn seek(
+        &self,
+        launched: &Launched,
+        (manifest, run): (&Manifest, RunId),
+        then: &RunConfig,
+    ) -> anyhow::Result<Way> {
         let mut scout = Scout::start().await?;
-        let (mut told, mut refusal) = (false, String::new());
+        let (mut told, mut refusal, mut looks, mut again_at) = (false, String::new(), 0, 0);
         loop {
-            tokio::select! {
-                () = self.interrupt.wait() => {
-                    launched.peer.stop().await?;
-                    return Err(Interrupted.into());
-                }
-                () = tokio::time::sleep(LOOK) => {}
-            }
-            if launched.peer.has_stopped() {
-                launched.peer.finished().await?;
-                anyhow::bail!("the peer has stopped in the middle of its run");
-            }
+            self.unless_interrupted(tokio::time::sleep(LOOK)).await?;
+            looks += 1;
+            anyhow::ensure!(!launched.peer.has_stopped(), "the peer has stopped in the middle of its run");
             let watcher = launched.peer.watcher();
             let status = watcher.status().await;
-            let idle = status.as_ref().is_none_or(|status| status.node.paths.is_empty());
-            if !idle && !is_scored(&status) {
+            let done = is_scored(&status);
+            // One that lags looks as well, now and then: the others may have gone on without it.
+            if !done && looks % LOOKS_OF_ONE_THAT_TRAINS > 0 {
                 continue;
             }
-            if !told && !idle {
+            if done && !told {
                 self.progress.note("the stage of shared levels is done; paths come next");
                 told = true;
             }
             let others = watcher.contacts().await.unwrap_or_default();
-            if let Some((address, _)) = self.unless_interrupted(scout.successor(&others, run)).await? {
-                return self.follow(launched, &address).await;
+            if let Some((address, _)) = self.unless_interrupted(scout.successor(&others, (manifest, run))).await? {
+                return Ok(Way::Follow(address));
             }
-            if status.is_some_and(|status| is_first(&status)) {
-                if refusal.is_empty() {
-                    self.progress.note("this peer prepares the paths; if it goes, another one does");
+            if looks < again_at || !status.is_some_and(|status| is_first(&status)) {
+                continue;
+            }
+            if refusal.is_empty() {
+                self.progress.note("this peer prepares the paths; if it goes, another one does");
+            }
+            let own = launched.network.join_addresses().await?;
+            let peers: Vec<Multiaddr> = own.into_iter().chain(others.clone()).collect();
+            match self.found(&peers, &others, (manifest, run), then.clone()).await {
+                Err(error) if !error.is::<Interrupted>() => {
+                    // Another peer would do no better if this one gave up.
+                    let reason = format!("{error:#}");
+                    if refusal != reason {
+                        self.progress.note(format!("the paths cannot be prepared yet: {reason}"));
+                        refusal = reason;
+                    }
+                    again_at = looks + LOOKS_AFTER_A_REFUSAL;
                 }
-                let own = launched.network.join_addresses().await?;
-                let peers: Vec<Multiaddr> = own.into_iter().chain(others.clone()).collect();
-                let store = match self.found(&peers, manifest, run, then.clone()).await {
-                    Err(error) if may_pass(&error) => {
-                        let reason = format!("{error:#}");
-                        if refusal != reason {
-                            self.progress.note(format!("the paths cannot be prepared yet: {reason}"));
-                            refusal = reason;
-                        }
-                        continue;
-                    }
-                    founded => founded?,
-                };
-                remember_others(&next_folder(&self.folder), &others)?;
-                // Somebody who did not see this peer may have been quicker.
-                return match self.unless_interrupted(scout.successor(&others, run)).await? {
-                    Some((address, _)) => {
-                        drop(store);
-                        std::fs::remove_dir_all(next_folder(&self.folder))?;
-                        self.follow(launched, &address).await
-                    }
-                    None => self.lead(launched, store).await,
-                };
+                founded => {
+                    let store = founded?;
+                    // Somebody who did not see this peer may have been quicker.
+                    let Some((address, _)) = self.unless_interrupted(scout.successor(&others, (manifest, run))).await?
+                    else {
+                        return Ok(Way::Lead(store));
+                    };
+                    drop(store);
+                    abandon(&self.folder)?;
+                    return Ok(Way::Follow(address));
+                }
             }
         }
     }
@@ -139,16 +173,19 @@ impl Journey {
     async fn found(
         &self,
         peers: &[Multiaddr],
-        manifest: &Manifest,
-        run: RunId,
+        others: &[Multiaddr],
+        (manifest, run): (&Manifest, RunId),
         then: RunConfig,
     ) -> anyhow::Result<LockedStore> {
-        let (folder, shared) = (next_folder(&self.folder), self.folder.join("shared"));
-        self.unless_interrupted(collect_from_swarm(peers, &shared, &mut |_| {})).await??;
+        // Before there is a manifest: whoever comes back to that is who it was, and knows whom to ask.
+        let (folder, shared) = (take_along(&self.folder)?, self.folder.join("shared"));
+        remember_others(&folder, others)?;
+        let summary = self.unless_interrupted(collect_from_swarm(peers, &shared, &mut |_| {})).await??;
+        anyhow::ensure!(summary.run == run, "the peers are in another run by now");
         let (tokenizer, levels) = earlier_run(&shared, &then)?;
         let gathered = folder.join("gathered");
         let text = match (&self.own_text, manifest.share_text) {
-            (_, true) => TextFrom::Tokens(Box::new(self.unless_interrupted(gather(peers, &gathered)).await??)),
+            (_, true) => TextFrom::Tokens(Box::new(self.unless_interrupted(gather(peers, run, &gathered)).await??)),
             (Some(own), false) => TextFrom::Corpus {
                 corpus: own.corpus.clone(),
                 test: own.test_corpus.clone(),
@@ -196,8 +233,21 @@ impl Journey {
     /// Goes where somebody else has begun it.
     async fn follow(&self, launched: Launched, address: &Multiaddr) -> anyhow::Result<(Launched, Watch)> {
         let (launch, watch) = self.leave(launched).await?;
-        let joining = async { launch.listen_again().await?.join(address, self.own_text.clone(), &mut |_, _| {}).await };
-        let launched = self.unless_interrupted(joining).await?.map_err(explain)?;
+        let mut tries = 0;
+        let launched = loop {
+            tries += 1;
+            let joining = async {
+                launch.clone().listen_again().await?.join(address, self.own_text.clone(), &mut |_, _| {}).await
+            };
+            match self.unless_interrupted(joining).await? {
+                // Everybody comes at once.
+                Err(error) if tries < TRIES && may_pass(&error) => {
+                    tracing::warn!(error = %format!("{error:#}"), "the next stage was not joined; trying again");
+                    self.unless_interrupted(tokio::time::sleep(LOOK)).await?;
+                }
+                joined => break joined.map_err(explain)?,
+            }
+        };
         self.tell_stage()?;
         Ok((launched, watch))
     }

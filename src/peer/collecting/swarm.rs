@@ -223,8 +223,12 @@ impl Collecting {
 
     /// What paths that are done were best with, where that is not what their modules have in the end.
     async fn best(&mut self) -> Result<(), CollectError> {
+        // Residuals, two moments and the best parameters, and what frames them.
+        let parameters: usize = self.writer.manifest.level_counts().iter().sum();
+        let most_bytes = 16 * parameters as u64 + (1 << 16);
         for path in self.plan.seats.grid().paths() {
-            for (peer, trainer) in self.directory.trainers(path) {
+            let trainers = self.directory.trainers(path);
+            for (peer, trainer) in trainers.into_iter().filter(|(_, trainer)| trainer.bytes <= most_bytes) {
                 if let Ok(bytes) = self.bytes(trainer, &[peer]).await?
                     && self.writer.put_best(path, &bytes)?
                 {

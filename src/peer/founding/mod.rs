@@ -172,14 +172,11 @@ const LEAST_DOCUMENTS: usize = 8;
 pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn FnMut(Stage)) -> anyhow::Result<Founded> {
     let run = plan.run;
     let grid = run.grid()?;
-    let modules = run.seats()?.grid().modules().len();
-    if modules > TOPICS_PER_PEER {
-        return Err(FoundingError::Modules(modules).into());
-    }
+    let most_paths = check_size(&plan)?;
     // A device that is not there is known before any work is done.
     open_device(plan.machine.device)?;
     let paths = grid.path_count();
-    let found = read(plan.text, run, paths, stop, told)?;
+    let found = read(plan.text, run, most_paths, stop, told)?;
     go_on(stop)?;
     let store = lock_store(plan.folder)?;
     if read_manifest(plan.folder)?.is_some() {
@@ -246,6 +243,19 @@ pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn Fn
     let (manifest, id) = Manifest::decode(&bytes)?;
     let manifest = manifest.with_table_in(blobs)?;
     Ok(Founded { manifest, bytes, id, ancestor, train: text.train, test: text.test, store })
+}
+
+/// The most paths that a stage of the run has: the text must be enough for what follows, too.
+fn check_size(plan: &Plan<'_>) -> anyhow::Result<u32> {
+    let mut most_paths = 1;
+    for stage in std::iter::once(plan.run).chain(plan.then.as_ref()) {
+        let modules = stage.seats()?.grid().modules().len();
+        if modules > TOPICS_PER_PEER {
+            return Err(FoundingError::Modules(modules).into());
+        }
+        most_paths = most_paths.max(stage.grid()?.path_count());
+    }
+    Ok(most_paths)
 }
 
 /// Text that is known to be enough.

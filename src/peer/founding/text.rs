@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::tokenizing::{Part, Tokenizing};
+use super::tokenizing::{Part, Tokenizing, forget};
 use super::{FoundingError, Stage};
 use crate::config::{RunConfig, TextConfig};
 use crate::names::BlobHash;
@@ -101,16 +101,23 @@ impl Text {
         let Documents { sources, sample, .. } = documents;
         let tokenizer = match tokenizer {
             Some(json) => Tokenizer::from_json(json)?,
-            None => learnt(sample.documents, (corpus, run), folder)?,
+            None => learnt(sample.documents, (corpus, sources.len(), run), folder)?,
         };
         let (found, expected) = (tokenizer.vocabulary(), run.model.vocabulary);
         if found > expected {
             return Err(FoundingError::Vocabulary { found, expected }.into());
         }
-        let parts = (corpus, test_corpus, &run.text, BlobHash::of(tokenizer.json()));
+        let parts = (corpus, test_corpus, sources.len(), &run.text, BlobHash::of(tokenizer.json()));
         let of = BlobHash::of(&serde_json::to_vec(&parts)?);
         let mut work = Tokenizing::begin(&tokenizer, folder, of)?;
-        tokenize(&sources, run, &mut work, stop, told)?;
+        if let Err(error) = tokenize(&sources, run, &mut work, stop, told) {
+            if matches!(error.downcast_ref(), Some(FoundingError::Changed(_))) {
+                // Some of it is of one text, some of the other.
+                drop(work);
+                folder.map(forget).transpose()?;
+            }
+            return Err(error);
+        }
         let [train, test] = work.finish()?;
         let context = run.model.context;
         let (train, test) = (train.cut_for_training(context), test.cut_for_scoring(context));
@@ -153,10 +160,10 @@ fn tokenize(
 /// The tokenizer that was trained on this text before, or one that is now.
 fn learnt(
     sample: Vec<String>,
-    (corpus, run): (BlobHash, &RunConfig),
+    (corpus, sources, run): (BlobHash, usize, &RunConfig),
     folder: Option<&Path>,
 ) -> anyhow::Result<Tokenizer> {
-    let of = BlobHash::of(&serde_json::to_vec(&(corpus, &run.text, run.model.vocabulary))?);
+    let of = BlobHash::of(&serde_json::to_vec(&(corpus, sources, &run.text, run.model.vocabulary))?);
     let file = folder.map(|folder| folder.join(format!("tokenizer-{}.json", &of.to_string()[..16])));
     let known = file.as_ref().and_then(|file| Tokenizer::from_json(&std::fs::read(file).ok()?).ok());
     if let Some(tokenizer) = known {
@@ -292,7 +299,8 @@ mod tests {
 
         let documents = read();
         std::fs::write(&file, (0..201).map(line).collect::<String>()).unwrap();
-        let error = text(documents, None).err().unwrap().to_string();
+        let error = text(documents, Some(&kept)).err().unwrap().to_string();
+        assert!(!kept.join("done.json").exists(), "nothing is known of what is there");
         assert!(error.contains("a.jsonl") && error.contains("changed while it was read"), "{error}");
     }
 }

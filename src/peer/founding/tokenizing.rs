@@ -15,6 +15,9 @@ const BATCH_BYTES: usize = 8 << 20;
 /// After so much more text it is written down how far the work is.
 const KEEP_EVERY_BYTES: usize = 64 << 20;
 
+/// Says how far the work is.
+const DONE: &str = "done.json";
+
 /// What a document is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
@@ -65,7 +68,7 @@ impl<'a> Tokenizing<'a> {
     /// If the disk fails.
     pub fn begin(tokenizer: &'a Tokenizer, folder: Option<&Path>, of: BlobHash) -> anyhow::Result<Self> {
         let fresh = Done { of: of.to_string(), ..Done::default() };
-        let known = folder.and_then(|folder| std::fs::read(folder.join("done.json")).ok());
+        let known = folder.and_then(|folder| std::fs::read(folder.join(DONE)).ok());
         let known = known.and_then(|bytes| serde_json::from_slice::<Done>(&bytes).ok());
         let mut done = known.filter(|done| done.of == fresh.of).unwrap_or_else(|| fresh.clone());
         let writers = match folder {
@@ -73,8 +76,12 @@ impl<'a> Tokenizing<'a> {
             Some(folder) => {
                 std::fs::create_dir_all(folder)?;
                 // What is not as it was said to be is made again.
-                if open(folder, &done).iter().any(Result::is_err) {
+                if done.documents > 0 && open(folder, &done).iter().any(Result::is_err) {
                     done = fresh;
+                }
+                if done.documents == 0 {
+                    // Nothing may say of the files any more what was true of another text.
+                    forget(folder)?;
                 }
                 open(folder, &done)
             }
@@ -115,6 +122,7 @@ impl<'a> Tokenizing<'a> {
             part.lengths.push(&[ids.len() as u32])?;
         }
         self.done.documents += self.batch.len() as u64;
+        self.done.parts = self.parts.each_ref().map(|part| (part.ids.len(), part.lengths.len()));
         self.unkept_bytes += self.batch_bytes;
         self.batch.clear();
         self.of_batch.clear();
@@ -122,7 +130,7 @@ impl<'a> Tokenizing<'a> {
         Ok(())
     }
 
-    /// Writes down how far the work is.
+    /// Writes down how far the work is: to the end of the last whole batch.
     ///
     /// # Errors
     /// If the disk fails.
@@ -132,8 +140,7 @@ impl<'a> Tokenizing<'a> {
             part.ids.sync()?;
             part.lengths.sync()?;
         }
-        self.done.parts = self.parts.each_ref().map(|part| (part.ids.len(), part.lengths.len()));
-        write_file(&folder.join("done.json"), &serde_json::to_vec(&self.done)?)?;
+        write_file(&folder.join(DONE), &serde_json::to_vec(&self.done)?)?;
         self.unkept_bytes = 0;
         Ok(())
     }
@@ -148,6 +155,18 @@ impl<'a> Tokenizing<'a> {
         let [train, test] = self.parts.map(|part| Tokenized::written(part.ids, part.lengths));
         Ok([train?, test?])
     }
+}
+
+/// What is there is none of a text that can be known again.
+///
+/// # Errors
+/// If the disk fails.
+pub fn forget(folder: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(folder.join(DONE)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    std::fs::File::open(folder)?.sync_all()
 }
 
 fn open(folder: &Path, done: &Done) -> [std::io::Result<Writers>; 2] {
@@ -207,6 +226,7 @@ mod tests {
         let begun = |of| Tokenizing::begin(&tokenizer, Some(folder.path()), of).unwrap().done.documents;
         assert_eq!((begun(of), begun(BlobHash([2; 32]))), (1, 0));
         assert_eq!(begun(of), 0, "the other text has taken its place");
+        assert!(!folder.path().join(DONE).exists(), "before any of the other text is there");
         let mut again = Tokenizing::begin(&tokenizer, Some(folder.path()), of).unwrap();
         again.take("a document", Part::Train).unwrap();
         again.finish().unwrap();

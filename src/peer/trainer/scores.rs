@@ -17,6 +17,11 @@ fn loss(score: &Score) -> Option<f64> {
     (score.tokens > 0).then(|| score.nats / score.tokens as f64)
 }
 
+/// Whether the text was shared out anew meanwhile: what a path was best at before was another shard.
+fn shared_out_between(reshard: &[u64], before: Phase, now: Phase) -> bool {
+    reshard.iter().any(|phase| before.0 < *phase && *phase <= now.0)
+}
+
 impl Worker {
     /// Scores a path when its run is over: on its held-out text and on its test text, with what it was best with.
     pub(super) fn evaluate(
@@ -32,6 +37,8 @@ impl Worker {
         let mut reviewed = None;
         if let Some(mut state) = self.with_best(trainer)? {
             let in_the_end = loss(&scores[0]);
+            let reshard = &self.manifest.config.routing.reshard;
+            state.best = state.best.take().filter(|best| !shared_out_between(reshard, best.phase, phase));
             state.best = state.best.take().filter(|best| in_the_end.is_some_and(|loss| best.nats < loss));
             if let Some(best) = &mut state.best {
                 best.settled = true;
@@ -73,10 +80,8 @@ impl Worker {
         if !config.training.early_stopping || phase.0 == 0 {
             return;
         }
-        if config.routing.reshard.contains(&phase.0) {
-            // What it was best at was another shard.
-            state.best = None;
-        }
+        let reshard = &config.routing.reshard;
+        state.best = state.best.take().filter(|best| !shared_out_between(reshard, best.phase, phase));
         let texts = self.texts_of(drawn, &[Purpose::HeldOut], states);
         let scores = texts.and_then(|texts| self.score_texts(desk, (path, phase), &texts));
         match scores.map(|scores| scores.first().and_then(loss)) {
