@@ -133,8 +133,8 @@ pub struct TrainingConfig {
     /// Gradients are scaled down to this norm.
     #[serde(default = "one_f64")]
     pub clip_norm: f64,
-    /// Each path is scored on its held-out text before each phase but the first and in the end, and what it was best with is what it counts
-    /// as when it is done: evaluated, asked and collected (DiPaCo, section 2.4.4).
+    /// Each path is scored on its held-out text before each phase but the first and in the end, and what it was best with is
+    /// what it counts as when it is done: evaluated, asked and collected (DiPaCo, section 2.4.4).
     #[serde(default, skip_serializing_if = "is_false")]
     pub early_stopping: bool,
     /// Whether paths and ancestor also learn to predict a document's first tokens, which choose its path and do not count in

@@ -84,11 +84,27 @@ fn perplexity(outcomes: &[Outcome], arm: &str, every: Option<usize>) -> Option<S
     Spread::of(of_arm(outcomes, arm).filter_map(|outcome| outcome.perplexity(every)))
 }
 
+/// With a route for each document, of the seeds for which it is known what one every so many tokens does.
+fn once_beside(outcomes: &[Outcome], arm: &str, every: Option<usize>) -> Option<Spread> {
+    let known = of_arm(outcomes, arm).filter(|outcome| outcome.perplexity(every).is_some());
+    Spread::of(known.filter_map(|outcome| outcome.perplexity(None)))
+}
+
+/// What a claim compares: of one arm with itself the same seeds.
+fn compared(claim: &Claim, outcomes: &[Outcome]) -> [Option<Spread>; 2] {
+    let than = if claim.than == claim.better {
+        once_beside(outcomes, &claim.than, claim.better_every)
+    } else {
+        perplexity(outcomes, &claim.than, None)
+    };
+    [perplexity(outcomes, &claim.better, claim.better_every), than]
+}
+
 /// Whether each claim holds, in order.
 pub fn verdicts(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<Verdict> {
     let verdict = |claim: &Claim| {
-        let better = perplexity(outcomes, &claim.better, claim.better_every);
-        Verdict::of(claim, better, perplexity(outcomes, &claim.than, None))
+        let [better, than] = compared(claim, outcomes);
+        Verdict::of(claim, better, than)
     };
     experiment.claims.iter().map(verdict).collect()
 }
@@ -147,8 +163,9 @@ fn arms_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) 
 fn rerouted_table(page: &mut String, arms: &[&Arm], outcomes: &[Outcome]) {
     *page += "| arm | every | logistic | transducer | oracle | once |\n|---|---|---|---|---|---|\n";
     for arm in arms {
-        let once = perplexity(outcomes, &arm.name, None).map_or_else(String::new, |spread| spread.show(2));
         for every in &arm.route_every {
+            let once = once_beside(outcomes, &arm.name, Some(*every));
+            let once = once.map_or_else(String::new, |spread| spread.show(2));
             let found =
                 || of_arm(outcomes, &arm.name).flat_map(|it| it.rerouted.iter().filter(|it| it.every == *every));
             let columns = [
@@ -165,11 +182,10 @@ fn rerouted_table(page: &mut String, arms: &[&Arm], outcomes: &[Outcome]) {
 fn claims_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) {
     *page += "| lower perplexity | than | | | holds |\n|---|---|---|---|---|\n";
     for (claim, verdict) in experiment.claims.iter().zip(verdicts(experiment, outcomes)) {
-        let show =
-            |arm: &str, every| perplexity(outcomes, arm, every).map_or_else(String::new, |spread| spread.show(2));
         let every = claim.better_every.map_or_else(String::new, |every| format!(", every {every}"));
         let equal = if claim.or_equal { " (or as good)" } else { "" };
-        let (better, than) = (show(&claim.better, claim.better_every), show(&claim.than, None));
+        let shown = compared(claim, outcomes).map(|spread| spread.map_or_else(String::new, |spread| spread.show(2)));
+        let [better, than] = shown;
         let words = verdict.words();
         let _ = writeln!(page, "| {}{every} | {}{equal} | {better} | {than} | {words} |", claim.better, claim.than);
     }
@@ -177,6 +193,8 @@ fn claims_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]
 
 #[cfg(test)]
 mod tests {
+    use super::super::outcome::{Numbers, Routed};
+    use super::super::plan::Kind;
     use super::*;
 
     fn spread(values: &[f64]) -> Option<Spread> {
@@ -198,6 +216,36 @@ mod tests {
         assert_eq!(verdict(&[2.0, 2.1], &[1.6, 1.9], true), Verdict::Fails);
         assert_eq!(verdict(&[2.0], &[], false), Verdict::Open);
         assert_eq!(verdict(&[1.0], &[1.6, 2.0], false), Verdict::OfOneSeed);
+    }
+
+    #[test]
+    fn what_routes_chosen_more_often_do_is_compared_with_the_same_seeds() {
+        let numbers = |nats: f64| Numbers { nats, tokens: 1, bytes: 1 };
+        let routed =
+            |nats| Routed { every: 64, logistic: numbers(nats), transducer: numbers(nats), oracle: numbers(nats) };
+        let outcome = |seed, nats, rerouted: Vec<Routed>| Outcome {
+            arm: "a".to_owned(),
+            seed,
+            kind: Kind::Paths,
+            paths: 2,
+            path_parameters: 1,
+            parameters: 2,
+            steps: 1,
+            tokens: 1,
+            seconds: 1.0,
+            shards: vec![1, 1],
+            curve: Vec::new(),
+            last: numbers(nats),
+            early: numbers(nats),
+            stopped_at: vec![1, 1],
+            rerouted,
+        };
+        // The third seed is an easy one, and the only one that was scored both ways.
+        let outcomes = [outcome(1, 4.0, vec![]), outcome(2, 4.0, vec![]), outcome(3, 2.0, vec![routed(3.0)])];
+        let claim = Claim { better_every: Some(64), than: "a".to_owned(), ..claim(false) };
+        let [better, than] = compared(&claim, &outcomes);
+        assert_eq!((better, than), (spread(&[3f64.exp()]), spread(&[2f64.exp()])));
+        assert_eq!(Verdict::of(&claim, better, than), Verdict::Fails);
     }
 
     #[test]

@@ -309,13 +309,10 @@ impl Worker {
     fn ancestor(&mut self) -> anyhow::Result<&PathModel> {
         let mut stage = self.stage()?;
         let config = &self.manifest.config;
-        let mut file = None;
-        let cast = stage.cast(&vec![Part::Ancestor; config.levels.len()], &mut |level| {
-            if file.is_none() {
-                file = Some(self.read(self.manifest.ancestor, "the ancestor")?);
-            }
-            let bytes = file.as_deref().unwrap_or_default();
-            Ok(exchange::decode_level(bytes, &config.model, &config.levels[level])?)
+        let cast = stage.cast_whole(Part::Ancestor, || {
+            let file = self.read(self.manifest.ancestor, "the ancestor")?;
+            let level = |level| Ok(exchange::decode_level(&file, &config.model, level)?);
+            config.levels.iter().map(level).collect()
         });
         let failed = cast.map(drop).err();
         let model = self.stage.insert(stage).model();
@@ -324,22 +321,20 @@ impl Worker {
 
     fn path(&mut self, states: &[(ModuleId, BlobRef)], best: Option<BlobRef>) -> anyhow::Result<&PathModel> {
         let mut stage = self.stage()?;
-        let part = |state: &BlobRef| best.map_or(Part::Module(state.hash), |best| Part::Best(best.hash));
-        let parts: Vec<Part> = states.iter().map(|(_, state)| part(state)).collect();
-        let mut levels = None;
-        let cast = stage.cast(&parts, &mut |level| {
-            let (module, state) = states[level];
-            if let Some(best) = best {
-                if levels.is_none() {
-                    let bytes = self.blobs.get(best.hash, best.bytes)?.ok_or(MovedOn(module))?;
-                    levels = PathState::decode(&bytes, &self.counts)?.best.map(|best| best.levels);
-                }
-                let levels = levels.as_ref().context("the trainer has no best parameters")?;
-                return Ok(levels[level].clone());
-            }
-            let bytes = self.blobs.get(state.hash, state.bytes)?.ok_or(MovedOn(module))?;
-            Ok(ModuleState::decode(&bytes, module, self.counts[level])?.parameters)
-        });
+        let parts: Vec<Part> = states.iter().map(|(_, state)| Part::Module(state.hash)).collect();
+        let cast = match best {
+            Some(best) => stage.cast_whole(Part::Best(best.hash), || {
+                let (module, _) = states.first().context("a path has modules")?;
+                let bytes = self.blobs.get(best.hash, best.bytes)?.ok_or(MovedOn(*module))?;
+                let trainer = PathState::decode(&bytes, &self.counts)?;
+                Ok(trainer.best.context("the trainer has no best parameters")?.levels)
+            }),
+            None => stage.cast(&parts, &mut |level| {
+                let (module, state) = states[level];
+                let bytes = self.blobs.get(state.hash, state.bytes)?.ok_or(MovedOn(module))?;
+                Ok(ModuleState::decode(&bytes, module, self.counts[level])?.parameters)
+            }),
+        };
         let failed = cast.map(drop).err();
         let model = self.stage.insert(stage).model();
         failed.map_or(Ok(model), Err)

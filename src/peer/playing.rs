@@ -60,6 +60,23 @@ impl Stage {
         }
         Ok(&self.model)
     }
+
+    /// The network with all levels from one place, which is read if some level holds something else: level by level.
+    ///
+    /// # Errors
+    /// As [`Stage::cast`].
+    pub fn cast_whole(
+        &mut self,
+        part: Part,
+        read: impl FnOnce() -> anyhow::Result<Vec<Vec<f32>>>,
+    ) -> anyhow::Result<&PathModel> {
+        if self.holds.iter().any(|holds| *holds != Some(part)) {
+            let mut levels = read()?;
+            let parts = vec![part; self.holds.len()];
+            self.cast(&parts, &mut |level| Ok(levels.get_mut(level).map(std::mem::take).unwrap_or_default()))?;
+        }
+        Ok(&self.model)
+    }
 }
 
 /// The paths of texts by their first tokens, with the ancestor in the network if the router needs it.

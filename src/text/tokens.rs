@@ -39,9 +39,9 @@ pub(super) struct Document {
 /// Documents as ids, one behind the other, each whole and with its end.
 #[derive(Clone, Debug, Default)]
 pub struct Tokenized {
-    pub(super) ids: Arc<Ids>,
+    ids: Arc<Ids>,
     /// How many ids each has.
-    pub(super) lengths: Vec<u32>,
+    lengths: Vec<u32>,
 }
 
 impl Tokenized {
@@ -51,16 +51,6 @@ impl Tokenized {
     /// If the disk fails.
     pub fn written(ids: IdsWriter, lengths: IdsWriter) -> io::Result<Self> {
         Ok(Self { ids: Arc::new(ids.finish()?), lengths: lengths.finish()?.to_vec() })
-    }
-
-    /// How many documents.
-    pub fn len(&self) -> usize {
-        self.lengths.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.lengths.is_empty()
     }
 
     /// Cuts documents for training: as many sequences as [`Tokenized::cut_for_scoring`] makes, but of equal length,

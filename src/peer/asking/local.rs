@@ -26,19 +26,9 @@ impl Local {
     fn cast(&mut self, player: Player) -> anyhow::Result<&PathModel> {
         let collected = &self.collected;
         match player {
-            Player::Ancestor => {
-                let levels = collected.ancestor();
-                self.stage.cast(&vec![Part::Ancestor; levels.len()], &mut |level| Ok(levels[level].clone()))
-            }
+            Player::Ancestor => self.stage.cast_whole(Part::Ancestor, || Ok(collected.ancestor().to_vec())),
             Player::Path(path) if let Some(best) = collected.best(path) => {
-                let mut levels = None;
-                let count = collected.manifest().config.levels.len();
-                self.stage.cast(&vec![Part::Best(best); count], &mut |level| {
-                    if levels.is_none() {
-                        levels = Some(collected.levels_of(path)?);
-                    }
-                    Ok(levels.as_ref().map(|levels| levels[level].clone()).unwrap_or_default())
-                })
+                self.stage.cast_whole(Part::Best(best), || Ok(collected.levels_of(path)?))
             }
             Player::Path(path) => {
                 let modules = collected.grid().modules_of(path);
