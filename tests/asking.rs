@@ -115,10 +115,12 @@ fn by_transducer(swarm: &Swarm, address: &str, folder: &str, file: &str) {
         let by = ["--route-every", "8", "--transducer", file_of.as_str()];
         let evaluate = |whom: &[&str]| told(&[&["evaluate", "--text", file], whom, &by].concat());
         assert_same_scores(&evaluate(&["--local", folder]), &evaluate(&[address]));
-        let generate = told(
-            &[&["generate", "--local", folder, "--prompt", "ba ke li mo nu ra", "--tokens", "20"], &by[..]].concat(),
-        );
-        assert_eq!(result(&generate)["tokens"], 20);
+        let more = ["--prompt", "ba ke li mo nu ra", "--tokens", "20"];
+        let generate = |whom: &[&str]| told(&[&["generate"], whom, &more, &by].concat());
+        let (here, there) = (generate(&["--local", folder]), generate(&[address]));
+        for key in ["paths", "text", "tokens", "ended"] {
+            assert_eq!(result(&here)[key], result(&there)[key], "{key}");
+        }
     }
     let said = mistake(&["evaluate", "--local", folder, "--route-every", "9", "--transducer", &files[0]]);
     assert!(said.contains("among 4 paths every 8 tokens; here are 4, every 9"), "{said}");
@@ -181,7 +183,9 @@ fn a_swarm_says_what_its_modules_say_until_nobody_holds_a_path() {
     assert_eq!(status, Some(1), "{complaints}");
     let message = result(&lines)["message"].as_str().unwrap();
     assert!(message.contains("nobody can be asked for path"), "{message}");
+    assert!(message.contains("module ") && message.contains("no peer that can be reached holds it"), "{message}");
     assert!(complaints.contains("looking for another peer"), "{complaints}");
+    assert!(complaints.contains("its modules are fetched to play it here"), "{complaints}");
 }
 
 #[test]

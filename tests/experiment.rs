@@ -223,3 +223,24 @@ fn arms_that_begin_alike_are_trained_once_as_far_as_they_are_alike() {
     let left = std::fs::read_dir(together.at("together")).unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(left.filter(|name| name.to_string_lossy().ends_with(".unfinished")).count(), 0);
 }
+
+#[test]
+fn an_arm_that_is_scored_in_another_way_is_not_trained_again() {
+    let arms = FILE.find("[[arms]]").unwrap();
+    let arm = |every: &str| format!("{}[[arms]]\nname = \"never\"\nroute_every = [{every}]\n", &FILE[..arms]);
+    let phases = AtomicU64::new(0);
+    let count = |news: News<'_>| {
+        phases.fetch_add(u64::from(matches!(news, News::Phase(..))), Ordering::Relaxed);
+        false
+    };
+    let mut bench = Bench::new(&arm("8"));
+    let once = without_times(bench.conduct_until("here", &count).unwrap());
+    let trained = phases.swap(0, Ordering::Relaxed);
+    bench.experiment = Experiment::from_toml(&arm("8, 16")).unwrap();
+    let more = without_times(bench.conduct_until("here", &count).unwrap());
+    assert_eq!((trained > 0, phases.load(Ordering::Relaxed)), (true, 0));
+    assert_eq!((once[0].rerouted.len(), more[0].rerouted.len()), (1, 2));
+    let less = Outcome { rerouted: once[0].rerouted.clone(), ..more[0].clone() };
+    assert_eq!(shown(&[less]), shown(&once));
+    assert_eq!(shown(&more), shown(&without_times(Bench::new(&arm("8, 16")).conduct("there").unwrap())));
+}

@@ -30,7 +30,10 @@ pub struct Trial<'a> {
     tokens: &'a Tokens,
     material: Material,
     identity: Identity<'a>,
+    /// In training.
     kept: KeptArm,
+    /// When that is done: all that scores are made from.
+    trained: KeptArm,
 }
 
 /// The parameters of a path, level by level.
@@ -65,8 +68,9 @@ impl<'a> Trial<'a> {
             run = run.undivided();
         }
         let material = laboratory.material(experiment, arm, tokens);
-        let kept = laboratory.kept(identity.training()?);
-        Ok(Self { laboratory, arm, run, tokens, material, identity, kept })
+        let of = identity.training()?;
+        let (kept, trained) = (laboratory.kept(of), laboratory.trained(of));
+        Ok(Self { laboratory, arm, run, tokens, material, identity, kept, trained })
     }
 
     /// Trains the arm, or goes on with it, and scores it.
@@ -77,10 +81,11 @@ impl<'a> Trial<'a> {
         let ancestor = self.laboratory.ancestor(&self.run, self.tokens, &self.material.train.set)?;
         let (mut state, done) = self.begin(&ancestor)?;
         self.train(&mut state, done)?;
-        self.keep(&state, self.run.training.phases, &self.kept)?;
-        let outcome = self.score(&ancestor, state)?;
+        let mut trained = self.unfinished(&state, self.run.training.phases);
+        trained.trainee.paths.clear();
+        self.trained.write(&trained)?;
         self.kept.remove();
-        Ok(outcome)
+        self.score(&ancestor, state)
     }
 
     fn trainee(&self, ancestor: &CommonAncestor) -> anyhow::Result<Trainee<'_>> {
@@ -121,7 +126,7 @@ impl<'a> Trial<'a> {
 
     /// What is kept of it, or of another arm that was the same as far as it went.
     fn begun(&self) -> anyhow::Result<Option<Unfinished>> {
-        let mut files = vec![self.kept.clone()];
+        let mut files = vec![self.trained.clone(), self.kept.clone()];
         for phase in self.arm.reshard.iter().rev() {
             files.push(self.laboratory.kept(self.identity.before(*phase)?));
         }
@@ -170,15 +175,18 @@ impl<'a> Trial<'a> {
     }
 
     fn keep(&self, state: &State<'_>, phases: u64, kept: &KeptArm) -> anyhow::Result<()> {
-        let unfinished = Unfinished {
+        Ok(kept.write(&self.unfinished(state, phases))?)
+    }
+
+    fn unfinished(&self, state: &State<'_>, phases: u64) -> Unfinished {
+        Unfinished {
             phases,
             seconds: state.seconds,
             curve: state.curve.clone(),
             router: state.router.as_ref().map(Router::encode).unwrap_or_default(),
             trainee: state.trainee.kept(),
             best: state.best.clone(),
-        };
-        Ok(kept.write(&unfinished)?)
+        }
     }
 
     /// Scores each path on its held out documents, and keeps its parameters if it has never been better: nats a token
@@ -263,12 +271,12 @@ impl<'a> Trial<'a> {
             let slice = &self.material.slice;
             let lesson = self.losses(&mut state.trainee, &early, slice)?;
             let asked = self.losses(&mut state.trainee, &early, test)?;
-            let lesson = Judged { documents: slice, losses: &lesson };
-            let asked = Judged { documents: test, losses: &asked };
+            let lesson = Judged { documents: slice, losses: &lesson, routes: &state.sharing.slice };
+            let asked = Judged { documents: test, losses: &asked, routes: &state.sharing.test };
             for every in &self.arm.route_every {
                 let mut teacher = Teacher { laboratory: self.laboratory, ancestor };
                 let (prefix, bytes) = (self.run.routing.prefix_tokens, &self.material.token_bytes);
-                let found = reroute(&mut teacher, (&lesson, &asked), &state.sharing.test, bytes, (prefix, *every))?;
+                let found = reroute(&mut teacher, (&lesson, &asked), bytes, (prefix, *every))?;
                 rerouted.push(found.into());
             }
         }

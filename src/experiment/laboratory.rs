@@ -21,7 +21,7 @@ use crate::peer::dense_trainer::DenseTrainer;
 use crate::peer::founding::{Documents, Stage, Text};
 use crate::peer::transducer::fine_tune;
 use crate::text::{CorpusSource, TokenSet};
-use crate::training::{Marked, choices};
+use crate::training::{Marked, preferences};
 
 /// What happens, for whoever watches.
 #[derive(Clone, Debug)]
@@ -150,7 +150,16 @@ impl<'a> Laboratory<'a> {
 
     /// Where an arm in training is kept.
     pub fn kept(&self, of: BlobHash) -> KeptArm {
-        KeptArm { file: self.folder.join(format!("arm-{}.unfinished", &of.to_string()[..16])), of }
+        self.arm_file(of, "unfinished")
+    }
+
+    /// Where a trained arm is kept: whoever wants to score it in another way need not train it again.
+    pub fn trained(&self, of: BlobHash) -> KeptArm {
+        self.arm_file(of, "trained")
+    }
+
+    fn arm_file(&self, of: BlobHash, what: &str) -> KeptArm {
+        KeptArm { file: self.folder.join(format!("arm-{}.{what}", &of.to_string()[..16])), of }
     }
 
     /// The ancestor of an arm, trained on its training documents, or read if it was trained before.
@@ -213,10 +222,16 @@ impl Ancestor for Teacher<'_> {
         trainer.features(&self.ancestor.dense, chunks)
     }
 
-    fn transduce(&mut self, lesson: &Marked<'_>, test: &Marked<'_>, paths: usize) -> anyhow::Result<Vec<Vec<u32>>> {
+    fn transduce(
+        &mut self,
+        lesson: &Marked<'_>,
+        [apart, test]: [&Marked<'_>; 2],
+        paths: usize,
+    ) -> anyhow::Result<[Vec<Vec<f32>>; 2]> {
         let Laboratory { machine, stop, .. } = self.laboratory;
         let CommonAncestor { run, dense, .. } = self.ancestor;
         let inner = fine_tune(run, machine, &dense.levels, lesson, stop)?;
-        Ok(choices(inner.model(), test, paths)?)
+        let said = |asked: &Marked<'_>| Ok(preferences(inner.model(), asked, paths)?.concat());
+        said(apart).and_then(|apart| Ok([apart, said(test)?]))
     }
 }

@@ -35,7 +35,7 @@ pub struct Kept {
     pub tokens: u64,
     /// The state of each module, encoded, in order.
     pub modules: Vec<Vec<u8>>,
-    /// The trainer's state of each path, encoded, in order.
+    /// The trainer's state of each path, encoded, in order; none if there is nothing left to train.
     pub paths: Vec<Vec<u8>>,
 }
 
@@ -136,7 +136,8 @@ impl<'a> Lockstep<'a> {
     /// If it is another run's.
     pub fn resume(&mut self, kept: &Kept) -> anyhow::Result<()> {
         let counts = self.crew.level_sizes();
-        if kept.modules.len() != self.modules.len() || kept.paths.len() != self.paths.len() {
+        let trainers = [0, self.paths.len()].contains(&kept.paths.len());
+        if kept.modules.len() != self.modules.len() || !trainers {
             anyhow::bail!("what was kept is of another grid");
         }
         for ((module, state), bytes) in self.modules.iter_mut().zip(&kept.modules) {

@@ -8,7 +8,8 @@ use std::ops::Range;
 
 use super::material::Documents;
 use crate::names::PathId;
-use crate::routing::{Logistic, ahead, stride, votes};
+use crate::peer::lesson::Lesson;
+use crate::routing::Logistic;
 use crate::text::{Window, windows};
 use crate::training::{Marked, Score};
 
@@ -22,6 +23,8 @@ const MOST_ROWS: usize = 8192;
 pub struct Judged<'a> {
     /// Which.
     pub documents: &'a Documents,
+    /// The path of each.
+    pub routes: &'a [PathId],
     /// By path, the losses of each sequence's last tokens.
     pub losses: &'a [Vec<Vec<f32>>],
 }
@@ -34,12 +37,17 @@ pub trait Ancestor {
     /// If the model cannot take them.
     fn features(&mut self, chunks: &[&[u32]]) -> anyhow::Result<Vec<f32>>;
 
-    /// Fine-tunes a copy of it until it predicts `lesson`'s targets, which are below `paths`; what it then finds likeliest
-    /// of those at the targets of `test`.
+    /// Fine-tunes a copy of it until it predicts `lesson`'s targets, which are below `paths`; how likely it then finds each
+    /// of those at the targets of what it is `asked`, one set after the other: log-probabilities, `[targets][paths]`.
     ///
     /// # Errors
     /// If training fails.
-    fn transduce(&mut self, lesson: &Marked<'_>, test: &Marked<'_>, paths: usize) -> anyhow::Result<Vec<Vec<u32>>>;
+    fn transduce(
+        &mut self,
+        lesson: &Marked<'_>,
+        asked: [&Marked<'_>; 2],
+        paths: usize,
+    ) -> anyhow::Result<[Vec<Vec<f32>>; 2]>;
 }
 
 /// What a text costs with a route every so many tokens.
@@ -62,7 +70,6 @@ pub struct Rerouted {
 pub fn reroute(
     ancestor: &mut dyn Ancestor,
     (lesson, test): (&Judged<'_>, &Judged<'_>),
-    routes: &[PathId],
     token_bytes: &[u32],
     (prefix, every): (usize, usize),
 ) -> anyhow::Result<Rerouted> {
@@ -80,18 +87,18 @@ pub fn reroute(
     let chunks: Vec<&[u32]> = asked.iter().map(|window| before(window, test, reach)).collect();
     let by_logistic = logistic.route(&ancestor.features(&chunks)?);
 
-    let places = windows(&lesson.documents.set, prefix, stride(every));
-    let of_places: Vec<Vec<f64>> = places.iter().map(|place| costs(place, lesson)).collect();
-    let documents: Vec<usize> = places.iter().map(|place| place.document).collect();
-    let votes = votes(&ahead(&documents, &of_places, every / stride(every)));
-    let lesson_marks = Marked::at(&lesson.documents.set, &places, &|place| votes[place].clone());
+    let of_places = |places: &[Window]| Ok(places.iter().map(|place| costs(place, lesson)).collect());
+    let taught = Lesson::new(&lesson.documents.set, lesson.routes, (prefix, every), of_places)?;
     let test_marks = Marked::at(&test.documents.set, &asked, &|_| vec![0]);
-    let by_transducer = ancestor.transduce(&lesson_marks, &test_marks, paths)?.concat();
+    let [apart, said] = ancestor.transduce(&taught.learnt(), [&taught.apart(), &test_marks], paths)?;
+    let loyalty = taught.loyalty(&apart);
+    let homes = asked.iter().map(|window| test.routes[window.document].0);
+    let by_transducer: Vec<u32> = said.iter().zip(homes).map(|(said, home)| loyalty.choose(said, home)).collect();
     let by_oracle: Vec<u32> = asked.iter().map(|window| least(&costs(window, test))).collect();
 
     let score = |choice: &[u32]| -> Score {
         let of = |(window, path): (&Window, &u32)| {
-            let path = if window.first { routes[window.document].0 } else { *path };
+            let path = if window.first { test.routes[window.document].0 } else { *path };
             Score { nats: nats(window, test.documents, &test.losses[path as usize]), ..size(window, test, token_bytes) }
         };
         asked.iter().zip(choice).map(of).sum()
@@ -149,7 +156,12 @@ mod tests {
             Ok(chunks.iter().map(|chunk| *chunk.last().unwrap() as f32).collect())
         }
 
-        fn transduce(&mut self, lesson: &Marked<'_>, test: &Marked<'_>, paths: usize) -> anyhow::Result<Vec<Vec<u32>>> {
+        fn transduce(
+            &mut self,
+            lesson: &Marked<'_>,
+            asked: [&Marked<'_>; 2],
+            paths: usize,
+        ) -> anyhow::Result<[Vec<Vec<f32>>; 2]> {
             let mut votes = std::collections::BTreeMap::new();
             for index in 0..lesson.len() {
                 for (position, path) in lesson.targets(index, 1) {
@@ -158,14 +170,13 @@ mod tests {
                     votes[path as usize] += 1;
                 }
             }
-            let choose = |index| {
-                let known = |(position, _): &(usize, u32)| {
-                    let votes: &Vec<u32> = &votes[&test.sequence(index)[*position]];
-                    (0..paths as u32).max_by_key(|path| votes[*path as usize]).unwrap()
+            Ok(asked.map(|asked| {
+                let at = |index: usize| asked.targets(index, 1).into_iter().map(move |(position, _)| (index, position));
+                let known = |(index, position)| -> Vec<f32> {
+                    votes[&asked.sequence(index)[position]].iter().map(|votes| *votes as f32).collect()
                 };
-                test.targets(index, 1).iter().map(known).collect()
-            };
-            Ok((0..test.len()).map(choose).collect())
+                (0..asked.len()).flat_map(at).map(known).collect()
+            }))
         }
     }
 
@@ -209,10 +220,10 @@ mod tests {
         let (lesson, test) = (documents(32), documents(7));
         let by_path = |documents: &Documents| vec![losses(documents, 0..5), losses(documents, 5..10)];
         let (lesson_losses, test_losses) = (by_path(&lesson), by_path(&test));
-        let judged = |documents, losses| Judged { documents, losses };
+        let routes = vec![PathId(0); 32];
+        let judged = |documents, losses| Judged { documents, losses, routes: &routes };
         let (lesson, test) = (judged(&lesson, &lesson_losses), judged(&test, &test_losses));
-        let routes = vec![PathId(0); 7];
-        let found = reroute(&mut LastToken, (&lesson, &test), &routes, &[1; 10], (4, 4)).unwrap();
+        let found = reroute(&mut LastToken, (&lesson, &test), &[1; 10], (4, 4)).unwrap();
         let once: f64 =
             windows(&test.documents.set, 4, 4).iter().map(|window| nats(window, test.documents, &test_losses[0])).sum();
         assert_eq!(found.logistic, found.oracle);

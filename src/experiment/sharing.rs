@@ -30,6 +30,8 @@ pub struct Sharing {
     pub train: Vec<TokenSet>,
     /// Held out documents by path.
     pub held_out: Vec<Documents>,
+    /// The path of each document of the slice.
+    pub slice: Vec<PathId>,
     /// The path of each test document.
     pub test: Vec<PathId>,
 }
@@ -92,14 +94,16 @@ impl Sharing {
         };
         let train = routes(&material.train, &features.train, overlap);
         let held_out = routes(&material.held_out, &features.held_out, 1);
-        let test = routes(&material.test, &features.test, 1);
+        let only = |routes: Vec<Vec<PathId>>| routes.into_iter().map(|best| best[0]).collect();
+        let slice = only(routes(&material.slice, &features.slice, 1));
+        let test = only(routes(&material.test, &features.test, 1));
         let paths = || (0..router.paths()).map(PathId);
         let train: Vec<TokenSet> = paths().map(|path| material.train.only(of_path(&train, path)).set).collect();
         if let Some(empty) = train.iter().position(TokenSet::is_empty) {
             return Err(SharingError::Empty(PathId(empty as u32)));
         }
         let held_out = paths().map(|path| material.held_out.only(of_path(&held_out, path))).collect();
-        Ok(Self { train, held_out, test: test.into_iter().map(|best| best[0]).collect() })
+        Ok(Self { train, held_out, slice, test })
     }
 
     /// All text to one path.
@@ -107,6 +111,7 @@ impl Sharing {
         Self {
             train: vec![material.train.set.clone()],
             held_out: vec![material.held_out.clone()],
+            slice: vec![PathId(0); material.slice.len()],
             test: vec![PathId(0); material.test.len()],
         }
     }

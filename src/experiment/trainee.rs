@@ -149,8 +149,11 @@ impl Trainee<'_> {
             Self::EveryStep(paths) => paths.resume(kept),
             Self::Dense(dense) => {
                 let sizes: Vec<usize> = dense.now.levels.iter().map(Vec::len).collect();
-                let [state] = &kept.paths[..] else { anyhow::bail!("what was kept is of several paths") };
-                let inner = PathState::decode(state, &sizes)?.inner;
+                let inner = match &kept.paths[..] {
+                    [] => dense.now.inner.clone(),
+                    [state] => PathState::decode(state, &sizes)?.inner,
+                    _ => anyhow::bail!("what was kept is of several paths"),
+                };
                 let found = kept.modules.iter().map(|bytes| bytes.as_chunks().0);
                 let levels: Vec<Vec<f32>> =
                     found.map(|values| values.iter().map(|value| f32::from_le_bytes(*value)).collect()).collect();

@@ -12,25 +12,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::Context;
-
 use super::driver::Driver;
 use super::inbox::respond;
 use super::manifest::Manifest;
-use super::path_state::PathState;
-use super::playing::{Part, Stage, go_on, nats, routes};
+use super::performing::{Cast, Performer};
 use super::trainer_thread::leave_behind;
 use super::turns::Turns;
 use crate::config::DeviceChoice;
 use crate::grid::Grid;
-use crate::model::{PathModel, exchange};
-use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
+use crate::names::{BlobRef, ModuleId, PathId, PeerKey};
 use crate::network::{NetworkHandle, RequestToken};
-use crate::outer::ModuleState;
 use crate::protocol::Response;
 use crate::protocol::limits::{MAX_QUESTIONS, MAX_QUESTIONS_OF_ONE};
-use crate::protocol::questions::{Bounds, Played, Player, Question};
-use crate::routing::Router;
+use crate::protocol::questions::{Bounds, Player, Question};
 use crate::store::BlobStore;
 
 /// Without a question for so long, the network's memory is given back.
@@ -58,10 +52,8 @@ struct Asked {
     from: PeerKey,
     token: RequestToken,
     question: Question,
-    /// Of the path that is to play, its modules as they are now.
-    states: Vec<(ModuleId, BlobRef)>,
-    /// Or the trainer that has the parameters with which it was best.
-    best: Option<BlobRef>,
+    /// Of the path that is to play, or the router.
+    cast: Cast,
 }
 
 /// How many questions of each peer are here.
@@ -100,16 +92,16 @@ impl Answering {
         let (questions, asked) = mpsc::sync_channel::<Asked>(MAX_QUESTIONS);
         let (alive, ended) = mpsc::sync_channel(0);
         let (waiting, stops) = (Waiting::default(), Arc::new(AtomicBool::new(false)));
-        let mut worker = Worker { counts: manifest.level_counts(), manifest, device, blobs, stage: None, router: None };
+        let mut performer = Performer::new(manifest, device, Box::new(blobs));
         let (done_with, stopping, span) = (waiting.clone(), stops.clone(), tracing::Span::current());
         let thread = std::thread::Builder::new().name("answering".to_owned()).spawn(move || {
             let _alive: SyncSender<()> = alive;
             let _peer = span.enter();
             loop {
-                let Asked { from, token, question, states, best } = match asked.recv_timeout(IDLE) {
+                let Asked { from, token, question, cast } = match asked.recv_timeout(IDLE) {
                     Ok(asked) => asked,
                     Err(RecvTimeoutError::Timeout) => {
-                        worker.stage = None;
+                        performer.rest();
                         continue;
                     }
                     Err(RecvTimeoutError::Disconnected) => return,
@@ -118,7 +110,7 @@ impl Answering {
                     true => Response::Refused("I am leaving".to_owned()),
                     false => {
                         let _turn = turns.take();
-                        worker.answer(&question, &states, best)
+                        performer.answer(&question, &cast)
                     }
                 };
                 respond(&network, token, &response);
@@ -188,7 +180,7 @@ impl Driver {
                 Question::Route(_) | Question::Score(Player::Ancestor, _) => None,
             };
             let best = path.and_then(|path| self.errands.best.get(&path).copied());
-            self.answering.ask(Asked { from, token, question, states, best })
+            self.answering.ask(Asked { from, token, question, cast: Cast { states, best } })
         });
         if let Err(reason) = handed {
             respond(&self.network, token, &Response::Refused(reason));
@@ -216,127 +208,5 @@ impl Driver {
             Ok((module, *state))
         };
         self.answering.grid.modules_of(path).into_iter().map(state).collect()
-    }
-}
-
-struct Worker {
-    manifest: Arc<Manifest>,
-    device: DeviceChoice,
-    blobs: BlobStore,
-    counts: Vec<usize>,
-    stage: Option<Stage>,
-    /// Which, and the state or file that it is from.
-    router: Option<(BlobHash, Router)>,
-}
-
-/// A state that was here when the question came, and is not any more.
-#[derive(Debug, thiserror::Error)]
-#[error("module {0} has moved on meanwhile: ask again")]
-struct MovedOn(ModuleId);
-
-impl Worker {
-    fn answer(&mut self, question: &Question, states: &[(ModuleId, BlobRef)], best: Option<BlobRef>) -> Response {
-        match self.played(question, states, best) {
-            Ok(played) => Response::Played(played),
-            Err(error) if error.is::<MovedOn>() => Response::Refused(error.to_string()),
-            Err(error) => {
-                // What the disk or the device says is nobody else's business.
-                tracing::warn!(error = %format!("{error:#}"), "a question about text was not answered");
-                Response::Refused("I cannot play it; my log says why".to_owned())
-            }
-        }
-    }
-
-    fn played(
-        &mut self,
-        question: &Question,
-        states: &[(ModuleId, BlobRef)],
-        best: Option<BlobRef>,
-    ) -> anyhow::Result<Played> {
-        Ok(match question {
-            Question::Route(prefixes) => {
-                self.read_router(states)?;
-                let prefixes: Vec<&[u32]> = prefixes.iter().map(Vec::as_slice).collect();
-                let (by, router) = self.router.take().context("the router has been read")?;
-                let ancestor = if router.needs_features() { self.ancestor().map(Some) } else { Ok(None) };
-                let paths = ancestor.and_then(|ancestor| routes(&router, ancestor, &prefixes));
-                self.router = Some((by, router));
-                Played::Routes(paths?)
-            }
-            Question::Score(player, pieces) => {
-                let model = match player {
-                    Player::Ancestor => self.ancestor()?,
-                    Player::Path(_) => self.path(states, best)?,
-                };
-                Played::Nats(nats(model, pieces)?.into_iter().map(Into::into).collect())
-            }
-            Question::Continue(opening) => {
-                let tokens = go_on(self.path(states, best)?, opening)?;
-                let ended = tokens.len() < opening.count as usize;
-                Played::Tokens(tokens, ended)
-            }
-        })
-    }
-
-    fn read(&self, blob: BlobRef, what: &'static str) -> anyhow::Result<Vec<u8>> {
-        self.blobs.get(blob.hash, blob.bytes)?.with_context(|| format!("{what} is not in the store"))
-    }
-
-    /// The one in this state, or else the one that the run was founded with.
-    fn read_router(&mut self, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<()> {
-        let by = states.first().map_or(self.manifest.router.hash, |(_, state)| state.hash);
-        if self.router.as_ref().is_some_and(|(known, _)| *known == by) {
-            return Ok(());
-        }
-        let router = match states.first() {
-            Some((module, state)) => {
-                let bytes = self.blobs.get(state.hash, state.bytes)?.ok_or(MovedOn(*module))?;
-                self.manifest.router_state(&bytes)?.router
-            }
-            None => Router::decode(&self.read(self.manifest.router, "the router")?)?,
-        };
-        let (bounds, width) = (bounds(&self.manifest)?, self.manifest.config.model.width);
-        router.check(bounds.paths, width, bounds.prefix_tokens)?;
-        self.router = Some((by, router));
-        Ok(())
-    }
-
-    /// The network, opened if it is not.
-    fn stage(&mut self) -> anyhow::Result<Stage> {
-        self.stage.take().map_or_else(|| Stage::new(&self.manifest.config, self.device), Ok)
-    }
-
-    fn ancestor(&mut self) -> anyhow::Result<&PathModel> {
-        let mut stage = self.stage()?;
-        let config = &self.manifest.config;
-        let cast = stage.cast_whole(Part::Ancestor, || {
-            let file = self.read(self.manifest.ancestor, "the ancestor")?;
-            let level = |level| Ok(exchange::decode_level(&file, &config.model, level)?);
-            config.levels.iter().map(level).collect()
-        });
-        let failed = cast.map(drop).err();
-        let model = self.stage.insert(stage).model();
-        failed.map_or(Ok(model), Err)
-    }
-
-    fn path(&mut self, states: &[(ModuleId, BlobRef)], best: Option<BlobRef>) -> anyhow::Result<&PathModel> {
-        let mut stage = self.stage()?;
-        let parts: Vec<Part> = states.iter().map(|(_, state)| Part::Module(state.hash)).collect();
-        let cast = match best {
-            Some(best) => stage.cast_whole(Part::Best(best.hash), || {
-                let (module, _) = states.first().context("a path has modules")?;
-                let bytes = self.blobs.get(best.hash, best.bytes)?.ok_or(MovedOn(*module))?;
-                let trainer = PathState::decode(&bytes, &self.counts)?;
-                Ok(trainer.best.context("the trainer has no best parameters")?.levels)
-            }),
-            None => stage.cast(&parts, &mut |level| {
-                let (module, state) = states[level];
-                let bytes = self.blobs.get(state.hash, state.bytes)?.ok_or(MovedOn(module))?;
-                Ok(ModuleState::decode(&bytes, module, self.counts[level])?.parameters)
-            }),
-        };
-        let failed = cast.map(drop).err();
-        let model = self.stage.insert(stage).model();
-        failed.map_or(Ok(model), Err)
     }
 }

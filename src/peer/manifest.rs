@@ -200,6 +200,11 @@ impl Manifest {
         self.config.levels.iter().map(|level| level_parameters(&self.config.model, level)).collect()
     }
 
+    /// No trainer of a path has more: residuals, two moments and the best parameters, and what frames them.
+    pub fn most_trainer_bytes(&self) -> u64 {
+        16 * self.level_counts().iter().sum::<usize>() as u64 + (1 << 16)
+    }
+
     /// What the protocol needs to know.
     ///
     /// # Errors

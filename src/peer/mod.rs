@@ -11,7 +11,7 @@
 //!
 //! [`collecting`] brings a run's modules together in one folder, from peers or from their stores; [`collected`] is that
 //! folder. [`asking`] is how text is read by a run: by a collected one, or by the peers of one that goes on, whose
-//! `answering` does it on the network of [`playing`]; [`scoring`] and [`sampling`] ask, through a [`transducer`] if there is one. [`visiting`] a swarm is what
+//! `answering` has it done by `performing` on the network of [`playing`]; [`scoring`] and [`sampling`] ask, through a [`transducer`] if there is one. [`visiting`] a swarm is what
 //! collecting and asking have in common; [`succession`] leads from the first stage of a run to the second. What `signatures`
 //! checks is believed.
 
@@ -30,10 +30,12 @@ pub mod founding;
 mod inbox;
 pub mod joining;
 pub mod launch;
+pub mod lesson;
 pub mod manifest;
 pub mod news;
 pub mod observing;
 pub mod path_state;
+mod performing;
 pub mod playing;
 mod reconnecting;
 mod router_rounds;

@@ -58,9 +58,9 @@ pub fn continue_prompt(players: &mut dyn Players, prompt: &str, wish: &Wish) -> 
     let mut paths: Vec<(PathId, usize)> = Vec::new();
     let (mut left, mut ended) = (wish.tokens, false);
     while paths.is_empty() || (left > 0 && !ended) {
-        let routes = match paths.is_empty() {
-            true => players.routes(&[&text[..text.len().min(prefix)]])?,
-            false => players.routes_on(&[&text[text.len().saturating_sub(players.reach())..]])?,
+        let routes = match paths.first() {
+            None => players.routes(&[&text[..text.len().min(prefix)]])?,
+            Some((own, _)) => players.routes_on(&[(*own, &text[text.len().saturating_sub(players.reach())..])])?,
         };
         let path = routes.first().copied().unwrap_or(PathId(0));
         let count = left.min(wish.every.unwrap_or(left));

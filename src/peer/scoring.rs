@@ -180,14 +180,15 @@ fn score(players: &mut dyn Players, texts: &[Documents], every: Option<usize>) -
 fn paths_of(players: &mut dyn Players, text: &Documents, windows: &[Window]) -> anyhow::Result<Vec<PathId>> {
     let reach = players.reach();
     let ranges: Vec<Range<usize>> = text.set.documents().collect();
-    let before: Vec<Vec<u32>> = windows
+    let last = |window: &Window| last_before(&text.set, &ranges[window.document], window.beginning(), reach);
+    let before: Vec<(PathId, Vec<u32>)> = windows
         .iter()
         .filter(|window| !window.first)
-        .map(|window| last_before(&text.set, &ranges[window.document], window.beginning(), reach))
+        .map(|window| (text.routes[window.document], last(window)))
         .collect();
     let mut chosen = match before.is_empty() {
         true => Vec::new(),
-        false => players.routes_on(&before.iter().map(Vec::as_slice).collect::<Vec<_>>())?,
+        false => players.routes_on(&before.iter().map(|(own, last)| (*own, last.as_slice())).collect::<Vec<_>>())?,
     }
     .into_iter();
     let path = |window: &Window| {

@@ -7,15 +7,16 @@ use anyhow::Context;
 
 use super::asking::{Draw, Players};
 use super::dense_trainer::Stopped;
+use super::lesson::Lesson;
 use crate::config::{MachineConfig, RunConfig};
 use crate::model::exchange::{self, ExchangeError};
 use crate::model::open_device;
 use crate::names::{PathId, PeerKey};
 use crate::protocol::questions::{Piece, Player};
-use crate::routing::{ahead, stride, votes};
+use crate::routing::Loyalty;
 use crate::seed::Seed;
-use crate::text::{TokenSet, Tokenizer, Window, windows};
-use crate::training::{BatchOrder, InnerTrainer, Marked, Sequences, choices};
+use crate::text::{TokenSet, Tokenizer, Window};
+use crate::training::{BatchOrder, InnerTrainer, Marked, Sequences, preferences};
 
 /// Steps in which the ancestor is fine-tuned.
 const STEPS: u64 = 400;
@@ -77,6 +78,7 @@ pub struct Guided {
     players: Box<dyn Players>,
     inner: InnerTrainer,
     paths: u32,
+    loyalty: Loyalty,
 }
 
 impl Guided {
@@ -93,10 +95,12 @@ impl Guided {
         if (&found_paths, &found_every) != (&paths.to_string(), &every.to_string()) {
             return Err(TransducerError::Purpose { found_paths, found_every, paths, every }.into());
         }
+        // A file of before loyalty was measured has none.
+        let loyalty = note("loyalty_nats").parse().ok().and_then(Loyalty::of).unwrap_or(Loyalty::NONE);
         let level = exchange::decode_level(file, &run.model, &run.levels[0]).map_err(TransducerError::from)?;
         let mut inner = InnerTrainer::new(&run, machine, open_device(machine.device)?)?;
         inner.load(&[level])?;
-        Ok(Self { players, inner, paths })
+        Ok(Self { players, inner, paths, loyalty })
     }
 }
 
@@ -119,18 +123,19 @@ pub fn make(
     let run = players.config().undivided();
     let paths = run_paths(players.config())?;
     let documents = players.tokenizer().encode_all(documents)?;
-    let set = TokenSet::cut_for_scoring(&documents, run.model.context);
-    let places = windows(&set, run.routing.prefix_tokens, stride(every));
-    if places.is_empty() {
-        anyhow::bail!("no document is longer than the {} tokens that choose its path", run.routing.prefix_tokens);
+    let (set, prefix) = (TokenSet::cut_for_scoring(&documents, run.model.context), run.routing.prefix_tokens);
+    let prefixes: Vec<&[u32]> = set.documents().map(|sequences| set.prefix(sequences.start, prefix)).collect();
+    let homes = players.routes(&prefixes)?;
+    let lesson = Lesson::new(&set, &homes, (prefix, every), |places| costs(players, &set, places, paths))?;
+    if lesson.is_empty() {
+        anyhow::bail!("no document is longer than the {prefix} tokens that choose its path");
     }
-    let of_documents: Vec<usize> = places.iter().map(|place| place.document).collect();
-    let votes = votes(&ahead(&of_documents, &costs(players, &set, &places, paths)?, every / stride(every)));
     let ancestor = players.ancestor()?;
-    let lesson = Marked::at(&set, &places, &|place| votes[place].clone());
-    let inner = fine_tune(&run, machine, &[ancestor], &lesson, stop)?;
+    let inner = fine_tune(&run, machine, &[ancestor], &lesson.learnt(), stop)?;
+    let said = preferences(inner.model(), &lesson.apart(), paths as usize)?.concat();
+    let loyalty = lesson.loyalty(&said).nats();
     let level = inner.levels()?.concat();
-    let notes = [("paths", paths.to_string()), ("every", every.to_string())];
+    let notes = [("paths", paths.to_string()), ("every", every.to_string()), ("loyalty_nats", loyalty.to_string())];
     Ok(exchange::encode(&run.model, &[(&run.levels[0], &level)], &notes)?)
 }
 
@@ -185,12 +190,12 @@ impl Players for Guided {
         self.players.config().model.context
     }
 
-    fn routes_on(&mut self, before: &[&[u32]]) -> anyhow::Result<Vec<PathId>> {
+    fn routes_on(&mut self, before: &[(PathId, &[u32])]) -> anyhow::Result<Vec<PathId>> {
         // What a network reads ends before a sequence's last token.
-        let chunks: Vec<Vec<u32>> = before.iter().map(|tokens| [tokens, &[0][..]].concat()).collect();
+        let chunks: Vec<Vec<u32>> = before.iter().map(|(_, tokens)| [tokens, &[0][..]].concat()).collect();
         let set = TokenSet::cut_for_scoring(&chunks, self.reach());
-        let chosen = choices(self.inner.model(), &Marked::at_ends(&set), self.paths as usize)?;
-        Ok(chosen.into_iter().flatten().map(PathId).collect())
+        let said = preferences(self.inner.model(), &Marked::at_ends(&set), self.paths as usize)?.concat();
+        Ok(before.iter().zip(said).map(|((own, _), said)| PathId(self.loyalty.choose(&said, own.0))).collect())
     }
 
     fn nats(&mut self, readings: &[(Player, &[Piece])]) -> anyhow::Result<Vec<Vec<f64>>> {
@@ -300,7 +305,10 @@ mod tests {
             .map(|text| letters.tokenizer.encode(text).unwrap())
             .into();
         let ends: Vec<&[u32]> = ends.iter().map(Vec::as_slice).collect();
-        assert_eq!(guided.routes_on(&ends).unwrap(), [1, 0, 0, 1].map(PathId));
+        let of_zero: Vec<(PathId, &[u32])> = ends.iter().map(|end| (PathId(0), *end)).collect();
+        assert_eq!(guided.routes_on(&of_zero).unwrap(), [1, 0, 0, 1].map(PathId));
+        guided.loyalty = Loyalty::of(f64::INFINITY).unwrap();
+        assert_eq!(guided.routes_on(&of_zero).unwrap(), [PathId(0); 4], "each goes on where it is at home");
         assert_eq!(guided.routes(&ends).unwrap(), [PathId(0); 4], "how a text begins is not its business");
         let refused = |file: &[u8], every| {
             Guided::open(Box::new(Letters::new()), file, every, &machine).err().expect("refused").to_string()

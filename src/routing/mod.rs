@@ -14,6 +14,7 @@ pub mod features;
 pub mod kmeans;
 mod lbfgs;
 pub mod logistic;
+mod loyalty;
 pub mod resharding;
 pub mod router;
 mod router_file;
@@ -24,6 +25,7 @@ mod votes;
 pub use features::{FeaturesError, features_of};
 pub use kmeans::{Clustering, KmeansError, kmeans};
 pub use logistic::{Logistic, LogisticError};
+pub use loyalty::{Loyalty, Place};
 pub use router::{Router, RouterError};
 #[cfg(feature = "learning")]
 pub use shards::{DocumentKey, Shard, ShardError, ShardIndex};

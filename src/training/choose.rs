@@ -1,22 +1,25 @@
-//! Choices that a network makes as if they were its first few tokens: which of them it finds likeliest at each target.
+//! Choices that a network makes as if they were its first few tokens: how likely it finds each of them at each target.
+
+use tch::Kind;
 
 use super::batches::{Batch, BatchLimits, Sequences};
 use super::evaluate::EvaluateError;
 use crate::model::PathModel;
+use crate::model::weights::to_values;
 
 /// Sequences computed at once.
 const BATCH_SEQUENCES: usize = 32;
 
-/// For each sequence and each of its targets, the likeliest of the vocabulary's first `among` tokens, the first of equals.
-/// What the targets are is no matter, only where.
+/// For each sequence and each of its targets, the log-probabilities of the vocabulary's first `among` tokens among each
+/// other, `[targets][among]`. What the targets are is no matter, only where.
 ///
 /// # Errors
 /// If a sequence does not fit the model.
-pub fn choices(
+pub fn preferences(
     model: &PathModel,
     set: &(impl Sequences + ?Sized),
     among: usize,
-) -> Result<Vec<Vec<u32>>, EvaluateError> {
+) -> Result<Vec<Vec<Vec<f32>>>, EvaluateError> {
     let _no_gradient = tch::no_grad_guard();
     let config = model.config();
     let limits = BatchLimits { context: config.context, vocabulary: config.vocabulary, first_target: 1 };
@@ -26,12 +29,12 @@ pub fn choices(
         let batch = Batch::new(set, chosen, &limits, model.device())?;
         let products = model.exact();
         let hidden = batch.scored_rows(&model.trunk(&batch.inputs, &products)?)?;
-        let head = model.head().f_narrow(0, 0, among.min(config.vocabulary) as i64)?;
-        let best = products.linear(&hidden, &head, None)?.f_argmax(-1, false)?;
-        let best: Vec<i64> = Vec::try_from(&best.f_to_device(tch::Device::Cpu)?)?;
-        let mut best = best.into_iter().map(|path| path as u32);
+        let among = among.min(config.vocabulary);
+        let head = model.head().f_narrow(0, 0, among as i64)?;
+        let values = to_values(&products.linear(&hidden, &head, None)?.f_log_softmax(-1, Kind::Float)?)?;
+        let mut rows = values.chunks_exact(among.max(1)).map(<[f32]>::to_vec);
         for (sequence, count) in chosen.iter().zip(&batch.counts) {
-            found[*sequence] = best.by_ref().take(*count).collect();
+            found[*sequence] = rows.by_ref().take(*count).collect();
         }
     }
     Ok(found)
@@ -39,6 +42,8 @@ pub fn choices(
 
 #[cfg(test)]
 mod tests {
+    use tch::Tensor;
+
     use super::super::samples::small_run;
     use super::*;
     use crate::config::Precision;
@@ -63,22 +68,21 @@ mod tests {
     }
 
     #[test]
-    fn the_likeliest_of_the_first_tokens_is_chosen_wherever_there_is_a_target() {
+    fn the_first_tokens_are_weighed_wherever_there_is_a_target() {
         let (run, set) = (small_run(), (0..5).map(|i| (0..6).map(|t| i * 7 + t).collect()).collect::<Vec<Vec<u32>>>());
         let mut model = PathModel::new(&run.model, &run.levels, tch::Device::Cpu, Precision::F32).unwrap();
         for (level, values) in initial_levels(&run.model, &run.levels, Seed::root(3)).iter().enumerate() {
             model.set_level(level, values).unwrap();
         }
         let places = vec![vec![(0, 0), (2, 0)], vec![], vec![(1, 0)], vec![(0, 0)], vec![(3, 0)]];
-        let found = choices(&model, &Here(&set, places.clone()), 3).unwrap();
+        let found = preferences(&model, &Here(&set, places.clone()), 3).unwrap();
         assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [2, 0, 1, 1, 1]);
         for ((tokens, places), found) in set.iter().zip(&places).zip(&found) {
             for ((position, _), found) in places.iter().zip(found) {
                 let read: Vec<i64> = tokens[..=*position].iter().map(|token| i64::from(*token)).collect();
-                let logits = model.logits(&tch::Tensor::from_slice(&read).unsqueeze(0)).unwrap();
-                let last = logits.get(0).get(*position as i64);
-                let best = (0..3).max_by(|a, b| last.double_value(&[*a]).total_cmp(&last.double_value(&[*b]))).unwrap();
-                assert_eq!(i64::from(*found), best);
+                let logits = model.logits(&Tensor::from_slice(&read).unsqueeze(0)).unwrap();
+                let expected = logits.get(0).get(*position as i64).narrow(0, 0, 3).log_softmax(-1, Kind::Float);
+                assert!(Tensor::from_slice(found).allclose(&expected, 1e-5, 1e-5, false));
             }
         }
     }

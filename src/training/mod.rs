@@ -18,7 +18,7 @@ pub(crate) mod samples;
 pub mod schedule;
 
 pub use batches::{BatchError, BatchOrder, Sequences};
-pub use choose::choices;
+pub use choose::preferences;
 pub use errors::{StepError, TrainerError};
 pub use evaluate::{EvaluateError, Score, evaluate, evaluate_each, target_losses};
 pub use generate::{GenerateError, Sampling, generate, seen_from};

@@ -72,7 +72,7 @@ impl Whom {
             Source::Swarm(address) => {
                 // Nobody is left to tell if this fails.
                 let told = move |line: &str| drop(output.complain(line));
-                Box::new(Swarm::visit(&address, Box::new(told)).map_err(explain_visit)?)
+                Box::new(Swarm::visit(&address, machine.device, Box::new(told)).map_err(explain_visit)?)
             }
         };
         let context = players.config().model.context;

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::names::{BlobHash, BlobRef};
 use crate::network::{BlobAccess, BlobSink};
+use crate::peer::performing::Blobs;
 
-/// No blob that is asked for has more bytes: they are text and tables.
-const MOST_BYTES: u64 = 1 << 30;
+/// No blob that is asked for has more bytes: they are text and tables, and states of modules.
+const MOST_BYTES: u64 = 1 << 32;
 
 /// What has been fetched and not yet been taken.
 #[derive(Clone, Default)]
@@ -21,9 +22,30 @@ impl BlobsInMemory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a blob is here.
+    pub fn has(&self, hash: BlobHash) -> bool {
+        self.lock().contains_key(&hash)
+    }
+
+    /// Forgets all but these.
+    pub fn keep(&self, hashes: &[BlobHash]) {
+        self.lock().retain(|hash, _| hashes.contains(hash));
+    }
+
+    /// Puts one in that has been checked.
+    pub fn put(&self, hash: BlobHash, bytes: Vec<u8>) {
+        self.lock().insert(hash, bytes);
+    }
+
     /// Takes a blob out.
     pub fn take(&self, hash: BlobHash) -> Option<Vec<u8>> {
         self.lock().remove(&hash)
+    }
+}
+
+impl Blobs for BlobsInMemory {
+    fn read(&self, blob: BlobRef) -> anyhow::Result<Option<Vec<u8>>> {
+        Ok(self.lock().get(&blob.hash).cloned())
     }
 }
 
@@ -66,7 +88,7 @@ impl BlobSink for Sink {
         if BlobRef::of(&self.bytes) != self.blob {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not the bytes that were asked for"));
         }
-        self.blobs.lock().insert(self.blob.hash, self.bytes);
+        self.blobs.put(self.blob.hash, self.bytes);
         Ok(())
     }
 }
@@ -85,8 +107,11 @@ mod tests {
         assert_eq!(blobs.take(blob.hash), None);
         sink.write_all(b"xt").unwrap();
         sink.finish().unwrap();
+        blobs.keep(&[blob.hash]);
+        assert_eq!(blobs.read(blob).unwrap().as_deref(), Some(&b"text"[..]));
         assert_eq!(blobs.take(blob.hash).as_deref(), Some(&b"text"[..]));
         assert_eq!(blobs.take(blob.hash), None);
+        assert!(!blobs.has(blob.hash) && blobs.read(blob).unwrap().is_none());
         let mut wrong = blobs.receive(blob).unwrap();
         wrong.write_all(b"rubb").unwrap();
         assert!(wrong.write_all(b"ish").is_err() && wrong.finish().is_err());

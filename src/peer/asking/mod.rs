@@ -2,7 +2,7 @@
 //!
 //! [`Players`] is what [`scoring`](super::scoring) and [`sampling`](super::sampling) need of a run. [`local`] is a collected
 //! folder on this disk, [`swarm`] the peers of a run that goes on, each of which holds a few paths: what they are asked in
-//! parts is in `errands`.
+//! parts is in `errands`, and what none of them can play is played by an `understudy` here.
 
 mod errands;
 pub mod local;
@@ -10,6 +10,7 @@ mod memory;
 pub mod swarm;
 #[cfg(test)]
 mod tests;
+mod understudy;
 
 pub use self::local::Local;
 pub use self::swarm::{AskError, Swarm};
@@ -60,12 +61,13 @@ pub trait Players {
         self.config().routing.prefix_tokens
     }
 
-    /// The paths on which texts go on, by their last tokens, at most [`Players::reach`].
+    /// The paths on which texts go on, by the paths that their first tokens chose and their last tokens, at most
+    /// [`Players::reach`].
     ///
     /// # Errors
     /// As [`Players::routes`].
-    fn routes_on(&mut self, before: &[&[u32]]) -> anyhow::Result<Vec<PathId>> {
-        self.routes(before)
+    fn routes_on(&mut self, before: &[(PathId, &[u32])]) -> anyhow::Result<Vec<PathId>> {
+        self.routes(&before.iter().map(|(_, tokens)| *tokens).collect::<Vec<_>>())
     }
 
     /// The ancestor's parameters, in the order of one level that holds all of them.

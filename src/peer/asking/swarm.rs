@@ -1,7 +1,8 @@
 //! A swarm that runs, asked for what its peers hold: each question goes to somebody who can play the part, and to the next
-//! if that one refuses, is silent or has gone.
+//! if that one refuses, is silent or has gone. If nobody can play a path, its modules come here, and the
+//! [`understudy`](super::understudy) does.
 //!
-//! Of the run, only the manifest and the tokenizer come here: routes are asked for like everything else.
+//! Else only the manifest and the tokenizer of the run come here: routes are asked for like everything else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,8 +12,9 @@ use tokio::runtime::Runtime;
 
 use super::errands::{Continuing, Errand, Routing, Scoring};
 use super::memory::BlobsInMemory;
+use super::understudy::Understudy;
 use super::{Draw, Players};
-use crate::config::RunConfig;
+use crate::config::{DeviceChoice, RunConfig};
 use crate::model::exchange;
 use crate::names::{BlobRef, PathId, PeerKey};
 use crate::network::{Multiaddr, Stopped};
@@ -34,6 +36,9 @@ const PAUSE: Duration = Duration::from_secs(3);
 
 /// Questions are halved so often at the most.
 const MOST_HALVED: u32 = 7;
+
+/// After so many looks in which nobody answered for a path, it is played here.
+const LOOKS: u32 = 2;
 
 /// How often the peer at the address is asked for a part of the run.
 const ATTEMPTS: usize = 3;
@@ -83,7 +88,7 @@ pub type Teller = Box<dyn FnMut(&str) + Send>;
 /// A run whose peers are asked.
 pub struct Swarm {
     runtime: Runtime,
-    manifest: Manifest,
+    manifest: Arc<Manifest>,
     tokenizer: Tokenizer,
     visitor: Visitor,
     address: Multiaddr,
@@ -100,6 +105,7 @@ struct Visitor {
     answered: BTreeSet<PeerKey>,
     /// How often questions to a part are halved, since somebody took too long.
     halved: BTreeMap<Player, u32>,
+    understudy: Understudy,
     told: Teller,
 }
 
@@ -115,11 +121,11 @@ struct Trouble {
 }
 
 impl Swarm {
-    /// Visits the swarm at an address.
+    /// Visits the swarm at an address. What nobody there can play is played here, on a device of this machine.
     ///
     /// # Errors
     /// If nobody answers there, or the tokenizer cannot be had.
-    pub fn visit(address: &Multiaddr, told: Teller) -> anyhow::Result<Self> {
+    pub fn visit(address: &Multiaddr, device: DeviceChoice, told: Teller) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let blobs = BlobsInMemory::default();
         let addresses = std::slice::from_ref(address);
@@ -132,7 +138,9 @@ impl Swarm {
         }
         let tokenizer =
             runtime.block_on(part(&mut client, &blobs, manifest.tokenizer, "the tokenizer", &[contact; ATTEMPTS]))?;
+        let manifest = Arc::new(manifest);
         let visitor = Visitor {
+            understudy: Understudy::new(manifest.clone(), device, blobs.clone()),
             client,
             directory: Directory::default(),
             blobs,
@@ -147,7 +155,13 @@ impl Swarm {
         Ok(Self { runtime, manifest, tokenizer, visitor, address: address.clone() })
     }
 
-    fn carry_out(&mut self, errands: &mut [&mut dyn Errand]) -> Result<(), AskError> {
+    /// As if somebody had told of another peer.
+    #[cfg(test)]
+    pub fn hears_of(&mut self, peer: PeerKey, address: Multiaddr) {
+        self.visitor.client.learn(peer, vec![address]);
+    }
+
+    fn carry_out(&mut self, errands: &mut [&mut dyn Errand]) -> anyhow::Result<()> {
         self.runtime.block_on(self.visitor.carry_out(errands))
     }
 }
@@ -165,13 +179,13 @@ async fn part(
 
 impl Visitor {
     /// Asks until all errands are done: of each the next question at the same time, and of each peer one.
-    async fn carry_out(&mut self, errands: &mut [&mut dyn Errand]) -> Result<(), AskError> {
+    async fn carry_out(&mut self, errands: &mut [&mut dyn Errand]) -> anyhow::Result<()> {
         let mut troubles: Vec<Trouble> = errands.iter().map(|_| Trouble::default()).collect();
         self.search(errands).await?;
         loop {
             let mut taken = BTreeSet::new();
             let (mut wave, mut asks, mut stuck) = (Vec::new(), Vec::new(), false);
-            for (number, errand) in errands.iter().enumerate() {
+            for (number, errand) in errands.iter_mut().enumerate() {
                 let player = errand.player();
                 let halved = self.halved.get(&player).copied().unwrap_or(0);
                 let Some(question) = errand.next(&self.bounds, halved) else { continue };
@@ -179,8 +193,10 @@ impl Visitor {
                 let mut players = self.players(player);
                 players.retain(|peer| !trouble.passed_over.contains(peer));
                 if players.is_empty() {
-                    self.begin_again(player, trouble)?;
-                    stuck = true;
+                    if !self.play_here(&mut **errand, trouble).await? {
+                        self.begin_again(player, trouble)?;
+                        stuck = true;
+                    }
                 } else if let Some(peer) = players.into_iter().find(|peer| !taken.contains(peer)) {
                     taken.insert(peer);
                     wave.push(number);
@@ -234,6 +250,30 @@ impl Visitor {
                 trouble.reason = Some(format!("peer …{}: {reason}", peer.short()));
             }
         }
+    }
+
+    /// Carries an errand out without anybody, if it is one of a path of which all parts can be had; whether it has been.
+    async fn play_here(&mut self, errand: &mut dyn Errand, trouble: &mut Trouble) -> anyhow::Result<bool> {
+        let Player::Path(path) = errand.player() else { return Ok(false) };
+        if !self.understudy.knows(path) {
+            if trouble.rounds < LOOKS {
+                return Ok(false);
+            }
+            if trouble.rounds == LOOKS {
+                let line = format!("path {path}: nobody plays it as a whole; its modules are fetched to play it here");
+                (self.told)(&line);
+            }
+        }
+        if let Err(reason) = self.understudy.learn((&mut self.client, &self.directory, &self.plan), path).await? {
+            trouble.reason = Some(reason);
+            return Ok(false);
+        }
+        while let Some(question) = errand.next(&self.bounds, 0) {
+            let played = self.understudy.play(&question)?;
+            self.bounds.check_answer(&question, &played).map_err(anyhow::Error::msg)?;
+            errand.take(played);
+        }
+        Ok(true)
     }
 
     fn begin_again(&mut self, player: Player, trouble: &mut Trouble) -> Result<(), AskError> {

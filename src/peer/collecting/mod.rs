@@ -19,7 +19,6 @@ use super::visiting::VisitError;
 use crate::names::{ModuleId, RunId};
 use crate::network::{StartError, Stopped};
 use crate::outer::StateError;
-use crate::protocol::message::Head;
 use crate::protocol::wire::WireError;
 use crate::store::{BlobError, DiskError, OpenError};
 
@@ -129,28 +128,9 @@ fn list(modules: &[ModuleId]) -> String {
     format!("{noun} {}", names.join(", "))
 }
 
-/// Puts the head first that goes on where chains meet: in one chain that is the newest.
-fn best_first<T>(candidates: &mut [(Head, T)]) {
-    candidates.sort_by(|(a, _), (b, _)| b.weight.cmp(&a.weight).then_with(|| a.update.cmp(&b.update)));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::{BlobHash, BlobRef, Version};
-
-    #[test]
-    fn the_heavier_chain_comes_first_then_the_smaller_hash() {
-        let head = |version, weight, update| Head {
-            version: Version(version),
-            update: BlobHash([update; 32]),
-            state: BlobRef::of(b""),
-            weight,
-        };
-        let mut candidates = [(head(9, 5, 3), 'd'), (head(2, 5, 1), 'c'), (head(1, 9, 0), 'a'), (head(2, 6, 4), 'b')];
-        best_first(&mut candidates);
-        assert_eq!(candidates.map(|(_, name)| name), ['a', 'b', 'c', 'd']);
-    }
 
     #[test]
     fn what_is_missing_is_named() {

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{CollectError, best_first};
+use super::CollectError;
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, RunId};
 use crate::peer::collected::writing::{Summary, Unfinished};
 use crate::peer::manifest::Manifest;
 use crate::peer::start::store_folder;
 use crate::peer::succession::present_folder;
+use crate::peer::visiting::heads::best_first;
 use crate::protocol::limits::MAX_CONTROL_BYTES;
 use crate::protocol::message::Head;
 use crate::protocol::{Node, Record, RunPlan, wire};

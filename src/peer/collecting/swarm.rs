@@ -5,23 +5,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{CollectError, best_first};
+use super::CollectError;
 use crate::names::{BlobRef, ModuleId, PeerKey, Version};
 use crate::network::Multiaddr;
 use crate::peer::blob_access::StoredBlobs;
 use crate::peer::collected::writing::{Summary, Unfinished, Writer};
 use crate::peer::joining::JoinError;
-use crate::peer::visiting::client::{Answer, Client};
+use crate::peer::visiting::client::Client;
 use crate::peer::visiting::directory::Directory;
+use crate::peer::visiting::heads::heads;
 use crate::peer::visiting::{Visit, visit};
-use crate::protocol::chain::Chain;
-use crate::protocol::limits::VERSIONS_KEPT;
+use crate::protocol::RunPlan;
 use crate::protocol::message::Head;
-use crate::protocol::{Request, Response, RunPlan, check_chain};
 use crate::store::BlobStore;
 
-/// Holders of a module whose heads are compared.
-const COMPARED: usize = 4;
+/// Peers from whom a path's text is tried, besides its holders.
+const OTHERS: usize = 4;
 
 /// Rounds through the modules that are missing: the swarm goes on while its states are fetched.
 const ROUNDS: usize = 6;
@@ -148,7 +147,8 @@ impl Collecting {
                 self.directory.begin_again();
                 self.directory.search(&mut self.client, &self.plan, &missing).await?;
             }
-            for (module, candidates) in self.heads(&missing, &mut reasons).await? {
+            let heads = heads(&mut self.client, &self.directory, &self.plan, &missing, &mut reasons).await?;
+            for (module, candidates) in heads {
                 match self.newest(module, &candidates).await? {
                     Ok((version, from)) => {
                         let done = modules.len() - self.writer.missing(modules).len();
@@ -171,31 +171,6 @@ impl Collecting {
                 Err(CollectError::NotFetched { module: *module, reason })
             }
         }
-    }
-
-    /// Where several holders of each module stand, best first.
-    async fn heads(
-        &mut self,
-        modules: &[ModuleId],
-        reasons: &mut BTreeMap<ModuleId, String>,
-    ) -> Result<BTreeMap<ModuleId, Vec<(Head, PeerKey)>>, CollectError> {
-        let mut questions = Vec::new();
-        for module in modules {
-            let holders = self.directory.holders(&self.plan, *module);
-            let ask = |peer: PeerKey| (peer, Request::CatchUp { module: *module, from: None });
-            questions.extend(holders.into_iter().take(COMPARED).map(ask));
-        }
-        let answers = self.client.ask_each(&questions).await?;
-        let mut heads: BTreeMap<ModuleId, Vec<(Head, PeerKey)>> = BTreeMap::new();
-        for ((peer, request), answer) in questions.iter().zip(answers) {
-            let Request::CatchUp { module, .. } = request else { continue };
-            match attested(&self.plan, *module, answer) {
-                Ok(head) => heads.entry(*module).or_default().push((head, *peer)),
-                Err(reason) => drop(reasons.insert(*module, format!("peer …{}: {reason}", peer.short()))),
-            }
-        }
-        heads.values_mut().for_each(|heads| best_first(heads));
-        Ok(heads)
     }
 
     /// Fetches and writes the newest state that somebody delivers.
@@ -223,9 +198,7 @@ impl Collecting {
 
     /// What paths that are done were best with, where that is not what their modules have in the end.
     async fn best(&mut self) -> Result<(), CollectError> {
-        // Residuals, two moments and the best parameters, and what frames them.
-        let parameters: usize = self.writer.manifest.level_counts().iter().sum();
-        let most_bytes = 16 * parameters as u64 + (1 << 16);
+        let most_bytes = self.writer.manifest.most_trainer_bytes();
         for path in self.plan.seats.grid().paths() {
             let trainers = self.directory.trainers(path);
             for (peer, trainer) in trainers.into_iter().filter(|(_, trainer)| trainer.bytes <= most_bytes) {
@@ -245,71 +218,10 @@ impl Collecting {
             let test = self.writer.manifest.shard(path).test;
             let mut from = self.directory.holders_of_path(&self.plan, path);
             from.push(self.contact);
-            from.extend(self.directory.answering().take(COMPARED));
+            from.extend(self.directory.answering().take(OTHERS));
             let bytes = self.bytes(test, &from).await?.ok();
             self.writer.put_test(path, bytes.as_deref())?;
         }
         Ok(())
-    }
-}
-
-/// The head that an answer attests, if an honest peer could have given it.
-fn attested(plan: &RunPlan, module: ModuleId, answer: Answer) -> Result<Head, String> {
-    let Response::Snapshot(excerpt) = answer? else { return Err("it answered something else".to_owned()) };
-    let genesis = plan.genesis.get(&module).map(|state| Chain::genesis(*state)).ok_or("the run has no such module")?;
-    let updates = &excerpt.updates;
-    if updates.len() as u64 > VERSIONS_KEPT || updates.iter().any(|signed| signed.update.module != module) {
-        return Err("it answered with another module's updates, or too many".to_owned());
-    }
-    if updates.is_empty() {
-        return Ok(genesis.head());
-    }
-    let chain = Chain::of(excerpt).ok_or("its updates do not follow each other")?;
-    check_chain(plan, genesis.head(), &chain)?;
-    Ok(chain.head())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::OuterMode;
-    use crate::grid::{Grid, Sharing};
-    use crate::protocol::chain::made_up;
-
-    const MODULE: ModuleId = ModuleId { level: 0, expert: 0 };
-
-    #[test]
-    fn only_an_unbroken_chain_of_the_module_attests_a_head() {
-        let genesis = BlobRef { bytes: 100, ..BlobRef::of(b"genesis") };
-        let plan = RunPlan {
-            seats: Grid::new(vec![Sharing::Shared]).unwrap().into(),
-            mode: OuterMode::Synchronous,
-            phases: 3,
-            inner_steps: 8,
-            reshard: Vec::new(),
-            weights: vec![5],
-            genesis: [(MODULE, genesis)].into(),
-            frame_bytes: vec![100],
-        };
-        let mut chain = Chain::genesis(genesis);
-        for _ in 0..3 {
-            chain.push(made_up::next(&chain, 0, 5));
-        }
-        let updates: Vec<_> = chain.recent().cloned().collect();
-        let head = |updates: &[_]| attested(&plan, MODULE, Ok(Response::Snapshot(updates.to_vec().into())));
-        assert_eq!(head(&updates), Ok(chain.head()));
-        assert_eq!(head(&[]).map(|head| head.state), Ok(genesis));
-        assert!(head(&[updates[0].clone(), updates[2].clone()]).unwrap_err().contains("do not follow"));
-        let mut foreign = updates.clone();
-        foreign[1].update.module = ModuleId { level: 0, expert: 1 };
-        assert!(head(&foreign).unwrap_err().contains("another module"));
-        let mut huge = updates.clone();
-        huge[2].update.state.bytes = 1 << 60;
-        assert!(head(&huge).unwrap_err().contains("cannot be"));
-        chain.push(made_up::next(&chain, 0, 5));
-        let beyond: Vec<_> = chain.recent().cloned().collect();
-        assert!(head(&beyond).unwrap_err().contains("cannot be"), "the run has three phases");
-        assert!(attested(&plan, MODULE, Ok(Response::Replay(updates))).is_err());
-        assert_eq!(attested(&plan, MODULE, Err("gone".to_owned())), Err("gone".to_owned()));
     }
 }

@@ -2,10 +2,11 @@
 //! occasion.
 //!
 //! [`visit`] goes to an address and comes back with the run's manifest and a [`client`]; a [`directory`] leads it from peer
-//! to peer. [`collecting`](super::collecting) and [`asking`](super::asking) are visitors.
+//! to peer, [`heads`] says where modules stand. [`collecting`](super::collecting) and [`asking`](super::asking) are visitors.
 
 pub(super) mod client;
 pub(super) mod directory;
+pub(super) mod heads;
 
 use std::sync::Arc;
 
