@@ -50,6 +50,7 @@ fn text(criterion: &mut Criterion) {
         tied_head: false,
         biases: false,
         activation: Activation::default(),
+        directional: None,
     };
     let parts = model.parts().iter().map(ToString::to_string).collect();
     let levels = [LevelConfig { parts, sharing: Sharing::Shared }];

@@ -115,6 +115,7 @@ fn a_path_without_biases_and_one_with_a_tied_head_are_exported_too() {
             tied_head,
             biases,
             activation,
+            directional: None,
         };
         let values = initial_levels(&model, &cut(&model), Seed::root(5));
         let (file, config) = (weights(&model, &cut(&model), &values).unwrap(), settings::write(&model, 0).unwrap());

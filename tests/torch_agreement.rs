@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use pathswarm::config::{Activation, LevelConfig, MachineConfig, ModelConfig, Positions, Precision, RunConfig};
 use pathswarm::grid::Sharing;
 use pathswarm::model::attention::{Attention, rotation};
-use pathswarm::model::block::Block;
+use pathswarm::model::block::{Block, Reading};
 use pathswarm::model::linear::{Kernel, Products};
+use pathswarm::model::watch::Unwatched;
 use pathswarm::model::weights::Weights;
 use pathswarm::seed::Seed;
 use pathswarm::training::adamw::{AdamW, Moments, StepNow, norm};
@@ -136,10 +137,13 @@ fn attention_and_blocks_agree_forward_and_backward() {
             let products = Products { kernel, precision: Precision::F32 };
             let what = format!("{:?}, biases {}, {kernel:?}", case.positions, case.biases);
             assert_piece(&weights, "block.0.attention.", &case.attention, &format!("attention, {what}"), |input| {
-                attention.forward(input, &products, turns.as_ref(), None).unwrap()
+                let heads = attention.heads(input, &products, turns.as_ref(), None).unwrap();
+                attention.project(&heads, &products).unwrap()
             });
             assert_piece(&weights, "block.1.", &case.block, &format!("block, {what}"), |input| {
-                block.forward(input, &products, turns.as_ref(), None).unwrap()
+                let reading =
+                    Reading { products: &products, rotation: turns.as_ref(), lengths: None, watch: &Unwatched };
+                block.forward(input, &reading, None).unwrap()
             });
         }
     }
@@ -186,6 +190,7 @@ fn adamw_weights(count: usize) -> Weights {
         tied_head: true,
         biases: false,
         activation: Activation::Gelu,
+        directional: None,
     };
     let parts = ["embedding", "block.0", "final-norm"].map(str::to_owned).to_vec();
     let weights = Weights::new(&model, &[LevelConfig { parts, sharing: Sharing::Shared }], Device::Cpu).unwrap();

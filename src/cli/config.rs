@@ -106,6 +106,9 @@ impl Parameters<'_> {
             let (sharing, parts) = (sharing(level), level.parts.join(", "));
             output.text(&format!("{index:5}  {count:7}  {each:>13}  {sharing:11}  {parts}"))?;
         }
+        for (purpose, count) in self.purposes() {
+            output.text(&format!("  {purpose:12}  {:>13}  of a path", grouped(count)))?;
+        }
         let line = |what: &str, count: u64| {
             let megabytes = count as f64 * 4.0 / 1e6;
             output.text(&format!("{what:14}  {:>13}  {megabytes:.1} MB as 32-bit floats", grouped(count)))
@@ -126,8 +129,23 @@ impl Parameters<'_> {
             .collect();
         output.json(&json!({
             "event": "parameters", "paths": paths, "paths_at_a_time": at_a_time, "levels": levels, "per_path": path, "in_all": all,
+            "purposes": self.purposes().into_iter().map(|(purpose, count)| (purpose.to_owned(), count.into()))
+                .collect::<serde_json::Map<_, _>>(),
         }))?;
         Ok(())
+    }
+
+    /// Parameters of a path by what they are for, in the order in which data meets them.
+    fn purposes(&self) -> Vec<(&'static str, u64)> {
+        let mut purposes: Vec<(&'static str, u64)> = Vec::new();
+        for tensor in self.run.model.parts().into_iter().flat_map(|part| self.run.model.tensors(part)) {
+            let count = tensor.count() as u64;
+            match purposes.iter_mut().find(|(known, _)| *known == tensor.purpose()) {
+                Some((_, sum)) => *sum += count,
+                None => purposes.push((tensor.purpose(), count)),
+            }
+        }
+        purposes
     }
 }
 

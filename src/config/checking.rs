@@ -76,6 +76,8 @@ impl RunConfig {
             prefix,
             "at least 1 and below model.context",
         )?;
+        let unscored = self.training.unscored_tokens;
+        require(unscored < self.model.context, "training.unscored_tokens", unscored, "below model.context")?;
         let paths = self.grid()?.path_count();
         require(
             self.routing.method != RoutingMethod::ProductKmeans || halves(paths).is_some(),

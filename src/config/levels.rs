@@ -9,7 +9,8 @@ use crate::grid::Sharing;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LevelConfig {
-    /// Parts: `embedding`, `block.3`, `blocks.0-5`, `final-norm`, `head`.
+    /// Parts: `embedding`, `block.3`, `blocks.0-5`, `final-norm`, `head`; if attention is directional also `router.3`,
+    /// `routers.0-5`, `directions.3`, `directions.0-5`. `layer.3` and `layers.0-5` are blocks with all that belongs to them.
     pub parts: Vec<String>,
     /// `"shared"`, `{ experts = K }` or `"path"`.
     pub sharing: Sharing,
@@ -55,7 +56,7 @@ impl LevelConfig {
         let known = model.parts();
         let mut found = Vec::new();
         for name in &self.parts {
-            let listed = part_names(name, model.blocks).filter(|parts| parts.iter().all(|part| known.contains(part)));
+            let listed = part_names(name, model).filter(|parts| parts.iter().all(|part| known.contains(part)));
             let Some(parts) = listed else {
                 let parts = known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
                 return Err(LevelError::Unknown { level, name: name.clone(), parts });
@@ -66,19 +67,27 @@ impl LevelConfig {
     }
 }
 
-fn part_names(name: &str, blocks: usize) -> Option<Vec<Part>> {
+fn part_names(name: &str, model: &ModelConfig) -> Option<Vec<Part>> {
     match name {
         "embedding" => return Some(vec![Part::Embedding]),
         "final-norm" => return Some(vec![Part::FinalNorm]),
         "head" => return Some(vec![Part::Head]),
         _ => {}
     }
-    if let Some(index) = name.strip_prefix("block.") {
-        return Some(vec![Part::Block(index.parse().ok()?)]);
-    }
-    let (first, last) = name.strip_prefix("blocks.")?.split_once('-')?;
+    let (kind, place) = name.split_once('.')?;
+    let (first, last) = match (place.split_once('-'), kind) {
+        (None, "block" | "router" | "directions" | "layer") => (place, place),
+        (Some(range), "blocks" | "routers" | "directions" | "layers") => range,
+        _ => return None,
+    };
     let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-    (first <= last && last < blocks).then(|| (first..=last).map(Part::Block).collect())
+    let parts = |index: usize| match kind {
+        "block" | "blocks" => vec![Part::Block(index)],
+        "router" | "routers" => vec![Part::Router(index)],
+        "directions" => vec![Part::Directions(index)],
+        _ => model.layer(index),
+    };
+    (first <= last && last < model.blocks).then(|| (first..=last).flat_map(parts).collect())
 }
 
 /// # Errors

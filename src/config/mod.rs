@@ -1,6 +1,7 @@
 //! What a run is and what a machine brings, from files to checked values.
 
 mod checking;
+pub mod directional;
 pub mod levels;
 pub mod machine;
 pub mod model;
@@ -12,7 +13,9 @@ pub mod sample;
 mod schema;
 pub mod settings;
 mod stages;
+mod starts;
 
+pub use directional::{DirectionalConfig, Pooling};
 pub use levels::{LevelConfig, level_parameters, level_tensors};
 pub use machine::{DeviceChoice, MachineConfig, Precision};
 pub use model::{Activation, ModelConfig, ModelError, Part, Positions, TensorSpec};
@@ -21,3 +24,4 @@ pub use routing::{RoutingConfig, RoutingMethod};
 pub use run::{Codec, OuterConfig, OuterMode, Rescale, RunConfig, TextConfig, TrainingConfig};
 pub use sample::SampleConfig;
 pub use settings::{Origin, Setting, SettingError, Settings};
+pub use starts::Starts;

@@ -1,12 +1,14 @@
 //! The network of a path: its sizes, its parts, and every tensor in them.
 //!
 //! The parts of a model are `embedding`, `block.0` to `block.N-1`, `final-norm` and, unless the head is tied to the
-//! embedding, `head`. This list is the one place that knows which tensors a part has and in which order they lie in a
+//! embedding, `head`; if its attention is [directional](super::directional), also `router.0` and `directions.0` and so on. This list is the one place that knows which tensors a part has and in which order they lie in a
 //! module's flat buffer.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+use super::directional::{Around, DirectionalConfig};
 
 /// How a model knows positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +69,9 @@ pub struct ModelConfig {
     /// Exact GELU, or GPT-2's.
     #[serde(default, skip_serializing_if = "Activation::is_gelu")]
     pub activation: Activation,
+    /// Directions of attention heads that a router suppresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directional: Option<DirectionalConfig>,
 }
 
 fn rotary() -> Positions {
@@ -74,7 +79,7 @@ fn rotary() -> Positions {
 }
 
 /// Why a model's sizes do not fit each other.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ModelError {
     /// A size out of range.
     #[error("{key} = {found}: must be {least} to {most}")]
@@ -99,6 +104,9 @@ pub enum ModelError {
     /// Rotary positions turn pairs of dimensions.
     #[error("rotary positions need heads of even width, found {0}")]
     OddHead(usize),
+    /// A sigmoid's steepness.
+    #[error("directional.temperature = {0}: must be above 0, and finite")]
+    Temperature(f64),
 }
 
 /// A part of a model: the smallest thing that a level can be given.
@@ -108,6 +116,10 @@ pub enum Part {
     Embedding,
     /// One block.
     Block(usize),
+    /// What says which of a block's directions are suppressed.
+    Router(usize),
+    /// The directions of a block's heads.
+    Directions(usize),
     /// The norm before the head.
     FinalNorm,
     /// The output projection, if it is not tied.
@@ -119,6 +131,8 @@ impl fmt::Display for Part {
         match self {
             Self::Embedding => f.write_str("embedding"),
             Self::Block(index) => write!(f, "block.{index}"),
+            Self::Router(index) => write!(f, "router.{index}"),
+            Self::Directions(index) => write!(f, "directions.{index}"),
             Self::FinalNorm => f.write_str("final-norm"),
             Self::Head => f.write_str("head"),
         }
@@ -152,6 +166,20 @@ impl TensorSpec {
     pub fn count(&self) -> usize {
         self.shape.iter().product()
     }
+
+    /// What it is for, as tables of parameters have it.
+    pub fn purpose(&self) -> &'static str {
+        let is = |part: &str| self.name.split('.').any(|own| own == part);
+        let purposes = [
+            ("router", "routers"),
+            ("directions", "directions"),
+            ("embedding", "embeddings"),
+            ("head", "head"),
+            ("attention", "attention"),
+            ("feed-forward", "feed-forward"),
+        ];
+        purposes.iter().find(|(part, _)| is(part)).map_or("norms", |(_, purpose)| purpose)
+    }
 }
 
 impl ModelConfig {
@@ -168,12 +196,29 @@ impl ModelConfig {
     /// All parts, in the order in which data flows through them.
     pub fn parts(&self) -> Vec<Part> {
         let mut parts = vec![Part::Embedding];
-        parts.extend((0..self.blocks).map(Part::Block));
+        parts.extend((0..self.blocks).flat_map(|index| self.layer(index)));
         parts.push(Part::FinalNorm);
         if !self.tied_head {
             parts.push(Part::Head);
         }
         parts
+    }
+
+    /// A block, with its router and directions if it has any.
+    pub(super) fn layer(&self, index: usize) -> Vec<Part> {
+        match self.directional {
+            None => vec![Part::Block(index)],
+            Some(_) => vec![Part::Block(index), Part::Router(index), Part::Directions(index)],
+        }
+    }
+
+    /// Tokens at the beginning of each sequence that must not be scored, since the network has seen them before.
+    pub fn unscored_tokens(&self) -> usize {
+        self.directional.as_ref().map_or(0, DirectionalConfig::unscored_tokens)
+    }
+
+    fn around(&self) -> Around {
+        Around { width: self.width, heads: self.heads, head_width: self.head_width(), context: self.context }
     }
 
     /// # Errors
@@ -195,7 +240,7 @@ impl ModelConfig {
         if self.positions == Positions::Rotary && !self.head_width().is_multiple_of(2) {
             return Err(ModelError::OddHead(self.head_width()));
         }
-        Ok(())
+        self.directional.as_ref().map_or(Ok(()), |directional| directional.check(self.around()))
     }
 
     /// The tensors of a part, in the order in which they lie in a flat buffer.
@@ -227,6 +272,11 @@ impl ModelConfig {
                 list.linear("feed-forward.in", self.feed_forward(), self.width, narrow);
                 list.linear("feed-forward.out", self.width, self.feed_forward(), residual);
             }
+            Part::Router(_) | Part::Directions(_) => {
+                if let Some(directional) = &self.directional {
+                    directional.tensors(part, self.around(), &mut list);
+                }
+            }
             Part::FinalNorm => list.norm("", self.width),
             Part::Head => list.add("weight", &[self.vocabulary, self.width], narrow),
         }
@@ -239,14 +289,16 @@ impl ModelConfig {
     }
 }
 
-struct TensorList {
+/// The tensors of a part, one after the other.
+pub(super) struct TensorList {
     tensors: Vec<TensorSpec>,
     part: Part,
     biases: bool,
 }
 
 impl TensorList {
-    fn add(&mut self, name: &str, shape: &[usize], initial: Initial) {
+    /// The next one.
+    pub(super) fn add(&mut self, name: &str, shape: &[usize], initial: Initial) {
         let name = format!("{}.{name}", self.part);
         self.tensors.push(TensorSpec { name, shape: shape.to_vec(), initial });
     }
@@ -284,6 +336,7 @@ mod tests {
             tied_head: false,
             biases: true,
             activation: Activation::Gelu,
+            directional: None,
         }
     }
 

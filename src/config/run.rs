@@ -81,6 +81,10 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+fn is_none_at_all(count: &usize) -> bool {
+    *count == 0
+}
+
 fn is_false(truth: &bool) -> bool {
     !*truth
 }
@@ -141,6 +145,10 @@ pub struct TrainingConfig {
     /// evaluation. Those of a batch that has no others count always.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub predict_prefix: bool,
+    /// So many tokens at the beginning of each sequence are not learnt, whatever it begins with: a control for networks that
+    /// see them before they predict them.
+    #[serde(default, skip_serializing_if = "is_none_at_all")]
+    pub unscored_tokens: usize,
 }
 
 impl TrainingConfig {

@@ -275,8 +275,8 @@ impl<'a> Trial<'a> {
             let asked = Judged { documents: test, losses: &asked, routes: &state.sharing.test };
             for every in &self.arm.route_every {
                 let mut teacher = Teacher { laboratory: self.laboratory, ancestor };
-                let (prefix, bytes) = (self.run.routing.prefix_tokens, &self.material.token_bytes);
-                let found = reroute(&mut teacher, (&lesson, &asked), bytes, (prefix, *every))?;
+                let (starts, bytes) = (self.run.starts(), &self.material.token_bytes);
+                let found = reroute(&mut teacher, (&lesson, &asked), bytes, (starts, *every))?;
                 rerouted.push(found.into());
             }
         }

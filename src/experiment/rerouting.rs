@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use super::material::Documents;
+use crate::config::Starts;
 use crate::names::PathId;
 use crate::peer::lesson::Lesson;
 use crate::routing::Logistic;
@@ -71,14 +72,14 @@ pub fn reroute(
     ancestor: &mut dyn Ancestor,
     (lesson, test): (&Judged<'_>, &Judged<'_>),
     token_bytes: &[u32],
-    (prefix, every): (usize, usize),
+    (starts, every): (Starts, usize),
 ) -> anyhow::Result<Rerouted> {
     let paths = test.losses.len();
-    let learnt = windows(&lesson.documents.set, prefix, every);
-    let asked = windows(&test.documents.set, prefix, every);
+    let learnt = windows(&lesson.documents.set, starts, every);
+    let asked = windows(&test.documents.set, starts, every);
     let labels: Vec<u32> = learnt.iter().map(|window| least(&costs(window, lesson))).collect();
 
-    let reach = prefix.max(every);
+    let reach = starts.of_document.max(every);
     let step = learnt.len().div_ceil(MOST_ROWS).max(1);
     let chunks: Vec<&[u32]> = learnt.iter().step_by(step).map(|window| before(window, lesson, reach)).collect();
     let few: Vec<u32> = labels.iter().step_by(step).copied().collect();
@@ -88,7 +89,7 @@ pub fn reroute(
     let by_logistic = logistic.route(&ancestor.features(&chunks)?);
 
     let of_places = |places: &[Window]| Ok(places.iter().map(|place| costs(place, lesson)).collect());
-    let taught = Lesson::new(&lesson.documents.set, lesson.routes, (prefix, every), of_places)?;
+    let taught = Lesson::new(&lesson.documents.set, lesson.routes, (starts, every), of_places)?;
     let test_marks = Marked::at(&test.documents.set, &asked, &|_| vec![0]);
     let [apart, said] = ancestor.transduce(&taught.learnt(), [&taught.apart(), &test_marks], paths)?;
     let loyalty = taught.loyalty(&apart);
@@ -147,6 +148,8 @@ mod tests {
     use super::*;
     use crate::text::TokenSet;
     use crate::training::Sequences;
+
+    const STARTS: Starts = Starts { of_document: 4, of_sequence: 0 };
 
     /// Knows a chunk by its last token.
     struct LastToken;
@@ -209,7 +212,7 @@ mod tests {
     fn what_windows_cost_is_what_their_tokens_cost() {
         let documents = documents(3);
         let all = losses(&documents, 0..5);
-        let found = windows(&documents.set, 4, 3);
+        let found = windows(&documents.set, STARTS, 3);
         assert!(found.iter().any(|window| window.pieces.len() == 2), "some lie across two sequences");
         let sum: f64 = found.iter().map(|window| nats(window, &documents, &all)).sum();
         assert_eq!(sum, all.iter().flatten().map(|loss| f64::from(*loss)).sum::<f64>());
@@ -223,9 +226,11 @@ mod tests {
         let routes = vec![PathId(0); 32];
         let judged = |documents, losses| Judged { documents, losses, routes: &routes };
         let (lesson, test) = (judged(&lesson, &lesson_losses), judged(&test, &test_losses));
-        let found = reroute(&mut LastToken, (&lesson, &test), &[1; 10], (4, 4)).unwrap();
-        let once: f64 =
-            windows(&test.documents.set, 4, 4).iter().map(|window| nats(window, test.documents, &test_losses[0])).sum();
+        let found = reroute(&mut LastToken, (&lesson, &test), &[1; 10], (STARTS, 4)).unwrap();
+        let once: f64 = windows(&test.documents.set, STARTS, 4)
+            .iter()
+            .map(|window| nats(window, test.documents, &test_losses[0]))
+            .sum();
         assert_eq!(found.logistic, found.oracle);
         assert_eq!(found.transducer, found.oracle);
         assert_eq!((found.oracle.tokens, found.oracle.bytes), (7 * 32, 7 * 32));

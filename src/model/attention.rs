@@ -39,12 +39,13 @@ impl Attention {
         })
     }
 
-    /// `[batch, time, width]` to the same shape. `rotation` is `[time, 1, 1, head/2]`, complex, if positions are rotary.
-    /// `past` is of the tokens before, if there are any, and is added to.
+    /// What the heads say, side by side: `[batch, time, width]` to `[batch, time, heads · head]`. `rotation` is
+    /// `[time, 1, 1, head/2]`, complex, if positions are rotary. `past` is of the tokens before, if there are any, and is added
+    /// to.
     ///
     /// # Errors
     /// If shapes do not fit or memory is short.
-    pub fn forward(
+    pub fn heads(
         &self,
         input: &Tensor,
         products: &Products,
@@ -69,8 +70,20 @@ impl Attention {
         let all = k.size()[2];
         let (mask, causal) = (mask(time, all, q.device())?, time == all);
         let mixed = Tensor::f_scaled_dot_product_attention(&q, &k, &v, mask.as_ref(), 0.0, causal, None, false)?;
-        let mixed = mixed.f_transpose(1, 2)?.f_reshape([batch, time, self.heads * self.head_width])?;
-        products.linear(&mixed, &self.out, self.out_bias.as_ref())
+        mixed.f_transpose(1, 2)?.f_reshape([batch, time, self.heads * self.head_width])
+    }
+
+    /// What heads say, in the residual stream: `[batch, time, width]`.
+    ///
+    /// # Errors
+    /// If shapes do not fit or memory is short.
+    pub fn project(&self, heads: &Tensor, products: &Products) -> Result<Tensor, TchError> {
+        products.linear(heads, &self.out, self.out_bias.as_ref())
+    }
+
+    /// The output projection, `[width, heads · head]`.
+    pub fn out(&self) -> &Tensor {
+        &self.out
     }
 
     /// Queries, keys and values, `[batch, time, heads, head]` each, the first two rotated and with pairs side by side.

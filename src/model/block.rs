@@ -3,8 +3,10 @@
 use tch::{TchError, Tensor};
 
 use super::attention::Attention;
+use super::directional::Directional;
 use super::linear::Products;
 use super::memory::Past;
+use super::watch::{Watch, Writer};
 use super::weights::{Weights, WeightsError};
 use crate::config::{Activation, ModelConfig};
 
@@ -38,10 +40,24 @@ impl Norm {
     }
 }
 
+/// How some tokens are read.
+pub struct Reading<'a> {
+    /// How products are computed.
+    pub products: &'a Products,
+    /// `[time, 1, 1, head/2]`, complex, if positions are rotary.
+    pub rotation: Option<&'a Tensor>,
+    /// How many tokens of each sequence are no padding, `[batch]`; nothing if none is.
+    pub lengths: Option<&'a Tensor>,
+    /// Who looks on.
+    pub watch: &'a dyn Watch,
+}
+
 /// One block.
 pub struct Block {
+    index: usize,
     attention_norm: Norm,
     attention: Attention,
+    directional: Option<Directional>,
     feed_forward_norm: Norm,
     inner: Tensor,
     inner_bias: Option<Tensor>,
@@ -58,8 +74,10 @@ impl Block {
     pub fn new(weights: &Weights, index: usize, model: &ModelConfig) -> Result<Self, WeightsError> {
         let name = |part: &str| format!("block.{index}.{part}");
         Ok(Self {
+            index,
             attention_norm: Norm::new(weights, &name("attention-norm"))?,
             attention: Attention::new(weights, &name("attention"), model)?,
+            directional: Directional::new(weights, index, model)?,
             feed_forward_norm: Norm::new(weights, &name("feed-forward-norm"))?,
             inner: weights.tensor(&name("feed-forward.in.weight"))?,
             inner_bias: weights.optional(&name("feed-forward.in.bias")),
@@ -79,15 +97,28 @@ impl Block {
     pub fn forward(
         &self,
         stream: &Tensor,
-        products: &Products,
-        rotation: Option<&Tensor>,
-        past: Option<&mut Past>,
+        reading: &Reading<'_>,
+        mut past: Option<&mut Past>,
     ) -> Result<Tensor, TchError> {
-        let mixed = self.attention.forward(&self.attention_norm.forward(stream)?, products, rotation, past)?;
-        let stream = stream.f_add(&products.widen(mixed)?)?;
+        let Reading { products, watch, .. } = *reading;
+        let input = self.attention_norm.forward(stream)?;
+        let heads = self.attention.heads(&input, products, reading.rotation, past.as_deref_mut())?;
+        let heads = watch.heads(self.index, heads)?;
+        let mut mixed = products.widen(self.attention.project(&heads, products)?)?;
+        watch.added(Writer::Heads(self.index), &mixed)?;
+        if let Some(directional) = &self.directional {
+            let routing = directional.routing(&input, products, reading.lengths, past)?;
+            let routing = watch.routing(self.index, routing)?;
+            let taken = products.widen(directional.suppression(&heads, &routing, self.attention.out(), products)?)?;
+            watch.added(Writer::Routing(self.index), &taken)?;
+            mixed = mixed.f_add(&taken)?;
+        }
+        let stream = stream.f_add(&mixed)?;
         let hidden =
             products.linear(&self.feed_forward_norm.forward(&stream)?, &self.inner, self.inner_bias.as_ref())?;
         let fed = products.linear(&hidden.f_gelu(self.approximate)?, &self.outer, self.outer_bias.as_ref())?;
-        stream.f_add(&products.widen(fed)?)
+        let fed = products.widen(fed)?;
+        watch.added(Writer::FeedForward(self.index), &fed)?;
+        stream.f_add(&fed)
     }
 }

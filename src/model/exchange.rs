@@ -119,6 +119,7 @@ mod tests {
             tied_head: true,
             biases: false,
             activation: Activation::Gelu,
+            directional: None,
         };
         let level = |parts: &[&str]| LevelConfig {
             parts: parts.iter().map(|part| (*part).to_owned()).collect(),

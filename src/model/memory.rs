@@ -3,15 +3,24 @@
 
 use tch::{Device, Kind, TchError, Tensor};
 
-/// Keys and values of one block, `[batch, heads, time, head]` each.
+/// What one block remembers.
 #[derive(Default)]
-pub struct Past(Option<(Tensor, Tensor)>);
+pub struct Past {
+    /// Keys and values, `[batch, heads, time, head]` each.
+    pairs: Option<(Tensor, Tensor)>,
+    /// The sum of what its router has looked at, `[batch, 1, width]`, and of how many tokens.
+    pub(super) sum: Option<(Tensor, i64)>,
+    /// What its router has said for good.
+    pub(super) settled: Option<Tensor>,
+}
 
-/// Those of all blocks of a path.
+/// What all blocks of a path remember.
 #[derive(Default)]
 pub struct Memory {
     pub(super) blocks: Vec<Past>,
     pub(super) read: usize,
+    /// What must be read again with whatever comes next.
+    pub(super) again: Vec<u32>,
 }
 
 impl Memory {
@@ -27,11 +36,11 @@ impl Past {
     /// # Errors
     /// If shapes do not fit or memory is short.
     pub(super) fn extended(&mut self, keys: Tensor, values: Tensor) -> Result<(Tensor, Tensor), TchError> {
-        let (keys, values) = match self.0.take() {
+        let (keys, values) = match self.pairs.take() {
             None => (keys, values),
             Some((before, of)) => (Tensor::f_cat(&[before, keys], 2)?, Tensor::f_cat(&[of, values], 2)?),
         };
-        self.0 = Some((keys.shallow_clone(), values.shallow_clone()));
+        self.pairs = Some((keys.shallow_clone(), values.shallow_clone()));
         Ok((keys, values))
     }
 }

@@ -3,12 +3,14 @@
 pub mod attention;
 pub mod block;
 pub mod device;
+pub mod directional;
 pub mod exchange;
 pub mod hugging_face;
 pub mod initial;
 pub mod linear;
 pub mod memory;
 pub mod transformer;
+pub mod watch;
 pub mod weights;
 
 pub use device::{DeviceError, end_process, open_device, set_threads, spin_briefly};

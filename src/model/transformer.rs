@@ -3,9 +3,10 @@
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::attention::rotation;
-use super::block::{Block, Norm};
+use super::block::{Block, Norm, Reading};
 use super::linear::{Kernel, Products};
 use super::memory::{Memory, Past};
+use super::watch::{Unwatched, Watch, Writer};
 use super::weights::{Weights, WeightsError, to_values};
 use crate::config::{LevelConfig, ModelConfig, Precision};
 
@@ -134,7 +135,17 @@ impl PathModel {
     pub fn hidden(&self, tokens: &Tensor) -> Result<Tensor, ForwardError> {
         let _no_gradient = tch::no_grad_guard();
         self.check(tokens)?;
-        Ok(self.trunk(&tokens.f_to_device(self.device())?, &self.exact())?)
+        Ok(self.trunk(&tokens.f_to_device(self.device())?, None, &self.exact())?)
+    }
+
+    /// Hidden states as in [`PathModel::hidden`], while somebody looks on.
+    ///
+    /// # Errors
+    /// If tokens are no valid sequences of this model.
+    pub fn watched(&self, tokens: &Tensor, watch: &dyn Watch) -> Result<Tensor, ForwardError> {
+        let _no_gradient = tch::no_grad_guard();
+        self.check(tokens)?;
+        Ok(self.trunk_after(&tokens.f_to_device(self.device())?, (None, watch), &self.exact(), None)?)
     }
 
     /// Reads on: hidden states of these tokens, `[1, tokens, width]`, f32, without gradient, as if all that was read before
@@ -148,13 +159,22 @@ impl PathModel {
         if found > context {
             return Err(ForwardError::TooLong { found, context });
         }
-        let tokens: Vec<i64> = tokens.iter().map(|token| i64::from(*token)).collect();
-        let tokens = Tensor::f_from_slice(&tokens)?.f_unsqueeze(0)?;
-        self.check(&tokens)?;
+        let all: Vec<i64> = memory.again.iter().chain(tokens).map(|token| i64::from(*token)).collect();
+        let new = Tensor::f_from_slice(&all)?.f_unsqueeze(0)?;
+        self.check(&new)?;
+        let begin = found - all.len();
+        if begin == 0 {
+            memory.blocks.clear();
+        }
         memory.blocks.resize_with(self.blocks.len(), Past::default);
-        let hidden = self.trunk_after(&tokens.f_to_device(self.device())?, &self.exact(), Some(memory))?;
+        let past = Some((&mut memory.blocks[..], begin));
+        let hidden = self.trunk_after(&new.f_to_device(self.device())?, (None, &Unwatched), &self.exact(), past)?;
         memory.read = found;
-        Ok(hidden)
+        memory.again = match &self.config.directional {
+            Some(directional) if directional.reads_again(found) => all.iter().map(|token| *token as u32).collect(),
+            _ => Vec::new(),
+        };
+        Ok(hidden.f_narrow(1, (all.len() - tokens.len()) as i64, tokens.len() as i64)?)
     }
 
     /// The mean, over each prefix's tokens, of the hidden state after the final norm: `[prefixes, width]`, row-major.
@@ -182,7 +202,12 @@ impl PathModel {
             }
         }
         let shape = [prefixes.len() as i64, longest as i64];
-        let hidden = self.hidden(&Tensor::f_from_slice(&padded)?.f_view(shape)?)?;
+        let _no_gradient = tch::no_grad_guard();
+        let padded = Tensor::f_from_slice(&padded)?.f_view(shape)?;
+        self.check(&padded)?;
+        let lengths: Vec<i64> = prefixes.iter().map(|prefix| prefix.len() as i64).collect();
+        let lengths = Tensor::f_from_slice(&lengths)?.f_to_device(self.device())?;
+        let hidden = self.trunk(&padded.f_to_device(self.device())?, Some(&lengths), &self.exact())?;
         let shares = Tensor::f_from_slice(&shares)?.f_view([shape[0], 1, shape[1]])?.f_to_device(self.device())?;
         Ok(to_values(&shares.f_matmul(&hidden)?)?)
     }
@@ -230,27 +255,36 @@ impl PathModel {
     }
 
     /// From tokens on this device, known to be valid, to the hidden states after the final norm; recorded by autograd
-    /// unless that is off.
-    pub(crate) fn trunk(&self, tokens: &Tensor, products: &Products) -> Result<Tensor, TchError> {
-        self.trunk_after(tokens, products, None)
+    /// unless that is off. `lengths` is how many tokens of each sequence are no padding, if some are.
+    pub(crate) fn trunk(
+        &self,
+        tokens: &Tensor,
+        lengths: Option<&Tensor>,
+        products: &Products,
+    ) -> Result<Tensor, TchError> {
+        self.trunk_after(tokens, (lengths, &Unwatched), products, None)
     }
 
+    /// The same of tokens after those that the blocks remember, so many.
     fn trunk_after(
         &self,
         tokens: &Tensor,
+        (lengths, watch): (Option<&Tensor>, &dyn Watch),
         products: &Products,
-        mut memory: Option<&mut Memory>,
+        mut past: Option<(&mut [Past], usize)>,
     ) -> Result<Tensor, TchError> {
         let (_, time) = tokens.size2()?;
-        let first = memory.as_ref().map_or(0, |memory| memory.read as i64);
+        let first = past.as_ref().map_or(0, |(_, read)| *read as i64);
         let mut stream = Tensor::f_embedding(&self.tokens, tokens, -1, false, false)?;
         if let Some(positions) = &self.positions {
             stream = stream.f_add(&positions.f_narrow(0, first, time)?)?;
         }
         let rotation = self.rotation.as_ref().map(|all| all.f_narrow(0, first, time)).transpose()?;
+        watch.added(Writer::Embedding, &stream)?;
+        let reading = Reading { products, rotation: rotation.as_ref(), lengths, watch };
         for (index, block) in self.blocks.iter().enumerate() {
-            let past = memory.as_mut().and_then(|memory| memory.blocks.get_mut(index));
-            stream = block.forward(&stream, products, rotation.as_ref(), past)?;
+            let past = past.as_mut().and_then(|(blocks, _)| blocks.get_mut(index));
+            stream = block.forward(&stream, &reading, past)?;
         }
         self.norm.forward(&stream)
     }
@@ -279,6 +313,7 @@ pub(crate) mod samples {
             tied_head: false,
             biases: false,
             activation: Activation::Gelu,
+            directional: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a transducer is taught: at many places of some documents, which paths would read on well. A part of the documents is
 //! kept apart from it, to see how far it can be trusted.
 
+use crate::config::Starts;
 use crate::names::PathId;
 use crate::routing::{Loyalty, Place, ahead, stride, votes};
 use crate::text::{TokenSet, Window, windows};
@@ -33,10 +34,10 @@ impl<'a> Lesson<'a> {
     pub fn new(
         set: &'a TokenSet,
         homes: &'a [PathId],
-        (prefix, every): (usize, usize),
+        (starts, every): (Starts, usize),
         nats: impl FnOnce(&[Window]) -> anyhow::Result<Vec<Vec<f64>>>,
     ) -> anyhow::Result<Self> {
-        let places = windows(set, prefix, stride(every));
+        let places = windows(set, starts, stride(every));
         let documents: Vec<usize> = places.iter().map(|place| place.document).collect();
         let costs = ahead(&documents, &nats(&places)?, every / stride(every));
         let (mut learnt, mut apart) = (Part::default(), Part::default());

@@ -139,7 +139,7 @@ impl Group {
 }
 
 fn score(players: &mut dyn Players, texts: &[Documents], every: Option<usize>) -> anyhow::Result<Vec<PathScore>> {
-    let (prefix, grid) = (players.config().routing.prefix_tokens, players.config().grid()?);
+    let (starts, grid) = (players.config().starts(), players.config().grid()?);
     let token_bytes = players.tokenizer().token_bytes_for(players.config().model.vocabulary);
     // Every path is told of, also one that gets nothing.
     let mut groups: BTreeMap<(PathId, Option<u32>), Group> =
@@ -148,7 +148,7 @@ fn score(players: &mut dyn Players, texts: &[Documents], every: Option<usize>) -
         for (route, domain) in text.routes.iter().zip(&text.domains) {
             groups.entry((*route, *domain)).or_default().documents += 1;
         }
-        let windows = windows(&text.set, prefix, every.unwrap_or(usize::MAX));
+        let windows = windows(&text.set, starts, every.unwrap_or(usize::MAX));
         let paths = paths_of(players, text, &windows)?;
         for (window, path) in windows.iter().zip(paths) {
             let group = groups.entry((path, text.domains[window.document])).or_default();
@@ -159,7 +159,7 @@ fn score(players: &mut dyn Players, texts: &[Documents], every: Option<usize>) -
     }
     let read: Vec<_> = groups.iter().filter(|(_, group)| !group.pieces.is_empty()).collect();
     if read.is_empty() {
-        return Err(ScoringError::TooShort(prefix).into());
+        return Err(ScoringError::TooShort(starts.of_document.max(starts.of_sequence)).into());
     }
     let reading = |player: &dyn Fn(PathId) -> Player| -> Vec<(Player, &[Piece])> {
         read.iter().map(|((path, _), group)| (player(*path), &group.pieces[..])).collect()
@@ -238,6 +238,7 @@ pub fn agreement(scores: &[PathScore]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Starts;
 
     /// Tokens of path and domain.
     fn scores(tokens: &[(u32, Option<u32>, u64)]) -> Vec<PathScore> {
@@ -256,7 +257,8 @@ mod tests {
         let document: Vec<u32> = (0..30).collect();
         let set = TokenSet::cut_for_scoring(&[document.clone(), document.clone()], 8);
         let ranges: Vec<Range<usize>> = set.documents().collect();
-        for window in windows(&set, 3, 4).iter().filter(|window| !window.first) {
+        for window in windows(&set, Starts { of_document: 3, of_sequence: 0 }, 4).iter().filter(|window| !window.first)
+        {
             let (sequence, at) = window.beginning();
             let first = set.sequence(sequence)[at] as usize;
             for count in [1, 3, 12, 40] {

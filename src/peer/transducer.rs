@@ -126,7 +126,7 @@ pub fn make(
     let (set, prefix) = (TokenSet::cut_for_scoring(&documents, run.model.context), run.routing.prefix_tokens);
     let prefixes: Vec<&[u32]> = set.documents().map(|sequences| set.prefix(sequences.start, prefix)).collect();
     let homes = players.routes(&prefixes)?;
-    let lesson = Lesson::new(&set, &homes, (prefix, every), |places| costs(players, &set, places, paths))?;
+    let lesson = Lesson::new(&set, &homes, (run.starts(), every), |places| costs(players, &set, places, paths))?;
     if lesson.is_empty() {
         anyhow::bail!("no document is longer than the {prefix} tokens that choose its path");
     }

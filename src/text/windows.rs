@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::tokens::TokenSet;
+use crate::config::Starts;
 
 /// Some tokens of a document that are read on one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,16 +24,17 @@ impl Window {
     }
 }
 
-/// The windows of the documents of a set that is [cut for scoring](TokenSet::cut_for_scoring), in order, of `every` tokens;
-/// a document's last may be shorter. The first begins after the `prefix` tokens that chose the document's path.
-pub fn windows(set: &TokenSet, prefix: usize, every: usize) -> Vec<Window> {
+/// The windows of the documents of a set that is [cut for scoring](TokenSet::cut_for_scoring), in order, of `every` tokens
+/// that count; a document's last may be shorter.
+pub fn windows(set: &TokenSet, starts: Starts, every: usize) -> Vec<Window> {
     let mut found: Vec<Window> = Vec::new();
     for (document, sequences) in set.documents().enumerate() {
         let mut room = 0;
         let mut first = true;
         for sequence in sequences {
             let length = set.sequence(sequence).len();
-            let mut at = if set.begins_document(sequence) { prefix.max(1) } else { 1 };
+            let first_of = if set.begins_document(sequence) { starts.of_document } else { 1 };
+            let mut at = first_of.max(starts.of_sequence).max(1);
             while at < length {
                 if room == 0 {
                     found.push(Window { document, first, pieces: Vec::new() });
@@ -58,7 +60,7 @@ mod tests {
     fn windows_hold_every_token_after_the_prefix_once() {
         let documents: Vec<Vec<u32>> = [3, 4, 23, 9].iter().map(|length| (0..*length).collect()).collect();
         let set = TokenSet::cut_for_scoring(&documents, 8);
-        let found = windows(&set, 3, 4);
+        let found = windows(&set, Starts { of_document: 3, of_sequence: 0 }, 4);
         let tokens = |window: &Window| -> Vec<u32> {
             window.pieces.iter().flat_map(|(at, range)| set.sequence(*at)[range.clone()].to_vec()).collect()
         };
@@ -71,5 +73,16 @@ mod tests {
         assert_eq!(found[2].beginning(), (found[1].pieces[0].0, 7));
         assert_eq!(all[5], (2, false, vec![19, 20, 21, 22]));
         assert_eq!(all[6..], [(3, true, vec![3, 4, 5, 6]), (3, false, vec![7, 8])]);
+    }
+
+    #[test]
+    fn what_a_network_may_have_seen_is_in_no_window() {
+        let set = TokenSet::cut_for_scoring(&[(0..23).collect::<Vec<u32>>()], 8);
+        let found = windows(&set, Starts { of_document: 3, of_sequence: 5 }, 4);
+        let counted = found.iter().flat_map(|window| &window.pieces).map(|(_, range)| range.clone());
+        assert!(counted.clone().all(|range| range.start >= 5));
+        let per_sequence = |at: usize| set.sequence(at).len().saturating_sub(5);
+        let all: usize = (0..set.len()).map(per_sequence).sum();
+        assert_eq!(counted.map(|range| range.len()).sum::<usize>(), all);
     }
 }

@@ -7,6 +7,7 @@
 use rand::seq::SliceRandom;
 use tch::{Device, TchError, Tensor};
 
+use crate::config::ModelConfig;
 use crate::seed::Seed;
 use crate::text::TokenSet;
 
@@ -162,14 +163,23 @@ pub struct BatchLimits {
     pub context: usize,
     /// Entries of the vocabulary.
     pub vocabulary: usize,
-    /// Tokens before this index are no targets, in a sequence that begins its document; its first token in others.
+    /// Tokens before this index are no targets, in a sequence that begins its document.
     pub first_target: usize,
+    /// Nor are those before this one, in any; its first token never is.
+    pub unscored: usize,
 }
 
 impl BatchLimits {
+    /// What a model's sequences are held to, with all tokens targets that may be.
+    pub fn of(model: &ModelConfig) -> Self {
+        let ModelConfig { context, vocabulary, .. } = *model;
+        Self { context, vocabulary, first_target: 1, unscored: model.unscored_tokens() }
+    }
+
     /// The index of a sequence's first target.
     pub fn first_target(&self, set: &(impl Sequences + ?Sized), index: usize) -> usize {
-        if set.begins_document(index) { self.first_target.max(1) } else { 1 }
+        let first = if set.begins_document(index) { self.first_target } else { 1 };
+        first.max(self.unscored).max(1)
     }
 }
 
@@ -177,6 +187,8 @@ impl BatchLimits {
 pub struct Batch {
     /// `[sequences, time]`, each sequence but its last token, padded.
     pub inputs: Tensor,
+    /// How many tokens of each sequence's inputs are no padding, `[sequences]`.
+    pub lengths: Tensor,
     /// Which rows of the flattened `[sequences * time]` have a target, padded; none if all have, in order.
     pub rows: Option<Tensor>,
     /// The target of each such row, in the order of sequences; [`IGNORED`] for padding.
@@ -217,10 +229,12 @@ impl Batch {
             rows.resize(padded, 0);
             targets.resize(padded, IGNORED);
         }
+        let lengths: Vec<i64> = sequences.iter().map(|tokens| tokens.len().saturating_sub(1) as i64).collect();
         let shape = [sequences.len() as i64, time as i64];
         let place = |values: &[i64]| Tensor::f_from_slice(values)?.f_to_device(device);
         Ok(Self {
             inputs: place(&inputs)?.f_view(shape)?,
+            lengths: place(&lengths)?,
             rows: if every_row { None } else { Some(place(&rows)?) },
             targets: place(&targets)?,
             counts,
@@ -267,7 +281,7 @@ fn checked<'a>(
 mod tests {
     use super::*;
 
-    const LIMITS: BatchLimits = BatchLimits { context: 64, vocabulary: 300, first_target: 0 };
+    const LIMITS: BatchLimits = BatchLimits { context: 64, vocabulary: 300, first_target: 0, unscored: 0 };
 
     fn order(sequences: usize) -> BatchOrder {
         BatchOrder { seed: Seed::root(7), sequences }

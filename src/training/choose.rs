@@ -22,13 +22,13 @@ pub fn preferences(
 ) -> Result<Vec<Vec<Vec<f32>>>, EvaluateError> {
     let _no_gradient = tch::no_grad_guard();
     let config = model.config();
-    let limits = BatchLimits { context: config.context, vocabulary: config.vocabulary, first_target: 1 };
+    let limits = BatchLimits::of(config);
     let mut found = vec![Vec::new(); set.len()];
     let asked: Vec<usize> = (0..set.len()).filter(|index| !set.targets(*index, 1).is_empty()).collect();
     for chosen in asked.chunks(BATCH_SEQUENCES) {
         let batch = Batch::new(set, chosen, &limits, model.device())?;
         let products = model.exact();
-        let hidden = batch.scored_rows(&model.trunk(&batch.inputs, &products)?)?;
+        let hidden = batch.scored_rows(&model.trunk(&batch.inputs, Some(&batch.lengths), &products)?)?;
         let among = among.min(config.vocabulary);
         let head = model.head().f_narrow(0, 0, among as i64)?;
         let values = to_values(&products.linear(&hidden, &head, None)?.f_log_softmax(-1, Kind::Float)?)?;

@@ -129,8 +129,7 @@ pub fn target_losses(
     goes_on: &mut dyn FnMut(),
 ) -> Result<Vec<Vec<f32>>, EvaluateError> {
     let config = model.config();
-    let limits =
-        BatchLimits { context: config.context, vocabulary: config.vocabulary, first_target: prefix_tokens.max(1) };
+    let limits = BatchLimits { first_target: prefix_tokens, ..BatchLimits::of(config) };
     let mut by_length: Vec<usize> =
         (0..set.len()).filter(|index| set.sequence(*index).len() > limits.first_target(set, *index)).collect();
     by_length.sort_by_key(|index| std::cmp::Reverse(set.sequence(*index).len()));
@@ -156,7 +155,7 @@ pub fn target_losses(
 fn batch_losses(model: &PathModel, batch: &Batch) -> Result<Vec<f32>, TchError> {
     let _no_gradient = tch::no_grad_guard();
     let products = model.exact();
-    let hidden = batch.scored_rows(&model.trunk(&batch.inputs, &products)?)?;
+    let hidden = batch.scored_rows(&model.trunk(&batch.inputs, Some(&batch.lengths), &products)?)?;
     to_values(&row_losses(&products, model.head(), &hidden, &batch.targets)?)
 }
 

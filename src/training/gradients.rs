@@ -34,7 +34,7 @@ pub fn loss_and_gradients(model: &PathModel, batches: &[Batch], tokens: usize) -
 /// The sum of a batch's losses, on the device, and the gradients of `scale` times it.
 fn batch_gradients(model: &PathModel, batch: &Batch, scale: f64) -> Result<(Tensor, Gradients), TchError> {
     let products = model.products();
-    let hidden = batch.scored_rows(&model.trunk(&batch.inputs, &products)?)?;
+    let hidden = batch.scored_rows(&model.trunk(&batch.inputs, Some(&batch.lengths), &products)?)?;
     let loss = cross_entropy(&products, model.head(), &hidden, &batch.targets, scale)?;
     // Its gradient by the hidden states is the one that the head gave.
     let carrier = hidden.f_mul(&loss.hidden)?.f_sum(Kind::Float)?;

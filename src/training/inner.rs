@@ -9,7 +9,7 @@ use super::errors::{StepError, TrainerError};
 use super::gradients::loss_and_gradients;
 use super::inner_state::InnerState;
 use super::schedule::learning_rate;
-use crate::config::{MachineConfig, ModelConfig, RunConfig, TrainingConfig};
+use crate::config::{MachineConfig, RunConfig, TrainingConfig};
 use crate::model::weights::to_values;
 use crate::model::{PathModel, WeightsError, set_threads};
 
@@ -36,8 +36,8 @@ pub struct InnerTrainer {
     cursor: u64,
     batches: BatchCursor,
     micro_batch: usize,
-    /// The first token of a document that is a target.
-    first_target: usize,
+    /// What sequences are held to, and which of their tokens are targets.
+    limits: BatchLimits,
     pool: ThreadPool,
 }
 
@@ -58,7 +58,11 @@ impl InnerTrainer {
                 0 => training.batch_sequences,
                 most => most,
             },
-            first_target: if training.predict_prefix { 1 } else { run.routing.prefix_tokens },
+            limits: BatchLimits {
+                first_target: if training.predict_prefix { 1 } else { run.routing.prefix_tokens },
+                unscored: run.model.unscored_tokens().max(training.unscored_tokens),
+                ..BatchLimits::of(&run.model)
+            },
             training,
             moments: Vec::new(),
             steps: 0,
@@ -203,9 +207,10 @@ impl InnerTrainer {
         let mut chosen = self.batches.take(order, self.cursor, size)?;
         // Longest first: micro-batches of similar length have the least padding.
         chosen.sort_by_key(|index| std::cmp::Reverse(set.sequence(*index).len()));
-        let mut batches = self.lay_out(set, &chosen, self.first_target)?;
+        let mut batches = self.lay_out(set, &chosen, &self.limits)?;
         if batches.iter().all(|batch| batch.target_count() == 0) {
-            batches = self.lay_out(set, &chosen, 1)?;
+            // All are short: better to learn from what would not count than not at all.
+            batches = self.lay_out(set, &chosen, &BatchLimits { first_target: 1, unscored: 0, ..self.limits })?;
         }
         let tokens: usize = batches.iter().map(Batch::target_count).sum();
         if tokens == 0 {
@@ -228,16 +233,14 @@ impl InnerTrainer {
         Ok((gradient_norm, learning_rate))
     }
 
-    /// The chosen sequences in micro-batches; tokens of a document before `first_target` are no targets.
+    /// The chosen sequences in micro-batches.
     fn lay_out(
         &self,
         set: &(impl Sequences + ?Sized),
         chosen: &[usize],
-        first_target: usize,
+        limits: &BatchLimits,
     ) -> Result<Vec<Batch>, BatchError> {
-        let ModelConfig { context, vocabulary, .. } = *self.model.config();
-        let limits = BatchLimits { context, vocabulary, first_target };
-        let batch = |chosen| Batch::new(set, chosen, &limits, self.model.device());
+        let batch = |chosen| Batch::new(set, chosen, limits, self.model.device());
         chosen.chunks(self.micro_batch).map(batch).collect()
     }
 }

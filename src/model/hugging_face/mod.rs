@@ -50,6 +50,9 @@ pub enum HuggingFaceError {
         /// `heads`
         heads: usize,
     },
+    /// Only ours.
+    #[error("[model.directional] has no counterpart: neither GPT-2 nor GPT-NeoX routes directions of its heads")]
+    Directional,
     /// Theirs, here.
     #[error("config.json: {key} = {found}, this program knows {known}")]
     Setting {

@@ -16,6 +16,9 @@ pub fn has_counterpart(model: &ModelConfig) -> Result<(), HuggingFaceError> {
     if head_width * heads != width {
         return Err(HuggingFaceError::HeadWidth { head_width, width, heads });
     }
+    if model.directional.is_some() {
+        return Err(HuggingFaceError::Directional);
+    }
     Ok(())
 }
 
@@ -183,6 +186,7 @@ impl Gpt2 {
             tied_head: self.tie_word_embeddings.unwrap_or(true),
             biases: self.pathswarm.is_none_or(|ours| ours.biases),
             activation: activation("activation_function", &self.activation_function)?,
+            directional: None,
         })
     }
 }
@@ -211,6 +215,7 @@ impl GptNeox {
             tied_head: self.tie_word_embeddings.unwrap_or(false),
             biases: self.pathswarm.is_none_or(|ours| ours.biases),
             activation: activation("hidden_act", &self.hidden_act)?,
+            directional: None,
         })
     }
 }

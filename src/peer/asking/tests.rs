@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use super::*;
-use tch::Device;
-
 use crate::config::{DeviceChoice, Precision};
-use crate::model::PathModel;
+use crate::model::{PathModel, open_device};
 use crate::network::{Multiaddr, NetworkEvent};
 use crate::outer::ModuleState;
 use crate::peer::playing::nats;
@@ -152,7 +150,8 @@ fn holder(tiny: &Tiny, name: &str, path: u32, modules: &[(&str, u64)]) -> std::p
 /// What the ancestor makes of a piece where it stands for path 1.
 fn nats_of_path_1(tiny: &Tiny, piece: &Piece) -> f64 {
     let config = &tiny.decoded.config;
-    let mut model = PathModel::new(&config.model, &config.levels, Device::Cpu, Precision::F32).unwrap();
+    let mut model =
+        PathModel::new(&config.model, &config.levels, open_device(DeviceChoice::Cpu).unwrap(), Precision::F32).unwrap();
     for (module, state) in &tiny.decoded.genesis {
         let bytes = tiny.blobs.get(state.hash, state.bytes).unwrap().unwrap();
         let count = tiny.decoded.level_counts()[usize::from(module.level)];

@@ -1,0 +1,48 @@
+//! Whoever looks on while a network reads, and may interfere: what tools that look inside are made of.
+
+use tch::{TchError, Tensor};
+
+/// What adds to the residual stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Writer {
+    /// The embedding, before the first block.
+    Embedding,
+    /// The heads of a block's attention, before any direction is taken away.
+    Heads(usize),
+    /// What is taken away: added with its sign.
+    Routing(usize),
+    /// A block's feed-forward part.
+    FeedForward(usize),
+}
+
+/// Sees what a network computes, block by block, and may put something else in its place.
+pub trait Watch {
+    /// How far each direction of a block is suppressed, `[batch, time or 1, heads · directions]`, f32.
+    ///
+    /// # Errors
+    /// If shapes do not fit or memory is short.
+    fn routing(&self, _block: usize, routing: Tensor) -> Result<Tensor, TchError> {
+        Ok(routing)
+    }
+
+    /// What a block's heads say, `[batch, time, heads · head]`.
+    ///
+    /// # Errors
+    /// If shapes do not fit or memory is short.
+    fn heads(&self, _block: usize, heads: Tensor) -> Result<Tensor, TchError> {
+        Ok(heads)
+    }
+
+    /// What is added to the residual stream, `[batch, time, width]`.
+    ///
+    /// # Errors
+    /// If memory is short.
+    fn added(&self, _by: Writer, _what: &Tensor) -> Result<(), TchError> {
+        Ok(())
+    }
+}
+
+/// Looks on and does nothing.
+pub struct Unwatched;
+
+impl Watch for Unwatched {}
