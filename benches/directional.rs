@@ -4,6 +4,7 @@
 //! `$PATHSWARM_THREADS` (2), `$PATHSWARM_ROUNDS` (9) and `$PATHSWARM_WIDTHS` (512,1536) choose what is measured; on a GPU if
 //! there is one.
 
+use std::process::Command;
 use std::time::Instant;
 
 use pathswarm::config::{DirectionalConfig, LevelConfig, ModelConfig, Pooling, Precision, RunConfig};
@@ -19,6 +20,8 @@ use tch::{Device, Kind, Tensor};
 /// Tokens of a batch, whatever the length of its sequences.
 const TOKENS: i64 = 2048;
 const HEAD: usize = 128;
+/// Where a process is told that it is to measure its memory.
+const PEAK: &str = "PATHSWARM_PEAK_OF";
 
 struct Bench {
     weights: Weights,
@@ -78,19 +81,36 @@ impl Bench {
         self.step();
         begin.elapsed().as_secs_f64()
     }
+}
 
-    /// Memory that a step takes at its peak, beyond what is held before; nothing where the kernel does not tell.
-    fn peak_bytes(&self) -> Option<u64> {
-        let read = |key: &str| -> Option<u64> {
-            let status = std::fs::read_to_string("/proc/self/status").ok()?;
-            let line = status.lines().find(|line| line.starts_with(key))?;
-            Some(1024 * line.split_whitespace().nth(1)?.parse::<u64>().ok()?)
-        };
-        std::fs::write("/proc/self/clear_refs", "5").ok()?;
-        let before = read("VmRSS:")?;
-        self.step();
-        Some(read("VmHWM:")?.saturating_sub(before))
-    }
+/// Memory that a step takes at its peak, beyond what is held before, in a process of its own; nothing where the kernel does
+/// not tell.
+fn peak_bytes(width: usize, length: i64, pooling: Option<Pooling>) -> Option<u64> {
+    let pooling = serde_json::to_string(&pooling).ok()?;
+    let mut child = Command::new(std::env::current_exe().ok()?);
+    let output = child.env(PEAK, format!("{width} {length} {pooling}")).output().ok()?;
+    String::from_utf8(output.stdout).ok()?.trim().parse().ok()
+}
+
+/// What that process does.
+fn print_peak(of: &str) -> Option<()> {
+    let read = |key: &str| -> Option<u64> {
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = status.lines().find(|line| line.starts_with(key))?;
+        Some(1024 * line.split_whitespace().nth(1)?.parse::<u64>().ok()?)
+    };
+    let mut parts = of.split(' ');
+    let (width, length, pooling) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?, parts.next()?);
+    let pooling: Option<Pooling> = serde_json::from_str(pooling).ok()?;
+    let bench = Bench::new(width, length, pooling.map(directional), Device::Cpu);
+    let before = read("VmRSS:")?;
+    bench.step();
+    println!("{}", read("VmHWM:")?.saturating_sub(before));
+    Some(())
+}
+
+fn directional(pooling: Pooling) -> DirectionalConfig {
+    DirectionalConfig { pooling, ..DirectionalConfig::of(4) }
 }
 
 fn setting(name: &str, default: &str) -> String {
@@ -115,7 +135,6 @@ fn operations(width: usize, length: i64, pooled: bool) -> [f64; 2] {
 }
 
 fn compare(width: usize, length: i64, rounds: usize, device: Device) {
-    let directional = |pooling| DirectionalConfig { pooling, ..DirectionalConfig::of(4) };
     let poolings = [Pooling::Prefix, Pooling::Token, Pooling::Sequence, Pooling::Context];
     let plain = Bench::new(width, length, None, device);
     let routed = poolings.map(|pooling| Bench::new(width, length, Some(directional(pooling)), device));
@@ -134,9 +153,9 @@ fn compare(width: usize, length: i64, rounds: usize, device: Device) {
         "width {width}, length {length}: plain {:.1} ms, {:.0} GFLOP/s, {:.0} MB",
         1e3 * without,
         operations_plain / without / 1e9,
-        plain.peak_bytes().unwrap_or(0) as f64 / 1e6,
+        peak_bytes(width, length, None).unwrap_or(0) as f64 / 1e6,
     );
-    for ((pooling, bench), own) in poolings.into_iter().zip(&routed).zip(&seconds[1..]) {
+    for (pooling, own) in poolings.into_iter().zip(&seconds[1..]) {
         let mut ratios: Vec<f64> = own.iter().zip(&seconds[0]).map(|(own, plain)| own / plain).collect();
         let [few, more] = operations(width, length, !matches!(pooling, Pooling::Prefix | Pooling::Token));
         println!(
@@ -144,7 +163,7 @@ fn compare(width: usize, length: i64, rounds: usize, device: Device) {
             format!("{pooling:?}").to_lowercase(),
             median(&mut ratios),
             more / few,
-            bench.peak_bytes().unwrap_or(0) as f64 / 1e6,
+            peak_bytes(width, length, Some(pooling)).unwrap_or(0) as f64 / 1e6,
         );
     }
 }
@@ -154,6 +173,10 @@ fn main() {
     let number = |name, default| setting(name, default).parse::<usize>().expect("a number");
     let rounds = number("PATHSWARM_ROUNDS", "9");
     pathswarm::model::set_threads(number("PATHSWARM_THREADS", "2"));
+    if let Ok(of) = std::env::var(PEAK) {
+        print_peak(&of).expect("a width, a length and a pooling, and a kernel that tells");
+        return;
+    }
     let device = Device::cuda_if_available();
     for width in setting("PATHSWARM_WIDTHS", "512,1536").split(',') {
         for length in [128, 1024] {

@@ -244,3 +244,36 @@ fn an_arm_that_is_scored_in_another_way_is_not_trained_again() {
     assert_eq!(shown(&[less]), shown(&once));
     assert_eq!(shown(&more), shown(&without_times(Bench::new(&arm("8, 16")).conduct("there").unwrap())));
 }
+
+#[test]
+fn networks_that_look_ahead_are_told_from_those_that_do_not() {
+    let arms = FILE.find("[[arms]]").unwrap();
+    let arm = |pooling: &str| {
+        let levels = "[{ parts = [\"embedding\", \"layers.0-1\", \"final-norm\"], sharing = \"shared\" }]";
+        format!(
+            "[[arms]]\nname = \"{pooling}\"\nkind = \"dense\"\nrun.levels = {levels}\n\
+             run.model.directional = {{ directions = 2, pooling = \"{pooling}\", context_tokens = 12 }}\n"
+        )
+    };
+    let all: String = ["sequence", "prefix", "token", "context"].map(arm).concat();
+    let head = FILE[..arms].replace("route_every = [8]", "score_from = 12\nhonest_tokens = 200");
+    let bench = Bench::new(&format!("{head}{all}"));
+    for domain in 0..3 {
+        let file = bench.at("text").join(format!("{domain}.jsonl"));
+        let lines = std::fs::read_to_string(&file).unwrap();
+        let told = format!("{{\"domain\":\"of {domain}\",\"text\"");
+        std::fs::write(file, lines.replace("{\"text\"", &told)).unwrap();
+    }
+    let outcomes = bench.conduct("directional").unwrap();
+    for outcome in &outcomes {
+        let honest = outcome.honest.unwrap();
+        assert_eq!((honest.honest.tokens, honest.as_trained.bytes), (200, honest.honest.bytes));
+        let differs = (honest.honest.nats - honest.as_trained.nats).abs() / honest.honest.nats;
+        assert_eq!(differs > 1e-5, outcome.arm == "sequence", "{}: {differs}", outcome.arm);
+        assert_eq!(outcome.early.tokens, outcomes[0].early.tokens, "all are scored on the same tokens");
+        let of_domains: u64 = outcome.domains.iter().map(|(_, numbers)| numbers.tokens).sum();
+        assert_eq!((outcome.domains.len(), of_domains), (3, outcome.early.tokens));
+    }
+    let page = std::fs::read_to_string(bench.at("directional").join("results/README.md")).unwrap();
+    assert!(page.contains("## By domain") && page.contains("| sequence | 200 |"), "{page}");
+}

@@ -1,5 +1,7 @@
 //! One arm with one seed, from the ancestor to the scores.
 
+use std::collections::BTreeMap;
+use std::ops::Add;
 use std::time::Instant;
 
 use super::every_step::EveryStep;
@@ -8,16 +10,18 @@ use super::kept::{Best, KeptArm, Unfinished};
 use super::laboratory::{CommonAncestor, Laboratory, News, Teacher, Tokens};
 use super::lockstep::Lockstep;
 use super::material::{Documents, Material};
-use super::outcome::{Outcome, Point};
-use super::plan::{Arm, Kind};
+use super::outcome::{Honest, Outcome, Point};
+use super::plan::{Arm, Experiment, Kind};
 use super::rerouting::{Judged, reroute};
+use super::scoring::{CutOff, From, by_domain, cut_off};
 use super::sharing::{Features, Sharing, SharingError, discriminative, first_router};
 use super::trainee::{DenseTrainee, Trainee};
 use crate::config::RunConfig;
 use crate::names::{PathId, Phase};
 use crate::peer::dense_trainer::Stopped;
 use crate::routing::Router;
-use crate::training::{InnerTrainer, Score, evaluate, target_losses};
+use crate::seed::Seed;
+use crate::training::{InnerTrainer, Score, evaluate_each, target_losses};
 
 /// An arm in training is written to disk this often, in seconds.
 const KEEP_EVERY_S: f64 = 120.0;
@@ -210,12 +214,45 @@ impl<'a> Trial<'a> {
 
     /// The score of each path on documents of its own.
     fn scores(&self, trainee: &mut Trainee<'_>, paths: &[Levels], on: &[Documents]) -> anyhow::Result<Vec<Score>> {
+        let of_paths = self.each_score(trainee, paths, on)?;
+        Ok(of_paths.into_iter().map(|of_sequences| of_sequences.into_iter().sum()).collect())
+    }
+
+    /// The same of each of their sequences.
+    fn each_score(
+        &self,
+        trainee: &mut Trainee<'_>,
+        paths: &[Levels],
+        on: &[Documents],
+    ) -> anyhow::Result<Vec<Vec<Score>>> {
         let (prefix, bytes) = (self.run.routing.prefix_tokens, &self.material.token_bytes);
+        let first = self.identity.experiment.score_from;
         let score = |inner: &mut InnerTrainer, path: usize| {
             inner.load(&paths[path])?;
-            Ok(evaluate(inner.model(), &on[path].set, prefix, bytes, &mut || {})?)
+            let scored = From { set: &on[path].set, first };
+            Ok(evaluate_each(inner.model(), &scored, prefix, bytes, &mut || {})?)
         };
         trainee.crew().each(paths.len(), score, &mut || {})
+    }
+
+    /// A sample of tokens, each as in training and with nothing but what comes before it; nothing if that is the same.
+    fn honest(&self, trainee: &mut Trainee<'_>, paths: &[Levels], on: &[Documents]) -> anyhow::Result<Option<Honest>> {
+        let Experiment { honest_tokens: count, score_from: first, .. } = *self.identity.experiment;
+        let all = self.material.test.set.len().max(1);
+        if count == 0 || self.run.model.directional.is_none() {
+            return Ok(None);
+        }
+        let (prefix, bytes) = (self.run.routing.prefix_tokens, &self.material.token_bytes);
+        // The same tokens for all seeds.
+        let seed = Seed::root(0).child("honest tokens");
+        let score = |inner: &mut InnerTrainer, path: usize| {
+            inner.load(&paths[path])?;
+            let scored = From { set: &on[path].set, first };
+            let cut = CutOff::sample(&scored, prefix, count * on[path].set.len() / all, seed.number(path as u64));
+            Ok(cut_off(inner.model(), &scored, &cut, prefix, bytes)?)
+        };
+        let found = trainee.crew().each(paths.len(), score, &mut || {})?;
+        Ok(found.into_iter().reduce(Honest::add))
     }
 
     /// The losses of each path on the same documents.
@@ -262,10 +299,14 @@ impl<'a> Trial<'a> {
         let early: Vec<_> = state.best.iter().map(|best| best.levels.clone()).collect();
         let own = |path| test.only((0..test.len()).filter(|document| state.sharing.test[*document] == PathId(path)));
         let own: Vec<Documents> = (0..paths).map(own).collect();
-        let mut routed = |levels: &[Levels]| -> anyhow::Result<Score> {
-            Ok(self.scores(&mut state.trainee, levels, &own)?.into_iter().sum())
-        };
-        let scores = (routed(&last)?, routed(&early)?);
+        let at_last: Score = self.scores(&mut state.trainee, &last, &own)?.into_iter().sum();
+        let each = self.each_score(&mut state.trainee, &early, &own)?;
+        let names = &self.tokens.domains;
+        let mut domains = BTreeMap::new();
+        own.iter().zip(&each).for_each(|(own, scores)| by_domain(own, scores, names, &mut domains));
+        let domain = |(name, number): (&str, u32)| Some((name.to_owned(), (*domains.get(&number)?).into()));
+        let domains = names.names().filter_map(domain).collect();
+        let honest = self.honest(&mut state.trainee, &early, &own)?;
         let mut rerouted = Vec::new();
         if !self.arm.route_every.is_empty() {
             let slice = &self.material.slice;
@@ -294,10 +335,12 @@ impl<'a> Trial<'a> {
             seconds: state.seconds,
             shards: state.sharing.sizes(),
             curve: state.curve,
-            last: scores.0.into(),
-            early: scores.1.into(),
+            last: at_last.into(),
+            early: each.into_iter().flatten().sum::<Score>().into(),
             stopped_at: state.best.iter().map(|best| best.phases).collect(),
             rerouted,
+            domains,
+            honest,
         })
     }
 }

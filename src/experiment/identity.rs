@@ -24,6 +24,10 @@ pub struct Identity<'a> {
     pub tokens: &'a Tokens,
 }
 
+fn named(value: &impl serde::Serialize) -> serde_json::Result<BlobHash> {
+    Ok(BlobHash::of(&serde_json::to_vec(value)?))
+}
+
 impl Identity<'_> {
     /// Names its training up to a phase, with what is done to share out the text before it.
     ///
@@ -35,7 +39,13 @@ impl Identity<'_> {
         let reshard: Vec<u64> = arm.reshard.iter().copied().filter(|other| *other < phase).collect();
         let slice = laboratory.slice_share(experiment, tokens);
         let text = (tokens.hash, slice, arm.text_share);
-        Ok(BlobHash::of(&serde_json::to_vec(&(run, arm.kind, reshard, text, laboratory.machine.precision))?))
+        // When a path is at its best depends on what is scored.
+        let scored = (experiment.score_from > 0).then_some(("from", experiment.score_from));
+        let training = (run, arm.kind, reshard, text, laboratory.machine.precision);
+        match scored {
+            None => named(&training),
+            Some(scored) => named(&(training, scored)),
+        }
     }
 
     /// Names its training.
@@ -51,7 +61,11 @@ impl Identity<'_> {
     /// # Errors
     /// If it cannot be written down.
     pub fn outcome(&self) -> serde_json::Result<BlobHash> {
-        Ok(BlobHash::of(&serde_json::to_vec(&(self.training()?, &self.arm.route_every))?))
+        let scored = (self.training()?, &self.arm.route_every);
+        match self.experiment.honest_tokens {
+            0 => named(&scored),
+            count => named(&(scored, "honest", count)),
+        }
     }
 
     /// Names what it is before a phase, as long as it has done what any arm of the same name has.
@@ -59,7 +73,7 @@ impl Identity<'_> {
     /// # Errors
     /// If it cannot be written down.
     pub fn before(&self, phase: u64) -> serde_json::Result<BlobHash> {
-        Ok(BlobHash::of(&serde_json::to_vec(&(self.until(phase)?, phase))?))
+        named(&(self.until(phase)?, phase))
     }
 
     /// Where it is kept for other arms of the experiment, and before which phases they part: up to there they are the same

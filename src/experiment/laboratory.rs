@@ -1,9 +1,10 @@
 //! What arms share: the text, and the ancestors, of which each is trained once and kept.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::kept::KeptArm;
 use super::material::{Material, Shares};
@@ -20,7 +21,8 @@ use crate::peer::dense::{Dense, KeptDense};
 use crate::peer::dense_trainer::DenseTrainer;
 use crate::peer::founding::{Documents, Stage, Text};
 use crate::peer::transducer::fine_tune;
-use crate::text::{CorpusSource, TokenSet};
+use crate::text::corpus::Domains;
+use crate::text::{CorpusSource, TokenSet, is_test, stream_corpus};
 use crate::training::{Marked, preferences};
 
 /// What happens, for whoever watches.
@@ -67,6 +69,8 @@ pub struct Tokens {
     train: TokenSet,
     test: TokenSet,
     token_bytes: Vec<u32>,
+    /// Of the test documents.
+    pub domains: Domains,
 }
 
 /// The dense network that all paths of an arm start from.
@@ -127,9 +131,25 @@ impl<'a> Laboratory<'a> {
         let text = Text::of(documents, self.source.tokenizer.as_deref(), run, (None, self.stop), &mut told)?;
         let hash = hash_of(&(key, text.corpus, text.test_corpus, BlobHash::of(text.tokenizer.json())))?;
         let token_bytes = text.tokenizer.token_bytes_for(run.model.vocabulary);
-        let tokens = Arc::new(Tokens { hash, train: text.train, test: text.test, token_bytes });
+        let domains = self.domains_of_tests(run)?;
+        let tokens = Arc::new(Tokens { hash, train: text.train, test: text.test, token_bytes, domains });
         self.texts.insert(key, tokens.clone());
         Ok(tokens)
+    }
+
+    fn domains_of_tests(&self, run: &RunConfig) -> anyhow::Result<Domains> {
+        let (source, parted) = match &self.source.test_corpus {
+            Some(source) => (source, false),
+            None => (&self.source.corpus, true),
+        };
+        let mut domains = Domains::default();
+        stream_corpus(source, &run.text, &mut |found| {
+            if !parted || is_test(found.text, run.text.test_share) {
+                domains.push(found.domain);
+            }
+            if self.stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(domains)
     }
 
     /// Of the training documents, the share that routers are fitted on: enough for the arm that needs most, the same for

@@ -3,7 +3,7 @@
 //!
 //! [`plan`] reads what is compared; [`material`] parts the text; [`sharing`] sends documents to paths; [`lockstep`] trains
 //! all paths of a run in one process, with a swarm's arithmetic and without its network, [`crew`] several at a time, [`every_step`] with each gradient averaged; [`arm`] takes one arm with one
-//! seed from its ancestor to its scores, [`identity`] tells trainings apart, [`kept`] keeps it in between, [`rerouting`] scores it with routes chosen more
+//! seed from its ancestor to its scores, [`identity`] tells trainings apart, [`kept`] keeps it in between, [`scoring`] says what it is worth, [`rerouting`] with routes chosen more
 //! often; [`outcome`] is what came of it, [`report`] and [`plots`] show it.
 
 pub mod arm;
@@ -19,6 +19,7 @@ pub mod plan;
 pub mod plots;
 pub mod report;
 pub mod rerouting;
+pub mod scoring;
 pub mod sharing;
 pub mod trainee;
 

@@ -73,6 +73,24 @@ impl From<Rerouted> for Routed {
     }
 }
 
+/// A sample of the test text's tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Honest {
+    /// Each in its whole sequence, as in training.
+    pub as_trained: Numbers,
+    /// Each with nothing but what comes before it: what a language model can do.
+    pub honest: Numbers,
+}
+
+impl std::ops::Add for Honest {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let sum = |a: Numbers, b: Numbers| (Score::from(a) + Score::from(b)).into();
+        Self { as_trained: sum(self.as_trained, other.as_trained), honest: sum(self.honest, other.honest) }
+    }
+}
+
 /// What came of an arm with one seed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -106,6 +124,12 @@ pub struct Outcome {
     pub stopped_at: Vec<u64>,
     /// The same paths, with routes chosen more often.
     pub rerouted: Vec<Routed>,
+    /// Early stopped paths by the domain of test documents, where their source says so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub domains: Vec<(String, Numbers)>,
+    /// Early stopped paths on a sample of tokens, with and without what follows on each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub honest: Option<Honest>,
 }
 
 impl Outcome {

@@ -18,6 +18,10 @@ struct ExperimentFile {
     route_every: Vec<usize>,
     #[serde(default)]
     slice_share: Option<f64>,
+    #[serde(default)]
+    score_from: usize,
+    #[serde(default)]
+    honest_tokens: usize,
     run: toml::Table,
     arms: Vec<ArmFile>,
     #[serde(default)]
@@ -67,6 +71,11 @@ pub struct Experiment {
     /// Share of the documents that routers are fitted on, and no path trains on, whether an arm fits any or not; more where
     /// that are fewer than [`SLICE_DOCUMENTS`](crate::config::routing::SLICE_DOCUMENTS) for each path. If nothing is said, [`SLICE_SHARE`](crate::config::routing::SLICE_SHARE) where an arm fits a router.
     pub slice_share: Option<f64>,
+    /// In every arm no sequence is scored before this token, whatever it begins with; 0 for no such rule.
+    pub score_from: usize,
+    /// So many tokens of the test text are also scored with nothing but what comes before each, in arms that route
+    /// directions.
+    pub honest_tokens: usize,
 }
 
 /// One way to train.
@@ -168,8 +177,11 @@ impl Experiment {
         for claim in &file.claims {
             claim.check(&arms)?;
         }
-        let ExperimentFile { name, title, claims, slice_share, .. } = file;
-        Ok(Self { name, title, arms, claims, slice_share })
+        let ExperimentFile { name, title, claims, slice_share, score_from, honest_tokens, .. } = file;
+        if arms.iter().any(|arm| score_from >= arm.run.model.context) {
+            return Err(wrong("score_from", "below every arm's model.context"));
+        }
+        Ok(Self { name, title, arms, claims, slice_share, score_from, honest_tokens })
     }
 
     /// The most paths of any arm that asks for documents apart to fit routers on; 0 if none does.

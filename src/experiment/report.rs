@@ -122,6 +122,8 @@ pub fn markdown(experiment: &Experiment, outcomes: &[Outcome], command: &str) ->
                  document's path. The oracle takes what turns out best: a bound, not a method.\n\n";
         rerouted_table(&mut page, &rerouted, outcomes);
     }
+    domains_table(&mut page, experiment, outcomes);
+    honest_table(&mut page, experiment, outcomes);
     if !experiment.claims.is_empty() {
         page += "\n## What was expected\n\nOf early stopped paths; *every N* is by the transducer. It holds if the worst \
                  seed of the first is better than the best of the second.\n\n";
@@ -179,6 +181,42 @@ fn rerouted_table(page: &mut String, arms: &[&Arm], outcomes: &[Outcome]) {
     }
 }
 
+/// Perplexity by domain, where the test text has any.
+fn domains_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) {
+    let Some(domains) = outcomes.iter().map(|outcome| &outcome.domains).find(|domains| !domains.is_empty()) else {
+        return;
+    };
+    let names: Vec<&str> = domains.iter().map(|(name, _)| name.as_str()).collect();
+    let _ = writeln!(page, "\n## By domain\n\nEarly stopped.\n\n| arm | {} |", names.join(" | "));
+    let _ = writeln!(page, "|---{}|", "|---".repeat(names.len()));
+    for arm in &experiment.arms {
+        let of = |name: &&str| {
+            let own = of_arm(outcomes, &arm.name).flat_map(|outcome| &outcome.domains);
+            let own = own.filter(|(domain, _)| domain == name).map(|(_, numbers)| numbers.perplexity());
+            Spread::of(own).map_or_else(String::new, |spread| spread.show(2))
+        };
+        let _ = writeln!(page, "| {} | {} |", arm.name, names.iter().map(of).collect::<Vec<_>>().join(" | "));
+    }
+}
+
+/// Tokens scored with and without what follows on them.
+fn honest_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) {
+    if outcomes.iter().all(|outcome| outcome.honest.is_none()) {
+        return;
+    }
+    *page += "\n## With nothing but what comes before\n\nPerplexity of a sample of the same tokens, each in its whole sequence, as \
+              in training, and each in a text that ends before it.\n\n| arm | tokens | in the whole sequence | honestly |\n\
+              |---|---|---|---|\n";
+    for arm in &experiment.arms {
+        let own = || of_arm(outcomes, &arm.name).filter_map(|outcome| outcome.honest.as_ref());
+        let Some(tokens) = own().next().map(|honest| honest.honest.tokens) else { continue };
+        let show = |spread: Option<Spread>| spread.map_or_else(String::new, |spread| spread.show(2));
+        let as_trained = show(Spread::of(own().map(|honest| honest.as_trained.perplexity())));
+        let honest = show(Spread::of(own().map(|honest| honest.honest.perplexity())));
+        let _ = writeln!(page, "| {} | {tokens} | {as_trained} | {honest} |", arm.name);
+    }
+}
+
 fn claims_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) {
     *page += "| lower perplexity | than | | | holds |\n|---|---|---|---|---|\n";
     for (claim, verdict) in experiment.claims.iter().zip(verdicts(experiment, outcomes)) {
@@ -224,6 +262,8 @@ mod tests {
         let routed =
             |nats| Routed { every: 64, logistic: numbers(nats), transducer: numbers(nats), oracle: numbers(nats) };
         let outcome = |seed, nats, rerouted: Vec<Routed>| Outcome {
+            domains: Vec::new(),
+            honest: None,
             arm: "a".to_owned(),
             seed,
             kind: Kind::Paths,

@@ -79,7 +79,8 @@ impl Domains {
         self.of.get(document).copied().flatten()
     }
 
-    fn push(&mut self, domain: Option<&str>) {
+    /// The domain of the next document.
+    pub fn push(&mut self, domain: Option<&str>) {
         let number = domain.map(|name| match self.names.get(name) {
             Some(number) => *number,
             None => {
