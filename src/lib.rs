@@ -12,7 +12,8 @@
 //! 6. `store` keeps what must survive, `network` carries messages and blobs.
 //! 7. `peer` puts them together; [`simulator`] runs the same protocol in virtual time; `experiment` trains many runs in
 //!    one process, to compare them.
-//! 8. [`observe`] shows what happens; [`cli`] is how people and programs start it all.
+//! 8. `inspect` looks inside a trained path while it reads.
+//! 9. [`observe`] shows what happens; [`cli`] is how people and programs start it all.
 
 pub mod cli;
 pub mod clock;
@@ -21,6 +22,8 @@ pub mod config;
 #[cfg(all(feature = "learning", feature = "network"))]
 pub mod experiment;
 pub mod grid;
+#[cfg(feature = "learning")]
+pub mod inspect;
 #[cfg(feature = "learning")]
 pub mod model;
 pub mod names;

@@ -12,7 +12,7 @@ use source::{Source, lines_with};
 const GROUND: [&str; 6] = ["names", "clock", "seed", "grid", "sampling", "config"];
 
 /// What a module of the crate may import besides itself and [`GROUND`] (docs/architecture.md shows the layers).
-const LAYERS: [(&str, &[&str]); 21] = [
+const LAYERS: [(&str, &[&str]); 22] = [
     ("names", &[]),
     ("clock", &[]),
     ("seed", &[]),
@@ -36,6 +36,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
         "experiment",
         &["text", "routing", "model", "training", "compress", "outer", "protocol::limits", "store", "observe", "peer"],
     ),
+    ("inspect", &["text", "routing", "model", "training"]),
     ("cli", &["*"]),
     ("main", &["cli"]),
 ];
@@ -47,9 +48,9 @@ const HOMES: [(&str, &[&str]); 10] = [
     ("indicatif", &["observe"]),
     ("libp2p", &["network"]),
     ("libp2p_stream", &["network"]),
-    ("plotters", &["experiment/plots"]),
+    ("plotters", &["experiment/plots", "inspect/plots"]),
     ("sled", &["store"]),
-    ("tch", &["text", "routing", "model", "training"]),
+    ("tch", &["text", "routing", "model", "training", "inspect"]),
     ("tokenizers", &["text"]),
     ("tracing_appender", &["observe"]),
 ];

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use run::{Peer, World, pathswarm};
+use run::{Peer, RUN, World, pathswarm};
 use serde_json::Value;
 
 /// In place of the experiments that README.md names, which take hours.
@@ -111,6 +111,24 @@ fn there_and_back(world: &World, to_type: &mut ToType, short: &[&str]) {
     }
 }
 
+/// A run whose attention is directional is looked into.
+fn looked_into(world: &World, to_type: &mut ToType, short: &[&str]) {
+    let run = RUN.replace("block.", "layer.").replace("context = 64", "context = 64\ndirectional = { directions = 2 }");
+    let (file, folder) = (world.write("directional.toml", run), world.name("directional"));
+    let simulate: Vec<String> = ["simulate", &file].map(str::to_owned).into();
+    ends_well(&simulate, &[&["--corpus", &world.corpus, "--dir", &folder], short].concat());
+    let names = |word: &str| match word {
+        "DIR" => Some(format!("{folder}/model")),
+        "CORPUS" => Some(world.corpus.clone()),
+        "PICTURES" => Some(world.name("pictures")),
+        _ => None,
+    };
+    for inspect in to_type.take("inspect", &names) {
+        assert_eq!(ends_well(&inspect, &[])["event"], "sureness");
+        assert!(world.path("pictures").join("interventions.svg").exists());
+    }
+}
+
 /// A transducer is made of what the run has learnt.
 fn taught(world: &World, to_type: &mut ToType, there: &dyn Fn(&str) -> Option<String>) {
     let lesson = |word: &str| match word {
@@ -180,6 +198,8 @@ fn every_command_does_what_it_is_there_for() {
     taught(&world, &mut to_type, &there);
 
     there_and_back(&world, &mut to_type, &short);
+
+    looked_into(&world, &mut to_type, &short);
 
     for simulate in to_type.take("simulate", &file) {
         let folder = world.name("simulated");

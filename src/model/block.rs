@@ -10,7 +10,8 @@ use super::watch::{Watch, Writer};
 use super::weights::{Weights, WeightsError};
 use crate::config::{Activation, ModelConfig};
 
-const EPSILON: f64 = 1e-5;
+/// What a norm adds to the variance.
+pub(crate) const EPSILON: f64 = 1e-5;
 
 /// Layer normalisation with a weight and, if the model has biases, a bias.
 pub struct Norm {
@@ -28,6 +29,11 @@ impl Norm {
             weight: weights.tensor(&format!("{prefix}.weight"))?,
             bias: weights.optional(&format!("{prefix}.bias")),
         })
+    }
+
+    /// `[width]`.
+    pub(crate) fn weight(&self) -> &Tensor {
+        &self.weight
     }
 
     /// Normalises the last dimension.
@@ -88,6 +94,16 @@ impl Block {
                 Activation::GeluTanh => "tanh",
             },
         })
+    }
+
+    /// Its attention.
+    pub(crate) fn attention(&self) -> &Attention {
+        &self.attention
+    }
+
+    /// What routes its attention's directions, if they are.
+    pub(crate) fn directional(&self) -> Option<&Directional> {
+        self.directional.as_ref()
     }
 
     /// The residual stream `[batch, time, width]` after this block. `past` is of the tokens before, if there are any.

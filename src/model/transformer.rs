@@ -4,6 +4,7 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use super::attention::rotation;
 use super::block::{Block, Norm, Reading};
+use super::directional::Directional;
 use super::linear::{Kernel, Products};
 use super::memory::{Memory, Past};
 use super::watch::{Unwatched, Watch, Writer};
@@ -244,6 +245,22 @@ impl PathModel {
     /// The output projection, `[vocabulary, width]`.
     pub(crate) fn head(&self) -> &Tensor {
         &self.head
+    }
+
+    /// A block's output projection, `[width, heads · head]`.
+    pub(crate) fn out_projection(&self, block: usize) -> &Tensor {
+        self.blocks[block].attention().out()
+    }
+
+    /// A block's directions of unit length, `[heads, directions, head]`, if it has any.
+    pub(crate) fn directions(&self, block: usize) -> Option<Result<Tensor, TchError>> {
+        let _no_gradient = tch::no_grad_guard();
+        self.blocks[block].directional().map(Directional::directions)
+    }
+
+    /// The weight of the norm before the head, `[width]`.
+    pub(crate) fn final_norm(&self) -> &Tensor {
+        self.norm.weight()
     }
 
     pub(crate) fn weights(&self) -> &Weights {

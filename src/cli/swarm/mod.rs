@@ -15,6 +15,7 @@ mod founding_folder;
 mod founding_progress;
 mod generate;
 mod import;
+mod inspect;
 mod interrupt;
 mod join;
 mod listen;
@@ -47,6 +48,8 @@ commands! {
         Generate(generate::Generate),
         /// Teach a copy of a run's ancestor which path reads on best, for `--route-every`.
         Transducer(transducer::Transducer),
+        /// Look inside a path of a collected run while it reads.
+        Inspect(inspect::Inspect),
         /// Write a path of a collected run as a folder that transformers loads.
         Export(export::Export),
         /// Make a model of transformers the ancestor of a run.

@@ -1,0 +1,112 @@
+//! `pathswarm inspect`: what a path does inside while it reads.
+
+mod directional;
+mod shown;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+
+use super::mistake::{Mistake, OrMistake};
+use super::{Globals, collected_run};
+use crate::config::{MachineConfig, Precision};
+use crate::inspect::subject::InspectError;
+use crate::inspect::{Passages, Subject};
+use crate::model::{PathModel, open_device, set_threads};
+use crate::names::PathId;
+use crate::peer::Collected;
+use crate::text::{CorpusSource, TokenSet, Tokenizer, read_corpus};
+
+/// `pathswarm inspect`
+#[derive(Args)]
+pub struct Inspect {
+    #[command(subcommand)]
+    tool: Tool,
+}
+
+#[derive(Subcommand)]
+enum Tool {
+    /// Directional routing: what becomes of a text if it is switched off or changed, what each part says for a token, where
+    /// and for which domains weights differ, and what directions mean.
+    Directional(directional::Directional),
+}
+
+impl Inspect {
+    /// # Errors
+    /// If the run is not a whole one, the text cannot be read, or there is nothing of the kind in the network.
+    pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        match self.tool {
+            Tool::Directional(directional) => directional.run(globals),
+        }
+    }
+}
+
+/// Which network of a collected run is looked at, and what it reads.
+#[derive(Args)]
+struct Looked {
+    /// A collected run.
+    run: PathBuf,
+    /// Which path; its number, as `evaluate` shows it.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    path: u32,
+    /// The dense ancestor instead.
+    #[arg(long, conflicts_with = "path")]
+    ancestor: bool,
+    /// Text to read: files, folders, JSON lines, Parquet; domains are told apart where it has a `domain` field.
+    #[arg(long, num_args = 1.., value_name = "FILE", required = true)]
+    text: Vec<PathBuf>,
+    /// Sequences read of each domain, the longest first.
+    #[arg(long, value_name = "COUNT", default_value_t = 40)]
+    sequences: usize,
+}
+
+impl Looked {
+    fn subject(&self, machine: &MachineConfig) -> anyhow::Result<(Subject, Collected)> {
+        open(&self.run, (!self.ancestor).then_some(PathId(self.path)), machine)
+    }
+
+    fn passages(&self, subject: &Subject, collected: &Collected) -> anyhow::Result<Passages> {
+        let config = &collected.manifest().config;
+        let corpus = read_corpus(&CorpusSource::Paths(self.text.clone()), &config.text)
+            .or_mistake("give files, folders, or JSON lines with a \"text\" field")?;
+        let documents = subject.tokenizer.encode_all(&corpus.documents)?;
+        let set = TokenSet::cut_for_scoring(&documents, config.model.context);
+        Passages::of(&set, &corpus.domains, config.starts(), self.sequences.max(1)).map_err(explain)
+    }
+}
+
+/// A path of a collected run, or its ancestor.
+fn open(run: &Path, path: Option<PathId>, machine: &MachineConfig) -> anyhow::Result<(Subject, Collected)> {
+    set_threads(machine.threads);
+    let collected = collected_run::open(run)?;
+    let (config, paths) = (&collected.manifest().config, collected.grid().path_count());
+    let levels = match path {
+        None => collected.ancestor().to_vec(),
+        Some(path) if path.0 < paths => {
+            collected.levels_of(path).map_err(|error| collected_run::explain(error.into()))?
+        }
+        Some(path) => {
+            let hint = format!("this run has paths 0 to {}", paths - 1);
+            return Err(Mistake::new(format!("there is no path {path}")).hint(hint).into());
+        }
+    };
+    let mut model = PathModel::new(&config.model, &config.levels, open_device(machine.device)?, Precision::F32)?;
+    for (level, values) in levels.iter().enumerate() {
+        model.set_level(level, values)?;
+    }
+    let tokenizer = Tokenizer::from_json(collected.tokenizer().json())?;
+    Ok((Subject { model, tokenizer }, collected))
+}
+
+/// What the user can mend, with what to do about it.
+fn explain(error: InspectError) -> anyhow::Error {
+    let hint = match error {
+        InspectError::Plain => "look at a run whose configuration has it, such as configs/directional-2x2.toml",
+        InspectError::TooShort(_) => "give longer text",
+        InspectError::Unknown { .. } => "name one that is there; pathswarm config show has the model's sizes",
+        InspectError::Syntax { .. } => "for example --intervene layer=1:off --intervene layer=0,head=2:silent",
+        InspectError::Differ(_) => "give another run with --against",
+        InspectError::Forward(_) | InspectError::Tensor(_) => return error.into(),
+    };
+    Mistake::new(error).hint(hint).into()
+}

@@ -1,0 +1,85 @@
+//! What was found, as tables for people, objects for programs and pictures for both.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use serde::Serialize;
+
+use crate::cli::output::Output;
+use crate::store::write_file;
+
+/// Where results go.
+pub(super) struct Shown {
+    output: Output,
+    /// Where pictures go, if anywhere.
+    folder: Option<PathBuf>,
+}
+
+impl Shown {
+    /// Makes the folder, if there is to be one.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn new(output: Output, folder: Option<PathBuf>) -> anyhow::Result<Self> {
+        if let Some(folder) = &folder {
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        }
+        Ok(Self { output, folder })
+    }
+
+    /// An object for programs.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn event(&self, name: &str, value: &impl Serialize) -> anyhow::Result<()> {
+        Ok(self.output.json(&serde_json::json!({ "event": name, "found": value }))?)
+    }
+
+    /// A table for people.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn table(&self, title: &str, columns: &[&str], rows: &[Vec<String>]) -> anyhow::Result<()> {
+        self.output.text("")?;
+        self.output.text(title)?;
+        let width = |column: usize| {
+            let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+            cells.chain([columns[column].chars().count()]).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+        let line = |cells: &mut dyn Iterator<Item = &str>| {
+            let shown = cells.zip(&widths).enumerate().map(|(column, (cell, width))| match column {
+                0 => format!("  {cell:width$}"),
+                _ => format!("  {cell:>width$}"),
+            });
+            shown.collect::<String>().trim_end().to_owned()
+        };
+        self.output.text(&line(&mut columns.iter().copied()))?;
+        for row in rows {
+            self.output.text(&line(&mut row.iter().map(String::as_str)))?;
+        }
+        Ok(())
+    }
+
+    /// A line for people.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn line(&self, line: &str) -> anyhow::Result<()> {
+        Ok(self.output.text(line)?)
+    }
+
+    /// A picture, drawn only if there is somewhere to put it.
+    ///
+    /// # Errors
+    /// If it cannot be drawn or written.
+    pub fn picture(&self, name: &str, draw: impl FnOnce() -> anyhow::Result<String>) -> anyhow::Result<()> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        Ok(write_file(&folder.join(name), draw()?.as_bytes())?)
+    }
+}
+
+/// Four digits behind the point.
+pub(super) fn number(value: f64) -> String {
+    format!("{value:.4}")
+}

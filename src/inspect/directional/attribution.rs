@@ -1,0 +1,92 @@
+//! What each part of the network says for a token: the last position's logit, taken apart.
+//!
+//! With the final norm's scale as it is, the logit is a sum over all that was added to the stream: the embedding, what each
+//! head says before anything is taken away, what routing takes away, and the feed-forward parts. Without biases nothing is
+//! left over.
+
+use serde::Serialize;
+use tch::{Kind, Tensor};
+
+use super::capture::Capture;
+use crate::inspect::subject::{InspectError, Subject};
+use crate::model::watch::Writer;
+
+/// A part's share of a logit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Share {
+    /// Of which part.
+    pub part: String,
+    /// What it adds.
+    pub logit: f64,
+}
+
+/// A token's logit after a prompt.
+#[derive(Clone, Debug, Serialize)]
+pub struct Attribution {
+    /// The token, as text.
+    pub target: String,
+    /// The logit.
+    pub logit: f64,
+    /// Its probability.
+    pub probability: f64,
+    /// Embedding, all heads, routing and feed-forward of each layer: what they add sums up to the logit, but for biases.
+    pub parts: Vec<Share>,
+    /// The heads that say most for or against it, before routing.
+    pub top_heads: Vec<Share>,
+}
+
+/// Heads that are named.
+const TOP: usize = 10;
+
+/// What adds up to the logit of `target` behind `prompt`.
+///
+/// # Errors
+/// If the prompt does not fit.
+pub fn attribute(subject: &Subject, prompt: &[u32], target: u32) -> Result<Attribution, InspectError> {
+    let capture = Capture::of(subject, prompt)?;
+    let added = capture.added_all();
+    let last = |tensor: &Tensor| tensor.f_select(0, -1)?.f_to_kind(Kind::Double);
+    let stream = added.iter().map(|(_, what)| last(what)).reduce(|sum, next| sum?.f_add(&next?));
+    let stream = stream.unwrap_or_else(|| Tensor::f_zeros([0], (Kind::Double, subject.model.device())))?;
+    let reader = reader(subject, &stream, target)?;
+    let says = |what: &Tensor| Ok::<_, InspectError>(last(what)?.f_dot(&reader)?.f_double_value(&[])?);
+    let mut parts = Vec::with_capacity(added.len());
+    for (by, what) in &added {
+        let part = match by {
+            Writer::Embedding => "embedding".to_owned(),
+            Writer::Heads(layer) => format!("heads of layer {layer}"),
+            Writer::Routing(layer) => format!("routing of layer {layer}"),
+            Writer::FeedForward(layer) => format!("feed-forward of layer {layer}"),
+        };
+        parts.push(Share { part, logit: says(what)? });
+    }
+    let mut heads = Vec::new();
+    for layer in 0..subject.config().blocks {
+        let Some(said) = capture.heads_of(layer) else { continue };
+        let width = subject.config().head_width() as i64;
+        // Through its slice of the output projection.
+        let wants = subject.model.out_projection(layer).f_to_kind(Kind::Double)?.f_transpose(0, 1)?.f_mv(&reader)?;
+        let said = last(&said)?.f_mul(&wants)?.f_view([-1, width])?;
+        let sums: Vec<f64> = Vec::try_from(
+            said.f_sum_dim_intlist([1i64].as_slice(), false, Kind::Double)?.f_to_device(tch::Device::Cpu)?,
+        )?;
+        let share = |(head, logit)| Share { part: format!("layer {layer}, head {head}"), logit };
+        heads.extend(sums.into_iter().enumerate().map(share));
+    }
+    heads.sort_by(|a, b| b.logit.abs().total_cmp(&a.logit.abs()));
+    heads.truncate(TOP);
+    let logits = subject.model.logits(&crate::inspect::subject::row(prompt))?.f_select(0, 0)?.f_select(0, -1)?;
+    let probability = logits.f_softmax(-1, Kind::Double)?.f_double_value(&[i64::from(target)])?;
+    let logit = logits.f_double_value(&[i64::from(target)])?;
+    Ok(Attribution { target: subject.tokenizer.decode(&[target]), logit, probability, parts, top_heads: heads })
+}
+
+/// The vector whose product with what is added to the stream is its share of the logit.
+fn reader(subject: &Subject, stream: &Tensor, target: u32) -> Result<Tensor, InspectError> {
+    let weight = subject.model.final_norm().f_to_kind(Kind::Double)?;
+    let row = subject.model.head().f_select(0, i64::from(target))?.f_to_kind(Kind::Double)?;
+    let scale = (stream.f_var(false)?.f_double_value(&[])? + crate::model::block::EPSILON).sqrt();
+    let wanted = weight.f_mul(&row)?.f_div_scalar(scale)?;
+    // The norm takes the mean off what it is given: the same as taking it off what it is multiplied by.
+    Ok(wanted.f_sub(&wanted.f_mean(Kind::Double)?)?)
+}

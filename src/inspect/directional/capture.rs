@@ -1,0 +1,95 @@
+//! What routers and heads said, kept while a network reads.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use tch::{Device, Kind, TchError, Tensor};
+
+use crate::inspect::subject::{InspectError, Subject, row};
+use crate::model::watch::{Watch, Writer};
+
+/// Keeps what it sees of one sequence.
+#[derive(Default)]
+pub struct Capture {
+    /// Of each layer, `[time or 1, heads · directions]`.
+    routing: RefCell<BTreeMap<usize, Tensor>>,
+    /// Of each layer, `[time, heads · head]`.
+    heads: RefCell<BTreeMap<usize, Tensor>>,
+    /// What was added to the stream, `[time, width]`.
+    added: RefCell<Vec<(Writer, Tensor)>>,
+}
+
+impl Watch for Capture {
+    fn routing(&self, block: usize, routing: Tensor) -> Result<Tensor, TchError> {
+        self.routing.borrow_mut().insert(block, routing.f_squeeze_dim(0)?);
+        Ok(routing)
+    }
+
+    fn heads(&self, block: usize, heads: Tensor) -> Result<Tensor, TchError> {
+        self.heads.borrow_mut().insert(block, heads.f_squeeze_dim(0)?);
+        Ok(heads)
+    }
+
+    fn added(&self, by: Writer, what: &Tensor) -> Result<(), TchError> {
+        self.added.borrow_mut().push((by, what.f_squeeze_dim(0)?));
+        Ok(())
+    }
+}
+
+impl Capture {
+    /// Reads a sequence.
+    ///
+    /// # Errors
+    /// If it does not fit.
+    pub fn of(subject: &Subject, tokens: &[u32]) -> Result<Self, InspectError> {
+        let capture = Self::default();
+        let _ = subject.model.watched(&row(tokens), &capture)?;
+        Ok(capture)
+    }
+
+    /// Reads a sequence as it is read to be scored: without its last token.
+    ///
+    /// # Errors
+    /// If it does not fit.
+    pub fn of_scored(subject: &Subject, sequence: &[u32]) -> Result<Self, InspectError> {
+        Self::of(subject, sequence.split_last().map_or(sequence, |(_, inner)| inner))
+    }
+
+    /// Weights by layer: `[time][heads · directions]`; one row for all where a router says one thing.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn weights(&self) -> Result<Vec<Vec<Vec<f64>>>, InspectError> {
+        self.routing.borrow().values().map(rows).collect()
+    }
+
+    /// The same as tensors, `[time or 1, heads · directions]`.
+    pub fn routing_of_layers(&self) -> Vec<Tensor> {
+        self.routing.borrow().values().map(Tensor::shallow_clone).collect()
+    }
+
+    /// What the heads of a layer said, `[time, heads · head]`.
+    pub fn heads_of(&self, layer: usize) -> Option<Tensor> {
+        self.heads.borrow().get(&layer).map(Tensor::shallow_clone)
+    }
+
+    /// All that was added to the stream, in order, `[time, width]` each.
+    pub fn added_all(&self) -> Vec<(Writer, Tensor)> {
+        self.added.borrow().iter().map(|(by, what)| (*by, what.shallow_clone())).collect()
+    }
+}
+
+/// The rows of a matrix.
+///
+/// # Errors
+/// If the device fails.
+pub fn rows(matrix: &Tensor) -> Result<Vec<Vec<f64>>, InspectError> {
+    let wide = matrix.f_to_kind(Kind::Double)?.f_to_device(Device::Cpu)?;
+    Ok(Vec::try_from(wide)?)
+}
+
+/// The mean of each column.
+pub fn column_means(rows: &[Vec<f64>]) -> Vec<f64> {
+    let columns = rows.first().map_or(0, Vec::len);
+    (0..columns).map(|column| rows.iter().map(|row| row[column]).sum::<f64>() / rows.len() as f64).collect()
+}

@@ -1,0 +1,138 @@
+//! Whether weights tell domains apart: texts as points of their mean weights, in the plane in which they differ most, and
+//! guessed by the nearest mean of a domain.
+
+use rand::seq::SliceRandom;
+use serde::Serialize;
+use tch::{Device, Kind, Tensor};
+
+use crate::inspect::statistics::interval;
+use crate::inspect::subject::{InspectError, Passages};
+use crate::seed::Seed;
+
+/// A text as a point.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// Its domain.
+    pub domain: String,
+    /// Along the two directions in which texts differ most.
+    pub at: [f64; 2],
+}
+
+/// How well domains are guessed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Guesses {
+    /// Texts whose means made the domains' means.
+    pub learnt: usize,
+    /// Other texts, whose domain was guessed.
+    pub guessed: usize,
+    /// Share that was right.
+    pub accuracy: f64,
+    /// At 95%, by Wilson.
+    pub interval: [f64; 2],
+    /// Share that is right if the commonest domain is always guessed.
+    pub chance: f64,
+}
+
+/// Both.
+#[derive(Clone, Debug, Serialize)]
+pub struct Domains {
+    /// Each text.
+    pub points: Vec<Point>,
+    /// Share of the variance along the two directions.
+    pub explained: [f64; 2],
+    /// By nearest mean.
+    pub guesses: Guesses,
+}
+
+/// Of texts with a domain and their [mean weights](super::distribution::mean_weights); nothing without two domains of two.
+///
+/// # Errors
+/// If libtorch refuses.
+pub fn domains(passages: &Passages, weights: &[Vec<f64>]) -> Result<Option<Domains>, InspectError> {
+    let known = weights.iter().zip(&passages.domains).filter_map(|(own, domain)| Some((domain.as_ref()?, own)));
+    let (of, rows): (Vec<usize>, Vec<&Vec<f64>>) = known.map(|(domain, own)| (*domain as usize, own)).unzip();
+    let texts = |domain: usize| of.iter().filter(|own| **own == domain).count();
+    if (0..passages.names.len()).filter(|domain| texts(*domain) >= 2).count() < 2 {
+        return Ok(None);
+    }
+    let (places, explained) = principal(&rows)?;
+    let point = |(domain, at): (&usize, [f64; 2])| Point { domain: passages.names[*domain].clone(), at };
+    let points = of.iter().zip(places).map(point).collect();
+    Ok(Some(Domains { points, explained, guesses: guesses(&of, &rows, passages.names.len()) }))
+}
+
+/// Each row along the two principal axes, and their shares of the variance.
+fn principal(rows: &[&Vec<f64>]) -> Result<(Vec<[f64; 2]>, [f64; 2]), InspectError> {
+    let flat: Vec<f64> = rows.iter().flat_map(|row| row.iter().copied()).collect();
+    let matrix = Tensor::f_from_slice(&flat)?.f_view([rows.len() as i64, -1])?;
+    let centred = matrix.f_sub(&matrix.f_mean_dim([0i64].as_slice(), true, Kind::Double)?)?;
+    let (_, lengths, axes) = centred.f_svd(true, true)?;
+    let axes = axes.f_narrow(1, 0, 2.min(axes.size()[1]))?;
+    let places: Vec<Vec<f64>> = Vec::try_from(centred.f_matmul(&axes)?.f_to_device(Device::Cpu)?)?;
+    let squares: Vec<f64> = Vec::try_from(lengths.f_square()?)?;
+    let all = squares.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+    let at = |row: &Vec<f64>, axis: usize| row.get(axis).copied().unwrap_or(0.0);
+    let share = |axis: usize| squares.get(axis).copied().unwrap_or(0.0) / all;
+    Ok((places.iter().map(|row| [at(row, 0), at(row, 1)]).collect(), [share(0), share(1)]))
+}
+
+/// Half of the texts, drawn, make the means; the domain of each other one is guessed.
+fn guesses(of: &[usize], rows: &[&Vec<f64>], domains: usize) -> Guesses {
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    order.shuffle(&mut Seed::root(0).child("texts that are learnt").generator());
+    let (learnt, guessed) = order.split_at(rows.len() / 2);
+    let centre = |domain: usize| {
+        let own: Vec<Vec<f64>> =
+            learnt.iter().filter(|text| of[**text] == domain).map(|text| rows[*text].clone()).collect();
+        (!own.is_empty()).then(|| (domain, super::capture::column_means(&own)))
+    };
+    let centres: Vec<(usize, Vec<f64>)> = (0..domains).filter_map(centre).collect();
+    let far = |row: &[f64], centre: &[f64]| row.iter().zip(centre).map(|(a, b)| (a - b).powi(2)).sum::<f64>();
+    let nearest = |row: &[f64]| {
+        let by_distance = centres.iter().min_by(|a, b| far(row, &a.1).total_cmp(&far(row, &b.1)));
+        by_distance.map(|(domain, _)| *domain)
+    };
+    let hits = guessed.iter().filter(|text| nearest(rows[**text]) == Some(of[**text])).count();
+    let count = |texts: &[usize], domain: usize| texts.iter().filter(|text| of[**text] == domain).count();
+    let commonest = (0..domains).max_by_key(|domain| count(learnt, *domain)).unwrap_or(0);
+    let all = guessed.len().max(1) as f64;
+    Guesses {
+        learnt: learnt.len(),
+        guessed: guessed.len(),
+        accuracy: hits as f64 / all,
+        interval: interval(hits, guessed.len()),
+        chance: count(guessed, commonest) as f64 / all,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passages(domains: Vec<Option<u32>>) -> Passages {
+        let sequences = vec![vec![1, 2]; domains.len()];
+        Passages { sequences, domains, names: vec!["a".to_owned(), "b".to_owned()], first: 1 }
+    }
+
+    #[test]
+    fn clouds_that_lie_apart_are_told_apart() {
+        let (of, rows): (Vec<Option<u32>>, Vec<Vec<f64>>) = (0..40u32)
+            .map(|text| {
+                let (side, noise) = (f64::from(text % 2), f64::from(text * 7 % 11) / 100.0);
+                (Some(text % 2), vec![side + noise, 0.5, noise, -side])
+            })
+            .unzip();
+        let found = domains(&passages(of), &rows).unwrap().unwrap();
+        assert_eq!((found.guesses.accuracy, found.guesses.learnt, found.guesses.guessed), (1.0, 20, 20));
+        assert!(found.explained[0] > 0.98 && found.guesses.chance < 0.8, "{found:?}");
+        let sides: Vec<bool> = found.points.iter().map(|point| point.at[0] > 0.0).collect();
+        assert!(sides.iter().step_by(2).all(|side| *side == sides[0]) && sides[1] != sides[0]);
+    }
+
+    #[test]
+    fn one_domain_is_nothing_to_be_told_apart() {
+        let rows = vec![vec![0.1, 0.2]; 4];
+        assert!(domains(&passages(vec![Some(0); 4]), &rows).unwrap().is_none());
+        assert!(domains(&passages(vec![Some(0), Some(0), Some(1), None]), &rows).unwrap().is_none());
+    }
+}

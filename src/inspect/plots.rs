@@ -1,0 +1,181 @@
+//! Pictures of what was found, as SVG.
+
+use std::ops::Range;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+const SIZE: (u32, u32) = (900, 520);
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// Points or lines of one name.
+pub struct Series<'a> {
+    /// For the legend.
+    pub name: &'a str,
+    /// In order.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// How a picture is labelled.
+pub struct Labels<'a> {
+    /// Above it.
+    pub title: &'a str,
+    /// Along the bottom.
+    pub x: &'a str,
+    /// Along the side.
+    pub y: &'a str,
+}
+
+fn wrong(error: impl std::fmt::Display) -> anyhow::Error {
+    anyhow::anyhow!("cannot draw: {error}")
+}
+
+fn picture(draw: impl FnOnce(&Area<'_>) -> anyhow::Result<()>) -> anyhow::Result<String> {
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        root.fill(&WHITE).map_err(wrong)?;
+        draw(&root)?;
+        root.present().map_err(wrong)?;
+    }
+    Ok(svg)
+}
+
+/// From the least to the most of some numbers, with a little room.
+fn range(values: impl Iterator<Item = f64> + Clone) -> Range<f64> {
+    let finite = values.filter(|value| value.is_finite());
+    let (least, most) = (finite.clone().fold(f64::INFINITY, f64::min), finite.fold(f64::NEG_INFINITY, f64::max));
+    if least > most {
+        return 0.0..1.0;
+    }
+    let room = 0.05 * (most - least).max(1e-6);
+    least - room..most + room
+}
+
+fn colour(number: usize, of: usize) -> HSLColor {
+    HSLColor(number as f64 / of.max(1) as f64, 0.7, 0.42)
+}
+
+/// Lines, or points alone.
+///
+/// # Errors
+/// If it cannot be drawn.
+pub fn chart(labels: &Labels<'_>, series: &[Series<'_>], lines: bool) -> anyhow::Result<String> {
+    let points = || series.iter().flat_map(|series| series.points.iter().copied());
+    picture(|root| {
+        let mut chart = ChartBuilder::on(root)
+            .margin(12)
+            .caption(labels.title, ("sans-serif", 18))
+            .x_label_area_size(44)
+            .y_label_area_size(64)
+            .build_cartesian_2d(range(points().map(|(x, _)| x)), range(points().map(|(_, y)| y)))
+            .map_err(wrong)?;
+        chart.configure_mesh().x_desc(labels.x).y_desc(labels.y).draw().map_err(wrong)?;
+        for (number, Series { name, points }) in series.iter().enumerate() {
+            let colour = colour(number, series.len());
+            let drawn = if lines {
+                chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))
+            } else {
+                chart.draw_series(points.iter().map(|at| Circle::new(*at, 3, colour.filled())))
+            };
+            let drawn = drawn.map_err(wrong)?;
+            drawn.label(*name).legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(3)));
+        }
+        if series.len() > 1 {
+            let legend = chart.configure_series_labels().background_style(WHITE.mix(0.85)).border_style(BLACK).draw();
+            legend.map_err(wrong)?;
+        }
+        Ok(())
+    })
+}
+
+/// A table of numbers as colours, from white for the least to dark for the most; rows from the top.
+///
+/// # Errors
+/// If it cannot be drawn.
+pub fn heat(labels: &Labels<'_>, rows: &[Vec<f64>]) -> anyhow::Result<String> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let shown = range(rows.iter().flatten().copied());
+    picture(|root| {
+        let mut chart = ChartBuilder::on(root)
+            .margin(12)
+            .caption(format!("{} ({:.3} to {:.3})", labels.title, shown.start, shown.end), ("sans-serif", 18))
+            .x_label_area_size(44)
+            .y_label_area_size(64)
+            .build_cartesian_2d(0.0..columns.max(1) as f64, rows.len().max(1) as f64..0.0)
+            .map_err(wrong)?;
+        chart.configure_mesh().disable_mesh().x_desc(labels.x).y_desc(labels.y).draw().map_err(wrong)?;
+        let cell = |(row, column, value): (usize, usize, f64)| {
+            let share = (value - shown.start) / (shown.end - shown.start);
+            let place = [(column as f64, row as f64), (column as f64 + 1.0, row as f64 + 1.0)];
+            Rectangle::new(place, HSLColor(0.6, 0.7, 1.0 - 0.75 * share.clamp(0.0, 1.0)).filled())
+        };
+        let cells = rows.iter().enumerate();
+        let cells = cells.flat_map(|(row, of)| of.iter().enumerate().map(move |(column, value)| (row, column, *value)));
+        chart.draw_series(cells.map(cell)).map_err(wrong)?;
+        Ok(())
+    })
+}
+
+/// A bar for each name, from 0.
+///
+/// # Errors
+/// If it cannot be drawn.
+pub fn bars(labels: &Labels<'_>, values: &[(String, f64)]) -> anyhow::Result<String> {
+    let shown = range(values.iter().map(|(_, value)| *value).chain([0.0]));
+    picture(|root| {
+        let mut chart = ChartBuilder::on(root)
+            .margin(12)
+            .caption(labels.title, ("sans-serif", 18))
+            .x_label_area_size(44)
+            .y_label_area_size(170)
+            .build_cartesian_2d(shown, (0..values.len().max(1)).into_segmented())
+            .map_err(wrong)?;
+        let name = |at: &SegmentValue<usize>| match at {
+            SegmentValue::CenterOf(number) => values.get(*number).map(|(name, _)| name.clone()).unwrap_or_default(),
+            _ => String::new(),
+        };
+        chart
+            .configure_mesh()
+            .x_desc(labels.x)
+            .y_desc(labels.y)
+            .y_labels(values.len().max(1))
+            .y_label_formatter(&name)
+            .draw()
+            .map_err(wrong)?;
+        let bar = |(number, (_, value)): (usize, &(String, f64))| {
+            let place = [(0.0, SegmentValue::Exact(number)), (*value, SegmentValue::Exact(number + 1))];
+            let mut bar = Rectangle::new(place, colour(0, 1).filled());
+            bar.set_margin(3, 3, 0, 0);
+            bar
+        };
+        chart.draw_series(values.iter().enumerate().map(bar)).map_err(wrong)?;
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LABELS: Labels<'_> = Labels { title: "title", x: "across", y: "up" };
+
+    #[test]
+    fn pictures_are_svg_with_their_labels_also_of_nothing_or_one_thing() {
+        let series = |points| Series { name: "some", points };
+        let pictures = [
+            chart(&LABELS, &[series(vec![(0.0, 1.0), (1.0, 2.0)]), series(vec![(0.5, f64::NAN)])], true),
+            chart(&LABELS, &[series(vec![(1.0, 1.0)])], false),
+            chart(&LABELS, &[], true),
+            heat(&LABELS, &[vec![0.0, 1.0], vec![0.5]]),
+            heat(&LABELS, &[]),
+            bars(&LABELS, &[("one".to_owned(), -1.0), ("two".to_owned(), 2.0)]),
+            bars(&LABELS, &[]),
+        ];
+        for picture in pictures {
+            let picture = picture.unwrap();
+            assert!(picture.starts_with("<svg") && picture.contains("title") && picture.contains("across"));
+        }
+    }
+}

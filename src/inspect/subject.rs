@@ -1,0 +1,149 @@
+//! A path that is looked at, and the text that it reads meanwhile.
+
+use tch::{Kind, Tensor};
+
+use crate::config::{ModelConfig, Starts};
+use crate::model::watch::Watch;
+use crate::model::{ForwardError, PathModel};
+use crate::text::corpus::Domains;
+use crate::text::{TokenSet, Tokenizer};
+use crate::training::loss::row_losses;
+
+/// Why a path cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum InspectError {
+    /// Its attention is plain.
+    #[error("this run's attention is not directional: it has no [model.directional], so there is nothing to look at")]
+    Plain,
+    /// There is nothing to read.
+    #[error("the text has no sequence of more than {0} tokens, so none that counts")]
+    TooShort(usize),
+    /// Not a part of this network.
+    #[error("there is no {what} {found}; this model has {count}, from 0")]
+    Unknown {
+        /// `layer`, `head` or `direction`.
+        what: &'static str,
+        /// Which was named.
+        found: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// Not an intervention.
+    #[error("{found:?} is no intervention: {expected}")]
+    Syntax {
+        /// What was given.
+        found: String,
+        /// What would be one.
+        expected: &'static str,
+    },
+    /// Two checkpoints that cannot be compared.
+    #[error("the two networks differ in {0}; compare two of one run, or of one configuration")]
+    Differ(&'static str),
+    /// The network.
+    #[error(transparent)]
+    Forward(#[from] ForwardError),
+    /// libtorch refused.
+    #[error("the network: {0}")]
+    Tensor(#[from] tch::TchError),
+}
+
+/// A path's network, and what its tokens mean.
+pub struct Subject {
+    /// The network.
+    pub model: PathModel,
+    /// Its tokens.
+    pub tokenizer: Tokenizer,
+}
+
+/// Sequences of a text, each with the domain of its document if it has one.
+pub struct Passages {
+    /// Tokens of each; at least two.
+    pub sequences: Vec<Vec<u32>>,
+    /// Of each, the number of its domain.
+    pub domains: Vec<Option<u32>>,
+    /// The domains' names, by number.
+    pub names: Vec<String>,
+    /// The first token that counts in any sequence.
+    pub first: usize,
+}
+
+impl Passages {
+    /// The longest sequences of a set, at most so many of each domain, in order.
+    ///
+    /// # Errors
+    /// If none has a token that counts.
+    pub fn of(set: &TokenSet, domains: &Domains, starts: Starts, most: usize) -> Result<Self, InspectError> {
+        let first = starts.of_document.max(starts.of_sequence).max(1);
+        let mut names: Vec<String> = Vec::new();
+        for (name, number) in domains.names() {
+            names.resize(names.len().max(number as usize + 1), String::new());
+            names[number as usize] = name.to_owned();
+        }
+        let domain = |index: usize| domains.of(set.document(index) as usize);
+        let mut by_length: Vec<usize> = (0..set.len()).filter(|index| set.sequence(*index).len() > first).collect();
+        by_length.sort_by_key(|index| std::cmp::Reverse(set.sequence(*index).len()));
+        let mut taken = vec![0; names.len() + 1];
+        by_length.retain(|index| {
+            let count = &mut taken[domain(*index).map_or(names.len(), |domain| domain as usize)];
+            *count += 1;
+            *count <= most
+        });
+        by_length.sort_unstable();
+        if by_length.is_empty() {
+            return Err(InspectError::TooShort(first));
+        }
+        let sequences = by_length.iter().map(|index| set.sequence(*index).to_vec()).collect();
+        Ok(Self { sequences, domains: by_length.into_iter().map(domain).collect(), names, first })
+    }
+
+    /// How many sequences.
+    pub fn len(&self) -> usize {
+        self.sequences.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.sequences.is_empty()
+    }
+}
+
+/// Tokens as the network takes them, `[1, tokens]`.
+pub fn row(tokens: &[u32]) -> Tensor {
+    let tokens: Vec<i64> = tokens.iter().map(|token| i64::from(*token)).collect();
+    Tensor::from_slice(&tokens).unsqueeze(0)
+}
+
+impl Subject {
+    /// Its sizes.
+    pub fn config(&self) -> &ModelConfig {
+        self.model.config()
+    }
+
+    /// The loss of each token of a sequence from `first` on, in nats, while somebody looks on.
+    ///
+    /// # Errors
+    /// If the sequence does not fit.
+    pub fn losses(&self, tokens: &[u32], first: usize, watch: &dyn Watch) -> Result<Vec<f64>, InspectError> {
+        let (Some((_, inner)), true) = (tokens.split_last(), tokens.len() > first.max(1)) else {
+            return Ok(Vec::new());
+        };
+        let hidden = self.model.watched(&row(inner), watch)?.f_squeeze_dim(0)?;
+        let targets = row(&tokens[1..]).f_squeeze_dim(0)?.f_to_device(self.model.device())?;
+        let losses = row_losses(&self.model.exact(), self.model.head(), &hidden, &targets)?;
+        let losses: Vec<f64> = Vec::try_from(losses.f_to_kind(Kind::Double)?.f_to_device(tch::Device::Cpu)?)?;
+        Ok(losses[first.max(1) - 1..].to_vec())
+    }
+
+    /// Nats and tokens of all passages, while somebody looks on.
+    ///
+    /// # Errors
+    /// If a sequence does not fit.
+    pub fn score(&self, passages: &Passages, watch: &dyn Watch) -> Result<(f64, u64), InspectError> {
+        let mut sum = (0.0, 0);
+        for tokens in &passages.sequences {
+            let losses = self.losses(tokens, passages.first, watch)?;
+            sum = (sum.0 + losses.iter().sum::<f64>(), sum.1 + losses.len() as u64);
+        }
+        Ok(sum)
+    }
+}
