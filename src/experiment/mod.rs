@@ -1,7 +1,7 @@
 //! Experiments: arms that differ in one thing, trained with several seeds on the same text, and the tables and pictures
 //! that say what it was good for.
 //!
-//! [`plan`] reads what is compared; [`material`] parts the text; [`sharing`] sends documents to paths; [`lockstep`] trains
+//! [`plan`] is what is compared, in [`files`]; [`material`] parts the text; [`sharing`] sends documents to paths; [`lockstep`] trains
 //! all paths of a run in one process, with a swarm's arithmetic and without its network, [`crew`] several at a time, [`every_step`] with each gradient averaged; [`arm`] takes one arm with one
 //! seed from its ancestor to its scores, [`identity`] tells trainings apart, [`kept`] keeps it in between, [`scoring`] says what it is worth, [`rerouting`] with routes chosen more
 //! often; [`outcome`] is what came of it, [`report`] and [`plots`] show it.
@@ -9,6 +9,7 @@
 pub mod arm;
 pub mod crew;
 pub mod every_step;
+pub mod files;
 pub mod identity;
 pub mod kept;
 pub mod laboratory;

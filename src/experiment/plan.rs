@@ -281,7 +281,7 @@ impl Claim {
 }
 
 /// Tables are laid over each other key by key; anything else replaces what was there.
-fn lay_over(below: &mut toml::Table, above: &toml::Table) {
+pub(super) fn lay_over(below: &mut toml::Table, above: &toml::Table) {
     for (key, value) in above {
         match (below.get_mut(key), value) {
             (Some(toml::Value::Table(below)), toml::Value::Table(above)) => lay_over(below, above),

@@ -7,8 +7,9 @@ use clap::Args;
 use super::corpus::CorpusFlags;
 use super::explain::explain;
 use super::interrupt::{Interrupt, Interrupted};
-use super::mistake::OrMistake;
+use super::mistake::Mistake;
 use super::{Globals, founding_progress};
+use crate::experiment::files::{FileError, read};
 use crate::experiment::laboratory::{Laboratory, News};
 use crate::experiment::outcome::Outcome;
 use crate::experiment::plan::Experiment as Plan;
@@ -40,12 +41,15 @@ impl Experiment {
     /// What went wrong, and whether the user can mend it.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let file = self.file.display();
-        let text = std::fs::read_to_string(&self.file)
-            .map_err(|error| format!("{file}: {error}"))
-            .or_mistake("give the path of an experiment, such as configs/experiments/table1.toml")?;
-        let plan = Plan::from_toml(&text)
-            .map_err(|error| format!("{file}: {error}"))
-            .or_mistake("mend the file; configs/experiments has examples")?;
+        let plan = read(&self.file).map_err(|error| {
+            let hint = match error {
+                FileError::Unreadable { .. } => {
+                    "give the path of an experiment, such as configs/experiments/table1.toml"
+                }
+                _ => "mend the file; configs/experiments has examples",
+            };
+            Mistake::new(error).hint(hint)
+        })?;
         let machine = globals.machine()?.value;
         let source = Source {
             corpus: self.corpus.text.source()?,

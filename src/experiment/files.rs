@@ -1,0 +1,184 @@
+//! Experiments on the disk. A file may extend others, named in `extends` from where it lies: they are read first, in order,
+//! and what it says itself is laid over them, tables key by key and arms by their names. So what several experiments have in
+//! common is written once, and one of another size says only what is different.
+
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+use super::plan::{Experiment, PlanError, lay_over};
+
+/// Files that extend each other more deeply go round in a circle.
+const DEEPEST: usize = 8;
+
+/// Why there is no experiment.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// Not to be read.
+    #[error("{}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Not TOML.
+    #[error("{}: {source}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Where and what.
+        source: toml::de::Error,
+    },
+    /// Something that names no files.
+    #[error("{}: extends must be a file's name, or a list of some", .0.display())]
+    Extends(PathBuf),
+    /// It comes to itself.
+    #[error("{}: what it extends extends it again", .0.display())]
+    Circle(PathBuf),
+    /// No experiment.
+    #[error("{}: {source}", path.display())]
+    Plan {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: Box<PlanError>,
+    },
+}
+
+/// Reads an experiment.
+///
+/// # Errors
+/// Which file is wrong, and where.
+pub fn read(path: &Path) -> Result<Experiment, FileError> {
+    let whole = toml::to_string(&table(path, 0)?).unwrap_or_default();
+    Experiment::from_toml(&whole).map_err(|source| FileError::Plan { path: path.to_owned(), source: source.into() })
+}
+
+/// A file's table, laid over those of the files that it extends.
+fn table(path: &Path, depth: usize) -> Result<Table, FileError> {
+    if depth > DEEPEST {
+        return Err(FileError::Circle(path.to_owned()));
+    }
+    let text =
+        std::fs::read_to_string(path).map_err(|source| FileError::Unreadable { path: path.to_owned(), source })?;
+    let mut own: Table = text.parse().map_err(|source| FileError::Syntax { path: path.to_owned(), source })?;
+    let mut whole = Table::new();
+    for name in extended(own.remove("extends")).ok_or_else(|| FileError::Extends(path.to_owned()))? {
+        lay_experiment_over(&mut whole, table(&path.with_file_name(name), depth + 1)?);
+    }
+    lay_experiment_over(&mut whole, own);
+    Ok(whole)
+}
+
+/// The names of other files; nothing if that is no name and no list of names.
+fn extended(value: Option<Value>) -> Option<Vec<String>> {
+    let name = |value: Value| match value {
+        Value::String(name) => Some(name),
+        _ => None,
+    };
+    match value {
+        None => Some(Vec::new()),
+        Some(Value::Array(names)) => names.into_iter().map(name).collect(),
+        Some(one) => Some(vec![name(one)?]),
+    }
+}
+
+fn lay_experiment_over(below: &mut Table, mut above: Table) {
+    let arms = above.remove("arms");
+    lay_over(below, &above);
+    let Some(arms) = arms else { return };
+    match (below.get_mut("arms"), arms) {
+        (Some(Value::Array(below)), Value::Array(above)) => above.into_iter().for_each(|arm| lay_arm_over(below, arm)),
+        (_, arms) => drop(below.insert("arms".to_owned(), arms)),
+    }
+}
+
+/// Over the arm of the same name; behind all others if there is none.
+fn lay_arm_over(below: &mut Vec<Value>, arm: Value) {
+    let name = |arm: &Value| arm.get("name").cloned();
+    let same = below.iter_mut().find(|other| name(other).is_some() && name(other) == name(&arm));
+    match (same, arm) {
+        (Some(Value::Table(below)), Value::Table(above)) => lay_over(below, &above),
+        (_, arm) => below.push(arm),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: &str = r#"
+        [run]
+        levels = [{ parts = ["embedding", "block.0", "final-norm", "head"], sharing = { experts = 2 } }]
+        model = { blocks = 1, width = 16, heads = 2, vocabulary = 300, context = 32 }
+        routing = { prefix_tokens = 8 }
+        training = { batch_sequences = 2, inner_steps = 2, phases = 4, ancestor_steps = 2, learning_rate = 1e-3 }
+    "#;
+    const SMALL: &str = r#"
+        extends = "size.toml"
+        name = "small"
+        title = "Two arms"
+        [[arms]]
+        name = "a"
+        run.training.phases = 3
+        [[arms]]
+        name = "b"
+    "#;
+    const WIDE: &str = r#"
+        extends = ["small.toml"]
+        name = "wide"
+        seeds = [1, 2]
+        run.model.width = 32
+        [[arms]]
+        name = "b"
+        run.training.phases = 9
+        [[arms]]
+        name = "c"
+    "#;
+
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        files.iter().for_each(|(name, text)| std::fs::write(folder.path().join(name), text).unwrap());
+        folder
+    }
+
+    #[test]
+    fn what_a_file_says_is_laid_over_what_it_extends() {
+        let folder = folder(&[("size.toml", SIZE), ("small.toml", SMALL), ("wide.toml", WIDE)]);
+        let (small, wide) =
+            (read(&folder.path().join("small.toml")).unwrap(), read(&folder.path().join("wide.toml")).unwrap());
+        let phases = |experiment: &Experiment| -> Vec<(String, u64, usize)> {
+            let arm =
+                |arm: &crate::experiment::plan::Arm| (arm.name.clone(), arm.run.training.phases, arm.run.model.width);
+            experiment.arms.iter().map(arm).collect()
+        };
+        let named = |name: &str, phases, width| (name.to_owned(), phases, width);
+        assert_eq!(phases(&small), [named("a", 3, 16), named("b", 4, 16)]);
+        assert_eq!(phases(&wide), [named("a", 3, 32), named("b", 9, 32), named("c", 4, 32)]);
+        assert_eq!(
+            (wide.name.as_str(), wide.title.as_str(), &wide.arms[0].seeds[..]),
+            ("wide", "Two arms", &[1, 2][..])
+        );
+    }
+
+    #[test]
+    fn files_that_make_no_experiment_are_named() {
+        let folder = folder(&[
+            ("circle.toml", "extends = \"circle.toml\""),
+            ("number.toml", "extends = [3]"),
+            ("lost.toml", "extends = \"nowhere.toml\""),
+            ("broken.toml", "extends = "),
+            ("size.toml", SIZE),
+        ]);
+        let refused = |name: &str| read(&folder.path().join(name)).unwrap_err().to_string();
+        assert!(refused("circle.toml").contains("extends it again"));
+        assert!(refused("number.toml").contains("must be a file's name"));
+        assert!(refused("lost.toml").contains("nowhere.toml"));
+        assert!(refused("broken.toml").contains("broken.toml"));
+        assert!(
+            refused("size.toml").contains("size.toml: TOML parse error")
+                || refused("size.toml").contains("missing field")
+        );
+    }
+}
