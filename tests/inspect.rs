@@ -71,7 +71,7 @@ fn a_directional_path_is_looked_at_from_all_sides() {
     assert_eq!(effects["everywhere"][0]["more_nats"], 0.0);
     assert_eq!(effects["asked"][0]["perplexity"], effects["layers_off"][1]["perplexity"]);
     assert_eq!(found("distribution")["layers"].as_array().unwrap().len(), 2);
-    assert_eq!(found("domains")["points"].as_array().unwrap().len(), 80, "forty sequences of each domain");
+    assert_eq!(found("domains")["points"].as_array().unwrap().len(), 24, "a point for each document");
     assert_eq!(found("vocabulary")["directions"].as_array().unwrap().len(), 2 * 2 * 3);
     assert!(found("induction")[0]["accuracy"].as_f64().is_some() && found("attribution")["logit"].is_number());
     let layers = found("similarity")["layers"].as_array().unwrap();
@@ -92,6 +92,7 @@ fn a_directional_path_is_looked_at_from_all_sides() {
     let wrong = |more: &[&str]| mistake(&[&inspect[..], more].concat());
     assert!(wrong(&["--intervene", "layer=2:off"]).contains("there is no layer 2; this model has 2, from 0"));
     assert!(wrong(&["--intervene", "head=0:louder"]).contains("is no intervention"));
+    assert!(wrong(&["--prompt", "", "--target", "ba"]).contains("--prompt has 0 tokens"));
     assert!(wrong(&["--path", "4"]).contains("there is no path 4"));
     let empty = world.write("empty.jsonl", "{\"text\":\"\"}\n");
     assert!(mistake(&["inspect", "directional", &model, "--text", &empty]).contains("empty.jsonl"));

@@ -110,6 +110,9 @@ pub fn check_levels(model: &ModelConfig, levels: &[LevelConfig]) -> Result<(), L
         }
     }
     match model.parts().iter().find(|part| !places.iter().any(|(placed, _)| placed == *part)) {
+        Some(part @ (Part::Router(_) | Part::Directions(_))) => {
+            Err(LevelError::Missing(format!("{part} (layers.0-5 lists blocks with their routers and directions)")))
+        }
         Some(part) => Err(LevelError::Missing(part.to_string())),
         None => Ok(()),
     }

@@ -85,10 +85,12 @@ impl<'a> Trial<'a> {
         let ancestor = self.laboratory.ancestor(&self.run, self.tokens, &self.material.train.set)?;
         let (mut state, done) = self.begin(&ancestor)?;
         self.train(&mut state, done)?;
-        let mut trained = self.unfinished(&state, self.run.training.phases);
-        trained.trainee.paths.clear();
-        self.trained.write(&trained)?;
-        self.kept.remove();
+        if done < self.run.training.phases || !self.trained.file.exists() {
+            let mut trained = self.unfinished(&state, self.run.training.phases);
+            trained.trainee.paths.clear();
+            self.trained.write(&trained)?;
+            self.kept.remove();
+        }
         self.score(&ancestor, state)
     }
 
@@ -235,13 +237,14 @@ impl<'a> Trial<'a> {
         trainee.crew().each(paths.len(), score, &mut || {})
     }
 
-    /// A sample of tokens, each as in training and with nothing but what comes before it; nothing if that is the same.
+    /// A sample of tokens, each as in training and with nothing but what comes before it, if the experiment asks for it.
     fn honest(&self, trainee: &mut Trainee<'_>, paths: &[Levels], on: &[Documents]) -> anyhow::Result<Option<Honest>> {
         let Experiment { honest_tokens: count, score_from: first, .. } = *self.identity.experiment;
         let all = self.material.test.set.len().max(1);
-        if count == 0 || self.run.model.directional.is_none() {
+        if count == 0 {
             return Ok(None);
         }
+        let first = first.max(self.run.model.unscored_tokens());
         let (prefix, bytes) = (self.run.routing.prefix_tokens, &self.material.token_bytes);
         // The same tokens for all seeds.
         let seed = Seed::root(0).child("honest tokens");
@@ -316,7 +319,8 @@ impl<'a> Trial<'a> {
             let asked = Judged { documents: test, losses: &asked, routes: &state.sharing.test };
             for every in &self.arm.route_every {
                 let mut teacher = Teacher { laboratory: self.laboratory, ancestor };
-                let (starts, bytes) = (self.run.starts(), &self.material.token_bytes);
+                let (mut starts, bytes) = (self.run.starts(), &self.material.token_bytes);
+                starts.of_sequence = starts.of_sequence.max(self.identity.experiment.score_from);
                 let found = reroute(&mut teacher, (&lesson, &asked), bytes, (starts, *every))?;
                 rerouted.push(found.into());
             }

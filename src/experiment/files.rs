@@ -33,6 +33,14 @@ pub enum FileError {
     /// Something that names no files.
     #[error("{}: extends must be a file's name, or a list of some", .0.display())]
     Extends(PathBuf),
+    /// Two arms of one name in one file.
+    #[error("{}: arm {arm:?} stands there twice", path.display())]
+    Twice {
+        /// The file.
+        path: PathBuf,
+        /// The arm.
+        arm: String,
+    },
     /// It comes to itself.
     #[error("{}: what it extends extends it again", .0.display())]
     Circle(PathBuf),
@@ -51,8 +59,26 @@ pub enum FileError {
 /// # Errors
 /// Which file is wrong, and where.
 pub fn read(path: &Path) -> Result<Experiment, FileError> {
-    let whole = toml::to_string(&table(path, 0)?).unwrap_or_default();
-    Experiment::from_toml(&whole).map_err(|source| FileError::Plan { path: path.to_owned(), source: source.into() })
+    let (text, own) = parsed(path)?;
+    // A file that stands alone has lines to point at.
+    let found = match own.contains_key("extends") {
+        false => Experiment::from_toml(&text),
+        true => Experiment::from_table(table(path, 0)?),
+    };
+    found.map_err(|source| FileError::Plan { path: path.to_owned(), source: source.into() })
+}
+
+fn parsed(path: &Path) -> Result<(String, Table), FileError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|source| FileError::Unreadable { path: path.to_owned(), source })?;
+    let own: Table = text.parse().map_err(|source| FileError::Syntax { path: path.to_owned(), source })?;
+    let arms = own.get("arms").and_then(Value::as_array).into_iter().flatten();
+    let mut names: Vec<&str> = arms.filter_map(|arm| arm.get("name").and_then(Value::as_str)).collect();
+    names.sort_unstable();
+    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(FileError::Twice { path: path.to_owned(), arm: twice[0].to_owned() });
+    }
+    Ok((text, own))
 }
 
 /// A file's table, laid over those of the files that it extends.
@@ -60,9 +86,7 @@ fn table(path: &Path, depth: usize) -> Result<Table, FileError> {
     if depth > DEEPEST {
         return Err(FileError::Circle(path.to_owned()));
     }
-    let text =
-        std::fs::read_to_string(path).map_err(|source| FileError::Unreadable { path: path.to_owned(), source })?;
-    let mut own: Table = text.parse().map_err(|source| FileError::Syntax { path: path.to_owned(), source })?;
+    let (_, mut own) = parsed(path)?;
     let mut whole = Table::new();
     for name in extended(own.remove("extends")).ok_or_else(|| FileError::Extends(path.to_owned()))? {
         lay_experiment_over(&mut whole, table(&path.with_file_name(name), depth + 1)?);
@@ -170,15 +194,14 @@ mod tests {
             ("lost.toml", "extends = \"nowhere.toml\""),
             ("broken.toml", "extends = "),
             ("size.toml", SIZE),
+            ("twice.toml", "extends = \"size.toml\"\n[[arms]]\nname = \"a\"\n[[arms]]\nname = \"a\""),
         ]);
         let refused = |name: &str| read(&folder.path().join(name)).unwrap_err().to_string();
         assert!(refused("circle.toml").contains("extends it again"));
         assert!(refused("number.toml").contains("must be a file's name"));
         assert!(refused("lost.toml").contains("nowhere.toml"));
         assert!(refused("broken.toml").contains("broken.toml"));
-        assert!(
-            refused("size.toml").contains("size.toml: TOML parse error")
-                || refused("size.toml").contains("missing field")
-        );
+        assert!(refused("twice.toml").contains("arm \"a\" stands there twice"));
+        assert!(refused("size.toml").contains("missing field"));
     }
 }

@@ -64,7 +64,7 @@ impl Identity<'_> {
         let scored = (self.training()?, &self.arm.route_every);
         match self.experiment.honest_tokens {
             0 => named(&scored),
-            count => named(&(scored, "honest", count)),
+            count => named(&(scored, "honest tokens", count)),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::model::exchange;
 use crate::names::BlobHash;
 use crate::peer::Turns;
 use crate::peer::dense::{Dense, KeptDense};
-use crate::peer::dense_trainer::DenseTrainer;
+use crate::peer::dense_trainer::{DenseTrainer, Stopped};
 use crate::peer::founding::{Documents, Stage, Text};
 use crate::peer::transducer::fine_tune;
 use crate::text::corpus::Domains;
@@ -143,13 +143,16 @@ impl<'a> Laboratory<'a> {
             None => (&self.source.corpus, true),
         };
         let mut domains = Domains::default();
-        stream_corpus(source, &run.text, &mut |found| {
+        let read = stream_corpus(source, &run.text, &mut |found| {
             if !parted || is_test(found.text, run.text.test_share) {
                 domains.push(found.domain);
             }
             if self.stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        Ok(domains)
+        });
+        match read {
+            Err(_) if self.stop.load(Ordering::Relaxed) => Err(Stopped.into()),
+            read => Ok(read.map(|_| domains)?),
+        }
     }
 
     /// Of the training documents, the share that routers are fitted on: enough for the arm that needs most, the same for

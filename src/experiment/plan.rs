@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::run::RunConfigError;
-use crate::config::{OuterMode, RunConfig};
+use crate::config::{OuterMode, Pooling, RunConfig};
 
 /// A file of `configs/experiments`. Unknown keys are refused.
 #[derive(Clone, Debug, Deserialize)]
@@ -73,8 +73,7 @@ pub struct Experiment {
     pub slice_share: Option<f64>,
     /// In every arm no sequence is scored before this token, whatever it begins with; 0 for no such rule.
     pub score_from: usize,
-    /// So many tokens of the test text are also scored with nothing but what comes before each, in arms that route
-    /// directions.
+    /// So many tokens of the test text are also scored with nothing but what comes before each.
     pub honest_tokens: usize,
 }
 
@@ -154,7 +153,18 @@ impl Experiment {
     /// # Errors
     /// Says which key or arm is wrong, and why.
     pub fn from_toml(text: &str) -> Result<Self, PlanError> {
-        let file: ExperimentFile = toml::from_str(text)?;
+        Self::of(toml::from_str(text)?)
+    }
+
+    /// The same of a table, which has no lines to point at.
+    ///
+    /// # Errors
+    /// Says which key or arm is wrong, and why.
+    pub fn from_table(table: toml::Table) -> Result<Self, PlanError> {
+        Self::of(table.try_into()?)
+    }
+
+    fn of(file: ExperimentFile) -> Result<Self, PlanError> {
         let plain = |name: &str| {
             !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
         };
@@ -252,6 +262,13 @@ impl Arm {
         }
         if self.route_every.iter().any(|every| *every == 0 || *every > self.run.model.context) {
             return Err(wrong(of("route_every"), "1 to the context's tokens"));
+        }
+        let pooling = self.run.model.directional.as_ref().map(|directional| directional.pooling);
+        if pooling == Some(Pooling::Sequence) && !self.route_every.is_empty() {
+            return Err(wrong(
+                of("route_every"),
+                "none with pooling = \"sequence\": it has seen what is to be chosen for",
+            ));
         }
         if self.text_share.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
             return Err(wrong(of("text_share"), "a share above 0, up to 1"));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::outcome::Outcome;
+use super::outcome::{Honest, Outcome};
 use super::plan::{Arm, Claim, Experiment};
 
 /// What several seeds came to.
@@ -115,6 +115,9 @@ pub fn markdown(experiment: &Experiment, outcomes: &[Outcome], command: &str) ->
     page += "Perplexity of the test text, the mean of all seeds and their range. A document's first tokens, which choose \
              its path, do not count. *Early* takes each path, or the dense network, as it was when it predicted its held \
              out documents best; the other columns show it as it is at the end.\n\n";
+    if experiment.score_from > 0 {
+        let _ = write!(page, "No sequence is scored before its token {}, in any arm.\n\n", experiment.score_from);
+    }
     arms_table(&mut page, experiment, outcomes);
     let rerouted: Vec<&Arm> = experiment.arms.iter().filter(|arm| !arm.route_every.is_empty()).collect();
     if !rerouted.is_empty() {
@@ -204,16 +207,27 @@ fn honest_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]
     if outcomes.iter().all(|outcome| outcome.honest.is_none()) {
         return;
     }
-    *page += "\n## With nothing but what comes before\n\nPerplexity of a sample of the same tokens, each in its whole sequence, as \
-              in training, and each in a text that ends before it.\n\n| arm | tokens | in the whole sequence | honestly |\n\
-              |---|---|---|---|\n";
+    let first = experiment.arms.first().map_or("", |arm| arm.name.as_str());
+    let _ = writeln!(
+        page,
+        "\n## With nothing but what comes before\n\nPerplexity of a sample of the same tokens, each in its whole sequence, as in \
+         training, and each in a text that ends before it; and how much lower that is than of {first:?} with the same seed.\n\n\
+         | arm | tokens | in the whole sequence | lower by | honestly | lower by |\n|---|---|---|---|---|---|"
+    );
     for arm in &experiment.arms {
-        let own = || of_arm(outcomes, &arm.name).filter_map(|outcome| outcome.honest.as_ref());
-        let Some(tokens) = own().next().map(|honest| honest.honest.tokens) else { continue };
-        let show = |spread: Option<Spread>| spread.map_or_else(String::new, |spread| spread.show(2));
-        let as_trained = show(Spread::of(own().map(|honest| honest.as_trained.perplexity())));
-        let honest = show(Spread::of(own().map(|honest| honest.honest.perplexity())));
-        let _ = writeln!(page, "| {} | {tokens} | {as_trained} | {honest} |", arm.name);
+        let own = || of_arm(outcomes, &arm.name).filter_map(|outcome| Some((outcome.seed, outcome.honest.as_ref()?)));
+        let Some(tokens) = own().next().map(|(_, honest)| honest.honest.tokens) else { continue };
+        let columns = [|honest: &Honest| honest.as_trained, |honest: &Honest| honest.honest].map(|pick| {
+            let perplexity = Spread::of(own().map(|(_, honest)| pick(honest).perplexity()));
+            let lower = |(seed, honest): (u64, &Honest)| {
+                let base = of_arm(outcomes, first).find(|outcome| outcome.seed == seed)?.honest.as_ref()?;
+                Some(100.0 * (1.0 - pick(honest).perplexity() / base.honest.perplexity()))
+            };
+            let show =
+                |spread: Option<Spread>, decimals| spread.map_or_else(String::new, |spread| spread.show(decimals));
+            format!("{} | {} %", show(perplexity, 2), show(Spread::of(own().filter_map(lower)), 1))
+        });
+        let _ = writeln!(page, "| {} | {tokens} | {} |", arm.name, columns.join(" | "));
     }
 }
 

@@ -1,5 +1,7 @@
 //! A path that is looked at, and the text that it reads meanwhile.
 
+use std::collections::BTreeMap;
+
 use tch::{Kind, Tensor};
 
 use crate::config::{ModelConfig, Starts};
@@ -59,6 +61,8 @@ pub struct Subject {
 pub struct Passages {
     /// Tokens of each; at least two.
     pub sequences: Vec<Vec<u32>>,
+    /// Of each, the number of its document.
+    pub documents: Vec<u32>,
     /// Of each, the number of its domain.
     pub domains: Vec<Option<u32>>,
     /// The domains' names, by number.
@@ -68,7 +72,7 @@ pub struct Passages {
 }
 
 impl Passages {
-    /// The longest sequences of a set, at most so many of each domain, in order.
+    /// Sequences of a set, at most so many of each domain, in order: the longest of each document first.
     ///
     /// # Errors
     /// If none has a token that counts.
@@ -82,6 +86,14 @@ impl Passages {
         let domain = |index: usize| domains.of(set.document(index) as usize);
         let mut by_length: Vec<usize> = (0..set.len()).filter(|index| set.sequence(*index).len() > first).collect();
         by_length.sort_by_key(|index| std::cmp::Reverse(set.sequence(*index).len()));
+        let mut of_document: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut rank = |index: &usize| {
+            let count = of_document.entry(set.document(*index)).or_default();
+            *count += 1;
+            *count
+        };
+        let ranks: BTreeMap<usize, usize> = by_length.iter().map(|index| (*index, rank(index))).collect();
+        by_length.sort_by_key(|index| ranks[index]);
         let mut taken = vec![0; names.len() + 1];
         by_length.retain(|index| {
             let count = &mut taken[domain(*index).map_or(names.len(), |domain| domain as usize)];
@@ -93,7 +105,8 @@ impl Passages {
             return Err(InspectError::TooShort(first));
         }
         let sequences = by_length.iter().map(|index| set.sequence(*index).to_vec()).collect();
-        Ok(Self { sequences, domains: by_length.into_iter().map(domain).collect(), names, first })
+        let documents = by_length.iter().map(|index| set.document(*index)).collect();
+        Ok(Self { sequences, documents, domains: by_length.into_iter().map(domain).collect(), names, first })
     }
 
     /// How many sequences.

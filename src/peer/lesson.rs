@@ -3,12 +3,13 @@
 
 use crate::config::Starts;
 use crate::names::PathId;
-use crate::routing::{Loyalty, Place, ahead, stride, votes};
+use crate::routing::{DocumentKey, Loyalty, Place, ahead, stride, votes};
+use crate::text::corpus::falls_within;
 use crate::text::{TokenSet, Window, windows};
 use crate::training::Marked;
 
-/// Of so many documents, one is kept apart.
-const APART: usize = 5;
+/// This share of the documents is kept apart, by their hash.
+const APART: f64 = 0.2;
 
 /// Places in documents, and what each path needs for what follows there.
 pub struct Lesson<'a> {
@@ -40,9 +41,11 @@ impl<'a> Lesson<'a> {
         let places = windows(set, starts, stride(every));
         let documents: Vec<usize> = places.iter().map(|place| place.document).collect();
         let costs = ahead(&documents, &nats(&places)?, every / stride(every));
+        let is_apart = |sequences| falls_within(&DocumentKey::of(&set.span(sequences)).0, APART);
+        let is_apart: Vec<bool> = set.documents().map(is_apart).collect();
         let (mut learnt, mut apart) = (Part::default(), Part::default());
         for (window, costs) in places.into_iter().zip(costs) {
-            let part = if window.document % APART == APART - 1 { &mut apart } else { &mut learnt };
+            let part = if is_apart[window.document] { &mut apart } else { &mut learnt };
             part.windows.push(window);
             part.costs.push(costs);
         }
@@ -74,5 +77,55 @@ impl<'a> Lesson<'a> {
             .map(|((preferences, window), costs)| Place { preferences, home: self.homes[window.document].0, costs })
             .collect();
         Loyalty::fit(&places)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::training::Sequences;
+
+    const STARTS: Starts = Starts { of_document: 2, of_sequence: 0 };
+
+    /// A hundred documents of twelve tokens.
+    fn set() -> TokenSet {
+        TokenSet::cut_for_scoring(&(0..100).map(|text| (text..text + 12).collect()).collect::<Vec<Vec<u32>>>(), 16)
+    }
+
+    /// Read by two paths, of which the second needs half.
+    fn lesson<'a>(set: &'a TokenSet, homes: &'a [PathId]) -> Lesson<'a> {
+        let nats = |places: &[Window]| Ok(places.iter().map(|_| vec![4.0, 2.0]).collect());
+        Lesson::new(set, homes, (STARTS, 5), nats).unwrap()
+    }
+
+    #[test]
+    fn a_fifth_of_the_documents_is_not_learnt() {
+        let (set, homes) = (set(), vec![PathId(0); 100]);
+        let lesson = lesson(&set, &homes);
+        let (learnt, apart) = (lesson.learnt(), lesson.apart());
+        assert!((10..30).contains(&apart.len()) && learnt.len() + apart.len() == 100 && !lesson.is_empty());
+        let targets: Vec<u32> = learnt.targets(0, 1).into_iter().map(|(_, path)| path).collect();
+        assert!(
+            targets.iter().filter(|path| **path == 1).count() > targets.len() / 2,
+            "the better path has more votes"
+        );
+    }
+
+    #[test]
+    fn loyalty_is_measured_where_somebody_is_asked() {
+        let (set, home, away) = (set(), vec![PathId(0); 100], vec![PathId(1); 100]);
+        // Each document has two windows; what is said of first ones is no matter.
+        let said = |own: &Lesson<'_>, home: f32, other: f32| -> Vec<Vec<f32>> {
+            own.apart
+                .windows
+                .iter()
+                .map(|window| if window.first { vec![home; 2] } else { vec![home, other] })
+                .collect()
+        };
+        let of_home = lesson(&set, &home);
+        assert_eq!(of_home.loyalty(&said(&of_home, 0.0, 1.0)), Loyalty::NONE, "leaving pays wherever it is said");
+        let of_away = lesson(&set, &away);
+        let never = of_away.loyalty(&said(&of_away, 1.0, 0.0)).nats();
+        assert_eq!(never, f64::INFINITY, "leaving the better path never pays");
     }
 }

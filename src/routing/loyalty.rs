@@ -23,7 +23,7 @@ impl Loyalty {
     /// None: the likeliest reads on.
     pub const NONE: Self = Self(0.0);
 
-    /// What has cost least at these places; of equals the firmest. With no place, none.
+    /// What has cost least at these places; of equals the firmest. Where nothing is known nobody else reads on.
     pub fn fit(places: &[Place<'_>]) -> Self {
         let mut switches: Vec<(f64, f64)> = places.iter().filter_map(switch).filter(|(lead, _)| *lead > 0.0).collect();
         switches.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -36,7 +36,7 @@ impl Loyalty {
                 best = (saved, next.map_or(Self::NONE.0, |next| f64::midpoint(*lead, next)));
             }
         }
-        if switches.is_empty() { Self::NONE } else { Self(best.1) }
+        Self(best.1)
     }
 
     /// The path that reads on.
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(Loyalty::fit(&places).nats(), 1.5);
         assert_eq!(Loyalty::fit(&places[2..3]).nats(), f64::INFINITY, "a rival that only costs never reads on");
         assert_eq!(Loyalty::fit(&places[3..]), Loyalty::NONE, "one that only saves always does");
-        assert_eq!(Loyalty::fit(&[]), Loyalty::NONE);
+        assert_eq!(Loyalty::fit(&[]).nats(), f64::INFINITY);
     }
 
     #[test]

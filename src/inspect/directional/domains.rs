@@ -1,10 +1,13 @@
 //! Whether weights tell domains apart: texts as points of their mean weights, in the plane in which they differ most, and
 //! guessed by the nearest mean of a domain.
 
+use std::collections::BTreeMap;
+
 use rand::seq::SliceRandom;
 use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 
+use super::capture::column_means;
 use crate::inspect::statistics::interval;
 use crate::inspect::subject::{InspectError, Passages};
 use crate::seed::Seed;
@@ -21,9 +24,9 @@ pub struct Point {
 /// How well domains are guessed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Guesses {
-    /// Texts whose means made the domains' means.
+    /// Documents whose means made the domains' means.
     pub learnt: usize,
-    /// Other texts, whose domain was guessed.
+    /// Other documents, whose domain was guessed.
     pub guessed: usize,
     /// Share that was right.
     pub accuracy: f64,
@@ -44,13 +47,20 @@ pub struct Domains {
     pub guesses: Guesses,
 }
 
-/// Of texts with a domain and their [mean weights](super::distribution::mean_weights); nothing without two domains of two.
+/// Of documents with a domain and their [mean weights](super::distribution::mean_weights), of which several sequences make
+/// one point; nothing without two domains of two documents.
 ///
 /// # Errors
 /// If libtorch refuses.
 pub fn domains(passages: &Passages, weights: &[Vec<f64>]) -> Result<Option<Domains>, InspectError> {
-    let known = weights.iter().zip(&passages.domains).filter_map(|(own, domain)| Some((domain.as_ref()?, own)));
-    let (of, rows): (Vec<usize>, Vec<&Vec<f64>>) = known.map(|(domain, own)| (*domain as usize, own)).unzip();
+    let mut by_document: BTreeMap<u32, (usize, Vec<Vec<f64>>)> = BTreeMap::new();
+    for ((own, domain), document) in weights.iter().zip(&passages.domains).zip(&passages.documents) {
+        let Some(domain) = domain else { continue };
+        by_document.entry(*document).or_insert((*domain as usize, Vec::new())).1.push(own.clone());
+    }
+    let (of, rows): (Vec<usize>, Vec<Vec<f64>>) =
+        by_document.into_values().map(|(domain, own)| (domain, column_means(&own))).unzip();
+    let rows: Vec<&Vec<f64>> = rows.iter().collect();
     let texts = |domain: usize| of.iter().filter(|own| **own == domain).count();
     if (0..passages.names.len()).filter(|domain| texts(*domain) >= 2).count() < 2 {
         return Ok(None);
@@ -84,7 +94,7 @@ fn guesses(of: &[usize], rows: &[&Vec<f64>], domains: usize) -> Guesses {
     let centre = |domain: usize| {
         let own: Vec<Vec<f64>> =
             learnt.iter().filter(|text| of[**text] == domain).map(|text| rows[*text].clone()).collect();
-        (!own.is_empty()).then(|| (domain, super::capture::column_means(&own)))
+        (!own.is_empty()).then(|| (domain, column_means(&own)))
     };
     let centres: Vec<(usize, Vec<f64>)> = (0..domains).filter_map(centre).collect();
     let far = |row: &[f64], centre: &[f64]| row.iter().zip(centre).map(|(a, b)| (a - b).powi(2)).sum::<f64>();
@@ -111,7 +121,8 @@ mod tests {
 
     fn passages(domains: Vec<Option<u32>>) -> Passages {
         let sequences = vec![vec![1, 2]; domains.len()];
-        Passages { sequences, domains, names: vec!["a".to_owned(), "b".to_owned()], first: 1 }
+        let documents = (0..domains.len() as u32).collect();
+        Passages { sequences, documents, domains, names: vec!["a".to_owned(), "b".to_owned()], first: 1 }
     }
 
     #[test]
@@ -127,6 +138,15 @@ mod tests {
         assert!(found.explained[0] > 0.98 && found.guesses.chance < 0.8, "{found:?}");
         let sides: Vec<bool> = found.points.iter().map(|point| point.at[0] > 0.0).collect();
         assert!(sides.iter().step_by(2).all(|side| *side == sides[0]) && sides[1] != sides[0]);
+    }
+
+    #[test]
+    fn sequences_of_one_document_are_one_point() {
+        let mut passages = passages((0..12).map(|text| Some(text % 2)).collect());
+        passages.documents = (0..12).map(|text| text % 4).collect();
+        let rows: Vec<Vec<f64>> = (0..12).map(|text| vec![f64::from(text % 2), f64::from(text)]).collect();
+        let found = domains(&passages, &rows).unwrap().unwrap();
+        assert_eq!((found.points.len(), found.guesses.learnt, found.guesses.guessed), (4, 2, 2));
     }
 
     #[test]

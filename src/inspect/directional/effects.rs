@@ -38,8 +38,8 @@ pub struct Effects {
     pub heads_silent: Vec<Effect>,
     /// Nats that the layers cost one by one, all together, over those that they cost at once: 1 if they add up.
     pub additivity: f64,
-    /// With the weights of the sequence before.
-    pub others_weights: Effect,
+    /// With the weights of a sequence of another document; nothing if there is none.
+    pub others_weights: Option<Effect>,
     /// What was asked for besides.
     pub asked: Vec<Effect>,
     /// How much weights change, in the mean, when tokens do.
@@ -135,11 +135,15 @@ pub fn effects(
     })
 }
 
-fn others_weights(measuring: &Measuring<'_>) -> Result<Effect, InspectError> {
+fn others_weights(measuring: &Measuring<'_>) -> Result<Option<Effect>, InspectError> {
     let Measuring { subject, passages, base } = *measuring;
     let (mut nats, mut tokens) = (0.0, 0);
     for (index, own) in passages.sequences.iter().enumerate() {
-        let other = &passages.sequences[(index + passages.len() - 1) % passages.len()];
+        let mut after = (1..passages.len()).map(|step| (index + step) % passages.len());
+        let Some(other) = after.find(|other| passages.documents[*other] != passages.documents[index]) else {
+            return Ok(None);
+        };
+        let other = &passages.sequences[other];
         let kept = Capture::of_scored(subject, other)?;
         let weights = RefCell::new(kept.routing_of_layers());
         let losses = subject.losses(own, passages.first, &Others { weights: &weights })?;
@@ -147,8 +151,8 @@ fn others_weights(measuring: &Measuring<'_>) -> Result<Effect, InspectError> {
         tokens += losses.len();
     }
     let mean = nats / tokens as f64;
-    let change = "the sequence before's weights".to_owned();
-    Ok(Effect { change, perplexity: mean.exp(), more_nats: mean - base })
+    let change = "another document's weights".to_owned();
+    Ok(Some(Effect { change, perplexity: mean.exp(), more_nats: mean - base }))
 }
 
 fn sensitivity(subject: &Subject, passages: &Passages) -> Result<Sensitivity, InspectError> {

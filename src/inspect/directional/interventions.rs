@@ -59,14 +59,22 @@ impl FromStr for Intervention {
         for place in places.split(',').filter(|place| !place.is_empty()) {
             let (key, number) = place.split_once('=').ok_or_else(wrong)?;
             let number = Some(number.parse().map_err(|_| wrong())?);
-            match key.trim() {
-                "layer" => scope.layer = number,
-                "head" => scope.head = number,
-                "direction" => scope.direction = number,
+            let place = match key.trim() {
+                "layer" => &mut scope.layer,
+                "head" => &mut scope.head,
+                "direction" => &mut scope.direction,
                 _ => return Err(wrong()),
+            };
+            if std::mem::replace(place, number).is_some() {
+                return Err(wrong());
             }
         }
-        Ok(Self(vec![(scope, change.parse().map_err(|()| wrong())?)]))
+        let change = change.parse().map_err(|()| wrong())?;
+        // A head is silent as a whole.
+        if change == Change::Silence && scope.direction.is_some() {
+            return Err(wrong());
+        }
+        Ok(Self(vec![(scope, change)]))
     }
 }
 
@@ -167,7 +175,18 @@ mod tests {
         let scope = Scope { layer: Some(2), head: Some(0), direction: Some(3) };
         assert_eq!(read("layer=2,head=0,direction=3:0.25").unwrap(), Intervention::weight(scope, 0.25));
         assert_eq!(read("layer=1,head=2:silent").unwrap().0[0].1, Change::Silence);
-        for wrong in ["", "on", "1.5", "NaN", "layer:off", "row=3:off", "layer=x:off", "layer=1"] {
+        for wrong in [
+            "",
+            "on",
+            "1.5",
+            "NaN",
+            "layer:off",
+            "row=3:off",
+            "layer=x:off",
+            "layer=1",
+            "layer=0,layer=1:off",
+            "direction=1:silent",
+        ] {
             assert!(read(wrong).unwrap_err().to_string().contains("is no intervention"), "{wrong}");
         }
     }

@@ -51,6 +51,9 @@ pub fn similarity(one: &Subject, other: &Subject, passages: &Passages) -> Result
     if a.blocks != b.blocks {
         return Err(InspectError::Differ("their number of layers"));
     }
+    if a.context > b.context {
+        return Err(InspectError::Differ("their context: the other reads less at once"));
+    }
     if a.vocabulary != b.vocabulary || one.tokenizer.json() != other.tokenizer.json() {
         return Err(InspectError::Differ("their tokenizers"));
     }

@@ -32,6 +32,7 @@ fn passages(count: u32) -> Passages {
     let sequence = |text: u32| (0..20).map(|place| (text % 2) * 128 + (text * 31 + place * place * 7) % 128).collect();
     Passages {
         sequences: (0..count).map(sequence).collect(),
+        documents: (0..count).collect(),
         domains: (0..count).map(|text| Some(text % 2)).collect(),
         names: vec!["low".to_owned(), "high".to_owned()],
         first: 4,
@@ -71,16 +72,20 @@ fn effects_are_those_of_what_is_named_and_of_nothing_else() {
     assert_eq!(found.asked[2].perplexity, found.everywhere[2].perplexity);
     let apart: f64 = found.layers_off.iter().map(|effect| effect.more_nats).sum();
     assert!((found.additivity * found.everywhere[1].more_nats - apart).abs() < 1e-9);
-    assert!(found.others_weights.more_nats != 0.0);
+    assert!(found.others_weights.unwrap().more_nats != 0.0);
     assert!(found.sensitivity.swapped > 0.0 && found.sensitivity.replaced > found.sensitivity.swapped / 10.0);
     let refused = effects(&subject, &passages, &[("layer=7:off".to_owned(), intervention("layer=7:off"))]).unwrap_err();
     assert_eq!(refused.to_string(), "there is no layer 7; this model has 2, from 0");
 }
 
 #[test]
-fn a_texts_own_weights_change_nothing() {
-    let found = effects(&subject(), &passages(1), &[]).unwrap();
-    assert!(found.others_weights.more_nats.abs() < 1e-6, "{:?}", found.others_weights);
+fn only_another_documents_weights_are_anothers() {
+    let subject = subject();
+    assert_eq!(effects(&subject, &passages(1), &[]).unwrap().others_weights, None);
+    let mut twins = passages(2);
+    twins.sequences[1] = twins.sequences[0].clone();
+    let found = effects(&subject, &twins, &[]).unwrap().others_weights.unwrap();
+    assert!(found.more_nats.abs() < 1e-6, "the other document says the same: {found:?}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 
 use super::errands::{Continuing, Errand, Routing, Scoring};
 use super::memory::BlobsInMemory;
-use super::understudy::Understudy;
+use super::understudy::{Sources, Understudy};
 use super::{Draw, Players};
 use crate::config::{DeviceChoice, RunConfig};
 use crate::model::exchange;
@@ -39,6 +39,9 @@ const MOST_HALVED: u32 = 7;
 
 /// After so many looks in which nobody answered for a path, it is played here.
 const LOOKS: u32 = 2;
+
+/// How a peer's refusal begins that has too many questions.
+const BUSY: &str = "busy";
 
 /// How often the peer at the address is asked for a part of the run.
 const ATTEMPTS: usize = 3;
@@ -75,6 +78,11 @@ pub enum AskError {
     },
 }
 
+#[expect(clippy::disallowed_methods, reason = "an edge: how long nobody has answered")]
+fn now() -> Instant {
+    Instant::now()
+}
+
 fn name(player: Player) -> String {
     match player {
         Player::Ancestor => "the ancestor".to_owned(),
@@ -106,6 +114,8 @@ struct Visitor {
     /// How often questions to a part are halved, since somebody took too long.
     halved: BTreeMap<Player, u32>,
     understudy: Understudy,
+    /// Paths of which it was said that they are played here.
+    told_of: BTreeSet<PathId>,
     told: Teller,
 }
 
@@ -115,6 +125,8 @@ struct Trouble {
     /// They did not answer in this round.
     passed_over: BTreeSet<PeerKey>,
     rounds: u32,
+    /// Somebody who lives was busy or slow in this round.
+    waits: bool,
     /// Since when.
     began: Option<Instant>,
     reason: Option<String>,
@@ -140,7 +152,8 @@ impl Swarm {
             runtime.block_on(part(&mut client, &blobs, manifest.tokenizer, "the tokenizer", &[contact; ATTEMPTS]))?;
         let manifest = Arc::new(manifest);
         let visitor = Visitor {
-            understudy: Understudy::new(manifest.clone(), device, blobs.clone()),
+            understudy: Understudy::new(manifest.clone(), device, blobs.clone())?,
+            told_of: BTreeSet::new(),
             client,
             directory: Directory::default(),
             blobs,
@@ -185,6 +198,8 @@ impl Visitor {
         loop {
             let mut taken = BTreeSet::new();
             let (mut wave, mut asks, mut stuck) = (Vec::new(), Vec::new(), false);
+            let (mut refused, before) = (BTreeMap::new(), now());
+            let mut played = false;
             for (number, errand) in errands.iter_mut().enumerate() {
                 let player = errand.player();
                 let halved = self.halved.get(&player).copied().unwrap_or(0);
@@ -193,7 +208,9 @@ impl Visitor {
                 let mut players = self.players(player);
                 players.retain(|peer| !trouble.passed_over.contains(peer));
                 if players.is_empty() {
-                    if !self.play_here(&mut **errand, trouble).await? {
+                    if self.play_here(&mut **errand, trouble, &mut refused).await? {
+                        played = true;
+                    } else {
                         self.begin_again(player, trouble)?;
                         stuck = true;
                     }
@@ -202,6 +219,11 @@ impl Visitor {
                     wave.push(number);
                     asks.push((peer, Request::Play(question)));
                 }
+            }
+            if played {
+                // Nobody else's patience was tried meanwhile.
+                let spent = before.elapsed();
+                troubles.iter_mut().filter_map(|trouble| trouble.began.as_mut()).for_each(|began| *began += spent);
             }
             if stuck {
                 tokio::time::sleep(PAUSE).await;
@@ -242,6 +264,8 @@ impl Visitor {
             }
             Err(reason) => {
                 tracing::debug!(peer = %peer.short(), %reason, "a question was not answered");
+                let lives = self.directory.answering().any(|other| other == peer);
+                trouble.waits |= reason.starts_with(BUSY) || (self.client.is_silent(peer) && lives);
                 if self.client.is_silent(peer) {
                     let halved = self.halved.entry(errand.player()).or_default();
                     *halved = (*halved + 1).min(MOST_HALVED);
@@ -252,35 +276,52 @@ impl Visitor {
         }
     }
 
-    /// Carries an errand out without anybody, if it is one of a path of which all parts can be had; whether it has been.
-    async fn play_here(&mut self, errand: &mut dyn Errand, trouble: &mut Trouble) -> anyhow::Result<bool> {
+    /// Carries an errand out without anybody, if it is one of a path that nobody plays and all parts of which can be had;
+    /// whether it has been. `refused` says of which paths it is known in this round that they cannot be had.
+    async fn play_here(
+        &mut self,
+        errand: &mut dyn Errand,
+        trouble: &mut Trouble,
+        refused: &mut BTreeMap<PathId, String>,
+    ) -> anyhow::Result<bool> {
         let Player::Path(path) = errand.player() else { return Ok(false) };
         if !self.understudy.knows(path) {
-            if trouble.rounds < LOOKS {
+            if trouble.rounds < LOOKS || trouble.waits {
                 return Ok(false);
             }
-            if trouble.rounds == LOOKS {
+            if self.told_of.insert(path) {
                 let line = format!("path {path}: nobody plays it as a whole; its modules are fetched to play it here");
                 (self.told)(&line);
             }
         }
-        if let Err(reason) = self.understudy.learn((&mut self.client, &self.directory, &self.plan), path).await? {
-            trouble.reason = Some(reason);
+        if let Some(reason) = refused.get(&path) {
+            trouble.reason = Some(reason.clone());
             return Ok(false);
         }
-        while let Some(question) = errand.next(&self.bounds, 0) {
-            let played = self.understudy.play(&question)?;
-            self.bounds.check_answer(&question, &played).map_err(anyhow::Error::msg)?;
-            errand.take(played);
+        let Self { client, directory, plan, understudy, .. } = self;
+        let learnt = understudy.learn(&mut Sources { client, directory, plan }, path).await?;
+        if let Err(reason) = learnt.and_then(|()| self.play_all(path, errand)) {
+            self.understudy.forget(path);
+            trouble.reason = Some(reason.clone());
+            refused.insert(path, reason);
+            return Ok(false);
         }
         Ok(true)
+    }
+
+    fn play_all(&mut self, path: PathId, errand: &mut dyn Errand) -> Result<(), String> {
+        while let Some(question) = errand.next(&self.bounds, 0) {
+            let played = self.understudy.play(path, &question).map_err(|error| format!("{error:#}"))?;
+            self.bounds.check_answer(&question, &played).map_err(|error| error.to_string())?;
+            errand.take(played);
+        }
+        Ok(())
     }
 
     fn begin_again(&mut self, player: Player, trouble: &mut Trouble) -> Result<(), AskError> {
         let reason = trouble.reason.clone().unwrap_or_else(|| "no peer that can be reached holds it".to_owned());
         trouble.rounds += 1;
-        #[expect(clippy::disallowed_methods, reason = "an edge: how long nobody has answered")]
-        let began = *trouble.began.get_or_insert_with(Instant::now);
+        let began = *trouble.began.get_or_insert_with(now);
         if trouble.rounds > 2 && began.elapsed() > PATIENCE {
             return Err(AskError::Nobody { what: name(player), reason, asked: self.directory.asked() });
         }
@@ -288,6 +329,7 @@ impl Visitor {
             (self.told)(&format!("{}: {reason}; looking for another peer", name(player)));
         }
         trouble.passed_over.clear();
+        trouble.waits = false;
         // What was said is of this round: the next may find nobody at all.
         trouble.reason = None;
         self.client.forget_silent();
@@ -314,6 +356,9 @@ impl Visitor {
             Player::Path(path) => self.directory.players(&self.plan, path),
         };
         players.sort_by_key(|peer| self.client.is_silent(*peer));
+        if matches!(player, Player::Path(path) if self.understudy.knows(path)) {
+            players.retain(|peer| !self.client.is_silent(*peer));
+        }
         players
     }
 

@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use super::memory::BlobsInMemory;
 use crate::config::DeviceChoice;
-use crate::names::{BlobRef, PathId, PeerKey};
+use crate::grid::Grid;
+use crate::names::{BlobRef, ModuleId, PathId};
 use crate::network::Stopped;
+use crate::outer::ModuleState;
 use crate::peer::manifest::Manifest;
 use crate::peer::path_state::PathState;
 use crate::peer::performing::{Cast, Performer};
@@ -18,24 +20,40 @@ use crate::protocol::RunPlan;
 use crate::protocol::message::Head;
 use crate::protocol::questions::{Played, Question};
 
+/// Looks at where a module stands: it may move on while its state is fetched.
+const LOOKS: usize = 3;
+
+/// What was learnt is kept as long as it is no more than this.
+const KEPT_BYTES: u64 = 1 << 31;
+
 /// Plays one path after the other.
 pub(super) struct Understudy {
     manifest: Arc<Manifest>,
+    grid: Grid,
     performer: Performer,
     blobs: BlobsInMemory,
     /// Paths that have been played here.
     knows: BTreeSet<PathId>,
-    /// What is here now.
-    cast: Option<(PathId, Cast)>,
-    most_bytes: u64,
+    /// What is here now, the last one last.
+    casts: Vec<(PathId, Cast)>,
+}
+
+/// Where modules are looked for.
+pub(super) struct Sources<'a> {
+    pub client: &'a mut Client,
+    pub directory: &'a mut Directory,
+    pub plan: &'a RunPlan,
 }
 
 impl Understudy {
     /// One that knows no path yet; what it fetches comes to `blobs`.
-    pub fn new(manifest: Arc<Manifest>, device: DeviceChoice, blobs: BlobsInMemory) -> Self {
-        let performer = Performer::new(manifest.clone(), device, Box::new(blobs.clone()));
-        let most_bytes = manifest.most_trainer_bytes();
-        Self { manifest, performer, blobs, knows: BTreeSet::new(), cast: None, most_bytes }
+    ///
+    /// # Errors
+    /// If the manifest's levels make no grid.
+    pub fn new(manifest: Arc<Manifest>, device: DeviceChoice, blobs: BlobsInMemory) -> anyhow::Result<Self> {
+        let (grid, performer) =
+            (manifest.config.grid()?, Performer::new(manifest.clone(), device, Box::new(blobs.clone())));
+        Ok(Self { manifest, grid, performer, blobs, knows: BTreeSet::new(), casts: Vec::new() })
     }
 
     /// Whether a path has been played here.
@@ -47,74 +65,122 @@ impl Understudy {
     ///
     /// # Errors
     /// If the network goes away.
-    pub async fn learn(
-        &mut self,
-        (client, directory, plan): (&mut Client, &Directory, &RunPlan),
-        path: PathId,
-    ) -> Result<Result<(), String>, Stopped> {
-        if self.cast.as_ref().is_some_and(|(known, _)| *known == path) {
+    pub async fn learn(&mut self, from: &mut Sources<'_>, path: PathId) -> Result<Result<(), String>, Stopped> {
+        if self.casts.iter().any(|(known, _)| *known == path) {
             return Ok(Ok(()));
         }
-        self.cast = None;
-        let (modules, mut reasons) = (plan.seats.grid().modules_of(path), BTreeMap::new());
-        let mut heads = heads(client, directory, plan, &modules, &mut reasons).await?;
-        let mut states = Vec::with_capacity(modules.len());
+        let learnt = self.fetch(from, path).await?.map(|cast| {
+            self.casts.push((path, cast));
+            self.knows.insert(path);
+        });
+        self.make_room();
+        Ok(learnt)
+    }
+
+    /// What was learnt of a path is of no use.
+    pub fn forget(&mut self, path: PathId) {
+        self.casts.retain(|(known, _)| *known != path);
+        self.knows.remove(&path);
+        self.make_room();
+    }
+
+    async fn fetch(&mut self, from: &mut Sources<'_>, path: PathId) -> Result<Result<Cast, String>, Stopped> {
+        let modules = self.grid.modules_of(path);
+        from.directory.search(from.client, from.plan, &modules).await?;
+        let (mut states, mut over) = (Vec::with_capacity(modules.len()), true);
         for module in modules {
-            let candidates = heads.remove(&module).unwrap_or_default();
-            match self.fetch(client, &candidates).await? {
-                Some(state) => states.push((module, state)),
-                None => {
-                    let reason = reasons.remove(&module);
-                    let reason = reason.unwrap_or_else(|| "no peer that can be reached holds it".to_owned());
-                    return Ok(Err(format!("module {module}: {reason}")));
+            match self.newest(from, module).await? {
+                Ok(head) => {
+                    over &= from.plan.is_done(module, head);
+                    states.push((module, head.state));
+                }
+                Err(reason) => return Ok(Err(format!("module {module}: {reason}"))),
+            }
+        }
+        // Only in the end does a path count as what it was best with.
+        if !over || !self.manifest.config.training.early_stopping {
+            return Ok(Ok(Cast { states, best: None }));
+        }
+        Ok(self.best(from, path).await?.map(|best| Cast { states, best }))
+    }
+
+    /// The newest state that somebody delivers and that is what it should be.
+    async fn newest(&mut self, from: &mut Sources<'_>, module: ModuleId) -> Result<Result<Head, String>, Stopped> {
+        let mut reason = "no peer that can be reached holds it".to_owned();
+        for _ in 0..LOOKS {
+            let mut reasons = BTreeMap::new();
+            let heads = heads(from.client, from.directory, from.plan, &[module], &mut reasons).await?;
+            reason = reasons.remove(&module).unwrap_or(reason);
+            for (head, peer) in heads.into_values().flatten() {
+                let fetched = match self.blobs.has(head.state.hash) {
+                    true => Ok(()),
+                    false => from.client.fetch(head.state, &[peer]).await?,
+                };
+                match fetched.and_then(|()| self.looked_at(module, head)) {
+                    Ok(()) => return Ok(Ok(head)),
+                    Err(why) => reason = format!("peer …{}: {why}", peer.short()),
                 }
             }
         }
-        let best = self.best(client, directory, path).await?;
-        let wanted: Vec<_> = states.iter().map(|(_, state)| state.hash).chain(best.map(|best| best.hash)).collect();
-        self.blobs.keep(&wanted);
-        self.knows.insert(path);
-        self.cast = Some((path, Cast { states, best }));
-        Ok(Ok(()))
+        Ok(Err(reason))
     }
 
-    /// The newest state that somebody delivers.
-    async fn fetch(&mut self, client: &mut Client, from: &[(Head, PeerKey)]) -> Result<Option<BlobRef>, Stopped> {
-        for (head, peer) in from {
-            if self.blobs.has(head.state.hash) || client.fetch(head.state, &[*peer]).await?.is_ok() {
-                return Ok(Some(head.state));
-            }
+    /// Lets a state go that is not what its owner has signed, or that no network can be made of.
+    fn looked_at(&self, module: ModuleId, head: Head) -> Result<(), String> {
+        let bytes = self.blobs.take(head.state.hash).ok_or("it went away again")?;
+        let count = self.manifest.level_counts()[usize::from(module.level)];
+        let state = ModuleState::decode(&bytes, module, count).map_err(|error| error.to_string())?;
+        if state.version != head.version {
+            return Err(format!("its state is of version {}, its owner signed {}", state.version, head.version));
         }
-        Ok(None)
+        if let Some(wrong) = state.parameters.iter().position(|value| !value.is_finite()) {
+            return Err(format!("parameter {wrong} of its state is no number"));
+        }
+        self.blobs.put(head.state.hash, bytes);
+        Ok(())
     }
 
-    /// The trainer of a path that counts as what it was best with.
-    async fn best(&self, client: &mut Client, from: &Directory, path: PathId) -> Result<Option<BlobRef>, Stopped> {
-        if !self.manifest.config.training.early_stopping {
-            return Ok(None);
-        }
-        let counts = self.manifest.level_counts();
-        for (peer, trainer) in from.trainers(path).into_iter().filter(|(_, trainer)| trainer.bytes <= self.most_bytes) {
-            if client.fetch(trainer, &[peer]).await?.is_err() {
+    /// The trainer of a path that counts as what it was best with; none if it counts as what its modules have come to.
+    async fn best(&self, from: &mut Sources<'_>, path: PathId) -> Result<Result<Option<BlobRef>, String>, Stopped> {
+        let (counts, most_bytes) = (self.manifest.level_counts(), self.manifest.most_trainer_bytes());
+        let trainers = from.directory.trainers(path).into_iter();
+        for (peer, trainer) in trainers.filter(|(_, trainer)| trainer.bytes <= most_bytes) {
+            if !self.blobs.has(trainer.hash) && from.client.fetch(trainer, &[peer]).await?.is_err() {
                 continue;
             }
-            let state = self.blobs.take(trainer.hash).map(|bytes| (PathState::decode(&bytes, &counts), bytes));
-            if let Some((Ok(state), bytes)) = state
-                && state.best.is_some_and(|best| best.settled)
-            {
+            let Some(bytes) = self.blobs.take(trainer.hash) else { continue };
+            let Ok(state) = PathState::decode(&bytes, &counts) else { continue };
+            let counts_as_best = state.best.is_some_and(|best| best.settled);
+            if counts_as_best {
                 self.blobs.put(trainer.hash, bytes);
-                return Ok(Some(trainer));
             }
+            return Ok(Ok(counts_as_best.then_some(trainer)));
         }
-        Ok(None)
+        Ok(Err(format!("nobody who can be reached knows what path {path} was best with")))
     }
 
-    /// Plays a question to the path that was [learnt](Self::learn) last.
+    /// The oldest goes while there is too much; the last one stays. Blobs that belong to none go always.
+    fn make_room(&mut self) {
+        let blobs = |cast: &Cast| -> Vec<BlobRef> {
+            let states = cast.states.iter().map(|(_, state)| *state).filter(|_| cast.best.is_none());
+            states.chain(cast.best).collect()
+        };
+        let all = |casts: &[(PathId, Cast)]| -> BTreeMap<_, u64> {
+            casts.iter().flat_map(|(_, cast)| blobs(cast)).map(|blob| (blob.hash, blob.bytes)).collect()
+        };
+        while self.casts.len() > 1 && all(&self.casts).into_values().sum::<u64>() > KEPT_BYTES {
+            self.casts.remove(0);
+        }
+        self.blobs.keep(&all(&self.casts).into_keys().collect::<Vec<_>>());
+    }
+
+    /// Plays a question to a path that has been [learnt](Self::learn).
     ///
     /// # Errors
     /// If what came is not what it should be, or the device fails.
-    pub fn play(&mut self, question: &Question) -> anyhow::Result<Played> {
-        let (_, cast) = self.cast.as_ref().ok_or_else(|| anyhow::anyhow!("no path has been learnt"))?;
+    pub fn play(&mut self, path: PathId, question: &Question) -> anyhow::Result<Played> {
+        let cast = self.casts.iter().find(|(known, _)| *known == path);
+        let (_, cast) = cast.ok_or_else(|| anyhow::anyhow!("path {path} has not been learnt"))?;
         self.performer.played(question, cast)
     }
 }

@@ -10,6 +10,9 @@ use crate::protocol::{Request, Response, wire};
 /// Questions under way at once.
 const AT_ONCE: usize = 16;
 
+/// Of these to one peer: the network takes no more.
+const AT_ONCE_OF_ONE: usize = 8;
+
 /// Peers whose addresses are remembered.
 const MAX_PEERS: usize = 4_096;
 
@@ -77,7 +80,7 @@ impl Client {
         let mut under_way: BTreeMap<u64, usize> = BTreeMap::new();
         loop {
             while under_way.len() < AT_ONCE
-                && let Some(index) = waiting.pop_front()
+                && let Some(index) = next(&mut waiting, &under_way, questions)
             {
                 let (peer, request) = &questions[index];
                 match self.send(*peer, request) {
@@ -151,6 +154,18 @@ impl Client {
             }
         }
     }
+}
+
+/// The next question to a peer that has not too many already.
+fn next(
+    waiting: &mut VecDeque<usize>,
+    under_way: &BTreeMap<u64, usize>,
+    questions: &[(PeerKey, Request)],
+) -> Option<usize> {
+    let busy =
+        |peer: PeerKey| under_way.values().filter(|index| questions[**index].0 == peer).count() >= AT_ONCE_OF_ONE;
+    let place = waiting.iter().position(|index| !busy(questions[*index].0))?;
+    waiting.remove(place)
 }
 
 fn read(bytes: &[u8]) -> Answer {

@@ -14,6 +14,9 @@ use crate::protocol::{Request, Response, RunPlan, check_chain};
 /// Holders of a module whose heads are compared.
 const COMPARED: usize = 4;
 
+/// So often that many more are asked.
+const WAVES: usize = 8;
+
 /// Of each module, where several of its holders stand, best first; `reasons` has what went wrong last with a module.
 pub(in crate::peer) async fn heads(
     client: &mut Client,
@@ -22,19 +25,26 @@ pub(in crate::peer) async fn heads(
     modules: &[ModuleId],
     reasons: &mut BTreeMap<ModuleId, String>,
 ) -> Result<BTreeMap<ModuleId, Vec<(Head, PeerKey)>>, Stopped> {
-    let mut questions = Vec::new();
-    for module in modules {
-        let holders = directory.holders(plan, *module);
-        let ask = |peer: PeerKey| (peer, Request::CatchUp { module: *module, from: None });
-        questions.extend(holders.into_iter().take(COMPARED).map(ask));
-    }
-    let answers = client.ask_each(&questions).await?;
     let mut heads: BTreeMap<ModuleId, Vec<(Head, PeerKey)>> = BTreeMap::new();
-    for ((peer, request), answer) in questions.iter().zip(answers) {
-        let Request::CatchUp { module, .. } = request else { continue };
-        match attested(plan, *module, answer) {
-            Ok(head) => heads.entry(*module).or_default().push((head, *peer)),
-            Err(reason) => drop(reasons.insert(*module, format!("peer …{}: {reason}", peer.short()))),
+    let holders: BTreeMap<ModuleId, Vec<PeerKey>> =
+        modules.iter().map(|module| (*module, directory.holders(plan, *module))).collect();
+    // Whoever says that somebody else holds a module may be wrong: the next ones are asked until somebody does.
+    for wave in 0..WAVES {
+        let mut questions = Vec::new();
+        for (module, holders) in holders.iter().filter(|(module, _)| !heads.contains_key(module)) {
+            let ask = |peer: &PeerKey| (*peer, Request::CatchUp { module: *module, from: None });
+            questions.extend(holders.iter().skip(wave * COMPARED).take(COMPARED).map(ask));
+        }
+        if questions.is_empty() {
+            break;
+        }
+        let answers = client.ask_each(&questions).await?;
+        for ((peer, request), answer) in questions.iter().zip(answers) {
+            let Request::CatchUp { module, .. } = request else { continue };
+            match attested(plan, *module, answer) {
+                Ok(head) => heads.entry(*module).or_default().push((head, *peer)),
+                Err(reason) => drop(reasons.insert(*module, format!("peer …{}: {reason}", peer.short()))),
+            }
         }
     }
     heads.values_mut().for_each(|heads| best_first(heads));

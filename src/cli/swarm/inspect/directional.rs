@@ -67,6 +67,10 @@ impl Directional {
             Ok((text.clone(), intervention))
         };
         let asked = self.intervene.iter().map(read).collect::<Result<Vec<_>, _>>().map_err(explain)?;
+        let asked_of = self.prompt.as_deref().zip(self.target.as_deref());
+        let prompt = asked_of.map(|(prompt, target)| prompted(&subject, prompt, target)).transpose()?;
+        let path = (!self.looked.ancestor).then_some(PathId(self.looked.path));
+        let other = self.against.as_deref().map(|run| open(run, path, &machine)).transpose()?;
         let passages = self.looked.passages(&subject, &collected)?;
         let looking =
             Looking { subject: &subject, passages: &passages, shown: Shown::new(globals.output(), self.out)? };
@@ -75,10 +79,10 @@ impl Directional {
         looking.distribution()?;
         looking.domains()?;
         looking.vocabulary()?;
-        if let (Some(prompt), Some(target)) = (&self.prompt, &self.target) {
-            looking.attribution(prompt, target)?;
+        if let Some((prompt, target)) = &prompt {
+            looking.attribution(prompt, *target)?;
         }
-        match &self.against {
+        match &other {
             None => {
                 let sure = sureness(&subject, &passages).map_err(explain)?;
                 looking.shown.event("sureness", &sure)?;
@@ -87,14 +91,22 @@ impl Directional {
                     "\nPredictions have an entropy of {entropy:.3} nats; the likeliest token has a probability of {top:.3}"
                 ))?;
             }
-            Some(run) => {
-                let path = (!self.looked.ancestor).then_some(PathId(self.looked.path));
-                let (other, _) = open(run, path, &machine)?;
-                looking.similarity(&other)?;
-            }
+            Some((other, _)) => looking.similarity(other)?,
         }
         Ok(())
     }
+}
+
+/// The tokens of a prompt, and the one whose logit is taken apart.
+fn prompted(subject: &Subject, prompt: &str, target: &str) -> anyhow::Result<(Vec<u32>, u32)> {
+    let (prompt, target) = (subject.tokenizer.encode(prompt)?, subject.tokenizer.encode(target)?);
+    let target = target.first().copied().ok_or("--target is empty").or_mistake("give a token's text")?;
+    let context = subject.config().context;
+    if prompt.is_empty() || prompt.len() > context {
+        let message = format!("--prompt has {} tokens", prompt.len());
+        return Err(Mistake::new(message).hint(format!("give one of 1 to {context} tokens")).into());
+    }
+    Ok((prompt, target))
 }
 
 fn effect_rows(effects: &[Effect]) -> Vec<Vec<String>> {
@@ -131,8 +143,9 @@ impl Looking<'_> {
             &effect_rows(&largest(&found.heads_off)),
         )?;
         shown.table("One head silent, the largest effects", &EFFECT, &effect_rows(&largest(&found.heads_silent)))?;
-        let others = std::slice::from_ref(&found.others_weights);
-        shown.table("Another text's weights", &EFFECT, &effect_rows(others))?;
+        if let Some(others) = &found.others_weights {
+            shown.table("Another document's weights", &EFFECT, &effect_rows(std::slice::from_ref(others)))?;
+        }
         if !found.asked.is_empty() {
             shown.table("As asked for", &EFFECT, &effect_rows(&found.asked))?;
         }
@@ -246,7 +259,7 @@ impl Looking<'_> {
         let guesses = &found.guesses;
         let [low, high] = guesses.interval;
         self.shown.line(&format!(
-            "\nThe domain of {} texts is guessed by the nearest of the means of {} others: {:.3} right ({low:.3} to {high:.3}), \
+            "\nThe domain of {} documents is guessed by the nearest of the means of {} others: {:.3} right ({low:.3} to {high:.3}), \
              {:.3} if it is always the commonest",
             guesses.guessed, guesses.learnt, guesses.accuracy, guesses.chance
         ))?;
@@ -260,7 +273,7 @@ impl Looking<'_> {
             })
             .collect();
         let [first, second] = found.explained.map(|share| format!("{:.0}% of the variance", 100.0 * share));
-        let labels = Labels { title: "Texts by their mean weights", x: &first, y: &second };
+        let labels = Labels { title: "Documents by their mean weights", x: &first, y: &second };
         self.shown.picture("domains.svg", || chart(&labels, &series, false))
     }
 
@@ -293,16 +306,8 @@ impl Looking<'_> {
         self.shown.picture("angles.svg", || heat(&labels, &cosines))
     }
 
-    fn attribution(&self, prompt: &str, target: &str) -> anyhow::Result<()> {
-        let tokenizer = &self.subject.tokenizer;
-        let (prompt, target) = (tokenizer.encode(prompt)?, tokenizer.encode(target)?);
-        let target = target.first().copied().ok_or("--target is empty").or_mistake("give a token's text")?;
-        if prompt.is_empty() || prompt.len() > self.subject.config().context {
-            let context = self.subject.config().context;
-            let message = format!("--prompt has {} tokens", prompt.len());
-            return Err(Mistake::new(message).hint(format!("give one of 1 to {context} tokens")).into());
-        }
-        let found = attribute(self.subject, &prompt, target).map_err(explain)?;
+    fn attribution(&self, prompt: &[u32], target: u32) -> anyhow::Result<()> {
+        let found = attribute(self.subject, prompt, target).map_err(explain)?;
         self.shown.event("attribution", &found)?;
         let title = format!("{:?} next: logit {:.4}, probability {:.4}", found.target, found.logit, found.probability);
         self.shown.table(&title, &["", "logit"], &share_rows(&found.parts))?;
