@@ -11,7 +11,7 @@ mod text;
 
 use std::collections::BTreeSet;
 
-use run::{RUN, pathswarm};
+use run::{RUN, mistake, pathswarm};
 use serde_json::Value;
 use swarm::{Swarm, holders, modules, newest};
 
@@ -31,16 +31,6 @@ fn told(arguments: &[&str]) -> Vec<Value> {
     let (lines, status, complaints) = asked(arguments);
     assert_eq!(status, Some(0), "{arguments:?}: {complaints}");
     lines
-}
-
-/// The line and the hint of a command that the user got wrong.
-#[track_caller]
-fn mistake(arguments: &[&str]) -> String {
-    let output = pathswarm(arguments);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-    assert!(said.lines().count() == 2 && said.contains("\nhint: "), "{arguments:?}: {said}");
-    said
 }
 
 fn address(status: &Value) -> &str {

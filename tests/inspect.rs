@@ -6,7 +6,7 @@ mod run;
 #[path = "support/text.rs"]
 mod text;
 
-use run::{RUN, World, pathswarm};
+use run::{RUN, World, mistake, pathswarm};
 use serde_json::Value;
 
 /// Trains for a moment; the collected run's folder.
@@ -40,15 +40,6 @@ fn told_apart(world: &World) -> String {
         lines.extend(all.lines().take(12).map(|line| format!("{}\n", line.replace("{\"text\"", &told))));
     }
     world.write("told.jsonl", lines)
-}
-
-#[track_caller]
-fn mistake(arguments: &[&str]) -> String {
-    let output = pathswarm(arguments);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-    assert!(said.lines().count() == 2 && said.contains("\nhint: "), "{arguments:?}: {said}");
-    said
 }
 
 #[test]

@@ -240,3 +240,13 @@ impl World {
         self.name(name)
     }
 }
+
+/// The line and the hint of a command that the user got wrong.
+#[track_caller]
+pub fn mistake(arguments: &[&str]) -> String {
+    let output = pathswarm(arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+    assert!(said.lines().count() == 2 && said.contains("\nhint: "), "{arguments:?}: {said}");
+    said
+}
