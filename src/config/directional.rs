@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::model::{Initial, ModelError, Part, TensorList};
+use super::parts::{Initial, Part, TensorList};
 
 /// What a layer's router looks at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +62,36 @@ fn temperature() -> f64 {
 /// What a router says begins near nothing, so that every direction begins half suppressed.
 const LAST_LAYER: f64 = 0.02;
 
+/// Why directions do not fit a model.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum DirectionalError {
+    /// A size out of range.
+    #[error("directional.{key} = {found}: must be {least} to {most}")]
+    Size {
+        /// The key.
+        key: &'static str,
+        /// What stands there.
+        found: usize,
+        /// Smallest allowed.
+        least: usize,
+        /// Largest allowed.
+        most: usize,
+    },
+    /// A sigmoid's steepness.
+    #[error("directional.temperature = {0}: must be above 0, and finite")]
+    Temperature(f64),
+}
+
+impl DirectionalError {
+    /// The key of `[model.directional]`.
+    pub fn key(&self) -> &'static str {
+        match self {
+            Self::Size { key, .. } => key,
+            Self::Temperature(_) => "temperature",
+        }
+    }
+}
+
 /// The sizes of the model around it.
 #[derive(Clone, Copy)]
 pub(super) struct Around {
@@ -100,18 +130,22 @@ impl DirectionalConfig {
 
     /// # Errors
     /// If a number is out of range.
-    pub(super) fn check(&self, around: Around) -> Result<(), ModelError> {
+    pub(super) fn check(&self, around: Around) -> Result<(), DirectionalError> {
         let in_range = |key, found, least, most| {
-            if (least..=most).contains(&found) { Ok(()) } else { Err(ModelError::Size { key, found, least, most }) }
+            if (least..=most).contains(&found) {
+                Ok(())
+            } else {
+                Err(DirectionalError::Size { key, found, least, most })
+            }
         };
-        in_range("directional.directions", self.directions, 1, around.head_width)?;
-        in_range("directional.router_layers", self.router_layers, 1, 16)?;
-        in_range("directional.router_width", self.hidden(around.width), 1, 1 << 16)?;
+        in_range("directions", self.directions, 1, around.head_width)?;
+        in_range("router_layers", self.router_layers, 1, 16)?;
+        in_range("router_width", self.hidden(around.width), 1, 1 << 16)?;
         if self.pooling == Pooling::Context {
-            in_range("directional.context_tokens", self.context_tokens, 1, around.context - 1)?;
+            in_range("context_tokens", self.context_tokens, 1, around.context - 1)?;
         }
         if !(self.temperature.is_finite() && self.temperature > 0.0) {
-            return Err(ModelError::Temperature(self.temperature));
+            return Err(DirectionalError::Temperature(self.temperature));
         }
         Ok(())
     }

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::model::{ModelConfig, Part, TensorSpec};
+use super::model::ModelConfig;
+use super::parts::{Part, TensorSpec};
 use crate::grid::Sharing;
 
 /// One `[[levels]]` table.

@@ -4,11 +4,10 @@
 //! embedding, `head`; if its attention is [directional](super::directional), also `router.0` and `directions.0` and so on. This list is the one place that knows which tensors a part has and in which order they lie in a
 //! module's flat buffer.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
-use super::directional::{Around, DirectionalConfig};
+use super::directional::{Around, DirectionalConfig, DirectionalError};
+use super::parts::{Initial, Part, TensorList, TensorSpec};
 
 /// How a model knows positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,82 +103,9 @@ pub enum ModelError {
     /// Rotary positions turn pairs of dimensions.
     #[error("rotary positions need heads of even width, found {0}")]
     OddHead(usize),
-    /// A sigmoid's steepness.
-    #[error("directional.temperature = {0}: must be above 0, and finite")]
-    Temperature(f64),
-}
-
-/// A part of a model: the smallest thing that a level can be given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
-    /// Token embedding and, if learned, positions.
-    Embedding,
-    /// One block.
-    Block(usize),
-    /// What says which of a block's directions are suppressed.
-    Router(usize),
-    /// The directions of a block's heads.
-    Directions(usize),
-    /// The norm before the head.
-    FinalNorm,
-    /// The output projection, if it is not tied.
-    Head,
-}
-
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Embedding => f.write_str("embedding"),
-            Self::Block(index) => write!(f, "block.{index}"),
-            Self::Router(index) => write!(f, "router.{index}"),
-            Self::Directions(index) => write!(f, "directions.{index}"),
-            Self::FinalNorm => f.write_str("final-norm"),
-            Self::Head => f.write_str("head"),
-        }
-    }
-}
-
-/// How a tensor starts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Initial {
-    /// Normal with this standard deviation.
-    Normal(f64),
-    /// All ones.
-    Ones,
-    /// All zeros.
-    Zeros,
-}
-
-/// One tensor of a module's flat buffer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TensorSpec {
-    /// For instance `block.3.attention.qkv.weight`.
-    pub name: String,
-    /// Row-major.
-    pub shape: Vec<usize>,
-    /// Initial values.
-    pub initial: Initial,
-}
-
-impl TensorSpec {
-    /// Number of values.
-    pub fn count(&self) -> usize {
-        self.shape.iter().product()
-    }
-
-    /// What it is for, as tables of parameters have it.
-    pub fn purpose(&self) -> &'static str {
-        let is = |part: &str| self.name.split('.').any(|own| own == part);
-        let purposes = [
-            ("router", "routers"),
-            ("directions", "directions"),
-            ("embedding", "embeddings"),
-            ("head", "head"),
-            ("attention", "attention"),
-            ("feed-forward", "feed-forward"),
-        ];
-        purposes.iter().find(|(part, _)| is(part)).map_or("norms", |(_, purpose)| purpose)
-    }
+    /// Its attention's directions.
+    #[error(transparent)]
+    Directional(#[from] DirectionalError),
 }
 
 impl ModelConfig {
@@ -240,7 +166,7 @@ impl ModelConfig {
         if self.positions == Positions::Rotary && !self.head_width().is_multiple_of(2) {
             return Err(ModelError::OddHead(self.head_width()));
         }
-        self.directional.as_ref().map_or(Ok(()), |directional| directional.check(self.around()))
+        Ok(self.directional.as_ref().map_or(Ok(()), |directional| directional.check(self.around()))?)
     }
 
     /// The tensors of a part, in the order in which they lie in a flat buffer.
@@ -256,7 +182,7 @@ impl ModelConfig {
         let residual = Initial::Normal(keeping / (2.0 * self.blocks as f64).sqrt());
         let embedding = if self.tied_head { narrow } else { Initial::Normal(1.0) };
         let inner = self.heads * self.head_width();
-        let mut list = TensorList { tensors: Vec::new(), part, biases: self.biases };
+        let mut list = TensorList::of(part, self.biases);
         match part {
             Part::Embedding => {
                 list.add("tokens.weight", &[self.vocabulary, self.width], embedding);
@@ -280,42 +206,12 @@ impl ModelConfig {
             Part::FinalNorm => list.norm("", self.width),
             Part::Head => list.add("weight", &[self.vocabulary, self.width], narrow),
         }
-        list.tensors
+        list.done()
     }
 
     /// Number of parameters of a part.
     pub fn parameters(&self, part: Part) -> usize {
         self.tensors(part).iter().map(TensorSpec::count).sum()
-    }
-}
-
-/// The tensors of a part, one after the other.
-pub(super) struct TensorList {
-    tensors: Vec<TensorSpec>,
-    part: Part,
-    biases: bool,
-}
-
-impl TensorList {
-    /// The next one.
-    pub(super) fn add(&mut self, name: &str, shape: &[usize], initial: Initial) {
-        let name = format!("{}.{name}", self.part);
-        self.tensors.push(TensorSpec { name, shape: shape.to_vec(), initial });
-    }
-
-    fn linear(&mut self, name: &str, outputs: usize, inputs: usize, initial: Initial) {
-        self.add(&format!("{name}.weight"), &[outputs, inputs], initial);
-        if self.biases {
-            self.add(&format!("{name}.bias"), &[outputs], Initial::Zeros);
-        }
-    }
-
-    fn norm(&mut self, name: &str, width: usize) {
-        let dotted = if name.is_empty() { String::new() } else { format!("{name}.") };
-        self.add(&format!("{dotted}weight"), &[width], Initial::Ones);
-        if self.biases {
-            self.add(&format!("{dotted}bias"), &[width], Initial::Zeros);
-        }
     }
 }
 

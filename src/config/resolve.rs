@@ -92,7 +92,7 @@ fn key_of_error(error: &RunConfigError) -> String {
     match error {
         RunConfigError::Range { key, .. } => (*key).to_owned(),
         RunConfigError::Model(ModelError::Size { key, .. }) => format!("model.{key}"),
-        RunConfigError::Model(ModelError::Temperature(_)) => "model.directional.temperature".to_owned(),
+        RunConfigError::Model(ModelError::Directional(error)) => format!("model.directional.{}", error.key()),
         RunConfigError::Model(_) => "model.heads".to_owned(),
         RunConfigError::Levels(_) | RunConfigError::Grid(_) => "levels".to_owned(),
         RunConfigError::Sample(_) => "sample.paths".to_owned(),

@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::driver::Driver;
 use super::inbox::respond;
 use super::manifest::Manifest;
-use super::performing::{Cast, Performer};
+use super::performing::{Cast, Performer, bounds};
 use super::trainer_thread::leave_behind;
 use super::turns::Turns;
 use crate::config::DeviceChoice;
@@ -32,20 +32,6 @@ const IDLE: Duration = Duration::from_secs(120);
 
 /// How long the question in hand may take when the peer stops.
 const END_PATIENCE: Duration = Duration::from_secs(60);
-
-/// What a run's questions are held to.
-///
-/// # Errors
-/// If the manifest's levels make no grid.
-pub(super) fn bounds(manifest: &Manifest) -> anyhow::Result<Bounds> {
-    let config = &manifest.config;
-    Ok(Bounds {
-        paths: config.grid()?.path_count(),
-        vocabulary: config.model.vocabulary,
-        context: config.model.context,
-        prefix_tokens: config.routing.prefix_tokens,
-    })
-}
 
 /// A question, and where the answer goes.
 struct Asked {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use anyhow::Context;
 
-use super::answering::bounds;
 use super::manifest::Manifest;
 use super::path_state::PathState;
 use super::playing::{Part, Stage, go_on, nats, routes};
@@ -16,9 +15,23 @@ use crate::model::{PathModel, exchange};
 use crate::names::{BlobHash, BlobRef, ModuleId};
 use crate::outer::ModuleState;
 use crate::protocol::Response;
-use crate::protocol::questions::{Played, Player, Question};
+use crate::protocol::questions::{Bounds, Played, Player, Question};
 use crate::routing::Router;
 use crate::store::BlobStore;
+
+/// What a run's questions are held to.
+///
+/// # Errors
+/// If the manifest's levels make no grid.
+pub(super) fn bounds(manifest: &Manifest) -> anyhow::Result<Bounds> {
+    let config = &manifest.config;
+    Ok(Bounds {
+        paths: config.grid()?.path_count(),
+        vocabulary: config.model.vocabulary,
+        context: config.model.context,
+        prefix_tokens: config.routing.prefix_tokens,
+    })
+}
 
 /// Where blobs are read.
 pub(super) trait Blobs: Send {
