@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::directional::{Around, DirectionalConfig, DirectionalError};
+use super::directional::{Around, DirectionalConfig, DirectionalError, Pooling};
 use super::parts::{Initial, Part, TensorList, TensorSpec};
 
 /// How a model knows positions.
@@ -141,6 +141,11 @@ impl ModelConfig {
     /// Tokens at the beginning of each sequence that must not be scored, since the network has seen them before.
     pub fn unscored_tokens(&self) -> usize {
         self.directional.as_ref().map_or(0, DirectionalConfig::unscored_tokens)
+    }
+
+    /// Whether what is made of a token depends on those after it.
+    pub fn looks_ahead(&self) -> bool {
+        self.directional.as_ref().is_some_and(|directional| directional.pooling == Pooling::Sequence)
     }
 
     fn around(&self) -> Around {

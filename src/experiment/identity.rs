@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::kept::KeptArm;
-use super::laboratory::{Laboratory, Tokens};
+use super::laboratory::{Laboratory, Tokens, hash_of};
 use super::plan::{Arm, Experiment};
 use crate::config::RunConfig;
 use crate::names::BlobHash;
@@ -24,10 +24,6 @@ pub struct Identity<'a> {
     pub tokens: &'a Tokens,
 }
 
-fn named(value: &impl serde::Serialize) -> serde_json::Result<BlobHash> {
-    Ok(BlobHash::of(&serde_json::to_vec(value)?))
-}
-
 impl Identity<'_> {
     /// Names its training up to a phase, with what is done to share out the text before it.
     ///
@@ -43,8 +39,8 @@ impl Identity<'_> {
         let scored = (experiment.score_from > 0).then_some(("from", experiment.score_from));
         let training = (run, arm.kind, reshard, text, laboratory.machine.precision);
         match scored {
-            None => named(&training),
-            Some(scored) => named(&(training, scored)),
+            None => hash_of(&training),
+            Some(scored) => hash_of(&(training, scored)),
         }
     }
 
@@ -63,8 +59,8 @@ impl Identity<'_> {
     pub fn outcome(&self) -> serde_json::Result<BlobHash> {
         let scored = (self.training()?, &self.arm.route_every);
         match self.experiment.honest_tokens {
-            0 => named(&scored),
-            count => named(&(scored, "honest tokens", count)),
+            0 => hash_of(&scored),
+            count => hash_of(&(scored, "honest tokens", count)),
         }
     }
 
@@ -73,7 +69,7 @@ impl Identity<'_> {
     /// # Errors
     /// If it cannot be written down.
     pub fn before(&self, phase: u64) -> serde_json::Result<BlobHash> {
-        named(&(self.until(phase)?, phase))
+        hash_of(&(self.until(phase)?, phase))
     }
 
     /// Where it is kept for other arms of the experiment, and before which phases they part: up to there they are the same

@@ -94,7 +94,11 @@ impl CommonAncestor {
     }
 }
 
-fn hash_of(value: &impl serde::Serialize) -> anyhow::Result<BlobHash> {
+/// Names a value by what it is as JSON.
+///
+/// # Errors
+/// If it cannot be written down.
+pub(super) fn hash_of(value: &impl serde::Serialize) -> serde_json::Result<BlobHash> {
     Ok(BlobHash::of(&serde_json::to_vec(value)?))
 }
 

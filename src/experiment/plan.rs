@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::run::RunConfigError;
-use crate::config::{OuterMode, Pooling, RunConfig};
+use crate::config::{OuterMode, RunConfig};
 
 /// A file of `configs/experiments`. Unknown keys are refused.
 #[derive(Clone, Debug, Deserialize)]
@@ -263,8 +263,7 @@ impl Arm {
         if self.route_every.iter().any(|every| *every == 0 || *every > self.run.model.context) {
             return Err(wrong(of("route_every"), "1 to the context's tokens"));
         }
-        let pooling = self.run.model.directional.as_ref().map(|directional| directional.pooling);
-        if pooling == Some(Pooling::Sequence) && !self.route_every.is_empty() {
+        if self.run.model.looks_ahead() && !self.route_every.is_empty() {
             return Err(wrong(
                 of("route_every"),
                 "none with pooling = \"sequence\": it has seen what is to be chosen for",

@@ -7,7 +7,6 @@ use clap::Args;
 use super::explain::explain as explain_visit;
 use super::mistake::{Mistake, OrMistake};
 use super::{Globals, collected_run, listen};
-use crate::config::Pooling;
 use crate::model::set_threads;
 use crate::network::Multiaddr;
 use crate::peer::asking::{Local, Players, Swarm};
@@ -84,9 +83,7 @@ impl Whom {
             .hint(format!("give a number from 1 to {context}"))
             .into());
         }
-        let directional = players.config().model.directional.as_ref();
-        let looks_ahead = directional.is_some_and(|directional| directional.pooling == Pooling::Sequence);
-        if looks_ahead && self.route_every().is_some() {
+        if players.config().model.looks_ahead() && self.route_every().is_some() {
             let message =
                 "--route-every is not for pooling = \"sequence\": it has seen what a path is to be chosen for";
             return Err(Mistake::new(message).hint("leave it out, or train with another pooling").into());

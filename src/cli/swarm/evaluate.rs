@@ -10,7 +10,6 @@ use super::asked::Whom;
 use super::mistake::{Mistake, OrMistake};
 use super::output::Output;
 use super::{Globals, asked};
-use crate::config::Pooling;
 use crate::names::{PathId, PeerKey};
 use crate::peer::scoring::{PathScore, ScoringError, agreement, score_corpus, score_test_text};
 use crate::text::{CorpusSource, Domains, read_corpus};
@@ -45,8 +44,7 @@ impl Evaluate {
             Ok(error) => Mistake::new(error).hint("give text with --text FILE").into(),
             Err(other) => asked::explain(other),
         })?;
-        let directional = players.config().model.directional.as_ref();
-        if directional.is_some_and(|directional| directional.pooling == Pooling::Sequence) {
+        if players.config().model.looks_ahead() {
             globals
                 .output()
                 .text("This network's routing sees the whole sequence, also what it predicts: as in training.")?;

@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 
-use super::mistake::{Mistake, OrMistake};
+use super::mistake::OrMistake;
 use super::{Globals, collected_run, foreign_folder};
 use crate::model::hugging_face::{self, Layout, settings};
 use crate::names::PathId;
@@ -34,18 +34,8 @@ impl Export {
         let collected = collected_run::open(&self.run)?;
         foreign_folder::must_be_new(&self.folder)?;
         let (config, paths) = (&collected.manifest().config, collected.grid().path_count());
-        let (values, name) = match self.path.map(PathId) {
-            None => (collected.ancestor().to_vec(), "the ancestor".to_owned()),
-            Some(path) if path.0 < paths => {
-                let levels = collected.levels_of(path).map_err(|error| collected_run::explain(error.into()))?;
-                (levels, format!("path {path}"))
-            }
-            Some(path) => {
-                return Err(Mistake::new(format!("there is no path {path}"))
-                    .hint(format!("this run has paths 0 to {}", paths - 1))
-                    .into());
-            }
-        };
+        let values = collected_run::levels_of(&collected, self.path.map(PathId))?;
+        let name = self.path.map_or_else(|| "the ancestor".to_owned(), |path| format!("path {path}"));
         let hint = "neither GPT-2 nor GPT-NeoX is such a model; the collected run's own safetensors files are complete";
         let end_of_document = collected.tokenizer().end_of_document();
         let settings = settings::write(&config.model, end_of_document).or_mistake(hint)?;

@@ -79,17 +79,7 @@ impl Looked {
 fn open(run: &Path, path: Option<PathId>, machine: &MachineConfig) -> anyhow::Result<(Subject, Collected)> {
     set_threads(machine.threads);
     let collected = collected_run::open(run)?;
-    let (config, paths) = (&collected.manifest().config, collected.grid().path_count());
-    let levels = match path {
-        None => collected.ancestor().to_vec(),
-        Some(path) if path.0 < paths => {
-            collected.levels_of(path).map_err(|error| collected_run::explain(error.into()))?
-        }
-        Some(path) => {
-            let hint = format!("this run has paths 0 to {}", paths - 1);
-            return Err(Mistake::new(format!("there is no path {path}")).hint(hint).into());
-        }
-    };
+    let (config, levels) = (&collected.manifest().config, collected_run::levels_of(&collected, path)?);
     let mut model = PathModel::new(&config.model, &config.levels, open_device(machine.device)?, Precision::F32)?;
     for (level, values) in levels.iter().enumerate() {
         model.set_level(level, values)?;
