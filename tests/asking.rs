@@ -173,7 +173,7 @@ fn a_swarm_says_what_its_modules_say_until_nobody_holds_a_path() {
     assert_eq!(status, Some(1), "{complaints}");
     let message = result(&lines)["message"].as_str().unwrap();
     assert!(message.contains("nobody can be asked for path"), "{message}");
-    assert!(message.contains("module ") && message.contains("no peer that can be reached holds it"), "{message}");
+    assert!(message.contains("module ") && message.contains("no peer that can be reached delivers it"), "{message}");
     assert!(complaints.contains("looking for another peer"), "{complaints}");
     assert!(complaints.contains("its modules are fetched to play it here"), "{complaints}");
 }

@@ -106,11 +106,11 @@ impl Understudy {
 
     /// The newest state that somebody delivers and that is what it should be.
     async fn newest(&mut self, from: &mut Sources<'_>, module: ModuleId) -> Result<Result<Head, String>, Stopped> {
-        let mut reason = "no peer that can be reached holds it".to_owned();
+        let mut last = None;
         for _ in 0..LOOKS {
             let mut reasons = BTreeMap::new();
             let heads = heads(from.client, from.directory, from.plan, &[module], &mut reasons).await?;
-            reason = reasons.remove(&module).unwrap_or(reason);
+            last = reasons.remove(&module).or(last);
             for (head, peer) in heads.into_values().flatten() {
                 let fetched = match self.blobs.has(head.state.hash) {
                     true => Ok(()),
@@ -118,11 +118,12 @@ impl Understudy {
                 };
                 match fetched.and_then(|()| self.looked_at(module, head)) {
                     Ok(()) => return Ok(Ok(head)),
-                    Err(why) => reason = format!("peer …{}: {why}", peer.short()),
+                    Err(why) => last = Some(format!("peer …{}: {why}", peer.short())),
                 }
             }
         }
-        Ok(Err(reason))
+        let nobody = "no peer that can be reached delivers it";
+        Ok(Err(last.map_or_else(|| nobody.to_owned(), |why| format!("{nobody} ({why})"))))
     }
 
     /// Lets a state go that is not what its owner has signed, or that no network can be made of.
