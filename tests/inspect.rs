@@ -72,6 +72,14 @@ fn a_directional_path_is_looked_at_from_all_sides() {
         assert!(picture.starts_with("<svg"), "{name}");
     }
 
+    // The peers' folders, in which what was collected was found.
+    let score = |run: &str| {
+        let output = pathswarm(&["inspect", "directional", run, "--text", &text, "--path", "2", "--format", "json"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().lines().next().unwrap().to_owned()
+    };
+    assert_eq!(score(&world.name("run")), score(&model));
+
     let output = pathswarm(&[&inspect[..], &["--ancestor"]].concat());
     let said = String::from_utf8(output.stdout).unwrap();
     for part in

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use super::mistake::{Mistake, OrMistake};
-use crate::names::PathId;
 use crate::peer::{Collected, CollectedError};
 
 const HINT: &str = "collect the run again: pathswarm collect DIR --from ADDRESS";
@@ -19,21 +18,5 @@ pub(super) fn explain(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<CollectedError>() {
         Ok(damaged) => Mistake::new(damaged).hint(HINT).into(),
         Err(other) => other,
-    }
-}
-
-/// The parameters of a path, level by level, or of the ancestor.
-///
-/// # Errors
-/// If there is no such path, or a file of the folder is broken.
-pub(super) fn levels_of(collected: &Collected, path: Option<PathId>) -> anyhow::Result<Vec<Vec<f32>>> {
-    let paths = collected.grid().path_count();
-    match path {
-        None => Ok(collected.ancestor().to_vec()),
-        Some(path) if path.0 < paths => collected.levels_of(path).map_err(|error| explain(error.into())),
-        Some(path) => {
-            let hint = format!("this run has paths 0 to {}", paths - 1);
-            Err(Mistake::new(format!("there is no path {path}")).hint(hint).into())
-        }
     }
 }

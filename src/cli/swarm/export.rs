@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::mistake::OrMistake;
-use super::{Globals, collected_run, foreign_folder};
+use super::{Globals, checkpoint, collected_run, foreign_folder};
 use crate::model::hugging_face::{self, Layout, settings};
 use crate::names::PathId;
 use crate::store::StagedFolder;
@@ -34,7 +34,7 @@ impl Export {
         let collected = collected_run::open(&self.run)?;
         foreign_folder::must_be_new(&self.folder)?;
         let (config, paths) = (&collected.manifest().config, collected.grid().path_count());
-        let values = collected_run::levels_of(&collected, self.path.map(PathId))?;
+        let values = checkpoint::of_collected(&collected, self.path.map(PathId))?.levels;
         let name = self.path.map_or_else(|| "the ancestor".to_owned(), |path| format!("path {path}"));
         let hint = "neither GPT-2 nor GPT-NeoX is such a model; the collected run's own safetensors files are complete";
         let end_of_document = collected.tokenizer().end_of_document();

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use super::mistake::{Mistake, OrMistake};
-use super::{Globals, collected_run};
-use crate::config::{MachineConfig, Precision};
+use super::{Globals, checkpoint};
+use crate::config::{MachineConfig, Precision, RunConfig};
 use crate::inspect::subject::InspectError;
 use crate::inspect::{Passages, Subject};
 use crate::model::{PathModel, open_device, set_threads};
 use crate::names::PathId;
-use crate::peer::Collected;
-use crate::text::{CorpusSource, TokenSet, Tokenizer, read_corpus};
+use crate::peer::collecting::Checkpoint;
+use crate::text::{CorpusSource, TokenSet, read_corpus};
 
 /// `pathswarm inspect`
 #[derive(Args)]
@@ -41,10 +41,10 @@ impl Inspect {
     }
 }
 
-/// Which network of a collected run is looked at, and what it reads.
+/// Which network is looked at, and what it reads.
 #[derive(Args)]
 struct Looked {
-    /// A collected run.
+    /// A collected run, the folder of a peer that has stopped, or one that holds such folders.
     run: PathBuf,
     /// Which path; its number, as `evaluate` shows it.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
@@ -61,12 +61,11 @@ struct Looked {
 }
 
 impl Looked {
-    fn subject(&self, machine: &MachineConfig) -> anyhow::Result<(Subject, Collected)> {
+    fn subject(&self, machine: &MachineConfig) -> anyhow::Result<(Subject, RunConfig)> {
         open(&self.run, (!self.ancestor).then_some(PathId(self.path)), machine)
     }
 
-    fn passages(&self, subject: &Subject, collected: &Collected) -> anyhow::Result<Passages> {
-        let config = &collected.manifest().config;
+    fn passages(&self, subject: &Subject, config: &RunConfig) -> anyhow::Result<Passages> {
         let corpus = read_corpus(&CorpusSource::Paths(self.text.clone()), &config.text)
             .or_mistake("give files, folders, or JSON lines with a \"text\" field")?;
         let documents = subject.tokenizer.encode_all(&corpus.documents)?;
@@ -75,17 +74,15 @@ impl Looked {
     }
 }
 
-/// A path of a collected run, or its ancestor.
-fn open(run: &Path, path: Option<PathId>, machine: &MachineConfig) -> anyhow::Result<(Subject, Collected)> {
+/// A path, or its ancestor, and the run that it is of.
+fn open(run: &Path, path: Option<PathId>, machine: &MachineConfig) -> anyhow::Result<(Subject, RunConfig)> {
     set_threads(machine.threads);
-    let collected = collected_run::open(run)?;
-    let (config, levels) = (&collected.manifest().config, collected_run::levels_of(&collected, path)?);
+    let Checkpoint { config, tokenizer, levels } = checkpoint::open(run, path)?;
     let mut model = PathModel::new(&config.model, &config.levels, open_device(machine.device)?, Precision::F32)?;
     for (level, values) in levels.iter().enumerate() {
         model.set_level(level, values)?;
     }
-    let tokenizer = Tokenizer::from_json(collected.tokenizer().json())?;
-    Ok((Subject { model, tokenizer }, collected))
+    Ok((Subject { model, tokenizer }, config))
 }
 
 /// What the user can mend, with what to do about it.

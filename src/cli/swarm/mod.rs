@@ -1,6 +1,7 @@
 //! The commands that need text, tensors and the network: all that train a run, look at one or use it.
 
 mod asked;
+mod checkpoint;
 mod collect;
 mod collected_run;
 mod corpus;
@@ -48,7 +49,7 @@ commands! {
         Generate(generate::Generate),
         /// Teach a copy of a run's ancestor which path reads on best, for `--route-every`.
         Transducer(transducer::Transducer),
-        /// Look inside a path of a collected run while it reads.
+        /// Look inside a path while it reads.
         Inspect(inspect::Inspect),
         /// Write a path of a collected run as a folder that transformers loads.
         Export(export::Export),

@@ -1,8 +1,9 @@
 //! Bringing a whole run together: the newest version of every module that can be reached, in one folder.
 //!
 //! [`collect_from_swarm`] asks peers over the network, [`collect_from_stores`] reads the folders of peers that have
-//! stopped. Both write a [`collected`](super::collected) folder, whole or not at all.
+//! stopped. Both write a [`collected`](super::collected) folder, whole or not at all. [`Checkpoint`] is one path alone.
 
+mod checkpoint;
 mod stores;
 mod swarm;
 #[cfg(test)]
@@ -10,17 +11,22 @@ mod swarm_tests;
 
 use std::path::PathBuf;
 
+pub use self::checkpoint::Checkpoint;
 pub use self::stores::{collect_from_stores, manifest_of, peers_below};
 pub use self::swarm::{Told, collect_from_swarm};
+use super::collected::CollectedError;
 use super::collected::writing::WriteError;
 use super::joining::JoinError;
 use super::manifest::ManifestError;
 use super::visiting::VisitError;
-use crate::names::{ModuleId, RunId};
+use crate::grid::Grid;
+use crate::model::exchange::ExchangeError;
+use crate::names::{ModuleId, PathId, RunId};
 use crate::network::{StartError, Stopped};
 use crate::outer::StateError;
 use crate::protocol::wire::WireError;
 use crate::store::{BlobError, DiskError, OpenError};
+use crate::text::TokenizerError;
 
 /// Why a run could not be collected. Nothing is left half written.
 #[derive(Debug, thiserror::Error)]
@@ -109,6 +115,23 @@ pub enum CollectError {
     /// A manifest that is not this program's.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// Not a path of the run.
+    #[error("there is no path {path}; this run has paths 0 to {last}")]
+    NoPath {
+        /// Which was named.
+        path: PathId,
+        /// The last one.
+        last: u32,
+    },
+    /// A collected folder.
+    #[error(transparent)]
+    Collected(#[from] CollectedError),
+    /// A tokenizer that is not this program's.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// Parameters that are not the model's.
+    #[error(transparent)]
+    Parameters(#[from] ExchangeError),
 }
 
 impl From<VisitError> for CollectError {
@@ -120,6 +143,11 @@ impl From<VisitError> for CollectError {
             VisitError::Stopped(error) => error.into(),
         }
     }
+}
+
+fn no_path(path: PathId, grid: &Grid) -> Result<(), CollectError> {
+    let last = grid.path_count() - 1;
+    if path.0 > last { Err(CollectError::NoPath { path, last }) } else { Ok(()) }
 }
 
 fn list(modules: &[ModuleId]) -> String {

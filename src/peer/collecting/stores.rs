@@ -31,10 +31,10 @@ pub fn collect_from_stores(manifest: &[u8], folders: &[PathBuf], target: &Path) 
     writer.put_tokenizer(&stores.part(parts.tokenizer, "the tokenizer")?)?;
     writer.put_router(&stores.part(parts.router, "the router")?)?;
     writer.put_ancestor(&stores.part(parts.ancestor, "the ancestor")?)?;
-    for (module, candidates) in &stores.heads {
-        for (head, reader) in candidates {
-            let Some(bytes) = present(stores.readers[*reader].blob(head.state))? else { continue };
-            match writer.put_state(*module, &bytes, *head)? {
+    for module in stores.heads.keys() {
+        for found in stores.states(*module) {
+            let (bytes, head) = found?;
+            match writer.put_state(*module, &bytes, head)? {
                 Ok(()) => break,
                 Err(reason) => tracing::warn!(%module, reason, "a state is passed over"),
             }
@@ -60,7 +60,7 @@ pub fn collect_from_stores(manifest: &[u8], folders: &[PathBuf], target: &Path) 
     Ok(writer.finish()?)
 }
 
-struct Stores {
+pub(super) struct Stores {
     readers: Vec<StoreReader>,
     /// Of each module, newest first, with the reader that has it.
     heads: BTreeMap<ModuleId, Vec<(Head, usize)>>,
@@ -69,7 +69,7 @@ struct Stores {
 }
 
 impl Stores {
-    fn open(folders: &[PathBuf], run: RunId) -> Result<Self, CollectError> {
+    pub fn open(folders: &[PathBuf], run: RunId) -> Result<Self, CollectError> {
         let mut readers = Vec::new();
         for folder in folders {
             let reader = StoreReader::open(&store_folder(folder))?;
@@ -82,7 +82,7 @@ impl Stores {
     }
 
     /// Looks where the journals say that modules stand.
-    fn look(&mut self, folders: &[PathBuf], plan: &RunPlan) -> Result<(), CollectError> {
+    pub fn look(&mut self, folders: &[PathBuf], plan: &RunPlan) -> Result<(), CollectError> {
         for (index, (folder, reader)) in folders.iter().zip(&self.readers).enumerate() {
             let records = reader.records().iter().map(|bytes| wire::decode::<Record>(bytes));
             let records: Result<Vec<Record>, _> = records.collect();
@@ -107,7 +107,16 @@ impl Stores {
         Ok(None)
     }
 
-    fn part(&self, blob: BlobRef, what: &'static str) -> Result<Vec<u8>, CollectError> {
+    /// States of a module, newest first, that are on some disk as they were written there.
+    pub fn states(&self, module: ModuleId) -> impl Iterator<Item = Result<(Vec<u8>, Head), CollectError>> {
+        let candidates = self.heads.get(&module).into_iter().flatten();
+        candidates.filter_map(|(head, reader)| {
+            let bytes = present(self.readers[*reader].blob(head.state)).transpose()?;
+            Some(bytes.map(|bytes| (bytes, *head)))
+        })
+    }
+
+    pub fn part(&self, blob: BlobRef, what: &'static str) -> Result<Vec<u8>, CollectError> {
         self.find(blob)?.ok_or(CollectError::PartInNoFolder(what))
     }
 }

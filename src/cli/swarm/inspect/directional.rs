@@ -38,7 +38,7 @@ pub struct Directional {
     /// That token: the first of this text.
     #[arg(long, value_name = "TEXT", requires = "prompt")]
     target: Option<String>,
-    /// Another collected run of the same tokenizer, to compare the same path of.
+    /// Another run of the same tokenizer, collected or of peers that have stopped, to compare the same path of.
     #[arg(long, value_name = "RUN")]
     against: Option<PathBuf>,
     /// A folder for pictures.
@@ -57,7 +57,7 @@ impl Directional {
     /// If the network is a plain one, something named is not there, or the text is too short.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let machine = globals.machine_only()?;
-        let (subject, collected) = self.looked.subject(&machine)?;
+        let (subject, config) = self.looked.subject(&machine)?;
         if subject.config().directional.is_none() {
             return Err(explain(InspectError::Plain));
         }
@@ -71,7 +71,7 @@ impl Directional {
         let prompt = asked_of.map(|(prompt, target)| prompted(&subject, prompt, target)).transpose()?;
         let path = (!self.looked.ancestor).then_some(PathId(self.looked.path));
         let other = self.against.as_deref().map(|run| open(run, path, &machine)).transpose()?;
-        let passages = self.looked.passages(&subject, &collected)?;
+        let passages = self.looked.passages(&subject, &config)?;
         let looking =
             Looking { subject: &subject, passages: &passages, shown: Shown::new(globals.output(), self.out)? };
         looking.effects(&asked)?;
