@@ -13,6 +13,7 @@ use zstd::zstd_safe;
 
 use super::header::{FORMAT_VERSION, HEADER_BYTES, Header, is_sealed, seal};
 use super::quantize::{MAX_MAGNITUDE, PayloadError, dequantize, payload_bytes, quantize};
+use super::sparse;
 use crate::config::Codec;
 
 /// Values in a chunk; the last one holds the rest.
@@ -89,8 +90,16 @@ pub fn max_bytes(codec: Codec, count: usize) -> u64 {
 }
 
 fn max_chunk_bytes(codec: Codec, count: usize) -> usize {
+    if is_sparse(codec) {
+        return sparse::max_bytes(codec, count);
+    }
     let payload = payload_bytes(codec, count);
     payload + payload / 256 + 512
+}
+
+/// Whether chunks are [places and sizes](super::sparse), not values that zstd has compressed.
+fn is_sparse(codec: Codec) -> bool {
+    matches!(codec, Codec::Sparse | Codec::TopK(_))
 }
 
 fn chunk_counts(count: usize) -> impl Iterator<Item = usize> {
@@ -103,7 +112,7 @@ fn chunk_counts(count: usize) -> impl Iterator<Item = usize> {
 /// A value that is not finite or larger than [`MAX_MAGNITUDE`].
 pub fn encode(codec: Codec, values: &[f32]) -> Result<Vec<u8>, EncodeError> {
     let chunks = values.par_chunks(CHUNK_VALUES).enumerate();
-    let chunks = chunks.map(|(chunk, values)| encode_chunk(codec, chunk, values, |_| ()));
+    let chunks = chunks.map(|(chunk, values)| encode_chunk(codec, chunk, values, None));
     let chunks = chunks.collect::<Result<Vec<_>, _>>()?;
     Ok(assemble(codec, values.len(), &chunks))
 }
@@ -112,12 +121,11 @@ pub fn encode(codec: Codec, values: &[f32]) -> Result<Vec<u8>, EncodeError> {
 pub(super) fn encode_with_residual(codec: Codec, values: &[f32], residual: &mut [f32]) -> Result<Vec<u8>, EncodeError> {
     let pairs = values.par_chunks(CHUNK_VALUES).zip(residual.par_chunks_mut(CHUNK_VALUES));
     let chunks = pairs.enumerate().map(|(chunk, (values, residual))| {
-        encode_chunk(codec, chunk, values, |payload| {
-            dequantize(codec, payload, residual).expect("what was just quantised is well formed");
-            for (residual, value) in residual.iter_mut().zip(values) {
-                *residual = value - *residual;
-            }
-        })
+        let bytes = encode_chunk(codec, chunk, values, Some(residual))?;
+        for (residual, value) in residual.iter_mut().zip(values) {
+            *residual = value - *residual;
+        }
+        Ok(bytes)
     });
     let chunks = chunks.collect::<Result<Vec<_>, _>>()?;
     Ok(assemble(codec, values.len(), &chunks))
@@ -137,17 +145,28 @@ fn bounded_decompressor() -> std::io::Result<Decompressor<'static>> {
     Ok(decompressor)
 }
 
-/// `quantised` sees the payload before it is compressed.
+/// Fills `decoded` with what a receiver will have.
 fn encode_chunk(
     codec: Codec,
     chunk: usize,
     values: &[f32],
-    quantised: impl FnOnce(&[u8]),
+    decoded: Option<&mut [f32]>,
 ) -> Result<Vec<u8>, EncodeError> {
+    let unfit = |index| EncodeError::Unfit { index: chunk * CHUNK_VALUES + index, value: values[index] };
+    let well_formed = "what was just encoded is well formed";
+    if is_sparse(codec) {
+        let mut bytes = Vec::new();
+        sparse::encode(codec, values, &mut bytes).map_err(unfit)?;
+        if let Some(decoded) = decoded {
+            sparse::decode(&bytes, decoded).expect(well_formed);
+        }
+        return Ok(bytes);
+    }
     COMPRESSOR.with_borrow_mut(|(compressor, payload)| {
-        quantize(codec, values, payload)
-            .map_err(|index| EncodeError::Unfit { index: chunk * CHUNK_VALUES + index, value: values[index] })?;
-        quantised(payload);
+        quantize(codec, values, payload).map_err(unfit)?;
+        if let Some(decoded) = decoded {
+            dequantize(codec, payload, decoded).expect(well_formed);
+        }
         let zstd = |error: &std::io::Error| EncodeError::Zstd(error.to_string());
         compressor.as_mut().map_err(|error| zstd(error))?.compress(payload).map_err(|error| zstd(&error))
     })
@@ -186,14 +205,18 @@ pub fn decode(frame: &[u8], count: usize) -> Result<Vec<f32>, FrameError> {
     let mut values = vec![0.0; count];
     let places = values.par_chunks_mut(CHUNK_VALUES).zip(chunks).enumerate();
     places.try_for_each(|(chunk, (values, bytes))| {
+        let wrong = |error| match error {
+            PayloadError::Unfit => FrameError::Values(chunk),
+            PayloadError::Padding => FrameError::Padding(chunk),
+        };
+        if is_sparse(codec) {
+            return sparse::decode(bytes, values).map_err(wrong);
+        }
         DECOMPRESSOR.with_borrow_mut(|(decompressor, payload)| {
             let decompressor = decompressor.as_mut().map_err(|_| FrameError::Chunk(chunk))?;
             let payload_bytes = payload_bytes(codec, values.len());
             decompress(decompressor, bytes, payload_bytes, payload).ok_or(FrameError::Chunk(chunk))?;
-            dequantize(codec, payload, values).map_err(|error| match error {
-                PayloadError::Unfit => FrameError::Values(chunk),
-                PayloadError::Padding => FrameError::Padding(chunk),
-            })
+            dequantize(codec, payload, values).map_err(wrong)
         })
     })?;
     Ok(values)
@@ -247,7 +270,8 @@ mod tests {
     use super::*;
     use crate::seed::Seed;
 
-    const CODECS: [Codec; 3] = [Codec::Fp32, Codec::Int8, Codec::Int4];
+    const CODECS: [Codec; 7] =
+        [Codec::Fp32, Codec::Fp16, Codec::Int8, Codec::Int4, Codec::Int2, Codec::Sparse, Codec::TopK(64)];
 
     /// Gaussian noise by Box and Muller: the hardest values to compress.
     fn noise(count: usize) -> Vec<f32> {
@@ -286,12 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn four_bits_of_noise_take_less_than_four_bits() {
+    fn noise_takes_no_more_bits_than_it_must() {
         let values = noise(1 << 20);
         let bits = |codec| encode(codec, &values).unwrap().len() as f64 * 8.0 / values.len() as f64;
         assert!(bits(Codec::Int4) <= 3.7, "{}", bits(Codec::Int4));
         assert!(bits(Codec::Int8) <= 7.8, "{}", bits(Codec::Int8));
         assert!(bits(Codec::Fp32) <= 32.0, "{}", bits(Codec::Fp32));
+        assert!(bits(Codec::Int2) <= 2.05, "{}", bits(Codec::Int2));
+        assert!(bits(Codec::TopK(64)) <= 0.15, "{}", bits(Codec::TopK(64)));
     }
 
     #[test]

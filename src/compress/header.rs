@@ -7,12 +7,11 @@ const MAGIC: [u8; 4] = *b"pswf";
 pub(super) const FORMAT_VERSION: u16 = 1;
 pub(super) const HEADER_BYTES: usize = 32;
 const CHECKED_BYTES: usize = 24;
-const CODECS: [Codec; 3] = [Codec::Fp32, Codec::Int8, Codec::Int4];
 
 /// What a header says.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Header {
-    /// How values are quantised.
+    /// How values are quantised; [`Codec::Sparse`] also where the largest were chosen: it reads alike.
     pub codec: Codec,
     /// How many values.
     pub count: u64,
@@ -44,7 +43,7 @@ impl Header {
             return Err(FrameError::Version(version));
         }
         let number = u16::from_le_bytes([c0, c1]);
-        let codec = CODECS.into_iter().find(|codec| number_of(*codec) == number).ok_or(FrameError::Codec(number))?;
+        let codec = codec_of(number).ok_or(FrameError::Codec(number))?;
         let word = |at: usize| rest[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         Ok(Self { codec, count: word(0), payload: word(8) })
     }
@@ -55,7 +54,15 @@ fn number_of(codec: Codec) -> u16 {
         Codec::Fp32 => 0,
         Codec::Int8 => 1,
         Codec::Int4 => 2,
+        Codec::Fp16 => 3,
+        Codec::Int2 => 4,
+        Codec::Sparse | Codec::TopK(_) => 5,
     }
+}
+
+fn codec_of(number: u16) -> Option<Codec> {
+    let codecs = [Codec::Fp32, Codec::Int8, Codec::Int4, Codec::Fp16, Codec::Int2, Codec::Sparse];
+    codecs.into_iter().find(|codec| number_of(*codec) == number)
 }
 
 /// Puts the checksum into a frame, which must be at least a header long.

@@ -1,8 +1,9 @@
 //! What a run's configuration must fulfil beyond its types.
 
 use super::levels::check_levels;
+use super::outer::{Codec, OuterMode};
 use super::routing::RoutingMethod;
-use super::run::{OuterMode, RunConfig, RunConfigError};
+use super::run::{RunConfig, RunConfigError};
 use crate::grid::{Grid, Sharing, halves};
 
 /// An update counts no more contributions, and a router that hears fewer paths than there are is a poor one.
@@ -38,7 +39,18 @@ impl RunConfig {
             "outer.momentum",
             outer.momentum,
             "from 0 up to, but not including, 1",
-        )
+        )?;
+        require(
+            outer.residual_decay > 0.0 && outer.residual_decay <= 1.0,
+            "outer.residual_decay",
+            outer.residual_decay,
+            "above 0, at most 1; error_feedback = false keeps nothing",
+        )?;
+        for (key, codec) in [("outer.codec", Some(outer.codec)), ("outer.average_codec", outer.average_codec)] {
+            let Some(Codec::TopK(kept)) = codec else { continue };
+            require((1..=4096).contains(&kept), key, format!("{{ top-k = {kept} }}"), "1 to 4096 of each 4096 values")?;
+        }
+        Ok(())
     }
 
     fn check_sample(&self, grid: &Grid) -> Result<(), RunConfigError> {

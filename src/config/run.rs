@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::levels::{LevelConfig, LevelError};
 use super::model::{ModelConfig, ModelError};
+use super::outer::OuterConfig;
 use super::routing::RoutingConfig;
 use super::sample::SampleConfig;
 use crate::grid::{Grid, GridError, Sharing};
@@ -158,70 +159,6 @@ impl TrainingConfig {
     }
 }
 
-/// How the average of outer gradients is scaled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Rescale {
-    /// Times the square root of the distinct paths in the update (DiPaCo, section 2.3).
-    SqrtPaths,
-    /// As it is (DiLoCo).
-    None,
-}
-
-/// How outer gradients and their averages travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Codec {
-    /// 32 bits a value, exact.
-    Fp32,
-    /// 8 bits a value and a scale per group of 128.
-    Int8,
-    /// 4 bits a value and a scale per group of 128.
-    Int4,
-}
-
-/// When a module's owner makes an update.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OuterMode {
-    /// When all its paths have contributed to the version, or at a deadline: a path waits for its modules.
-    Synchronous,
-    /// As contributions come, with delayed momentum; a slower path makes fewer inner steps in a phase, and none waits
-    /// for another.
-    Asynchronous,
-}
-
-/// `[outer]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct OuterConfig {
-    /// Whether paths wait for each other.
-    pub mode: OuterMode,
-    /// Nesterov's learning rate.
-    pub learning_rate: f32,
-    /// Nesterov's momentum.
-    pub momentum: f32,
-    /// Scaling of the average.
-    pub rescale: Rescale,
-    /// Compression up and down.
-    pub codec: Codec,
-    /// Whether what compression lost is added to the next outer gradient.
-    pub error_feedback: bool,
-}
-
-impl Default for OuterConfig {
-    fn default() -> Self {
-        Self {
-            mode: OuterMode::Synchronous,
-            learning_rate: 0.7,
-            momentum: 0.9,
-            rescale: Rescale::SqrtPaths,
-            codec: Codec::Int4,
-            error_feedback: true,
-        }
-    }
-}
-
 /// Why a run's configuration makes no sense.
 #[derive(Debug, thiserror::Error)]
 pub enum RunConfigError {
@@ -354,7 +291,6 @@ pub(crate) mod tests {
         let run = RunConfig::from_toml(SMALL).unwrap();
         assert_eq!(run.grid().unwrap().path_count(), 2);
         assert_eq!(run.model.feed_forward(), 64);
-        assert_eq!((run.outer.codec, run.outer.mode), (Codec::Int4, OuterMode::Synchronous));
         assert_eq!(run.training.total_steps(), 19);
         let again = RunConfig::from_toml(&toml::to_string(&run).unwrap()).unwrap();
         assert_eq!(again, run);

@@ -334,6 +334,7 @@ impl<'a> Trial<'a> {
             paths,
             path_parameters: last.first().map_or(0, |levels| levels.iter().map(|level| level.len() as u64).sum()),
             parameters: state.trainee.parameters(),
+            exchanged: state.trainee.exchanged(),
             steps: training.total_steps(),
             tokens: of_ancestor + state.trainee.tokens(),
             seconds: state.seconds,

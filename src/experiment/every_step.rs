@@ -173,7 +173,8 @@ impl<'a> EveryStep<'a> {
             let values = parameters.iter().chain(first).chain(second);
             values.flat_map(|value| value.to_le_bytes()).collect()
         };
-        Kept { tokens: self.tokens, modules: self.modules.values().map(bytes).collect(), paths: Vec::new() }
+        let modules = self.modules.values().map(bytes).collect();
+        Kept { tokens: self.tokens, modules, ..Kept::default() }
     }
 
     /// Goes on from there.

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::exchanged::Exchanged;
 use super::lockstep::Kept;
 use super::outcome::Point;
 use crate::names::BlobHash;
@@ -58,6 +59,8 @@ struct Head {
     phases: u64,
     seconds: f64,
     tokens: u64,
+    #[serde(default)]
+    exchanged: Exchanged,
     curve: Vec<Point>,
     modules: usize,
     paths: usize,
@@ -75,6 +78,7 @@ impl KeptArm {
             phases: arm.phases,
             seconds: arm.seconds,
             tokens: arm.trainee.tokens,
+            exchanged: arm.trainee.exchanged,
             curve: arm.curve.clone(),
             modules: arm.trainee.modules.len(),
             paths: arm.trainee.paths.len(),
@@ -130,7 +134,7 @@ impl KeptArm {
             let levels = sizes.iter().map(|size| values.by_ref().take(*size).collect()).collect();
             best.push(Best { phases, loss, levels });
         }
-        let trainee = Kept { tokens: head.tokens, modules, paths };
+        let trainee = Kept { tokens: head.tokens, exchanged: head.exchanged, modules, paths };
         let Head { phases, seconds, curve, .. } = head;
         rest.is_empty().then_some(Unfinished { phases, seconds, curve, router, trainee, best })
     }
@@ -148,18 +152,26 @@ impl KeptArm {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::exchanged::Frames;
 
     #[test]
     fn what_was_kept_comes_back_and_nothing_else_does() {
         let folder = tempfile::tempdir().unwrap();
         let kept = KeptArm { file: folder.path().join("arm"), of: BlobHash::of(b"an arm and its text") };
         assert_eq!(kept.read(), None);
+        let up = Frames { values: 9, bytes: 5, squares: 2.0, lost: 0.1 };
+        let exchanged = Exchanged { up, ..Exchanged::default() };
         let arm = Unfinished {
             phases: 3,
             seconds: 1.5,
             curve: vec![Point { phases: 3, steps: 12, tokens: 99, loss: 2.25 }],
             router: b"a router".to_vec(),
-            trainee: Kept { tokens: 99, modules: vec![b"m".to_vec(), vec![]], paths: vec![b"state".to_vec()] },
+            trainee: Kept {
+                tokens: 99,
+                exchanged,
+                modules: vec![b"m".to_vec(), vec![]],
+                paths: vec![b"state".to_vec()],
+            },
             best: vec![Best { phases: 2, loss: 2.0, levels: vec![vec![1.5, -2.0], vec![3.0]] }],
         };
         kept.write(&arm).unwrap();

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::crew::Crew;
-use crate::compress::{compress_with_feedback, frame};
+use super::exchanged::{Exchanged, Frames};
+use crate::compress::{compress_with_feedback, encode, frame};
 use crate::config::{MachineConfig, RunConfig};
 use crate::grid::Grid;
 use crate::names::{ModuleId, PathId, Phase};
-use crate::outer::{ExactSum, ModuleState, Share, step};
+use crate::outer::{ExactSum, ModuleState, Share, rescaled};
 use crate::peer::dense_trainer::Stopped;
 use crate::peer::path_state::PathState;
 use crate::peer::shard_table::weights;
@@ -26,6 +27,7 @@ pub struct Lockstep<'a> {
     modules: BTreeMap<ModuleId, ModuleState>,
     paths: Vec<PathState>,
     tokens: u64,
+    exchanged: Exchanged,
 }
 
 /// What must be kept to go on.
@@ -33,6 +35,8 @@ pub struct Lockstep<'a> {
 pub struct Kept {
     /// Tokens trained on, by all paths together.
     pub tokens: u64,
+    /// What travelled.
+    pub exchanged: Exchanged,
     /// The state of each module, encoded, in order.
     pub modules: Vec<Vec<u8>>,
     /// The trainer's state of each path, encoded, in order; none if there is nothing left to train.
@@ -59,7 +63,7 @@ impl<'a> Lockstep<'a> {
         let modules = grid.modules().into_iter().map(initial).collect();
         let sizes: Vec<usize> = ancestor.iter().map(Vec::len).collect();
         let paths = grid.paths().map(|_| PathState::fresh(None, &sizes, 0)).collect();
-        Ok(Self { run, grid, crew, stop, modules, paths, tokens: 0 })
+        Ok(Self { run, grid, crew, stop, modules, paths, tokens: 0, exchanged: Exchanged::default() })
     }
 
     /// Parameters of all modules together.
@@ -72,13 +76,18 @@ impl<'a> Lockstep<'a> {
         self.tokens
     }
 
+    /// What travelled so far.
+    pub fn exchanged(&self) -> Exchanged {
+        self.exchanged
+    }
+
     /// A phase of every path on its shard, and the outer step of every module. `done` hears of each path that is.
     ///
     /// # Errors
     /// If a step fails, or the user asks to stop: then nothing of the phase is kept.
     pub fn phase(&mut self, phase: Phase, shards: &[TokenSet], done: &mut dyn FnMut()) -> anyhow::Result<()> {
         let counts = self.crew.level_sizes();
-        let fresh = |module: &ModuleId| (*module, ExactSum::new(counts[usize::from(module.level)]));
+        let fresh = |module: &ModuleId| (*module, ExactSum::of_run(counts[usize::from(module.level)], &self.run.outer));
         let mut sums: BTreeMap<ModuleId, ExactSum> = self.modules.keys().map(fresh).collect();
         let weights = weights(shards.iter().map(|shard| shard.len() as u64));
         let starts: Vec<_> = self.grid.paths().map(|path| (path, self.levels_of(path))).collect();
@@ -89,7 +98,8 @@ impl<'a> Lockstep<'a> {
         };
         let trained = self.crew.each(starts.len(), work, done)?;
         let mut after = Vec::with_capacity(trained.len());
-        for (path, Trained { state, frames, tokens }) in self.grid.paths().zip(trained) {
+        for (path, Trained { state, frames, sent, tokens }) in self.grid.paths().zip(trained) {
+            self.exchanged.up.add(&sent);
             for (module, frame) in self.grid.modules_of(path).into_iter().zip(&frames) {
                 let values = frame::decode(frame, counts[usize::from(module.level)])?;
                 if let Some(sum) = sums.get_mut(&module) {
@@ -102,8 +112,9 @@ impl<'a> Lockstep<'a> {
         self.paths = after;
         let outer = &self.run.outer;
         for (module, sum) in sums {
-            let average = step::combine(&sum, self.grid.paths_of(module).len(), outer)?;
-            let average = frame::decode(&average, sum.count())?;
+            let average = rescaled(&sum, outer.rescale, self.grid.paths_of(module).len());
+            let frame = encode(outer.average_codec(), &average)?;
+            let average = self.exchanged.down.count(&average, &frame)?;
             if let Some(state) = self.modules.get_mut(&module) {
                 state.apply(&average, Share::FULL, outer.learning_rate, outer.momentum)?;
             }
@@ -125,6 +136,7 @@ impl<'a> Lockstep<'a> {
     pub fn kept(&self) -> Kept {
         Kept {
             tokens: self.tokens,
+            exchanged: self.exchanged,
             modules: self.modules.values().map(ModuleState::encode).collect(),
             paths: self.paths.iter().map(PathState::encode).collect(),
         }
@@ -146,7 +158,7 @@ impl<'a> Lockstep<'a> {
         for (state, bytes) in self.paths.iter_mut().zip(&kept.paths) {
             *state = PathState::decode(bytes, &counts)?;
         }
-        self.tokens = kept.tokens;
+        (self.tokens, self.exchanged) = (kept.tokens, kept.exchanged);
         Ok(())
     }
 }
@@ -156,6 +168,7 @@ struct Trained {
     state: PathState,
     /// One for each level.
     frames: Vec<Vec<u8>>,
+    sent: Frames,
     tokens: u64,
 }
 
@@ -180,13 +193,14 @@ fn train(
         tokens += inner.step(shard, &order, place)?.tokens;
     }
     let mut state = PathState { inner: inner.state()?, ..state.clone() };
-    let mut frames = Vec::with_capacity(before.len());
+    let (mut frames, mut sent) = (Vec::with_capacity(before.len()), Frames::default());
     for ((before, after), residual) in before.iter().zip(&inner.levels()?).zip(&mut state.residuals) {
-        let lost = run.outer.error_feedback.then_some(residual.as_slice());
+        let lost = run.outer.feedback().map(|part| (part, residual.as_slice()));
         let gradient = outer_gradient(before, after, 1.0, lost)?;
         let (frame, left) = compress_with_feedback(run.outer.codec, &gradient)?;
+        sent.count(&gradient, &frame)?;
         *residual = left;
         frames.push(frame);
     }
-    Ok(Trained { state, frames, tokens })
+    Ok(Trained { state, frames, sent, tokens })
 }

@@ -4,11 +4,12 @@
 //! [`plan`] is what is compared, in [`files`]; [`material`] parts the text; [`sharing`] sends documents to paths; [`lockstep`] trains
 //! all paths of a run in one process, with a swarm's arithmetic and without its network, [`crew`] several at a time, [`every_step`] with each gradient averaged; [`arm`] takes one arm with one
 //! seed from its ancestor to its scores, [`identity`] tells trainings apart, [`kept`] keeps it in between, [`scoring`] says what it is worth, [`rerouting`] with routes chosen more
-//! often; [`outcome`] is what came of it, [`report`] and [`plots`] show it.
+//! often, [`exchanged`] what its outer steps cost; [`outcome`] is what came of it, [`report`] and [`plots`] show it.
 
 pub mod arm;
 pub mod crew;
 pub mod every_step;
+pub mod exchanged;
 pub mod files;
 pub mod identity;
 pub mod kept;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::exchanged::Exchanged;
 use super::plan::Kind;
 use super::rerouting::Rerouted;
 use crate::training::Score;
@@ -130,6 +131,9 @@ pub struct Outcome {
     /// Early stopped paths on a sample of tokens, with and without what follows on each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub honest: Option<Honest>,
+    /// What travelled in outer steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exchanged: Option<Exchanged>,
 }
 
 impl Outcome {

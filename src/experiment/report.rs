@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::exchanged;
 use super::outcome::{Honest, Outcome};
 use super::plan::{Arm, Claim, Experiment};
 
@@ -27,7 +28,8 @@ impl Spread {
         Some(Self { mean, least, most, count: values.len() })
     }
 
-    fn show(&self, decimals: usize) -> String {
+    /// The mean, and between what it lies.
+    pub(super) fn show(&self, decimals: usize) -> String {
         let Self { mean, least, most, count } = self;
         if *count == 1 {
             return format!("{mean:.decimals$}");
@@ -127,6 +129,7 @@ pub fn markdown(experiment: &Experiment, outcomes: &[Outcome], command: &str) ->
     }
     domains_table(&mut page, experiment, outcomes);
     honest_table(&mut page, experiment, outcomes);
+    exchanged::table(&mut page, experiment, outcomes);
     if !experiment.claims.is_empty() {
         page += "\n## What was expected\n\nOf early stopped paths; *every N* is by the transducer. It holds if the worst \
                  seed of the first is better than the best of the second.\n\n";
@@ -278,6 +281,7 @@ mod tests {
         let outcome = |seed, nats, rerouted: Vec<Routed>| Outcome {
             domains: Vec::new(),
             honest: None,
+            exchanged: None,
             arm: "a".to_owned(),
             seed,
             kind: Kind::Paths,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::crew::Crew;
 use super::every_step::EveryStep;
+use super::exchanged::Exchanged;
 use super::lockstep::{Kept, Lockstep};
 use crate::config::{MachineConfig, RunConfig};
 use crate::names::{PathId, Phase};
@@ -126,6 +127,14 @@ impl Trainee<'_> {
         }
     }
 
+    /// What travelled in outer steps, where there are any.
+    pub fn exchanged(&self) -> Option<Exchanged> {
+        match self {
+            Self::Paths(lockstep) => Some(lockstep.exchanged()).filter(|both| both.up.values > 0),
+            Self::EveryStep(_) | Self::Dense(_) => None,
+        }
+    }
+
     /// What must be kept to go on.
     pub fn kept(&self) -> Kept {
         match self {
@@ -134,7 +143,8 @@ impl Trainee<'_> {
             Self::Dense(dense) => {
                 let levels = dense.now.levels.iter();
                 let modules = levels.map(|level| level.iter().flat_map(|value| value.to_le_bytes()).collect());
-                Kept { tokens: dense.tokens, modules: modules.collect(), paths: vec![dense.now.state().encode()] }
+                let paths = vec![dense.now.state().encode()];
+                Kept { tokens: dense.tokens, modules: modules.collect(), paths, ..Kept::default() }
             }
         }
     }

@@ -16,6 +16,7 @@
 use rayon::prelude::*;
 
 use super::CHUNK_VALUES;
+use crate::config::{Divide, OuterConfig, Rescale};
 
 /// The greatest weight of one contribution.
 pub const MAX_WEIGHT: u32 = 1 << 16;
@@ -59,12 +60,22 @@ pub enum SumError {
 pub struct ExactSum {
     steps: Vec<i64>,
     weight: u64,
+    /// For each value the weight of the contributions in which it is not zero, where that is asked for.
+    senders: Option<Vec<u32>>,
+    /// The sum of weighted lengths, in steps of the grid, where that is asked for.
+    lengths: Option<u128>,
 }
 
 impl ExactSum {
     /// Nothing yet, of `count` values.
     pub fn new(count: usize) -> Self {
-        Self { steps: vec![0; count], weight: 0 }
+        Self { steps: vec![0; count], weight: 0, senders: None, lengths: None }
+    }
+
+    /// The same, with what a run's way of averaging needs to know besides.
+    pub fn of_run(count: usize, outer: &OuterConfig) -> Self {
+        let senders = (outer.divide == Divide::Senders).then(|| vec![0; count]);
+        Self { senders, lengths: (outer.rescale == Rescale::Radial).then_some(0), ..Self::new(count) }
     }
 
     /// How many values.
@@ -89,6 +100,18 @@ impl ExactSum {
         if let Some(index) = first_not_finite(values) {
             return Err(SumError::NotFinite(index));
         }
+        if let Some(senders) = &mut self.senders {
+            let chunks = senders.par_chunks_mut(CHUNK_VALUES).zip(values.par_chunks(CHUNK_VALUES));
+            chunks.for_each(|(senders, values)| {
+                for (senders, value) in senders.iter_mut().zip(values) {
+                    // The total weight has 29 bits.
+                    *senders += if *value == 0.0 { 0 } else { weight };
+                }
+            });
+        }
+        if let Some(lengths) = &mut self.lengths {
+            *lengths += u128::from(length_in_steps(values)) * u128::from(weight);
+        }
         let weight = f64::from(weight);
         self.steps.par_chunks_mut(CHUNK_VALUES).zip(values.par_chunks(CHUNK_VALUES)).for_each(|(sum, values)| {
             for (sum, value) in sum.iter_mut().zip(values) {
@@ -111,6 +134,12 @@ impl ExactSum {
                 *sum = sum.wrapping_add(*other);
             }
         });
+        if let (Some(senders), Some(other)) = (&mut self.senders, &other.senders) {
+            senders.iter_mut().zip(other).for_each(|(senders, other)| *senders += other);
+        }
+        if let (Some(lengths), Some(other)) = (&mut self.lengths, other.lengths) {
+            *lengths += other;
+        }
         self.weight = total;
         Ok(())
     }
@@ -123,16 +152,37 @@ impl ExactSum {
         if total > MAX_TOTAL_WEIGHT { Err(SumError::Full(total)) } else { Ok(total) }
     }
 
-    /// `sum / weight · factor`, in f64 and then rounded to f32; zeros if nothing has been added.
+    /// `sum / weight · factor`, in f64 and then rounded to f32; zeros if nothing has been added. The weight is that of
+    /// all contributions, or of a value's senders.
     pub fn average(&self, factor: f32) -> Vec<f32> {
         let weight = self.weight.max(1) as f64;
         let factor = f64::from(factor);
-        self.steps
-            .par_iter()
-            .with_min_len(CHUNK_VALUES)
-            .map(|sum| (*sum as f64 / STEPS / weight * factor) as f32)
-            .collect()
+        let part = |sum: i64, weight: f64| (sum as f64 / STEPS / weight * factor) as f32;
+        let steps = self.steps.par_iter().with_min_len(CHUNK_VALUES);
+        match &self.senders {
+            None => steps.map(|sum| part(*sum, weight)).collect(),
+            Some(senders) => {
+                steps.zip(senders).map(|(sum, senders)| part(*sum, f64::from((*senders).max(1)))).collect()
+            }
+        }
     }
+
+    /// The mean length of what was added; 0 if nothing was, or nobody asked for it.
+    pub fn mean_length(&self) -> f64 {
+        self.lengths.unwrap_or(0) as f64 / STEPS / self.weight.max(1) as f64
+    }
+}
+
+/// The length of a vector, the same on every machine: parts of a stated size, added in order.
+pub(super) fn length(values: &[f32]) -> f64 {
+    let squares = |values: &[f32]| values.iter().map(|value| f64::from(*value) * f64::from(*value)).sum::<f64>();
+    let parts: Vec<f64> = values.par_chunks(CHUNK_VALUES).map(squares).collect();
+    parts.into_iter().sum::<f64>().sqrt()
+}
+
+/// Cut off at 2^63: no sum of 4096 of the greatest weight leaves 128 bits.
+fn length_in_steps(values: &[f32]) -> u64 {
+    (length(values) * STEPS).min((1u64 << 63) as f64) as u64
 }
 
 /// The value on the grid times the weight. Every operation but the first addition is exact.
@@ -219,6 +269,29 @@ mod tests {
         sum.add(&values, 5).unwrap();
         let plainly: Vec<i64> = values.iter().map(|value| weighted_steps(*value, 5.0)).collect();
         assert_eq!(sum.steps, plainly);
+    }
+
+    #[test]
+    fn a_value_is_divided_by_its_senders_where_that_is_asked_for() {
+        let outer = OuterConfig { divide: Divide::Senders, ..OuterConfig::default() };
+        let (mut sum, mut other) = (ExactSum::of_run(3, &outer), ExactSum::of_run(3, &outer));
+        sum.add(&[1.0, 0.0, 0.0], 1).unwrap();
+        other.add(&[0.5, 0.25, 0.0], 3).unwrap();
+        sum.merge(&other).unwrap();
+        assert_eq!(sum.average(1.0), [0.625, 0.25, 0.0]);
+    }
+
+    #[test]
+    fn the_mean_length_is_weighted_and_knows_no_order() {
+        let outer = OuterConfig { rescale: Rescale::Radial, ..OuterConfig::default() };
+        let sum = |list: &[([f32; 2], u32)]| {
+            let mut sum = ExactSum::of_run(2, &outer);
+            list.iter().for_each(|(values, weight)| sum.add(values, *weight).unwrap());
+            sum
+        };
+        let both = sum(&[([3.0, 4.0], 1), ([0.0, 1.0], 3)]);
+        assert_eq!(both, sum(&[([0.0, 1.0], 3), ([3.0, 4.0], 1)]));
+        assert_eq!((both.mean_length(), ExactSum::of_run(2, &outer).mean_length()), (2.0, 0.0));
     }
 
     fn contributions() -> impl Strategy<Value = Vec<(Vec<f32>, u32)>> {

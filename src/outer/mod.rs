@@ -14,7 +14,7 @@ pub mod step;
 
 pub use delayed::Share;
 pub use exact_sum::{ExactSum, MAX_TOTAL_WEIGHT, MAX_WEIGHT, SumError};
-pub use rescale::rescale_factor;
+pub use rescale::{rescale_factor, rescaled};
 pub use state::{ModuleState, StateError};
 
 /// Values that one thread takes at a time. Every operation here is elementwise, so it changes no result.

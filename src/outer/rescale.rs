@@ -1,22 +1,48 @@
 //! How the average of outer gradients is scaled before it is applied.
 
+use super::exact_sum::{ExactSum, length};
 use crate::config::Rescale;
 
 /// √P for the P distinct paths in an update (DiPaCo, section 2.3), or 1.
 ///
 /// Averaging P gradients that point in different directions shrinks them by about √P; this undoes it, so that modules
-/// which many paths share learn as fast as those which few do. 1 for no paths at all.
+/// which many paths share learn as fast as those which few do. 1 for no paths at all, and where lengths decide.
 pub fn rescale_factor(rescale: Rescale, distinct_paths: usize) -> f32 {
     match rescale {
         // A grid has at most 2^20 paths, which f32 holds exactly; its square root is correctly rounded everywhere.
         Rescale::SqrtPaths => (distinct_paths.max(1) as f32).sqrt(),
-        Rescale::None => 1.0,
+        Rescale::None | Rescale::Radial => 1.0,
     }
+}
+
+/// The average of a sum as a run wants it. Radial: the direction of the mean, with the mean length of what was added;
+/// zeros stay zeros.
+pub fn rescaled(sum: &ExactSum, rescale: Rescale, distinct_paths: usize) -> Vec<f32> {
+    let mut average = sum.average(rescale_factor(rescale, distinct_paths));
+    if rescale == Rescale::Radial {
+        let shrunk = length(&average);
+        let factor = if shrunk > 0.0 { (sum.mean_length() / shrunk) as f32 } else { 1.0 };
+        average.iter_mut().for_each(|value| *value *= factor);
+    }
+    average
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::OuterConfig;
+
+    #[test]
+    fn a_radial_average_is_as_long_as_its_parts() {
+        let outer = OuterConfig { rescale: Rescale::Radial, ..OuterConfig::default() };
+        let mut sum = ExactSum::of_run(2, &outer);
+        assert_eq!(rescaled(&sum, Rescale::Radial, 2), [0.0, 0.0]);
+        sum.add(&[1.0, 0.0], 1).unwrap();
+        sum.add(&[0.0, 3.0], 1).unwrap();
+        // The mean is (0.5, 1.5), the mean length 2.
+        let [x, y] = rescaled(&sum, Rescale::Radial, 2)[..] else { panic!("two values") };
+        assert!((x.hypot(y) - 2.0).abs() < 1.0e-6 && (y / x - 3.0).abs() < 1.0e-6);
+    }
 
     #[test]
     fn only_distinct_paths_count_and_only_if_asked() {

@@ -3,7 +3,7 @@
 
 use super::delayed::Share;
 use super::exact_sum::ExactSum;
-use super::rescale::rescale_factor;
+use super::rescale::rescaled;
 use super::state::{ModuleState, StateError};
 use crate::compress::frame::{self, EncodeError, FrameError};
 use crate::config::OuterConfig;
@@ -25,8 +25,7 @@ pub enum ApplyError {
 /// # Errors
 /// If the average is not finite.
 pub fn combine(sum: &ExactSum, paths: usize, outer: &OuterConfig) -> Result<Vec<u8>, EncodeError> {
-    let average = sum.average(rescale_factor(outer.rescale, paths));
-    frame::encode(outer.codec, &average)
+    frame::encode(outer.average_codec(), &rescaled(sum, outer.rescale, paths))
 }
 
 /// The encoded state that a compressed average, this share of a round, makes of an encoded state of `count` values.

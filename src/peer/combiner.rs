@@ -129,7 +129,7 @@ impl Worker {
         }
         match work {
             Outer::OpenSum { module, target } => {
-                let sum = ExactSum::new(self.count(module));
+                let sum = ExactSum::of_run(self.count(module), &self.outer);
                 self.sums.insert(module, (target, sum));
                 Ok(None)
             }

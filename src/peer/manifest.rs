@@ -215,8 +215,9 @@ impl Manifest {
         if shards.len() != seats.grid().path_count() as usize {
             return Err(ManifestError::NoTable);
         }
-        let codec = self.config.outer.codec;
-        let frames = self.level_counts().into_iter().map(|count| frame::max_bytes(codec, count));
+        let outer = &self.config.outer;
+        let most = |count| frame::max_bytes(outer.codec, count).max(frame::max_bytes(outer.average_codec(), count));
+        let frames = self.level_counts().into_iter().map(most);
         let paths = seats.grid().path_count();
         let scores = self.resharding.map(|parts| PathScores::max_bytes(paths, parts.slice_documents as usize));
         // Where sizes change, each path scales what it contributes by its own, and all count the same.

@@ -68,7 +68,9 @@ impl World {
     pub(super) fn outer(&mut self, index: usize, work: Outer) -> Result<(), Failure> {
         match work {
             Outer::OpenSum { module, target } => {
-                self.peers[index].sums.insert(module, (target, ExactSum::new(self.scenario.swarm.values)));
+                self.peers[index]
+                    .sums
+                    .insert(module, (target, ExactSum::of_run(self.scenario.swarm.values, &self.outer)));
             }
             Outer::Accumulate { module, target, blob, weight } => {
                 let valid = self.accumulate(index, module, target, blob, weight);

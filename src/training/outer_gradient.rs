@@ -25,8 +25,8 @@ pub enum OuterGradientError {
     },
 }
 
-/// `before - after`, times what the path counts for beside the others of the module, plus the residual that compression left
-/// last time (error feedback), if any.
+/// `before - after`, times what the path counts for beside the others of the module, plus this part of the residual that
+/// compression left last time (error feedback), if any.
 ///
 /// # Errors
 /// If the lengths differ or a value is not finite.
@@ -34,15 +34,15 @@ pub fn outer_gradient(
     before: &[f32],
     after: &[f32],
     share: f32,
-    residual: Option<&[f32]>,
+    residual: Option<(f32, &[f32])>,
 ) -> Result<Vec<f32>, OuterGradientError> {
-    let extra = residual.map_or(before.len(), <[f32]>::len);
+    let extra = residual.map_or(before.len(), |(_, residual)| residual.len());
     if before.len() != after.len() || before.len() != extra {
         return Err(OuterGradientError::Lengths { before: before.len(), after: after.len(), residual: extra });
     }
     let mut gradient: Vec<f32> = before.iter().zip(after).map(|(before, after)| (before - after) * share).collect();
-    if let Some(residual) = residual {
-        gradient.iter_mut().zip(residual).for_each(|(value, lost)| *value += lost);
+    if let Some((part, residual)) = residual {
+        gradient.iter_mut().zip(residual).for_each(|(value, lost)| *value += part * lost);
     }
     match gradient.iter().enumerate().find(|(_, value)| !value.is_finite()) {
         Some((index, value)) => Err(OuterGradientError::NotFinite { index, value: *value }),
@@ -57,14 +57,17 @@ mod tests {
     #[test]
     fn what_compression_lost_is_added_again() {
         assert_eq!(outer_gradient(&[3.0, 1.0], &[1.0, 2.0], 1.0, None).unwrap(), [2.0, -1.0]);
-        assert_eq!(outer_gradient(&[3.0, 1.0], &[1.0, 2.0], 1.0, Some(&[0.5, 0.5])).unwrap(), [2.5, -0.5]);
-        assert_eq!(outer_gradient(&[3.0, 1.0], &[1.0, 2.0], 1.5, Some(&[0.5, 0.5])).unwrap(), [3.5, -1.0]);
+        assert_eq!(outer_gradient(&[3.0, 1.0], &[1.0, 2.0], 1.0, Some((1.0, &[0.5, 0.5]))).unwrap(), [2.5, -0.5]);
+        assert_eq!(outer_gradient(&[3.0, 1.0], &[1.0, 2.0], 1.5, Some((0.5, &[0.5, 0.5]))).unwrap(), [3.25, -1.25]);
     }
 
     #[test]
     fn a_diverged_or_foreign_copy_gives_none() {
         assert!(matches!(outer_gradient(&[1.0], &[1.0, 2.0], 1.0, None), Err(OuterGradientError::Lengths { .. })));
-        assert!(matches!(outer_gradient(&[1.0], &[1.0], 1.0, Some(&[])), Err(OuterGradientError::Lengths { .. })));
+        assert!(matches!(
+            outer_gradient(&[1.0], &[1.0], 1.0, Some((1.0, &[]))),
+            Err(OuterGradientError::Lengths { .. })
+        ));
         let diverged = outer_gradient(&[1.0, 1.0], &[1.0, f32::NAN], 1.0, None);
         assert!(matches!(diverged, Err(OuterGradientError::NotFinite { index: 1, .. })));
     }
