@@ -34,9 +34,20 @@ fn plan(members: u32) -> Arc<RunPlan> {
     let grid = Grid::new(vec![Sharing::Experts(members); 2]).unwrap();
     let genesis = grid.modules().into_iter().map(|module| (module, blob(module.to_string()))).collect();
     let weights = vec![1 << 14; grid.path_count() as usize];
-    let (mode, frame_bytes) = (OuterMode::Synchronous, vec![1_000; 2]);
+    let (mode, offer_bytes) = (OuterMode::Synchronous, vec![1_000; 2]);
+    let average_bytes = offer_bytes.clone();
     let (seats, reshard) = (grid.into(), Vec::new());
-    Arc::new(RunPlan { seats, mode, phases: 1 << 40, inner_steps: 100, reshard, weights, genesis, frame_bytes })
+    Arc::new(RunPlan {
+        seats,
+        mode,
+        phases: 1 << 40,
+        inner_steps: 100,
+        reshard,
+        weights,
+        genesis,
+        offer_bytes,
+        average_bytes,
+    })
 }
 
 fn key(path: PathId) -> PeerKey {

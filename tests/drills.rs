@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use pathswarm::config::SampleConfig;
+use pathswarm::config::{Codec, Divide, Rescale, SampleConfig};
 use pathswarm::grid::Sharing;
 use pathswarm::protocol::limits::BEAT_MS;
 use pathswarm::simulator::counts::median;
@@ -167,6 +167,16 @@ fn neither_what_a_peer_says_nor_how_long_a_phase_takes_depends_on_how_many_there
 fn honest_peers_go_on_among_liars() {
     let liars = drilled(scenario("liars"), SEEDS);
     assert_eq!(liars.counts.faults["lie: wrong hashes"], SEEDS);
+}
+
+#[test]
+fn no_way_of_averaging_changes_a_promise() {
+    let mut few = scenario("liars");
+    (few.swarm.codec, few.swarm.divide, few.swarm.momentum) = (Codec::TopK(4), Divide::Senders, 0.0);
+    drilled(few, SEEDS / 4);
+    let mut radial = scenario("churn");
+    radial.swarm.rescale = Rescale::Radial;
+    drilled(radial, SEEDS / 4);
 }
 
 #[test]

@@ -13,21 +13,7 @@ use serde_json::Value;
 fn trained(run: &str) -> (World, String) {
     let hasty = run.replace("inner_steps = 400", "inner_steps = 20").replace("phases = 12", "phases = 1");
     let world = World::of(&hasty, 2);
-    let folder = world.name("run");
-    let output = pathswarm(&[
-        "simulate",
-        &world.config,
-        "--corpus",
-        &world.corpus,
-        "--dir",
-        &folder,
-        "--peers",
-        "2",
-        "--set",
-        "threads=1",
-    ]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let model = format!("{folder}/model");
+    let model = format!("{}/model", world.simulated());
     (world, model)
 }
 

@@ -67,20 +67,7 @@ fn every_module_is_replayed_by_another_program() {
     let hasty = RUN.replace("inner_steps = 400", "inner_steps = 20").replace("phases = 12", "phases = 3");
     for codec in ["\"int4\"", "{ top-k = 64 }"] {
         let world = World::of(&format!("{hasty}\n[outer]\ncodec = {codec}"), 2);
-        let folder = world.name("run");
-        let output = pathswarm(&[
-            "simulate",
-            &world.config,
-            "--corpus",
-            &world.corpus,
-            "--dir",
-            &folder,
-            "--peers",
-            "2",
-            "--set",
-            "threads=1",
-        ]);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let folder = world.simulated();
         let Some(told) = read(&["peer", &format!("{folder}/peer-0"), &format!("{folder}/peer-1")]) else { return };
         let again = world.name("again");
         let collected = pathswarm(&["collect", &again, "--from", &folder, "--format", "json"]);

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe;
 
-use super::header::{FORMAT_VERSION, HEADER_BYTES, Header, is_sealed, seal};
+use super::header::{FORMAT_VERSION, HEADER_BYTES, Header, is_sealed, number_of, seal};
 use super::quantize::{MAX_MAGNITUDE, PayloadError, dequantize, payload_bytes, quantize};
 use super::sparse;
 use crate::config::Codec;
@@ -58,6 +58,14 @@ pub enum FrameError {
     /// An unknown codec, or reserved bits that are set.
     #[error("codec {0} of the frame is unknown")]
     Codec(u16),
+    /// Another way of writing values than the run's.
+    #[error("the frame's codec is {found}, the run's is {expected}")]
+    OtherCodec {
+        /// The number in its header.
+        found: u16,
+        /// The number of the run's.
+        expected: u16,
+    },
     /// Values of another module.
     #[error("the frame holds {found} values, expected {expected}")]
     Count {
@@ -158,7 +166,7 @@ fn encode_chunk(
         let mut bytes = Vec::new();
         sparse::encode(codec, values, &mut bytes).map_err(unfit)?;
         if let Some(decoded) = decoded {
-            sparse::decode(&bytes, decoded).expect(well_formed);
+            sparse::decode(codec, &bytes, decoded).expect(well_formed);
         }
         return Ok(bytes);
     }
@@ -198,6 +206,22 @@ fn total_payload(codec: Codec, count: usize) -> u64 {
 /// need.
 pub fn decode(frame: &[u8], count: usize) -> Result<Vec<f32>, FrameError> {
     let codec = check_header(frame, count)?;
+    decode_checked(codec, frame, count)
+}
+
+/// The same of a frame that is written in this codec and no other: a contribution, or an average, of a run that has it.
+///
+/// # Errors
+/// As [`decode`]; if the frame is of another codec, or more of a block are kept than the codec keeps.
+pub fn decode_as(codec: Codec, frame: &[u8], count: usize) -> Result<Vec<f32>, FrameError> {
+    let (found, expected) = (number_of(check_header(frame, count)?), number_of(codec));
+    if found != expected {
+        return Err(FrameError::OtherCodec { found, expected });
+    }
+    decode_checked(codec, frame, count)
+}
+
+fn decode_checked(codec: Codec, frame: &[u8], count: usize) -> Result<Vec<f32>, FrameError> {
     let chunks = cut_chunks(codec, &frame[HEADER_BYTES..], count)?;
     if !is_sealed(frame) {
         return Err(FrameError::Checksum);
@@ -210,7 +234,7 @@ pub fn decode(frame: &[u8], count: usize) -> Result<Vec<f32>, FrameError> {
             PayloadError::Padding => FrameError::Padding(chunk),
         };
         if is_sparse(codec) {
-            return sparse::decode(bytes, values).map_err(wrong);
+            return sparse::decode(codec, bytes, values).map_err(wrong);
         }
         DECOMPRESSOR.with_borrow_mut(|(decompressor, payload)| {
             let decompressor = decompressor.as_mut().map_err(|_| FrameError::Chunk(chunk))?;
@@ -321,6 +345,32 @@ mod tests {
     }
 
     #[test]
+    fn frames_have_these_bytes() {
+        let hash = |codec| {
+            let values: Vec<f32> = (0..5000).map(|at| ((at * at % 701) as f32 - 350.0) / 4096.0).collect();
+            let frame = encode(codec, &values).unwrap();
+            let chunk = &frame[HEADER_BYTES + LENGTH_BYTES..];
+            // What zstd makes of a chunk may change, what is in it may not.
+            let inside = zstd::bulk::decompress(chunk, 1 << 20).unwrap_or_else(|_| chunk.to_vec());
+            blake3::hash(&inside).to_hex()[..16].to_owned()
+        };
+        let codecs = [Codec::Fp16, Codec::Int2, Codec::Sparse, Codec::TopK(64)];
+        assert_eq!(codecs.map(hash), ["04cf1396759d9ab9", "b99e47b3c0ba9afb", "fadd4aeaeb04d9cd", "810dadc0d9a979e7"]);
+    }
+
+    #[test]
+    fn only_the_runs_codec_is_taken() {
+        let values = noise(5000);
+        for codec in CODECS {
+            let frame = encode(codec, &values).unwrap();
+            for other in CODECS {
+                let alike = number_of(codec) == number_of(other) && (codec == other || codec == Codec::TopK(64));
+                assert_eq!(decode_as(other, &frame, 5000).is_ok(), alike, "{codec:?} {other:?}");
+            }
+        }
+    }
+
+    #[test]
     fn the_bytes_do_not_depend_on_the_number_of_threads() {
         let values = noise(3 * CHUNK_VALUES + 77);
         let alone = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
@@ -399,6 +449,28 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn whatever_is_encoded_decodes_and_is_no_larger(
+            codec in prop::sample::select(CODECS.to_vec()),
+            exponents in prop::collection::vec((-60i32..17, 0usize..300), 1..40),
+            kept in 1u16..400,
+        ) {
+            let codec = if codec == Codec::TopK(64) { Codec::TopK(kept) } else { codec };
+            // Blocks that are as unlike as can be.
+            let stretch = |(exponent, count): &(i32, usize)| {
+                let sign = if count % 3 == 0 { -1.0 } else { 1.0 };
+                std::iter::repeat_n(sign * 2.0f32.powi(*exponent), count * count / 3)
+            };
+            let values: Vec<f32> = exponents.iter().flat_map(stretch).collect();
+            let frame = encode(codec, &values).unwrap();
+            prop_assert!(frame.len() as u64 <= max_bytes(codec, values.len()));
+            let decoded = decode_as(codec, &frame, values.len()).unwrap();
+            let largest = |values: &[f32]| values.iter().fold(0.0f32, |most, value| most.max(value.abs()));
+            prop_assert!(largest(&decoded) <= 1.511 * largest(&values), "{} {}", largest(&decoded), largest(&values));
+            let (_, left) = crate::compress::compress_with_feedback(codec, &values).unwrap();
+            prop_assert_eq!(left.len(), values.len());
+        }
+
         #[test]
         fn no_bytes_make_the_decoder_panic(
             noise in prop::collection::vec(any::<u8>(), 0..200),

@@ -49,7 +49,8 @@ impl Header {
     }
 }
 
-fn number_of(codec: Codec) -> u16 {
+/// How a codec is named in a header.
+pub(super) fn number_of(codec: Codec) -> u16 {
     match codec {
         Codec::Fp32 => 0,
         Codec::Int8 => 1,

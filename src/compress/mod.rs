@@ -12,6 +12,6 @@ mod range_coded;
 pub mod residual;
 mod sparse;
 
-pub use frame::{EncodeError, FrameError, decode, encode, max_bytes};
+pub use frame::{EncodeError, FrameError, decode, decode_as, encode, max_bytes};
 pub use quantize::MAX_MAGNITUDE;
 pub use residual::compress_with_feedback;

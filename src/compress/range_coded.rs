@@ -121,12 +121,12 @@ fn model(frequencies: &[u32]) -> Option<Frequencies> {
 /// Tells `each` every place and its mark.
 ///
 /// # Errors
-/// If the bytes are not exactly what [`write`] makes of places below `count`.
+/// If the bytes are not exactly what [`write`] makes of places below `count`, or `each` refuses one.
 pub(super) fn read(
     bytes: &[u8],
     count: usize,
     marks: usize,
-    mut each: impl FnMut(usize, u8),
+    mut each: impl FnMut(usize, u8) -> Result<(), PayloadError>,
 ) -> Result<(), PayloadError> {
     let mut rest = bytes;
     let kept = u32::from_le_bytes(*take(&mut rest)?) as usize;
@@ -158,7 +158,7 @@ pub(super) fn read(
         if place >= count || mark >= marks {
             return Err(PayloadError::Unfit);
         }
-        each(place, (mark as u8) << 1 | (told & 1) as u8);
+        each(place, (mark as u8) << 1 | (told & 1) as u8)?;
         next = place + 1;
     }
     if coder.maybe_exhausted() && plain.is_over() { Ok(()) } else { Err(PayloadError::Padding) }
@@ -253,7 +253,10 @@ mod tests {
 
     fn read_all(bytes: &[u8], count: usize, marks: usize) -> Result<Vec<(u32, u8)>, PayloadError> {
         let mut all = Vec::new();
-        read(bytes, count, marks, |place, mark| all.push((place as u32, mark)))?;
+        read(bytes, count, marks, |place, mark| {
+            all.push((place as u32, mark));
+            Ok(())
+        })?;
         Ok(all)
     }
 
@@ -272,8 +275,21 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = read_all(&bytes, 1000, 2);
+        fn no_changed_bytes_make_it_panic(
+            places in prop::collection::btree_set(0u32..1000, 1..200),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        ) {
+            let mut kept = Kept::default();
+            places.iter().for_each(|place| kept.push(*place, (*place % 4) as u8));
+            let mut bytes = Vec::new();
+            write(&kept, 2, &mut bytes);
+            for (at, byte) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            if let Ok(all) = read_all(&bytes, 1000, 2) {
+                prop_assert!(all.is_sorted_by(|a, b| a.0 < b.0) && all.iter().all(|(place, mark)| *place < 1000 && *mark < 4));
+            }
         }
     }
 

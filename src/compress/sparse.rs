@@ -1,9 +1,9 @@
 //! Few values of many: those that are not zero, or the largest of each block, as a place, a sign and a size.
 //!
-//! A block is 4096 values. Its scale is the mean magnitude of what is kept of it (where the largest are chosen) or the
-//! largest magnitude (else), in bfloat16. What is kept falls into a few classes of size; a class stands for the mean of
-//! its members in the chunk, as a part of their blocks' scales. The largest of a block are chosen by magnitude, then by
-//! place, so the bytes are the same on every machine. Source: SparseLoCo, with classes of size in place of its bins.
+//! A block is 4096 values. Where all that is not zero is sent, sizes are the seven multiples of a seventh of the block's
+//! largest magnitude. Where the largest are chosen there are two, small and large: the block's mean magnitudes of what is
+//! below and above a part of the mean. The largest of a block are chosen by magnitude, then by place, so the bytes are the
+//! same on every machine. Source: SparseLoCo; its bins are cut by the deviation from the mean, and are four.
 
 use std::cell::RefCell;
 
@@ -13,41 +13,91 @@ use super::quantize::{MAX_MAGNITUDE, MIN_MAGNITUDE, PayloadError, largest, unfit
 use super::range_coded::{self, Kept};
 use crate::config::Codec;
 
-/// Values of which the largest so many are kept, and which share a scale.
+/// Values of which the largest so many are kept, and which share scales.
 pub(super) const BLOCK: usize = 4096;
 
 const MAGNITUDE_BITS: u32 = 0x7fff_ffff;
 
-/// Of the largest values of a Gaussian, what is above this part of their mean belongs to the larger class.
-const LARGE_FROM: f32 = 1.08;
+/// Sizes where all that is not zero is sent: with its sign, 4 bits.
+const SEVENTHS: u8 = 7;
 
-/// Classes of size where all that is not zero is sent: with its sign, 4 bits.
-const SIZES: usize = 7;
+/// Sizes where the largest are chosen.
+const SMALL_AND_LARGE: u8 = 2;
 
-/// Values that were chosen: class of size times 2, and 1 if negative, in the order of their places.
-#[derive(Default)]
-struct Chosen {
-    kept: Kept,
-    /// One for each block.
-    scales: Vec<bf16>,
-    /// What a class stands for, in scales.
-    sizes: Vec<bf16>,
+/// What is above this part of a block's mean is large.
+const LARGE_FROM: f64 = 1.15;
+
+/// 2 to the twelfths of one: how many times a small value a large one is, in a byte, up to 2^21.
+const TWELFTHS: [f32; 12] = [
+    1.0,
+    1.059_463,
+    1.122_462,
+    1.189_207_1,
+    1.259_921,
+    1.334_839_8,
+    std::f32::consts::SQRT_2,
+    1.498_307,
+    1.587_401,
+    1.681_792_9,
+    1.781_797_4,
+    1.887_748_6,
+];
+
+/// What a byte says: its twelfths of a doubling.
+fn ratio_of(byte: u8) -> f32 {
+    TWELFTHS[usize::from(byte % 12)] * f32::from_bits((127 + u32::from(byte / 12)) << 23)
+}
+
+/// The byte that says it best, and makes of this value nothing that cannot travel.
+fn ratio_to(small: f32, large: f32) -> u8 {
+    let away = |byte: u8| (small * ratio_of(byte) - large).abs();
+    let next = (0..=u8::MAX).find(|byte| small * ratio_of(*byte) >= large).unwrap_or(u8::MAX);
+    let before = next.saturating_sub(1);
+    if away(before) <= away(next) || small * ratio_of(next) > MAX_MAGNITUDE { before } else { next }
+}
+
+/// What stands for a block's sizes.
+#[derive(Clone, Copy, Default)]
+struct Scale {
+    base: bf16,
+    /// Of small and large: a byte for [`ratio_of`].
+    ratio: u8,
+}
+
+impl Scale {
+    /// What each size stands for.
+    fn sizes(self, count: u8) -> [f32; SEVENTHS as usize] {
+        let (base, mut sizes) = (self.base.to_f32(), [0.0; SEVENTHS as usize]);
+        if count == SMALL_AND_LARGE {
+            sizes[..2].copy_from_slice(&[base, base * ratio_of(self.ratio)]);
+        } else {
+            for (at, size) in (1u8..).zip(&mut sizes) {
+                *size = base * (f32::from(at) / f32::from(SEVENTHS));
+            }
+        }
+        sizes
+    }
+}
+
+/// How many sizes a codec has.
+fn sizes_of(codec: Codec) -> u8 {
+    if matches!(codec, Codec::TopK(_)) { SMALL_AND_LARGE } else { SEVENTHS }
 }
 
 thread_local! {
-    /// What is made anew for each chunk, for each thread.
-    static CHOSEN: RefCell<(Chosen, Vec<u32>)> = RefCell::default();
+    /// What is made anew for each chunk, for each thread: what was chosen, and magnitudes.
+    static CHOSEN: RefCell<(Kept, Vec<u32>)> = RefCell::default();
 }
 
 /// No chunk of `count` values is longer than this: 42 bits for each that is kept (two symbols of 12 bits at worst, 17 bits
-/// of a distance, a sign), and what stands once.
+/// of a distance, a sign), 3 bytes for a block, and what stands once.
 pub(super) fn max_bytes(codec: Codec, count: usize) -> usize {
     let blocks = count.div_ceil(BLOCK);
     let kept = match codec {
         Codec::TopK(most) => count.min(blocks * usize::from(most)),
         _ => count,
     };
-    6 * kept + size_of::<bf16>() * blocks + 512
+    6 * kept + 3 * blocks + 512
 }
 
 /// Appends what stands for these values.
@@ -58,132 +108,124 @@ pub(super) fn encode(codec: Codec, values: &[f32], bytes: &mut Vec<u8>) -> Resul
     if largest(values) > MAX_MAGNITUDE.to_bits() {
         return Err(unfit(values));
     }
-    CHOSEN.with_borrow_mut(|(chosen, magnitudes)| {
-        chosen.clear();
-        let mut sums = Vec::new();
+    let sizes = sizes_of(codec);
+    bytes.push(sizes);
+    CHOSEN.with_borrow_mut(|(kept, magnitudes)| {
+        kept.clear();
         for (block, values) in values.chunks(BLOCK).enumerate() {
-            match codec {
-                Codec::TopK(most) => chosen.choose_largest(block, values, usize::from(most), magnitudes, &mut sums),
-                _ => chosen.choose_all(block, values, &mut sums),
-            }
+            let scale = match codec {
+                Codec::TopK(most) => choose_largest(block * BLOCK, values, usize::from(most), magnitudes, kept),
+                _ => choose_all(block * BLOCK, values, kept),
+            };
+            bytes.extend(scale.base.to_le_bytes());
+            bytes.extend((sizes == SMALL_AND_LARGE).then_some(scale.ratio));
         }
-        chosen.sizes.extend(sums.iter().map(|(sum, count)| bf16::from_f64(sum / f64::from((*count).max(1)))));
-        chosen.write(bytes);
+        range_coded::write(kept, usize::from(sizes), bytes);
     });
     Ok(())
 }
 
-/// Of each class of size the sum of its members, in scales, and how many there are.
-type Sums = Vec<(f64, u32)>;
+/// Class of size times 2, and 1 if negative.
+fn mark(class: u8, value: f32) -> u8 {
+    class << 1 | u8::from(value < 0.0)
+}
 
-impl Chosen {
-    fn clear(&mut self) {
-        self.kept.clear();
-        self.scales.clear();
-        self.sizes.clear();
-    }
-
-    fn choose_largest(
-        &mut self,
-        block: usize,
-        values: &[f32],
-        most: usize,
-        magnitudes: &mut Vec<u32>,
-        sums: &mut Sums,
-    ) {
-        sums.resize(2, (0.0, 0));
-        magnitudes.clear();
-        magnitudes.extend(values.iter().map(|value| value.to_bits() & MAGNITUDE_BITS));
-        let most = most.min(values.len());
-        let (_, threshold, _) = magnitudes.select_nth_unstable_by(most - 1, |a, b| b.cmp(a));
-        let threshold = (*threshold).max(1);
-        let above = magnitudes.iter().filter(|bits| **bits > threshold).count();
-        // Of those that are exactly at the threshold the first ones are kept.
-        let mut at_threshold = most - above;
-        let mut places = Vec::with_capacity(most);
-        for (place, value) in values.iter().enumerate() {
-            let bits = value.to_bits() & MAGNITUDE_BITS;
-            if bits < threshold {
-                continue;
-            }
-            if bits == threshold {
-                if at_threshold == 0 {
-                    continue;
-                }
-                at_threshold -= 1;
-            }
-            places.push(place);
+fn choose_largest(first: usize, values: &[f32], most: usize, magnitudes: &mut Vec<u32>, kept: &mut Kept) -> Scale {
+    magnitudes.clear();
+    magnitudes.extend(values.iter().map(|value| value.to_bits() & MAGNITUDE_BITS));
+    let most = most.min(values.len());
+    let (_, threshold, _) = magnitudes.select_nth_unstable_by(most - 1, |a, b| b.cmp(a));
+    let threshold = (*threshold).max(1);
+    let above = magnitudes.iter().filter(|bits| **bits > threshold).count();
+    // Of those that are exactly at the threshold the first ones are kept.
+    let mut at_threshold = most - above;
+    let is_chosen = |value: &f32| {
+        let bits = value.to_bits() & MAGNITUDE_BITS;
+        let spare = bits == threshold && at_threshold > 0;
+        at_threshold -= usize::from(spare);
+        bits > threshold || spare
+    };
+    let places: Vec<usize> = (0..values.len()).zip(values).filter_map(keep_if(is_chosen)).collect();
+    // From 0: the sum of nothing is −0.
+    let sum = |places: &[usize]| places.iter().fold(0.0, |sum, place| sum + f64::from(values[*place].abs()));
+    let mean = |places: &[usize]| sum(places) / places.len().max(1) as f64;
+    let border = LARGE_FROM * mean(&places);
+    let (large, small): (Vec<usize>, Vec<usize>) =
+        places.iter().partition(|place| f64::from(values[**place].abs()) >= border);
+    let base = bf16::from_f32(mean(&small) as f32);
+    if base.to_f32() < MIN_MAGNITUDE {
+        // Beside what is large, nothing: large ones alone make the block.
+        if (mean(&large) as f32) < MIN_MAGNITUDE {
+            return Scale::default();
         }
-        let sum: f64 = places.iter().map(|place| f64::from(values[*place].abs())).sum();
-        let scale = bf16::from_f64(sum / places.len().max(1) as f64);
-        self.keep(block, values, places.into_iter(), scale, |size| Some(usize::from(size >= LARGE_FROM)), sums);
+        let base = bf16::from_f32(mean(&large) as f32);
+        large.iter().for_each(|place| kept.push((first + place) as u32, mark(0, values[*place])));
+        return Scale { base, ratio: 0 };
     }
-
-    fn choose_all(&mut self, block: usize, values: &[f32], sums: &mut Sums) {
-        sums.resize(SIZES, (0.0, 0));
-        let scale = bf16::from_f32(f32::from_bits(largest(values)));
-        let places = (0..values.len()).filter(|place| values[*place] != 0.0);
-        // Half to even: 0.5 belongs to no class, nor does what is smaller.
-        let class = |size: f32| ((size * SIZES as f32).round_ties_even() as usize).min(SIZES).checked_sub(1);
-        self.keep(block, values, places, scale, class, sums);
+    for place in places {
+        let is_large = f64::from(values[place].abs()) >= border;
+        kept.push((first + place) as u32, mark(u8::from(is_large), values[place]));
     }
+    let ratio = if large.is_empty() { 0 } else { ratio_to(base.to_f32(), mean(&large) as f32) };
+    Scale { base, ratio }
+}
 
-    /// Keeps those of a block that fall into a class of size. A block too small to have a scale travels as zeros.
-    fn keep(
-        &mut self,
-        block: usize,
-        values: &[f32],
-        places: impl Iterator<Item = usize>,
-        scale: bf16,
-        class: impl Fn(f32) -> Option<usize>,
-        sums: &mut Sums,
-    ) {
-        self.scales.push(scale);
-        let scale = scale.to_f32();
-        if scale < MIN_MAGNITUDE {
-            return;
-        }
-        for place in places {
-            let size = values[place].abs() / scale;
-            let Some(class) = class(size) else { continue };
-            sums[class].0 += f64::from(size);
-            sums[class].1 += 1;
-            // A chunk has 2^18 values, and there are 7 classes.
-            self.kept.push((block * BLOCK + place) as u32, (class as u8) << 1 | u8::from(values[place] < 0.0));
+/// Places of values for which this holds.
+fn keep_if(mut chosen: impl FnMut(&f32) -> bool) -> impl FnMut((usize, &f32)) -> Option<usize> {
+    move |(place, value)| chosen(value).then_some(place)
+}
+
+fn choose_all(first: usize, values: &[f32], kept: &mut Kept) -> Scale {
+    let base = bf16::from_f32(f32::from_bits(largest(values)));
+    let scale = base.to_f32();
+    if scale < MIN_MAGNITUDE {
+        return Scale::default();
+    }
+    for (place, value) in values.iter().enumerate().filter(|(_, value)| **value != 0.0) {
+        // Half to even: what is at most half a seventh is no size at all.
+        let size = (value.abs() / scale * f32::from(SEVENTHS)).round_ties_even().min(f32::from(SEVENTHS)) as u8;
+        if let Some(class) = size.checked_sub(1) {
+            kept.push((first + place) as u32, mark(class, *value));
         }
     }
-
-    fn write(&self, bytes: &mut Vec<u8>) {
-        bytes.push(self.sizes.len() as u8);
-        for number in self.sizes.iter().chain(&self.scales) {
-            bytes.extend(number.to_le_bytes());
-        }
-        range_coded::write(&self.kept, self.sizes.len(), bytes);
-    }
+    Scale { base, ratio: 0 }
 }
 
 /// Fills `values` from a chunk.
 ///
 /// # Errors
-/// If the bytes are not exactly such a chunk.
-pub(super) fn decode(bytes: &[u8], values: &mut [f32]) -> Result<(), PayloadError> {
-    let (classes, rest) = bytes.split_first().ok_or(PayloadError::Unfit)?;
-    let classes = usize::from(*classes);
+/// If the bytes are not exactly such a chunk, or more of a block are kept than the codec keeps.
+pub(super) fn decode(codec: Codec, bytes: &[u8], values: &mut [f32]) -> Result<(), PayloadError> {
+    let (sizes, rest) = bytes.split_first().ok_or(PayloadError::Unfit)?;
+    let (limit, fits) = match codec {
+        Codec::TopK(most) => (usize::from(most), *sizes == SMALL_AND_LARGE),
+        _ => (BLOCK, [SMALL_AND_LARGE, SEVENTHS].contains(sizes)),
+    };
+    let width = if *sizes == SMALL_AND_LARGE { 3 } else { 2 };
     let blocks = values.len().div_ceil(BLOCK);
-    let (numbers, rest) = rest.split_at_checked(size_of::<bf16>() * (classes + blocks)).ok_or(PayloadError::Unfit)?;
-    let numbers = numbers.as_chunks::<2>().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f32());
-    let numbers: Vec<f32> = numbers.collect();
-    let fits = |number: &f32| (0.0..=MAX_MAGNITUDE).contains(number);
-    if !(1..=SIZES).contains(&classes) || !numbers.iter().all(fits) {
-        return Err(PayloadError::Unfit);
+    let (scales, rest) = rest.split_at_checked(width * blocks).filter(|_| fits).ok_or(PayloadError::Unfit)?;
+    let mut stand_for = Vec::with_capacity(blocks);
+    for scale in scales.chunks_exact(width) {
+        let scale =
+            Scale { base: bf16::from_le_bytes([scale[0], scale[1]]), ratio: scale.get(2).copied().unwrap_or(0) };
+        let all = scale.sizes(*sizes);
+        if !scale.base.is_sign_positive() || !all.iter().all(|size| *size <= MAX_MAGNITUDE) {
+            return Err(PayloadError::Unfit);
+        }
+        stand_for.push(all);
     }
-    let (sizes, scales) = numbers.split_at(classes);
     values.fill(0.0);
-    range_coded::read(rest, values.len(), classes, |place, mark| {
-        let magnitude = scales[place / BLOCK] * sizes[usize::from(mark >> 1)];
+    let mut kept = vec![0; blocks];
+    range_coded::read(rest, values.len(), usize::from(*sizes), |place, mark| {
+        let block = place / BLOCK;
+        kept[block] += 1;
+        if kept[block] > limit {
+            return Err(PayloadError::Unfit);
+        }
+        let magnitude = stand_for[block][usize::from(mark >> 1)];
         values[place] = f32::from_bits(magnitude.to_bits() | u32::from(mark & 1) << 31);
-    })?;
-    if largest(values) > MAX_MAGNITUDE.to_bits() { Err(PayloadError::Unfit) } else { Ok(()) }
+        Ok(())
+    })
 }
 
 #[cfg(test)]
@@ -198,7 +240,7 @@ mod tests {
         encode(codec, values, &mut bytes).unwrap();
         assert!(bytes.len() <= max_bytes(codec, values.len()));
         let mut decoded = vec![f32::NAN; values.len()];
-        decode(&bytes, &mut decoded).unwrap();
+        decode(codec, &bytes, &mut decoded).unwrap();
         decoded
     }
 
@@ -236,7 +278,7 @@ mod tests {
         let mut draw = || if dice.random::<f32>() < 0.06 { dice.random::<f32>() - 0.5 } else { 0.0 };
         let values: Vec<f32> = (0..5 * BLOCK).map(|_| draw()).collect();
         for (value, decoded) in values.iter().zip(round_trip(Codec::Sparse, &values)) {
-            assert!((value - decoded).abs() < 0.5 / 13.0, "{value} {decoded}");
+            assert!((value - decoded).abs() < 0.5 / 13.9, "{value} {decoded}");
             assert!(*value != 0.0 || decoded == 0.0);
         }
     }
@@ -249,17 +291,56 @@ mod tests {
         let mut decoded = vec![0.0; values.len()];
         // A range coder's last word may not be needed.
         for cut in 0..bytes.len() - 4 {
-            assert!(decode(&bytes[..cut], &mut decoded).is_err(), "{cut}");
+            assert!(decode(Codec::Sparse, &bytes[..cut], &mut decoded).is_err(), "{cut}");
         }
         for bit in 0..8 * bytes.len() {
             let mut bytes = bytes.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            if decode(&bytes, &mut decoded).is_ok() {
+            if decode(Codec::Sparse, &bytes, &mut decoded).is_ok() {
                 assert!(decoded.iter().all(|value| value.abs() <= MAX_MAGNITUDE));
             }
         }
         let longer = [&bytes[..], &[0; 12]].concat();
-        assert!(decode(&longer, &mut decoded).is_err());
+        assert!(decode(Codec::Sparse, &longer, &mut decoded).is_err());
+    }
+
+    #[test]
+    fn blocks_that_are_unlike_do_not_spoil_each_other() {
+        // One block's kept values are alike, the other's are one large and many tiny ones.
+        let mut values = vec![0.0; 2 * BLOCK];
+        values[..64].fill(1.0e-3);
+        values[0] = 1.3e-3;
+        values[BLOCK..BLOCK + 64].fill(1.0e-6);
+        values[BLOCK] = -1.0;
+        for (value, decoded) in values.iter().zip(round_trip(Codec::TopK(64), &values)) {
+            assert!((decoded - value).abs() <= 0.03 * value.abs(), "{value} {decoded}");
+        }
+    }
+
+    #[test]
+    fn a_byte_says_how_many_times_a_small_value_a_large_one_is() {
+        for byte in 0..=u8::MAX {
+            assert!((f64::from(ratio_of(byte)) / (f64::from(byte) / 12.0).exp2() - 1.0).abs() < 1.0e-6);
+            // No value that can travel is more than 2^17 times a half.
+            assert_eq!(ratio_to(0.5, (0.5 * ratio_of(byte)).min(MAX_MAGNITUDE)), byte.min(204));
+        }
+        assert!(60_000.0 * ratio_of(ratio_to(60_000.0, 65_536.0)) <= MAX_MAGNITUDE);
+    }
+
+    #[test]
+    fn more_than_the_codec_keeps_and_a_sign_of_a_scale_are_refused() {
+        let values = vec![0.5; BLOCK];
+        let mut bytes = Vec::new();
+        encode(Codec::TopK(9), &values, &mut bytes).unwrap();
+        let mut decoded = vec![0.0; BLOCK];
+        assert_eq!(decode(Codec::TopK(9), &bytes, &mut decoded), Ok(()));
+        assert_eq!(decode(Codec::Sparse, &bytes, &mut decoded), Ok(()));
+        assert_eq!(decode(Codec::TopK(8), &bytes, &mut decoded), Err(PayloadError::Unfit));
+        for wrong in [[0, 0x80], [0x80, 0x7f], [0x81, 0x47]] {
+            // −0, infinity, and 66,048.
+            bytes[1..3].copy_from_slice(&wrong);
+            assert_eq!(decode(Codec::TopK(9), &bytes, &mut decoded), Err(PayloadError::Unfit), "{wrong:?}");
+        }
     }
 
     #[test]

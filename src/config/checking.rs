@@ -1,7 +1,7 @@
 //! What a run's configuration must fulfil beyond its types.
 
 use super::levels::check_levels;
-use super::outer::{Codec, OuterMode};
+use super::outer::{Codec, Divide, OuterMode, Rescale};
 use super::routing::RoutingMethod;
 use super::run::{RunConfig, RunConfigError};
 use crate::grid::{Grid, Sharing, halves};
@@ -40,12 +40,17 @@ impl RunConfig {
             outer.momentum,
             "from 0 up to, but not including, 1",
         )?;
-        require(
-            outer.residual_decay > 0.0 && outer.residual_decay <= 1.0,
-            "outer.residual_decay",
-            outer.residual_decay,
-            "above 0, at most 1; error_feedback = false keeps nothing",
-        )?;
+        if let Some(decay) = outer.residual_decay {
+            let expected = "above 0, at most 1; error_feedback = false keeps nothing";
+            require(decay > 0.0 && decay <= 1.0, "outer.residual_decay", decay, expected)?;
+        }
+        // An update that closes with one contribution is its own direction, and its only sender.
+        if outer.mode == OuterMode::Asynchronous {
+            let expected = "not \"radial\" where outer.mode is asynchronous: contributions come one by one";
+            require(outer.rescale != Rescale::Radial, "outer.rescale", "radial", expected)?;
+            let expected = "not \"senders\" where outer.mode is asynchronous: contributions come one by one";
+            require(outer.divide != Divide::Senders, "outer.divide", "senders", expected)?;
+        }
         for (key, codec) in [("outer.codec", Some(outer.codec)), ("outer.average_codec", outer.average_codec)] {
             let Some(Codec::TopK(kept)) = codec else { continue };
             require((1..=4096).contains(&kept), key, format!("{{ top-k = {kept} }}"), "1 to 4096 of each 4096 values")?;

@@ -82,17 +82,13 @@ pub struct OuterConfig {
     pub average_codec: Option<Codec>,
     /// Whether what compression lost is added to the next outer gradient.
     pub error_feedback: bool,
-    /// The part of what compression lost that is added (SparseLoCo's β).
-    #[serde(skip_serializing_if = "is_one")]
-    pub residual_decay: f32,
+    /// The part of what compression lost that is added (SparseLoCo's β), where it is not [what follows from the
+    /// codec](Self::feedback).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub residual_decay: Option<f32>,
     /// What a sum is divided by.
     #[serde(skip_serializing_if = "Divide::is_all")]
     pub divide: Divide,
-}
-
-#[expect(clippy::float_cmp, clippy::trivially_copy_pass_by_ref, reason = "written as one; serde hands a reference")]
-fn is_one(value: &f32) -> bool {
-    *value == 1.0
 }
 
 /// What a file says: a key that is left out follows from the codec.
@@ -114,9 +110,9 @@ impl From<Written> for OuterConfig {
     fn from(written: Written) -> Self {
         let codec = written.codec.unwrap_or(Codec::Int4);
         // SparseLoCo: what is sent late would be old momentum, and what is kept back is momentum enough.
-        let (learning_rate, momentum, residual_decay) = match codec {
-            Codec::TopK(_) => (1.0, 0.0, 0.95),
-            _ => (0.7, 0.9, 1.0),
+        let (learning_rate, momentum) = match codec {
+            Codec::TopK(_) => (1.0, 0.0),
+            _ => (0.7, 0.9),
         };
         Self {
             mode: written.mode.unwrap_or(OuterMode::Synchronous),
@@ -126,7 +122,7 @@ impl From<Written> for OuterConfig {
             codec,
             average_codec: written.average_codec,
             error_feedback: written.error_feedback.unwrap_or(true),
-            residual_decay: written.residual_decay.unwrap_or(residual_decay),
+            residual_decay: written.residual_decay,
             divide: written.divide,
         }
     }
@@ -151,7 +147,8 @@ impl OuterConfig {
 
     /// The part of what compression lost that is added to the next outer gradient, if any.
     pub fn feedback(&self) -> Option<f32> {
-        self.error_feedback.then_some(self.residual_decay)
+        let follows = if matches!(self.codec, Codec::TopK(_)) { 0.95 } else { 1.0 };
+        self.error_feedback.then(|| self.residual_decay.unwrap_or(follows))
     }
 }
 
@@ -175,7 +172,12 @@ mod tests {
         let told =
             read("codec = { top-k = 8 }\naverage_codec = \"int8\"\nmomentum = 0.5\nerror_feedback = false").unwrap();
         assert_eq!((told.momentum, told.average_codec(), told.feedback()), (0.5, Codec::Int8, None));
-        for outer in [usual, few, told] {
+        let all =
+            read("codec = { top-k = 8 }\nresidual_decay = 1.0\ndivide = \"senders\"\nrescale = \"radial\"").unwrap();
+        assert_eq!((all.feedback(), all.divide, all.rescale), (Some(1.0), Divide::Senders, Rescale::Radial));
+        for outer in [usual, few, told, all] {
+            let json: OuterConfig = serde_json::from_str(&serde_json::to_string(&outer).unwrap()).unwrap();
+            assert_eq!(json, outer);
             assert_eq!(read(&toml::to_string(&outer).unwrap()).unwrap(), outer);
         }
     }

@@ -308,6 +308,21 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_way_of_travelling_that_cannot_be_is_refused_in_words() {
+        for (outer, expected) in [
+            ("codec = { top-k = 0 }", "outer.codec = { top-k = 0 }: 1 to 4096"),
+            ("average_codec = { top-k = 4097 }", "outer.average_codec = { top-k = 4097 }: 1 to 4096"),
+            ("residual_decay = 0.0", "outer.residual_decay = 0: above 0"),
+            ("residual_decay = 1.5", "outer.residual_decay = 1.5: above 0"),
+            ("mode = \"asynchronous\"\nrescale = \"radial\"", "outer.rescale = radial: not"),
+            ("mode = \"asynchronous\"\ndivide = \"senders\"", "outer.divide = senders: not"),
+        ] {
+            let error = RunConfig::from_toml(&format!("{SMALL}\n[outer]\n{outer}")).unwrap_err().to_string();
+            assert!(error.contains(expected), "{outer}: {error}");
+        }
+    }
+
+    #[test]
     fn text_is_shared_out_anew_by_a_module_above_the_others() {
         let with = |routing: &str, outer: &str| {
             RunConfig::from_toml(&format!("{SMALL}\n[routing]\n{routing}\n[outer]\n{outer}"))

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::outcome::Outcome;
-use super::plan::Experiment;
+use super::plan::{Arm, Experiment};
 use super::report::Spread;
 use crate::compress::frame::{FrameError, decode};
 
@@ -69,13 +69,9 @@ pub struct Exchanged {
 /// A table of what travelled, and of what it did to the perplexity, beside the first arm with the same seed; nothing where
 /// all arms are written alike.
 pub(super) fn table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) {
-    let Some(first) = experiment
-        .arms
-        .first()
-        .filter(|first| experiment.arms.iter().any(|arm| arm.run.outer.codec != first.run.outer.codec))
-    else {
-        return;
-    };
+    let written = |arm: &Arm| (arm.run.outer.codec, arm.run.outer.average_codec());
+    let differ = |first: &&Arm| experiment.arms.iter().any(|arm| written(arm) != written(first));
+    let Some(first) = experiment.arms.first().filter(differ) else { return };
     *page += "\n## What travelled\n\nBits of a value in an outer step, up (an outer gradient, with what the last one lost) and \
               down (the average); what a receiver misses of it, as a part of its length; and how much more perplexity than \
               the first arm with the same seed.\n\n\
@@ -88,8 +84,12 @@ pub(super) fn table(page: &mut String, experiment: &Experiment, outcomes: &[Outc
             Some(100.0 * (outcome.early.perplexity() / base.early.perplexity() - 1.0))
         });
         let mean = |values: Vec<f64>| Spread::of(values).map_or(f64::NAN, |spread| spread.mean);
+        let perplexity = Spread::of(own().map(|outcome| outcome.early.perplexity()));
         let show = |spread: Option<Spread>| spread.map_or_else(String::new, |spread| spread.show(2));
         if frames().next().is_none() {
+            let trained = if own().next().is_some() { "not counted, trained before" } else { "not trained yet" };
+            let (perplexity, more) = (show(perplexity), show(Spread::of(more)));
+            let _ = writeln!(page, "| {} | {trained} | | | | {perplexity} | {more} % |", arm.name);
             continue;
         }
         let _ = writeln!(
@@ -100,7 +100,7 @@ pub(super) fn table(page: &mut String, experiment: &Experiment, outcomes: &[Outc
             mean(frames().map(|both| 100.0 * both.up.error()).collect()),
             mean(frames().map(|both| both.down.bits()).collect()),
             mean(frames().map(|both| 100.0 * both.down.error()).collect()),
-            show(Spread::of(own().map(|outcome| outcome.early.perplexity()))),
+            show(perplexity),
             show(Spread::of(more)),
         );
     }

@@ -60,7 +60,7 @@ pub enum SumError {
 pub struct ExactSum {
     steps: Vec<i64>,
     weight: u64,
-    /// For each value the weight of the contributions in which it is not zero, where that is asked for.
+    /// For each value the weight of the contributions in which it is not zero on the grid, where that is asked for.
     senders: Option<Vec<u32>>,
     /// The sum of weighted lengths, in steps of the grid, where that is asked for.
     lengths: Option<u128>,
@@ -105,7 +105,7 @@ impl ExactSum {
             chunks.for_each(|(senders, values)| {
                 for (senders, value) in senders.iter_mut().zip(values) {
                     // The total weight has 29 bits.
-                    *senders += if *value == 0.0 { 0 } else { weight };
+                    *senders += if weighted_steps(*value, 1.0) == 0 { 0 } else { weight };
                 }
             });
         }
@@ -180,9 +180,12 @@ pub(super) fn length(values: &[f32]) -> f64 {
     parts.into_iter().sum::<f64>().sqrt()
 }
 
-/// Cut off at 2^63: no sum of 4096 of the greatest weight leaves 128 bits.
+/// Of the values as they stand on the grid, so that nobody's length is more than what is summed. Below 2^63, as 8·√n is for
+/// any n that memory holds: no sum of 4096 of the greatest weight leaves 128 bits.
 fn length_in_steps(values: &[f32]) -> u64 {
-    (length(values) * STEPS).min((1u64 << 63) as f64) as u64
+    let on_grid: Vec<f32> =
+        values.par_iter().map(|value| (weighted_steps(*value, 1.0) as f64 / STEPS) as f32).collect();
+    (length(&on_grid) * STEPS) as u64
 }
 
 /// The value on the grid times the weight. Every operation but the first addition is exact.
@@ -279,6 +282,9 @@ mod tests {
         other.add(&[0.5, 0.25, 0.0], 3).unwrap();
         sum.merge(&other).unwrap();
         assert_eq!(sum.average(1.0), [0.625, 0.25, 0.0]);
+        // Nothing on the grid is nobody's.
+        sum.add(&[0.0, 1.0e-12, 1.0e-12], 4).unwrap();
+        assert_eq!(sum.average(1.0), [0.625, 0.25, 0.0]);
     }
 
     #[test]
@@ -292,6 +298,8 @@ mod tests {
         let both = sum(&[([3.0, 4.0], 1), ([0.0, 1.0], 3)]);
         assert_eq!(both, sum(&[([0.0, 1.0], 3), ([3.0, 4.0], 1)]));
         assert_eq!((both.mean_length(), ExactSum::of_run(2, &outer).mean_length()), (2.0, 0.0));
+        // A liar is no longer than what is summed of it.
+        assert!((sum(&[([65_536.0, 0.0], 1)]).mean_length() - 8.0).abs() < 1e-6);
     }
 
     fn contributions() -> impl Strategy<Value = Vec<(Vec<f32>, u32)>> {

@@ -15,6 +15,10 @@ pub fn rescale_factor(rescale: Rescale, distinct_paths: usize) -> f32 {
     }
 }
 
+/// The largest magnitude of a rescaled average: 8, where the exact sum stops, times √P of the most paths that a grid may have.
+/// Where parts nearly cancel, a radial average would go beyond it.
+const MOST: f32 = 8.0 * 1024.0;
+
 /// The average of a sum as a run wants it. Radial: the direction of the mean, with the mean length of what was added;
 /// zeros stay zeros.
 pub fn rescaled(sum: &ExactSum, rescale: Rescale, distinct_paths: usize) -> Vec<f32> {
@@ -24,6 +28,7 @@ pub fn rescaled(sum: &ExactSum, rescale: Rescale, distinct_paths: usize) -> Vec<
         let factor = if shrunk > 0.0 { (sum.mean_length() / shrunk) as f32 } else { 1.0 };
         average.iter_mut().for_each(|value| *value *= factor);
     }
+    average.iter_mut().for_each(|value| *value = value.clamp(-MOST, MOST));
     average
 }
 

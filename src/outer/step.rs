@@ -41,7 +41,43 @@ pub fn apply(
     outer: &OuterConfig,
 ) -> Result<Vec<u8>, ApplyError> {
     let mut state = ModuleState::decode(state, module, count)?;
-    let average = frame::decode(average, count)?;
+    let average = frame::decode_as(outer.average_codec(), average, count)?;
     state.apply(&average, share, outer.learning_rate, outer.momentum)?;
     Ok(state.encode())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::compress::{decode_as, encode};
+    use crate::config::{Codec, Divide, OuterMode, Rescale};
+
+    const COUNT: usize = 300;
+
+    proptest! {
+        /// No contribution that is taken keeps an owner from making an update that everybody can apply.
+        #[test]
+        fn whatever_is_contributed_makes_an_update(
+            codec in prop::sample::select(vec![Codec::Fp32, Codec::Int4, Codec::Int2, Codec::Sparse, Codec::TopK(40)]),
+            rescale in prop::sample::select(vec![Rescale::None, Rescale::SqrtPaths, Rescale::Radial]),
+            divide in prop::sample::select(vec![Divide::All, Divide::Senders]),
+            exponents in prop::collection::vec((-40i32..17, any::<bool>(), 1u32..20_000), 1..9),
+        ) {
+            let outer = OuterConfig { codec, rescale, divide, ..OuterConfig::default() };
+            let module = ModuleId { level: 0, expert: 0 };
+            let mut sum = ExactSum::of_run(COUNT, &outer);
+            for (exponent, cancels, weight) in &exponents {
+                let sign = if *cancels { -1.0 } else { 1.0 };
+                let mut values = vec![sign * 2.0f32.powi(*exponent); COUNT];
+                values[7] = 2.0f32.powi(exponent / 2);
+                let frame = encode(codec, &values).unwrap();
+                sum.add(&decode_as(codec, &frame, COUNT).unwrap(), *weight).unwrap();
+            }
+            let average = combine(&sum, exponents.len(), &outer).unwrap();
+            let state = ModuleState::initial(module, vec![0.5; COUNT], OuterMode::Synchronous).encode();
+            prop_assert!(apply(&state, module, COUNT, &average, Share::FULL, &outer).is_ok());
+        }
+    }
 }

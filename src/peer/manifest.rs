@@ -216,8 +216,8 @@ impl Manifest {
             return Err(ManifestError::NoTable);
         }
         let outer = &self.config.outer;
-        let most = |count| frame::max_bytes(outer.codec, count).max(frame::max_bytes(outer.average_codec(), count));
-        let frames = self.level_counts().into_iter().map(most);
+        let counts = self.level_counts();
+        let frames = |codec| counts.iter().map(move |count| frame::max_bytes(codec, *count));
         let paths = seats.grid().path_count();
         let scores = self.resharding.map(|parts| PathScores::max_bytes(paths, parts.slice_documents as usize));
         // Where sizes change, each path scales what it contributes by its own, and all count the same.
@@ -233,7 +233,8 @@ impl Manifest {
             reshard: self.config.routing.reshard.clone(),
             weights,
             genesis: self.genesis.iter().copied().collect::<BTreeMap<_, _>>(),
-            frame_bytes: frames.chain(scores).collect(),
+            offer_bytes: frames(outer.codec).chain(scores).collect(),
+            average_bytes: frames(outer.average_codec()).chain(scores).collect(),
         })
     }
 

@@ -35,7 +35,7 @@ pub(super) fn check_update(plan: &RunPlan, chain: &Chain, update: &Update) -> Re
     if update.state.bytes != head.state.bytes {
         return Err(format!("its state has {} bytes, not {}", update.state.bytes, head.state.bytes));
     }
-    if update.average.bytes > plan.frame_bytes(update.module) {
+    if update.average.bytes > plan.average_bytes(update.module) {
         return Err(format!("its average has {} bytes", update.average.bytes));
     }
     Ok(())
@@ -50,7 +50,7 @@ fn check_counted(plan: &RunPlan, chain: &Chain, update: &Update, counted: &Count
     let Some(staleness) = staleness.filter(|staleness| *staleness < VERSIONS_KEPT) else {
         return Err(format!("it counts a contribution to version {parent}"));
     };
-    if counted.blob.bytes > plan.frame_bytes(update.module) {
+    if counted.blob.bytes > plan.offer_bytes(update.module) {
         return Err(format!("the contribution of path {path} has {} bytes", counted.blob.bytes));
     }
     let expected = plan.weight(path, (parent, update.module), staleness);

@@ -78,7 +78,7 @@ impl Node {
     pub(super) fn heard_offer(&mut self, module: ModuleId, author: PeerKey, offer: Offer) {
         let ours = offer.router == self.plan.router_at(offer.parent)
             && self.plan.contributes(offer.path, offer.parent, module);
-        if !ours || offer.blob.bytes > self.plan.frame_bytes(module) {
+        if !ours || offer.blob.bytes > self.plan.offer_bytes(module) {
             return;
         }
         let key = offer.key();

@@ -24,8 +24,10 @@ pub struct RunPlan {
     pub weights: Vec<u32>,
     /// The state of each module before the first update.
     pub genesis: BTreeMap<ModuleId, BlobRef>,
-    /// For each level, the most bytes of a compressed outer gradient or average.
-    pub frame_bytes: Vec<u64>,
+    /// For each level, the most bytes of a compressed outer gradient.
+    pub offer_bytes: Vec<u64>,
+    /// And of a compressed average.
+    pub average_bytes: Vec<u64>,
 }
 
 impl RunPlan {
@@ -47,7 +49,11 @@ impl RunPlan {
         }
     }
 
-    pub(super) fn frame_bytes(&self, module: ModuleId) -> u64 {
-        self.frame_bytes.get(usize::from(module.level)).copied().unwrap_or(0)
+    pub(super) fn offer_bytes(&self, module: ModuleId) -> u64 {
+        self.offer_bytes.get(usize::from(module.level)).copied().unwrap_or(0)
+    }
+
+    pub(super) fn average_bytes(&self, module: ModuleId) -> u64 {
+        self.average_bytes.get(usize::from(module.level)).copied().unwrap_or(0)
     }
 }

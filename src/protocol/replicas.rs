@@ -146,7 +146,7 @@ impl Node {
     fn has_room_for(&self, module: ModuleId) -> bool {
         let bytes = |module: &ModuleId| {
             let state_bytes = self.plan.genesis.get(module).map_or(0, |state| state.bytes);
-            STATES_KEPT as u64 * state_bytes + VERSIONS_KEPT * self.plan.frame_bytes(*module)
+            STATES_KEPT as u64 * state_bytes + VERSIONS_KEPT * self.plan.average_bytes(*module)
         };
         let Replicas { held, room_bytes, .. } = &self.replicas;
         let fits = |room_bytes: u64| held.iter().map(bytes).sum::<u64>() + bytes(&module) <= room_bytes;

@@ -80,7 +80,7 @@ impl World {
                 let Some((sum, summands)) = self.summed(index, module, target, &contributions) else {
                     return Err(self.failure("disk", format!("module {module} cannot be combined")));
                 };
-                let one_sum = if summands.is_empty() { Ok(()) } else { one_sum::look(&sum, &summands) };
+                let one_sum = if summands.is_empty() { Ok(()) } else { one_sum::look(&sum, &summands, &self.outer) };
                 one_sum.map_err(|wrong| self.failure("one sum", format!("peer {index}, module {module}: {wrong}")))?;
                 let Some((average, state)) = self.combine(index, module, from, &sum, portion) else {
                     return Err(self.failure("disk", format!("module {module} cannot be combined")));
@@ -125,7 +125,7 @@ impl World {
         let peer = &mut self.peers[index];
         let Some((_, sum)) = peer.sums.get_mut(&module).filter(|(open, _)| *open == target) else { return false };
         let Some(frame) = peer.disk.get(blob) else { return false };
-        frame::decode(frame, values).is_ok_and(|values| sum.add(&values, weight).is_ok())
+        frame::decode_as(self.outer.codec, frame, values).is_ok_and(|values| sum.add(&values, weight).is_ok())
     }
 
     /// The sum that is open for a version, and what it was made of.

@@ -135,7 +135,7 @@ impl World {
         let disk = &mut self.peers[index].disk;
         let average = frame::decode(disk.get(update.average.hash)?, values).ok()?;
         let half: Vec<f32> = average.iter().map(|value| value / 2.0).collect();
-        let frame = frame::encode(outer.codec, &half).ok()?;
+        let frame = frame::encode(outer.average_codec(), &half).ok()?;
         let from = self.peers[index].node.chains().find(|(module, _)| *module == update.module)?.1.head().state;
         let portion = self.plan.portion(update.module, &update.contributions);
         let share = Share::new(portion.weight, portion.full_weight);

@@ -7,7 +7,7 @@ use super::dice::Between;
 use super::faults::{Faults, Kind, Rota};
 use super::liars::Lie;
 use super::links::Links;
-use crate::config::{OuterConfig, OuterMode, SampleConfig};
+use crate::config::{Codec, Divide, OuterConfig, OuterMode, Rescale, SampleConfig};
 use crate::grid::{Grid, GridError, Sharing};
 use crate::sampling::{SampleError, Seats};
 
@@ -52,6 +52,15 @@ pub struct Swarm {
     /// Nesterov's.
     #[serde(default = "default_momentum")]
     pub momentum: f32,
+    /// How contributions travel.
+    #[serde(default = "four_bits")]
+    pub codec: Codec,
+    /// What their sum is divided by.
+    #[serde(default)]
+    pub divide: Divide,
+    /// How their average is scaled.
+    #[serde(default = "default_rescale")]
+    pub rescale: Rescale,
     /// What the targets of all paths through a module have in common, from 0 to 1.
     #[serde(default)]
     pub likeness: f32,
@@ -92,6 +101,14 @@ fn ten_seconds() -> u64 {
 
 fn synchronous() -> OuterMode {
     OuterMode::Synchronous
+}
+
+fn four_bits() -> Codec {
+    OuterConfig::default().codec
+}
+
+fn default_rescale() -> Rescale {
+    OuterConfig::default().rescale
 }
 
 fn half() -> f32 {

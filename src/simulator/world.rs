@@ -15,7 +15,7 @@ use super::machine::{Peer, peer_key};
 use super::trace::Trace;
 use super::{Failure, Outcome, Scenario};
 use crate::compress::frame;
-use crate::config::{Codec, OuterConfig, OuterMode};
+use crate::config::{OuterConfig, OuterMode};
 use crate::grid::Grid;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
 use crate::outer::state::ModuleState;
@@ -116,10 +116,19 @@ impl World {
         let grid = seats.grid();
         let values = scenario.swarm.values;
         let genesis = genesis_states(grid, values, scenario.swarm.mode);
+        let outer = OuterConfig {
+            mode: scenario.swarm.mode,
+            codec: scenario.swarm.codec,
+            momentum: scenario.swarm.momentum,
+            divide: scenario.swarm.divide,
+            rescale: scenario.swarm.rescale,
+            ..OuterConfig::default()
+        };
         let run = Arc::new(RunPlan {
             weights: grid.paths().map(|path| FULL_WEIGHT - 1000 * (path.0 % 3)).collect(),
             genesis: genesis.iter().map(|(module, bytes)| (*module, BlobRef::of(bytes))).collect(),
-            frame_bytes: vec![frame::max_bytes(Codec::Int4, values); grid.levels()],
+            offer_bytes: vec![frame::max_bytes(outer.codec, values); grid.levels()],
+            average_bytes: vec![frame::max_bytes(outer.average_codec(), values); grid.levels()],
             mode: scenario.swarm.mode,
             phases: scenario.swarm.phases,
             inner_steps: INNER_STEPS,
@@ -138,12 +147,7 @@ impl World {
         let mut world = Self {
             seed,
             plan: run,
-            outer: OuterConfig {
-                mode: scenario.swarm.mode,
-                codec: Codec::Int4,
-                momentum: scenario.swarm.momentum,
-                ..OuterConfig::default()
-            },
+            outer,
             now_ms: 0,
             due: Agenda::default(),
             seen_ahead: 0,

@@ -19,6 +19,8 @@ from blake3 import blake3
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 CHUNK, GROUP, BLOCK = 1 << 18, 128, 4096
+TWELFTHS = (1.0, 1.059463, 1.122462, 1.1892071, 1.259921, 1.3348398)
+TWELFTHS += (1.4142135, 1.498307, 1.587401, 1.6817929, 1.7817974, 1.8877486)
 CODECS = {0: "fp32", 1: "int8", 2: "int4", 3: "fp16", 4: "int2", 5: "sparse"}
 
 
@@ -105,7 +107,16 @@ def dense(codec, chunk, count):
 def sparse(chunk, count):
     reader = Reader(chunk)
     classes, blocks = reader.number("B"), -(-count // BLOCK)
-    sizes, scales = bfloat16(reader.take(2 * classes)), bfloat16(reader.take(2 * blocks))
+    width = 3 if classes == 2 else 2
+    scales = [reader.take(width) for _ in range(blocks)]
+    bases = [bfloat16(scale[:2])[0] for scale in scales]
+    if classes == 2:
+        twelfths = np.array(TWELFTHS, "<f4")
+        ratios = [twelfths[scale[2] % 12] * np.float32(2.0 ** (scale[2] // 12)) for scale in scales]
+        sizes = [[base, base * ratio] for base, ratio in zip(bases, ratios)]
+    else:
+        sevenths = np.arange(1, 8, dtype="<f4") / np.float32(7)
+        sizes = [base * sevenths for base in bases]
     values, kept = np.zeros(count, "<f4"), reader.number("I")
     if kept:
         distances = struct.unpack("<{0}H".format(n := reader.number("B")), reader.take(2 * n))
@@ -121,7 +132,7 @@ def sparse(chunk, count):
                 distance = ((2 | distance & 1) << lower) + (plain & ((1 << lower) - 1))
                 plain >>= lower
             at += 1 + distance
-            value = scales[at // BLOCK] * sizes[size]
+            value = sizes[at // BLOCK][size]
             values[at] = -value if negative else value
         assert plain == 0, "bits are left over"
     return values

@@ -233,6 +233,15 @@ impl World {
         self.path(name).to_str().unwrap().to_owned()
     }
 
+    /// The run, trained by two peers of this machine for as short a time as it says; its folder.
+    pub fn simulated(&self) -> String {
+        let folder = self.name("run");
+        let run = ["simulate", &self.config, "--corpus", &self.corpus, "--dir", &folder];
+        let output = pathswarm(&[&run[..], &["--peers", "2", "--set", "threads=1"]].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        folder
+    }
+
     pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> String {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -212,7 +212,8 @@ mod tests {
             reshard: Vec::new(),
             weights: vec![5; 4],
             genesis: BTreeMap::new(),
-            frame_bytes: vec![100; 2],
+            offer_bytes: vec![100; 2],
+            average_bytes: vec![100; 2],
         };
         let [all, part, holder, gone] = [1, 2, 3, 4].map(|number| PeerKey([number; 32]));
         let mut directory = Directory::default();

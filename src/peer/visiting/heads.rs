@@ -93,7 +93,8 @@ mod tests {
             reshard: Vec::new(),
             weights: vec![5],
             genesis: [(MODULE, genesis)].into(),
-            frame_bytes: vec![100],
+            offer_bytes: vec![100],
+            average_bytes: vec![100],
         };
         let mut chain = Chain::genesis(genesis);
         for _ in 0..3 {

@@ -248,7 +248,8 @@ fn what_is_trained_from_a_module_that_is_done_is_not_offered() {
         seats: Grid::with_paths(vec![Sharing::Shared, Sharing::Path], 2).unwrap().into(),
         phases: 1,
         genesis: BTreeMap::from([(MODULE, state(0)), (other, state(0))]),
-        frame_bytes: vec![1_000; 2],
+        offer_bytes: vec![1_000; 2],
+        average_bytes: vec![1_000; 2],
         ..async_plan()
     };
     let records = vec![

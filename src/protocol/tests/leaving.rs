@@ -157,8 +157,14 @@ fn who_trains_one_path_already_takes_all_of_one_that_leaves_at_the_same_time() {
     let seats: Seats = Grid::new(vec![Sharing::Experts(2), Sharing::Experts(2)]).unwrap().into();
     let genesis_of = seats.grid().modules().into_iter().map(|module| (module, state(0)));
     let genesis_of: BTreeMap<ModuleId, BlobRef> = genesis_of.collect();
-    let wide =
-        RunPlan { seats, weights: vec![100; 4], genesis: genesis_of.clone(), frame_bytes: vec![1_000; 2], ..plan() };
+    let wide = RunPlan {
+        seats,
+        weights: vec![100; 4],
+        genesis: genesis_of.clone(),
+        offer_bytes: vec![1_000; 2],
+        average_bytes: vec![1_000; 2],
+        ..plan()
+    };
     let mut records: Vec<Record> =
         genesis_of.iter().map(|(module, state)| Record::Genesis { module: *module, state: *state }).collect();
     records.push(Record::Lease { path: PathId(0), held: true, standby: false });

@@ -50,7 +50,8 @@ fn plan() -> RunPlan {
         reshard: Vec::new(),
         weights: vec![100, 60],
         genesis: BTreeMap::from([(MODULE, state(0))]),
-        frame_bytes: vec![1_000],
+        offer_bytes: vec![1_000],
+        average_bytes: vec![1_000],
     }
 }
 

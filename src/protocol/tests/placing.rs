@@ -102,7 +102,14 @@ fn where_every_path_has_its_peer_a_newcomer_stands_by() {
 fn wide() -> RunPlan {
     let seats: Seats = Grid::new(vec![Sharing::Experts(2), Sharing::Experts(4)]).unwrap().into();
     let genesis = seats.grid().modules().into_iter().map(|module| (module, state(0))).collect();
-    RunPlan { seats, weights: vec![100; 8], genesis, frame_bytes: vec![1_000; 2], ..plan() }
+    RunPlan {
+        seats,
+        weights: vec![100; 8],
+        genesis,
+        offer_bytes: vec![1_000; 2],
+        average_bytes: vec![1_000; 2],
+        ..plan()
+    }
 }
 
 #[test]

@@ -15,7 +15,14 @@ const COMMON: ModuleId = ModuleId { level: 1, expert: 0 };
 fn wide(paths: u32) -> RunPlan {
     let grid = Grid::new(vec![Sharing::Experts(paths), Sharing::Shared]).unwrap();
     let genesis = grid.modules().into_iter().map(|module| (module, state(0))).collect();
-    RunPlan { weights: vec![1; paths as usize], genesis, frame_bytes: vec![1_000; 2], seats: grid.into(), ..plan() }
+    RunPlan {
+        weights: vec![1; paths as usize],
+        genesis,
+        offer_bytes: vec![1_000; 2],
+        average_bytes: vec![1_000; 2],
+        seats: grid.into(),
+        ..plan()
+    }
 }
 
 fn own(expert: u32) -> ModuleId {
