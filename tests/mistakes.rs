@@ -141,7 +141,7 @@ fn an_address_where_nobody_is() {
 fn answering(runtime: &Runtime, answer: Vec<u8>) -> String {
     runtime.block_on(async {
         let listen = vec!["/ip4/127.0.0.1/udp/0/quic-v1".parse().unwrap()];
-        let config = NetworkConfig { identity: Identity::generate(), listen, announce: Vec::new() };
+        let config = NetworkConfig { listen, ..NetworkConfig::visitor(Identity::generate()) };
         let (network, mut events) = pathswarm::network::start(config, Arc::new(StoredBlobs::default())).await.unwrap();
         let address = network.join_addresses().await.unwrap().remove(0).to_string();
         tokio::spawn(async move {

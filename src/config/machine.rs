@@ -44,6 +44,12 @@ pub struct MachineConfig {
     pub listen: Vec<String>,
     /// Addresses besides those at which others reach this machine: a port that a router forwards, a public name.
     pub announce: Vec<String>,
+    /// Relays through which others reach this machine if its router lets nobody in: what `pathswarm relay` printed.
+    pub relays: Vec<String>,
+    /// Whether peers on the same LAN are found there (mDNS). Only those of the same run are dialled.
+    pub mdns: bool,
+    /// Whether the router is asked to open the ports that this machine listens on (UPnP).
+    pub upnp: bool,
     /// Where runs are kept.
     pub runs: PathBuf,
 }
@@ -58,6 +64,9 @@ impl Default for MachineConfig {
             disk_bytes: 0,
             listen: vec!["/ip4/0.0.0.0/udp/0/quic-v1".to_owned(), "/ip4/0.0.0.0/tcp/0".to_owned()],
             announce: Vec::new(),
+            relays: Vec::new(),
+            mdns: true,
+            upnp: true,
             runs: PathBuf::from("runs"),
         }
     }

@@ -163,8 +163,7 @@ async fn a_peer_that_speaks_another_version_is_explained_and_let_go() {
 async fn a_taken_port_is_an_error_that_names_the_address() {
     let first = Peer::on(&[QUIC, TCP]).await;
     for address in first.handle.listeners().await.unwrap() {
-        let config =
-            NetworkConfig { identity: Identity::generate(), listen: vec![address.clone()], announce: Vec::new() };
+        let config = NetworkConfig { listen: vec![address.clone()], ..NetworkConfig::visitor(Identity::generate()) };
         match start(config, first.blobs.clone()).await.map(drop) {
             Err(StartError::PortTaken(taken)) => assert_eq!(taken, address),
             otherwise => panic!("{otherwise:?}"),
@@ -179,7 +178,7 @@ async fn a_stopped_network_frees_its_ports() {
     assert_eq!(listen.len(), 2);
     first.wait_for_end().await;
     let blobs = Arc::clone(&Peer::on(&[QUIC]).await.blobs);
-    let config = NetworkConfig { identity: Identity::generate(), listen: listen.clone(), announce: Vec::new() };
+    let config = NetworkConfig { listen: listen.clone(), ..NetworkConfig::visitor(Identity::generate()) };
     let (handle, _events) = start(config, blobs).await.unwrap();
     assert_eq!(handle.listeners().await, Ok(listen));
 }
@@ -189,9 +188,9 @@ async fn an_announced_address_is_part_of_what_others_are_told() {
     let announced: Multiaddr = "/dns4/peer.example.org/udp/4001/quic-v1".parse().unwrap();
     let first = Peer::on(&[QUIC]).await;
     let config = NetworkConfig {
-        identity: Identity::generate(),
         listen: vec![QUIC.parse().unwrap()],
         announce: vec![announced.clone()],
+        ..NetworkConfig::visitor(Identity::generate())
     };
     let (handle, _events) = start(config, first.blobs.clone()).await.unwrap();
     assert!(handle.join_addresses().await.unwrap().contains(&with_peer(&announced, handle.me())));

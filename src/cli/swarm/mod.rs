@@ -16,7 +16,6 @@ mod founding_progress;
 mod generate;
 mod import;
 mod inspect;
-mod interrupt;
 mod join;
 mod listen;
 mod peer_progress;
@@ -26,7 +25,7 @@ mod stages;
 mod status;
 mod transducer;
 
-use super::{Globals, commands, mistake, output};
+use super::{Globals, commands, interrupt, mistake, output};
 
 commands! {
     pub(super) enum Command {
