@@ -266,7 +266,7 @@ async fn a_relay_that_is_not_there_keeps_no_peer_from_starting_and_is_told_of() 
     let address = first(&gone);
     drop(gone);
     let began = tokio::time::Instant::now();
-    let one = Peer::behind(&[address.clone()]).await;
+    let one = Peer::behind(std::slice::from_ref(&address)).await;
     assert!(began.elapsed() < Duration::from_secs(30));
     let outlook = one.handle.outlook().await.unwrap().join("; ");
     let place = address.to_string();
