@@ -205,6 +205,10 @@ fn an_address_that_is_none() {
     let found = ["found", &world.config, "--corpus", &world.corpus];
     refused(&world, &[&found[..], &["--listen", "port 4001"]].concat(), &["port 4001"]);
     refused(&world, &[&found[..], &["--listen", "/ip4/127.0.0.1"]].concat(), &["/ip4/127.0.0.1"]);
+    let nobodys = "/ip4/203.0.113.7/udp/4001/quic-v1";
+    refused(&world, &[&found[..], &["--relay", nobodys]].concat(), &[nobodys, "not the address of a relay"]);
+    refused(&world, &["join", &no_transport, "--relay", "example.org"], &["example.org"]);
+    refused(&world, &[&found[..], &["--set", "relays=[\"here\"]"]].concat(), &["here"]);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use super::mistake::Mistake;
 use super::output::Output;
 use crate::network::limits::{CIRCUITS, RESERVATIONS};
 use crate::network::{Identity, IdentityError, RelayBounds, RelayConfig, RelayCounts, StartError};
+use crate::observe::logging;
 
 /// Where a relay listens unless it is told otherwise: the same port always, so that a firewall can be told of it.
 const LISTEN: [&str; 4] =
@@ -28,9 +29,9 @@ pub struct Relay {
     /// Where others reach this machine, if that is not where it listens: a public address in front of it, or a name.
     #[arg(long, value_name = "ADDRESS")]
     announce: Vec<String>,
-    /// Where to keep the relay's key, by which others know it again.
+    /// Where to keep the relay's key, by which others know it again, and its log.
     #[arg(long, value_name = "FOLDER", default_value = "relay")]
-    folder: PathBuf,
+    dir: PathBuf,
     /// Peers to keep a place for at most.
     #[arg(long, value_name = "NUMBER", default_value_t = RESERVATIONS)]
     reservations: usize,
@@ -57,15 +58,16 @@ impl Relay {
             announce: addresses(&self.announce)?,
             bounds: RelayBounds { reservations: self.reservations, circuits: self.circuits, ..RelayBounds::default() },
         };
-        let key = self.folder.join("key");
+        let key = self.dir.join("key");
         config.identity = Identity::load_or_generate(&key).map_err(explain_key)?;
-        let output = globals.output();
+        let (output, log_filter) = (globals.output(), globals.log_filter()?);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         runtime.block_on(async {
             let interrupt = Interrupt::listen()?;
             let relay = start(&config, given).await?;
             // Only now is it certain that this is the relay of this folder.
             config.identity.keep(&key).map_err(explain_key)?;
+            let _log = logging::start(&self.dir, &log_filter)?;
             say_where(output, &relay)?;
             let mut clock = tokio::time::interval(Duration::from_secs(self.every));
             let mut said = None;
@@ -107,7 +109,7 @@ fn explain(error: StartError) -> anyhow::Error {
 }
 
 fn explain_key(error: IdentityError) -> anyhow::Error {
-    Mistake::new(error).hint("choose another folder with --folder").into()
+    Mistake::new(error).hint("choose another folder with --dir").into()
 }
 
 fn say_where(output: Output, relay: &crate::network::Relay) -> anyhow::Result<()> {

@@ -63,7 +63,7 @@ async fn relay() {
 
 /// Bytes that are known on both sides.
 fn bytes() -> Vec<u8> {
-    (0..BLOB_BYTES).map(|at| (at * at >> 7) as u8).collect()
+    (0..BLOB_BYTES).map(|at| ((at * at) >> 7) as u8).collect()
 }
 
 async fn begin() -> Peer {
