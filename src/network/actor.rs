@@ -56,6 +56,8 @@ pub(super) struct Actor {
     pub(super) relaying: Relaying,
     pub(super) punching: Punching,
     pub(super) meetings: Meetings,
+    /// Where others say that they see us.
+    pub(super) seen: BTreeSet<Multiaddr>,
     /// Whoever runs the machine has said where others reach it.
     pub(super) announced: Vec<Multiaddr>,
     pub(super) fetcher: Arc<Fetcher>,
@@ -131,6 +133,7 @@ impl Actor {
             relaying,
             punching: Punching::default(),
             meetings: Meetings::default(),
+            seen: BTreeSet::new(),
             announced: Vec::new(),
             transfers,
         })

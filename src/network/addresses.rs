@@ -227,8 +227,10 @@ mod tests {
     fn others_are_told_of_two_relays_and_still_of_the_way_through_the_house() {
         let relays = [1, 2, 3].map(|_| peer_id(Identity::generate().key()).unwrap());
         let peer = peer_id(Identity::generate().key()).unwrap();
-        let circuit = |(place, relay)| format!("/ip4/203.0.113.{place}/tcp/{place}/p2p/{relay}/p2p-circuit/p2p/{peer}");
-        let circuits = (1..=4).flat_map(|place| relays.map(|relay| circuit((place, relay))));
+        let circuits = relays.iter().zip(1..).flat_map(|(relay, place)| {
+            let ports = 1..=4;
+            ports.map(move |port| format!("/ip4/203.0.113.{place}/tcp/{port}/p2p/{relay}/p2p-circuit/p2p/{peer}"))
+        });
         let direct = ["/ip4/192.168.1.5/udp/1/quic-v1", "/ip4/127.0.0.1/udp/1/quic-v1", "/ip4/198.51.100.1/tcp/1"];
         let all = circuits.chain(direct.map(str::to_owned)).map(|text| text.parse().unwrap()).collect();
         let told: Vec<String> = worth_telling(all, 6).iter().map(ToString::to_string).collect();

@@ -31,7 +31,7 @@ pub(super) struct Behaviour {
     pub streams: DirectOnly<libp2p_stream::Behaviour>,
     pub relay: relay::client::Behaviour,
     pub punching: dcutr::Behaviour,
-    pub prober: Prober,
+    pub prober: Toggle<Prober>,
     pub router: Toggle<upnp::tokio::Behaviour>,
     pub neighbours: Toggle<mdns::tokio::Behaviour>,
 }
@@ -62,7 +62,7 @@ impl Behaviour {
             streams: DirectOnly(libp2p_stream::Behaviour::new()),
             relay,
             punching: dcutr::Behaviour::new(me),
-            prober: prober(),
+            prober: Some(prober()).into(),
             router: router(optional.upnp),
             neighbours: neighbours(keypair, optional.mdns),
         })

@@ -191,6 +191,10 @@ pub const PROBES_AT_ONCE: usize = 1;
 /// Between two of them.
 pub const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Addresses at which others say that they see us: 1024 x 200 bytes = 200 KiB, here and in AutoNAT, which forgets none.
+/// Where there are more, somebody makes them up, and no relay is asked to try any further.
+pub const SEEN_ADDRESSES: usize = 1024;
+
 /// Peers and addresses that mDNS may have announced on our LAN: 1024 x 200 bytes = 200 KiB. Where there are more, mDNS
 /// is switched off: this is no LAN, or somebody makes them up.
 pub const MDNS_ADDRESSES: usize = 1024;

@@ -14,7 +14,7 @@ use rand_chacha::rand_core::SeedableRng;
 
 use super::actor::Actor;
 use super::addresses::{full, is_loopback, is_private, is_relayed};
-use super::limits::{MDNS_ADDRESSES, PROBE_INTERVAL, PROBES_AT_ONCE};
+use super::limits::{MDNS_ADDRESSES, PROBE_INTERVAL, PROBES_AT_ONCE, SEEN_ADDRESSES};
 use super::providers::learn;
 
 /// Asks relays to try our addresses.
@@ -64,6 +64,19 @@ impl Actor {
     pub(super) fn on_lost(&mut self, address: &Multiaddr) {
         tracing::info!(%address, "others reach this peer here no longer");
         self.queues.not_listening(full(address, *self.swarm.local_peer_id()));
+    }
+
+    /// Somebody says that it sees us there. That costs it nothing, so it is counted.
+    pub(super) fn on_candidate(&mut self, address: Multiaddr) {
+        if self.seen.len() < SEEN_ADDRESSES {
+            self.seen.insert(address);
+            return;
+        }
+        let prober = &mut self.swarm.behaviour_mut().prober;
+        if !self.seen.contains(&address) && prober.is_enabled() {
+            tracing::warn!("others see this peer at more than {SEEN_ADDRESSES} addresses: no more are tried (AutoNAT)");
+            *prober = None.into();
+        }
     }
 
     pub(super) fn on_probed(event: &autonat::v2::client::Event) {

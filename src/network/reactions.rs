@@ -3,14 +3,16 @@
 use std::time::Instant;
 
 use futures::StreamExt;
+use libp2p::core::transport::ListenerId;
 use libp2p::gossipsub::{self, MessageAcceptance};
 use libp2p::kad::{self, GetProvidersOk, InboundRequest, QueryResult};
+use libp2p::multiaddr::Protocol;
 use libp2p::request_response::{self, Message};
 use libp2p::swarm::SwarmEvent;
 use libp2p::{Multiaddr, PeerId, identify, ping};
 
 use super::actor::{Actor, Asked, Joining, Unanswered};
-use super::addresses::{full, is_loopback};
+use super::addresses::{full, is_loopback, with_ports_of};
 use super::behaviour::BehaviourEvent;
 use super::control::{CONTROL_PROTOCOL, RequestError, RequestToken};
 use super::dial_error::DialError;
@@ -33,32 +35,57 @@ impl Actor {
             self.swarm.add_external_address(address.clone());
         }
         for address in addresses {
-            let listener = listen(&mut self.swarm, address)?;
-            let up = async {
-                loop {
-                    match self.swarm.select_next_some().await {
-                        SwarmEvent::NewListenAddr { listener_id, address } => {
-                            self.queues.listening(full(&address, *self.swarm.local_peer_id()));
-                            if listener_id == listener {
-                                return Ok(());
-                            }
-                        }
-                        SwarmEvent::ListenerClosed { listener_id, reason: Err(error), .. }
-                            if listener_id == listener =>
-                        {
-                            return Err(error.to_string());
-                        }
-                        other => self.on_swarm_event(other),
-                    }
+            match self.open(address).await {
+                Err(StartError::NotListening { address, reason }) if self.can_do_without(&address) => {
+                    tracing::warn!(%address, reason, "this machine has no IPv6");
                 }
-            };
-            let silent = format!("no interface with such an address came up within {} s", LISTEN_TIMEOUT.as_secs());
-            tokio::time::timeout(LISTEN_TIMEOUT, up)
-                .await
-                .unwrap_or(Err(silent))
-                .map_err(|reason| StartError::NotListening { address: address.clone(), reason })?;
+                opened => opened?,
+            }
         }
         Ok(())
+    }
+
+    fn can_do_without(&self, address: &Multiaddr) -> bool {
+        let any_v6 = matches!(address.iter().next(), Some(Protocol::Ip6(ip)) if ip.is_unspecified());
+        any_v6 && self.swarm.listeners().next().is_some()
+    }
+
+    /// Where any port will do, the one of a listener that is there already: whoever opens ports in a router or firewall
+    /// has one to open, for both families.
+    async fn open(&mut self, address: &Multiaddr) -> Result<(), StartError> {
+        let listeners: Vec<Multiaddr> = self.swarm.listeners().cloned().collect();
+        let same_port = with_ports_of(&listeners, std::slice::from_ref(address));
+        match same_port.first().filter(|same| *same != address).map(|same| listen(&mut self.swarm, same)) {
+            Some(Ok(listener)) => self.is_up(listener, address).await,
+            _ => {
+                let listener = listen(&mut self.swarm, address)?;
+                self.is_up(listener, address).await
+            }
+        }
+    }
+
+    async fn is_up(&mut self, listener: ListenerId, address: &Multiaddr) -> Result<(), StartError> {
+        let up = async {
+            loop {
+                match self.swarm.select_next_some().await {
+                    SwarmEvent::NewListenAddr { listener_id, address } => {
+                        self.queues.listening(full(&address, *self.swarm.local_peer_id()));
+                        if listener_id == listener {
+                            return Ok(());
+                        }
+                    }
+                    SwarmEvent::ListenerClosed { listener_id, reason: Err(error), .. } if listener_id == listener => {
+                        return Err(error.to_string());
+                    }
+                    other => self.on_swarm_event(other),
+                }
+            }
+        };
+        let silent = format!("no interface with such an address came up within {} s", LISTEN_TIMEOUT.as_secs());
+        tokio::time::timeout(LISTEN_TIMEOUT, up)
+            .await
+            .unwrap_or(Err(silent))
+            .map_err(|reason| StartError::NotListening { address: address.clone(), reason })
     }
 
     /// Waits a while for a place on a relay, if one is needed, so that it stands in the first address that others hear.
@@ -118,6 +145,7 @@ impl Actor {
                 let why = reason.map_or_else(|error| error.to_string(), |()| "it was closed".to_owned());
                 self.on_listener_closed(listener_id, addresses, &why);
             }
+            SwarmEvent::NewExternalAddrCandidate { address } => self.on_candidate(address),
             SwarmEvent::ExternalAddrConfirmed { address } => self.on_confirmed(&address),
             SwarmEvent::ExternalAddrExpired { address } => self.on_lost(&address),
             SwarmEvent::IncomingConnectionError { error, .. } => {

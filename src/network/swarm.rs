@@ -104,13 +104,20 @@ pub(super) fn listen<B: NetworkBehaviour>(swarm: &mut Swarm<B>, address: &Multia
     };
     // libp2p shares its TCP port (SO_REUSEPORT): two peers on one port would take turns instead of failing.
     // So whether it is free is asked first, with a socket that does not share.
-    if let Some(socket) = tcp_socket(address) {
+    // Nor can the socket keep to one family, so a port of the other one that is ours is not asked for.
+    if let Some(socket) = tcp_socket(address)
+        && !has_port(swarm, socket.port())
+    {
         TcpListener::bind(socket).map_err(failed)?;
     }
     swarm.listen_on(address.clone()).map_err(|error| match error {
         TransportError::MultiaddrNotSupported(address) => StartError::NotAnAddress(address),
         TransportError::Other(error) => failed(error),
     })
+}
+
+fn has_port<B: NetworkBehaviour>(swarm: &Swarm<B>, port: u16) -> bool {
+    swarm.listeners().any(|address| address.iter().any(|part| part == Protocol::Tcp(port)))
 }
 
 /// The socket of a plain TCP address with a fixed port.

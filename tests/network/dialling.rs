@@ -172,6 +172,27 @@ async fn a_taken_port_is_an_error_that_names_the_address() {
 }
 
 #[tokio::test]
+async fn one_port_serves_both_families() {
+    if let Err(error) = UdpSocket::bind("[::1]:0") {
+        println!("skipped: this machine has no IPv6: {error}");
+        return;
+    }
+    let one = Peer::on(&[QUIC, TCP, "/ip6/::1/udp/0/quic-v1", "/ip6/::1/tcp/0"]).await;
+    let listeners = one.handle.listeners().await.unwrap();
+    let port = |family: &str, transport: &str| {
+        let own =
+            listeners.iter().map(ToString::to_string).find(|text| text.contains(family) && text.contains(transport));
+        own.unwrap().split('/').nth(4).unwrap().to_owned()
+    };
+    assert_eq!(port("/ip4/", "/udp/"), port("/ip6/", "/udp/"));
+    assert_eq!(port("/ip4/", "/tcp/"), port("/ip6/", "/tcp/"));
+    let other = Peer::on(&[]).await;
+    for address in one.addresses().await {
+        assert_eq!(other.handle.dial(address).await, Ok(one.key()));
+    }
+}
+
+#[tokio::test]
 async fn a_stopped_network_frees_its_ports() {
     let first = Peer::on(&[QUIC, TCP]).await;
     let listen = first.handle.listeners().await.unwrap();
