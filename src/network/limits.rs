@@ -239,5 +239,8 @@ pub const PEERS_PER_IP: u32 = 8;
 /// Connections that a relay has in all: its places, as many that come for a circuit, and some that only ask for members.
 pub const RELAY_CONNECTIONS: u32 = 2 * RESERVATIONS as u32 + 256;
 
+/// After this long without another, a relay that listens on all interfaces has told of all.
+pub const INTERFACES_WITHIN: Duration = Duration::from_millis(200);
+
 /// A relay lets go of who has no place and no circuit after this long.
 pub const RELAY_IDLE: Duration = Duration::from_secs(60);

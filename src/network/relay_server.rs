@@ -23,9 +23,9 @@ use super::behaviour::{introduction, limits, pings};
 use super::control::{CONTROL_PROTOCOL, Control, control};
 use super::identity::Identity;
 use super::limits::{
-    CIRCUIT_BYTES, CIRCUIT_EVERY, CIRCUIT_LASTS, CIRCUITS, CIRCUITS_IN_A_ROW, CIRCUITS_PER_PEER, LISTEN_TIMEOUT,
-    PEERS_PER_IP, RELAY_CONNECTIONS, RESERVATION_EVERY, RESERVATION_LASTS, RESERVATIONS, RESERVATIONS_IN_A_ROW,
-    RESERVATIONS_PER_PEER,
+    CIRCUIT_BYTES, CIRCUIT_EVERY, CIRCUIT_LASTS, CIRCUITS, CIRCUITS_IN_A_ROW, CIRCUITS_PER_PEER, INTERFACES_WITHIN,
+    LISTEN_TIMEOUT, PEERS_PER_IP, RELAY_CONNECTIONS, RESERVATION_EVERY, RESERVATION_LASTS, RESERVATIONS,
+    RESERVATIONS_IN_A_ROW, RESERVATIONS_PER_PEER,
 };
 use super::providers::{Kept, Providers, learn, providers};
 use super::swarm::{StartError, build_relay, listen};
@@ -152,18 +152,16 @@ impl Relay {
     /// An address cannot be listened on; the error names it.
     pub async fn start(config: RelayConfig) -> Result<Self, StartError> {
         let (mut swarm, metrics) = build_relay(&config.identity, config.bounds)?;
-        let mut listening = Vec::new();
-        for address in &config.listen {
-            listening.extend(listen_on(&mut swarm, address).await?);
-        }
-        // Without an address a relay gives no places. Its own are good if nothing else was said: it is a public machine.
-        let announced = if config.announce.is_empty() { outside(in_order(listening)) } else { config.announce };
-        for address in &announced {
+        for address in &config.announce {
             swarm.add_external_address(address.clone());
         }
-        let addresses = announced.iter().map(|address| full(address, *swarm.local_peer_id())).collect();
         let (told, counts) = watch::channel(RelayCounts::default());
-        let task = Task { swarm, kept: Kept::default(), places: BTreeSet::new(), counts: told };
+        let announced = !config.announce.is_empty();
+        let mut task = Task { swarm, announced, kept: Kept::default(), places: BTreeSet::new(), counts: told };
+        for address in &config.listen {
+            task.listen(address).await?;
+        }
+        let addresses = task.addresses().await;
         tokio::spawn(task.run());
         Ok(Self { addresses, counts, metrics })
     }
@@ -186,40 +184,58 @@ impl Relay {
     }
 }
 
-async fn listen_on(swarm: &mut Swarm<Server>, address: &Multiaddr) -> Result<Vec<Multiaddr>, StartError> {
-    let listener = listen(swarm, address)?;
-    let up = async {
-        loop {
-            match swarm.select_next_some().await {
-                SwarmEvent::NewListenAddr { listener_id, .. } if listener_id == listener => return Ok(()),
-                SwarmEvent::ListenerClosed { listener_id, reason: Err(error), .. } if listener_id == listener => {
-                    return Err(error.to_string());
-                }
-                _ => {}
-            }
-        }
-    };
-    let silent = format!("no interface with such an address came up within {} s", LISTEN_TIMEOUT.as_secs());
-    let up = tokio::time::timeout(LISTEN_TIMEOUT, up).await.unwrap_or(Err(silent));
-    up.map_err(|reason| StartError::NotListening { address: address.clone(), reason })?;
-    Ok(swarm.listeners().cloned().collect())
-}
-
-/// Without loopback, unless there is nothing else.
-fn outside(addresses: Vec<Multiaddr>) -> Vec<Multiaddr> {
-    let outside: Vec<Multiaddr> = addresses.iter().filter(|address| !is_loopback(address)).cloned().collect();
-    if outside.is_empty() { addresses } else { outside }
-}
-
 /// The task that owns the relay's swarm.
 struct Task {
     swarm: Swarm<Server>,
+    /// Somebody has said where others reach it.
+    announced: bool,
     kept: Kept,
     places: BTreeSet<PeerId>,
     counts: watch::Sender<RelayCounts>,
 }
 
 impl Task {
+    async fn listen(&mut self, address: &Multiaddr) -> Result<(), StartError> {
+        let listener = listen(&mut self.swarm, address)?;
+        let up = async {
+            loop {
+                let event = self.swarm.select_next_some().await;
+                let failed = match &event {
+                    SwarmEvent::NewListenAddr { listener_id, .. } if *listener_id == listener => Some(None),
+                    SwarmEvent::ListenerClosed { listener_id, reason: Err(error), .. } if *listener_id == listener => {
+                        Some(Some(error.to_string()))
+                    }
+                    _ => None,
+                };
+                self.on_event(event);
+                if let Some(failed) = failed {
+                    return failed.map_or(Ok(()), Err);
+                }
+            }
+        };
+        let silent = format!("no interface with such an address came up within {} s", LISTEN_TIMEOUT.as_secs());
+        let up = tokio::time::timeout(LISTEN_TIMEOUT, up).await.unwrap_or(Err(silent));
+        up.map_err(|reason| StartError::NotListening { address: address.clone(), reason })
+    }
+
+    /// Where others reach it, in full. A listener on all interfaces tells of one after the other.
+    async fn addresses(&mut self) -> Vec<Multiaddr> {
+        let told = async {
+            while let Ok(event) = tokio::time::timeout(INTERFACES_WITHIN, self.swarm.select_next_some()).await {
+                self.on_event(event);
+            }
+        };
+        // Peers that come at once are no reason to wait for ever.
+        let _ = tokio::time::timeout(LISTEN_TIMEOUT, told).await;
+        if self.swarm.external_addresses().next().is_none() {
+            for address in self.swarm.listeners().cloned().collect::<Vec<_>>() {
+                self.swarm.add_external_address(address);
+            }
+        }
+        let addresses = in_order(self.swarm.external_addresses().cloned().collect());
+        addresses.iter().map(|address| full(address, *self.swarm.local_peer_id())).collect()
+    }
+
     /// Until the relay is dropped.
     async fn run(mut self) {
         loop {
@@ -242,6 +258,10 @@ impl Task {
                 if !matches!(error, ping::Failure::Unsupported) =>
             {
                 self.swarm.close_connection(connection);
+            }
+            // Without an address a relay gives no places. Its own are good if nothing else was said: it is a public machine.
+            SwarmEvent::NewListenAddr { address, .. } if !self.announced && !is_loopback(&address) => {
+                self.swarm.add_external_address(address);
             }
             SwarmEvent::ConnectionClosed { peer_id, num_established: 0, .. } => {
                 self.places.remove(&peer_id);
