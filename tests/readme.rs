@@ -161,7 +161,6 @@ fn every_command_does_what_it_is_there_for() {
     let short: Vec<&str> = shorter.iter().flat_map(|key| ["--set", key]).collect();
 
     relayed(&world, &mut to_type);
-
     let found = to_type.take("found", &file);
     let shared = found.iter().find(|words| words.contains(&"--share-text".to_owned())).unwrap();
     let corpus = ["--corpus", &world.corpus];
@@ -207,9 +206,7 @@ fn every_command_does_what_it_is_there_for() {
     }
 
     taught(&world, &mut to_type, &there);
-
     there_and_back(&world, &mut to_type, &short);
-
     looked_into(&world, &mut to_type, &short);
 
     for simulate in to_type.take("simulate", &file) {
