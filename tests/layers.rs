@@ -42,13 +42,14 @@ const LAYERS: [(&str, &[&str]); 22] = [
 ];
 
 /// Where a foreign crate may be used; everywhere else it is out of place.
-const HOMES: [(&str, &[&str]); 10] = [
+const HOMES: [(&str, &[&str]); 11] = [
     ("bincode", &["protocol/wire"]),
     ("clap", &["cli"]),
     ("indicatif", &["observe"]),
     ("libp2p", &["network"]),
     ("libp2p_stream", &["network"]),
     ("plotters", &["experiment/plots", "inspect/plots"]),
+    ("prometheus_client", &["network/traffic"]),
     ("sled", &["store"]),
     ("tch", &["text", "routing", "model", "training", "inspect"]),
     ("tokenizers", &["text"]),

@@ -141,7 +141,7 @@ fn an_address_where_nobody_is() {
 fn answering(runtime: &Runtime, answer: Vec<u8>) -> String {
     runtime.block_on(async {
         let listen = vec!["/ip4/127.0.0.1/udp/0/quic-v1".parse().unwrap()];
-        let config = NetworkConfig { identity: Identity::generate(), listen, announce: Vec::new() };
+        let config = NetworkConfig { listen, ..NetworkConfig::visitor(Identity::generate()) };
         let (network, mut events) = pathswarm::network::start(config, Arc::new(StoredBlobs::default())).await.unwrap();
         let address = network.join_addresses().await.unwrap().remove(0).to_string();
         tokio::spawn(async move {
@@ -205,6 +205,10 @@ fn an_address_that_is_none() {
     let found = ["found", &world.config, "--corpus", &world.corpus];
     refused(&world, &[&found[..], &["--listen", "port 4001"]].concat(), &["port 4001"]);
     refused(&world, &[&found[..], &["--listen", "/ip4/127.0.0.1"]].concat(), &["/ip4/127.0.0.1"]);
+    let nobodys = "/ip4/203.0.113.7/udp/4001/quic-v1";
+    refused(&world, &[&found[..], &["--relay", nobodys]].concat(), &[nobodys, "not the address of a relay"]);
+    refused(&world, &["join", &no_transport, "--relay", "example.org"], &["example.org"]);
+    refused(&world, &[&found[..], &["--set", "relays=[\"here\"]"]].concat(), &["here"]);
 }
 
 #[test]

@@ -141,6 +141,15 @@ fn taught(world: &World, to_type: &mut ToType, there: &dyn Fn(&str) -> Option<St
     }
 }
 
+/// A relay says where it is, and what it carries.
+fn relayed(world: &World, to_type: &mut ToType) {
+    for relay in to_type.take("relay", &|_| None) {
+        let mut relay = Peer::start(&world.path("relay"), &words(&relay));
+        assert!(relay.wait_for("relay")["address"].as_str().unwrap().contains("/p2p/"));
+        assert_eq!(relay.wait_for("carries")["counts"]["reservations"], 0);
+    }
+}
+
 #[test]
 fn every_command_does_what_it_is_there_for() {
     let world = World::new();
@@ -151,6 +160,7 @@ fn every_command_does_what_it_is_there_for() {
         ["phases=2", "inner_steps=3", "ancestor_steps=3", "warmup_steps=1"].map(|key| format!("training.{key}"));
     let short: Vec<&str> = shorter.iter().flat_map(|key| ["--set", key]).collect();
 
+    relayed(&world, &mut to_type);
     let found = to_type.take("found", &file);
     let shared = found.iter().find(|words| words.contains(&"--share-text".to_owned())).unwrap();
     let corpus = ["--corpus", &world.corpus];
@@ -196,9 +206,7 @@ fn every_command_does_what_it_is_there_for() {
     }
 
     taught(&world, &mut to_type, &there);
-
     there_and_back(&world, &mut to_type, &short);
-
     looked_into(&world, &mut to_type, &short);
 
     for simulate in to_type.take("simulate", &file) {

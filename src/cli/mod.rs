@@ -7,11 +7,17 @@
 //! anyhow::Result<()>`, its `mod` line, and one line in a list of commands: in `swarm` if it needs text, tensors and
 //! the network, as most do, else here.
 
+#[cfg(feature = "network")]
+mod address;
 mod config;
 mod drill;
 mod globals;
+#[cfg(feature = "network")]
+mod interrupt;
 mod mistake;
 mod output;
+#[cfg(feature = "network")]
+mod relay;
 #[cfg(all(feature = "learning", feature = "network"))]
 mod swarm;
 
@@ -23,17 +29,17 @@ pub use globals::{Format, Globals};
 pub use mistake::{Mistake, OrMistake};
 pub use output::Output;
 
-/// An enum of commands and the one `match` that runs them. `more` are those of another enum.
+/// An enum of commands and the one `match` that runs them. `more` are those of other enums.
 macro_rules! commands {
     (
         $visibility:vis enum $commands:ident {
-            $($(#[cfg($($condition:tt)*)])? more $others:ident($more:ty),)?
+            $($(#[cfg($($condition:tt)*)])? more $others:ident($more:ty),)*
             $($(#[doc = $doc:literal])* $name:ident($arguments:ty),)+
         }
     ) => {
         #[derive(clap::Subcommand)]
         $visibility enum $commands {
-            $($(#[cfg($($condition)*)])? #[command(flatten)] $others($more),)?
+            $($(#[cfg($($condition)*)])? #[command(flatten)] $others($more),)*
             $($(#[doc = $doc])* $name($arguments),)+
         }
 
@@ -41,7 +47,7 @@ macro_rules! commands {
             $visibility fn run(self, globals: &$crate::cli::Globals) -> anyhow::Result<()> {
                 match self {
                     $(Self::$name(command) => command.run(globals),)+
-                    $($(#[cfg($($condition)*)])? Self::$others(command) => command.run(globals),)?
+                    $($(#[cfg($($condition)*)])? Self::$others(command) => command.run(globals),)*
                 }
             }
         }
@@ -54,10 +60,20 @@ commands! {
     enum Command {
         #[cfg(all(feature = "learning", feature = "network"))]
         more Swarm(swarm::Command),
+        #[cfg(feature = "network")]
+        more Service(Service),
         /// Show what a configuration says and where each value came from.
         Config(config::Config),
         /// Drill the protocol: thousands of made-up swarms in virtual time, with everything that can go wrong.
         Drill(drill::Drill),
+    }
+}
+
+#[cfg(feature = "network")]
+commands! {
+    enum Service {
+        /// Run a relay on a small public machine, for peers whose routers let nobody in.
+        Relay(relay::Relay),
     }
 }
 

@@ -40,10 +40,16 @@ pub struct MachineConfig {
     pub micro_batch_sequences: usize,
     /// What the blobs of a run may take on this machine's disk; 0 for all that there is.
     pub disk_bytes: u64,
-    /// Addresses to listen on.
+    /// Addresses to listen on. Those of any IPv6 address are left out where there is no IPv6.
     pub listen: Vec<String>,
     /// Addresses besides those at which others reach this machine: a port that a router forwards, a public name.
     pub announce: Vec<String>,
+    /// Relays through which others reach this machine if its router lets nobody in: what `pathswarm relay` printed.
+    pub relays: Vec<String>,
+    /// Whether peers on the same LAN are found there (mDNS). Only those of the same run are dialled.
+    pub mdns: bool,
+    /// Whether the router is asked to open the ports that this machine listens on (UPnP).
+    pub upnp: bool,
     /// Where runs are kept.
     pub runs: PathBuf,
 }
@@ -56,8 +62,13 @@ impl Default for MachineConfig {
             threads: 0,
             micro_batch_sequences: 0,
             disk_bytes: 0,
-            listen: vec!["/ip4/0.0.0.0/udp/0/quic-v1".to_owned(), "/ip4/0.0.0.0/tcp/0".to_owned()],
+            listen: ["/ip4/0.0.0.0/udp/0/quic-v1", "/ip4/0.0.0.0/tcp/0", "/ip6/::/udp/0/quic-v1", "/ip6/::/tcp/0"]
+                .map(str::to_owned)
+                .to_vec(),
             announce: Vec::new(),
+            relays: Vec::new(),
+            mdns: true,
+            upnp: true,
             runs: PathBuf::from("runs"),
         }
     }

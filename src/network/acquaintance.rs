@@ -4,9 +4,10 @@
 //! subscriptions with the first connection to a peer only, so the new process would never learn who listens to what, and
 //! nobody would hear it. Here each further connection makes a new acquaintance: gossipsub is told that the peer went and
 //! came again. Connections that are older by more than what two dials at once may differ by are closed, since a peer
-//! dials nobody that it is connected to.
+//! dials nobody that it is connected to. Two kinds are left alone: one through a relay, which is closed in its own time
+//! once a direct one has taken its place, and those to a relay itself, which dials us to try our addresses.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -34,12 +35,13 @@ struct Newest {
 pub(super) struct Acquaintance<B> {
     inner: B,
     newest: HashMap<PeerId, Newest>,
+    relays: BTreeSet<PeerId>,
     to_close: VecDeque<(PeerId, CloseConnection)>,
 }
 
 impl<B> Acquaintance<B> {
     pub(super) fn new(inner: B) -> Self {
-        Self { inner, newest: HashMap::new(), to_close: VecDeque::new() }
+        Self { inner, newest: HashMap::new(), relays: BTreeSet::new(), to_close: VecDeque::new() }
     }
 }
 
@@ -57,12 +59,19 @@ impl<B> DerefMut for Acquaintance<B> {
     }
 }
 
+impl<B> Acquaintance<B> {
+    /// This peer is a relay: it may have several connections. There are no more such peers than relays that are known.
+    pub(super) fn is_relay(&mut self, peer: PeerId) {
+        self.relays.insert(peer);
+    }
+}
+
 impl<B: NetworkBehaviour> Acquaintance<B> {
     /// Before the handler of another connection is made.
     fn part_from(&mut self, peer: PeerId) {
         let Some(Newest { connection, endpoint, since }) = self.newest.remove(&peer) else { return };
         self.closed(peer, connection, &endpoint);
-        if since.elapsed() >= AT_ONCE {
+        if since.elapsed() >= AT_ONCE && !endpoint.is_relayed() && !self.relays.contains(&peer) {
             self.to_close.push_back((peer, CloseConnection::One(connection)));
         }
     }
@@ -89,7 +98,7 @@ impl<B: NetworkBehaviour> Acquaintance<B> {
         }
         self.newest.remove(&peer);
         self.closed(peer, event.connection_id, event.endpoint);
-        if event.remaining_established > 0 {
+        if event.remaining_established > 0 && !self.relays.contains(&peer) {
             self.to_close.push_back((peer, CloseConnection::All));
         }
     }

@@ -13,19 +13,21 @@ use libp2p::{Multiaddr, PeerId, Swarm};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::addresses::{dialable, in_order, named_peer};
 use super::behaviour::Behaviour;
 use super::blobs::{BLOB_PROTOCOL, BlobAccess};
 use super::commands::Command;
-use super::connecting::{Connecting, Failed, Purpose, Unreachable};
-use super::control::{RequestError, RequestToken};
+use super::connecting::{Connecting, Purpose};
+use super::control::RequestToken;
 use super::dial_error::DialError;
 use super::events::{EventQueues, NetworkEvent, Slot};
 use super::fetching::Fetcher;
 use super::gossip::{PublishError, Published, SubscribeError, topic};
-use super::identity::{peer_id, peer_key};
-use super::limits::{DIALS, GOSSIP_BYTES, REQUESTS_PER_PEER, TOPICS_PER_PEER};
+use super::identity::peer_key;
+use super::limits::{GOSSIP_BYTES, TOPICS_PER_PEER};
+use super::meeting::Meetings;
 use super::providers::{Kept, ProvideError, Provider, module_key};
+use super::punching::Punching;
+use super::relaying::Relaying;
 use super::serving::serve_all;
 use super::swarm::StartError;
 use super::traffic::Counters;
@@ -43,15 +45,24 @@ pub(super) struct Actor {
     pub(super) connecting: Connecting,
     /// Connected, and known to speak our version.
     pub(super) identified: BTreeSet<PeerId>,
+    /// Relays that are connected: for Kademlia as good as anybody.
+    pub(super) relays_met: BTreeSet<PeerId>,
     /// Connected, and somebody waits to hear what they speak.
     pub(super) joining: Vec<Joining>,
     pub(super) asked: HashMap<OutboundRequestId, Asked>,
     pub(super) unanswered: BTreeMap<RequestToken, Unanswered>,
     pub(super) next_token: u64,
     pub(super) lookups: HashMap<QueryId, Lookup>,
-    fetcher: Arc<Fetcher>,
+    pub(super) relaying: Relaying,
+    pub(super) punching: Punching,
+    pub(super) meetings: Meetings,
+    /// Where others say that they see us.
+    pub(super) seen: BTreeSet<Multiaddr>,
+    /// Whoever runs the machine has said where others reach it.
+    pub(super) announced: Vec<Multiaddr>,
+    pub(super) fetcher: Arc<Fetcher>,
     /// Fetches, and the one that accepts streams. Dropped with the actor, which ends them.
-    transfers: JoinSet<()>,
+    pub(super) transfers: JoinSet<()>,
 }
 
 /// A caller of `dial` whose peer is connected but has not said what it speaks.
@@ -91,10 +102,11 @@ impl Actor {
         swarm: Swarm<Behaviour>,
         mailbox: mpsc::Receiver<Command>,
         queues: EventQueues,
+        relaying: Relaying,
         blobs: Arc<dyn BlobAccess>,
         counters: Arc<Counters>,
     ) -> Result<Self, StartError> {
-        let mut control = swarm.behaviour().streams.new_control();
+        let mut control = swarm.behaviour().streams.0.new_control();
         let incoming = control
             .accept(BLOB_PROTOCOL)
             .map_err(|error| StartError::NotBuilt { part: "blob streams", reason: error.to_string() })?;
@@ -112,11 +124,17 @@ impl Actor {
             kept: Kept::default(),
             connecting: Connecting::default(),
             identified: BTreeSet::new(),
+            relays_met: BTreeSet::new(),
             joining: Vec::new(),
             asked: HashMap::new(),
             unanswered: BTreeMap::new(),
             next_token: 0,
             lookups: HashMap::new(),
+            relaying,
+            punching: Punching::default(),
+            meetings: Meetings::default(),
+            seen: BTreeSet::new(),
+            announced: Vec::new(),
             transfers,
         })
     }
@@ -135,7 +153,7 @@ impl Actor {
                 Some(ended) = self.transfers.join_next() => if let Err(error) = ended {
                     tracing::error!(%error, "a transfer failed in a way that it should not");
                 },
-                _ = tick.tick() => self.give_up_joining(),
+                _ = tick.tick() => self.look_after(),
             }
         }
     }
@@ -172,10 +190,10 @@ impl Actor {
             Command::StopProviding { module } => self.stop_providing(module),
             Command::FindProviders { id, module, slot } => self.find_providers(id, module, slot),
             Command::Listeners { reply } => {
-                // What was announced was chosen by somebody.
-                let mut addresses: Vec<_> = self.swarm.external_addresses().cloned().collect();
-                addresses.extend(in_order(self.swarm.listeners().cloned().collect()));
-                let _ = reply.send(addresses);
+                let _ = reply.send(self.addresses());
+            }
+            Command::Outlook { reply } => {
+                let _ = reply.send(self.outlook());
             }
             Command::Connections { reply } => {
                 let _ = reply.send(self.identified.iter().filter_map(peer_key).collect());
@@ -245,79 +263,6 @@ impl Actor {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
-    fn dial(&mut self, address: Multiaddr, reply: oneshot::Sender<Result<PeerKey, DialError>>) {
-        let error = match named_peer(&address) {
-            _ if !dialable(&address) => DialError::NotSupported(address),
-            None => DialError::NoPeer(address),
-            Some(peer) if peer == *self.swarm.local_peer_id() => DialError::Myself(address),
-            Some(peer) => match peer_key(&peer) {
-                None => DialError::NotOurKind(address),
-                Some(_) if self.joining.len() >= DIALS => DialError::Busy(address),
-                Some(key) => {
-                    let purpose = Purpose::Dial { address: address.clone(), asked: Instant::now(), reply };
-                    return self.connect(key, vec![address], purpose);
-                }
-            },
-        };
-        let _ = reply.send(Err(error));
-    }
-
-    fn dial_peer(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) {
-        let Some(id) = peer_id(peer).filter(|id| id != self.swarm.local_peer_id()) else { return };
-        if self.swarm.is_connected(&id) {
-            return;
-        }
-        if let Err(failed) = self.connecting.begin(&mut self.swarm, id, addresses, None) {
-            tracing::debug!(peer = %peer.short(), error = %failed.unreachable(), "not dialled");
-        }
-    }
-
-    fn connect(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>, purpose: Purpose) {
-        let Some(id) = peer_id(peer) else {
-            let reason = format!("{peer} is no ed25519 key");
-            return unreachable(purpose, Unreachable { reason, ..Unreachable::default() });
-        };
-        if self.swarm.is_connected(&id) {
-            return self.go_on(id, purpose);
-        }
-        if let Err(failed) = self.connecting.begin(&mut self.swarm, id, addresses, Some(purpose)) {
-            give_up(*failed);
-        }
-    }
-
-    /// There is a connection: what it was wanted for is done.
-    #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
-    pub(super) fn go_on(&mut self, peer: PeerId, purpose: Purpose) {
-        match purpose {
-            Purpose::Dial { address, asked, reply } => {
-                match peer_key(&peer).filter(|_| self.identified.contains(&peer)) {
-                    Some(key) => drop(reply.send(Ok(key))),
-                    None => self.joining.push(Joining { peer, address, asked, connected: Instant::now(), reply }),
-                }
-            }
-            Purpose::Request { id, to, slot, .. } if self.requests_to(to) >= REQUESTS_PER_PEER => {
-                slot.send(NetworkEvent::Response { id, from: to, result: Err(RequestError::Busy) });
-            }
-            Purpose::Request { id, to, bytes, slot } => {
-                self.counters.control_sent.add(bytes.len());
-                let request = self.swarm.behaviour_mut().control.send_request(&peer, bytes);
-                self.asked.insert(request, Asked { id, to, slot });
-            }
-            Purpose::Fetch { id, from, blob, slot } => {
-                let fetcher = self.fetcher.clone();
-                self.transfers.spawn(async move {
-                    let result = fetcher.fetch(peer, from, blob).await;
-                    slot.send(NetworkEvent::Fetched { id, blob, from, result });
-                });
-            }
-        }
-    }
-
-    fn requests_to(&self, peer: PeerKey) -> usize {
-        self.asked.values().filter(|asked| asked.to == peer).count()
-    }
-
     fn provide(&mut self, module: ModuleId) -> Result<(), ProvideError> {
         let run = self.run.ok_or(ProvideError::NoRun(module))?;
         if self.provided.len() >= TOPICS_PER_PEER && !self.provided.contains(&module) {
@@ -353,30 +298,5 @@ impl Actor {
         let key = module_key(run, module);
         let query = self.swarm.behaviour_mut().providers.get_providers(key.clone());
         self.lookups.insert(query, Lookup { id, module, key, found: BTreeMap::new(), slot });
-    }
-}
-
-/// Tells all who waited for a connection that there is none.
-pub(super) fn give_up(mut failed: Failed) {
-    for purpose in std::mem::take(&mut failed.waiting) {
-        match purpose {
-            Purpose::Dial { address, asked, reply } => drop(reply.send(Err(failed.dial_error(address, asked)))),
-            other => unreachable(other, failed.unreachable()),
-        }
-    }
-}
-
-fn unreachable(purpose: Purpose, error: Unreachable) {
-    match purpose {
-        Purpose::Dial { address, asked, reply } => {
-            let failed = DialError::Failed { address, waited: asked.elapsed(), reason: error.reason };
-            drop(reply.send(Err(failed)));
-        }
-        Purpose::Request { id, to, slot, .. } => {
-            drop(slot.send(NetworkEvent::Response { id, from: to, result: Err(error.into()) }));
-        }
-        Purpose::Fetch { id, from, blob, slot } => {
-            drop(slot.send(NetworkEvent::Fetched { id, blob, from, result: Err(error.into()) }));
-        }
     }
 }

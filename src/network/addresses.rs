@@ -4,7 +4,7 @@ use libp2p::multiaddr::Protocol;
 use libp2p::{Multiaddr, PeerId};
 
 use super::identity::peer_id;
-use super::limits::ADDRESSES_PER_PEER;
+use super::limits::{ADDRESSES_PER_PEER, RELAYED_ADDRESSES, RELAYS_AT_ONCE};
 use crate::names::PeerKey;
 
 /// The peer that an address ends with (`/p2p/…`).
@@ -30,7 +30,7 @@ pub(super) fn full(address: &Multiaddr, peer: PeerId) -> Multiaddr {
     }
 }
 
-/// Whether we can dial it: a machine by number or name, then TCP or QUIC.
+/// Whether we can dial it: a machine by number or name, then TCP or QUIC; or a relay that is dialled so, and a circuit.
 pub(super) fn dialable(address: &Multiaddr) -> bool {
     let mut parts = address.iter();
     let machine = matches!(
@@ -42,20 +42,68 @@ pub(super) fn dialable(address: &Multiaddr) -> bool {
         Some(Protocol::Udp(_)) => matches!(parts.next(), Some(Protocol::QuicV1)),
         _ => false,
     };
-    machine && transport && matches!(parts.next(), None | Some(Protocol::P2p(_))) && parts.next().is_none()
+    let rest: Vec<_> = parts.collect();
+    use Protocol::{P2p, P2pCircuit};
+    machine && transport && matches!(rest[..], [] | [P2p(_)] | [P2p(_), P2pCircuit] | [P2p(_), P2pCircuit, P2p(_)])
 }
 
-/// Those that others should try first come first: public before private, loopback last, QUIC before TCP.
+/// Whether it leads through a relay.
+pub fn is_relayed(address: &Multiaddr) -> bool {
+    address.iter().any(|part| matches!(part, Protocol::P2pCircuit))
+}
+
+/// A relay's full address in two: who it is, and where. None if it is not one that can be dialled directly.
+pub(super) fn relay_and_place(address: &Multiaddr) -> Option<(PeerId, Multiaddr)> {
+    let relay = named_peer(address).filter(|_| dialable(address) && !is_relayed(address))?;
+    Some((relay, without_peer(address)))
+}
+
+/// Whether it is one by which a relay may be asked for a place: dialled directly, with the relay's name at its end.
+pub fn is_relay_address(address: &Multiaddr) -> bool {
+    relay_and_place(address).is_some()
+}
+
+/// Those that others should try first come first: public before relayed before private, loopback last, QUIC before TCP.
 pub(super) fn in_order(mut addresses: Vec<Multiaddr>) -> Vec<Multiaddr> {
-    let is_tcp = |address: &Multiaddr| address.iter().any(|part| matches!(part, Protocol::Tcp(_)));
     addresses.sort_by_cached_key(|address| {
-        (is_loopback(address), is_private(address), is_tcp(address), address.to_string())
+        let nearness = match address {
+            _ if is_loopback(address) => 3,
+            _ if is_private(address) => 2,
+            _ if is_relayed(address) => 1,
+            _ => 0,
+        };
+        (nearness, is_relayed(address), is_tcp(address), address.to_string())
     });
     addresses.dedup();
     addresses
 }
 
-fn is_private(address: &Multiaddr) -> bool {
+/// What a peer tells others of where it is: in the order in which they should try, without repetition, at most so many;
+/// of those through relays no more than [`RELAYED_ADDRESSES`], and of each relay no more than its share.
+pub fn worth_telling(addresses: Vec<Multiaddr>, most: usize) -> Vec<Multiaddr> {
+    let relay_of =
+        |address: &Multiaddr| address.iter().find(|part| matches!(part, Protocol::P2p(_))).map(Protocol::acquire);
+    let mut told: Vec<Multiaddr> = Vec::new();
+    for address in in_order(addresses) {
+        let (mut of_all, mut of_this) = (0, 0);
+        for other in told.iter().filter(|other| is_relayed(other)) {
+            of_all += 1;
+            of_this += usize::from(relay_of(other) == relay_of(&address));
+        }
+        let one_too_many = of_all >= RELAYED_ADDRESSES || of_this >= RELAYED_ADDRESSES / RELAYS_AT_ONCE;
+        if told.len() < most && !(is_relayed(&address) && one_too_many) {
+            told.push(address);
+        }
+    }
+    told
+}
+
+fn is_tcp(address: &Multiaddr) -> bool {
+    address.iter().any(|part| matches!(part, Protocol::Tcp(_)))
+}
+
+/// Whether it means something only to those in the same house.
+pub(super) fn is_private(address: &Multiaddr) -> bool {
     match address.iter().next() {
         Some(Protocol::Ip4(ip)) => ip.is_private() || ip.is_link_local(),
         Some(Protocol::Ip6(ip)) => ip.is_unique_local() || ip.is_unicast_link_local(),
@@ -80,9 +128,11 @@ pub(super) fn usable(addresses: Vec<Multiaddr>, peer: PeerId) -> Vec<Multiaddr> 
     usable
 }
 
-/// The same addresses, with the ports of others in place of "any port".
+/// The same addresses, with the ports of others in place of "any port". A relay's port is none of ours.
 pub fn with_ports_of(others: &[Multiaddr], listen: &[Multiaddr]) -> Vec<Multiaddr> {
-    let other = |any: &Protocol<'_>| others.iter().flat_map(Multiaddr::iter).find(|part| part.tag() == any.tag());
+    let own = |address: &&Multiaddr| !is_relayed(address);
+    let other =
+        |any: &Protocol<'_>| others.iter().filter(own).flat_map(Multiaddr::iter).find(|part| part.tag() == any.tag());
     let chosen = |part: Protocol<'_>| match part {
         Protocol::Tcp(0) | Protocol::Udp(0) => other(&part).unwrap_or(part).acquire(),
         part => part.acquire(),
@@ -92,14 +142,15 @@ pub fn with_ports_of(others: &[Multiaddr], listen: &[Multiaddr]) -> Vec<Multiadd
 
 /// Whether two addresses differ at most in saying who is there.
 pub(super) fn same_place(one: &Multiaddr, other: &Multiaddr) -> bool {
-    let bare = |address: &Multiaddr| {
-        let mut address = address.clone();
-        if named_peer(&address).is_some() {
-            address.pop();
-        }
-        address
-    };
-    bare(one) == bare(other)
+    without_peer(one) == without_peer(other)
+}
+
+pub(super) fn without_peer(address: &Multiaddr) -> Multiaddr {
+    let mut address = address.clone();
+    if named_peer(&address).is_some() {
+        address.pop();
+    }
+    address
 }
 
 /// Whether an address means "this machine", whoever reads it.
@@ -142,6 +193,53 @@ mod tests {
         let can = |address: &str| dialable(&address.parse().unwrap());
         assert!(can("/ip4/10.0.0.1/tcp/1") && can("/ip6/::1/udp/1/quic-v1") && can("/dns4/example.org/tcp/1"));
         assert!(!can("/ip4/10.0.0.1/udp/1") && !can("/ip4/10.0.0.1") && !can("/ip4/10.0.0.1/tcp/1/ws"));
+        let [relay, peer] = [(), ()].map(|()| peer_id(Identity::generate().key()).unwrap());
+        assert!(can(&format!("/ip4/10.0.0.1/tcp/1/p2p/{relay}/p2p-circuit/p2p/{peer}")));
+        assert!(!can(&format!("/ip4/10.0.0.1/tcp/1/p2p-circuit/p2p/{peer}")), "through which relay?");
+        assert!(!can(&format!("/p2p/{relay}/p2p-circuit/p2p/{peer}")), "where is the relay?");
+        assert!(!can(&format!("/ip4/10.0.0.1/tcp/1/p2p/{relay}/p2p-circuit/p2p/{peer}/p2p-circuit/p2p/{relay}")));
+    }
+
+    #[test]
+    fn a_relayed_address_names_who_is_at_its_end() {
+        let [relay, peer] = [(), ()].map(|()| peer_id(Identity::generate().key()).unwrap());
+        let circuit: Multiaddr = format!("/ip4/203.0.113.7/tcp/1/p2p/{relay}/p2p-circuit").parse().unwrap();
+        assert_eq!(named_peer(&full(&circuit, peer)), Some(peer));
+        assert_eq!(usable(vec![full(&circuit, peer)], peer), [full(&circuit, peer)]);
+        assert_eq!(usable(vec![full(&circuit, relay)], peer), [], "somebody else");
+        assert_eq!(relay_and_place(&full(&circuit, peer)), None, "a relay is not behind another");
+        let place: Multiaddr = "/ip4/203.0.113.7/tcp/1".parse().unwrap();
+        assert_eq!(relay_and_place(&full(&place, relay)), Some((relay, place.clone())));
+        assert_eq!(relay_and_place(&place), None);
+    }
+
+    #[test]
+    fn the_longest_address_through_a_relay_is_passed_on() {
+        let [relay, peer] = [(), ()].map(|()| peer_id(Identity::generate().key()).unwrap());
+        let name = "x".repeat(63);
+        let longest: Multiaddr =
+            format!("/dns4/{name}/udp/65535/quic-v1/p2p/{relay}/p2p-circuit/p2p/{peer}").parse().unwrap();
+        assert!(longest.len() <= crate::network::limits::KAD_ADDRESS_BYTES, "{}", longest.len());
+        assert!(longest.to_string().len() <= crate::protocol::limits::MAX_ADDRESS_BYTES, "{longest}");
+    }
+
+    #[test]
+    fn others_are_told_of_two_relays_and_still_of_the_way_through_the_house() {
+        let relays = [1, 2, 3].map(|_| peer_id(Identity::generate().key()).unwrap());
+        let peer = peer_id(Identity::generate().key()).unwrap();
+        let circuits = relays.iter().zip(1..).flat_map(|(relay, place)| {
+            let ports = 1..=4;
+            ports.map(move |port| format!("/ip4/203.0.113.{place}/tcp/{port}/p2p/{relay}/p2p-circuit/p2p/{peer}"))
+        });
+        let direct = ["/ip4/192.168.1.5/udp/1/quic-v1", "/ip4/127.0.0.1/udp/1/quic-v1", "/ip4/198.51.100.1/tcp/1"];
+        let all = circuits.chain(direct.map(str::to_owned)).map(|text| text.parse().unwrap()).collect();
+        let told: Vec<String> = worth_telling(all, 6).iter().map(ToString::to_string).collect();
+        assert_eq!(told[0], direct[2]);
+        assert_eq!(told[5], direct[0]);
+        let through = |relay: &PeerId| told.iter().filter(|text| text.contains(&relay.to_string())).count();
+        let mut each = relays.each_ref().map(through);
+        each.sort_unstable();
+        assert_eq!(each, [0, 2, 2]);
     }
 
     #[test]

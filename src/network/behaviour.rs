@@ -3,53 +3,91 @@
 use libp2p::connection_limits::{self, ConnectionLimits};
 use libp2p::identity::Keypair;
 use libp2p::swarm::NetworkBehaviour;
-use libp2p::{identify, ping};
+use libp2p::swarm::behaviour::toggle::Toggle;
+use libp2p::{dcutr, identify, mdns, ping, relay, upnp};
 
 use super::acquaintance::Acquaintance;
 use super::control::{CONTROL_PROTOCOL, Control, control};
+use super::direct_only::DirectOnly;
 use super::gossip::{Gossip, gossip};
 use super::limits::{
     CONNECTIONS, CONNECTIONS_PER_PEER, INCOMING_CONNECTIONS, PENDING_CONNECTIONS, PING_INTERVAL, PING_TIMEOUT,
 };
 use super::providers::{Providers, providers};
+use super::reachability::{Prober, neighbours, prober, router};
+use super::ways::Ways;
 
-/// The limits come first: what they refuse, the others never see.
+/// What refuses connections comes first: what it refuses, the others never see.
 #[derive(NetworkBehaviour)]
 #[behaviour(prelude = "libp2p::swarm::derive_prelude")]
 pub(super) struct Behaviour {
     pub limits: connection_limits::Behaviour,
+    pub ways: Ways,
     pub gossip: Acquaintance<Gossip>,
     pub control: Control,
     pub identify: identify::Behaviour,
     pub providers: Providers,
     pub ping: ping::Behaviour,
-    pub streams: libp2p_stream::Behaviour,
+    pub streams: DirectOnly<libp2p_stream::Behaviour>,
+    pub relay: relay::client::Behaviour,
+    pub punching: dcutr::Behaviour,
+    pub prober: Toggle<Prober>,
+    pub router: Toggle<upnp::tokio::Behaviour>,
+    pub neighbours: Toggle<mdns::tokio::Behaviour>,
+}
+
+/// What a machine may want or not.
+#[derive(Clone, Copy)]
+pub(super) struct Optional {
+    /// Look for peers on the LAN.
+    pub mdns: bool,
+    /// Ask the router to open ports.
+    pub upnp: bool,
 }
 
 impl Behaviour {
     /// # Errors
     /// Gossipsub does not like its settings.
-    pub(super) fn new(keypair: &Keypair) -> Result<Self, String> {
-        let limits = ConnectionLimits::default()
-            .with_max_pending_incoming(Some(PENDING_CONNECTIONS))
-            .with_max_pending_outgoing(Some(PENDING_CONNECTIONS))
-            .with_max_established_incoming(Some(INCOMING_CONNECTIONS))
-            .with_max_established_per_peer(Some(CONNECTIONS_PER_PEER))
-            .with_max_established(Some(CONNECTIONS));
-        let identify = identify::Config::new(CONTROL_PROTOCOL.to_string(), keypair.public())
-            .with_agent_version(agent_version())
-            .with_push_listen_addr_updates(true);
-        let ping = ping::Config::new().with_interval(PING_INTERVAL).with_timeout(PING_TIMEOUT);
+    pub(super) fn new(keypair: &Keypair, relay: relay::client::Behaviour, optional: Optional) -> Result<Self, String> {
+        let me = keypair.public().to_peer_id();
+        let limits = limits().with_max_established_incoming(Some(INCOMING_CONNECTIONS));
         Ok(Self {
-            limits: connection_limits::Behaviour::new(limits),
+            limits: connection_limits::Behaviour::new(limits.with_max_established(Some(CONNECTIONS))),
+            ways: Ways::default(),
             gossip: Acquaintance::new(gossip(keypair)?),
             control: control(),
-            identify: identify::Behaviour::new(identify),
-            providers: providers(keypair.public().to_peer_id()),
-            ping: ping::Behaviour::new(ping),
-            streams: libp2p_stream::Behaviour::new(),
+            identify: introduction(keypair),
+            providers: providers(me),
+            ping: pings(),
+            streams: DirectOnly(libp2p_stream::Behaviour::new()),
+            relay,
+            punching: dcutr::Behaviour::new(me),
+            prober: Some(prober()).into(),
+            router: router(optional.upnp),
+            neighbours: neighbours(keypair, optional.mdns),
         })
     }
+}
+
+/// What peers and relays bound alike.
+pub(super) fn limits() -> ConnectionLimits {
+    ConnectionLimits::default()
+        .with_max_pending_incoming(Some(PENDING_CONNECTIONS))
+        .with_max_pending_outgoing(Some(PENDING_CONNECTIONS))
+        .with_max_established_per_peer(Some(CONNECTIONS_PER_PEER))
+}
+
+/// How peers and relays introduce themselves.
+pub(super) fn introduction(keypair: &Keypair) -> identify::Behaviour {
+    let config = identify::Config::new(CONTROL_PROTOCOL.to_string(), keypair.public())
+        .with_agent_version(agent_version())
+        .with_push_listen_addr_updates(true);
+    identify::Behaviour::new(config)
+}
+
+/// How a dead connection is noticed.
+pub(super) fn pings() -> ping::Behaviour {
+    ping::Behaviour::new(ping::Config::new().with_interval(PING_INTERVAL).with_timeout(PING_TIMEOUT))
 }
 
 /// How a peer introduces itself.

@@ -54,6 +54,12 @@ pub enum FetchError {
     /// There is no way to the peer.
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
+    /// Blobs do not go through relays, and nothing came of a direct connection.
+    #[error("peer {} is connected through a relay only, which carries no blobs, and no direct way to it was found", from.short())]
+    OnlyRelayed {
+        /// Who was asked.
+        from: PeerKey,
+    },
     /// The peer does not have it.
     #[error("peer {} does not have the blob", from.short())]
     NotHere {

@@ -26,5 +26,6 @@ pub(super) enum Command {
     StopProviding { module: ModuleId },
     FindProviders { id: u64, module: ModuleId, slot: Slot },
     Listeners { reply: oneshot::Sender<Vec<Multiaddr>> },
+    Outlook { reply: oneshot::Sender<Vec<String>> },
     Connections { reply: oneshot::Sender<Vec<PeerKey>> },
 }

@@ -8,7 +8,7 @@ use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::{Multiaddr, PeerId, Swarm, swarm};
 use tokio::sync::oneshot;
 
-use super::addresses::{same_place, usable};
+use super::addresses::{is_relayed, same_place, usable};
 use super::behaviour::Behaviour;
 use super::dial_error::{DialError, explain};
 use super::events::Slot;
@@ -83,6 +83,16 @@ struct Attempt {
     /// Where other peers live.
     wrong: Vec<Multiaddr>,
     waiting: Vec<Purpose>,
+    beside: Beside,
+}
+
+/// What else there is to the peer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    /// Nothing.
+    Nothing,
+    /// A connection through a relay: a direct one is sought.
+    ARelay,
 }
 
 /// The attempts under way.
@@ -93,7 +103,6 @@ pub(super) struct Connecting {
 
 impl Connecting {
     /// Begins an attempt, or joins the one under way. Not to be called for a connected peer.
-    #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
     pub(super) fn begin(
         &mut self,
         swarm: &mut Swarm<Behaviour>,
@@ -101,7 +110,34 @@ impl Connecting {
         addresses: Vec<Multiaddr>,
         purpose: Option<Purpose>,
     ) -> Result<(), Box<Failed>> {
+        self.begin_one(swarm, peer, usable(addresses, peer), purpose, Beside::Nothing)
+    }
+
+    /// The same for a direct connection to a peer to which there is one through a relay.
+    pub(super) fn begin_beside(&mut self, swarm: &mut Swarm<Behaviour>, peer: PeerId, addresses: Vec<Multiaddr>) {
         let mut addresses = usable(addresses, peer);
+        addresses.retain(|address| !is_relayed(address));
+        if !addresses.is_empty()
+            && let Err(failed) = self.begin_one(swarm, peer, addresses, None, Beside::ARelay)
+        {
+            tracing::debug!(%peer, error = %failed.unreachable(), "not dialled beside a relay");
+        }
+    }
+
+    /// Whether an attempt is under way.
+    pub(super) fn is_dialling(&self, peer: &PeerId) -> bool {
+        self.attempts.contains_key(peer)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
+    fn begin_one(
+        &mut self,
+        swarm: &mut Swarm<Behaviour>,
+        peer: PeerId,
+        mut addresses: Vec<Multiaddr>,
+        purpose: Option<Purpose>,
+        beside: Beside,
+    ) -> Result<(), Box<Failed>> {
         if let Some(attempt) = self.attempts.get_mut(&peer) {
             addresses.retain(|address| !attempt.tried.contains(address) && !attempt.next.contains(address));
             attempt.next.extend(addresses);
@@ -116,7 +152,7 @@ impl Connecting {
         if self.attempts.len() >= DIALLED_PEERS {
             return failed(Failure::Busy, addresses, purpose);
         }
-        match dial(swarm, peer, addresses.clone(), true) {
+        match dial(swarm, peer, addresses.clone(), Known::Too, beside) {
             Ok(connection) => {
                 let waiting = purpose.into_iter().collect();
                 let attempt = Attempt {
@@ -126,6 +162,7 @@ impl Connecting {
                     next: Vec::new(),
                     wrong: Vec::new(),
                     waiting,
+                    beside,
                 };
                 self.attempts.insert(peer, attempt);
                 Ok(())
@@ -158,7 +195,7 @@ impl Connecting {
             next.retain(|tried| !attempt.wrong.iter().any(|wrong| same_place(tried, wrong)));
         }
         if !next.is_empty() && attempt.wrong.len() <= ADDRESSES_PER_PEER {
-            match dial(swarm, peer, next, false) {
+            match dial(swarm, peer, next, Known::No, attempt.beside) {
                 Ok(connection) => {
                     attempt.connection = connection;
                     return None;
@@ -171,17 +208,28 @@ impl Connecting {
     }
 }
 
+/// Whether those addresses are tried too that Kademlia and mDNS know.
+#[derive(PartialEq, Eq)]
+enum Known {
+    Too,
+    No,
+}
+
 /// Whatever else may be dialling the same peer (Kademlia, with other addresses) does not stop us. A port of its own:
 /// libp2p would else dial from the listening port, which only helps to punch holes, and fails on a quick reconnect.
 fn dial(
     swarm: &mut Swarm<Behaviour>,
     peer: PeerId,
     addresses: Vec<Multiaddr>,
-    and_known_ones: bool,
+    known: Known,
+    beside: Beside,
 ) -> Result<ConnectionId, swarm::DialError> {
-    let mut options =
-        DialOpts::peer_id(peer).condition(PeerCondition::Disconnected).addresses(addresses).allocate_new_port();
-    if and_known_ones {
+    let condition = match beside {
+        Beside::Nothing => PeerCondition::Disconnected,
+        Beside::ARelay => PeerCondition::Always,
+    };
+    let mut options = DialOpts::peer_id(peer).condition(condition).addresses(addresses).allocate_new_port();
+    if known == Known::Too && beside == Beside::Nothing {
         options = options.extend_addresses_through_behaviour();
     }
     let options = options.build();

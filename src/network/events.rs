@@ -80,6 +80,8 @@ pub enum NetworkEvent {
     },
     /// This peer can be reached at another address, given in full with `/p2p/`.
     Listening(Multiaddr),
+    /// It can no longer be reached there: a relay has gone, or a network.
+    NotListening(Multiaddr),
     /// A connection was made, by either side, and the peer speaks our version.
     Connected(PeerKey),
     /// The last connection to such a peer has ended.
@@ -170,7 +172,11 @@ impl EventQueues {
     }
 
     pub(super) fn listening(&mut self, address: Multiaddr) {
-        self.untold.listening(address);
+        self.untold.listening(address, true);
+    }
+
+    pub(super) fn not_listening(&mut self, address: Multiaddr) {
+        self.untold.listening(address, false);
     }
 
     /// Tells the next change as soon as there is room. Never returns while there is none to tell.
@@ -196,7 +202,8 @@ impl EventQueues {
 struct Untold {
     told: BTreeSet<PeerKey>,
     changed: BTreeSet<PeerKey>,
-    addresses: VecDeque<Multiaddr>,
+    /// The newest news of each.
+    addresses: VecDeque<(Multiaddr, bool)>,
 }
 
 impl Untold {
@@ -208,11 +215,12 @@ impl Untold {
         }
     }
 
-    fn listening(&mut self, address: Multiaddr) {
+    fn listening(&mut self, address: Multiaddr, listening: bool) {
+        self.addresses.retain(|(other, _)| *other != address);
         if self.addresses.len() == CHANGES {
             self.addresses.pop_front();
         }
-        self.addresses.push_back(address);
+        self.addresses.push_back((address, listening));
     }
 
     fn is_empty(&self) -> bool {
@@ -220,8 +228,10 @@ impl Untold {
     }
 
     fn next(&mut self) -> Option<NetworkEvent> {
-        if let Some(address) = self.addresses.pop_front() {
-            return Some(NetworkEvent::Listening(address));
+        match self.addresses.pop_front() {
+            Some((address, true)) => return Some(NetworkEvent::Listening(address)),
+            Some((address, false)) => return Some(NetworkEvent::NotListening(address)),
+            None => {}
         }
         let peer = self.changed.pop_first()?;
         if self.told.remove(&peer) {

@@ -6,6 +6,8 @@ use libp2p::Multiaddr;
 use tokio::sync::{mpsc, oneshot};
 
 use super::actor::Actor;
+use super::addresses::{is_loopback, is_relay_address};
+use super::behaviour::Optional;
 use super::blobs::BlobAccess;
 use super::commands::Command;
 use super::control::RequestToken;
@@ -15,6 +17,7 @@ use super::gossip::{PublishError, Published, SubscribeError};
 use super::identity::Identity;
 use super::limits::{COMMANDS, CONTROL_BYTES};
 use super::providers::ProvideError;
+use super::relaying::Relaying;
 use super::swarm::{StartError, build};
 use super::traffic::{Counters, Traffic};
 use crate::names::{BlobRef, ModuleId, PeerKey, RunId};
@@ -28,6 +31,29 @@ pub struct NetworkConfig {
     pub listen: Vec<Multiaddr>,
     /// Where others reach this peer besides: a public address or name, a port forwarded by a router.
     pub announce: Vec<Multiaddr>,
+    /// Relays through which others reach this peer if they do not reach it otherwise; each with `/p2p/` at its end.
+    pub relays: Vec<Multiaddr>,
+    /// Whether peers on the LAN are found by mDNS. Not where it listens on loopback alone.
+    pub mdns: bool,
+    /// Whether the router is asked to open ports (UPnP). Not where it listens on loopback alone.
+    pub upnp: bool,
+}
+
+impl NetworkConfig {
+    /// A peer that others do not come to: it listens nowhere and is known to no relay.
+    pub fn visitor(identity: Identity) -> Self {
+        Self { identity, listen: Vec::new(), announce: Vec::new(), relays: Vec::new(), mdns: false, upnp: false }
+    }
+
+    /// Whether anybody is to find this peer.
+    fn is_host(&self) -> bool {
+        !(self.listen.is_empty() && self.announce.is_empty() && self.relays.is_empty())
+    }
+
+    fn optional(&self) -> Optional {
+        let outside = self.listen.iter().any(|address| !is_loopback(address));
+        Optional { mdns: self.mdns && outside, upnp: self.upnp && outside }
+    }
 }
 
 /// Why something was not even sent.
@@ -62,10 +88,11 @@ pub struct NetworkHandle {
     counters: Arc<Counters>,
 }
 
-/// Starts the network, and returns once it listens on all addresses. Must be called within a tokio runtime.
+/// Starts the network, and returns once it listens on all addresses and, if it has relays, one of them has given it a
+/// place or has not done so in [`LISTEN_TIMEOUT`](super::limits::LISTEN_TIMEOUT). Must be called within a tokio runtime.
 ///
 /// # Errors
-/// An address cannot be listened on; the error names it.
+/// An address cannot be listened on, or is no relay's; the error names it.
 pub async fn start(
     config: NetworkConfig,
     blobs: Arc<dyn BlobAccess>,
@@ -73,9 +100,14 @@ pub async fn start(
     let counters = Arc::new(Counters::default());
     let (commands, mailbox) = mpsc::channel(COMMANDS);
     let (queues, slots, events) = event_queues(counters.clone());
-    let swarm = build(&config.identity)?;
-    let mut actor = Actor::new(swarm, mailbox, queues, blobs, counters.clone())?;
+    if let Some(wrong) = config.relays.iter().find(|relay| !is_relay_address(relay)) {
+        return Err(StartError::NotARelay(wrong.clone()));
+    }
+    let swarm = build(&config.identity, config.optional())?;
+    let relaying = Relaying::new(*swarm.local_peer_id(), &config.relays, config.is_host());
+    let mut actor = Actor::new(swarm, mailbox, queues, relaying, blobs, counters.clone())?;
     actor.listen(&config.listen, &config.announce).await?;
+    actor.find_a_place().await;
     tokio::spawn(actor.run());
     Ok((NetworkHandle { me: config.identity.key(), commands, slots, counters }, events))
 }
@@ -213,6 +245,15 @@ impl NetworkHandle {
     /// The network has stopped.
     pub async fn connections(&self) -> Result<Vec<PeerKey>, Stopped> {
         self.ask(|reply| Command::Connections { reply }).await
+    }
+
+    /// What this peer knows of relays, of its LAN and of whether others reach it: for somebody who wonders why it is
+    /// alone. A line each.
+    ///
+    /// # Errors
+    /// The network has stopped.
+    pub async fn outlook(&self) -> Result<Vec<String>, Stopped> {
+        self.ask(|reply| Command::Outlook { reply }).await
     }
 
     /// Payload bytes so far. Never waits.

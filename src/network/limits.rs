@@ -54,13 +54,14 @@ pub const COMMANDS: usize = 1024;
 /// Changes of connections and addresses waiting for the application. What is not yet told is merged, never lost.
 pub const CHANGES: usize = 64;
 
-/// Connections in all. A peer needs the members of its own modules: tens, however large the swarm is.
+/// Connections in all, those through relays included. A peer needs the members of its own modules: tens, however large the swarm is.
 pub const CONNECTIONS: u32 = 256;
 
 /// Of those, made by others: a crowd from outside leaves 64 that only we can make.
 pub const INCOMING_CONNECTIONS: u32 = 192;
 
-/// To one peer: TCP and QUIC, if both sides dial at the same time.
+/// To one peer: TCP and QUIC, if both sides dial at the same time; or one through a relay, a direct one that takes its
+/// place, and a relay's own of [`PROBES_AT_ONCE`].
 pub const CONNECTIONS_PER_PEER: u32 = 4;
 
 /// Handshakes under way, each way.
@@ -126,7 +127,7 @@ pub const SERVINGS_AND_WAITING: usize = 128;
 /// After this wait the asker hears "busy". Less than [`BLOB_IDLE`], so that it hears it.
 pub const SERVING_WAIT: Duration = Duration::from_secs(5);
 
-/// Provider records of others that this peer keeps: 4096 x (6 addresses x 128 bytes + a key of 32) = 3.2 MiB. The one
+/// Provider records of others that this peer keeps: 4096 x (8 addresses x 176 bytes + a key of 32) = 5.6 MiB. The one
 /// that was announced longest ago makes room for a new one; who is still a member announces itself again soon. One peer
 /// may have [`TOPICS_PER_PEER`] of them.
 pub const PROVIDER_RECORDS: usize = 4096;
@@ -134,16 +135,112 @@ pub const PROVIDER_RECORDS: usize = 4096;
 /// Records for one module: Kademlia's replication.
 pub const PROVIDERS_PER_KEY: usize = 20;
 
-/// Addresses of one peer that are passed on by Kademlia, and the longest of them.
-pub const KAD_ADDRESSES: usize = 6;
-/// See [`KAD_ADDRESSES`]: a name of 63 letters, a port, a transport and a peer take 120.
-pub const KAD_ADDRESS_BYTES: usize = 128;
+/// Addresses of one peer that are passed on by Kademlia, and the longest of them: two ways of dialling it directly in
+/// each family, and [`RELAYED_ADDRESSES`].
+pub const KAD_ADDRESSES: usize = 4 + RELAYED_ADDRESSES;
+/// See [`KAD_ADDRESSES`]: a name of 63 letters, a port, a transport and a peer take 120 bytes, a circuit and the peer at
+/// its end 43 more.
+pub const KAD_ADDRESS_BYTES: usize = 176;
 
-/// The largest Kademlia message: 20 close peers and 20 providers with 6 addresses of 128 bytes each are 33 KiB.
-pub const KAD_FRAME_BYTES: usize = 40 * 1024;
+/// The largest Kademlia message: 20 close peers and 20 providers with 8 addresses of 176 bytes each are 55 KiB, and each
+/// peer's name and framing 2 KiB more.
+pub const KAD_FRAME_BYTES: usize = 64 * 1024;
 
 /// Providers gathered for one lookup.
 pub const PROVIDERS_FOUND: usize = 32;
 
 /// For one lookup.
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Relays that a peer knows of: those of its machine's profile, and those that it has met. 16 x 4 addresses of 176 bytes.
+pub const RELAYS_KNOWN: usize = 16;
+
+/// Of each, so many addresses.
+pub const ADDRESSES_PER_RELAY: usize = 4;
+
+/// Relays on which a peer that cannot be reached holds a place at once: when one goes, others still come by the second.
+pub const RELAYS_AT_ONCE: usize = 2;
+
+/// Addresses through relays that a peer tells others: QUIC and TCP on each relay.
+pub const RELAYED_ADDRESSES: usize = 2 * RELAYS_AT_ONCE;
+
+/// After a place on a relay was refused or lost, the first wait before that relay is asked again; each further one is
+/// twice as long. Up to as much again is added, by the peer's name: not all come back in the same moment.
+pub const RELAY_PAUSE: Duration = Duration::from_secs(1);
+
+/// The longest such wait, before what is added.
+pub const RELAY_LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
+
+/// How long somebody who needs a direct connection, and has one through a relay, waits for a hole to be punched: three
+/// attempts that take as long as [`CONNECT_TIMEOUT`] each in the worst case, counted from the relayed connection.
+pub const PUNCHING_WAIT: Duration = Duration::from_secs(30);
+
+/// After such a wait in vain, so long nobody waits for that peer again.
+pub const PUNCHING_PAUSE: Duration = Duration::from_secs(60);
+
+/// Fetches that wait for a direct connection: no more than there are [`RESULTS`].
+pub const FETCHES_WAITING: usize = RESULTS;
+
+/// A relayed connection is closed this long after a direct one to the same peer was made: the other side has noticed the
+/// direct one by then, and is not without any in between.
+pub const DETOUR_LASTS: Duration = Duration::from_secs(3);
+
+/// Addresses of our own that a relay is asked to try at once (AutoNAT): it connects to us for each.
+pub const PROBES_AT_ONCE: usize = 1;
+
+/// Between two of them.
+pub const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Addresses at which others say that they see us: 1024 x 200 bytes = 200 KiB, here and in AutoNAT, which forgets none.
+/// Where there are more, somebody makes them up, and no relay is asked to try any further.
+pub const SEEN_ADDRESSES: usize = 1024;
+
+/// Peers and addresses that mDNS may have announced on our LAN: 1024 x 200 bytes = 200 KiB. Where there are more, mDNS
+/// is switched off: this is no LAN, or somebody makes them up.
+pub const MDNS_ADDRESSES: usize = 1024;
+
+/// Peers that a relay keeps a place for. Each is a connection: 512 of some 50 KiB = 25 MiB.
+pub const RESERVATIONS: usize = 512;
+
+/// Of those, for one peer: it has one, and asks for the next before it notices that a connection has died.
+pub const RESERVATIONS_PER_PEER: usize = 2;
+
+/// A place lasts this long unless it is renewed, which libp2p does in time.
+pub const RESERVATION_LASTS: Duration = Duration::from_secs(60 * 60);
+
+/// Circuits through a relay at once: 512 x 2 x 8 KiB of buffers = 8 MiB.
+pub const CIRCUITS: usize = 512;
+
+/// Of those, asked for by one peer: members of its modules that cannot be reached otherwise.
+pub const CIRCUITS_PER_PEER: usize = 32;
+
+/// A circuit carries gossip and control, both ways together: 20 modules whose beats, offers and updates are 500 bytes a
+/// second each, three copies of each, are 30 KB/s, so 54 MB in half an hour. Blobs never go over one, and whoever
+/// tries to send other things gets no further than this.
+pub const CIRCUIT_BYTES: u64 = 64 << 20;
+
+/// A circuit ends after this long, and the peers make another one. Between two that can punch a hole it lasts seconds.
+pub const CIRCUIT_LASTS: Duration = Duration::from_secs(30 * 60);
+
+/// Circuits that one peer may ask for in a row; after that one every [`CIRCUIT_EVERY`].
+pub const CIRCUITS_IN_A_ROW: u32 = 120;
+/// See [`CIRCUITS_IN_A_ROW`].
+pub const CIRCUIT_EVERY: Duration = Duration::from_secs(5);
+
+/// Places that one peer may ask for in a row; after that one every [`RESERVATION_EVERY`].
+pub const RESERVATIONS_IN_A_ROW: u32 = 30;
+/// See [`RESERVATIONS_IN_A_ROW`].
+pub const RESERVATION_EVERY: Duration = Duration::from_secs(30);
+
+/// All that lives behind one address of the internet may ask a relay for so many times as much as one peer: a household,
+/// or an office.
+pub const PEERS_PER_IP: u32 = 8;
+
+/// Connections that a relay has in all: its places, as many that come for a circuit, and some that only ask for members.
+pub const RELAY_CONNECTIONS: u32 = 2 * RESERVATIONS as u32 + 256;
+
+/// After this long without another, a relay that listens on all interfaces has told of all.
+pub const INTERFACES_WITHIN: Duration = Duration::from_millis(200);
+
+/// A relay lets go of who has no place and no circuit after this long.
+pub const RELAY_IDLE: Duration = Duration::from_secs(60);

@@ -3,14 +3,16 @@
 use std::time::Instant;
 
 use futures::StreamExt;
+use libp2p::core::transport::ListenerId;
 use libp2p::gossipsub::{self, MessageAcceptance};
 use libp2p::kad::{self, GetProvidersOk, InboundRequest, QueryResult};
+use libp2p::multiaddr::Protocol;
 use libp2p::request_response::{self, Message};
 use libp2p::swarm::SwarmEvent;
 use libp2p::{Multiaddr, PeerId, identify, ping};
 
-use super::actor::{Actor, Asked, Joining, Unanswered, give_up};
-use super::addresses::{full, is_loopback};
+use super::actor::{Actor, Asked, Joining, Unanswered};
+use super::addresses::{full, is_loopback, with_ports_of};
 use super::behaviour::BehaviourEvent;
 use super::control::{CONTROL_PROTOCOL, RequestError, RequestToken};
 use super::dial_error::DialError;
@@ -20,6 +22,7 @@ use super::limits::{
     GOSSIP_BYTES, IDENTIFY_TIMEOUT, LISTEN_TIMEOUT, PROVIDERS_FOUND, UNANSWERED_REQUESTS, UNANSWERED_REQUESTS_PER_PEER,
 };
 use super::providers::{found, learn};
+use super::reachability::is_relay;
 use super::swarm::{StartError, listen};
 
 type ControlEvent = request_response::Event<Vec<u8>, Vec<u8>>;
@@ -27,36 +30,77 @@ type ControlEvent = request_response::Event<Vec<u8>, Vec<u8>>;
 impl Actor {
     /// Opens the listening addresses and waits until each is up, so that they can be told to others at once.
     pub(super) async fn listen(&mut self, addresses: &[Multiaddr], announced: &[Multiaddr]) -> Result<(), StartError> {
+        self.announced = announced.to_vec();
         for address in announced {
             self.swarm.add_external_address(address.clone());
         }
         for address in addresses {
-            let listener = listen(&mut self.swarm, address)?;
-            let up = async {
-                loop {
-                    match self.swarm.select_next_some().await {
-                        SwarmEvent::NewListenAddr { listener_id, address } => {
-                            self.queues.listening(full(&address, *self.swarm.local_peer_id()));
-                            if listener_id == listener {
-                                return Ok(());
-                            }
-                        }
-                        SwarmEvent::ListenerClosed { listener_id, reason: Err(error), .. }
-                            if listener_id == listener =>
-                        {
-                            return Err(error.to_string());
-                        }
-                        other => self.on_swarm_event(other),
-                    }
+            match self.open(address).await {
+                Err(StartError::NotListening { address, reason }) if self.can_do_without(&address) => {
+                    tracing::warn!(%address, reason, "this machine has no IPv6");
                 }
-            };
-            let silent = format!("no interface with such an address came up within {} s", LISTEN_TIMEOUT.as_secs());
-            tokio::time::timeout(LISTEN_TIMEOUT, up)
-                .await
-                .unwrap_or(Err(silent))
-                .map_err(|reason| StartError::NotListening { address: address.clone(), reason })?;
+                opened => opened?,
+            }
         }
         Ok(())
+    }
+
+    fn can_do_without(&self, address: &Multiaddr) -> bool {
+        let any_v6 = matches!(address.iter().next(), Some(Protocol::Ip6(ip)) if ip.is_unspecified());
+        any_v6 && self.swarm.listeners().next().is_some()
+    }
+
+    /// Where any port will do, the one of a listener that is there already: whoever opens ports in a router or firewall
+    /// has one to open, for both families.
+    async fn open(&mut self, address: &Multiaddr) -> Result<(), StartError> {
+        let listeners: Vec<Multiaddr> = self.swarm.listeners().cloned().collect();
+        let same_port = with_ports_of(&listeners, std::slice::from_ref(address));
+        match same_port.first().filter(|same| *same != address).map(|same| listen(&mut self.swarm, same)) {
+            Some(Ok(listener)) => self.is_up(listener, address).await,
+            _ => {
+                let listener = listen(&mut self.swarm, address)?;
+                self.is_up(listener, address).await
+            }
+        }
+    }
+
+    async fn is_up(&mut self, listener: ListenerId, address: &Multiaddr) -> Result<(), StartError> {
+        let up = async {
+            loop {
+                match self.swarm.select_next_some().await {
+                    SwarmEvent::NewListenAddr { listener_id, address } => {
+                        self.queues.listening(full(&address, *self.swarm.local_peer_id()));
+                        if listener_id == listener {
+                            return Ok(());
+                        }
+                    }
+                    SwarmEvent::ListenerClosed { listener_id, reason: Err(error), .. } if listener_id == listener => {
+                        return Err(error.to_string());
+                    }
+                    other => self.on_swarm_event(other),
+                }
+            }
+        };
+        let silent = format!("no interface with such an address came up within {} s", LISTEN_TIMEOUT.as_secs());
+        tokio::time::timeout(LISTEN_TIMEOUT, up)
+            .await
+            .unwrap_or(Err(silent))
+            .map_err(|reason| StartError::NotListening { address: address.clone(), reason })
+    }
+
+    /// Waits a while for a place on a relay, if one is needed, so that it stands in the first address that others hear.
+    #[expect(clippy::disallowed_methods, reason = "an edge: when a relay is asked")]
+    pub(super) async fn find_a_place(&mut self) {
+        self.meet_relays();
+        self.seek_places(Instant::now());
+        let settled = async {
+            while !self.relaying.is_settled() {
+                let event = self.swarm.select_next_some().await;
+                self.on_swarm_event(event);
+            }
+        };
+        // Without a place it is sought again while the peer runs.
+        let _ = tokio::time::timeout(LISTEN_TIMEOUT, settled).await;
     }
 
     pub(super) fn on_swarm_event(&mut self, event: SwarmEvent<BehaviourEvent>) {
@@ -66,9 +110,17 @@ impl Actor {
             SwarmEvent::Behaviour(BehaviourEvent::Providers(event)) => self.on_providers(event),
             SwarmEvent::Behaviour(BehaviourEvent::Identify(event)) => self.on_identify(event),
             SwarmEvent::Behaviour(BehaviourEvent::Ping(event)) => self.on_ping(&event),
-            SwarmEvent::ConnectionEstablished { peer_id, .. } => {
+            SwarmEvent::Behaviour(BehaviourEvent::Relay(event)) => self.on_relay_client(&event),
+            SwarmEvent::Behaviour(BehaviourEvent::Punching(event)) => self.on_punched(&event),
+            SwarmEvent::Behaviour(BehaviourEvent::Prober(event)) => Self::on_probed(&event),
+            SwarmEvent::Behaviour(BehaviourEvent::Router(event)) => Self::on_router(&event),
+            SwarmEvent::Behaviour(BehaviourEvent::Neighbours(event)) => self.on_neighbours(&event),
+            SwarmEvent::ConnectionEstablished { peer_id, endpoint, .. } => {
                 for purpose in self.connecting.connected(peer_id) {
                     self.go_on(peer_id, purpose);
+                }
+                if !endpoint.is_relayed() {
+                    self.on_direct(peer_id);
                 }
             }
             SwarmEvent::ConnectionClosed { peer_id, num_established: 0, cause, .. } => {
@@ -77,16 +129,25 @@ impl Actor {
             }
             SwarmEvent::OutgoingConnectionError { peer_id: Some(peer), connection_id, error } => {
                 if let Some(failed) = self.connecting.failed(&mut self.swarm, peer, connection_id, error) {
-                    tracing::debug!(%peer, error = %failed.unreachable(), "no connection");
-                    give_up(failed);
+                    self.on_failed(peer, failed);
+                }
+                if !self.swarm.is_connected(&peer) {
+                    self.on_met(&peer);
                 }
             }
             SwarmEvent::NewListenAddr { address, .. } => {
                 self.queues.listening(full(&address, *self.swarm.local_peer_id()));
             }
-            SwarmEvent::ListenerClosed { addresses, reason: Err(error), .. } => {
-                tracing::warn!(?addresses, %error, "no longer listening");
+            SwarmEvent::ExpiredListenAddr { address, .. } => {
+                self.queues.not_listening(full(&address, *self.swarm.local_peer_id()));
             }
+            SwarmEvent::ListenerClosed { listener_id, addresses, reason } => {
+                let why = reason.map_or_else(|error| error.to_string(), |()| "it was closed".to_owned());
+                self.on_listener_closed(listener_id, addresses, &why);
+            }
+            SwarmEvent::NewExternalAddrCandidate { address } => self.on_candidate(address),
+            SwarmEvent::ExternalAddrConfirmed { address } => self.on_confirmed(&address),
+            SwarmEvent::ExternalAddrExpired { address } => self.on_lost(&address),
             SwarmEvent::IncomingConnectionError { error, .. } => {
                 tracing::debug!(%error, "somebody failed to connect");
             }
@@ -205,16 +266,21 @@ impl Actor {
 
     fn on_identify(&mut self, event: identify::Event) {
         match event {
-            identify::Event::Received { peer_id, info, .. } if self.swarm.is_connected(&peer_id) => {
+            identify::Event::Received { peer_id, info, connection_id } if self.swarm.is_connected(&peer_id) => {
                 if !info.protocols.contains(&CONTROL_PROTOCOL) {
                     self.on_stranger(peer_id, &info.agent_version);
                     return;
                 }
                 // Loopback means something only to a peer on this machine, which sees us there too.
+                self.on_seen(&peer_id, connection_id, &info);
+                let relay = is_relay(&info);
                 let mut addresses = info.listen_addrs;
                 addresses.retain(|address| !is_loopback(address) || is_loopback(&info.observed_addr));
-                learn(&mut self.swarm.behaviour_mut().providers, peer_id, addresses);
-                self.on_identified(peer_id);
+                match relay {
+                    true => self.on_relay(peer_id, addresses),
+                    false => learn(&mut self.swarm.behaviour_mut().providers, peer_id, addresses),
+                }
+                self.on_identified(peer_id, relay);
             }
             identify::Event::Error { peer_id, error, .. } => {
                 tracing::debug!(peer = %peer_id, %error, "a peer did not introduce itself");
@@ -226,13 +292,21 @@ impl Actor {
         }
     }
 
-    fn on_identified(&mut self, peer: PeerId) {
+    /// A relay is a neighbour for Kademlia, but no company.
+    fn on_identified(&mut self, peer: PeerId, relay: bool) {
         let Some(key) = peer_key(&peer) else { return };
-        if self.identified.insert(peer) {
+        let first = match relay {
+            true => self.relays_met.insert(peer) && self.identified.is_empty(),
+            false => self.identified.insert(peer) && self.identified.len() == 1,
+        };
+        if !relay {
             self.queues.connected(key, true);
-            if self.identified.len() == 1 {
-                self.provide_again();
-            }
+        }
+        if first {
+            self.provide_again();
+        }
+        if relay {
+            self.on_met(&peer);
         }
         let joined = self.leave_joining(|joining| joining.peer == peer);
         if !joined.is_empty() {
@@ -255,6 +329,8 @@ impl Actor {
     }
 
     fn on_gone(&mut self, peer: PeerId, why: &str) {
+        self.relays_met.remove(&peer);
+        self.end_waiting(peer);
         if self.identified.remove(&peer)
             && let Some(key) = peer_key(&peer)
         {
@@ -277,9 +353,7 @@ impl Actor {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
-    pub(super) fn give_up_joining(&mut self) {
-        let now = Instant::now();
+    pub(super) fn give_up_joining(&mut self, now: Instant) {
         for Joining { address, asked, reply, .. } in
             self.leave_joining(|joining| now.duration_since(joining.connected) >= IDENTIFY_TIMEOUT)
         {

@@ -1,15 +1,19 @@
 //! Building the swarm and opening its listening addresses.
 
 use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
 
 use libp2p::core::transport::{ListenerId, TransportError};
+use libp2p::metrics::Registry;
 use libp2p::multiaddr::Protocol;
+use libp2p::swarm::NetworkBehaviour;
 use libp2p::{Multiaddr, Swarm, SwarmBuilder, noise, tcp, yamux};
 
-use super::behaviour::Behaviour;
+use super::behaviour::{Behaviour, Optional};
 use super::dial_error::system_error;
 use super::identity::Identity;
-use super::limits::{CONNECT_TIMEOUT, IDLE_CONNECTION, NEGOTIATING_STREAMS};
+use super::limits::{CONNECT_TIMEOUT, IDLE_CONNECTION, NEGOTIATING_STREAMS, RELAY_IDLE};
+use super::relay_server::{RelayBounds, Server};
 
 /// Why the network did not start.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +32,11 @@ pub enum StartError {
     /// Not an address that this program can listen on.
     #[error("cannot listen on {0}: give an address such as /ip4/0.0.0.0/udp/4001/quic-v1 or /ip4/0.0.0.0/tcp/4001")]
     NotAnAddress(Multiaddr),
+    /// Not an address of a relay.
+    #[error(
+        "{0} is no relay that this program can ask: copy the whole address that `pathswarm relay` printed, /p2p/ included"
+    )]
+    NotARelay(Multiaddr),
     /// Anything else.
     #[error("cannot listen on {address}: {reason}")]
     NotListening {
@@ -38,46 +47,77 @@ pub enum StartError {
     },
 }
 
-/// TCP (noise, yamux) and QUIC, both with names looked up by DNS.
-pub(super) fn build(identity: &Identity) -> Result<Swarm<Behaviour>, StartError> {
-    let not_built = |part| move |reason: String| StartError::NotBuilt { part, reason };
+/// TCP (noise, yamux) and QUIC, both with names looked up by DNS; and circuits through relays, secured as TCP is.
+pub(super) fn build(identity: &Identity, optional: Optional) -> Result<Swarm<Behaviour>, StartError> {
     let swarm = SwarmBuilder::with_existing_identity(identity.keypair())
         .with_tokio()
         .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, yamux::Config::default)
-        .map_err(|error| not_built("TCP")(error.to_string()))?
+        .map_err(not_built("TCP"))?
         .with_quic()
         .with_dns()
-        .map_err(|error| not_built("DNS")(error.to_string()))?
-        .with_behaviour(|keypair| Behaviour::new(keypair).map_err(Into::into))
-        .map_err(|error| not_built("gossip")(error.to_string()))?
-        .with_swarm_config(|config| {
-            config
-                .with_idle_connection_timeout(IDLE_CONNECTION)
-                .with_max_negotiating_inbound_streams(NEGOTIATING_STREAMS)
-        })
+        .map_err(not_built("DNS"))?
+        .with_relay_client(noise::Config::new, yamux::Config::default)
+        .map_err(not_built("relays"))?
+        .with_behaviour(|keypair, relay| Behaviour::new(keypair, relay, optional).map_err(Into::into))
+        .map_err(not_built("gossip"))?
+        .with_swarm_config(|config| settings(config, IDLE_CONNECTION))
         .with_connection_timeout(CONNECT_TIMEOUT)
         .build();
     Ok(swarm)
+}
+
+/// The same transports for a relay, which goes through none, and counts bytes.
+pub(super) fn build_relay(identity: &Identity, bounds: RelayBounds) -> Result<(Swarm<Server>, Registry), StartError> {
+    let mut metrics = Registry::default();
+    let swarm = SwarmBuilder::with_existing_identity(identity.keypair())
+        .with_tokio()
+        .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, yamux::Config::default)
+        .map_err(not_built("TCP"))?
+        .with_quic()
+        .with_dns()
+        .map_err(not_built("DNS"))?
+        .with_bandwidth_metrics(&mut metrics)
+        .with_behaviour(|keypair| Server::new(keypair, bounds))
+        .map_err(not_built("the relay"))?
+        .with_swarm_config(|config| settings(config, RELAY_IDLE))
+        .with_connection_timeout(CONNECT_TIMEOUT)
+        .build();
+    Ok((swarm, metrics))
+}
+
+fn not_built<E: std::fmt::Display>(part: &'static str) -> impl FnOnce(E) -> StartError {
+    move |error| StartError::NotBuilt { part, reason: error.to_string() }
+}
+
+fn settings(config: libp2p::swarm::Config, idle: Duration) -> libp2p::swarm::Config {
+    config.with_idle_connection_timeout(idle).with_max_negotiating_inbound_streams(NEGOTIATING_STREAMS)
 }
 
 /// Listens on an address.
 ///
 /// # Errors
 /// The port is taken, or this is no address to listen on.
-pub(super) fn listen(swarm: &mut Swarm<Behaviour>, address: &Multiaddr) -> Result<ListenerId, StartError> {
+pub(super) fn listen<B: NetworkBehaviour>(swarm: &mut Swarm<B>, address: &Multiaddr) -> Result<ListenerId, StartError> {
     let failed = |error: std::io::Error| match system_error(&error.to_string()) {
         Some(std::io::ErrorKind::AddrInUse) => StartError::PortTaken(address.clone()),
         _ => StartError::NotListening { address: address.clone(), reason: error.to_string() },
     };
     // libp2p shares its TCP port (SO_REUSEPORT): two peers on one port would take turns instead of failing.
     // So whether it is free is asked first, with a socket that does not share.
-    if let Some(socket) = tcp_socket(address) {
+    // Nor can the socket keep to one family, so a port of the other one that is ours is not asked for.
+    if let Some(socket) = tcp_socket(address)
+        && !has_port(swarm, socket.port())
+    {
         TcpListener::bind(socket).map_err(failed)?;
     }
     swarm.listen_on(address.clone()).map_err(|error| match error {
         TransportError::MultiaddrNotSupported(address) => StartError::NotAnAddress(address),
         TransportError::Other(error) => failed(error),
     })
+}
+
+fn has_port<B: NetworkBehaviour>(swarm: &Swarm<B>, port: u16) -> bool {
+    swarm.listeners().any(|address| address.iter().any(|part| part == Protocol::Tcp(port)))
 }
 
 /// The socket of a plain TCP address with a fixed port.

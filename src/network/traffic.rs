@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use libp2p::metrics::Registry;
+
 /// Payload bytes since the start, as this layer hands them to libp2p and gets them from it. Not in it: encryption,
 /// framing, identify, ping, Kademlia, and gossip's copies: a message counts once when published, however many mesh
 /// peers it goes to, once when it first arrives, and not when it is passed on. Blob bytes count as they move, so a
@@ -70,4 +72,17 @@ impl Counters {
             requests_refused: self.requests_refused.get(),
         }
     }
+}
+
+/// Bytes in and out of all connections whose transport counts into this registry. libp2p counts for Prometheus, so they
+/// are read from the text that Prometheus would get.
+pub(super) fn bytes_of_connections(metrics: &Registry) -> (u64, u64) {
+    let mut text = String::new();
+    // Into a string nothing fails.
+    let _ = prometheus_client::encoding::text::encode(&mut text, metrics);
+    let of = |direction: &str| {
+        let lines = text.lines().filter(|line| !line.starts_with('#') && line.contains(direction));
+        lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
+    };
+    (of("Inbound"), of("Outbound"))
 }

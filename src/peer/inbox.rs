@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::driver::{Driver, PeerError};
 use super::signatures::{signature_holds, signatures_hold, start_holds};
 use crate::names::{ModuleId, PeerKey};
-use crate::network::{Multiaddr, NetworkEvent, NetworkHandle, RequestToken, with_peer};
+use crate::network::{Multiaddr, NetworkEvent, NetworkHandle, RequestToken, with_peer, worth_telling};
+use crate::protocol::limits::MAX_ADDRESSES;
 use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response, wire};
 
 /// Most addresses remembered; beyond it, new peers are not.
@@ -35,6 +36,7 @@ impl Driver {
             }
             NetworkEvent::Fetched { id, blob, from, result } => self.fetched(id, blob, from, result)?,
             NetworkEvent::Listening(address) => self.listens_at(vec![address]),
+            NetworkEvent::NotListening(address) => self.listens_no_longer_at(&address),
             NetworkEvent::Providers { providers, .. } => {
                 for provider in providers {
                     self.learn(provider.peer, provider.addresses);
@@ -125,8 +127,18 @@ impl Driver {
     /// Addresses of this peer, which may be known already: the network tells each as it comes, and all when asked.
     pub(super) fn listens_at(&mut self, addresses: Vec<Multiaddr>) {
         add_new(&mut self.listening, addresses, self.node.me());
-        let addresses = self.listening.iter().map(ToString::to_string).collect();
-        self.events.push_back(Event::Listening(addresses));
+        self.tell_addresses();
+    }
+
+    fn listens_no_longer_at(&mut self, address: &Multiaddr) {
+        let gone = with_peer(address, self.node.me());
+        self.listening.retain(|address| *address != gone);
+        self.tell_addresses();
+    }
+
+    fn tell_addresses(&mut self) {
+        let told = worth_telling(self.listening.clone(), MAX_ADDRESSES);
+        self.events.push_back(Event::Listening(told.iter().map(ToString::to_string).collect()));
     }
 }
 

@@ -20,7 +20,7 @@ use super::succession::{follows, take_along};
 use super::{StoredBlobs, Turns};
 use crate::config::MachineConfig;
 use crate::names::{BlobHash, PeerKey, RunId};
-use crate::network::{Identity, Multiaddr, NetworkConfig, NetworkEvents, NetworkHandle, with_ports_of};
+use crate::network::{Identity, Multiaddr, NetworkConfig, NetworkEvents, NetworkHandle, is_relayed, with_ports_of};
 use crate::store::{DiskError, LockedStore, OpenError, StoreReader, write_file};
 use crate::text::CorpusSource;
 
@@ -38,6 +38,8 @@ pub struct Launch {
     pub listen: Vec<Multiaddr>,
     /// Where others reach this peer besides.
     pub announce: Vec<Multiaddr>,
+    /// Relays through which they do if need be.
+    pub relays: Vec<Multiaddr>,
     /// The machine's queue for trainers.
     pub turns: Arc<Turns>,
     /// Takes the peer's news.
@@ -129,8 +131,9 @@ fn ports_before(folder: &Path) -> Vec<Multiaddr> {
 }
 
 fn keep_ports(launch: &Launch, addresses: &[Multiaddr]) -> Result<(), DiskError> {
-    // A port that is announced may be a router's.
-    let own = addresses.iter().filter(|address| !launch.announce.iter().any(|outer| address.starts_with(outer)));
+    // A port that is announced may be a router's, and one of a circuit is a relay's.
+    let outer = |address: &Multiaddr| launch.announce.iter().any(|outer| address.starts_with(outer));
+    let own = addresses.iter().filter(|address| !outer(address) && !is_relayed(address));
     let lines: String = own.map(|address| format!("{address}\n")).collect();
     write_file(&ports_file(&launch.folder), lines.as_bytes())
 }
@@ -164,7 +167,14 @@ impl Launch {
         let identity = Identity::load_or_generate(&key_file(&self.folder))?;
         let access = StoredBlobs::default();
         let begin = |listen| {
-            let config = NetworkConfig { identity: identity.clone(), listen, announce: self.announce.clone() };
+            let config = NetworkConfig {
+                identity: identity.clone(),
+                listen,
+                announce: self.announce.clone(),
+                relays: self.relays.clone(),
+                mdns: self.machine.mdns,
+                upnp: self.machine.upnp,
+            };
             crate::network::start(config, Arc::new(access.clone()))
         };
         let before = with_ports_of(&ports_before(&self.folder), &self.listen);

@@ -48,6 +48,8 @@ pub enum News {
         seconds: u64,
         /// What was tried.
         tried: Vec<String>,
+        /// What the network knows of relays, of this LAN and of whether others come in.
+        outlook: Vec<String>,
     },
 }
 

@@ -109,7 +109,7 @@ impl Driver {
     pub(super) fn tell_waiting(&mut self) {
         if !self.observed.heard_anybody && !self.observed.said_alone && self.began.elapsed() >= ALONE {
             self.observed.said_alone = true;
-            (self.newsroom)(News::Alone { seconds: ALONE.as_secs(), tried: self.contacts.clone() });
+            self.tell_alone();
         }
         if let Some(reason) = self.waits()
             && self.observed.waiting.as_ref() != Some(&reason)
@@ -117,6 +117,15 @@ impl Driver {
             (self.newsroom)(News::Waiting(reason.clone()));
             self.observed.waiting = Some(reason);
         }
+    }
+
+    /// Without waiting for the network, which has to be asked.
+    fn tell_alone(&self) {
+        let (network, newsroom, tried) = (self.network.clone(), self.newsroom.clone(), self.contacts.clone());
+        tokio::spawn(async move {
+            let outlook = network.outlook().await.unwrap_or_default();
+            newsroom(News::Alone { seconds: ALONE.as_secs(), tried, outlook });
+        });
     }
 
     /// Why nothing trains here.

@@ -137,7 +137,7 @@ impl Scout {
     /// # Errors
     /// If the network does not start.
     pub async fn start() -> Result<Self, StartError> {
-        let config = NetworkConfig { identity: Identity::generate(), listen: Vec::new(), announce: Vec::new() };
+        let config = NetworkConfig::visitor(Identity::generate());
         let (network, events) = crate::network::start(config, Arc::new(StoredBlobs::default())).await?;
         Ok(Self { network, events })
     }

@@ -153,7 +153,7 @@ impl Tiny {
     ) -> (Peer, NetworkHandle, Multiaddr, mpsc::Receiver<News>) {
         let (identity, access) = (Identity::generate(), StoredBlobs::default());
         let listen = vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()];
-        let config = NetworkConfig { identity: identity.clone(), listen, announce: Vec::new() };
+        let config = NetworkConfig { listen, ..NetworkConfig::visitor(identity.clone()) };
         let (network, network_events) = crate::network::start(config, Arc::new(access.clone())).await.unwrap();
         let address = network.join_addresses().await.unwrap().remove(0);
         let (told, news) = mpsc::channel(1_000);

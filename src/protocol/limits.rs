@@ -233,8 +233,9 @@ pub const SIGNATURE_BYTES: usize = 64;
 /// Addresses in one beat.
 pub const MAX_ADDRESSES: usize = 8;
 
-/// Bytes of one address.
-pub const MAX_ADDRESS_BYTES: usize = 128;
+/// Bytes of one address: a name of 63 letters, a port, a transport, two peers and the circuit between them take 212. All
+/// of a beat's are less than half of a message.
+pub const MAX_ADDRESS_BYTES: usize = 224;
 
 /// Members known, of all modules together. What is beyond is not remembered.
 pub const MAX_MEMBERS: usize = 1_024;

@@ -163,12 +163,32 @@ async fn a_peer_that_speaks_another_version_is_explained_and_let_go() {
 async fn a_taken_port_is_an_error_that_names_the_address() {
     let first = Peer::on(&[QUIC, TCP]).await;
     for address in first.handle.listeners().await.unwrap() {
-        let config =
-            NetworkConfig { identity: Identity::generate(), listen: vec![address.clone()], announce: Vec::new() };
+        let config = NetworkConfig { listen: vec![address.clone()], ..NetworkConfig::visitor(Identity::generate()) };
         match start(config, first.blobs.clone()).await.map(drop) {
             Err(StartError::PortTaken(taken)) => assert_eq!(taken, address),
             otherwise => panic!("{otherwise:?}"),
         }
+    }
+}
+
+#[tokio::test]
+async fn one_port_serves_both_families() {
+    if let Err(error) = UdpSocket::bind("[::1]:0") {
+        println!("skipped: this machine has no IPv6: {error}");
+        return;
+    }
+    let one = Peer::on(&[QUIC, TCP, "/ip6/::1/udp/0/quic-v1", "/ip6/::1/tcp/0"]).await;
+    let listeners = one.handle.listeners().await.unwrap();
+    let port = |family: &str, transport: &str| {
+        let own =
+            listeners.iter().map(ToString::to_string).find(|text| text.contains(family) && text.contains(transport));
+        own.unwrap().split('/').nth(4).unwrap().to_owned()
+    };
+    assert_eq!(port("/ip4/", "/udp/"), port("/ip6/", "/udp/"));
+    assert_eq!(port("/ip4/", "/tcp/"), port("/ip6/", "/tcp/"));
+    let other = Peer::on(&[]).await;
+    for address in one.addresses().await {
+        assert_eq!(other.handle.dial(address).await, Ok(one.key()));
     }
 }
 
@@ -179,7 +199,7 @@ async fn a_stopped_network_frees_its_ports() {
     assert_eq!(listen.len(), 2);
     first.wait_for_end().await;
     let blobs = Arc::clone(&Peer::on(&[QUIC]).await.blobs);
-    let config = NetworkConfig { identity: Identity::generate(), listen: listen.clone(), announce: Vec::new() };
+    let config = NetworkConfig { listen: listen.clone(), ..NetworkConfig::visitor(Identity::generate()) };
     let (handle, _events) = start(config, blobs).await.unwrap();
     assert_eq!(handle.listeners().await, Ok(listen));
 }
@@ -189,9 +209,9 @@ async fn an_announced_address_is_part_of_what_others_are_told() {
     let announced: Multiaddr = "/dns4/peer.example.org/udp/4001/quic-v1".parse().unwrap();
     let first = Peer::on(&[QUIC]).await;
     let config = NetworkConfig {
-        identity: Identity::generate(),
         listen: vec![QUIC.parse().unwrap()],
         announce: vec![announced.clone()],
+        ..NetworkConfig::visitor(Identity::generate())
     };
     let (handle, _events) = start(config, first.blobs.clone()).await.unwrap();
     assert!(handle.join_addresses().await.unwrap().contains(&with_peer(&announced, handle.me())));

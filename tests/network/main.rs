@@ -8,3 +8,4 @@ mod dialling;
 mod gossip;
 mod peers;
 mod providers;
+mod relays;

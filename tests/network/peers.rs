@@ -37,12 +37,17 @@ impl Peer {
 
     /// The same, with a key that another may have as well.
     pub async fn with_identity(identity: Identity, listen: &[&str]) -> Self {
+        let listen = listen.iter().map(|address| address.parse().unwrap()).collect();
+        Self::with(NetworkConfig { listen, ..NetworkConfig::visitor(identity) }).await
+    }
+
+    /// A peer that has joined [`RUN`] and whom others reach through these relays only.
+    pub async fn behind(relays: &[Multiaddr]) -> Self {
+        Self::with(NetworkConfig { relays: relays.to_vec(), ..NetworkConfig::visitor(Identity::generate()) }).await
+    }
+
+    pub async fn with(config: NetworkConfig) -> Self {
         let blobs = Arc::new(Folder::new());
-        let config = NetworkConfig {
-            identity,
-            listen: listen.iter().map(|address| address.parse().unwrap()).collect(),
-            announce: Vec::new(),
-        };
         let (handle, events) = start(config, blobs.clone()).await.unwrap();
         handle.join_run(RUN).await.unwrap();
         Self { handle, blobs, events, seen: VecDeque::new() }
@@ -73,6 +78,11 @@ impl Peer {
             }
         };
         tokio::time::timeout(DEADLINE, waiting).await.unwrap_or_else(|_| panic!("waited for {what} in vain"))
+    }
+
+    /// Whether something was seen while something else was waited for.
+    pub fn has_seen(&self, what: impl FnMut(&NetworkEvent) -> bool) -> bool {
+        self.seen.iter().any(what)
     }
 
     /// Until this peer knows that another listens to a module.

@@ -44,6 +44,9 @@ pub struct Found {
     /// Where to listen, instead of what the machine's profile says.
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<String>,
+    /// A relay through which others reach this machine if need be, besides those of its profile.
+    #[arg(long, value_name = "ADDRESS")]
+    relay: Vec<String>,
 }
 
 impl Found {
@@ -58,6 +61,7 @@ impl Found {
         let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join(&run.name));
         let addresses = listen::listen(&self.listen, &machine)?;
         let announce = listen::announce(&machine)?;
+        let relays = listen::relays(&self.relay, &machine)?;
         let wanted = Wanted { text: &self.corpus.text, share_text: Some(self.share_text) };
         let (first, then) = stages_of(&run)?;
         founding_folder::check(&folder, &first, &wanted)?;
@@ -78,6 +82,7 @@ impl Found {
                 machine: machine.clone(),
                 listen: addresses,
                 announce,
+                relays,
                 turns: Arc::new(Turns::default()),
                 newsroom: watch.newsroom.clone(),
             };

@@ -32,6 +32,9 @@ pub struct Join {
     /// Where to listen, instead of what the machine's profile says.
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<String>,
+    /// A relay through which others reach this machine if need be, besides those of its profile.
+    #[arg(long, value_name = "ADDRESS")]
+    relay: Vec<String>,
 }
 
 impl Join {
@@ -45,6 +48,7 @@ impl Join {
         let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join("joined"));
         let addresses = listen::listen(&self.listen, &machine)?;
         let announce = listen::announce(&machine)?;
+        let relays = listen::relays(&self.relay, &machine)?;
         let address = listen::parse(&self.address)?;
         let chosen = !self.text.corpus.is_empty();
         if !chosen && !self.text.test_corpus.is_empty() {
@@ -64,6 +68,7 @@ impl Join {
                 machine,
                 listen: addresses,
                 announce,
+                relays,
                 turns: Arc::new(Turns::default()),
                 newsroom: watch.newsroom.clone(),
             };

@@ -1,8 +1,9 @@
-//! Addresses, from text.
+//! A machine's addresses, from its profile and from flags.
 
-use super::mistake::{Mistake, OrMistake};
+use super::mistake::Mistake;
+pub use crate::cli::address::parse;
 use crate::config::MachineConfig;
-use crate::network::Multiaddr;
+use crate::network::{Multiaddr, is_relay_address};
 
 /// Where to listen: what was given, else what the machine's profile says.
 ///
@@ -21,12 +22,18 @@ pub fn announce(machine: &MachineConfig) -> Result<Vec<Multiaddr>, Mistake> {
     machine.announce.iter().map(|text| parse(text)).collect()
 }
 
-/// One address.
+/// Relays: those of the profile, and more.
 ///
 /// # Errors
-/// If it is none.
-pub fn parse(text: &str) -> Result<Multiaddr, Mistake> {
-    text.parse::<Multiaddr>()
-        .map_err(|error| format!("{text}: {error}"))
-        .or_mistake("an address looks like /ip4/192.0.2.1/udp/4001/quic-v1, to join one it ends with /p2p/…")
+/// If one is no address, or not a relay's.
+pub fn relays(more: &[String], machine: &MachineConfig) -> Result<Vec<Multiaddr>, Mistake> {
+    let one = |text: &String| {
+        let hint = "copy the whole address that `pathswarm relay` printed: it ends with /p2p/ and the relay's name";
+        let address = parse(text).map_err(|error| error.hint(hint))?;
+        match is_relay_address(&address) {
+            true => Ok(address),
+            false => Err(Mistake::new(format!("{text}: not the address of a relay")).hint(hint)),
+        }
+    };
+    machine.relays.iter().chain(more).map(one).collect()
 }

@@ -17,7 +17,6 @@ mod founding_progress;
 mod generate;
 mod import;
 mod inspect;
-mod interrupt;
 mod join;
 mod listen;
 mod peer_progress;
@@ -27,7 +26,7 @@ mod stages;
 mod status;
 mod transducer;
 
-use super::{Globals, commands, mistake, output};
+use super::{Globals, commands, interrupt, mistake, output};
 
 commands! {
     pub(super) enum Command {

@@ -67,9 +67,9 @@ fn note(news: &News) -> Option<String> {
              has: {reason}"
         ),
         News::DiskTakes => "the disk takes what is written again; going on".to_owned(),
-        News::Alone { seconds, tried } => {
+        News::Alone { seconds, tried, outlook } => {
             let tried = if tried.is_empty() { "no address is known".to_owned() } else { tried.join(", ") };
-            format!("alone for {seconds} s; tried: {tried}")
+            format!("alone for {seconds} s; tried: {tried}; {}", outlook.join("; "))
         }
         News::Stepped { .. } | News::Waiting(_) => return None,
     })

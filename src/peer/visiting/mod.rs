@@ -49,7 +49,7 @@ pub(super) struct Visit {
 /// # Errors
 /// Why the first did not answer, if none does.
 pub(super) async fn visit(addresses: &[Multiaddr], blobs: Arc<dyn BlobAccess>) -> Result<Visit, VisitError> {
-    let config = NetworkConfig { identity: Identity::generate(), listen: Vec::new(), announce: Vec::new() };
+    let config = NetworkConfig::visitor(Identity::generate());
     let (network, mut events) = crate::network::start(config, blobs).await?;
     let mut refusal = None;
     for address in addresses {

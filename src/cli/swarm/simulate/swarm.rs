@@ -152,6 +152,7 @@ impl Swarm {
             machine: self.machine.clone(),
             listen: vec!["/ip4/127.0.0.1/udp/0/quic-v1".parse().context("a loopback address")?],
             announce: Vec::new(),
+            relays: Vec::new(),
             turns: self.turns.clone(),
             newsroom: Arc::new(move |news| {
                 lock(&tally).hear(&news);

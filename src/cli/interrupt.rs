@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
 
 use super::mistake::INTERRUPTED;
+#[cfg(feature = "learning")]
 pub use super::mistake::Interrupted;
 
 /// Whether the user asked to stop.
@@ -42,6 +43,7 @@ impl Interrupt {
     }
 
     /// For threads that look from time to time.
+    #[cfg(feature = "learning")]
     pub fn flag(&self) -> &AtomicBool {
         &self.flag
     }

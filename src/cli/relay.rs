@@ -1,0 +1,135 @@
+//! `pathswarm relay`: a small public machine for peers whose routers let nobody in.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use serde_json::json;
+
+use super::address::parse;
+use super::globals::Globals;
+use super::interrupt::Interrupt;
+use super::mistake::Mistake;
+use super::output::Output;
+use crate::network::limits::{CIRCUITS, RESERVATIONS};
+use crate::network::{Identity, IdentityError, RelayBounds, RelayConfig, RelayCounts, StartError};
+use crate::observe::logging;
+
+/// Where a relay listens unless it is told otherwise: the same port always, so that a firewall can be told of it.
+const LISTEN: [&str; 4] =
+    ["/ip4/0.0.0.0/udp/4001/quic-v1", "/ip4/0.0.0.0/tcp/4001", "/ip6/::/udp/4001/quic-v1", "/ip6/::/tcp/4001"];
+
+/// Run a relay on a small public machine, for peers whose routers let nobody in.
+#[derive(Args)]
+pub struct Relay {
+    /// Where to listen; by default port 4001, by QUIC and TCP.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<String>,
+    /// Where others reach this machine, if that is not where it listens: a public address in front of it, or a name.
+    #[arg(long, value_name = "ADDRESS")]
+    announce: Vec<String>,
+    /// Where to keep the relay's key, by which others know it again, and its log.
+    #[arg(long, value_name = "FOLDER", default_value = "relay")]
+    dir: PathBuf,
+    /// Peers to keep a place for at most.
+    #[arg(long, value_name = "NUMBER", default_value_t = RESERVATIONS)]
+    reservations: usize,
+    /// Circuits to carry at once at most.
+    #[arg(long, value_name = "NUMBER", default_value_t = CIRCUITS)]
+    circuits: usize,
+    /// How often to say what it carries.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    every: u64,
+}
+
+impl Relay {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// What went wrong, and whether the user can mend it.
+    pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let given = !self.listen.is_empty();
+        let listen = if given { self.listen.clone() } else { LISTEN.map(str::to_owned).to_vec() };
+        let addresses = |texts: &[String]| texts.iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>();
+        let mut config = RelayConfig {
+            identity: Identity::generate(),
+            listen: addresses(&listen)?,
+            announce: addresses(&self.announce)?,
+            bounds: RelayBounds { reservations: self.reservations, circuits: self.circuits, ..RelayBounds::default() },
+        };
+        let key = self.dir.join("key");
+        config.identity = Identity::load_or_generate(&key).map_err(explain_key)?;
+        let (output, log_filter) = (globals.output(), globals.log_filter()?);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        runtime.block_on(async {
+            let interrupt = Interrupt::listen()?;
+            let relay = start(&config, given).await?;
+            // Only now is it certain that this is the relay of this folder.
+            config.identity.keep(&key).map_err(explain_key)?;
+            let _log = logging::start(&self.dir, &log_filter)?;
+            say_where(output, &relay)?;
+            let mut clock = tokio::time::interval(Duration::from_secs(self.every));
+            let mut said = None;
+            loop {
+                tokio::select! {
+                    () = interrupt.wait() => break,
+                    _ = clock.tick() => {
+                        let counts = relay.counts();
+                        if said.replace(counts) != Some(counts) {
+                            say(output, "carries", counts)?;
+                        }
+                    }
+                }
+            }
+            say(output, "stopped", relay.counts())?;
+            Ok(())
+        })
+    }
+}
+
+/// A machine without IPv6 is no reason not to start, unless somebody asked for it.
+async fn start(config: &RelayConfig, all: bool) -> anyhow::Result<crate::network::Relay> {
+    let begin = |config: RelayConfig| crate::network::Relay::start(config);
+    match begin(config.clone()).await {
+        Err(StartError::NotListening { address, .. }) if !all && address.to_string().starts_with("/ip6") => {
+            let mut without = config.clone();
+            without.listen.retain(|address| !address.to_string().starts_with("/ip6"));
+            begin(without).await.map_err(explain)
+        }
+        started => started.map_err(explain),
+    }
+}
+
+fn explain(error: StartError) -> anyhow::Error {
+    match error {
+        StartError::NotBuilt { .. } => error.into(),
+        _ => Mistake::new(error).hint("choose other addresses with --listen").into(),
+    }
+}
+
+fn explain_key(error: IdentityError) -> anyhow::Error {
+    Mistake::new(error).hint("choose another folder with --dir").into()
+}
+
+fn say_where(output: Output, relay: &crate::network::Relay) -> anyhow::Result<()> {
+    let addresses: Vec<String> = relay.addresses().iter().map(ToString::to_string).collect();
+    let first = addresses.first().context("this relay listens nowhere")?;
+    output.text(&format!("peers behind a router use this relay with:\n  --relay {first}"))?;
+    if addresses.len() > 1 {
+        output.text(&format!("or, where that address does not lead:\n  {}", addresses[1..].join("\n  ")))?;
+    }
+    output.text(&format!("or for good, in the machine's profile:\n  relays = [\"{first}\"]"))?;
+    output.json(&json!({ "event": "relay", "address": first, "addresses": addresses }))?;
+    Ok(())
+}
+
+fn say(output: Output, event: &str, counts: RelayCounts) -> anyhow::Result<()> {
+    let RelayCounts { reservations, circuits, circuits_ever, refused, bytes_in, bytes_out } = counts;
+    output.text(&format!(
+        "{event}: {reservations} peers with a place, {circuits} circuits ({circuits_ever} since the start), {refused} \
+         refused; {bytes_in} bytes in, {bytes_out} out",
+    ))?;
+    output.json(&json!({ "event": event, "counts": counts }))?;
+    Ok(())
+}

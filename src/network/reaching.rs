@@ -1,0 +1,135 @@
+//! From a wish to a connection, and what it was wanted for.
+
+use std::time::Instant;
+
+use libp2p::{Multiaddr, PeerId};
+use tokio::sync::oneshot;
+
+use super::actor::{Actor, Asked, Joining};
+use super::addresses::{dialable, named_peer, usable};
+use super::connecting::{Failed, Purpose, Unreachable};
+use super::control::RequestError;
+use super::dial_error::DialError;
+use super::events::NetworkEvent;
+use super::identity::{peer_id, peer_key};
+use super::limits::{DIALS, REQUESTS_PER_PEER};
+use crate::names::PeerKey;
+
+impl Actor {
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
+    pub(super) fn dial(&mut self, address: Multiaddr, reply: oneshot::Sender<Result<PeerKey, DialError>>) {
+        let error = match named_peer(&address) {
+            _ if !dialable(&address) => DialError::NotSupported(address),
+            None => DialError::NoPeer(address),
+            Some(peer) if peer == *self.swarm.local_peer_id() => DialError::Myself(address),
+            Some(peer) => match peer_key(&peer) {
+                None => DialError::NotOurKind(address),
+                Some(_) if self.joining.len() >= DIALS => DialError::Busy(address),
+                Some(key) => {
+                    let purpose = Purpose::Dial { address: address.clone(), asked: Instant::now(), reply };
+                    return self.connect(key, vec![address], purpose);
+                }
+            },
+        };
+        let _ = reply.send(Err(error));
+    }
+
+    pub(super) fn dial_peer(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) {
+        let Some(id) = peer_id(peer).filter(|id| id != self.swarm.local_peer_id()) else { return };
+        if self.swarm.is_connected(&id) {
+            return self.seek_direct(id, addresses);
+        }
+        self.seek(id, addresses, None);
+    }
+
+    /// Beside a connection through a relay: two behind the same router do not reach each other through a hole in it, but
+    /// they do as neighbours.
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
+    fn seek_direct(&mut self, peer: PeerId, addresses: Vec<Multiaddr>) {
+        let relayed = self.swarm.behaviour().ways.relayed_since(&peer).is_some();
+        if relayed && !self.punching.is_in_vain(&peer, Instant::now()) {
+            self.connecting.begin_beside(&mut self.swarm, peer, addresses);
+        }
+    }
+
+    pub(super) fn connect(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>, purpose: Purpose) {
+        let Some(id) = peer_id(peer) else {
+            let reason = format!("{peer} is no ed25519 key");
+            return unreachable(purpose, Unreachable { reason, ..Unreachable::default() });
+        };
+        if self.swarm.is_connected(&id) {
+            if matches!(purpose, Purpose::Fetch { .. }) {
+                self.seek_direct(id, addresses);
+            }
+            return self.go_on(id, purpose);
+        }
+        self.seek(id, addresses, Some(purpose));
+    }
+
+    fn seek(&mut self, peer: PeerId, addresses: Vec<Multiaddr>, purpose: Option<Purpose>) {
+        if let Some((addresses, purpose)) = self.meet_first(peer, usable(addresses, peer), purpose) {
+            self.begin(peer, addresses, purpose);
+        }
+    }
+
+    /// There is a connection: what it was wanted for is done.
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
+    pub(super) fn go_on(&mut self, peer: PeerId, purpose: Purpose) {
+        match purpose {
+            Purpose::Dial { address, asked, reply } => {
+                let known = self.identified.contains(&peer) || self.relays_met.contains(&peer);
+                match peer_key(&peer).filter(|_| known) {
+                    Some(key) => drop(reply.send(Ok(key))),
+                    None => self.joining.push(Joining { peer, address, asked, connected: Instant::now(), reply }),
+                }
+            }
+            Purpose::Request { id, to, slot, .. } if self.requests_to(to) >= REQUESTS_PER_PEER => {
+                slot.send(NetworkEvent::Response { id, from: to, result: Err(RequestError::Busy) });
+            }
+            Purpose::Request { id, to, bytes, slot } => {
+                self.counters.control_sent.add(bytes.len());
+                let request = self.swarm.behaviour_mut().control.send_request(&peer, bytes);
+                self.asked.insert(request, Asked { id, to, slot });
+            }
+            Purpose::Fetch { .. } if let Some(since) = self.swarm.behaviour().ways.relayed_since(&peer) => {
+                self.wait_for_direct(peer, since, purpose);
+            }
+            Purpose::Fetch { id, from, blob, slot } => {
+                let fetcher = self.fetcher.clone();
+                self.transfers.spawn(async move {
+                    let result = fetcher.fetch(peer, from, blob).await;
+                    slot.send(NetworkEvent::Fetched { id, blob, from, result });
+                });
+            }
+        }
+    }
+
+    fn requests_to(&self, peer: PeerKey) -> usize {
+        self.asked.values().filter(|asked| asked.to == peer).count()
+    }
+}
+
+/// Tells all who waited for a connection that there is none.
+pub(super) fn give_up(mut failed: Failed) {
+    for purpose in std::mem::take(&mut failed.waiting) {
+        match purpose {
+            Purpose::Dial { address, asked, reply } => drop(reply.send(Err(failed.dial_error(address, asked)))),
+            other => unreachable(other, failed.unreachable()),
+        }
+    }
+}
+
+fn unreachable(purpose: Purpose, error: Unreachable) {
+    match purpose {
+        Purpose::Dial { address, asked, reply } => {
+            let failed = DialError::Failed { address, waited: asked.elapsed(), reason: error.reason };
+            drop(reply.send(Err(failed)));
+        }
+        Purpose::Request { id, to, slot, .. } => {
+            drop(slot.send(NetworkEvent::Response { id, from: to, result: Err(error.into()) }));
+        }
+        Purpose::Fetch { id, from, blob, slot } => {
+            drop(slot.send(NetworkEvent::Fetched { id, blob, from, result: Err(error.into()) }));
+        }
+    }
+}
