@@ -42,11 +42,17 @@ fn plan(members: u32) -> Arc<RunPlan> {
         mode,
         phases: 1 << 40,
         inner_steps: 100,
+        streaming: None,
         reshard,
         weights,
         genesis,
         offer_bytes,
         average_bytes,
+        norm_cap: 2.0,
+        audit_share: 0.0,
+        rerun_share: 0.0,
+        rerun_tolerance: 0.5,
+        centred_clipping: false,
     })
 }
 
@@ -94,7 +100,7 @@ impl Neighbourhood {
             Action::Fetch { blob, .. } => Event::Fetched { blob: blob.hash, found: true },
             Action::Seal(update) => Event::Sealed(SignedUpdate { update, signature: vec![7; 64] }),
             Action::Outer(Outer::Accumulate { module, target, blob, .. }) => {
-                Event::Accumulated { module, target, blob, valid: true }
+                Event::Accumulated { module, target, blob, norm: Some(0x3F80) }
             }
             Action::Outer(Outer::Combine { module, target, .. }) => {
                 let made = |what| blob(format!("{what} {module} {target}"));
@@ -106,7 +112,7 @@ impl Neighbourhood {
             Action::Train { path, phase, start, .. } => {
                 let offers = start.iter().map(|(from, _)| (*from, blob(format!("{path} {} {phase}", from.module))));
                 let (offers, trainer) = (offers.collect(), blob(format!("trainer {phase}")));
-                Event::Trained(Finished { path, phase, offers, trainer })
+                Event::Trained(Finished { path, phase, offers, trainer, stands_on: vec![], made: None })
             }
             Action::Publish { module, message: Message::Update(signed) } => {
                 self.heads.extend(head_of(&signed.update).map(|head| (module, head)));
@@ -170,6 +176,7 @@ impl Neighbourhood {
                     router: 0,
                     blob: blob(format!("{path} {module} {}", head.version)),
                     sequence: head.version.0,
+                    made: None,
                 };
                 self.hear(module, path, Message::Offer(offer));
             }

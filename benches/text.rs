@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group};
-use pathswarm::config::{Activation, LevelConfig, ModelConfig, Positions, Precision};
+use pathswarm::config::{Activation, Architecture, LevelConfig, ModelConfig, Positions, Precision};
 use pathswarm::grid::Sharing;
 use pathswarm::model::{PathModel, initial_levels, set_threads};
 use pathswarm::seed::Seed;
@@ -50,7 +50,10 @@ fn text(criterion: &mut Criterion) {
         tied_head: false,
         biases: false,
         activation: Activation::default(),
+        initial_deviation: None,
         directional: None,
+        dna: None,
+        architecture: Architecture::Transformer,
     };
     let parts = model.parts().iter().map(ToString::to_string).collect();
     let levels = [LevelConfig { parts, sharing: Sharing::Shared }];

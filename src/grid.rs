@@ -120,6 +120,11 @@ impl Grid {
         }
     }
 
+    /// How many modules: far more than the levels take to be written down, where a level has one for each path.
+    pub fn module_count(&self) -> usize {
+        (0..self.levels.len()).map(|level| self.experts(level) as usize).sum()
+    }
+
     /// All modules, by level and expert.
     pub fn modules(&self) -> Vec<ModuleId> {
         (0..self.levels.len())
@@ -209,7 +214,7 @@ mod tests {
             let through = |path: &PathId| grid.modules_of(*path).contains(&module);
             assert_eq!(grid.paths_of(module), grid.paths().filter(through).collect::<Vec<_>>());
         }
-        assert_eq!(grid.modules().len(), 2 + 1 + 2 + 4);
+        assert_eq!((grid.modules().len(), grid.module_count()), (2 + 1 + 2 + 4, 9));
         assert!(!grid.contains("1.1".parse().unwrap()));
     }
 

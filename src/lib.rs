@@ -9,7 +9,7 @@
 //! 3. `model` is the network of a path, `training` its inner steps and its outer gradient.
 //! 4. [`compress`] makes outer gradients small, [`outer`] sums them exactly and takes the outer step.
 //! 5. [`protocol`] decides who does what and when, without doing any of it.
-//! 6. `store` keeps what must survive, `network` carries messages and blobs.
+//! 6. `store` keeps what must survive, `network` carries messages and blobs, cut into [`pieces`].
 //! 7. `peer` puts them together; [`simulator`] runs the same protocol in virtual time; `experiment` trains many runs in
 //!    one process, to compare them.
 //! 8. `inspect` looks inside a trained path while it reads.
@@ -33,6 +33,7 @@ pub mod observe;
 pub mod outer;
 #[cfg(all(feature = "learning", feature = "network"))]
 pub mod peer;
+pub mod pieces;
 pub mod protocol;
 pub mod routing;
 pub mod sampling;

@@ -98,15 +98,31 @@ fn parameters_are_counted_per_module_per_path_and_in_all() {
 }
 
 #[test]
+fn what_a_token_meets_is_counted_where_it_chooses() {
+    let line = |run: &str| json(&printed(&[], &["config", "parameters", run, "--format", "json"])).remove(0);
+    let dense = line("configs/dna/text-dense.toml");
+    assert_eq!((&dense["per_path"], &dense["active"]), (&406_014_976.into(), &Value::Null));
+    // Eighteen modules after six blocks: as many as in the dense one, but for the routers.
+    let top = line("configs/dna/text-top-1.toml");
+    assert_eq!(top["per_path"], 582_794_834);
+    assert_eq!(top["active"]["with_reuse"], 406_014_976 + 18 * 32 * 1024);
+    assert_eq!(top["active"]["each_once"], top["active"]["with_reuse"]);
+    let skipping = line("configs/dna/text-top-2-skips.toml");
+    assert!(skipping["active"]["with_reuse"].as_u64() < top["active"]["with_reuse"].as_u64());
+    assert_eq!(line("configs/dna/text-apart.toml")["per_path"], 596_007_094);
+}
+
+#[test]
 fn every_shipped_configuration_is_one() {
     let names = |folder: &str| {
         let entries = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.filter(|name| name.ends_with(".toml")).map(|name| format!("{folder}/{name}")).collect::<Vec<_>>()
     };
-    for run in names("configs") {
+    for run in [names("configs"), names("configs/dna")].concat() {
         let line = &json(&printed(&[], &["config", "parameters", &run, "--format", "json"]))[0];
         let (paths, at_a_time) = match run.as_str() {
+            text if text.starts_with("configs/dna/text-") => (1, 1),
             "configs/dipaco-16x16-150m.toml" => (256, 256),
             "configs/dipaco-4x4x4.toml" => (64, 8),
             _ => (4, 4),

@@ -48,6 +48,10 @@ run.routing.method = "random"
 name = "every step"
 kind = "every-step"
 
+[[arms]]
+name = "in turn"
+run.outer.streaming = true
+
 [[claims]]
 better = "grid"
 better_every = 8
@@ -115,8 +119,10 @@ fn every_arm_is_trained_with_its_seeds_and_the_tables_say_so() {
     let bench = Bench::new(FILE);
     let outcomes = bench.conduct("whole").unwrap();
     let arms: Vec<(&str, u64)> = outcomes.iter().map(|it| (it.arm.as_str(), it.seed)).collect();
-    assert_eq!(arms, [("dense", 1), ("grid", 1), ("random", 1), ("every step", 1), ("grid", 2)]);
-    let [dense, grid, random, every_step, other] = &outcomes[..] else { panic!("five") };
+    let expected = [("dense", 1), ("grid", 1), ("random", 1), ("every step", 1), ("in turn", 1), ("grid", 2)];
+    assert_eq!(arms, expected);
+    let [dense, grid, random, every_step, in_turn, other] = &outcomes[..] else { panic!("six") };
+    assert_eq!((in_turn.paths, in_turn.parameters, in_turn.steps), (4, grid.parameters, 50));
     assert_eq!((dense.paths, grid.paths, grid.steps), (1, 4, 50));
     assert_eq!(grid.parameters, 2 * grid.path_parameters);
     assert_eq!((every_step.paths, every_step.parameters, every_step.steps), (4, grid.parameters, 50));
@@ -150,6 +156,16 @@ fn every_arm_is_trained_with_its_seeds_and_the_tables_say_so() {
         })
         .unwrap_or_default();
     assert_eq!(shown(&again), shown(&outcomes), "with its times");
+
+    // Not even if nothing is left but the results.
+    for entry in std::fs::read_dir(bench.at("whole")).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_file() {
+            std::fs::remove_file(entry).unwrap();
+        }
+    }
+    let trains = |news: News<'_>| matches!(news, News::Phase(..) | News::Done(_)) && panic!("{news:?}");
+    let again = bench.conduct_until("whole", &trains).unwrap();
+    assert_eq!(shown(&again), shown(&outcomes));
 }
 
 #[test]
@@ -243,7 +259,8 @@ fn an_arm_that_is_scored_in_another_way_is_not_trained_again() {
     let more = without_times(bench.conduct_until("here", &count).unwrap());
     assert_eq!((trained > 0, phases.load(Ordering::Relaxed)), (true, 0));
     assert_eq!((once[0].rerouted.len(), more[0].rerouted.len()), (1, 2));
-    let less = Outcome { rerouted: once[0].rerouted.clone(), ..more[0].clone() };
+    let (identity, rerouted) = (once[0].identity.clone(), once[0].rerouted.clone());
+    let less = Outcome { identity, rerouted, ..more[0].clone() };
     assert_eq!(shown(&[less]), shown(&once));
     assert_eq!(shown(&more), shown(&without_times(Bench::new(&arm("8, 16")).conduct("there").unwrap())));
 }

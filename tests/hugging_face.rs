@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pathswarm::config::{Activation, LevelConfig, ModelConfig, Positions, Precision};
+use pathswarm::config::{Activation, Architecture, LevelConfig, ModelConfig, Positions, Precision};
 use pathswarm::grid::Sharing;
 use pathswarm::model::hugging_face::{levels, settings, weights};
 use pathswarm::model::{PathModel, initial_levels};
@@ -115,7 +115,10 @@ fn a_path_without_biases_and_one_with_a_tied_head_are_exported_too() {
             tied_head,
             biases,
             activation,
+            initial_deviation: None,
             directional: None,
+            dna: None,
+            architecture: Architecture::Transformer,
         };
         let values = initial_levels(&model, &cut(&model), Seed::root(5));
         let (file, config) = (weights(&model, &cut(&model), &values).unwrap(), settings::write(&model, 0).unwrap());

@@ -8,17 +8,18 @@ use std::path::{Path, PathBuf};
 
 use source::{Source, lines_with};
 
-/// Names, time, chance, the grid and configurations: everybody may use them.
-const GROUND: [&str; 6] = ["names", "clock", "seed", "grid", "sampling", "config"];
+/// Names, time, chance, the grid, configurations and how blobs are cut: everybody may use them.
+const GROUND: [&str; 7] = ["names", "clock", "seed", "grid", "sampling", "config", "pieces"];
 
 /// What a module of the crate may import besides itself and [`GROUND`] (docs/architecture.md shows the layers).
-const LAYERS: [(&str, &[&str]); 22] = [
+const LAYERS: [(&str, &[&str]); 23] = [
     ("names", &[]),
     ("clock", &[]),
     ("seed", &[]),
     ("grid", &[]),
     ("sampling", &[]),
     ("config", &[]),
+    ("pieces", &[]),
     ("text", &["routing", "model", "training"]),
     ("routing", &["text", "model", "training"]),
     ("model", &["text", "routing", "training"]),
@@ -42,9 +43,11 @@ const LAYERS: [(&str, &[&str]); 22] = [
 ];
 
 /// Where a foreign crate may be used; everywhere else it is out of place.
-const HOMES: [(&str, &[&str]); 11] = [
+const HOMES: [(&str, &[&str]); 13] = [
+    ("base64", &["peer/letters"]),
     ("bincode", &["protocol/wire"]),
     ("clap", &["cli"]),
+    ("governor", &["network/rates"]),
     ("indicatif", &["observe"]),
     ("libp2p", &["network"]),
     ("libp2p_stream", &["network"]),

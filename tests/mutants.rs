@@ -18,7 +18,7 @@ struct Bug {
     breaks: &'static [&'static str],
 }
 
-const BUGS: [Bug; 16] = [
+const BUGS: [Bug; 17] = [
     Bug {
         name: "an update of an earlier term is accepted",
         file: "protocol/applying.rs",
@@ -81,7 +81,7 @@ const BUGS: [Bug; 16] = [
         file: "protocol/keeping.rs",
         right: "self.uncounted().filter_map(of).filter(|(_, parent, _)| lost(*parent)).collect()",
         wrong: "BTreeSet::new()",
-        drill: "split",
+        drill: "churn",
         breaks: &["none lost"],
     },
     Bug {
@@ -139,6 +139,14 @@ const BUGS: [Bug; 16] = [
         wrong: "None",
         drill: "quiet",
         breaks: &["carried on"],
+    },
+    Bug {
+        name: "another class of machine must come to the same bytes",
+        file: "protocol/rerunning.rs",
+        right: "ours.class == theirs.class && ours.class != 0",
+        wrong: "ours.steps == theirs.steps",
+        drill: "rerun",
+        breaks: &["nobody slandered"],
     },
     Bug {
         name: "contributions are summed in the order in which they come",

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use run::{Peer, RUN, World, pathswarm};
+use run::{Peer, RUN, World, dna_run, pathswarm};
 use serde_json::Value;
 
 /// In place of the experiments that README.md names, which take hours.
@@ -111,7 +111,7 @@ fn there_and_back(world: &World, to_type: &mut ToType, short: &[&str]) {
     }
 }
 
-/// A run whose attention is directional is looked into.
+/// A run whose attention is directional is looked into, and one whose tokens choose their way.
 fn looked_into(world: &World, to_type: &mut ToType, short: &[&str]) {
     let run = RUN.replace("block.", "layer.").replace("context = 64", "context = 64\ndirectional = { directions = 2 }");
     let (file, folder) = (world.write("directional.toml", run), world.name("directional"));
@@ -123,9 +123,17 @@ fn looked_into(world: &World, to_type: &mut ToType, short: &[&str]) {
         "PICTURES" => Some(world.name("pictures")),
         _ => None,
     };
-    for inspect in to_type.take("inspect", &names) {
+    for inspect in to_type.take("inspect directional", &names) {
         assert_eq!(ends_well(&inspect, &[])["event"], "sureness");
         assert!(world.path("pictures").join("interventions.svg").exists());
+    }
+    let (file, folder) = (world.write("dna.toml", dna_run()), world.name("dna"));
+    let simulate: Vec<String> = ["simulate", &file].map(str::to_owned).into();
+    ends_well(&simulate, &[&["--corpus", &world.corpus, "--dir", &folder], short].concat());
+    let names = |word: &str| if word == "DIR" { Some(format!("{folder}/model")) } else { names(word) };
+    for inspect in to_type.take("inspect dna", &names) {
+        assert_eq!(ends_well(&inspect, &[])["event"], "text");
+        assert!(world.path("pictures").join("flow.svg").exists());
     }
 }
 
@@ -145,8 +153,45 @@ fn taught(world: &World, to_type: &mut ToType, there: &dyn Fn(&str) -> Option<St
 fn relayed(world: &World, to_type: &mut ToType) {
     for relay in to_type.take("relay", &|_| None) {
         let mut relay = Peer::start(&world.path("relay"), &words(&relay));
-        assert!(relay.wait_for("relay")["address"].as_str().unwrap().contains("/p2p/"));
+        let address = relay.wait_for("relay")["address"].as_str().unwrap().to_owned();
+        assert!(address.contains("/p2p/"));
+        for doctor in to_type.take("doctor", &|word| (word == "[ADDRESS]").then(|| address.clone())) {
+            let runs = format!("runs={}", world.name("runs"));
+            let here = ["--listen", "/ip4/127.0.0.1/udp/0/quic-v1", "--set", &runs, "--set", "mdns=false"];
+            assert_eq!(ends_well(&doctor, &here)["wrong"], 0);
+        }
         assert_eq!(relay.wait_for("carries")["counts"]["reservations"], 0);
+    }
+}
+
+/// A run by invitation: somebody is invited, comes, and is sent away.
+fn invited(world: &World, to_type: &mut ToType, short: &[&str]) {
+    let run = world.write("invited.toml", format!("admission = \"invite\"\n{RUN}"));
+    let found = ["found", &run, "--corpus", &world.corpus, "--share-text"];
+    let mut founder = Peer::start(&world.path("host"), &[&found[..], short].concat());
+    let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
+    let names = |word: &str| match word {
+        "DIR" => Some(world.name("host")),
+        "KEY" => Some("01".repeat(32)),
+        "ADDRESS" => Some(address.clone()),
+        _ => None,
+    };
+    let mut texts = Vec::new();
+    for invite in to_type.take("invite", &names) {
+        let said = ends_well(&invite, &[]);
+        assert_eq!(said["for"].is_null(), !invite.contains(&"--for".to_owned()));
+        texts.extend(said["for"].is_null().then(|| said["invitation"].as_str().unwrap().to_owned()));
+    }
+    let joins = to_type.take("join ADDRESS --invitation", &|word| match word {
+        "TEXT" => Some(texts[0].clone()),
+        word => names(word),
+    });
+    let mut guest = Peer::start(&world.path("guest"), &words(&joins[0]));
+    guest.wait_for("result");
+    let key = guest.status().unwrap()["peer"].as_str().unwrap().to_owned();
+    let whom = |word: &str| if word == "PEER" { Some(key.clone()) } else { names(word) };
+    for revoke in to_type.take("revoke", &whom) {
+        assert_eq!(ends_well(&revoke, &[])["event"], "revoked");
     }
 }
 
@@ -161,6 +206,7 @@ fn every_command_does_what_it_is_there_for() {
     let short: Vec<&str> = shorter.iter().flat_map(|key| ["--set", key]).collect();
 
     relayed(&world, &mut to_type);
+    invited(&world, &mut to_type, &short);
     let found = to_type.take("found", &file);
     let shared = found.iter().find(|words| words.contains(&"--share-text".to_owned())).unwrap();
     let corpus = ["--corpus", &world.corpus];

@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use pathswarm::config::{Activation, LevelConfig, MachineConfig, ModelConfig, Positions, Precision, RunConfig};
+use pathswarm::config::{
+    Activation, Architecture, LevelConfig, MachineConfig, ModelConfig, Positions, Precision, RunConfig,
+};
 use pathswarm::grid::Sharing;
 use pathswarm::model::attention::{Attention, rotation};
 use pathswarm::model::block::{Block, Reading};
@@ -190,7 +192,10 @@ fn adamw_weights(count: usize) -> Weights {
         tied_head: true,
         biases: false,
         activation: Activation::Gelu,
+        initial_deviation: None,
         directional: None,
+        dna: None,
+        architecture: Architecture::Transformer,
     };
     let parts = ["embedding", "block.0", "final-norm"].map(str::to_owned).to_vec();
     let weights = Weights::new(&model, &[LevelConfig { parts, sharing: Sharing::Shared }], Device::Cpu).unwrap();
@@ -205,7 +210,12 @@ fn fifty_steps_of_adamw_with_schedule_and_clipping_agree() {
     weights.set(0, &sines(reference.count, 0.7, 0.1, 0.3)).unwrap();
     let mut training = run(Positions::Rotary, false, false).training;
     (training.inner_steps, training.phases, training.warmup_steps) = (50, 1, 10);
-    let rule = AdamW { betas: training.betas, weight_decay: training.weight_decay, clip_norm: training.clip_norm };
+    let rule = AdamW {
+        betas: training.betas,
+        weight_decay: training.weight_decay,
+        epsilon: training.epsilon,
+        clip_norm: training.clip_norm,
+    };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
     let zeros = || Tensor::zeros([reference.count as i64], (Kind::Float, Device::Cpu));
     let mut moments: Vec<Moments> = vec![[zeros(), zeros()]];

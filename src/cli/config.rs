@@ -115,6 +115,11 @@ impl Parameters<'_> {
         };
         line("a path", path)?;
         line("in all", all)?;
+        let active = self.run.model.active_parameters();
+        if let Some((with_reuse, once)) = active {
+            line("a token meets", with_reuse)?;
+            line("each once", once)?;
+        }
 
         let levels: Vec<serde_json::Value> = self
             .run
@@ -129,6 +134,7 @@ impl Parameters<'_> {
             .collect();
         output.json(&json!({
             "event": "parameters", "paths": paths, "paths_at_a_time": at_a_time, "levels": levels, "per_path": path, "in_all": all,
+            "active": active.map(|(with_reuse, once)| json!({ "with_reuse": with_reuse, "each_once": once })),
             "purposes": self.purposes().into_iter().map(|(purpose, count)| (purpose.to_owned(), count.into()))
                 .collect::<serde_json::Map<_, _>>(),
         }))?;

@@ -113,7 +113,21 @@ fn print(output: Output, scenario: &str, given_loss: Option<f64>, summary: &Summ
         seconds(takeover.0),
         seconds(takeover.1)
     ))?;
-    output.text(&format!("  chains given up   {}", counts.switches))?;
+    output.text(&format!("  chains given up   {}, and {} that went back", counts.switches, counts.went_back))?;
+    if let (again @ 1.., otherwise) = counts.trained_again {
+        let apart = f64::from(counts.apart_most_ppm) / 10_000.0;
+        let line = format!(
+            "  trained again     {again} phases, {otherwise} came out otherwise; honest ones up to {apart:.1}% apart"
+        );
+        output.text(&line)?;
+    }
+    if let (1.., left) = counts.wrong_updates {
+        output.text(&format!("  wrong updates     {}, of which {left} are left", counts.wrong_updates.0))?;
+    }
+    if !counts.named.is_empty() {
+        let named: Vec<String> = counts.named.iter().map(|(name, times)| format!("{name} {times}")).collect();
+        output.text(&format!("  liars named       {}", named.join(", ")))?;
+    }
     output.text(&format!(
         "  contributions     {} counted (of all chains {} late), {} uncounted at the end, {} too old, {} gone with their peer",
         tally.counted, counts.late, tally.uncounted, tally.told, tally.gone
@@ -130,13 +144,16 @@ fn print(output: Output, scenario: &str, given_loss: Option<f64>, summary: &Summ
     output.text(&format!("  slowest recovery  {}", seconds(recovery)))?;
     let (control_bytes, phase_ms) = (counts.control_bytes_per_phase(), median(&counts.phases_ms));
     output.text(&format!("  a phase takes     {}, {control_bytes} control bytes a peer", seconds(phase_ms)))?;
+    output.text(&format!("  peers train       {:.1}% of their time", counts.trained_percent()))?;
     output.text(&format!("  slowest seed      {} of virtual time", seconds(Some(*slowest_ms))))?;
     output.json(&json!({
         "event": "drilled", "scenario": scenario, "seeds": seeds, "events": counts.events, "faults": counts.faults,
         "takeovers": counts.takeovers_ms.len(), "takeover_median_ms": takeover.0, "takeover_longest_ms": takeover.1,
-        "chains_given_up": counts.switches, "late": counts.late, "recovery_longest_ms": recovery,
+        "chains_given_up": counts.switches, "went_back": counts.went_back, "named": counts.named,
+        "trained_again": counts.trained_again.0, "came_out_otherwise": counts.trained_again.1,
+        "apart_most_ppm": counts.apart_most_ppm, "wrong_updates": counts.wrong_updates.0, "wrong_updates_left": counts.wrong_updates.1, "late": counts.late, "recovery_longest_ms": recovery,
         "counted": tally.counted, "uncounted": tally.uncounted, "too_old": tally.told, "gone": tally.gone,
-        "phase_ms": phase_ms, "control_bytes_per_phase": control_bytes, "reached": reached, "reached_ms": reached_ms,
+        "trained_percent": counts.trained_percent(), "phase_ms": phase_ms, "control_bytes_per_phase": control_bytes, "reached": reached, "reached_ms": reached_ms,
         "slowest_seed_ms": slowest_ms, "accepted_steps": summary.accepted_steps, "took_ms": summary.took_ms, "loss": loss,
     }))?;
     Ok(())

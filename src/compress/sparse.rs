@@ -139,13 +139,15 @@ fn choose_largest(first: usize, values: &[f32], most: usize, magnitudes: &mut Ve
     let above = magnitudes.iter().filter(|bits| **bits > threshold).count();
     // Of those that are exactly at the threshold the first ones are kept.
     let mut at_threshold = most - above;
-    let is_chosen = |value: &f32| {
+    let mut places = Vec::with_capacity(most);
+    for (place, value) in values.iter().enumerate() {
         let bits = value.to_bits() & MAGNITUDE_BITS;
         let spare = bits == threshold && at_threshold > 0;
         at_threshold -= usize::from(spare);
-        bits > threshold || spare
-    };
-    let places: Vec<usize> = (0..values.len()).zip(values).filter_map(keep_if(is_chosen)).collect();
+        if bits > threshold || spare {
+            places.push(place);
+        }
+    }
     // From 0: the sum of nothing is −0.
     let sum = |places: &[usize]| places.iter().fold(0.0, |sum, place| sum + f64::from(values[*place].abs()));
     let mean = |places: &[usize]| sum(places) / places.len().max(1) as f64;
@@ -168,11 +170,6 @@ fn choose_largest(first: usize, values: &[f32], most: usize, magnitudes: &mut Ve
     }
     let ratio = if large.is_empty() { 0 } else { ratio_to(base.to_f32(), mean(&large) as f32) };
     Scale { base, ratio }
-}
-
-/// Places of values for which this holds.
-fn keep_if(mut chosen: impl FnMut(&f32) -> bool) -> impl FnMut((usize, &f32)) -> Option<usize> {
-    move |(place, value)| chosen(value).then_some(place)
 }
 
 fn choose_all(first: usize, values: &[f32], kept: &mut Kept) -> Scale {

@@ -1,9 +1,10 @@
 //! What a run's configuration must fulfil beyond its types.
 
-use super::levels::check_levels;
+use super::levels::{check_balance, check_levels};
 use super::outer::{Codec, Divide, OuterMode, Rescale};
 use super::routing::RoutingMethod;
 use super::run::{RunConfig, RunConfigError};
+use super::training::Decay;
 use crate::grid::{Grid, Sharing, halves};
 
 /// An update counts no more contributions, and a router that hears fewer paths than there are is a poor one.
@@ -17,6 +18,7 @@ impl RunConfig {
     pub fn check(&self) -> Result<(), RunConfigError> {
         self.model.check()?;
         check_levels(&self.model, &self.levels)?;
+        check_balance(&self.levels)?;
         let grid = self.grid()?;
         let declared = self.paths.unwrap_or_else(|| grid.path_count());
         require(declared == grid.path_count(), "paths", declared, "the product of the levels' experts, or nothing")?;
@@ -44,6 +46,35 @@ impl RunConfig {
             let expected = "above 0, at most 1; error_feedback = false keeps nothing";
             require(decay > 0.0 && decay <= 1.0, "outer.residual_decay", decay, expected)?;
         }
+        if let Some(streaming) = outer.streaming {
+            let expected = "mix from 0 to below 1, overlap from 1 to the number of levels less one";
+            require(streaming.fits(self.levels.len()), "outer.streaming", format!("{streaming:?}"), expected)?;
+            let excluded = outer.mode == OuterMode::Asynchronous
+                || self.sample.is_some()
+                || self.training.early_stopping
+                || !self.routing.reshard.is_empty()
+                || self.training.inner_steps < self.levels.len() as u64;
+            let expected = "nothing where outer.mode is asynchronous, paths are sampled, text is shared out anew, paths stop \
+                            early, or a phase has fewer inner steps than levels";
+            require(!excluded, "outer.streaming", format!("{streaming:?}"), expected)?;
+        }
+        let cap = outer.cap();
+        require(
+            cap == 0.0 || (1.0..=1_000.0).contains(&cap),
+            "outer.norm_cap",
+            cap,
+            "from 1 to 1000 times the running norm, or 0 for no cap",
+        )?;
+        let share = outer.audit_share;
+        require((0.0..=64.0).contains(&share), "outer.audit_share", share, "0 to 64 members for each update")?;
+        self.check_reruns()?;
+        require(
+            outer.can_clip() || !outer.centred_clipping,
+            "outer.centred_clipping",
+            true,
+            "false where outer.mode is asynchronous, outer.codec is top-k, outer.divide is \"senders\" or outer.rescale is \
+             \"radial\"",
+        )?;
         // An update that closes with one contribution is its own direction, and its only sender.
         if outer.mode == OuterMode::Asynchronous {
             let expected = "not \"radial\" where outer.mode is asynchronous: contributions come one by one";
@@ -56,6 +87,20 @@ impl RunConfig {
             require((1..=4096).contains(&kept), key, format!("{{ top-k = {kept} }}"), "1 to 4096 of each 4096 values")?;
         }
         Ok(())
+    }
+
+    fn check_reruns(&self) -> Result<(), RunConfigError> {
+        let outer = &self.outer;
+        let (share, tolerance) = (outer.rerun_share, outer.rerun_tolerance);
+        require((0.0..=1.0).contains(&share), "outer.rerun_share", share, "a share of the phases, from 0 to 1")?;
+        require(
+            share == 0.0 || (outer.can_rerun() && self.routing.reshard.is_empty()),
+            "outer.rerun_share",
+            share,
+            "0 where outer.mode is asynchronous, outer.streaming is set or text is shared out anew",
+        )?;
+        let expected = "above 0 and at most 2, as a share of the longer of two outer gradients";
+        require(tolerance > 0.0 && tolerance <= 2.0, "outer.rerun_tolerance", tolerance, expected)
     }
 
     fn check_sample(&self, grid: &Grid) -> Result<(), RunConfigError> {
@@ -185,6 +230,12 @@ impl RunConfig {
             training.weight_decay,
             "from 0 to below 1",
         )?;
+        if let Decay::Last(steps) = training.decay {
+            let fits = (1..=training.total_steps()).contains(&steps);
+            require(fits, "training.decay", format!("{{ last = {steps} }}"), "1 to the number of inner steps")?;
+        }
+        let epsilon = training.epsilon;
+        require(epsilon > 0.0 && epsilon <= 1e-2, "training.epsilon", epsilon, "above 0, at most 0.01")?;
         let betas_fit = training.betas.iter().all(|beta| (0.0..1.0).contains(beta));
         require(betas_fit, "training.betas", format!("{:?}", training.betas), "two numbers from 0 to below 1")?;
         require(

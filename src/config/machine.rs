@@ -38,8 +38,15 @@ pub struct MachineConfig {
     pub threads: usize,
     /// Sequences computed at once; a batch is gathered from several. 0 for the whole batch.
     pub micro_batch_sequences: usize,
+    /// Tokens a second that a path is trained on at most, by each peer of this machine; 0 for as fast as it goes. A laptop
+    /// that shall stay cool, or a machine that stands for slower ones.
+    pub train_tokens_per_s: u64,
     /// What the blobs of a run may take on this machine's disk; 0 for all that there is.
     pub disk_bytes: u64,
+    /// Bytes a second that it sends at most; 0 for as fast as it goes. Shared evenly among the peers that fetch from it.
+    pub upload_bytes_per_s: u64,
+    /// Bytes a second that it receives at most; 0 for as fast as it comes.
+    pub download_bytes_per_s: u64,
     /// Addresses to listen on. Those of any IPv6 address are left out where there is no IPv6.
     pub listen: Vec<String>,
     /// Addresses besides those at which others reach this machine: a port that a router forwards, a public name.
@@ -61,7 +68,10 @@ impl Default for MachineConfig {
             precision: Precision::F32,
             threads: 0,
             micro_batch_sequences: 0,
+            train_tokens_per_s: 0,
             disk_bytes: 0,
+            upload_bytes_per_s: 0,
+            download_bytes_per_s: 0,
             listen: ["/ip4/0.0.0.0/udp/0/quic-v1", "/ip4/0.0.0.0/tcp/0", "/ip6/::/udp/0/quic-v1", "/ip6/::/tcp/0"]
                 .map(str::to_owned)
                 .to_vec(),

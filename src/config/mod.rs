@@ -1,8 +1,11 @@
 //! What a run is and what a machine brings, from files to checked values.
 
+mod admission;
 mod checking;
 pub mod directional;
+pub mod dna;
 pub mod levels;
+pub mod link;
 pub mod machine;
 pub mod model;
 pub mod outer;
@@ -16,16 +19,23 @@ mod schema;
 pub mod settings;
 mod stages;
 mod starts;
+pub mod streaming;
+pub mod training;
 
+pub use admission::Admission;
 pub use directional::{DirectionalConfig, Pooling};
+pub use dna::{DnaConfig, DnaError, ModuleKind, Pool};
 pub use levels::{LevelConfig, level_parameters, level_tensors};
+pub use link::{Link, LinkError};
 pub use machine::{DeviceChoice, MachineConfig, Precision};
-pub use model::{Activation, ModelConfig, ModelError, Positions};
+pub use model::{Activation, Architecture, ModelConfig, ModelError, Positions};
 pub use outer::{Codec, Divide, OuterConfig, OuterMode, Rescale};
 pub use parts::{Part, TensorSpec};
 pub use resolve::{Entry, ResolveError, Resolved};
 pub use routing::{RoutingConfig, RoutingMethod};
-pub use run::{RunConfig, TextConfig, TrainingConfig};
+pub use run::{RunConfig, TextConfig};
 pub use sample::SampleConfig;
 pub use settings::{Origin, Setting, SettingError, Settings};
 pub use starts::Starts;
+pub use streaming::{Stagger, Streaming};
+pub use training::{Decay, TrainingConfig};

@@ -1,12 +1,14 @@
 //! The network of a path: its sizes, its parts, and every tensor in them.
 //!
 //! The parts of a model are `embedding`, `block.0` to `block.N-1`, `final-norm` and, unless the head is tied to the
-//! embedding, `head`; if its attention is [directional](super::directional), also `router.0` and `directions.0` and so on. This list is the one place that knows which tensors a part has and in which order they lie in a
-//! module's flat buffer.
+//! embedding, `head`; if its attention is [directional](super::directional), also `router.0` and `directions.0` and so on; if
+//! tokens choose their way through a [pool](super::dna), also `router.0`, `module.0` and so on, and `balance`. This list is the
+//! one place that knows which tensors a part has and in which order they lie in a module's flat buffer.
 
 use serde::{Deserialize, Serialize};
 
 use super::directional::{Around, DirectionalConfig, DirectionalError, Pooling};
+use super::dna::{DnaConfig, DnaError, ModuleKind};
 use super::parts::{Initial, Part, TensorList, TensorSpec};
 
 /// How a model knows positions.
@@ -36,11 +38,31 @@ impl Activation {
     }
 }
 
+/// How blocks follow each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Architecture {
+    /// Every token goes through every block.
+    #[default]
+    Transformer,
+    /// After the blocks, each token chooses its way through a pool of modules.
+    Dna,
+}
+
+impl Architecture {
+    fn is_transformer(&self) -> bool {
+        *self == Self::Transformer
+    }
+}
+
 /// `[model]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
-    /// Transformer blocks.
+    /// How blocks follow each other.
+    #[serde(default, skip_serializing_if = "Architecture::is_transformer")]
+    pub architecture: Architecture,
+    /// Transformer blocks that every token goes through.
     pub blocks: usize,
     /// Width of the residual stream.
     pub width: usize,
@@ -68,9 +90,15 @@ pub struct ModelConfig {
     /// Exact GELU, or GPT-2's.
     #[serde(default, skip_serializing_if = "Activation::is_gelu")]
     pub activation: Activation,
+    /// All weights begin normal with this standard deviation, cut at twice of it; where absent, each as its inputs ask for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_deviation: Option<f64>,
     /// Directions of attention heads that a router suppresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directional: Option<DirectionalConfig>,
+    /// The pool of modules, and how tokens choose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dna: Option<DnaConfig>,
 }
 
 fn rotary() -> Positions {
@@ -103,9 +131,15 @@ pub enum ModelError {
     /// Rotary positions turn pairs of dimensions.
     #[error("rotary positions need heads of even width, found {0}")]
     OddHead(usize),
+    /// A deviation out of range.
+    #[error("initial_deviation = {0}: must be above 0, at most 10")]
+    InitialDeviation(f64),
     /// Its attention's directions.
     #[error(transparent)]
     Directional(#[from] DirectionalError),
+    /// Its pool of modules.
+    #[error(transparent)]
+    Dna(#[from] DnaError),
 }
 
 impl ModelConfig {
@@ -123,6 +157,7 @@ impl ModelConfig {
     pub fn parts(&self) -> Vec<Part> {
         let mut parts = vec![Part::Embedding];
         parts.extend((0..self.blocks).flat_map(|index| self.layer(index)));
+        parts.extend(self.dna.iter().flat_map(DnaConfig::parts));
         parts.push(Part::FinalNorm);
         if !self.tied_head {
             parts.push(Part::Head);
@@ -158,7 +193,7 @@ impl ModelConfig {
         let in_range = |key, found, least, most| {
             if (least..=most).contains(&found) { Ok(()) } else { Err(ModelError::Size { key, found, least, most }) }
         };
-        in_range("blocks", self.blocks, 1, 1024)?;
+        in_range("blocks", self.blocks, usize::from(self.dna.is_none()), 1024)?;
         in_range("width", self.width, 1, 1 << 16)?;
         in_range("heads", self.heads, 1, 1024)?;
         in_range("feed_forward", self.feed_forward(), 1, 1 << 18)?;
@@ -171,7 +206,30 @@ impl ModelConfig {
         if self.positions == Positions::Rotary && !self.head_width().is_multiple_of(2) {
             return Err(ModelError::OddHead(self.head_width()));
         }
-        Ok(self.directional.as_ref().map_or(Ok(()), |directional| directional.check(self.around()))?)
+        if let Some(deviation) = self.initial_deviation
+            && !(deviation > 0.0 && deviation <= 10.0)
+        {
+            return Err(ModelError::InitialDeviation(deviation));
+        }
+        if let Some(directional) = &self.directional {
+            directional.check(self.around())?;
+        }
+        self.check_dna()?;
+        Ok(())
+    }
+
+    fn check_dna(&self) -> Result<(), DnaError> {
+        match (&self.dna, self.architecture) {
+            (None, Architecture::Transformer) => Ok(()),
+            (Some(_), Architecture::Dna) if self.directional.is_some() => Err(DnaError::Directional),
+            (Some(dna), Architecture::Dna) => dna.check(),
+            _ => Err(DnaError::HalfSaid),
+        }
+    }
+
+    /// Blocks that a token goes through, one after the other.
+    fn depth(&self) -> usize {
+        self.blocks + self.dna.as_ref().map_or(0, |dna| dna.steps)
     }
 
     /// The tensors of a part, in the order in which they lie in a flat buffer.
@@ -182,11 +240,8 @@ impl ModelConfig {
     /// all, which suits wider models: 345 (1 and 0.06) against 409 perplexity after 100 steps of the 3.3M path at the same
     /// learning rate of 2e-3, one seed, on a fifth of a test text.
     pub fn tensors(&self, part: Part) -> Vec<TensorSpec> {
-        let keeping = 1.0 / (self.width.max(1) as f64).sqrt();
-        let narrow = Initial::Normal(keeping);
-        let residual = Initial::Normal(keeping / (2.0 * self.blocks as f64).sqrt());
-        let embedding = if self.tied_head { narrow } else { Initial::Normal(1.0) };
-        let inner = self.heads * self.head_width();
+        let narrow = self.starting(1.0 / (self.width.max(1) as f64).sqrt());
+        let embedding = if self.tied_head { narrow } else { self.starting(1.0) };
         let mut list = TensorList::of(part, self.biases);
         match part {
             Part::Embedding => {
@@ -195,23 +250,47 @@ impl ModelConfig {
                     list.add("positions.weight", &[self.context, self.width], narrow);
                 }
             }
-            Part::Block(_) => {
-                list.norm("attention-norm", self.width);
-                list.linear("attention.qkv", 3 * inner, self.width, narrow);
-                list.linear("attention.out", self.width, inner, residual);
-                list.norm("feed-forward-norm", self.width);
-                list.linear("feed-forward.in", self.feed_forward(), self.width, narrow);
-                list.linear("feed-forward.out", self.width, self.feed_forward(), residual);
+            Part::Block(_) => self.module_tensors(ModuleKind::Transformer, &mut list),
+            Part::Module(index) => {
+                if let Some(dna) = &self.dna {
+                    self.module_tensors(dna.modules.kind(index), &mut list);
+                }
             }
-            Part::Router(_) | Part::Directions(_) => {
+            Part::Router(_) | Part::Directions(_) | Part::Balance => {
                 if let Some(directional) = &self.directional {
                     directional.tensors(part, self.around(), &mut list);
+                }
+                if let Some(dna) = &self.dna {
+                    dna.tensors(part, self.width, narrow, &mut list);
                 }
             }
             Part::FinalNorm => list.norm("", self.width),
             Part::Head => list.add("weight", &[self.vocabulary, self.width], narrow),
         }
         list.done()
+    }
+
+    /// The tensors of a block, or of as much of one as a module has.
+    fn module_tensors(&self, kind: ModuleKind, list: &mut TensorList) {
+        let keeping = 1.0 / (self.width.max(1) as f64).sqrt();
+        let (narrow, residual) =
+            (self.starting(keeping), self.starting(keeping / (2.0 * self.depth().max(1) as f64).sqrt()));
+        let inner = self.heads * self.head_width();
+        if matches!(kind, ModuleKind::Transformer | ModuleKind::Attention) {
+            list.norm("attention-norm", self.width);
+            list.linear("attention.qkv", 3 * inner, self.width, narrow);
+            list.linear("attention.out", self.width, inner, residual);
+        }
+        if matches!(kind, ModuleKind::Transformer | ModuleKind::Mlp) {
+            list.norm("feed-forward-norm", self.width);
+            list.linear("feed-forward.in", self.feed_forward(), self.width, narrow);
+            list.linear("feed-forward.out", self.width, self.feed_forward(), residual);
+        }
+    }
+
+    /// How a weight starts that is to start with this deviation, unless all are to start with another.
+    fn starting(&self, deviation: f64) -> Initial {
+        self.initial_deviation.map_or(Initial::Normal(deviation), Initial::Truncated)
     }
 
     /// Number of parameters of a part.
@@ -226,6 +305,7 @@ mod tests {
 
     fn small() -> ModelConfig {
         ModelConfig {
+            architecture: Architecture::Transformer,
             blocks: 2,
             width: 8,
             heads: 2,
@@ -237,7 +317,9 @@ mod tests {
             tied_head: false,
             biases: true,
             activation: Activation::Gelu,
+            initial_deviation: None,
             directional: None,
+            dna: None,
         }
     }
 

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::streaming::{Streaming, read_streaming};
+
 /// How the average of outer gradients is scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -89,6 +91,49 @@ pub struct OuterConfig {
     /// What a sum is divided by.
     #[serde(skip_serializing_if = "Divide::is_all")]
     pub divide: Divide,
+    /// Whether levels are brought in step at one time, between two phases, or each at its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub streaming: Option<Streaming>,
+    /// How many times as long as the module's running norm an outer gradient may be and count in full, where it is not [what
+    /// follows from the mode](Self::cap); with 0, any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub norm_cap: Option<f32>,
+    /// How many members count an update again, on average: with 0.1, every tenth update is.
+    #[serde(skip_serializing_if = "is_usual_share")]
+    pub audit_share: f64,
+    /// The share of a path's phases that its standbys train again, to see whether what was offered is what comes of them.
+    #[serde(skip_serializing_if = "is_none_share")]
+    pub rerun_share: f64,
+    /// How far apart what two machines of different classes come to may lie, as a share of the longer one.
+    #[serde(skip_serializing_if = "is_usual_tolerance")]
+    pub rerun_tolerance: f32,
+    /// Whether contributions are [clipped around their centre](crate::outer::centred_clipping) where there are five or
+    /// more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub centred_clipping: bool,
+}
+
+/// Of so many paths in an update one can tell the middle from the far ends, and two that lie are fewer than half.
+const CLIPPED_FROM: usize = 5;
+
+const USUAL_SHARE: f64 = 0.1;
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_usual_share(share: &f64) -> bool {
+    *share == USUAL_SHARE
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_none_share(share: &f64) -> bool {
+    *share == 0.0
+}
+
+/// Twice what honest machines differ by at the most, and half of what another phase does: docs/results/liars.md has both.
+const USUAL_TOLERANCE: f32 = 0.3;
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_usual_tolerance(tolerance: &f32) -> bool {
+    *tolerance == USUAL_TOLERANCE
 }
 
 /// What a file says: a key that is left out follows from the codec.
@@ -104,6 +149,13 @@ struct Written {
     error_feedback: Option<bool>,
     residual_decay: Option<f32>,
     divide: Divide,
+    #[serde(deserialize_with = "read_streaming")]
+    streaming: Option<Streaming>,
+    norm_cap: Option<f32>,
+    audit_share: Option<f64>,
+    rerun_share: f64,
+    rerun_tolerance: Option<f32>,
+    centred_clipping: bool,
 }
 
 impl From<Written> for OuterConfig {
@@ -124,6 +176,12 @@ impl From<Written> for OuterConfig {
             error_feedback: written.error_feedback.unwrap_or(true),
             residual_decay: written.residual_decay,
             divide: written.divide,
+            streaming: written.streaming,
+            norm_cap: written.norm_cap,
+            audit_share: written.audit_share.unwrap_or(USUAL_SHARE),
+            rerun_share: written.rerun_share,
+            rerun_tolerance: written.rerun_tolerance.unwrap_or(USUAL_TOLERANCE),
+            centred_clipping: written.centred_clipping,
         }
     }
 }
@@ -135,6 +193,21 @@ impl Default for OuterConfig {
 }
 
 impl OuterConfig {
+    /// For what is not learnt but only agreed on: members take the mean of what they have, as it is.
+    pub(super) fn plain_mean(&self) -> Self {
+        Self {
+            learning_rate: 1.0,
+            momentum: 0.0,
+            rescale: Rescale::None,
+            codec: Codec::Fp32,
+            average_codec: Some(Codec::Fp32),
+            error_feedback: false,
+            divide: Divide::All,
+            centred_clipping: false,
+            ..self.clone()
+        }
+    }
+
     /// How averages travel: as outer gradients do, but an average of some largest values is not cut to so many again, as
     /// nothing would ever bring what it lost.
     pub fn average_codec(&self) -> Codec {
@@ -143,6 +216,30 @@ impl OuterConfig {
             codec => codec,
         };
         self.average_codec.unwrap_or(follows)
+    }
+
+    /// How many times as long as the running norm an outer gradient may be and count in full; 0 for any. Where paths do not
+    /// wait for each other, fast ones contribute several times as much as slow ones, by their right.
+    pub fn cap(&self) -> f32 {
+        let follows = if self.mode == OuterMode::Asynchronous { 0.0 } else { 2.0 };
+        self.norm_cap.unwrap_or(follows)
+    }
+
+    /// Whether the contributions to an update of so many paths are clipped around their centre.
+    pub fn clips(&self, paths: usize) -> bool {
+        self.centred_clipping && paths >= CLIPPED_FROM
+    }
+
+    /// Whether they can be at all: they have to come together, and all that is not sent of a few largest values would be
+    /// taken for a contribution of zero.
+    pub fn can_clip(&self) -> bool {
+        let plain = self.divide == Divide::All && self.rescale != Rescale::Radial;
+        plain && self.mode == OuterMode::Synchronous && !matches!(self.codec, Codec::TopK(_))
+    }
+
+    /// Whether a phase can be trained again by another: what it begins with must be known, and how many steps it has.
+    pub fn can_rerun(&self) -> bool {
+        self.mode == OuterMode::Synchronous && self.streaming.is_none()
     }
 
     /// The part of what compression lost that is added to the next outer gradient, if any.
@@ -175,7 +272,16 @@ mod tests {
         let all =
             read("codec = { top-k = 8 }\nresidual_decay = 1.0\ndivide = \"senders\"\nrescale = \"radial\"").unwrap();
         assert_eq!((all.feedback(), all.divide, all.rescale), (Some(1.0), Divide::Senders, Rescale::Radial));
-        for outer in [usual, few, told, all] {
+        let streams = read("streaming = { overlap = 2 }").unwrap();
+        assert_eq!(streams.streaming, Some(Streaming { mix: 0.5, overlap: 2 }));
+        assert_eq!(read("streaming = true").unwrap().streaming, Some(Streaming::default()));
+        assert_eq!(read("streaming = false").unwrap(), usual);
+        let clips = read("centred_clipping = true").unwrap();
+        assert!(clips.clips(5) && !clips.clips(4) && !usual.clips(64));
+        let again = read("rerun_share = 0.25\nrerun_tolerance = 0.125").unwrap();
+        assert_eq!((again.rerun_share, again.rerun_tolerance, usual.rerun_share), (0.25, 0.125, 0.0));
+        assert!(again.can_rerun() && !streams.can_rerun());
+        for outer in [usual, few, told, all, streams, clips, again] {
             let json: OuterConfig = serde_json::from_str(&serde_json::to_string(&outer).unwrap()).unwrap();
             assert_eq!(json, outer);
             assert_eq!(read(&toml::to_string(&outer).unwrap()).unwrap(), outer);
@@ -196,5 +302,6 @@ mod tests {
     fn what_is_unknown_is_named() {
         assert!(read("codek = \"int4\"").unwrap_err().contains("codek"));
         assert!(read("codec = \"int3\"").unwrap_err().contains("int3"));
+        assert!(read("streaming = { mixes = 1 }").unwrap_err().contains("a table of mix and overlap"));
     }
 }

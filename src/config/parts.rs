@@ -9,10 +9,14 @@ pub enum Part {
     Embedding,
     /// One block.
     Block(usize),
-    /// What says which of a block's directions are suppressed.
+    /// What says which of a block's directions are suppressed, or which modules tokens choose in a step.
     Router(usize),
     /// The directions of a block's heads.
     Directions(usize),
+    /// One module of the pool that tokens choose from.
+    Module(usize),
+    /// What keeps the modules' shares of choices where they are to be. No gradient moves it.
+    Balance,
     /// The norm before the head.
     FinalNorm,
     /// The output projection, if it is not tied.
@@ -26,6 +30,8 @@ impl fmt::Display for Part {
             Self::Block(index) => write!(f, "block.{index}"),
             Self::Router(index) => write!(f, "router.{index}"),
             Self::Directions(index) => write!(f, "directions.{index}"),
+            Self::Module(index) => write!(f, "module.{index}"),
+            Self::Balance => f.write_str("balance"),
             Self::FinalNorm => f.write_str("final-norm"),
             Self::Head => f.write_str("head"),
         }
@@ -37,6 +43,10 @@ impl fmt::Display for Part {
 pub enum Initial {
     /// Normal with this standard deviation.
     Normal(f64),
+    /// Normal with this standard deviation, drawn again where it is beyond twice of that.
+    Truncated(f64),
+    /// All the same.
+    Constant(f64),
     /// All ones.
     Ones,
     /// All zeros.
@@ -52,6 +62,8 @@ pub struct TensorSpec {
     pub shape: Vec<usize>,
     /// Initial values.
     pub initial: Initial,
+    /// Whether gradients move it.
+    pub trained: bool,
 }
 
 impl TensorSpec {
@@ -65,6 +77,7 @@ impl TensorSpec {
         let is = |part: &str| self.name.split('.').any(|own| own == part);
         let purposes = [
             ("router", "routers"),
+            ("balance", "balance"),
             ("directions", "directions"),
             ("embedding", "embeddings"),
             ("head", "head"),
@@ -96,7 +109,15 @@ impl TensorList {
     /// The next one.
     pub(super) fn add(&mut self, name: &str, shape: &[usize], initial: Initial) {
         let name = format!("{}.{name}", self.part);
-        self.tensors.push(TensorSpec { name, shape: shape.to_vec(), initial });
+        self.tensors.push(TensorSpec { name, shape: shape.to_vec(), initial, trained: true });
+    }
+
+    /// The next one, which no gradient moves.
+    pub(super) fn fixed(&mut self, name: &str, shape: &[usize], initial: Initial) {
+        self.add(name, shape, initial);
+        if let Some(last) = self.tensors.last_mut() {
+            last.trained = false;
+        }
     }
 
     /// A linear layer.

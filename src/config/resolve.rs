@@ -93,6 +93,8 @@ fn key_of_error(error: &RunConfigError) -> String {
         RunConfigError::Range { key, .. } => (*key).to_owned(),
         RunConfigError::Model(ModelError::Size { key, .. }) => format!("model.{key}"),
         RunConfigError::Model(ModelError::Directional(error)) => format!("model.directional.{}", error.key()),
+        RunConfigError::Model(ModelError::Dna(error)) => format!("model.{}", error.key()),
+        RunConfigError::Model(ModelError::InitialDeviation(_)) => "model.initial_deviation".to_owned(),
         RunConfigError::Model(_) => "model.heads".to_owned(),
         RunConfigError::Levels(_) | RunConfigError::Grid(_) => "levels".to_owned(),
         RunConfigError::Sample(_) => "sample.paths".to_owned(),

@@ -2,11 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::admission::Admission;
 use super::levels::{LevelConfig, LevelError};
 use super::model::{ModelConfig, ModelError};
 use super::outer::OuterConfig;
 use super::routing::RoutingConfig;
 use super::sample::SampleConfig;
+use super::training::TrainingConfig;
 use crate::grid::{Grid, GridError, Sharing};
 use crate::names::ModuleId;
 use crate::sampling::{SampleError, Seats};
@@ -21,6 +23,9 @@ pub struct RunConfig {
     /// Root of all chance in the run.
     #[serde(default = "one")]
     pub seed: u64,
+    /// Who may take part. Open to all, if nothing is said.
+    #[serde(default, skip_serializing_if = "Admission::is_open")]
+    pub admission: Admission,
     /// How many paths, where no level has `experts` (they give it otherwise).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<u32>,
@@ -78,84 +83,13 @@ impl Default for TextConfig {
     }
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-fn is_none_at_all(count: &usize) -> bool {
-    *count == 0
-}
-
-fn is_false(truth: &bool) -> bool {
-    !*truth
-}
-
-fn is_true(truth: &bool) -> bool {
-    *truth
-}
-
-fn yes() -> bool {
-    true
-}
-
-/// `[training]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TrainingConfig {
-    /// Sequences per inner step, whatever the machine's micro-batch.
-    pub batch_sequences: usize,
-    /// `H`: inner steps per phase.
-    pub inner_steps: u64,
-    /// Outer steps.
-    pub phases: u64,
-    /// Outer steps before these in which all levels are shared, and text goes to paths by chance: the swarm grows its own
-    /// ancestor, from which routing and paths then begin.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub shared_phases: u64,
-    /// Inner steps that another run makes from where this one ends; they count in the learning rate's schedule.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub later_steps: u64,
-    /// Steps of the dense ancestor that every path starts from; they count in the learning rate's schedule.
-    pub ancestor_steps: u64,
-    /// Peak of the inner learning rate.
-    pub learning_rate: f64,
-    /// The cosine ends at this share of the peak.
-    #[serde(default = "tenth")]
-    pub final_learning_rate_share: f64,
-    /// From the beginning of each of these phases the cosine falls anew, from the peak: as where the text is shared out anew
-    /// (DiPaCo, figure 10).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub decay_restarts: Vec<u64>,
-    /// Steps of linear warm-up, at the start of the ancestor.
-    #[serde(default)]
-    pub warmup_steps: u64,
-    /// AdamW's decoupled weight decay.
-    #[serde(default = "tenth")]
-    pub weight_decay: f64,
-    /// AdamW's beta1 and beta2.
-    #[serde(default = "betas")]
-    pub betas: [f64; 2],
-    /// Gradients are scaled down to this norm.
-    #[serde(default = "one_f64")]
-    pub clip_norm: f64,
-    /// Each path is scored on its held-out text before each phase but the first and in the end, and what it was best with is
-    /// what it counts as when it is done: evaluated, asked and collected (DiPaCo, section 2.4.4).
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub early_stopping: bool,
-    /// Whether paths and ancestor also learn to predict a document's first tokens, which choose its path and do not count in
-    /// evaluation. Those of a batch that has no others count always.
-    #[serde(default = "yes", skip_serializing_if = "is_true")]
-    pub predict_prefix: bool,
-    /// So many tokens at the beginning of each sequence are not learnt, whatever it begins with: a control for networks that
-    /// see them before they predict them.
-    #[serde(default, skip_serializing_if = "is_none_at_all")]
-    pub unscored_tokens: usize,
-}
-
-impl TrainingConfig {
-    /// Inner steps from the ancestor's first to the last of a path, in whichever stage or run it is made.
-    pub fn total_steps(&self) -> u64 {
-        self.ancestor_steps + (self.shared_phases + self.phases) * self.inner_steps + self.later_steps
+impl RunConfig {
+    /// How a level's outer gradients travel and are applied. What keeps choices in balance is not learnt, but agreed on.
+    pub fn outer_of(&self, level: usize) -> OuterConfig {
+        match self.levels.get(level) {
+            Some(config) if config.is_balance() => self.outer.plain_mean(),
+            _ => self.outer.clone(),
+        }
     }
 }
 
@@ -246,18 +180,6 @@ fn one() -> u64 {
     1
 }
 
-fn one_f64() -> f64 {
-    1.0
-}
-
-fn tenth() -> f64 {
-    0.1
-}
-
-fn betas() -> [f64; 2] {
-    [0.9, 0.95]
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -294,6 +216,17 @@ pub(crate) mod tests {
         assert_eq!(run.training.total_steps(), 19);
         let again = RunConfig::from_toml(&toml::to_string(&run).unwrap()).unwrap();
         assert_eq!(again, run);
+    }
+
+    #[test]
+    fn a_run_is_open_unless_it_says_otherwise() {
+        let open = RunConfig::from_toml(SMALL).unwrap();
+        assert!(open.admission.is_open() && !serde_json::to_string(&open).unwrap().contains("admission"));
+        let invite = RunConfig::from_toml(&format!("admission = \"invite\"\n{SMALL}")).unwrap();
+        assert_eq!(invite.admission, Admission::Invite);
+        assert_eq!(RunConfig::from_toml(&toml::to_string(&invite).unwrap()).unwrap(), invite);
+        let error = RunConfig::from_toml(&format!("admission = \"closed\"\n{SMALL}")).unwrap_err().to_string();
+        assert!(error.contains("`open` or `invite`"), "{error}");
     }
 
     #[test]

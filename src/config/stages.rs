@@ -3,7 +3,8 @@
 
 use super::levels::LevelConfig;
 use super::routing::{RoutingConfig, RoutingMethod};
-use super::run::{RunConfig, RunConfigError, TrainingConfig};
+use super::run::{RunConfig, RunConfigError};
+use super::training::TrainingConfig;
 use crate::grid::Sharing;
 
 impl RunConfig {

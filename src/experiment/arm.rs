@@ -328,6 +328,7 @@ impl<'a> Trial<'a> {
         let training = &self.run.training;
         let of_ancestor = training.ancestor_steps * (training.batch_sequences * self.run.model.context) as u64;
         Ok(Outcome {
+            identity: String::new(),
             arm: self.arm.name.clone(),
             seed: self.run.seed,
             kind: self.arm.kind,

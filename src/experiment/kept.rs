@@ -111,7 +111,8 @@ impl KeptArm {
         kept
     }
 
-    fn decode(&self, bytes: &[u8]) -> Option<Unfinished> {
+    /// The same of what is in the file.
+    pub fn decode(&self, bytes: &[u8]) -> Option<Unfinished> {
         let (body, hash) = bytes.split_last_chunk::<HASH_BYTES>()?;
         let mut rest = body.strip_prefix(&HEAD)?.strip_prefix(&self.of.0)?;
         if blake3::hash(body) != *hash {

@@ -2,17 +2,18 @@
 //! without one. What a swarm adds, owners and networks and crashes, changes none of its numbers.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::crew::Crew;
 use super::exchanged::{Exchanged, Frames};
-use crate::compress::{compress_with_feedback, encode, frame};
-use crate::config::{MachineConfig, RunConfig};
+use crate::compress::{compress_with_feedback, encode};
+use crate::config::{MachineConfig, RunConfig, Stagger, Streaming};
 use crate::grid::Grid;
-use crate::names::{ModuleId, PathId, Phase};
-use crate::outer::{ExactSum, ModuleState, Share, rescaled};
+use crate::names::{BlobHash, ModuleId, PathId, Phase};
+use crate::outer::{CentredClipping, ExactSum, ModuleState, Share, mix, rescaled};
 use crate::peer::dense_trainer::Stopped;
-use crate::peer::path_state::PathState;
+use crate::peer::path_state::{Own, PathState};
 use crate::peer::shard_table::weights;
 use crate::seed::Seed;
 use crate::text::TokenSet;
@@ -86,32 +87,63 @@ impl<'a> Lockstep<'a> {
     /// # Errors
     /// If a step fails, or the user asks to stop: then nothing of the phase is kept.
     pub fn phase(&mut self, phase: Phase, shards: &[TokenSet], done: &mut dyn FnMut()) -> anyhow::Result<()> {
+        let (levels, steps) = (self.run.levels.len(), self.run.training.inner_steps);
+        let Some(streaming) = self.run.outer.streaming else {
+            let whole = Stretch { phase, steps: 0..steps, due: (0..levels).collect(), mixed: None, streaming: None };
+            return self.stretch(&whole, shards, done);
+        };
+        let stagger = Stagger::new(levels, steps, streaming.overlap);
+        let before = self.kept();
+        for level in 0..levels {
+            let (steps, mixed) = (stagger.steps(level), stagger.mixed_before(phase, level));
+            let part = Stretch { phase, steps, due: vec![level], mixed, streaming: Some(streaming) };
+            let mut done = || {
+                if level + 1 == levels {
+                    done()
+                }
+            };
+            if let Err(error) = self.stretch(&part, shards, &mut done) {
+                self.resume(&before)?;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Inner steps of every path, and the outer step of every module of the levels that are due then.
+    fn stretch(&mut self, stretch: &Stretch, shards: &[TokenSet], done: &mut dyn FnMut()) -> anyhow::Result<()> {
         let counts = self.crew.level_sizes();
-        let fresh = |module: &ModuleId| (*module, ExactSum::of_run(counts[usize::from(module.level)], &self.run.outer));
-        let mut sums: BTreeMap<ModuleId, ExactSum> = self.modules.keys().map(fresh).collect();
+        let fresh = |module: &ModuleId| {
+            let level = usize::from(module.level);
+            (*module, ExactSum::of_run(counts[level], &self.run.outer_of(level)))
+        };
+        let due = self.modules.keys().filter(|module| stretch.due.contains(&usize::from(module.level)));
+        let mut sums: BTreeMap<ModuleId, ExactSum> = due.map(fresh).collect();
         let weights = weights(shards.iter().map(|shard| shard.len() as u64));
         let starts: Vec<_> = self.grid.paths().map(|path| (path, self.levels_of(path))).collect();
         let (run, stop, paths) = (self.run, self.stop, &self.paths);
         let work = |trainer: &mut InnerTrainer, job: usize| {
             let (path, before) = &starts[job];
-            train(run, trainer, (*path, phase), (before, &paths[job]), &shards[job], stop)
+            train(run, trainer, (*path, stretch), (before, &paths[job]), &shards[job], stop)
         };
         let trained = self.crew.each(starts.len(), work, done)?;
+        let clippings = self.clippings(stretch, &trained);
         let mut after = Vec::with_capacity(trained.len());
-        for (path, Trained { state, frames, sent, tokens }) in self.grid.paths().zip(trained) {
+        for (path, Trained { state, mut arrived, sent, tokens }) in self.grid.paths().zip(trained) {
             self.exchanged.up.add(&sent);
-            for (module, frame) in self.grid.modules_of(path).into_iter().zip(&frames) {
-                let values = frame::decode(frame, counts[usize::from(module.level)])?;
+            let modules = self.grid.modules_of(path);
+            for (module, values) in stretch.due.iter().map(|level| modules[*level]).zip(&mut arrived) {
+                clippings.get(&module).into_iter().for_each(|clipping| clipping.clip(values));
                 if let Some(sum) = sums.get_mut(&module) {
-                    sum.add(&values, weights[path.0 as usize])?;
+                    sum.add(values, weights[path.0 as usize])?;
                 }
             }
             after.push(state);
             self.tokens += tokens;
         }
         self.paths = after;
-        let outer = &self.run.outer;
         for (module, sum) in sums {
+            let outer = self.run.outer_of(usize::from(module.level));
             let average = rescaled(&sum, outer.rescale, self.grid.paths_of(module).len());
             let frame = encode(outer.average_codec(), &average)?;
             let average = self.exchanged.down.count(&average, &frame)?;
@@ -120,6 +152,24 @@ impl<'a> Lockstep<'a> {
             }
         }
         Ok(())
+    }
+
+    /// How far what has arrived lies from each module's centre, where it is clipped.
+    fn clippings(&self, stretch: &Stretch, trained: &[Trained]) -> BTreeMap<ModuleId, CentredClipping> {
+        let mut clippings = BTreeMap::new();
+        for (path, trained) in self.grid.paths().zip(trained) {
+            let modules = self.grid.modules_of(path);
+            for (module, values) in stretch.due.iter().map(|level| modules[*level]).zip(&trained.arrived) {
+                let paths = self.grid.paths_of(module).len();
+                let outer = self.run.outer_of(usize::from(module.level));
+                if !outer.clips(paths) {
+                    continue;
+                }
+                let around = || CentredClipping::around(&self.modules[&module], paths, &outer);
+                clippings.entry(module).or_insert_with(around).measure(values);
+            }
+        }
+        clippings
     }
 
     /// The parameters of a path, level by level.
@@ -163,11 +213,22 @@ impl<'a> Lockstep<'a> {
     }
 }
 
+/// Inner steps that are made in one go.
+struct Stretch {
+    phase: Phase,
+    steps: Range<u64>,
+    /// The levels whose outer gradients are taken after it.
+    due: Vec<usize>,
+    /// The level whose update is mixed in before it.
+    mixed: Option<usize>,
+    streaming: Option<Streaming>,
+}
+
 /// What came of a path's inner steps.
 struct Trained {
     state: PathState,
-    /// One for each level.
-    frames: Vec<Vec<u8>>,
+    /// The outer gradient of each level that was due, as it arrives.
+    arrived: Vec<Vec<f32>>,
     sent: Frames,
     tokens: u64,
 }
@@ -175,32 +236,43 @@ struct Trained {
 fn train(
     run: &RunConfig,
     inner: &mut InnerTrainer,
-    (path, phase): (PathId, Phase),
+    (path, stretch): (PathId, &Stretch),
     (before, state): (&[Vec<f32>], &PathState),
     shard: &TokenSet,
     stop: &AtomicBool,
 ) -> anyhow::Result<Trained> {
-    inner.load(before)?;
+    let mut own = state.own.clone();
+    match (&mut own, stretch.streaming) {
+        (Some(own), Some(streaming)) => {
+            stretch.mixed.iter().for_each(|level| mix(&mut own.levels[*level], &before[*level], streaming.mix));
+            inner.load(&own.levels)?;
+        }
+        _ => inner.load(before)?,
+    }
     inner.restore(&state.inner)?;
     let seed = Seed::root(run.seed).child("batches").number(u64::from(path.0));
     let order = BatchOrder { seed, sequences: shard.len() };
     let mut tokens = 0;
-    for step in 0..run.training.inner_steps {
+    for step in stretch.steps.clone() {
         if stop.load(Ordering::Relaxed) {
             return Err(Stopped.into());
         }
-        let place = place_in_schedule(&run.training, phase, step, run.training.inner_steps);
+        let place = place_in_schedule(&run.training, stretch.phase, step, run.training.inner_steps);
         tokens += inner.step(shard, &order, place)?.tokens;
     }
+    let levels = inner.levels()?;
     let mut state = PathState { inner: inner.state()?, ..state.clone() };
-    let (mut frames, mut sent) = (Vec::with_capacity(before.len()), Frames::default());
-    for ((before, after), residual) in before.iter().zip(&inner.levels()?).zip(&mut state.residuals) {
-        let lost = run.outer.feedback().map(|part| (part, residual.as_slice()));
+    let (mut arrived, mut sent) = (Vec::with_capacity(stretch.due.len()), Frames::default());
+    for level in stretch.due.iter().copied() {
+        let (before, after, residual) = (&before[level], &levels[level], &mut state.residuals[level]);
+        let outer = run.outer_of(level);
+        let lost = outer.feedback().map(|part| (part, residual.as_slice()));
         let gradient = outer_gradient(before, after, 1.0, lost)?;
-        let (frame, left) = compress_with_feedback(run.outer.codec, &gradient)?;
-        sent.count(&gradient, &frame)?;
+        let (frame, left) = compress_with_feedback(outer.codec, &gradient)?;
+        arrived.push(sent.count(&gradient, &frame)?);
         *residual = left;
-        frames.push(frame);
     }
-    Ok(Trained { state, frames, sent, tokens })
+    // In step, what a path stands on follows from the phase.
+    state.own = stretch.streaming.map(|_| Own { stands_on: vec![BlobHash([0; 32]); levels.len()], levels });
+    Ok(Trained { state, arrived, sent, tokens })
 }

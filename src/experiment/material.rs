@@ -80,7 +80,7 @@ pub struct Shares {
 }
 
 impl Material {
-    /// Parts the training text. Of documents with the same tokens the first is taken.
+    /// Stagger the training text. Of documents with the same tokens the first is taken.
     pub fn part(train: TokenSet, test: TokenSet, token_bytes: Vec<u32>, shares: Shares) -> Self {
         let all = Documents::of(train);
         let mut seen = std::collections::BTreeSet::new();

@@ -25,9 +25,10 @@ pub mod scoring;
 pub mod sharing;
 pub mod trainee;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use serde::de::DeserializeOwned;
 
 use self::arm::Trial;
 use self::identity::Identity;
@@ -40,6 +41,9 @@ use crate::store::write_file;
 
 pub use self::laboratory::Source;
 
+/// In the folder of results, what came of each arm.
+const RESULTS: &str = "results.json";
+
 /// Where results go, and what makes them again.
 pub struct Results<'a> {
     /// The folder.
@@ -48,8 +52,8 @@ pub struct Results<'a> {
     pub command: &'a str,
 }
 
-/// Trains all arms with all their seeds, the first seeds first, but for those whose results are kept from before; after
-/// each of them the results are written anew.
+/// Trains all arms with all their seeds, the first seeds first, but for those whose results are kept from before, with
+/// what was trained or in the results themselves; after each of them the results are written anew.
 ///
 /// # Errors
 /// If an arm fails, the disk does, or the user asks to stop: the same call goes on.
@@ -59,17 +63,29 @@ pub fn conduct(
     results: &Results<'_>,
 ) -> anyhow::Result<Vec<Outcome>> {
     let (mut outcomes, mut shared) = (Vec::new(), Vec::new());
+    let mut before: Vec<Outcome> = known(&results.folder.join(RESULTS))?.unwrap_or_default();
     for (arm, seed) in in_order(&experiment.arms) {
         let tokens = laboratory.tokens(&arm.run)?;
         // Not before the text is known to be there: a mistake leaves nothing behind.
         make(&laboratory.folder)?;
+        // Results are written anew after each arm, so what they say of others must stand elsewhere first.
+        let is_named =
+            |outcome: &Outcome| !outcome.identity.is_empty() && outcome.identity.chars().all(|c| c.is_ascii_hexdigit());
+        for outcome in std::mem::take(&mut before).into_iter().filter(is_named) {
+            let file = arm_file(&laboratory.folder, &outcome.identity);
+            if !file.exists() {
+                write_file(&file, &serde_json::to_vec_pretty(&outcome)?)?;
+            }
+        }
         let identity = Identity { laboratory, experiment, arm, seed, tokens: &tokens };
-        let file = laboratory.folder.join(format!("arm-{}.json", &identity.outcome()?.to_string()[..16]));
-        let outcome = match known(&file)? {
-            Some(outcome) => Outcome { arm: arm.name.clone(), ..outcome },
+        let name = identity.outcome()?.to_string()[..16].to_owned();
+        let file = arm_file(&laboratory.folder, &name);
+        let outcome = match known::<Outcome>(&file)? {
+            Some(outcome) => Outcome { arm: arm.name.clone(), identity: name, ..outcome },
             None => {
                 let trial = Trial::new(identity)?;
                 let outcome = trial.conduct().with_context(|| format!("arm {:?}, seed {seed}", arm.name))?;
+                let outcome = Outcome { identity: name, ..outcome };
                 write_file(&file, &serde_json::to_vec_pretty(&outcome)?)?;
                 laboratory.tell(News::Done(&outcome));
                 outcome
@@ -90,13 +106,17 @@ fn in_order(arms: &[Arm]) -> Vec<(&Arm, u64)> {
     (0..most).flat_map(round).collect()
 }
 
-fn known(file: &Path) -> anyhow::Result<Option<Outcome>> {
+fn known<T: DeserializeOwned>(file: &Path) -> anyhow::Result<Option<T>> {
     if !file.exists() {
         return Ok(None);
     }
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let outcome = serde_json::from_slice(&bytes).with_context(|| format!("{} is broken; remove it", file.display()))?;
-    Ok(Some(outcome))
+    let read = serde_json::from_slice(&bytes).with_context(|| format!("{} is broken; remove it", file.display()))?;
+    Ok(Some(read))
+}
+
+fn arm_file(folder: &Path, identity: &str) -> PathBuf {
+    folder.join(format!("arm-{identity}.json"))
 }
 
 fn make(folder: &Path) -> anyhow::Result<()> {
@@ -107,7 +127,7 @@ fn make(folder: &Path) -> anyhow::Result<()> {
 fn write(experiment: &Experiment, outcomes: &[Outcome], results: &Results<'_>) -> anyhow::Result<()> {
     let folder = results.folder;
     make(folder)?;
-    write_file(&folder.join("results.json"), &serde_json::to_vec_pretty(outcomes)?)?;
+    write_file(&folder.join(RESULTS), &serde_json::to_vec_pretty(outcomes)?)?;
     write_file(&folder.join("README.md"), report::markdown(experiment, outcomes, results.command).as_bytes())?;
     for (name, axis) in [("steps.svg", Axis::Steps), ("tokens.svg", Axis::Tokens)] {
         if let Some(picture) = plots::svg(experiment, outcomes, axis)? {

@@ -97,6 +97,9 @@ impl std::ops::Add for Honest {
 pub struct Outcome {
     /// Its name.
     pub arm: String,
+    /// What tells it from all other trainings and scores: where this is known from results, nothing is trained again.
+    #[serde(default)]
+    pub identity: String,
     /// The seed.
     pub seed: u64,
     /// How it was trained.

@@ -279,6 +279,7 @@ mod tests {
         let routed =
             |nats| Routed { every: 64, logistic: numbers(nats), transducer: numbers(nats), oracle: numbers(nats) };
         let outcome = |seed, nats, rerouted: Vec<Routed>| Outcome {
+            identity: String::new(),
             domains: Vec::new(),
             honest: None,
             exchanged: None,

@@ -1,5 +1,7 @@
 //! Pictures of what was found, as SVG.
 
+pub mod ways;
+
 use std::ops::Range;
 
 use plotters::coord::Shift;
@@ -7,7 +9,8 @@ use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (900, 520);
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+/// Where a picture is drawn.
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Points or lines of one name.
 pub struct Series<'a> {
@@ -27,14 +30,25 @@ pub struct Labels<'a> {
     pub y: &'a str,
 }
 
-fn wrong(error: impl std::fmt::Display) -> anyhow::Error {
+pub(super) fn wrong(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow::anyhow!("cannot draw: {error}")
 }
 
 fn picture(draw: impl FnOnce(&Area<'_>) -> anyhow::Result<()>) -> anyhow::Result<String> {
+    picture_of(SIZE, draw)
+}
+
+/// A picture of some size, in pixels.
+///
+/// # Errors
+/// If it cannot be drawn.
+pub(super) fn picture_of(
+    size: (u32, u32),
+    draw: impl FnOnce(&Area<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<String> {
     let mut svg = String::new();
     {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         root.fill(&WHITE).map_err(wrong)?;
         draw(&root)?;
         root.present().map_err(wrong)?;

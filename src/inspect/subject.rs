@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use tch::{Kind, Tensor};
 
-use crate::config::{ModelConfig, Starts};
+use crate::config::{LevelConfig, ModelConfig, Starts};
+use crate::grid::Sharing;
 use crate::model::watch::Watch;
 use crate::model::{ForwardError, PathModel};
 use crate::text::corpus::Domains;
@@ -17,6 +18,11 @@ pub enum InspectError {
     /// Its attention is plain.
     #[error("this run's attention is not directional: it has no [model.directional], so there is nothing to look at")]
     Plain,
+    /// Its tokens have no choice.
+    #[error(
+        "in this run's network every token goes through every block: it has no [model.dna], so there is nothing to look at"
+    )]
+    NoPool,
     /// There is nothing to read.
     #[error("the text has no sequence of more than {0} tokens, so none that counts")]
     TooShort(usize),
@@ -127,6 +133,12 @@ pub fn row(tokens: &[u32]) -> Tensor {
 }
 
 impl Subject {
+    /// Its parameters, in one level.
+    pub fn levels(&self) -> Vec<LevelConfig> {
+        let parts = self.config().parts().iter().map(ToString::to_string).collect();
+        vec![LevelConfig { parts, sharing: Sharing::Shared }]
+    }
+
     /// Its sizes.
     pub fn config(&self) -> &ModelConfig {
         self.model.config()

@@ -6,6 +6,7 @@
 
 use tch::{Device, Kind, TchError, Tensor};
 
+use super::dna::Rows;
 use super::linear::Products;
 use super::memory::{Past, mask};
 use super::weights::{Weights, WeightsError};
@@ -53,24 +54,57 @@ impl Attention {
         past: Option<&mut Past>,
     ) -> Result<Tensor, TchError> {
         let (batch, time, _) = input.size3()?;
+        let (q, k, v) = self.queries_keys_values(input, products, rotation)?;
+        self.mixed(q, k, v, past)?.f_reshape([batch, time, self.heads * self.head_width])
+    }
+
+    /// What the heads say of tokens that were gathered from several sequences, so many, `[tokens + fill, width]` to
+    /// `[tokens, heads · head]`: each looks at those of its own sequence that were gathered with it, and lie before it.
+    /// `rotation` is `[tokens + fill, 1, 1, head/2]`.
+    ///
+    /// # Errors
+    /// As [`Attention::heads`].
+    pub fn gathered_heads(
+        &self,
+        (input, tokens): (&Tensor, i64),
+        products: &Products,
+        rotation: Option<&Tensor>,
+        rows: &Rows,
+        past: Option<&mut Past>,
+    ) -> Result<Tensor, TchError> {
+        let (q, k, v) = self.queries_keys_values(&input.f_unsqueeze(0)?, products, rotation)?;
+        let apart = |x: Tensor| rows.apart(&x.f_squeeze_dim(0)?.f_narrow(0, 0, tokens)?);
+        let mixed = self.mixed(apart(q)?, apart(k)?, apart(v)?, past)?;
+        rows.together(&mixed.f_reshape([-1, self.heads * self.head_width])?)
+    }
+
+    /// Queries, keys and values, `[batch, time, heads, head]` each.
+    fn queries_keys_values(
+        &self,
+        input: &Tensor,
+        products: &Products,
+        rotation: Option<&Tensor>,
+    ) -> Result<(Tensor, Tensor, Tensor), TchError> {
+        if let Some(rotation) = rotation {
+            return self.rotated(input, products, rotation);
+        }
+        let (batch, time, _) = input.size3()?;
+        let qkv = products.linear(input, &self.qkv, self.qkv_bias.as_ref())?;
+        three(&mut qkv.f_view([batch, time, 3, self.heads, self.head_width])?.f_unbind(2)?.into_iter())
+    }
+
+    /// Values mixed by causal attention, `[batch, time, heads, head]`.
+    fn mixed(&self, q: Tensor, k: Tensor, v: Tensor, past: Option<&mut Past>) -> Result<Tensor, TchError> {
         let heads_first = |x: Tensor| x.f_transpose(1, 2);
-        let (q, k, v) = match rotation {
-            None => {
-                let qkv = products.linear(input, &self.qkv, self.qkv_bias.as_ref())?;
-                let mut parts = qkv.f_view([batch, time, 3, self.heads, self.head_width])?.f_unbind(2)?.into_iter();
-                three(&mut parts)?
-            }
-            Some(rotation) => self.rotated(input, products, rotation)?,
-        };
         let (q, k, v) = (heads_first(q)?, heads_first(k)?, heads_first(v)?);
         let (k, v) = match past {
             None => (k, v),
             Some(past) => past.extended(k, v)?,
         };
-        let all = k.size()[2];
+        let (time, all) = (q.size()[2], k.size()[2]);
         let (mask, causal) = (mask(time, all, q.device())?, time == all);
         let mixed = Tensor::f_scaled_dot_product_attention(&q, &k, &v, mask.as_ref(), 0.0, causal, None, false)?;
-        mixed.f_transpose(1, 2)?.f_reshape([batch, time, self.heads * self.head_width])
+        mixed.f_transpose(1, 2)
     }
 
     /// What heads say, in the residual stream: `[batch, time, width]`.

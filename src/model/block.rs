@@ -4,47 +4,13 @@ use tch::{TchError, Tensor};
 
 use super::attention::Attention;
 use super::directional::Directional;
+use super::feed_forward::FeedForward;
 use super::linear::Products;
 use super::memory::Past;
+use super::norm::Norm;
 use super::watch::{Watch, Writer};
 use super::weights::{Weights, WeightsError};
-use crate::config::{Activation, ModelConfig};
-
-/// What a norm adds to the variance.
-pub(crate) const EPSILON: f64 = 1e-5;
-
-/// Layer normalisation with a weight and, if the model has biases, a bias.
-pub struct Norm {
-    weight: Tensor,
-    bias: Option<Tensor>,
-}
-
-impl Norm {
-    /// Takes its tensors from the weights; `prefix` is such as `final-norm`.
-    ///
-    /// # Errors
-    /// If the weight is missing.
-    pub fn new(weights: &Weights, prefix: &str) -> Result<Self, WeightsError> {
-        Ok(Self {
-            weight: weights.tensor(&format!("{prefix}.weight"))?,
-            bias: weights.optional(&format!("{prefix}.bias")),
-        })
-    }
-
-    /// `[width]`.
-    pub(crate) fn weight(&self) -> &Tensor {
-        &self.weight
-    }
-
-    /// Normalises the last dimension.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
-    pub fn forward(&self, input: &Tensor) -> Result<Tensor, TchError> {
-        let width = self.weight.size();
-        input.f_layer_norm(width.as_slice(), Some(&self.weight), self.bias.as_ref(), EPSILON, true)
-    }
-}
+use crate::config::ModelConfig;
 
 /// How some tokens are read.
 pub struct Reading<'a> {
@@ -64,12 +30,7 @@ pub struct Block {
     attention_norm: Norm,
     attention: Attention,
     directional: Option<Directional>,
-    feed_forward_norm: Norm,
-    inner: Tensor,
-    inner_bias: Option<Tensor>,
-    outer: Tensor,
-    outer_bias: Option<Tensor>,
-    approximate: &'static str,
+    feed_forward: FeedForward,
 }
 
 impl Block {
@@ -84,15 +45,7 @@ impl Block {
             attention_norm: Norm::new(weights, &name("attention-norm"))?,
             attention: Attention::new(weights, &name("attention"), model)?,
             directional: Directional::new(weights, index, model)?,
-            feed_forward_norm: Norm::new(weights, &name("feed-forward-norm"))?,
-            inner: weights.tensor(&name("feed-forward.in.weight"))?,
-            inner_bias: weights.optional(&name("feed-forward.in.bias")),
-            outer: weights.tensor(&name("feed-forward.out.weight"))?,
-            outer_bias: weights.optional(&name("feed-forward.out.bias")),
-            approximate: match model.activation {
-                Activation::Gelu => "none",
-                Activation::GeluTanh => "tanh",
-            },
+            feed_forward: FeedForward::new(weights, &format!("block.{index}"), model)?,
         })
     }
 
@@ -130,10 +83,7 @@ impl Block {
             mixed = mixed.f_add(&taken)?;
         }
         let stream = stream.f_add(&mixed)?;
-        let hidden =
-            products.linear(&self.feed_forward_norm.forward(&stream)?, &self.inner, self.inner_bias.as_ref())?;
-        let fed = products.linear(&hidden.f_gelu(self.approximate)?, &self.outer, self.outer_bias.as_ref())?;
-        let fed = products.widen(fed)?;
+        let fed = self.feed_forward.forward(&stream, products)?;
         watch.added(Writer::FeedForward(self.index), &fed)?;
         stream.f_add(&fed)
     }

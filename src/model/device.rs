@@ -36,6 +36,11 @@ pub fn open_device(choice: DeviceChoice) -> Result<Device, DeviceError> {
     }
 }
 
+/// What a machine's profile calls a device.
+pub fn device_name(device: Device) -> &'static str {
+    if device == Device::Cpu { "cpu" } else { "cuda" }
+}
+
 /// Starts the program again, in the same process, with OpenMP's threads told to wait asleep; call it first in `main`.
 ///
 /// By default they spin for milliseconds after each operation, which is fine for who has the machine alone. Where two

@@ -103,11 +103,12 @@ pub fn notes(header: &[u8]) -> Result<HashMap<String, String>, ExchangeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Activation, Positions};
+    use crate::config::{Activation, Architecture, Positions};
     use crate::grid::Sharing;
 
     fn model() -> (ModelConfig, Vec<LevelConfig>) {
         let model = ModelConfig {
+            architecture: Architecture::Transformer,
             blocks: 1,
             width: 4,
             heads: 2,
@@ -119,7 +120,9 @@ mod tests {
             tied_head: true,
             biases: false,
             activation: Activation::Gelu,
+            initial_deviation: None,
             directional: None,
+            dna: None,
         };
         let level = |parts: &[&str]| LevelConfig {
             parts: parts.iter().map(|part| (*part).to_owned()).collect(),

@@ -21,10 +21,17 @@ pub fn initial_levels(model: &ModelConfig, levels: &[LevelConfig], seed: Seed) -
                 match tensor.initial {
                     Initial::Ones => values.resize(values.len() + count, 1.0),
                     Initial::Zeros => values.resize(values.len() + count, 0.0),
+                    Initial::Constant(value) => values.resize(values.len() + count, value as f32),
                     Initial::Normal(deviation) => {
                         let mut generator = seed.child(&tensor.name).generator();
                         let mut normals = Normals { generator: &mut generator, spare: None };
                         values.extend((0..count).map(|_| (deviation * normals.next()) as f32));
+                    }
+                    Initial::Truncated(deviation) => {
+                        let mut generator = seed.child(&tensor.name).generator();
+                        let mut normals = Normals { generator: &mut generator, spare: None };
+                        let mut near = std::iter::repeat_with(|| normals.next()).filter(|normal| normal.abs() <= 2.0);
+                        values.extend(near.by_ref().take(count).map(|normal| (deviation * normal) as f32));
                     }
                 }
             }

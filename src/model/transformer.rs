@@ -3,10 +3,12 @@
 use tch::{Device, Kind, TchError, Tensor};
 
 use super::attention::rotation;
-use super::block::{Block, Norm, Reading};
+use super::block::{Block, Reading};
 use super::directional::Directional;
+use super::dna::Dna;
 use super::linear::{Kernel, Products};
 use super::memory::{Memory, Past};
+use super::norm::Norm;
 use super::watch::{Unwatched, Watch, Writer};
 use super::weights::{Weights, WeightsError, to_values};
 use crate::config::{LevelConfig, ModelConfig, Precision};
@@ -53,6 +55,7 @@ pub struct PathModel {
     tokens: Tensor,
     positions: Option<Tensor>,
     blocks: Vec<Block>,
+    dna: Option<Dna>,
     norm: Norm,
     head: Tensor,
     rotation: Option<Tensor>,
@@ -79,6 +82,7 @@ impl PathModel {
             tokens: weights.tensor("embedding.tokens.weight")?,
             positions: weights.optional("embedding.positions.weight"),
             blocks: (0..model.blocks).map(|index| Block::new(&weights, index, model)).collect::<Result<_, _>>()?,
+            dna: Dna::new(&weights, model)?,
             norm: Norm::new(&weights, "final-norm")?,
             head: weights.tensor(head)?,
             rotation: rotation(model, device)?,
@@ -167,7 +171,8 @@ impl PathModel {
         if begin == 0 {
             memory.blocks.clear();
         }
-        memory.blocks.resize_with(self.blocks.len(), Past::default);
+        let memories = self.blocks.len() + self.dna.as_ref().map_or(0, Dna::memories);
+        memory.blocks.resize_with(memories, Past::default);
         let past = Some((&mut memory.blocks[..], begin));
         let hidden = self.trunk_after(&new.f_to_device(self.device())?, (None, &Unwatched), &self.exact(), past)?;
         memory.read = found;
@@ -282,6 +287,17 @@ impl PathModel {
         self.trunk_after(tokens, (lengths, &Unwatched), products, None)
     }
 
+    /// The same, while somebody looks on.
+    pub(crate) fn watched_trunk(
+        &self,
+        tokens: &Tensor,
+        lengths: Option<&Tensor>,
+        products: &Products,
+        watch: &dyn Watch,
+    ) -> Result<Tensor, TchError> {
+        self.trunk_after(tokens, (lengths, watch), products, None)
+    }
+
     /// The same of tokens after those that the blocks remember, so many.
     fn trunk_after(
         &self,
@@ -303,6 +319,10 @@ impl PathModel {
             let past = past.as_mut().and_then(|(blocks, _)| blocks.get_mut(index));
             stream = block.forward(&stream, &reading, past)?;
         }
+        if let Some(dna) = &self.dna {
+            let past = past.map(|(blocks, _)| &mut blocks[self.blocks.len()..]);
+            stream = dna.forward(&stream, &reading, past)?;
+        }
         self.norm.forward(&stream)
     }
 }
@@ -312,13 +332,14 @@ pub(crate) mod samples {
     //! A network small enough for tests.
 
     use super::*;
-    use crate::config::{Activation, Positions};
+    use crate::config::{Activation, Architecture, Positions};
     use crate::grid::Sharing;
     use crate::model::initial_levels;
     use crate::seed::Seed;
 
     pub(crate) fn small_model() -> ModelConfig {
         ModelConfig {
+            architecture: Architecture::Transformer,
             blocks: 2,
             width: 16,
             heads: 2,
@@ -330,7 +351,9 @@ pub(crate) mod samples {
             tied_head: false,
             biases: false,
             activation: Activation::Gelu,
+            initial_deviation: None,
             directional: None,
+            dna: None,
         }
     }
 
@@ -354,88 +377,5 @@ pub(crate) mod samples {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::samples::{small_levels, small_model, small_path};
-    use super::*;
-    use crate::config::Positions;
-
-    fn tokens(rows: &[&[i64]]) -> Tensor {
-        Tensor::from_slice(&rows.concat()).view([rows.len() as i64, -1])
-    }
-
-    #[test]
-    fn what_is_read_in_pieces_is_as_if_it_were_read_at_once() {
-        for positions in [Positions::Learned, Positions::Rotary] {
-            let path = small_path(&ModelConfig { positions, ..small_model() }, &small_levels());
-            let all: Vec<u32> = (5..17).collect();
-            let whole = path.hidden(&tokens(&[&[5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]])).unwrap();
-            let mut memory = Memory::default();
-            let pieces: Vec<Tensor> = [0..3, 3..4, 4..9, 9..12]
-                .map(|piece| path.read(&mut memory, &all[piece]).unwrap())
-                .into_iter()
-                .collect();
-            let differs = (Tensor::cat(&pieces, 1) - whole).abs().max().double_value(&[]);
-            assert!(differs < 1e-5 && memory.read() == 12, "{positions:?}: {differs}");
-            let refused = path.read(&mut memory, &[1; 13]).unwrap_err();
-            assert!(matches!(refused, ForwardError::TooLong { found: 25, context: 24 }), "{refused}");
-            assert!(path.read(&mut memory, &[300]).is_err() && path.read(&mut memory, &[]).is_err());
-            assert_eq!(memory.read(), 12, "what is refused was not read");
-        }
-    }
-
-    #[test]
-    fn a_later_token_changes_no_earlier_score() {
-        for positions in [Positions::Rotary, Positions::Learned] {
-            let model = ModelConfig { positions, ..small_model() };
-            let path = small_path(&model, &small_levels());
-            let a = path.logits(&tokens(&[&[5, 6, 7, 8]])).unwrap();
-            let b = path.logits(&tokens(&[&[5, 6, 7, 99]])).unwrap();
-            assert!(a.narrow(1, 0, 3).allclose(&b.narrow(1, 0, 3), 1e-5, 1e-6, false));
-            assert!(!a.narrow(1, 3, 1).allclose(&b.narrow(1, 3, 1), 1e-5, 1e-3, false));
-        }
-    }
-
-    #[test]
-    fn order_matters_because_positions_do() {
-        for positions in [Positions::Rotary, Positions::Learned] {
-            let path = small_path(&ModelConfig { positions, ..small_model() }, &small_levels());
-            let a = path.hidden(&tokens(&[&[5, 6, 7, 8]])).unwrap().narrow(1, 3, 1);
-            let b = path.hidden(&tokens(&[&[6, 5, 7, 8]])).unwrap().narrow(1, 3, 1);
-            assert!(!a.allclose(&b, 1e-5, 1e-4, false));
-        }
-    }
-
-    #[test]
-    fn a_tied_head_scores_with_the_embedding() {
-        let model = ModelConfig { tied_head: true, ..small_model() };
-        let mut levels = small_levels();
-        levels[1].parts.pop();
-        let path = small_path(&model, &levels);
-        let hidden = path.hidden(&tokens(&[&[1, 2]])).unwrap();
-        let expected = hidden.matmul(&path.tokens.transpose(0, 1));
-        assert!(path.logits(&tokens(&[&[1, 2]])).unwrap().allclose(&expected, 1e-5, 1e-5, false));
-    }
-
-    #[test]
-    fn features_are_means_over_real_tokens() {
-        let path = small_path(&small_model(), &small_levels());
-        let together = path.prefix_features(&[&[1, 2, 3], &[4], &[5, 6]]).unwrap();
-        let alone = path.prefix_features(&[&[5, 6]]).unwrap();
-        assert_eq!(together.len(), 3 * 16);
-        assert!(together[32..].iter().zip(&alone).all(|(a, b)| (a - b).abs() < 1e-5));
-        let hidden = path.hidden(&tokens(&[&[5, 6]])).unwrap();
-        let mean = hidden.mean_dim([1i64].as_slice(), false, Kind::Float);
-        assert!((f64::from(alone[0]) - mean.double_value(&[0, 0])).abs() < 1e-5);
-    }
-
-    #[test]
-    fn invalid_tokens_are_errors() {
-        let path = small_path(&small_model(), &small_levels());
-        assert!(matches!(path.logits(&tokens(&[&[300]])), Err(ForwardError::Token { token: 300, .. })));
-        assert!(matches!(path.logits(&tokens(&[&[-1]])), Err(ForwardError::Token { token: -1, .. })));
-        assert!(matches!(path.logits(&tokens(&[&[1; 25]])), Err(ForwardError::TooLong { found: 25, .. })));
-        assert!(matches!(path.logits(&Tensor::from_slice(&[1i64])), Err(ForwardError::Shape { .. })));
-        assert!(matches!(path.prefix_features(&[&[1], &[]]), Err(ForwardError::Empty(1))));
-        assert!(path.prefix_features(&[]).unwrap().is_empty());
-    }
-}
+#[path = "transformer_tests.rs"]
+mod tests;

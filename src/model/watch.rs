@@ -2,6 +2,8 @@
 
 use tch::{TchError, Tensor};
 
+use super::dna::Routed;
+
 /// What adds to the residual stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Writer {
@@ -23,6 +25,14 @@ pub trait Watch {
     /// If shapes do not fit or memory is short.
     fn routing(&self, _block: usize, routing: Tensor) -> Result<Tensor, TchError> {
         Ok(routing)
+    }
+
+    /// What tokens chose in a step.
+    ///
+    /// # Errors
+    /// If memory is short.
+    fn routed(&self, _routed: &Routed<'_>) -> Result<(), TchError> {
+        Ok(())
     }
 
     /// What a block's heads say, `[batch, time, heads · head]`.

@@ -58,6 +58,8 @@ pub struct Leaf {
     pub offset: usize,
     /// Number of values.
     pub count: usize,
+    /// Whether gradients move it.
+    pub trained: bool,
 }
 
 struct Level {
@@ -142,6 +144,28 @@ impl Weights {
         Ok(to_values(&place.flat)?)
     }
 
+    /// What is not trained in a level, copied, by its place among the level's tensors.
+    pub(crate) fn fixed(&self, level: usize) -> Result<Vec<(usize, Tensor)>, TchError> {
+        let leaves = self.levels[level].leaves.iter().enumerate().filter(|(_, leaf)| !leaf.trained);
+        leaves.map(|(index, leaf)| Ok((index, leaf.tensor.f_detach_copy()?))).collect()
+    }
+
+    /// Puts back what [`Weights::fixed`] gave.
+    pub(crate) fn put_back(&mut self, level: usize, fixed: &[(usize, Tensor)]) -> Result<(), TchError> {
+        fixed.iter().try_for_each(|(index, value)| self.levels[level].leaves[*index].tensor.f_copy_(value).map(drop))
+    }
+
+    /// Changes what is not trained, such as `balance.usage`; as many values as it has.
+    ///
+    /// # Errors
+    /// If there is no such tensor, or values are too few or too many.
+    pub(crate) fn write(&mut self, name: &str, values: &[f32]) -> Result<(), WeightsError> {
+        let tensor = self.tensor(name)?;
+        debug_assert!(!tensor.requires_grad(), "{name} is moved by gradients");
+        tensor.f_view([-1])?.f_copy_(&Tensor::f_from_slice(values)?)?;
+        Ok(())
+    }
+
     /// A level's buffer, to be changed in place by the optimiser.
     pub(crate) fn flat_mut(&mut self, level: usize) -> &mut Tensor {
         &mut self.levels[level].flat
@@ -159,8 +183,8 @@ impl Level {
             let count = spec.count();
             let shape: Vec<i64> = spec.shape.iter().map(|size| *size as i64).collect();
             let view = flat.f_narrow(0, offset as i64, count as i64)?.f_view(shape.as_slice())?;
-            let tensor = view.f_detach()?.f_set_requires_grad(true)?;
-            leaves.push(Leaf { name: spec.name, tensor, offset, count });
+            let tensor = view.f_detach()?.f_set_requires_grad(spec.trained)?;
+            leaves.push(Leaf { name: spec.name, tensor, offset, count, trained: spec.trained });
             offset += count;
         }
         Ok(Self { flat, count, leaves })

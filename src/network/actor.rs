@@ -1,7 +1,7 @@
 //! The task that owns the swarm. It takes commands and libp2p's events in turn, answers or remembers who waits for what,
 //! and never waits for anything but the next of them: application code hears of things through bounded queues.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,25 +10,30 @@ use libp2p::gossipsub::{self, TopicHash};
 use libp2p::kad::{QueryId, RecordKey};
 use libp2p::request_response::{InboundRequestId, OutboundRequestId, ResponseChannel};
 use libp2p::{Multiaddr, PeerId, Swarm};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::behaviour::Behaviour;
 use super::blobs::{BLOB_PROTOCOL, BlobAccess};
+use super::cap::{Cap, Way};
 use super::commands::Command;
+use super::conduct::{Ban, Conduct};
 use super::connecting::{Connecting, Purpose};
 use super::control::RequestToken;
 use super::dial_error::DialError;
 use super::events::{EventQueues, NetworkEvent, Slot};
 use super::fetching::Fetcher;
 use super::gossip::{PublishError, Published, SubscribeError, topic};
-use super::identity::peer_key;
+use super::handle::Bandwidth;
+use super::identity::{peer_id, peer_key};
 use super::limits::{GOSSIP_BYTES, TOPICS_PER_PEER};
 use super::meeting::Meetings;
+use super::outside::Sights;
 use super::providers::{Kept, ProvideError, Provider, module_key};
 use super::punching::Punching;
+use super::rates::{self, GossipRates, Rates};
 use super::relaying::Relaying;
-use super::serving::serve_all;
+use super::serving::{Offer, serve_all};
 use super::swarm::StartError;
 use super::traffic::Counters;
 use crate::names::{ModuleId, PeerKey, RunId};
@@ -56,8 +61,17 @@ pub(super) struct Actor {
     pub(super) relaying: Relaying,
     pub(super) punching: Punching,
     pub(super) meetings: Meetings,
+    pub(super) gossip_rates: GossipRates,
+    pub(super) request_rates: Rates<PeerId>,
+    pub(super) conduct: Conduct,
+    /// For whoever shows or keeps them.
+    pub(super) bans: watch::Sender<Vec<Ban>>,
     /// Where others say that they see us.
     pub(super) seen: BTreeSet<Multiaddr>,
+    /// Who says so.
+    pub(super) sights: Sights,
+    /// Peers that could not be connected to lately, and why.
+    pub(super) failures: VecDeque<(PeerId, String)>,
     /// Whoever runs the machine has said where others reach it.
     pub(super) announced: Vec<Multiaddr>,
     pub(super) fetcher: Arc<Fetcher>,
@@ -105,18 +119,22 @@ impl Actor {
         relaying: Relaying,
         blobs: Arc<dyn BlobAccess>,
         counters: Arc<Counters>,
+        (bandwidth, bans): (Bandwidth, watch::Sender<Vec<Ban>>),
     ) -> Result<Self, StartError> {
         let mut control = swarm.behaviour().streams.0.new_control();
         let incoming = control
             .accept(BLOB_PROTOCOL)
             .map_err(|error| StartError::NotBuilt { part: "blob streams", reason: error.to_string() })?;
         let mut transfers = JoinSet::new();
-        transfers.spawn(serve_all(incoming, blobs.clone(), counters.clone()));
+        let [up, down] = [(bandwidth.upload_bytes_per_s, Way::Up), (bandwidth.download_bytes_per_s, Way::Down)]
+            .map(|(bytes_per_s, way)| Cap::new(bytes_per_s, way, counters.clone()));
+        let offer = Offer { access: blobs.clone(), counters: counters.clone(), cap: up };
+        transfers.spawn(serve_all(incoming, Arc::new(offer)));
         Ok(Self {
             swarm,
             mailbox,
             queues,
-            fetcher: Arc::new(Fetcher::new(control, blobs, counters.clone())),
+            fetcher: Arc::new(Fetcher::new(control, blobs, counters.clone(), down)),
             counters,
             run: None,
             topics: BTreeMap::new(),
@@ -133,7 +151,13 @@ impl Actor {
             relaying,
             punching: Punching::default(),
             meetings: Meetings::default(),
+            gossip_rates: GossipRates::default(),
+            request_rates: rates::requests(),
+            conduct: Conduct::default(),
+            bans,
             seen: BTreeSet::new(),
+            sights: Sights::new(),
+            failures: VecDeque::new(),
             announced: Vec::new(),
             transfers,
         })
@@ -179,11 +203,16 @@ impl Actor {
                 self.connect(to, addresses, Purpose::Request { id, to, bytes, slot });
             }
             Command::Respond { token, bytes } => self.respond(token, bytes),
-            Command::Fetch { id, blob, from, addresses, slot } => {
-                self.connect(from, addresses, Purpose::Fetch { id, from, blob, slot });
-            }
+            Command::Fetch { id, blob, from, slot } => self.fetch(id, blob, from, slot),
             Command::Dial { address, reply } => self.dial(address, reply),
             Command::DialPeer { peer, addresses } => self.dial_peer(peer, addresses),
+            Command::Disconnect { peer } => self.disconnect(peer),
+            Command::Blame { peer, offence } => {
+                if let Some(peer) = peer_id(peer) {
+                    self.blame(&peer, offence);
+                }
+            }
+            Command::RestoreBans { bans } => self.restore_bans(bans),
             Command::Provide { module, reply } => {
                 let _ = reply.send(self.provide(module));
             }
@@ -192,12 +221,22 @@ impl Actor {
             Command::Listeners { reply } => {
                 let _ = reply.send(self.addresses());
             }
+            Command::Outside { reply } => {
+                let _ = reply.send(self.outside());
+            }
             Command::Outlook { reply } => {
                 let _ = reply.send(self.outlook());
             }
             Command::Connections { reply } => {
                 let _ = reply.send(self.identified.iter().filter_map(peer_key).collect());
             }
+        }
+    }
+
+    fn disconnect(&mut self, peer: PeerKey) {
+        if let Some(peer) = peer_id(peer) {
+            // There may be none.
+            let _ = self.swarm.disconnect_peer_id(peer);
         }
     }
 

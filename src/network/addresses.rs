@@ -3,7 +3,7 @@
 use libp2p::multiaddr::Protocol;
 use libp2p::{Multiaddr, PeerId};
 
-use super::identity::peer_id;
+use super::identity::{peer_id, peer_key};
 use super::limits::{ADDRESSES_PER_PEER, RELAYED_ADDRESSES, RELAYS_AT_ONCE};
 use crate::names::PeerKey;
 
@@ -13,6 +13,11 @@ pub(super) fn named_peer(address: &Multiaddr) -> Option<PeerId> {
         Some(Protocol::P2p(peer)) => Some(peer),
         _ => None,
     }
+}
+
+/// Who is at a full address, if it is one of ours.
+pub fn peer_at(address: &Multiaddr) -> Option<PeerKey> {
+    peer_key(&named_peer(address)?)
 }
 
 /// The address with `/p2p/<peer>` at its end: what somebody else needs to join. As it was, if the key is no key.
@@ -154,7 +159,7 @@ pub(super) fn without_peer(address: &Multiaddr) -> Multiaddr {
 }
 
 /// Whether an address means "this machine", whoever reads it.
-pub(super) fn is_loopback(address: &Multiaddr) -> bool {
+pub fn is_loopback(address: &Multiaddr) -> bool {
     address.iter().any(|part| match part {
         Protocol::Ip4(ip) => ip.is_loopback(),
         Protocol::Ip6(ip) => ip.is_loopback(),

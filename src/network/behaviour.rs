@@ -1,5 +1,6 @@
 //! The parts of libp2p that make up a peer.
 
+use libp2p::allow_block_list::{self, BlockedPeers};
 use libp2p::connection_limits::{self, ConnectionLimits};
 use libp2p::identity::Keypair;
 use libp2p::swarm::NetworkBehaviour;
@@ -8,6 +9,7 @@ use libp2p::{dcutr, identify, mdns, ping, relay, upnp};
 
 use super::acquaintance::Acquaintance;
 use super::control::{CONTROL_PROTOCOL, Control, control};
+use super::crowd::Crowd;
 use super::direct_only::DirectOnly;
 use super::gossip::{Gossip, gossip};
 use super::limits::{
@@ -22,6 +24,8 @@ use super::ways::Ways;
 #[behaviour(prelude = "libp2p::swarm::derive_prelude")]
 pub(super) struct Behaviour {
     pub limits: connection_limits::Behaviour,
+    pub crowd: Crowd,
+    pub banned: allow_block_list::Behaviour<BlockedPeers>,
     pub ways: Ways,
     pub gossip: Acquaintance<Gossip>,
     pub control: Control,
@@ -53,6 +57,8 @@ impl Behaviour {
         let limits = limits().with_max_established_incoming(Some(INCOMING_CONNECTIONS));
         Ok(Self {
             limits: connection_limits::Behaviour::new(limits.with_max_established(Some(CONNECTIONS))),
+            crowd: Crowd::default(),
+            banned: allow_block_list::Behaviour::default(),
             ways: Ways::default(),
             gossip: Acquaintance::new(gossip(keypair)?),
             control: control(),

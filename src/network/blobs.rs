@@ -1,36 +1,58 @@
-//! Blobs: bytes of any size, named by their hash, pulled from a peer over a stream of their own.
+//! Blobs: bytes of any size, named by their hash, pulled from several peers at once, piece by piece.
 //!
-//! The asker sends 32 bytes of hash; the answer is one status byte, and if that says so, eight bytes of length (little
-//! endian) and the blob. Little goes up and much comes down, and every wait is bounded by silence, not by the whole.
+//! The asker names the blob on a stream of its own and hears whether all of it is there, a part or nothing; then it asks
+//! for one piece after the other, several at a time, and each is answered in turn. Little goes up and much comes down,
+//! and every wait is bounded by silence, not by the whole.
 
-use std::fs::File;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use libp2p::StreamProtocol;
 
 use super::connecting::Unreachable;
-use super::limits::{BLOB_IDLE, BLOB_PIECE_TIMEOUT};
-use crate::names::{BlobHash, BlobRef, PeerKey};
+use super::limits::{BLOB_IDLE, BLOB_SLICE_TIMEOUT};
+use crate::names::{BlobRef, PeerKey};
+use crate::pieces::{PieceSet, PieceTree};
 
 /// The protocol of a blob's stream.
-pub(super) const BLOB_PROTOCOL: StreamProtocol = StreamProtocol::new("/pathswarm/blob/1");
+pub(super) const BLOB_PROTOCOL: StreamProtocol = StreamProtocol::new("/pathswarm/blob/2");
 
-/// The blob follows.
+/// All of the blob is here.
 pub(super) const STATUS_HERE: u8 = 0;
 /// This peer does not have it.
 pub(super) const STATUS_NOT_HERE: u8 = 1;
 /// Too many are being served: ask another, or later.
 pub(super) const STATUS_BUSY: u8 = 2;
+/// Some pieces are here, and more will be.
+pub(super) const STATUS_IN_PART: u8 = 3;
+
+/// In the place of a piece's number: which pieces are there?
+pub(super) const ASK_WHICH: u32 = u32::MAX;
+/// In the place of a piece's number: what do all pieces hash to?
+pub(super) const ASK_TREE: u32 = u32::MAX - 1;
+
+/// What was asked for follows.
+pub(super) const GIVEN: u8 = 0;
+/// It is not here.
+pub(super) const LACKING: u8 = 1;
+
+/// You are not invited: the run is not open.
+pub(super) const STATUS_NOT_INVITED: u8 = 4;
 
 /// The store, as the network sees it. Called on threads that may block.
 pub trait BlobAccess: Send + Sync + 'static {
-    /// The bytes of a blob and how many they are; none if it is not here.
+    /// Whether a peer may have any. Asked in the network's own tasks: never waits.
+    fn admits(&self, _peer: PeerKey) -> bool {
+        true
+    }
+
+    /// What is here of a blob; nothing if none of it.
     ///
     /// # Errors
     /// The disk's.
-    fn open(&self, hash: BlobHash) -> io::Result<Option<(File, u64)>>;
+    fn open(&self, blob: BlobRef) -> io::Result<Option<Box<dyn BlobSource>>>;
 
     /// A place for a blob that is about to arrive.
     ///
@@ -39,13 +61,46 @@ pub trait BlobAccess: Send + Sync + 'static {
     fn receive(&self, blob: BlobRef) -> io::Result<Box<dyn BlobSink>>;
 }
 
-/// A blob on its way in. Dropped before [`BlobSink::finish`], it leaves nothing behind.
-pub trait BlobSink: io::Write + Send {
-    /// All bytes are there and have the right hash: keep the blob.
+/// A blob to be served, or as much of it as is here.
+pub trait BlobSource: Send + Sync {
+    /// Which pieces are here by now.
+    fn pieces(&self) -> PieceSet;
+
+    /// What the pieces hash to, if that is known.
     ///
     /// # Errors
-    /// The disk's, or the sink's own check of the bytes.
-    fn finish(self: Box<Self>) -> io::Result<()>;
+    /// The disk's, or the blob has changed on it.
+    fn tree(&self) -> io::Result<Option<Arc<PieceTree>>>;
+
+    /// Reads a piece; whether it is here.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn read(&self, piece: u32, into: &mut Vec<u8>) -> io::Result<bool>;
+}
+
+/// A blob on its way in. Dropped before [`BlobSink::finish`], it leaves at most what can be gone on with.
+pub trait BlobSink: Send + Sync {
+    /// What the pieces hash to, if that is known from before.
+    fn tree(&self) -> Option<Arc<PieceTree>>;
+
+    /// Says what the pieces hash to; which of them are here already.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn begin(&self, tree: &Arc<PieceTree>) -> io::Result<PieceSet>;
+
+    /// Takes in a piece, which has been verified.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn write(&self, piece: u32, bytes: &[u8]) -> io::Result<()>;
+
+    /// All pieces are there: keep the blob.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn finish(&self) -> io::Result<()>;
 }
 
 /// Why a blob was not fetched.
@@ -72,16 +127,27 @@ pub enum FetchError {
         /// Who was asked.
         from: PeerKey,
     },
-    /// Refused before reading it.
-    #[error("peer {} wants to send {announced} bytes for a blob of {expected}", from.short())]
-    WrongSize {
+    /// The peer does not know that this one is invited.
+    #[error("peer {} sends blobs only to who is invited", from.short())]
+    NotInvited {
         /// Who was asked.
         from: PeerKey,
-        /// By the peer.
-        announced: u64,
-        /// By the reference.
-        expected: u64,
     },
+    /// No blob is as large.
+    #[error("{bytes} bytes are more than any blob has")]
+    TooLarge {
+        /// By the reference.
+        bytes: u64,
+    },
+    /// They all promise, and nothing comes.
+    #[error("no piece of the blob of {bytes} bytes has come for a long time, whoever was asked")]
+    Stuck {
+        /// By the reference.
+        bytes: u64,
+    },
+    /// Nobody was named.
+    #[error("nobody is known who has the blob")]
+    Nobody,
     /// The peer, or its disk, lies.
     #[error("peer {} sent other bytes than the blob's", from.short())]
     WrongHash {
@@ -116,22 +182,22 @@ pub enum FetchError {
     },
 }
 
-/// How long a transfer waits: for any byte, and for a whole piece.
+/// How long a transfer waits: for any byte, and for a slice.
 pub(super) struct Patience {
     idle: Duration,
-    piece: Duration,
+    slice: Duration,
 }
 
-/// Silence of 10 s ends a transfer, and so does a trickle below 2 KiB/s. The whole may take as long as it takes.
-pub(super) const PATIENCE: Patience = Patience { idle: BLOB_IDLE, piece: BLOB_PIECE_TIMEOUT };
+/// Silence of 10 s ends a transfer, and so does a slice of at most 64 KiB that takes 30 s. The whole may take as long as it takes.
+pub(super) const PATIENCE: Patience = Patience { idle: BLOB_IDLE, slice: BLOB_SLICE_TIMEOUT };
 
 impl Patience {
-    /// Fills a piece.
-    pub(super) async fn read(&self, stream: &mut (impl AsyncRead + Unpin), piece: &mut [u8]) -> io::Result<()> {
-        within(self.piece, async {
+    /// Fills a slice.
+    pub(super) async fn read(&self, stream: &mut (impl AsyncRead + Unpin), slice: &mut [u8]) -> io::Result<()> {
+        within(self.slice, async {
             let mut filled = 0;
-            while filled < piece.len() {
-                match within(self.idle, stream.read(&mut piece[filled..])).await? {
+            while filled < slice.len() {
+                match within(self.idle, stream.read(&mut slice[filled..])).await? {
                     0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                     more => filled += more,
                 }
@@ -141,12 +207,12 @@ impl Patience {
         .await
     }
 
-    /// Writes a piece.
-    pub(super) async fn write(&self, stream: &mut (impl AsyncWrite + Unpin), piece: &[u8]) -> io::Result<()> {
-        within(self.piece, async {
+    /// Writes a slice.
+    pub(super) async fn write(&self, stream: &mut (impl AsyncWrite + Unpin), slice: &[u8]) -> io::Result<()> {
+        within(self.slice, async {
             let mut written = 0;
-            while written < piece.len() {
-                match within(self.idle, stream.write(&piece[written..])).await? {
+            while written < slice.len() {
+                match within(self.idle, stream.write(&slice[written..])).await? {
                     0 => return Err(io::ErrorKind::WriteZero.into()),
                     more => written += more,
                 }
@@ -210,14 +276,14 @@ mod tests {
     #[tokio::test]
     async fn a_slow_stream_is_read_to_its_end() {
         let mut piece = [0; 20];
-        Patience { idle: LONG, piece: LONG }.read(&mut trickle(), &mut piece).await.unwrap();
+        Patience { idle: LONG, slice: LONG }.read(&mut trickle(), &mut piece).await.unwrap();
         assert_eq!(piece[..], (0..20).collect::<Vec<u8>>());
     }
 
     #[tokio::test]
     async fn silence_ends_a_transfer() {
         let mut silence = stream::pending::<io::Result<[u8; 1]>>().into_async_read();
-        let patience = Patience { idle: SHORT, piece: LONG };
+        let patience = Patience { idle: SHORT, slice: LONG };
         let error = patience.read(&mut silence, &mut [0; 1]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         let error = patience.write(&mut Stuck, &[0; 1]).await.unwrap_err();
@@ -226,7 +292,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_trickle_is_not_waited_for_for_ever() {
-        let patience = Patience { idle: LONG, piece: SHORT };
+        let patience = Patience { idle: LONG, slice: SHORT };
         let error = patience.read(&mut trickle(), &mut vec![0; 1 << 28]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }

@@ -3,10 +3,12 @@
 use libp2p::Multiaddr;
 use tokio::sync::oneshot;
 
+use super::conduct::{Ban, Offence};
 use super::control::RequestToken;
 use super::dial_error::DialError;
 use super::events::Slot;
 use super::gossip::{PublishError, Published, SubscribeError};
+use super::outside::Outside;
 use super::providers::ProvideError;
 use crate::names::{BlobRef, ModuleId, PeerKey, RunId};
 
@@ -19,13 +21,17 @@ pub(super) enum Command {
     Publish { module: ModuleId, bytes: Vec<u8>, reply: oneshot::Sender<Result<Published, PublishError>> },
     Request { id: u64, to: PeerKey, addresses: Vec<Multiaddr>, bytes: Vec<u8>, slot: Slot },
     Respond { token: RequestToken, bytes: Vec<u8> },
-    Fetch { id: u64, blob: BlobRef, from: PeerKey, addresses: Vec<Multiaddr>, slot: Slot },
+    Fetch { id: u64, blob: BlobRef, from: Vec<(PeerKey, Vec<Multiaddr>)>, slot: Slot },
     Dial { address: Multiaddr, reply: oneshot::Sender<Result<PeerKey, DialError>> },
     DialPeer { peer: PeerKey, addresses: Vec<Multiaddr> },
+    Disconnect { peer: PeerKey },
+    Blame { peer: PeerKey, offence: Offence },
+    RestoreBans { bans: Vec<Ban> },
     Provide { module: ModuleId, reply: oneshot::Sender<Result<(), ProvideError>> },
     StopProviding { module: ModuleId },
     FindProviders { id: u64, module: ModuleId, slot: Slot },
     Listeners { reply: oneshot::Sender<Vec<Multiaddr>> },
+    Outside { reply: oneshot::Sender<Outside> },
     Outlook { reply: oneshot::Sender<Vec<String>> },
     Connections { reply: oneshot::Sender<Vec<PeerKey>> },
 }

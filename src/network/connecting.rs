@@ -10,10 +10,11 @@ use tokio::sync::oneshot;
 
 use super::addresses::{is_relayed, same_place, usable};
 use super::behaviour::Behaviour;
+use super::blobs::FetchError;
 use super::dial_error::{DialError, explain};
 use super::events::Slot;
 use super::limits::{ADDRESSES_PER_PEER, DIALLED_PEERS};
-use crate::names::{BlobRef, PeerKey};
+use crate::names::PeerKey;
 
 /// There is no way to a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
@@ -33,8 +34,8 @@ pub(super) enum Purpose {
     Dial { address: Multiaddr, asked: Instant, reply: oneshot::Sender<Result<PeerKey, DialError>> },
     /// A request is sent next.
     Request { id: u64, to: PeerKey, bytes: Vec<u8>, slot: Slot },
-    /// A blob is fetched next.
-    Fetch { id: u64, from: PeerKey, blob: BlobRef, slot: Slot },
+    /// A blob is fetched next, by whoever hears this.
+    Fetch { from: PeerKey, connected: oneshot::Sender<Result<PeerId, FetchError>> },
 }
 
 /// Why an attempt ended without a connection.

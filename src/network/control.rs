@@ -83,7 +83,7 @@ impl Codec for LengthPrefixed {
         _: &StreamProtocol,
         stream: &mut T,
     ) -> io::Result<Vec<u8>> {
-        read(stream).await
+        read_prefixed(stream).await
     }
 
     async fn read_response<T: AsyncRead + Unpin + Send>(
@@ -91,7 +91,7 @@ impl Codec for LengthPrefixed {
         _: &StreamProtocol,
         stream: &mut T,
     ) -> io::Result<Vec<u8>> {
-        read(stream).await
+        read_prefixed(stream).await
     }
 
     async fn write_request<T: AsyncWrite + Unpin + Send>(
@@ -113,7 +113,11 @@ impl Codec for LengthPrefixed {
     }
 }
 
-async fn read<T: AsyncRead + Unpin + Send>(stream: &mut T) -> io::Result<Vec<u8>> {
+/// What comes behind its length.
+///
+/// # Errors
+/// If it is longer than a question or an answer may be, is cut short, or the stream fails.
+pub async fn read_prefixed<T: AsyncRead + Unpin + Send>(stream: &mut T) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     stream.read_exact(&mut length).await?;
     let length = u32::from_le_bytes(length) as usize;
@@ -152,14 +156,14 @@ mod tests {
             let mut wire = Vec::new();
             block_on(write(&mut wire, &bytes)).unwrap();
             assert_eq!(wire.len(), 4 + length);
-            assert_eq!(block_on(read(&mut Cursor::new(wire))).unwrap(), bytes);
+            assert_eq!(block_on(read_prefixed(&mut Cursor::new(wire))).unwrap(), bytes);
         }
     }
 
     #[test]
     fn too_much_is_refused_before_it_is_read() {
         let announced = u32::MAX.to_le_bytes();
-        let error = block_on(read(&mut Cursor::new(announced))).unwrap_err();
+        let error = block_on(read_prefixed(&mut Cursor::new(announced))).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         assert!(block_on(write(&mut Vec::new(), &vec![0; CONTROL_BYTES + 1])).is_err());
     }
@@ -167,7 +171,7 @@ mod tests {
     #[test]
     fn a_body_that_stops_early_is_an_error() {
         let wire = [&9_u32.to_le_bytes()[..], b"short"].concat();
-        let error = block_on(read(&mut Cursor::new(wire))).unwrap_err();
+        let error = block_on(read_prefixed(&mut Cursor::new(wire))).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 }

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::OwnedPermit;
 
 use super::blobs::FetchError;
 use super::control::{RequestError, RequestToken};
+use super::fetching::Donor;
 use super::limits::{CHANGES, GOSSIP_EVENTS, RESULTS, UNANSWERED_REQUESTS};
 use super::providers::Provider;
 use super::traffic::Counters;
@@ -64,8 +65,8 @@ pub enum NetworkEvent {
         id: u64,
         /// Which blob.
         blob: BlobRef,
-        /// Who was asked.
-        from: PeerKey,
+        /// What each of those that were named did. One that gave wrong bytes failed with [`FetchError::WrongHash`].
+        donors: Vec<Donor>,
         /// Why it failed, if so.
         result: Result<(), FetchError>,
     },

@@ -1,145 +1,242 @@
-//! Fetching a blob from a peer into the store.
+//! Fetching a blob from several peers into the store.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
-use futures::AsyncWriteExt;
-use libp2p::{PeerId, Stream};
-use libp2p_stream::{Control, OpenStreamError};
-use tokio::sync::Semaphore;
+use libp2p::PeerId;
+use libp2p_stream::Control;
+use rand::seq::SliceRandom;
+use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::task::JoinSet;
 
-use super::blobs::{
-    BLOB_PROTOCOL, BlobAccess, FetchError, PATIENCE, STATUS_BUSY, STATUS_HERE, STATUS_NOT_HERE, blocking, within,
-};
-use super::limits::{BLOB_OPEN_TIMEOUT, BLOB_PIECE_BYTES, FETCHES};
+use super::blobs::{BlobAccess, BlobSink, FetchError, blocking};
+use super::cap::Cap;
+use super::giving::{Ended, give};
+use super::limits::{DONOR_RESTS, DONORS, DONORS_AT_ONCE, DONORS_GROW, FETCH_STUCK, FETCHES};
+use super::sharing_out::{DonorId, SharingOut};
 use super::traffic::Counters;
-use crate::names::{BlobHash, BlobRef, PeerKey};
-
-/// How often a stream to a peer is opened before it counts as broken, and the first pause between two.
-const KNOCKS: u32 = 5;
-const BETWEEN_KNOCKS: Duration = Duration::from_millis(20);
+use crate::names::{BlobRef, PeerKey};
+use crate::pieces::{PieceTree, piece_count};
 
 /// Held until a peer has answered on a new stream.
-type Door = Arc<tokio::sync::Mutex<()>>;
+pub(super) type Door = Arc<tokio::sync::Mutex<()>>;
+
+/// Who may have a blob, and word of a direct connection to it, or why there is none.
+pub(super) type Holder = (PeerKey, oneshot::Receiver<Result<PeerId, FetchError>>);
+
+/// What one peer did for a fetch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Donor {
+    /// Who.
+    pub peer: PeerKey,
+    /// What it gave.
+    pub bytes: u64,
+    /// Why it gave no more, if it was asked in vain.
+    pub failed: Option<FetchError>,
+}
 
 /// What all fetches share.
 pub(super) struct Fetcher {
-    control: Control,
+    pub(super) control: Control,
     access: Arc<dyn BlobAccess>,
-    counters: Arc<Counters>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) cap: Cap,
     places: Semaphore,
     doors: Mutex<HashMap<PeerId, Door>>,
 }
 
-impl Fetcher {
-    pub(super) fn new(control: Control, access: Arc<dyn BlobAccess>, counters: Arc<Counters>) -> Self {
-        Self { control, access, counters, places: Semaphore::new(FETCHES), doors: Mutex::default() }
+/// A blob on its way.
+pub(super) struct Transfer {
+    pub(super) blob: BlobRef,
+    pub(super) sink: Box<dyn BlobSink>,
+    /// Known as soon as one donor has told it.
+    sharing: OnceLock<(Arc<PieceTree>, Mutex<SharingOut>)>,
+    /// A piece has come, or is free again.
+    pub(super) changed: Notify,
+    pub(super) began: Instant,
+    given: Vec<AtomicU64>,
+}
+
+impl Transfer {
+    /// Bytes have come from a donor; how many by now.
+    pub(super) fn count(&self, donor: DonorId, bytes: usize) -> u64 {
+        let given = self.given.get(donor).map(|given| given.fetch_add(bytes as u64, Ordering::Relaxed));
+        given.unwrap_or(0) + bytes as u64
     }
 
-    /// Waits for its turn, then fetches.
-    pub(super) async fn fetch(&self, peer: PeerId, from: PeerKey, blob: BlobRef) -> Result<(), FetchError> {
-        let _place = self.places.acquire().await.map_err(|error| storage(io::Error::other(error)))?;
-        let mut received = 0;
-        let broken = |received| {
-            move |error: io::Error| match error.kind() {
-                io::ErrorKind::TimedOut => FetchError::Stalled { from, received },
-                _ => FetchError::Broken { from, received, reason: error.to_string() },
-            }
-        };
-        let mut stream = self.open(peer, from, blob).await.map_err(broken(0))??;
-
-        let access = self.access.clone();
-        let mut sink = blocking(move || access.receive(blob)).await.map_err(storage)?;
-        let mut hasher = blake3::Hasher::new();
-        let mut piece = Vec::new();
-        while received < blob.bytes {
-            piece.resize((blob.bytes - received).min(BLOB_PIECE_BYTES as u64) as usize, 0);
-            PATIENCE.read(&mut stream, &mut piece).await.map_err(broken(received))?;
-            received += piece.len() as u64;
-            self.counters.blobs_received.add(piece.len());
-            (sink, hasher, piece) = blocking(move || {
-                hasher.update(&piece);
-                sink.write_all(&piece)?;
-                Ok((sink, hasher, piece))
-            })
-            .await
-            .map_err(storage)?;
-        }
-        if BlobHash(*hasher.finalize().as_bytes()) != blob.hash {
-            return Err(FetchError::WrongHash { from });
-        }
-        blocking(move || sink.finish()).await.map_err(storage)
+    /// What the pieces hash to, once that is known.
+    pub(super) fn tree(&self) -> Option<&Arc<PieceTree>> {
+        self.sharing.get().map(|(tree, _)| tree)
     }
 
-    /// Sends the hash and reads what the peer has to say before the blob itself.
-    async fn ask(&self, stream: &mut Stream, from: PeerKey, blob: BlobRef) -> io::Result<Result<(), FetchError>> {
-        PATIENCE.write(stream, &blob.hash.0).await?;
-        within(BLOB_OPEN_TIMEOUT, stream.flush()).await?;
-        let mut status = [0];
-        PATIENCE.read(stream, &mut status).await?;
-        match status[0] {
-            STATUS_HERE => {}
-            STATUS_NOT_HERE => return Ok(Err(FetchError::NotHere { from })),
-            STATUS_BUSY => return Ok(Err(FetchError::Busy { from })),
-            other => return Err(io::Error::new(io::ErrorKind::InvalidData, format!("unknown status {other}"))),
-        }
-        let mut announced = [0; 8];
-        PATIENCE.read(stream, &mut announced).await?;
-        let announced = u64::from_le_bytes(announced);
-        if announced != blob.bytes {
-            return Ok(Err(FetchError::WrongSize { from, announced, expected: blob.bytes }));
-        }
-        Ok(Ok(()))
+    /// Who gives which piece, once it is known what they hash to.
+    pub(super) fn sharing(&self) -> Option<MutexGuard<'_, SharingOut>> {
+        // A piece is asked for or not.
+        self.sharing.get().map(|(_, sharing)| sharing.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A stream on which the peer has said that the blob follows.
-    ///
-    /// One at a time with each peer, until it has answered: libp2p-stream drops a stream that arrives while its taker is
-    /// busy with another. Several peers may still meet at that door, so who is turned away unread knocks again.
-    async fn open(&self, peer: PeerId, from: PeerKey, blob: BlobRef) -> io::Result<Result<Stream, FetchError>> {
-        let door = self.doors.lock().unwrap_or_else(PoisonError::into_inner).entry(peer).or_default().clone();
-        let opened = {
-            let _inside = door.lock().await;
-            let mut knocks = 1;
-            loop {
-                let mut stream = match self.negotiate(peer).await {
-                    Ok(stream) => stream,
-                    Err(error) => break Err(error),
-                };
-                match self.ask(&mut stream, from, blob).await {
-                    Err(error) if turned_away(&error) && knocks < KNOCKS => {
-                        tokio::time::sleep(BETWEEN_KNOCKS * knocks).await;
-                        knocks += 1;
-                    }
-                    Err(error) => break Err(error),
-                    Ok(answer) => break Ok(answer.map(|()| stream)),
-                }
-            }
-        };
-        drop(door);
-        let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
-        doors.retain(|_, door| Arc::strong_count(door) > 1);
-        opened
+    fn is_done(&self) -> bool {
+        self.sharing().is_some_and(|sharing| sharing.is_done())
     }
 
-    async fn negotiate(&self, peer: PeerId) -> io::Result<Stream> {
-        let mut control = self.control.clone();
-        within(BLOB_OPEN_TIMEOUT, async {
-            control.open_stream(peer, BLOB_PROTOCOL).await.map_err(|error| match error {
-                OpenStreamError::Io(error) => error,
-                other => io::Error::other(other.to_string()),
-            })
-        })
-        .await
+    /// Says what the pieces hash to. The lot is drawn here.
+    pub(super) fn begin(&self, tree: Arc<PieceTree>) -> io::Result<()> {
+        let here = self.sink.begin(&tree)?;
+        let mut lot: Vec<u32> = (0..piece_count(self.blob.bytes).unwrap_or(0)).collect();
+        lot.shuffle(&mut rand::rng());
+        // If another donor has told it meanwhile, it is the same.
+        let _ = self.sharing.set((tree, Mutex::new(SharingOut::new(here, lot))));
+        Ok(())
     }
 }
 
-/// Whether the stream ended before the answer was whole.
-fn turned_away(error: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof, WriteZero};
-    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof | WriteZero)
+/// One who may have the blob, while a fetch is under way.
+struct Candidate {
+    index: usize,
+    peer: Result<PeerId, oneshot::Receiver<Result<PeerId, FetchError>>>,
+    not_before: Instant,
+}
+
+impl Fetcher {
+    pub(super) fn new(control: Control, access: Arc<dyn BlobAccess>, counters: Arc<Counters>, cap: Cap) -> Self {
+        Self { control, access, counters, cap, places: Semaphore::new(FETCHES), doors: Mutex::default() }
+    }
+
+    /// Waits for its turn, then fetches from all of these, and says what each gave.
+    pub(super) async fn fetch(
+        self: Arc<Self>,
+        blob: BlobRef,
+        holders: Vec<Holder>,
+    ) -> (Vec<Donor>, Result<(), FetchError>) {
+        let donor = |(peer, _): &Holder| Donor { peer: *peer, bytes: 0, failed: None };
+        let mut donors: Vec<Donor> = holders.iter().take(DONORS).map(donor).collect();
+        let Ok(_place) = self.places.acquire().await else { return (donors, Err(FetchError::Nobody)) };
+        let result = self.fetch_from(blob, holders, &mut donors).await;
+        (donors, result)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "an edge: how late a piece is")]
+    async fn fetch_from(
+        self: &Arc<Self>,
+        blob: BlobRef,
+        holders: Vec<Holder>,
+        donors: &mut [Donor],
+    ) -> Result<(), FetchError> {
+        let Some(pieces) = piece_count(blob.bytes) else { return Err(FetchError::TooLarge { bytes: blob.bytes }) };
+        let access = self.access.clone();
+        let sink = blocking(move || access.receive(blob)).await.map_err(storage)?;
+        let (sharing, changed, began) = (OnceLock::new(), Notify::new(), Instant::now());
+        let given = donors.iter().map(|_| AtomicU64::new(0)).collect();
+        let transfer = Arc::new(Transfer { blob, sink, sharing, changed, began, given });
+        if let Some(tree) = transfer.sink.tree().or_else(|| PieceTree::single(blob).map(Arc::new)) {
+            let transfer = transfer.clone();
+            blocking(move || transfer.begin(tree)).await.map_err(storage)?;
+        }
+        let asked = self.ask_all(&transfer, (holders, donors), DONORS_AT_ONCE.min(pieces as usize)).await;
+        for (donor, given) in donors.iter_mut().zip(&transfer.given) {
+            donor.bytes = given.load(Ordering::Relaxed);
+        }
+        asked?;
+        blocking(move || transfer.sink.finish()).await.map_err(storage)
+    }
+
+    /// Until all pieces are here, or nobody is left to ask. Some give at a time, and more the longer it takes: those that
+    /// give nothing must not keep out the others.
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long a donor rests")]
+    async fn ask_all(
+        self: &Arc<Self>,
+        transfer: &Arc<Transfer>,
+        (holders, donors): (Vec<Holder>, &mut [Donor]),
+        mut most: usize,
+    ) -> Result<(), FetchError> {
+        let now = Instant::now();
+        let candidates = holders.into_iter().take(DONORS).enumerate();
+        let mut waiting: VecDeque<Candidate> = candidates
+            .map(|(index, (_, connected))| Candidate { index, peer: Err(connected), not_before: now })
+            .collect();
+        let mut giving = JoinSet::new();
+        let mut grow = tokio::time::interval_at(tokio::time::Instant::now() + DONORS_GROW, DONORS_GROW);
+        let (mut pieces, mut came) = (0, now);
+        while !transfer.is_done() {
+            let now = Instant::now();
+            let here = transfer.sharing().map_or(0, |sharing| sharing.pieces_here());
+            if here > pieces {
+                (pieces, came) = (here, now);
+            }
+            if now.duration_since(came) > FETCH_STUCK {
+                return Err(FetchError::Stuck { bytes: transfer.blob.bytes });
+            }
+            while giving.len() < most
+                && let Some(place) = waiting.iter().position(|candidate| candidate.not_before <= now)
+                && let Some(candidate) = waiting.remove(place)
+            {
+                let from = donors[candidate.index].peer;
+                giving.spawn(self.clone().give(transfer.clone(), candidate, from));
+            }
+            if giving.is_empty() {
+                return Err(first_failure(donors));
+            }
+            tokio::select! {
+                Some(ended) = giving.join_next() => {
+                    let Ok((mut candidate, ended)) = ended else { continue };
+                    let donor = &mut donors[candidate.index];
+                    match ended {
+                        Ended::Done => {}
+                        Ended::Storage(error) => return Err(storage(error)),
+                        Ended::Failed(error) => donor.failed = Some(error),
+                        Ended::Rests(error) => {
+                            donor.failed = Some(error);
+                            candidate.not_before = Instant::now() + DONOR_RESTS;
+                            waiting.push_back(candidate);
+                        }
+                    }
+                }
+                () = tokio::time::sleep(DONOR_RESTS) => {}
+                _ = grow.tick() => most += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// One donor's part, and how it ended.
+    async fn give(
+        self: Arc<Self>,
+        transfer: Arc<Transfer>,
+        mut candidate: Candidate,
+        from: PeerKey,
+    ) -> (Candidate, Ended) {
+        let peer = match &mut candidate.peer {
+            Ok(peer) => *peer,
+            Err(connected) => match connected.await {
+                Ok(Ok(peer)) => peer,
+                Ok(Err(error)) => return (candidate, Ended::Failed(error)),
+                Err(_) => return (candidate, Ended::Failed(FetchError::Nobody)),
+            },
+        };
+        candidate.peer = Ok(peer);
+        let ended = give(&self, &transfer, (candidate.index, peer, from)).await;
+        if let Some(mut sharing) = transfer.sharing() {
+            sharing.ends(candidate.index);
+        }
+        transfer.changed.notify_waiters();
+        (candidate, ended)
+    }
+
+    /// One at a time goes in to a peer with a new stream, until it has answered: libp2p-stream drops a stream that
+    /// arrives while its taker is busy with another.
+    pub(super) fn door(&self, peer: PeerId) -> Door {
+        let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
+        doors.retain(|other, door| *other == peer || Arc::strong_count(door) > 1);
+        doors.entry(peer).or_default().clone()
+    }
+}
+
+/// What to tell of a fetch that all failed: what the surest holder did.
+fn first_failure(donors: &[Donor]) -> FetchError {
+    donors.iter().find_map(|donor| donor.failed.clone()).unwrap_or(FetchError::Nobody)
 }
 
 fn storage(error: io::Error) -> FetchError {

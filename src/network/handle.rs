@@ -3,24 +3,36 @@
 use std::sync::Arc;
 
 use libp2p::Multiaddr;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::actor::Actor;
 use super::addresses::{is_loopback, is_relay_address};
 use super::behaviour::Optional;
 use super::blobs::BlobAccess;
 use super::commands::Command;
+use super::conduct::{Ban, Offence};
 use super::control::RequestToken;
 use super::dial_error::DialError;
 use super::events::{NetworkEvent, NetworkEvents, Slot, event_queues};
 use super::gossip::{PublishError, Published, SubscribeError};
 use super::identity::Identity;
 use super::limits::{COMMANDS, CONTROL_BYTES};
+use super::outside::Outside;
 use super::providers::ProvideError;
 use super::relaying::Relaying;
 use super::swarm::{StartError, build};
 use super::traffic::{Counters, Traffic};
+use crate::config::Link;
 use crate::names::{BlobRef, ModuleId, PeerKey, RunId};
+
+/// How fast a peer may send and receive, all that it says and hears included; 0 for as fast as it goes. Only blobs wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bandwidth {
+    /// To others.
+    pub upload_bytes_per_s: u64,
+    /// From others.
+    pub download_bytes_per_s: u64,
+}
 
 /// What the network needs to know before it starts.
 #[derive(Clone, Debug)]
@@ -33,6 +45,10 @@ pub struct NetworkConfig {
     pub announce: Vec<Multiaddr>,
     /// Relays through which others reach this peer if they do not reach it otherwise; each with `/p2p/` at its end.
     pub relays: Vec<Multiaddr>,
+    /// How fast it may send and receive.
+    pub bandwidth: Bandwidth,
+    /// A link that it is made to have, to try out what others' are like. It speaks TCP alone then, and looks up no names.
+    pub link: Option<Link>,
     /// Whether peers on the LAN are found by mDNS. Not where it listens on loopback alone.
     pub mdns: bool,
     /// Whether the router is asked to open ports (UPnP). Not where it listens on loopback alone.
@@ -42,7 +58,16 @@ pub struct NetworkConfig {
 impl NetworkConfig {
     /// A peer that others do not come to: it listens nowhere and is known to no relay.
     pub fn visitor(identity: Identity) -> Self {
-        Self { identity, listen: Vec::new(), announce: Vec::new(), relays: Vec::new(), mdns: false, upnp: false }
+        Self {
+            identity,
+            listen: Vec::new(),
+            announce: Vec::new(),
+            relays: Vec::new(),
+            bandwidth: Bandwidth::default(),
+            link: None,
+            mdns: false,
+            upnp: false,
+        }
     }
 
     /// Whether anybody is to find this peer.
@@ -86,6 +111,7 @@ pub struct NetworkHandle {
     commands: mpsc::Sender<Command>,
     slots: mpsc::WeakSender<NetworkEvent>,
     counters: Arc<Counters>,
+    bans: watch::Receiver<Vec<Ban>>,
 }
 
 /// Starts the network, and returns once it listens on all addresses and, if it has relays, one of them has given it a
@@ -103,13 +129,15 @@ pub async fn start(
     if let Some(wrong) = config.relays.iter().find(|relay| !is_relay_address(relay)) {
         return Err(StartError::NotARelay(wrong.clone()));
     }
-    let swarm = build(&config.identity, config.optional())?;
+    let swarm = build(&config.identity, config.optional(), config.link)?;
     let relaying = Relaying::new(*swarm.local_peer_id(), &config.relays, config.is_host());
-    let mut actor = Actor::new(swarm, mailbox, queues, relaying, blobs, counters.clone())?;
+    let (told, bans) = watch::channel(Vec::new());
+    let edges = (config.bandwidth, told);
+    let mut actor = Actor::new(swarm, mailbox, queues, relaying, blobs, counters.clone(), edges)?;
     actor.listen(&config.listen, &config.announce).await?;
     actor.find_a_place().await;
     tokio::spawn(actor.run());
-    Ok((NetworkHandle { me: config.identity.key(), commands, slots, counters }, events))
+    Ok((NetworkHandle { me: config.identity.key(), commands, slots, counters, bans }, events))
 }
 
 impl NetworkHandle {
@@ -170,13 +198,14 @@ impl NetworkHandle {
         self.tell(Command::Respond { token, bytes })
     }
 
-    /// Fetches a blob from a peer into the store; [`NetworkEvent::Fetched`] with this id follows for certain.
+    /// Fetches a blob into the store, from all of these peers that have some of it, the surest first and at most
+    /// [`DONORS`](super::limits::DONORS); [`NetworkEvent::Fetched`] with this id follows for certain.
     ///
     /// # Errors
     /// Too much under way: no event follows then.
-    pub fn fetch(&self, id: u64, blob: BlobRef, from: PeerKey, addresses: Vec<Multiaddr>) -> Result<(), NotSent> {
+    pub fn fetch(&self, id: u64, blob: BlobRef, from: Vec<(PeerKey, Vec<Multiaddr>)>) -> Result<(), NotSent> {
         let slot = self.slot()?;
-        self.tell(Command::Fetch { id, blob, from, addresses, slot })
+        self.tell(Command::Fetch { id, blob, from, slot })
     }
 
     /// Joins the peer at a full address (`…/p2p/<peer>`), and asks it for its neighbours.
@@ -194,6 +223,41 @@ impl NetworkHandle {
     /// No room for the command.
     pub fn dial_peer(&self, peer: PeerKey, addresses: Vec<Multiaddr>) -> Result<(), NotSent> {
         self.tell(Command::DialPeer { peer, addresses })
+    }
+
+    /// Says that a peer has done something that no honest peer does; one that does too much of that is banned for a while.
+    /// Only for what it has signed, or sent on its own connection: never for what it has passed on.
+    ///
+    /// # Errors
+    /// No room for the command.
+    pub fn blame(&self, peer: PeerKey, offence: Offence) -> Result<(), NotSent> {
+        self.tell(Command::Blame { peer, offence })
+    }
+
+    /// Bans of an earlier start go on.
+    ///
+    /// # Errors
+    /// No room for the command.
+    pub fn restore_bans(&self, bans: Vec<Ban>) -> Result<(), NotSent> {
+        self.tell(Command::RestoreBans { bans })
+    }
+
+    /// Who is banned, and was lately. Never waits.
+    pub fn bans(&self) -> Vec<Ban> {
+        self.bans.borrow().clone()
+    }
+
+    /// The same, for whoever waits for a change. Ends with the network.
+    pub fn watch_bans(&self) -> watch::Receiver<Vec<Ban>> {
+        self.bans.clone()
+    }
+
+    /// Ends all connections to a peer, which may come again.
+    ///
+    /// # Errors
+    /// No room for the command.
+    pub fn disconnect(&self, peer: PeerKey) -> Result<(), NotSent> {
+        self.tell(Command::Disconnect { peer })
     }
 
     /// Announces this peer as a member of a module, again and again until [`Self::stop_providing`].
@@ -247,13 +311,21 @@ impl NetworkHandle {
         self.ask(|reply| Command::Connections { reply }).await
     }
 
-    /// What this peer knows of relays, of its LAN and of whether others reach it: for somebody who wonders why it is
-    /// alone. A line each.
+    /// Whom this peer tried in vain and why, and what it knows of relays, of its LAN and of whether others reach it: for
+    /// somebody who wonders why it is alone. A line each.
     ///
     /// # Errors
     /// The network has stopped.
     pub async fn outlook(&self) -> Result<Vec<String>, Stopped> {
         self.ask(|reply| Command::Outlook { reply }).await
+    }
+
+    /// Where connected peers see this one, and where others come in.
+    ///
+    /// # Errors
+    /// The network has stopped.
+    pub async fn outside(&self) -> Result<Outside, Stopped> {
+        self.ask(|reply| Command::Outside { reply }).await
     }
 
     /// Payload bytes so far. Never waits.

@@ -134,6 +134,11 @@ pub fn verify(peer: PeerKey, message: &[u8], signature: &[u8]) -> bool {
     ed25519::PublicKey::try_from_bytes(&peer.0).is_ok_and(|key| key.verify(message, signature))
 }
 
+/// A peer's key as people write it: 64 hexadecimal digits, or libp2p's name for it.
+pub fn key_of(text: &str) -> Option<PeerKey> {
+    text.parse().ok().or_else(|| peer_key(&text.parse().ok()?))
+}
+
 /// libp2p's name for a peer; none if the key is no point on the curve.
 pub(super) fn peer_id(peer: PeerKey) -> Option<PeerId> {
     let key = ed25519::PublicKey::try_from_bytes(&peer.0).ok()?;
@@ -212,5 +217,8 @@ mod tests {
         let key = Identity::generate().key();
         assert_eq!(peer_key(&peer_id(key).unwrap()), Some(key));
         assert_eq!(peer_key(&PeerId::random()), None);
+        assert_eq!(key_of(&peer_id(key).unwrap().to_string()), Some(key));
+        assert_eq!(key_of(&key.to_string()), Some(key));
+        assert_eq!(key_of("12D3KooW"), None);
     }
 }

@@ -100,22 +100,56 @@ pub const DIALS: usize = 64;
 /// For an address to listen on to be up.
 pub const LISTEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes moved between a stream and the disk at once. A transfer holds one such piece.
-pub const BLOB_PIECE_BYTES: usize = 256 * 1024;
+/// Bytes of a blob that are read or written at a time, and waited for. Under a cap they may be fewer.
+pub const BLOB_SLICE_BYTES: usize = 64 * 1024;
 
 /// Silence on a blob's stream that ends the transfer. There is no limit to the whole: a blob may be large.
 pub const BLOB_IDLE: Duration = Duration::from_secs(10);
 
-/// For one piece: 256 KiB in 120 s is 2 KiB/s, so nobody holds a place by sending a byte now and then.
-pub const BLOB_PIECE_TIMEOUT: Duration = Duration::from_secs(120);
+/// For one slice: 64 KiB in 30 s is 2 KiB/s, so nobody holds a place by sending a byte now and then.
+pub const BLOB_SLICE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// To open a stream for a blob.
 pub const BLOB_OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Blobs fetched at once: 8 x 256 KiB = 2 MiB. More wait their turn.
+/// Blobs fetched at once. Each donor holds two pieces of 256 KiB: 8 x 16 x 512 KiB = 64 MiB if all have grown to
+/// [`DONORS`]. More wait their turn.
 pub const FETCHES: usize = 8;
 
-/// Blobs served at once: 32 x 256 KiB = 8 MiB. More wait for [`SERVING_WAIT`].
+/// Peers that may give a blob, of those that the application names.
+pub const DONORS: usize = 16;
+
+/// Of those, so many give at the same time at first, but no more than there are pieces.
+pub const DONORS_AT_ONCE: usize = 6;
+
+/// As long as a blob is not whole, one more is asked after each such time.
+pub const DONORS_GROW: Duration = Duration::from_secs(2);
+
+/// A donor that has nothing, nothing new or no time is asked again after this, as long as others give.
+pub const DONOR_RESTS: Duration = Duration::from_millis(300);
+
+/// A donor that has nothing new keeps its stream for so long: less than [`BLOB_IDLE`], after which it would hang up.
+pub const DONOR_WAITS: Duration = Duration::from_secs(5);
+
+/// Pieces that a donor is asked for at a time, at first.
+pub const PIECES_ASKED_AT_FIRST: usize = 2;
+
+/// And at most: 40 x 256 KiB = 10 MiB, what QUIC has under way on one stream.
+pub const PIECES_ASKED: usize = 40;
+
+/// A donor that has so often not had what it said to have has nothing.
+pub const PIECES_LACKED: u32 = 8;
+
+/// After so long without a new piece a fetch has failed, whatever its donors do: at 2 KiB/s a piece takes 128 s.
+pub const FETCH_STUCK: Duration = Duration::from_secs(150);
+
+/// One more is asked for at a time if a piece comes within this, one less if it takes twice as long.
+pub const PIECE_LATENESS: Duration = Duration::from_millis(500);
+
+/// After this a piece is asked of a second donor that has nothing else to do.
+pub const PIECE_IS_LATE: Duration = Duration::from_secs(1);
+
+/// Blobs served at once, one piece of each in memory: 32 x 256 KiB = 8 MiB. More wait for [`SERVING_WAIT`].
 pub const SERVINGS: usize = 32;
 
 /// Of those, to a single peer.
@@ -191,6 +225,9 @@ pub const PROBES_AT_ONCE: usize = 1;
 /// Between two of them.
 pub const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Failures to connect that are remembered in words: 16 x 16 addresses of 200 bytes = 51 KiB.
+pub const FAILURES: usize = 16;
+
 /// Addresses at which others say that they see us: 1024 x 200 bytes = 200 KiB, here and in AutoNAT, which forgets none.
 /// Where there are more, somebody makes them up, and no relay is asked to try any further.
 pub const SEEN_ADDRESSES: usize = 1024;
@@ -244,3 +281,70 @@ pub const INTERFACES_WITHIN: Duration = Duration::from_millis(200);
 
 /// A relay lets go of who has no place and no circuit after this long.
 pub const RELAY_IDLE: Duration = Duration::from_secs(60);
+
+/// Gossip that one author may say in a second, and at once. A peer beats once a second on each of at most 120 topics, and at
+/// once where something has changed; each of its 16 paths offers one contribution to each of its modules every 2 s at the
+/// most, 480 where 60 levels have two experts each; updates and passes are few: 620 a second at the very worst, a tenth of
+/// that in any swarm so far. What is above is dropped and, if it comes from the author itself, held against it.
+pub const SAID_PER_SECOND: u32 = 1_024;
+/// See [`SAID_PER_SECOND`].
+pub const SAID_BURST: u32 = 4 * SAID_PER_SECOND;
+
+/// Gossip of others that one peer may pass on in a second, and at once: 1,024 peers are known at the most, with a beat and
+/// half an offer each, if all of it comes through one. What is above is dropped, and nobody's fault.
+pub const PASSED_ON_PER_SECOND: u32 = 2_048;
+/// See [`PASSED_ON_PER_SECOND`].
+pub const PASSED_ON_BURST: u32 = 2 * PASSED_ON_PER_SECOND;
+
+/// Gossip that is heard and passed on in a second, and at once, of everybody together: 4,096 x 4 KiB = 16 MiB. So no peer
+/// passes on more than this, whatever is sent to it.
+pub const GOSSIP_PER_SECOND: u32 = 2 * PASSED_ON_PER_SECOND;
+/// See [`GOSSIP_PER_SECOND`].
+pub const GOSSIP_BURST: u32 = 2 * GOSSIP_PER_SECOND;
+
+/// Gossip of others that no peer passes on, since it would have dropped it itself: twice the bound above.
+pub const FLOOD_PER_SECOND: u32 = 2 * GOSSIP_PER_SECOND;
+/// See [`FLOOD_PER_SECOND`].
+pub const FLOOD_BURST: u32 = 2 * GOSSIP_BURST;
+
+/// Requests of one peer in a second, and at once: an owner that falls silent is asked once in each sweep of 250 ms, for each
+/// of at most 120 modules. What is above is not answered, and held against it.
+pub const ASKED_PER_SECOND: u32 = 512;
+/// See [`ASKED_PER_SECOND`].
+pub const ASKED_BURST: u32 = 2 * ASKED_PER_SECOND;
+
+/// Streams for blobs of one peer in a second, and at once: eight at a time, of small blobs over loopback, are some hundreds.
+/// Whoever opens more hears "busy".
+pub const BLOBS_PER_SECOND: u32 = 2_048;
+/// See [`BLOBS_PER_SECOND`].
+pub const BLOBS_BURST: u32 = 2 * BLOBS_PER_SECOND;
+
+/// Peers, or addresses, whose rates are remembered, for each rate: 4,096 of some 100 bytes = 400 KiB. Who has been quiet for
+/// some seconds is forgotten.
+pub const RATED_PEERS: usize = 4_096;
+
+/// Connections that others make from one address of the internet: a third of all, four of each of 16 peers in one office.
+pub const CONNECTIONS_PER_IP: usize = 64;
+
+/// Handshakes under way from one address: half of all.
+pub const PENDING_PER_IP: usize = PENDING_CONNECTIONS as usize / 2;
+
+/// Connections that may come from one address in a second, and at once. Who is refused tries again later.
+pub const COMING_PER_SECOND: u32 = 8;
+/// See [`COMING_PER_SECOND`].
+pub const COMING_BURST: u32 = 64;
+
+/// Points from which on a peer is banned. One is forgotten each second.
+pub const BAN_POINTS: u32 = 100;
+
+/// The first ban, in seconds; each further one is twice as long.
+pub const BAN_S: u64 = 60;
+
+/// The longest ban.
+pub const BAN_MOST_S: u64 = 24 * 60 * 60;
+
+/// So long after a ban, the next is a first one again.
+pub const BANS_FORGOTTEN_S: u64 = 7 * 24 * 60 * 60;
+
+/// Peers of whom it is remembered what they did: 4,096 of some 200 bytes = 800 KiB.
+pub const CONDUCTS: usize = 4_096;

@@ -113,7 +113,9 @@ impl Actor {
 
     /// No connection so far. Who waited for it waits for a relay, if one is still to be met.
     pub(super) fn on_failed(&mut self, peer: PeerId, mut failed: Failed) {
-        tracing::debug!(%peer, error = %failed.unreachable(), "no connection");
+        let error = failed.unreachable();
+        tracing::debug!(%peer, %error, "no connection");
+        self.note_failure(peer, &error);
         match self.meetings.0.iter_mut().find(|meeting| meeting.peer == peer) {
             Some(meeting) => meeting.waiting.append(&mut failed.waiting),
             None => give_up(failed),

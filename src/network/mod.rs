@@ -1,55 +1,73 @@
 //! The network: one task owns the libp2p swarm and never waits for application code.
 //!
 //! In the order in which data flows: [`NetworkHandle`] is a cloneable way to tell the task what to do; `actor` is the
-//! task; `swarm` and `behaviour` build what it owns; `reaching` and `connecting` turn a peer and some addresses into a
-//! connection; `reachability` is how others reach this peer, `relaying` and `places` how they do through a relay, `ways`
+//! task; `swarm` and `behaviour` build what it owns (over
+//! links made slow by `shaping`, if so wished); `reaching` and `connecting` turn a peer and some addresses into a
+//! connection; `reachability` is how others reach this peer, `outside` where they see it, `relaying` and `places` how they do through a relay, `ways`
 //! and `punching` how that becomes a direct connection, `relay_server` is such a relay;
 //! `gossip` carries messages under 4 KiB to the members of a module, `control` a question and its answer between two
-//! peers, `blobs` (with `serving` and `fetching`) bytes that are named by their hash, `providers` leads from any one
-//! peer to the members of any module; [`NetworkEvents`] is what comes back. `limits` holds every bound.
+//! peers, `blobs` bytes that are named by their hash: `serving` gives them, `fetching` takes them from several, each of them
+//! `giving` what is `sharing_out` to it, under the machine's `cap`; `providers` leads from any one
+//! peer to the members of any module; [`NetworkEvents`] is what comes back. `rates` and `crowd` say how much
+//! one peer, or one address, may ask and say; `conduct` remembers who does what no honest peer does, and `banning` keeps it
+//! out for a while. `limits` holds every bound.
 //!
 //! Nothing here knows what the bytes mean: that is the protocol's business.
 
 mod acquaintance;
 mod actor;
 mod addresses;
+mod banning;
 mod behaviour;
 mod blobs;
+mod cap;
 mod commands;
+mod conduct;
 mod connecting;
 mod control;
+mod crowd;
 mod dial_error;
 mod direct_only;
 mod events;
 mod fetching;
+mod giving;
 mod gossip;
 mod handle;
 mod identity;
 pub mod limits;
 mod meeting;
+mod outside;
 mod places;
 mod providers;
 mod punching;
+mod rates;
 mod reachability;
 mod reaching;
 mod reactions;
 mod relay_server;
 mod relaying;
 mod serving;
+mod shaping;
+mod sharing_out;
 mod swarm;
 mod traffic;
 mod ways;
 
-pub use addresses::{is_relay_address, is_relayed, with_peer, with_ports_of, worth_telling};
-pub use blobs::{BlobAccess, BlobSink, FetchError};
+pub use addresses::{
+    is_loopback as is_loopback_address, is_relay_address, is_relayed, peer_at, with_peer, with_ports_of, worth_telling,
+};
+pub use blobs::{BlobAccess, BlobSink, BlobSource, FetchError};
+pub use conduct::{Ban, Offence, now_s};
 pub use connecting::Unreachable;
-pub use control::{RequestError, RequestToken};
+pub use control::{RequestError, RequestToken, read_prefixed};
 pub use dial_error::DialError;
 pub use events::{NetworkEvent, NetworkEvents};
+pub use fetching::Donor;
 pub use gossip::{PublishError, Published, SubscribeError};
-pub use handle::{NetworkConfig, NetworkHandle, NotSent, Stopped, start};
-pub use identity::{Identity, IdentityError, verify};
+pub use handle::{Bandwidth, NetworkConfig, NetworkHandle, NotSent, Stopped, start};
+pub use identity::{Identity, IdentityError, key_of, verify};
 pub use libp2p::Multiaddr;
+pub use outside::{Outside, Sight};
 pub use providers::{ProvideError, Provider};
 pub use relay_server::{Relay, RelayBounds, RelayConfig, RelayCounts};
 pub use swarm::StartError;

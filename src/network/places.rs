@@ -3,10 +3,12 @@
 use std::time::Instant;
 
 use libp2p::core::transport::ListenerId;
-use libp2p::{Multiaddr, relay};
+use libp2p::{Multiaddr, PeerId, relay};
 
 use super::actor::Actor;
 use super::addresses::{full, in_order};
+use super::connecting::Unreachable;
+use super::limits::FAILURES;
 use super::providers::learn;
 
 impl Actor {
@@ -28,6 +30,7 @@ impl Actor {
         self.give_up_meeting(now);
         self.swarm.behaviour_mut().ways.close_detours(now);
         self.seek_places(now);
+        self.end_bans();
     }
 
     /// Asks relays for the places that are still missing.
@@ -85,13 +88,26 @@ impl Actor {
         addresses
     }
 
-    /// For a peer that hears nobody: what it knows of ways out and in.
+    /// The newest failure of each peer is kept, for whoever wonders why this one is alone.
+    pub(super) fn note_failure(&mut self, peer: PeerId, error: &Unreachable) {
+        self.failures.retain(|(other, _)| *other != peer);
+        let tried: Vec<String> = error.tried.iter().map(ToString::to_string).collect();
+        let place = if tried.is_empty() { peer.to_string() } else { tried.join(", ") };
+        self.failures.push_back((peer, format!("{place}: {}", error.reason)));
+        if self.failures.len() > FAILURES {
+            self.failures.pop_front();
+        }
+    }
+
+    /// For a peer that hears nobody: what it has tried, and what it knows of ways out and in.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
     pub(super) fn outlook(&self) -> Vec<String> {
-        let mut lines = self.relaying.in_words(Instant::now());
-        if lines.is_empty() {
+        let mut lines: Vec<String> = self.failures.iter().map(|(_, failure)| failure.clone()).collect();
+        let relays = self.relaying.in_words(Instant::now());
+        if relays.is_empty() {
             lines.push("no relay is known".to_owned());
         }
+        lines.extend(relays);
         lines.push(match self.swarm.behaviour().neighbours.as_ref() {
             Some(mdns) => format!("{} peers of any kind on this LAN (mDNS)", mdns.discovered_nodes().len()),
             None => "peers on this LAN are not looked for (mDNS is off)".to_owned(),

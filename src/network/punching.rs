@@ -13,7 +13,6 @@ use libp2p::{PeerId, dcutr};
 use super::actor::Actor;
 use super::blobs::FetchError;
 use super::connecting::Purpose;
-use super::events::NetworkEvent;
 use super::limits::{CONNECT_TIMEOUT, FETCHES_WAITING, PUNCHING_PAUSE, PUNCHING_WAIT};
 
 /// A fetch from a peer to which all connections go through relays.
@@ -109,7 +108,7 @@ impl Actor {
 }
 
 fn only_relayed(fetch: Purpose) {
-    if let Purpose::Fetch { id, from, blob, slot } = fetch {
-        drop(slot.send(NetworkEvent::Fetched { id, blob, from, result: Err(FetchError::OnlyRelayed { from }) }));
+    if let Purpose::Fetch { from, connected } = fetch {
+        drop(connected.send(Err(FetchError::OnlyRelayed { from })));
     }
 }

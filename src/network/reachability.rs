@@ -115,8 +115,10 @@ impl Actor {
     /// How our listening port looks from outside, where we connected from it: what a hole is punched with, and what relays
     /// are asked to try. identify puts our own port in its place, which is wrong behind a router that changes ports.
     pub(super) fn on_seen(&mut self, peer: &PeerId, connection: ConnectionId, info: &identify::Info) {
+        let from_listening_port = self.swarm.behaviour().ways.is_from_listening_port(peer, connection);
+        self.note_sight(*peer, &info.observed_addr, from_listening_port);
         let ways = &mut self.swarm.behaviour_mut().ways;
-        if ways.is_from_listening_port(peer, connection) && is_public(&info.observed_addr) {
+        if from_listening_port && is_public(&info.observed_addr) {
             ways.seen_at(info.observed_addr.clone());
         }
     }

@@ -10,10 +10,10 @@ use super::addresses::{dialable, named_peer, usable};
 use super::connecting::{Failed, Purpose, Unreachable};
 use super::control::RequestError;
 use super::dial_error::DialError;
-use super::events::NetworkEvent;
+use super::events::{NetworkEvent, Slot};
 use super::identity::{peer_id, peer_key};
-use super::limits::{DIALS, REQUESTS_PER_PEER};
-use crate::names::PeerKey;
+use super::limits::{DIALS, DONORS, REQUESTS_PER_PEER};
+use crate::names::{BlobRef, PeerKey};
 
 impl Actor {
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
@@ -66,6 +66,21 @@ impl Actor {
         self.seek(id, addresses, Some(purpose));
     }
 
+    /// Connects to all that may have a blob, and fetches it from those that answer.
+    pub(super) fn fetch(&mut self, id: u64, blob: BlobRef, from: Vec<(PeerKey, Vec<Multiaddr>)>, slot: Slot) {
+        let mut holders = Vec::new();
+        for (from, addresses) in from.into_iter().take(DONORS) {
+            let (connected, word) = oneshot::channel();
+            holders.push((from, word));
+            self.connect(from, addresses, Purpose::Fetch { from, connected });
+        }
+        let fetcher = self.fetcher.clone();
+        self.transfers.spawn(async move {
+            let (donors, result) = fetcher.fetch(blob, holders).await;
+            slot.send(NetworkEvent::Fetched { id, blob, donors, result });
+        });
+    }
+
     fn seek(&mut self, peer: PeerId, addresses: Vec<Multiaddr>, purpose: Option<Purpose>) {
         if let Some((addresses, purpose)) = self.meet_first(peer, usable(addresses, peer), purpose) {
             self.begin(peer, addresses, purpose);
@@ -94,13 +109,8 @@ impl Actor {
             Purpose::Fetch { .. } if let Some(since) = self.swarm.behaviour().ways.relayed_since(&peer) => {
                 self.wait_for_direct(peer, since, purpose);
             }
-            Purpose::Fetch { id, from, blob, slot } => {
-                let fetcher = self.fetcher.clone();
-                self.transfers.spawn(async move {
-                    let result = fetcher.fetch(peer, from, blob).await;
-                    slot.send(NetworkEvent::Fetched { id, blob, from, result });
-                });
-            }
+            // Whoever fetched may have all by now.
+            Purpose::Fetch { connected, .. } => drop(connected.send(Ok(peer))),
         }
     }
 
@@ -128,8 +138,6 @@ fn unreachable(purpose: Purpose, error: Unreachable) {
         Purpose::Request { id, to, slot, .. } => {
             drop(slot.send(NetworkEvent::Response { id, from: to, result: Err(error.into()) }));
         }
-        Purpose::Fetch { id, from, blob, slot } => {
-            drop(slot.send(NetworkEvent::Fetched { id, blob, from, result: Err(error.into()) }));
-        }
+        Purpose::Fetch { connected, .. } => drop(connected.send(Err(error.into()))),
     }
 }

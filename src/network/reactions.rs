@@ -14,6 +14,7 @@ use libp2p::{Multiaddr, PeerId, identify, ping};
 use super::actor::{Actor, Asked, Joining, Unanswered};
 use super::addresses::{full, is_loopback, with_ports_of};
 use super::behaviour::BehaviourEvent;
+use super::conduct::{Offence, now_s};
 use super::control::{CONTROL_PROTOCOL, RequestError, RequestToken};
 use super::dial_error::DialError;
 use super::events::NetworkEvent;
@@ -22,6 +23,7 @@ use super::limits::{
     GOSSIP_BYTES, IDENTIFY_TIMEOUT, LISTEN_TIMEOUT, PROVIDERS_FOUND, UNANSWERED_REQUESTS, UNANSWERED_REQUESTS_PER_PEER,
 };
 use super::providers::{found, learn};
+use super::rates::Pace;
 use super::reachability::is_relay;
 use super::swarm::{StartError, listen};
 
@@ -161,7 +163,14 @@ impl Actor {
                 let module = self.topics.get(&message.topic).copied();
                 let author = message.source.as_ref().and_then(peer_key);
                 let fits = message.data.len() <= GOSSIP_BYTES;
+                let banned = author.is_some_and(|author| self.conduct.is_banned(author, now_s()));
+                let pace = match &message.source {
+                    _ if banned => Pace::TooMuch,
+                    Some(author) => self.gossip_rates.heard(&propagation_source, author),
+                    None => Pace::Fine,
+                };
                 let acceptance = match (module, author) {
+                    _ if pace != Pace::Fine => MessageAcceptance::Ignore,
                     (Some(_), Some(_)) if fits => MessageAcceptance::Accept,
                     (None, _) => MessageAcceptance::Ignore,
                     _ => MessageAcceptance::Reject,
@@ -169,7 +178,13 @@ impl Actor {
                 // At once, and by looks alone: what it means is judged by each receiver, and the mesh must not wait.
                 let gossip = &mut self.swarm.behaviour_mut().gossip;
                 gossip.report_message_validation_result(&message_id, &propagation_source, acceptance);
-                if let (Some(module), Some(author), true) = (module, author, fits) {
+                if pace != Pace::Fine {
+                    self.counters.gossip_dropped.add(1);
+                }
+                if pace == Pace::Flood {
+                    return self.blame(&propagation_source, Offence::TooFast);
+                }
+                if let (Some(module), Some(author), true) = (module, author, fits && pace == Pace::Fine) {
                     self.counters.gossip_received.add(message.data.len());
                     self.queues.gossip(module, author, message.data);
                 }
@@ -215,6 +230,10 @@ impl Actor {
     fn on_request(&mut self, peer: PeerId, bytes: Vec<u8>, unanswered: Unanswered) {
         self.counters.control_received.add(bytes.len());
         let Some(from) = peer_key(&peer) else { return };
+        if !self.request_rates.allows(&peer) {
+            self.counters.requests_refused.add(1);
+            return self.blame(&peer, Offence::TooFast);
+        }
         let of_this_peer = self.unanswered.values().filter(|unanswered| unanswered.peer == peer).count();
         let token = RequestToken(self.next_token);
         if of_this_peer >= UNANSWERED_REQUESTS_PER_PEER

@@ -1,30 +1,36 @@
 //! Serving blobs to those who ask.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::sync::Arc;
 
-use futures::{AsyncWriteExt, StreamExt};
+use futures::{AsyncReadExt, AsyncWrite, AsyncWriteExt, StreamExt};
 use libp2p::{PeerId, Stream};
 use libp2p_stream::IncomingStreams;
 use tokio::sync::Semaphore;
 use tokio::task::{Id, JoinSet};
 
-use super::blobs::{BlobAccess, PATIENCE, STATUS_BUSY, STATUS_HERE, STATUS_NOT_HERE, blocking, within};
-use super::limits::{BLOB_IDLE, BLOB_PIECE_BYTES, SERVING_WAIT, SERVINGS, SERVINGS_AND_WAITING, SERVINGS_PER_PEER};
+use super::blobs::{
+    ASK_TREE, ASK_WHICH, BlobAccess, BlobSource, GIVEN, LACKING, PATIENCE, STATUS_BUSY, STATUS_HERE, STATUS_IN_PART,
+    STATUS_NOT_HERE, STATUS_NOT_INVITED, blocking, within,
+};
+use super::cap::Cap;
+use super::identity::peer_key;
+use super::limits::{BLOB_IDLE, BLOB_SLICE_BYTES, SERVING_WAIT, SERVINGS, SERVINGS_AND_WAITING, SERVINGS_PER_PEER};
+use super::rates::{Rates, blob_streams};
 use super::traffic::Counters;
-use crate::names::BlobHash;
+use crate::names::{BlobHash, BlobRef};
+use crate::pieces::piece_count;
 
 /// Takes every stream at once (libp2p-stream drops what is not taken) and serves it in a task of its own.
-pub(super) async fn serve_all(mut incoming: IncomingStreams, access: Arc<dyn BlobAccess>, counters: Arc<Counters>) {
+pub(super) async fn serve_all(mut incoming: IncomingStreams, offer: Arc<Offer>) {
     let places = Arc::new(Semaphore::new(SERVINGS));
     let mut servings = Servings::default();
     loop {
         tokio::select! {
             stream = incoming.next() => {
                 let Some((peer, stream)) = stream else { return };
-                let serving = Serving { access: access.clone(), counters: counters.clone(), places: places.clone() };
+                let serving = Serving { peer, offer: offer.clone(), places: places.clone() };
                 servings.begin(peer, stream, serving);
             }
             Some(ended) = servings.tasks.join_next_with_id() => servings.ended(match ended {
@@ -36,10 +42,16 @@ pub(super) async fn serve_all(mut incoming: IncomingStreams, access: Arc<dyn Blo
 }
 
 /// The streams being served or waiting for it, and whose they are. Dropped, it ends them all.
-#[derive(Default)]
 struct Servings {
     tasks: JoinSet<()>,
     peers: HashMap<Id, PeerId>,
+    rates: Rates<PeerId>,
+}
+
+impl Default for Servings {
+    fn default() -> Self {
+        Self { tasks: JoinSet::new(), peers: HashMap::new(), rates: blob_streams() }
+    }
 }
 
 impl Servings {
@@ -49,10 +61,13 @@ impl Servings {
             return;
         }
         let of_this_peer = self.peers.values().filter(|other| **other == peer).count();
+        let slow = self.rates.allows(&peer);
+        let invited = peer_key(&peer).is_some_and(|key| serving.offer.access.admits(key));
         let task = self.tasks.spawn(async move {
             let served = match of_this_peer {
-                0..SERVINGS_PER_PEER => serving.serve(stream).await,
-                _ => refuse(stream).await,
+                _ if !invited => refuse(stream, STATUS_NOT_INVITED).await,
+                0..SERVINGS_PER_PEER if slow => serving.serve(stream).await,
+                _ => refuse(stream, STATUS_BUSY).await,
             };
             if let Err(error) = served {
                 tracing::debug!(%peer, %error, "a blob was not served to its end");
@@ -67,49 +82,108 @@ impl Servings {
 }
 
 struct Serving {
-    access: Arc<dyn BlobAccess>,
-    counters: Arc<Counters>,
+    peer: PeerId,
+    offer: Arc<Offer>,
     places: Arc<Semaphore>,
+}
+
+/// What is served, and how fast.
+pub(super) struct Offer {
+    pub access: Arc<dyn BlobAccess>,
+    pub counters: Arc<Counters>,
+    pub cap: Cap,
 }
 
 impl Serving {
     async fn serve(self, mut stream: Stream) -> io::Result<()> {
-        let mut hash = [0; 32];
-        PATIENCE.read(&mut stream, &mut hash).await?;
+        let mut named = [0; 40];
+        // A byte now and then does not hold a place.
+        within(BLOB_IDLE, PATIENCE.read(&mut stream, &mut named)).await?;
+        let blob = named_blob(&named);
         let Ok(Ok(_place)) = tokio::time::timeout(SERVING_WAIT, self.places.acquire()).await else {
-            return refuse(stream).await;
+            return refuse(stream, STATUS_BUSY).await;
         };
-        let access = self.access.clone();
-        match blocking(move || access.open(BlobHash(hash))).await? {
-            Some((file, bytes)) => {
-                PATIENCE.write(&mut stream, &[STATUS_HERE]).await?;
-                PATIENCE.write(&mut stream, &bytes.to_le_bytes()).await?;
-                self.send(file, bytes, &mut stream).await?;
+        let access = self.offer.access.clone();
+        let opened = match piece_count(blob.bytes) {
+            Some(_) => blocking(move || access.open(blob)).await?,
+            None => None,
+        };
+        let Some(source) = opened.map(Arc::<dyn BlobSource>::from) else {
+            PATIENCE.write(&mut stream, &[STATUS_NOT_HERE]).await?;
+            return within(BLOB_IDLE, stream.close()).await;
+        };
+        let status = if source.pieces().is_whole() { STATUS_HERE } else { STATUS_IN_PART };
+        PATIENCE.write(&mut stream, &[status]).await?;
+        within(BLOB_IDLE, stream.flush()).await?;
+        let (mut asks, mut answers) = stream.split();
+        let mut piece = Vec::new();
+        // Until the asker has enough, falls silent or asks for what cannot be.
+        loop {
+            let mut what = [0; 4];
+            match PATIENCE.read(&mut asks, &mut what).await {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return within(BLOB_IDLE, answers.close()).await;
+                }
+                read => read?,
             }
-            None => PATIENCE.write(&mut stream, &[STATUS_NOT_HERE]).await?,
+            piece = self.answer(&source, blob, u32::from_le_bytes(what), piece, &mut answers).await?;
         }
-        within(BLOB_IDLE, stream.close()).await
     }
 
-    async fn send(&self, mut file: File, mut left: u64, stream: &mut Stream) -> io::Result<()> {
-        let mut piece = Vec::new();
-        while left > 0 {
-            let length = left.min(BLOB_PIECE_BYTES as u64);
-            (file, piece) = blocking(move || {
-                piece.resize(length as usize, 0);
-                file.read_exact(&mut piece)?;
-                Ok((file, piece))
-            })
-            .await?;
-            PATIENCE.write(stream, &piece).await?;
-            self.counters.blobs_sent.add(piece.len());
-            left -= length;
+    /// Answers one question; the buffer, for the next.
+    async fn answer(
+        &self,
+        source: &Arc<dyn BlobSource>,
+        blob: BlobRef,
+        what: u32,
+        mut piece: Vec<u8>,
+        stream: &mut (impl AsyncWrite + Unpin),
+    ) -> io::Result<Vec<u8>> {
+        let answer = match what {
+            ASK_WHICH => {
+                piece.clear();
+                piece.extend(source.pieces().as_bytes());
+                Some(piece)
+            }
+            ASK_TREE => {
+                let source = source.clone();
+                let tree = blocking(move || source.tree()).await?;
+                tree.map(|tree| tree.values().as_flattened().to_vec())
+            }
+            what if piece_count(blob.bytes).is_some_and(|count| what < count) => {
+                let source = source.clone();
+                let read = move || Ok((source.read(what, &mut piece)?, piece));
+                let (is_here, piece) = blocking(read).await?;
+                is_here.then_some(piece)
+            }
+            _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "no such piece")),
+        };
+        let Some(answer) = answer else {
+            PATIENCE.write(stream, &[LACKING]).await?;
+            within(BLOB_IDLE, stream.flush()).await?;
+            return Ok(Vec::new());
+        };
+        PATIENCE.write(stream, &[GIVEN]).await?;
+        let cap = &self.offer.cap;
+        for slice in answer.chunks(cap.slice(BLOB_SLICE_BYTES)) {
+            cap.take(self.peer, slice.len()).await;
+            PATIENCE.write(stream, slice).await?;
+            self.offer.counters.blobs_sent.add(slice.len());
         }
-        Ok(())
+        within(BLOB_IDLE, stream.flush()).await?;
+        Ok(answer)
     }
 }
 
-async fn refuse(mut stream: Stream) -> io::Result<()> {
-    PATIENCE.write(&mut stream, &[STATUS_BUSY]).await?;
+fn named_blob(named: &[u8; 40]) -> BlobRef {
+    let (hash, bytes) = named.split_at(32);
+    let mut blob = BlobRef { hash: BlobHash([0; 32]), bytes: 0 };
+    blob.hash.0.copy_from_slice(hash);
+    blob.bytes = bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    blob
+}
+
+async fn refuse(mut stream: Stream, status: u8) -> io::Result<()> {
+    PATIENCE.write(&mut stream, &[status]).await?;
     within(BLOB_IDLE, stream.close()).await
 }

@@ -14,6 +14,8 @@ use super::dial_error::system_error;
 use super::identity::Identity;
 use super::limits::{CONNECT_TIMEOUT, IDLE_CONNECTION, NEGOTIATING_STREAMS, RELAY_IDLE};
 use super::relay_server::{RelayBounds, Server};
+use super::shaping::shaped_tcp;
+use crate::config::Link;
 
 /// Why the network did not start.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +50,14 @@ pub enum StartError {
 }
 
 /// TCP (noise, yamux) and QUIC, both with names looked up by DNS; and circuits through relays, secured as TCP is.
-pub(super) fn build(identity: &Identity, optional: Optional) -> Result<Swarm<Behaviour>, StartError> {
+pub(super) fn build(
+    identity: &Identity,
+    optional: Optional,
+    link: Option<Link>,
+) -> Result<Swarm<Behaviour>, StartError> {
+    if let Some(link) = link {
+        return build_shaped(identity, optional, link);
+    }
     let swarm = SwarmBuilder::with_existing_identity(identity.keypair())
         .with_tokio()
         .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, yamux::Config::default)
@@ -56,6 +65,22 @@ pub(super) fn build(identity: &Identity, optional: Optional) -> Result<Swarm<Beh
         .with_quic()
         .with_dns()
         .map_err(not_built("DNS"))?
+        .with_relay_client(noise::Config::new, yamux::Config::default)
+        .map_err(not_built("relays"))?
+        .with_behaviour(|keypair, relay| Behaviour::new(keypair, relay, optional).map_err(Into::into))
+        .map_err(not_built("gossip"))?
+        .with_swarm_config(|config| settings(config, IDLE_CONNECTION))
+        .with_connection_timeout(CONNECT_TIMEOUT)
+        .build();
+    Ok(swarm)
+}
+
+/// TCP alone, on a link that is made slow.
+fn build_shaped(identity: &Identity, optional: Optional, link: Link) -> Result<Swarm<Behaviour>, StartError> {
+    let swarm = SwarmBuilder::with_existing_identity(identity.keypair())
+        .with_tokio()
+        .with_other_transport(|keypair| shaped_tcp(keypair, link).map_err(Into::into))
+        .map_err(not_built("the link"))?
         .with_relay_client(noise::Config::new, yamux::Config::default)
         .map_err(not_built("relays"))?
         .with_behaviour(|keypair, relay| Behaviour::new(keypair, relay, optional).map_err(Into::into))

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use libp2p::metrics::Registry;
 
+use super::cap::Way;
+
 /// Payload bytes since the start, as this layer hands them to libp2p and gets them from it. Not in it: encryption,
 /// framing, identify, ping, Kademlia, and gossip's copies: a message counts once when published, however many mesh
 /// peers it goes to, once when it first arrives, and not when it is passed on. Blob bytes count as they move, so a
@@ -59,6 +61,14 @@ impl Counter {
 }
 
 impl Counters {
+    /// Bytes of gossip, questions and answers.
+    pub(super) fn messages(&self, way: Way) -> u64 {
+        match way {
+            Way::Up => self.gossip_sent.get() + self.control_sent.get(),
+            Way::Down => self.gossip_received.get() + self.control_received.get(),
+        }
+    }
+
     pub(super) fn read(&self) -> Traffic {
         Traffic {
             gossip_sent: self.gossip_sent.get(),

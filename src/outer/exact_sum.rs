@@ -60,6 +60,8 @@ pub enum SumError {
 pub struct ExactSum {
     steps: Vec<i64>,
     weight: u64,
+    /// What it would be if no contribution were capped.
+    uncapped: u64,
     /// For each value the weight of the contributions in which it is not zero on the grid, where that is asked for.
     senders: Option<Vec<u32>>,
     /// The sum of weighted lengths, in steps of the grid, where that is asked for.
@@ -69,7 +71,7 @@ pub struct ExactSum {
 impl ExactSum {
     /// Nothing yet, of `count` values.
     pub fn new(count: usize) -> Self {
-        Self { steps: vec![0; count], weight: 0, senders: None, lengths: None }
+        Self { steps: vec![0; count], weight: 0, uncapped: 0, senders: None, lengths: None }
     }
 
     /// The same, with what a run's way of averaging needs to know besides.
@@ -86,6 +88,18 @@ impl ExactSum {
     /// The sum of the weights.
     pub fn weight(&self) -> u64 {
         self.weight
+    }
+
+    /// The same sum, of contributions that would weigh so much together if none were capped: their average is divided by
+    /// that, so that one that is capped does not count in full for being alone.
+    #[must_use]
+    pub fn capped_from(self, uncapped: u64) -> Self {
+        Self { uncapped, ..self }
+    }
+
+    /// What caps leave of an average.
+    fn left(&self) -> f64 {
+        if self.uncapped > self.weight { self.weight as f64 / self.uncapped as f64 } else { 1.0 }
     }
 
     /// Adds `weight` times `values`.
@@ -153,10 +167,10 @@ impl ExactSum {
     }
 
     /// `sum / weight · factor`, in f64 and then rounded to f32; zeros if nothing has been added. The weight is that of
-    /// all contributions, or of a value's senders.
+    /// all contributions, or of a value's senders; times what [caps](Self::capped_from) leave of it.
     pub fn average(&self, factor: f32) -> Vec<f32> {
         let weight = self.weight.max(1) as f64;
-        let factor = f64::from(factor);
+        let factor = f64::from(factor) * self.left();
         let part = |sum: i64, weight: f64| (sum as f64 / STEPS / weight * factor) as f32;
         let steps = self.steps.par_iter().with_min_len(CHUNK_VALUES);
         match &self.senders {
@@ -169,7 +183,7 @@ impl ExactSum {
 
     /// The mean length of what was added; 0 if nothing was, or nobody asked for it.
     pub fn mean_length(&self) -> f64 {
-        self.lengths.unwrap_or(0) as f64 / STEPS / self.weight.max(1) as f64
+        self.lengths.unwrap_or(0) as f64 / STEPS / self.weight.max(1) as f64 * self.left()
     }
 }
 
@@ -247,6 +261,14 @@ mod tests {
         assert_eq!(sum.average(1.0), [0.75, 0.0]);
         assert_eq!(sum.average(2.0), [1.5, 0.0]);
         assert_eq!(sum.weight(), 4);
+    }
+
+    #[test]
+    fn one_that_is_capped_does_not_count_in_full_for_being_alone() {
+        let mut sum = ExactSum::new(1);
+        sum.add(&[5.0], 400).unwrap();
+        assert_eq!(sum.clone().capped_from(400).average(1.0), [5.0]);
+        assert_eq!(sum.capped_from(10_000).average(1.0), [0.2]);
     }
 
     #[test]

@@ -5,15 +5,22 @@
 //! fixed grid and adds integers, [`nesterov::step`] uses plain f32 operations in a fixed order, and the hash of a
 //! [`ModuleState`] covers all of it. Plain slices, no tensors.
 
+pub mod apart;
+pub mod centred_clipping;
 pub mod delayed;
 pub mod exact_sum;
+pub mod mixing;
 pub mod nesterov;
+pub mod norm;
+pub mod recount;
 pub mod rescale;
 pub mod state;
 pub mod step;
 
+pub use centred_clipping::CentredClipping;
 pub use delayed::Share;
 pub use exact_sum::{ExactSum, MAX_TOTAL_WEIGHT, MAX_WEIGHT, SumError};
+pub use mixing::mix;
 pub use rescale::{rescale_factor, rescaled};
 pub use state::{ModuleState, StateError};
 

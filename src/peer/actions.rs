@@ -4,7 +4,7 @@ use super::driver::{Driver, PeerError};
 use super::news::News;
 use super::tasks::Task;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
-use crate::network::Multiaddr;
+use crate::network::{Multiaddr, Offence};
 use crate::protocol::chain::TooDeep;
 use crate::protocol::record::{Finished, StartedFrom};
 use crate::protocol::{Action, Event, Message, Outer, Record, Report, SignedUpdate, Update, wire};
@@ -25,16 +25,15 @@ impl Driver {
                 self.remember(peer, &addresses).await;
                 self.learn(peer, addresses);
             }
-            Action::Ask { id, to, request } => {
-                let addresses = self.addresses.get(&to).cloned().unwrap_or_default();
-                let sent = wire::encode(&request).ok().map(|bytes| self.network.request(id.0, to, addresses, bytes));
-                if !matches!(sent, Some(Ok(()))) {
-                    self.events.push_back(Event::Answered { id, response: None });
-                }
-            }
+            Action::Ask { id, to, request } => match wire::encode(&request) {
+                Ok(bytes) if self.must_knock(to) => self.hold_back(to, id, bytes),
+                Ok(bytes) => self.ask(id, to, bytes),
+                Err(_) => self.events.push_back(Event::Answered { id, response: None }),
+            },
             Action::Reply { token, response } => self.reply(token, &response),
             Action::Fetch { blob, from } => {
-                if self.blobs.has(blob.hash)? || from == self.node.me() {
+                let from: Vec<_> = from.into_iter().filter(|peer| *peer != self.node.me()).collect();
+                if self.blobs.has(blob.hash)? || from.is_empty() {
                     let found = self.blobs.holds(blob)?;
                     self.events.push_back(Event::Fetched { blob: blob.hash, found });
                 } else {
@@ -42,9 +41,13 @@ impl Driver {
                 }
             }
             Action::Forget(blob) => self.forget(blob),
-            Action::Train { path, phase, steps, start, trainer, resume } => {
+            Action::Train { path, phase, part, start, trainer, resume } => {
                 let drawn = self.node.path_at(path, phase);
-                self.queue_task(Task::Train { path, drawn, phase, steps, start, trainer, resume });
+                self.queue_task(Task::Train { path, drawn, phase, part, start, trainer, resume, again: false });
+            }
+            Action::TrainAgain { path, phase, part, start, trainer } => {
+                let drawn = self.node.path_at(path, phase);
+                self.queue_task(Task::Train { path, drawn, phase, part, start, trainer, resume: None, again: true });
             }
             Action::Evaluate { path, phase, states } => {
                 let drawn = self.node.path_at(path, phase);
@@ -59,7 +62,11 @@ impl Driver {
                 match &work {
                     Outer::Accumulate { module, blob, .. } => self.count_contribution(*module, *blob),
                     Outer::Apply { module, average, .. } => self.count_average(*module, average.hash),
-                    Outer::OpenSum { .. } | Outer::Combine { .. } => {}
+                    Outer::OpenSum { .. }
+                    | Outer::Combine { .. }
+                    | Outer::Audit { .. }
+                    | Outer::Inspect { .. }
+                    | Outer::Compare { .. } => {}
                 }
                 self.queue_work(work);
             }
@@ -87,7 +94,8 @@ impl Driver {
             let (_, version, state) = states.iter().find(|(module, _, _)| *module == from.module)?;
             Some(ModuleCheckpoint { module: from.module, version: *version, state: *state })
         };
-        let modules = finished.offers.iter().filter_map(module).collect();
+        let all = if finished.stands_on.is_empty() { &finished.offers } else { &finished.stands_on };
+        let modules = all.iter().filter_map(module).collect();
         let checkpoint = Checkpoint { phase: finished.phase, trainer: Some(finished.trainer), modules };
         let path = finished.path;
         if let Err(error) = self.store.index(move |index| index.set_checkpoint(path, &checkpoint)).await {
@@ -126,6 +134,7 @@ impl Driver {
     }
 
     async fn subscribe(&mut self, module: ModuleId) {
+        self.admitting.joined(module);
         if let Err(error) = self.network.subscribe(module).await {
             tracing::error!(%module, %error, "a module's topic cannot be heard");
         }
@@ -135,6 +144,7 @@ impl Driver {
     }
 
     async fn unsubscribe(&mut self, module: ModuleId) {
+        self.admitting.left(module);
         let gone = self.network.unsubscribe(module).await.is_err() || self.network.stop_providing(module).is_err();
         if gone {
             tracing::warn!(%module, "a module's topic could not be left");
@@ -180,6 +190,22 @@ impl Driver {
             Report::PathYielded(path) => self.forget_path(*path),
             Report::Refused { module, by, reason } => {
                 tracing::warn!(%module, by = %by.short(), reason, "an update was refused");
+                self.blame(*by, Offence::WrongUpdate);
+            }
+            Report::Caught { module, owner, version } => {
+                tracing::error!(%module, owner = %owner.short(), %version, "an update was counted again, and is wrong: its owner is believed nothing any more");
+            }
+            Report::TrainedAgain { path, phase, peer, apart_ppm, alike: true } => {
+                tracing::info!(%path, %phase, peer = %peer.short(), apart_ppm, "a phase that was trained again comes to the same");
+            }
+            Report::TrainedAgain { path, phase, peer, apart_ppm, alike: false } => {
+                tracing::warn!(%path, %phase, peer = %peer.short(), apart_ppm, "a phase that was trained again comes to something else");
+            }
+            Report::WentBack { module, from, to } => {
+                tracing::warn!(%module, %from, %to, "a chain ends before an update that is wrong");
+            }
+            Report::Named { peer, fault } => {
+                tracing::warn!(peer = %peer.short(), "a peer {}: what it offers is not taken for now", fault.describe());
             }
             Report::Deposed { module, owner, reason } => {
                 tracing::warn!(%module, owner = %owner.short(), reason, "an owner is replaced");

@@ -13,8 +13,11 @@ use super::router_rounds::RouterRounds;
 use crate::compress::frame;
 use crate::config::OuterConfig;
 use crate::names::{BlobHash, BlobRef, ModuleId, Version};
+use crate::outer::apart::apart_ppm;
+use crate::outer::recount::{NotSo, Onto, Part, check_average, measured, recount};
 use crate::outer::{ExactSum, Share, step};
 use crate::protocol::message::Counted;
+use crate::protocol::norm_cap::capped_weight;
 use crate::protocol::{Event, Outer, Portion};
 use crate::store::{BlobError, BlobStore};
 
@@ -78,12 +81,18 @@ pub struct Combiner {
     work: mpsc::Sender<Outer>,
 }
 
+fn parts(contributions: &[Counted]) -> Vec<Part> {
+    contributions.iter().map(|it| Part { blob: it.blob, weight: it.weight, norm: it.norm }).collect()
+}
+
 struct Worker {
     blobs: BlobStore,
     answers: mpsc::Sender<Answer>,
-    outer: OuterConfig,
+    /// Of each level.
+    outer: Vec<OuterConfig>,
     counts: Vec<usize>,
-    sums: BTreeMap<ModuleId, (Version, ExactSum)>,
+    /// Open sums, and the running norm by which what comes into them is capped.
+    sums: BTreeMap<ModuleId, (Version, ExactSum, u32)>,
     /// Where the text is shared out anew.
     router: Option<RouterRounds>,
 }
@@ -97,7 +106,8 @@ impl Combiner {
         let (work, mut mailbox) = mpsc::channel(MAILBOX);
         let (answers, receiver) = mpsc::channel(MAILBOX);
         let router = RouterRounds::new(manifest.clone(), blobs.clone());
-        let (outer, counts) = (manifest.config.outer.clone(), manifest.level_counts());
+        let counts = manifest.level_counts();
+        let outer = (0..counts.len()).map(|level| manifest.config.outer_of(level)).collect();
         let mut worker = Worker { blobs, answers, outer, counts, sums: BTreeMap::new(), router };
         let span = tracing::Span::current();
         std::thread::Builder::new().name("combiner".to_owned()).spawn(move || {
@@ -128,17 +138,33 @@ impl Worker {
             return answer;
         }
         match work {
-            Outer::OpenSum { module, target } => {
-                let sum = ExactSum::of_run(self.count(module), &self.outer);
-                self.sums.insert(module, (target, sum));
+            Outer::OpenSum { module, target, running } => {
+                let sum = ExactSum::of_run(self.count(module), self.outer(module));
+                self.sums.insert(module, (target, sum, running));
                 Ok(None)
             }
             Outer::Accumulate { module, target, blob, weight } => {
-                let valid = self.accumulate(module, target, blob, weight)?;
-                Ok(Some(Event::Accumulated { module, target, blob, valid }))
+                let norm = self.accumulate(module, target, blob, weight)?;
+                Ok(Some(Event::Accumulated { module, target, blob, norm }))
             }
             Outer::Combine { module, target, from, contributions, portion } => {
                 self.combine(module, target, from, &contributions, portion).map(Some)
+            }
+            Outer::Audit { module, id, contributions, average, portion, from } => {
+                let so = self.audit((module, from), &contributions, average, portion)?;
+                Ok(Some(Event::Audited { id, so }))
+            }
+            Outer::Inspect { module, id, blob } => {
+                let bytes = self.bytes(blob)?;
+                let so = bytes.map(|bytes| measured(&bytes, self.count(module), self.outer(module)).is_ok());
+                Ok(Some(Event::Audited { id, so }))
+            }
+            Outer::Compare { module, theirs, ours } => {
+                let both = self.bytes(theirs)?.zip(self.bytes(ours)?);
+                let apart = |(theirs, ours): (Vec<u8>, Vec<u8>)| {
+                    apart_ppm(&theirs, &ours, self.count(module), self.outer(module)).ok()
+                };
+                Ok(Some(Event::Compared { theirs: theirs.hash, apart_ppm: both.and_then(apart) }))
             }
             Outer::Apply { module, version, from, average, portion } => {
                 let state = self.apply(module, from, average, portion)?;
@@ -154,14 +180,25 @@ impl Worker {
                 Ok(None)
             }
             Outer::Accumulate { module, target, blob, .. } => {
-                let valid = router.accumulate(target, blob)?;
-                Ok(Some(Event::Accumulated { module, target, blob, valid }))
+                // Scores have no length.
+                let norm = router.accumulate(target, blob)?.then_some(0);
+                Ok(Some(Event::Accumulated { module, target, blob, norm }))
             }
             Outer::Combine { module, target, from, contributions, .. } => {
                 let (average, made) = router.combine(target, from, &contributions)?;
                 let (average, state) = (self.put(&average)?, self.put(&made)?);
                 Ok(Some(Event::Combined { module, target, average, state }))
             }
+            Outer::Audit { id, contributions, average, .. } => {
+                let so = router.audit(&contributions, average)?;
+                Ok(Some(Event::Audited { id, so }))
+            }
+            Outer::Inspect { id, blob, .. } => {
+                let so = router.scores(blob)?.map(|scores| scores.is_some());
+                Ok(Some(Event::Audited { id, so }))
+            }
+            // Where there is a router, no phase is trained again.
+            Outer::Compare { theirs, .. } => Ok(Some(Event::Compared { theirs: theirs.hash, apart_ppm: None })),
             Outer::Apply { module, version, from, average, .. } => {
                 let made = match self.blobs.get(average.hash, average.bytes)? {
                     Some(average) => router.apply(from, &average)?,
@@ -173,35 +210,49 @@ impl Worker {
         }
     }
 
+    fn outer(&self, module: ModuleId) -> &OuterConfig {
+        &self.outer[usize::from(module.level)]
+    }
+
     fn count(&self, module: ModuleId) -> usize {
         self.counts[usize::from(module.level)]
     }
 
-    /// Whether the contribution is valid and now in the sum.
+    fn onto(&self, module: ModuleId, from: Option<BlobRef>, portion: Portion) -> Onto {
+        Onto { module, count: self.count(module), from, paths: portion.paths }
+    }
+
+    /// How long the contribution is, which is in the sum now; nothing if it is none. Where nobody knows yet by what to
+    /// cap or clip it, it is only measured.
     fn accumulate(
         &mut self,
         module: ModuleId,
         target: Version,
         blob: BlobHash,
         weight: u32,
-    ) -> Result<bool, CombineError> {
+    ) -> Result<Option<u16>, CombineError> {
         let count = self.count(module);
-        let most = frame::max_bytes(self.outer.codec, count);
-        let Some((open, sum)) = self.sums.get_mut(&module) else { return Ok(false) };
+        let outer = &self.outer[usize::from(module.level)];
+        let most = frame::max_bytes(outer.codec, count);
+        let Some((open, sum, running)) = self.sums.get_mut(&module) else { return Ok(None) };
         if *open != target {
-            return Ok(false);
+            return Ok(None);
         }
         let bytes = match self.blobs.get(blob, most) {
             // Here for another purpose: whoever offers it lies.
             Err(BlobError::TooLarge { .. }) => None,
             found => found?,
         };
-        let Some(bytes) = bytes else { return Ok(false) };
-        match frame::decode_as(self.outer.codec, &bytes, count) {
-            Ok(values) => Ok(sum.add(&values, weight).is_ok()),
+        let Some(bytes) = bytes else { return Ok(None) };
+        match measured(&bytes, count, outer) {
+            Ok((_, norm)) if *running == 0 || outer.centred_clipping => Ok(Some(norm)),
+            Ok((values, norm)) => {
+                let weight = capped_weight(weight, norm, *running, outer.cap());
+                Ok(sum.add(&values, weight).is_ok().then_some(norm))
+            }
             Err(error) => {
                 tracing::warn!(%module, %blob, %error, "a contribution is not valid");
-                Ok(false)
+                Ok(None)
             }
         }
     }
@@ -209,6 +260,14 @@ impl Worker {
     /// Waits for the disk, unless nobody listens any more.
     fn put(&self, bytes: &[u8]) -> Result<BlobRef, BlobError> {
         self.blobs.put_patiently(bytes, || !self.answers.is_closed())
+    }
+
+    /// Nothing if it is not here, or here for another purpose, with another size.
+    fn bytes(&self, blob: BlobRef) -> Result<Option<Vec<u8>>, BlobError> {
+        match self.blobs.get(blob.hash, blob.bytes) {
+            Err(BlobError::TooLarge { .. }) => Ok(None),
+            found => found,
+        }
     }
 
     fn state(&self, module: ModuleId, state: BlobRef) -> Result<Vec<u8>, CombineError> {
@@ -225,16 +284,52 @@ impl Worker {
         portion: Portion,
     ) -> Result<Event, CombineError> {
         let weight: u64 = contributions.iter().map(|counted| u64::from(counted.weight)).sum();
-        let sum = self.sums.remove(&module).filter(|(open, sum)| *open == target && sum.weight() == weight);
-        let Some((_, sum)) = sum else { return Err(CombineError::Sum { module, target }) };
-        let frame = step::combine(&sum, portion.paths, &self.outer)
+        let lost = CombineError::Sum { module, target };
+        let Some((_, sum, running)) = self.sums.remove(&module).filter(|(open, ..)| *open == target) else {
+            return Err(lost);
+        };
+        let outer = self.outer(module);
+        let sum = if running == 0 || outer.centred_clipping {
+            let onto = self.onto(module, Some(from), portion);
+            let sum = recount(&parts(contributions), &onto, outer, |blob| self.bytes(blob))?;
+            sum.map_err(|_| CombineError::Sum { module, target })?
+        } else {
+            sum
+        };
+        if sum.weight() != weight {
+            return Err(lost);
+        }
+        let sum = sum.capped_from(portion.uncapped);
+        let frame = step::combine(&sum, portion.paths, self.outer(module))
             .map_err(|source| CombineError::Encode { module, source })?;
         let state = self.state(module, from)?;
         let share = Share::new(portion.weight, portion.full_weight);
-        let made = step::apply(&state, module, self.count(module), &frame, share, &self.outer)
+        let made = step::apply(&state, module, self.count(module), &frame, share, self.outer(module))
             .map_err(|source| CombineError::Apply { module, source })?;
         let (average, state) = (self.put(&frame)?, self.put(&made)?);
         Ok(Event::Combined { module, target, average, state })
+    }
+
+    /// Whether contributions make this average; nothing if any of it is not here.
+    fn audit(
+        &self,
+        (module, from): (ModuleId, Option<BlobRef>),
+        contributions: &[Counted],
+        average: BlobRef,
+        portion: Portion,
+    ) -> Result<Option<bool>, CombineError> {
+        let Some(average) = self.bytes(average)? else { return Ok(None) };
+        let onto = self.onto(module, from, portion);
+        let sum = recount(&parts(contributions), &onto, self.outer(module), |blob| self.bytes(blob))?;
+        let sum = sum.map(|sum| sum.capped_from(portion.uncapped));
+        match sum.and_then(|sum| check_average(&sum, &average, portion.paths, self.outer(module))) {
+            Ok(()) => Ok(Some(true)),
+            Err(NotSo::Gone(_) | NotSo::NoState) => Ok(None),
+            Err(error) => {
+                tracing::warn!(%module, %error, "an update is not what its contributions make");
+                Ok(Some(false))
+            }
+        }
     }
 
     /// Another's average may be broken: then there is no state, and no error of ours.
@@ -248,7 +343,7 @@ impl Worker {
         let Some(frame) = self.blobs.get(average.hash, average.bytes)? else { return Ok(None) };
         let state = self.state(module, from)?;
         let share = Share::new(portion.weight, portion.full_weight);
-        match step::apply(&state, module, self.count(module), &frame, share, &self.outer) {
+        match step::apply(&state, module, self.count(module), &frame, share, self.outer(module)) {
             Ok(made) => Ok(Some(self.put(&made)?)),
             Err(error) => {
                 tracing::warn!(%module, %error, "an average cannot be applied");

@@ -38,7 +38,7 @@ impl Dense {
     /// AdamW's part as a blob, without residuals, which a dense path has none of.
     pub fn state(&self) -> PathState {
         let residuals = self.levels.iter().map(|level| vec![0.0; level.len()]).collect();
-        PathState { drawn: None, inner: self.inner.clone(), residuals, best: None }
+        PathState { drawn: None, inner: self.inner.clone(), residuals, best: None, own: None }
     }
 }
 
@@ -85,7 +85,8 @@ impl KeptDense {
         }
     }
 
-    fn decode(&self, bytes: &[u8], sizes: &[usize]) -> Option<(u64, Dense)> {
+    /// The same of what is in the file.
+    pub fn decode(&self, bytes: &[u8], sizes: &[usize]) -> Option<(u64, Dense)> {
         let (body, hash) = bytes.split_last_chunk::<HASH_BYTES>()?;
         let parameters: usize = sizes.iter().sum();
         let length = FIXED_BYTES + 4 * parameters + InnerState::encoded_len(sizes);

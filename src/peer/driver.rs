@@ -10,8 +10,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::admitting::Admitting;
 use super::answering::Answering;
 use super::combiner::{Answer, Combiner};
+use super::control_socket::Order;
+use super::doorkeeper::Doorkeeper;
 use super::errands::Errands;
 use super::inbox::Requests;
 use super::manifest::Manifest;
@@ -20,6 +23,7 @@ use super::observing::{Observed, PeerStatus};
 use super::reconnecting::Reconnecting;
 use super::shard_table::Shard;
 use super::shortage::Unwritten;
+use super::text_keeping::TextKeeping;
 use super::trainer_thread::TrainerThread;
 use crate::clock::Millis;
 use crate::names::{BlobHash, PathId, PeerKey};
@@ -39,6 +43,8 @@ pub(super) enum Command {
     StatusWithHashes(oneshot::Sender<PeerStatus>),
     /// Where are the others?
     Contacts(oneshot::Sender<Vec<Multiaddr>>),
+    /// Do this for the user.
+    Order(Order, oneshot::Sender<Result<String, String>>),
     /// Leave in order.
     Stop(oneshot::Sender<()>),
 }
@@ -102,6 +108,7 @@ pub(super) struct Driver {
     pub(super) actions: VecDeque<Action>,
     pub(super) unwritten: Unwritten,
     pub(super) reconnecting: Reconnecting,
+    pub(super) texts: TextKeeping,
     pub(super) addresses: BTreeMap<PeerKey, Vec<Multiaddr>>,
     pub(super) listening: Vec<Multiaddr>,
     pub(super) compacted_bytes: u64,
@@ -109,6 +116,7 @@ pub(super) struct Driver {
     pub(super) requests: Requests,
     pub(super) errands: Errands,
     pub(super) observed: Observed,
+    pub(super) admitting: Admitting,
     /// It has left the swarm.
     pub(super) gone: bool,
     /// For the combiner.
@@ -140,6 +148,7 @@ impl Driver {
         answering: Answering,
         newsroom: Newsroom,
         contacts: Vec<String>,
+        doorkeeper: Option<Arc<Doorkeeper>>,
     ) -> Self {
         let mut pinned: BTreeSet<BlobHash> = manifest.for_everybody().iter().map(|blob| blob.hash).collect();
         pinned.extend(manifest.shards.listed().iter().flat_map(Shard::hashes));
@@ -167,6 +176,7 @@ impl Driver {
             actions: VecDeque::new(),
             unwritten: Unwritten::default(),
             reconnecting: Reconnecting::default(),
+            texts: TextKeeping::default(),
             addresses: BTreeMap::new(),
             listening: Vec::new(),
             compacted_bytes: 0,
@@ -174,6 +184,7 @@ impl Driver {
             requests: Requests::default(),
             errands: Errands::default(),
             observed: Observed::default(),
+            admitting: Admitting::new(doorkeeper),
             gone: false,
             work: VecDeque::new(),
             combining: false,
@@ -220,6 +231,7 @@ impl Driver {
         loop {
             self.settle().await?;
             self.reconnect();
+            self.attend_door().await;
             // To the others, one that stands still is gone already.
             if self.gone || (asked_to_stop.is_some() && self.stands_still()) {
                 if let Some(reply) = asked_to_stop {
@@ -246,6 +258,11 @@ impl Driver {
                     Some(Command::Contacts(reply)) => {
                         // Whoever asked may be gone.
                         drop(reply.send(self.addresses.values().flatten().cloned().collect()));
+                    }
+                    Some(Command::Order(order, reply)) => {
+                        let done = self.carry_out_order(order);
+                        // Whoever asked may be gone.
+                        drop(reply.send(done));
                     }
                     Some(Command::Stop(reply)) => {
                         self.events.push_back(Event::Leave);
@@ -275,6 +292,7 @@ impl Driver {
         if self.stands_still() {
             return self.write_again().await;
         }
+        self.keep_text()?;
         self.events.push_back(Event::Tick);
         Ok(())
     }
@@ -290,7 +308,9 @@ impl Driver {
             } else {
                 self.feed_combiner();
                 self.feed_trainer()?;
-                break;
+                if self.events.is_empty() {
+                    break;
+                }
             }
         }
         self.tell_shortage();

@@ -7,13 +7,16 @@ use super::driver::{Driver, PeerError};
 use super::news::News;
 use super::tasks::{Stepped, Task, Told};
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase};
-use crate::network::FetchError;
+use crate::network::{Donor, FetchError, Offence};
 use crate::protocol::Event;
 use crate::store::{Short, may_pass};
 use crate::training::Score;
 
 /// Files of text that are fetched at a time: what the node waits for must not stand in line behind them.
 const MOST_TEXTS: usize = 4;
+
+/// Peers that are asked for one at a time: who has which is not known.
+const TEXT_HOLDERS: usize = 4;
 
 /// A blob on its way.
 pub(super) struct Fetch {
@@ -34,6 +37,8 @@ pub(super) struct Errands {
     /// To be scored when there is nothing else to do.
     checkpoint: Option<Task>,
     pub(super) training: bool,
+    /// It is at a phase that another has trained.
+    again: bool,
     /// The checkpoint that the trainer scores.
     scoring: Option<(PathId, Phase)>,
     pub(super) scored: BTreeSet<PathId>,
@@ -72,9 +77,17 @@ impl Driver {
             self.errands.task = self.next_evaluation().or_else(|| self.errands.checkpoint.take());
         }
         let is_here = match &self.errands.task {
+            // Whoever has not the text lets it be.
+            Some(Task::Train { path, drawn, phase, again: true, .. })
+                if !self.manifest.share_text && !self.all_here(&self.manifest.text_for(*drawn))? =>
+            {
+                self.events.push_back(Event::Paused { path: *path, phase: *phase, middle: None });
+                self.errands.task = None;
+                return Ok(());
+            }
             Some(Task::Train { drawn, .. } | Task::Evaluate { drawn, .. }) => {
                 let drawn = *drawn;
-                self.has_text(drawn)?
+                self.has_text(drawn)? || self.put_off(drawn)
             }
             Some(Task::Score { path, drawn, phase, .. }) => {
                 let (path, drawn, phase) = (*path, *drawn, *phase);
@@ -93,7 +106,7 @@ impl Driver {
         }
         if let Some(task) = self.errands.task.take() {
             let next = self.drawn_next(&task);
-            self.errands.scoring = task.scores();
+            (self.errands.scoring, self.errands.again) = (task.scores(), task.is_again());
             self.errands.training = self.trainer.begin(task);
             if let Some(next) = next.filter(|_| self.manifest.share_text) {
                 // What cannot be had now is fetched when it is needed.
@@ -103,10 +116,19 @@ impl Driver {
         Ok(())
     }
 
+    /// Something else is done until a path's text is here. It is not.
+    fn put_off(&mut self, drawn: PathId) -> bool {
+        self.texts.want(drawn);
+        if let Some(Task::Train { path, phase, .. }) = self.errands.task.take() {
+            self.events.push_back(Event::TextMissing { path, phase });
+        }
+        false
+    }
+
     /// What a seat will stand for after the phase that begins, if that is another path of the grid: its text is fetched
     /// meanwhile.
     fn drawn_next(&self, task: &Task) -> Option<PathId> {
-        let Task::Train { path, drawn, phase, .. } = task else { return None };
+        let Task::Train { path, drawn, phase, again: false, .. } = task else { return None };
         Some(self.node.path_at(*path, phase.next())).filter(|next| next != drawn)
     }
 
@@ -115,16 +137,19 @@ impl Driver {
         if !self.node.is_done() {
             return None;
         }
-        let path = self.node.paths().into_iter().find(|path| !self.errands.scored.contains(path))?;
+        let last = Phase(self.manifest.config.training.phases);
+        let is_due =
+            |path: &PathId| !self.errands.scored.contains(path) && !self.texts.wants(self.node.path_at(*path, last));
+        let path = self.node.paths().into_iter().find(is_due)?;
         let states: BTreeMap<ModuleId, BlobRef> =
             self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();
         let modules = self.node.modules_of(path);
         let states = modules.into_iter().map(|module| Some((module, *states.get(&module)?))).collect::<Option<_>>()?;
-        let drawn = self.node.path_at(path, Phase(self.manifest.config.training.phases));
+        let drawn = self.node.path_at(path, last);
         Some(Task::Evaluate { path, drawn, states, trainer: self.node.trainer(path) })
     }
 
-    fn all_here(&self, blobs: &[BlobRef]) -> Result<bool, PeerError> {
+    pub(super) fn all_here(&self, blobs: &[BlobRef]) -> Result<bool, PeerError> {
         for blob in blobs {
             if !self.blobs.has(blob.hash)? {
                 return Ok(false);
@@ -134,7 +159,7 @@ impl Driver {
     }
 
     /// Whether the text of a path of the grid is here; if not, it is being fetched.
-    fn has_text(&mut self, path: PathId) -> Result<bool, PeerError> {
+    pub(super) fn has_text(&mut self, path: PathId) -> Result<bool, PeerError> {
         self.has_blobs(path, self.manifest.text_for(path))
     }
 
@@ -150,24 +175,34 @@ impl Driver {
             all = false;
             let texts = || self.errands.fetches.values().filter(|fetch| !fetch.for_node);
             let waits = texts().any(|fetch| fetch.blob == blob) || texts().count() >= MOST_TEXTS;
-            let holders: Vec<PeerKey> = self.addresses.keys().copied().collect();
+            let mut holders: Vec<PeerKey> = self.addresses.keys().copied().collect();
             if !waits && !holders.is_empty() {
-                let holder = holders[self.errands.shard_holder % holders.len()];
-                self.begin_fetch(blob, holder, false);
+                let first = self.errands.shard_holder % holders.len();
+                holders.rotate_left(first);
+                holders.truncate(TEXT_HOLDERS);
+                self.begin_fetch(blob, holders, false);
             }
         }
         Ok(all)
     }
 
-    pub(super) fn begin_fetch(&mut self, blob: BlobRef, from: PeerKey, for_node: bool) {
+    /// Whether text is on its way.
+    pub(super) fn fetches_text(&self) -> bool {
+        self.errands.fetches.values().any(|fetch| !fetch.for_node)
+    }
+
+    pub(super) fn begin_fetch(&mut self, blob: BlobRef, from: Vec<PeerKey>, for_node: bool) {
         self.fetch(Fetch { blob, for_node, short: None }, from);
     }
 
-    pub(super) fn fetch(&mut self, fetch: Fetch, from: PeerKey) {
+    pub(super) fn fetch(&mut self, fetch: Fetch, from: Vec<PeerKey>) {
+        // Who has not seen our pass sees it now, and is asked again if it was too late.
+        from.iter().for_each(|peer| self.introduce(*peer));
         let id = self.errands.next_fetch;
         self.errands.next_fetch += 1;
-        let addresses = self.addresses.get(&from).cloned().unwrap_or_default();
-        if self.network.fetch(id, fetch.blob, from, addresses).is_ok() {
+        let book = &self.addresses;
+        let from = from.into_iter().map(|peer| (peer, book.get(&peer).cloned().unwrap_or_default())).collect();
+        if self.network.fetch(id, fetch.blob, from).is_ok() {
             self.errands.fetches.insert(id, fetch);
         } else if fetch.for_node {
             self.events.push_back(Event::Fetched { blob: fetch.blob.hash, found: false });
@@ -199,7 +234,7 @@ impl Driver {
             }
             Told::Trained(finished) => {
                 self.errands.training = false;
-                self.errands.phases_trained += 1;
+                self.errands.phases_trained += u64::from(!self.errands.again);
                 self.events.push_back(Event::Trained(finished));
             }
             Told::Scored { path, phase, held_out } => {
@@ -242,7 +277,9 @@ impl Driver {
     /// One that has not begun makes a step.
     pub(super) fn end_phase(&mut self) {
         match &mut self.errands.task {
-            Some(Task::Train { steps, resume, .. }) => *steps = resume.map_or(1, |resume| resume.steps + 1).min(*steps),
+            Some(Task::Train { part, resume, .. }) => {
+                part.last = (resume.map_or(part.first, |resume| resume.steps) + 1).min(part.last);
+            }
             _ => self.trainer.end_phase(),
         }
     }
@@ -267,12 +304,29 @@ impl Driver {
         &mut self,
         id: u64,
         blob: BlobRef,
-        from: PeerKey,
+        donors: Vec<Donor>,
         result: Result<(), FetchError>,
     ) -> Result<(), PeerError> {
         let Some(fetch) = self.errands.fetches.remove(&id) else { return Ok(()) };
+        for Donor { peer, failed, .. } in &donors {
+            match failed {
+                Some(error @ FetchError::WrongHash { .. }) => {
+                    tracing::warn!(peer = %peer.short(), blob = %blob.hash.short(), %error, "bytes were made up");
+                    (self.newsroom)(News::WrongBytes { peer: *peer, blob: blob.hash });
+                    self.blame(*peer, Offence::WrongBytes);
+                }
+                Some(error) => {
+                    if matches!(error, FetchError::NotInvited { .. }) {
+                        self.admitting.forgotten_by(*peer);
+                    }
+                    tracing::debug!(peer = %peer.short(), blob = %blob.hash.short(), %error, "a peer was asked for a blob in vain");
+                }
+                None => {}
+            }
+        }
         match &result {
             Err(FetchError::Storage { kind, reason }) if may_pass(*kind) => {
+                let from = donors.into_iter().map(|donor| donor.peer).collect();
                 self.hold_fetch(fetch, from, reason);
                 return Ok(());
             }
@@ -282,8 +336,8 @@ impl Driver {
             _ => {}
         }
         if let Err(error) = &result {
-            tracing::debug!(peer = %from.short(), blob = %blob.hash.short(), %error, "a blob was not fetched");
-            self.errands.shard_holder += usize::from(!fetch.for_node);
+            tracing::debug!(blob = %blob.hash.short(), %error, "a blob was not fetched");
+            self.errands.shard_holder += if fetch.for_node { 0 } else { TEXT_HOLDERS };
         }
         if fetch.for_node && result.is_ok() {
             self.observed.arrived.insert(blob.hash, blob.bytes);

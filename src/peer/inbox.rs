@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::admitting::Admitting;
 use super::driver::{Driver, PeerError};
 use super::signatures::{signature_holds, signatures_hold, start_holds};
 use crate::names::{ModuleId, PeerKey};
-use crate::network::{Multiaddr, NetworkEvent, NetworkHandle, RequestToken, with_peer, worth_telling};
+use crate::network::{Multiaddr, NetworkEvent, NetworkHandle, Offence, RequestToken, with_peer, worth_telling};
+use crate::protocol::invitations::{Doorway, Knock, Notice};
 use crate::protocol::limits::MAX_ADDRESSES;
+use crate::protocol::message::{Accusation, Accused};
+use crate::protocol::wire::{Framed, WireError};
 use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response, wire};
 
 /// Most addresses remembered; beyond it, new peers are not.
@@ -25,7 +29,11 @@ impl Driver {
         match event {
             NetworkEvent::Gossip { module, author, bytes } => self.gossip(module, author, &bytes),
             NetworkEvent::Request { from, token, bytes } => self.requested(from, token, &bytes),
+            NetworkEvent::Response { id, from, result } if Admitting::is_knock(id) => self.knocked(id, from, result),
             NetworkEvent::Response { id, from, result } => {
+                if matches!(&result, Ok(bytes) if wire::is_a::<Doorway>(bytes)) {
+                    self.admitting.forgotten_by(from);
+                }
                 let response = result
                     .inspect_err(|error| tracing::debug!(peer = %from.short(), %error, "a request failed"))
                     .ok()
@@ -34,7 +42,7 @@ impl Driver {
                 let id = RequestId(id);
                 self.events.push_back(Event::Answered { id, response });
             }
-            NetworkEvent::Fetched { id, blob, from, result } => self.fetched(id, blob, from, result)?,
+            NetworkEvent::Fetched { id, blob, donors, result } => self.fetched(id, blob, donors, result)?,
             NetworkEvent::Listening(address) => self.listens_at(vec![address]),
             NetworkEvent::NotListening(address) => self.listens_no_longer_at(&address),
             NetworkEvent::Providers { providers, .. } => {
@@ -45,11 +53,16 @@ impl Driver {
             NetworkEvent::Connected(peer) => {
                 self.observed.heard_anybody = true;
                 self.reconnecting.found(peer);
+                self.came(peer);
                 tracing::debug!(peer = %peer.short(), "connected");
             }
             // Its first beat follows within a second, and says more.
-            NetworkEvent::Subscribed { module, peer } => tracing::debug!(%module, peer = %peer.short(), "a member"),
+            NetworkEvent::Subscribed { module, peer } => {
+                tracing::debug!(%module, peer = %peer.short(), "a member");
+                self.admitting.must_hear(module);
+            }
             NetworkEvent::Disconnected(peer) => {
+                self.admitting.went(peer);
                 tracing::debug!(peer = %peer.short(), "disconnected");
                 if self.node.knows(peer) {
                     self.reconnecting.lost(self.now(), peer);
@@ -83,9 +96,23 @@ impl Driver {
         if self.stands_still() {
             return;
         }
+        if wire::is_a::<Notice>(bytes) {
+            return self.noticed(author, bytes);
+        }
+        if !self.admitting.hears(author) {
+            return tracing::debug!(%module, author = %author.short(), "not invited, or not known to be");
+        }
         match wire::decode::<Message>(bytes) {
-            Ok(Message::Update(signed)) if !signature_holds(&signed) => {
+            Ok(Message::Update(signed) | Message::Accusation(Accusation { what: Accused::Update(signed), .. }))
+                if !self.admitting.hears(signed.update.owner) =>
+            {
+                tracing::debug!(%module, owner = %signed.update.owner.short(), "an update of one who is not invited");
+            }
+            Ok(Message::Update(signed) | Message::Accusation(Accusation { what: Accused::Update(signed), .. }))
+                if !signature_holds(&signed) =>
+            {
                 tracing::warn!(%module, author = %author.short(), "an update without its owner's signature");
+                self.blame(author, Offence::Unsigned);
             }
             Ok(Message::Beat(mut beat)) => {
                 let me = self.node.me();
@@ -94,11 +121,20 @@ impl Driver {
                 self.events.push_back(Event::Heard { module, author, message: Arc::new(Message::Beat(beat)) });
             }
             Ok(message) => self.events.push_back(Event::Heard { module, author, message: Arc::new(message) }),
-            Err(error) => tracing::warn!(%module, author = %author.short(), %error, "not a message"),
+            Err(error) => {
+                tracing::debug!(%module, author = %author.short(), %error, "not a message");
+                self.blame_for(author, &error);
+            }
         }
     }
 
     fn requested(&mut self, from: PeerKey, token: RequestToken, bytes: &[u8]) {
+        if wire::is_a::<Knock>(bytes) {
+            return respond(&self.network, token, &self.open_door(from, bytes));
+        }
+        if let Some(turned_away) = self.admitting.turned_away(from) {
+            return respond(&self.network, token, &turned_away);
+        }
         match wire::decode::<Request>(bytes) {
             Ok(Request::Manifest) => self.respond(token, &Response::Manifest(self.manifest_bytes.to_vec())),
             Ok(Request::Play(question)) => self.play(from, token, question),
@@ -110,7 +146,24 @@ impl Driver {
                 self.requests.tokens.insert(ours, token);
                 self.events.push_back(Event::Asked { from, token: ours, request });
             }
-            Err(error) => self.respond(token, &Response::Refused(error.to_string())),
+            Err(error) => {
+                self.respond(token, &Response::Refused(error.to_string()));
+                self.blame_for(from, &error);
+            }
+        }
+    }
+
+    /// A peer itself has done something that no honest one does.
+    pub(super) fn blame(&self, peer: PeerKey, offence: Offence) {
+        if peer != self.node.me() && self.network.blame(peer, offence).is_err() {
+            tracing::debug!(peer = %peer.short(), ?offence, "too much under way to remember an offence");
+        }
+    }
+
+    /// What another version says is no offence.
+    fn blame_for(&self, peer: PeerKey, error: &WireError) {
+        if !matches!(error, WireError::Version { .. }) {
+            self.blame(peer, Offence::Unreadable);
         }
     }
 
@@ -143,7 +196,7 @@ impl Driver {
 }
 
 /// Answers a request. Never waits.
-pub(super) fn respond(network: &NetworkHandle, token: RequestToken, response: &Response) {
+pub(super) fn respond<T: Framed>(network: &NetworkHandle, token: RequestToken, response: &T) {
     let bytes = wire::encode(response).or_else(|error| wire::encode(&Response::Refused(error.to_string())));
     let sent = bytes.map(|bytes| network.respond(token, bytes));
     if !matches!(sent, Ok(Ok(()))) {

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use super::entering::knock;
 use super::manifest::{Manifest, ManifestError};
 use crate::names::{BlobRef, PeerKey, RunId};
 use crate::network::{DialError, FetchError, Multiaddr, NetworkEvent, NetworkEvents, NetworkHandle};
+use crate::protocol::invitations::{Doorway, Knock};
 use crate::protocol::{Request, Response, wire};
 
 /// How often a blob is asked for before joining is given up.
@@ -34,6 +36,32 @@ pub enum JoinError {
         address: String,
         /// Why.
         reason: String,
+    },
+    /// The run is by invitation, and what was shown is none.
+    #[error("{address}: {reason}; this peer's key is {me}")]
+    NotInvited {
+        /// Who was asked.
+        address: String,
+        /// Why.
+        reason: String,
+        /// Who asked: for whom an invitation can be made.
+        me: PeerKey,
+    },
+    /// The invitation is another peer's.
+    #[error("the invitation is for peer {wanted}, and this one is {me}")]
+    NotForMe {
+        /// For whom it was made.
+        wanted: PeerKey,
+        /// Who came.
+        me: PeerKey,
+    },
+    /// A one-time invitation is redeemed by its maker, which is not at the address.
+    #[error(
+        "the invitation is one-time: peer {maker} made it, and has to be asked first, but no address of it is known"
+    )]
+    MakerUnknown {
+        /// Who made it.
+        maker: PeerKey,
     },
     /// The manifest is no good.
     #[error("{address}: {source}")]
@@ -76,7 +104,7 @@ pub enum JoinError {
     },
 }
 
-/// Asks the peer at an address for the run's manifest.
+/// Asks the peer at an address for the run's manifest, after it has been shown this.
 ///
 /// # Errors
 /// Says what was tried and what was found there.
@@ -84,18 +112,16 @@ pub async fn fetch_manifest(
     network: &NetworkHandle,
     events: &mut NetworkEvents,
     address: &Multiaddr,
+    shown: Option<&Knock>,
 ) -> Result<(PeerKey, Vec<u8>, Manifest, RunId), JoinError> {
-    let peer = network.dial(address.clone()).await?;
+    if let Some(shown) = shown {
+        knock(network, events, address, shown).await?;
+    }
     let bytes = wire::encode(&Request::Manifest).map_err(|error| refused(address, error))?;
-    network.request(0, peer, vec![address.clone()], bytes).map_err(|error| no_answer(address, error))?;
-    let answer = loop {
-        match events.next().await {
-            Some(NetworkEvent::Response { id: 0, result, .. }) => break result,
-            Some(_) => {}
-            None => return Err(no_answer(address, "the network has stopped")),
-        }
-    };
-    let answer = answer.map_err(|error| no_answer(address, error))?;
+    let (peer, answer) = ask(network, events, address, bytes).await?;
+    if let Ok(Doorway::NotInvited(reason)) = wire::decode(&answer) {
+        return Err(JoinError::NotInvited { address: address.to_string(), reason, me: network.me() });
+    }
     match wire::decode::<Response>(&answer).map_err(|error| refused(address, error))? {
         Response::Manifest(bytes) => {
             let manifest = |source| JoinError::Manifest { address: address.to_string(), source };
@@ -105,6 +131,28 @@ pub async fn fetch_manifest(
         Response::Refused(reason) => Err(refused(address, reason)),
         _ => Err(refused(address, "it answered something else")),
     }
+}
+
+/// The answer of the peer at an address to these bytes.
+///
+/// # Errors
+/// If nobody is there, or it does not answer.
+pub(super) async fn ask(
+    network: &NetworkHandle,
+    events: &mut NetworkEvents,
+    address: &Multiaddr,
+    bytes: Vec<u8>,
+) -> Result<(PeerKey, Vec<u8>), JoinError> {
+    let peer = network.dial(address.clone()).await?;
+    network.request(0, peer, vec![address.clone()], bytes).map_err(|error| no_answer(address, error))?;
+    let answer = loop {
+        match events.next().await {
+            Some(NetworkEvent::Response { id: 0, result, .. }) => break result,
+            Some(_) => {}
+            None => return Err(no_answer(address, "the network has stopped")),
+        }
+    };
+    Ok((peer, answer.map_err(|error| no_answer(address, error))?))
 }
 
 fn no_answer(address: &Multiaddr, reason: impl ToString) -> JoinError {
@@ -132,7 +180,7 @@ pub async fn fetch_blob(
         if attempt > 0 {
             tokio::time::sleep(PAUSE).await;
         }
-        if let Err(error) = network.fetch(attempt as u64, blob, peer, vec![address.clone()]) {
+        if let Err(error) = network.fetch(attempt as u64, blob, vec![(peer, vec![address.clone()])]) {
             reason = error.to_string();
             continue;
         }

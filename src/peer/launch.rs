@@ -10,19 +10,27 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::founding::{self, Documents, Text};
+use super::banned;
+use super::doorkeeper::Doorkeeper;
+use super::entering::Newcomer;
+use super::founding::{self, Text};
 use super::joining::{self, JoinError};
 use super::manifest::Manifest;
 use super::news::Newsroom;
+use super::own_text::own_documents;
+pub use super::own_text::{NeedsText, OtherText, OwnText};
 use super::shard_table::Shard;
 use super::start::{Peer, PeerPlan, store_folder};
 use super::succession::{follows, take_along};
 use super::{StoredBlobs, Turns};
-use crate::config::MachineConfig;
-use crate::names::{BlobHash, PeerKey, RunId};
-use crate::network::{Identity, Multiaddr, NetworkConfig, NetworkEvents, NetworkHandle, is_relayed, with_ports_of};
+use crate::config::{Link, MachineConfig};
+use crate::names::{PeerKey, RunId};
+use crate::network::{
+    Bandwidth, Identity, IdentityError, Multiaddr, NetworkConfig, NetworkEvents, NetworkHandle, is_relayed, peer_at,
+    with_ports_of,
+};
+use crate::protocol::invitations::Letter;
 use crate::store::{DiskError, LockedStore, OpenError, StoreReader, write_file};
-use crate::text::CorpusSource;
 
 /// How long the system may take to close the sockets of a network that has stopped.
 const CLOSES_WITHIN: Duration = Duration::from_secs(5);
@@ -40,10 +48,14 @@ pub struct Launch {
     pub announce: Vec<Multiaddr>,
     /// Relays through which they do if need be.
     pub relays: Vec<Multiaddr>,
+    /// A link that it is made to have; none for that of the machine.
+    pub link: Option<Link>,
     /// The machine's queue for trainers.
     pub turns: Arc<Turns>,
     /// Takes the peer's news.
     pub newsroom: Newsroom,
+    /// By which it comes, if the run is by invitation; what the folder has from before goes first.
+    pub invitation: Option<Letter>,
 }
 
 /// A peer that listens, before it is certain that it will run.
@@ -61,6 +73,8 @@ pub struct Launched {
     pub peer: Peer,
     /// Its network, to ask for addresses and traffic.
     pub network: NetworkHandle,
+    /// Watches its door, if the run is by invitation.
+    pub doorkeeper: Option<Arc<Doorkeeper>>,
 }
 
 /// Where a peer's manifest is.
@@ -119,13 +133,24 @@ pub(super) fn key_file(folder: &Path) -> PathBuf {
     folder.join("key")
 }
 
+/// Who the peer in a folder is, from now on if it was nobody yet.
+///
+/// # Errors
+/// If the key cannot be read or written.
+pub fn identity_of(folder: &Path) -> Result<Identity, IdentityError> {
+    let identity = Identity::load_or_generate(&key_file(folder))?;
+    identity.keep(&key_file(folder))?;
+    Ok(identity)
+}
+
 /// Where a peer listened last: it asks for the same ports, so that a join line, a forwarded port and what others remember
 /// stay true.
 pub(super) fn ports_file(folder: &Path) -> PathBuf {
     folder.join("ports")
 }
 
-fn ports_before(folder: &Path) -> Vec<Multiaddr> {
+/// What that file says: nothing if it listened nowhere yet.
+pub fn ports_before(folder: &Path) -> Vec<Multiaddr> {
     let kept = std::fs::read_to_string(ports_file(folder)).unwrap_or_default();
     kept.lines().filter_map(|line| line.parse().ok()).collect()
 }
@@ -172,6 +197,11 @@ impl Launch {
                 listen,
                 announce: self.announce.clone(),
                 relays: self.relays.clone(),
+                bandwidth: Bandwidth {
+                    upload_bytes_per_s: self.machine.upload_bytes_per_s,
+                    download_bytes_per_s: self.machine.download_bytes_per_s,
+                },
+                link: self.link,
                 mdns: self.machine.mdns,
                 upnp: self.machine.upnp,
             };
@@ -211,10 +241,13 @@ impl Listening {
         founder: bool,
     ) -> anyhow::Result<Launched> {
         let Self { launch, identity, network, events, access } = self;
+        let (decoded, run) = Manifest::decode(&manifest)?;
+        let doorkeeper = Doorkeeper::of(&launch.folder, &identity, &decoded, run)?;
         limit(&store, &launch.machine);
         // Whoever has the store has the key, too.
         identity.keep(&key_file(&launch.folder))?;
         keep_ports(&launch, &network.join_addresses().await?)?;
+        banned::keep(&network, &launch.folder);
         let plan = PeerPlan {
             store,
             manifest,
@@ -227,8 +260,36 @@ impl Listening {
             contacts,
             founder,
             newsroom: launch.newsroom,
+            doorkeeper: doorkeeper.clone(),
         };
-        Ok(Launched { peer: Peer::start(plan).await?, network })
+        Ok(Launched { peer: Peer::start(plan).await?, network, doorkeeper })
+    }
+
+    /// The key of a run's founder, which is there from before the run on: the run's manifest names it.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn founder(&self) -> Result<PeerKey, IdentityError> {
+        self.identity.keep(&key_file(&self.launch.folder))?;
+        Ok(self.identity.key())
+    }
+
+    /// Shows what there is to show, and asks which run it is.
+    async fn ask_for_manifest(
+        &mut self,
+        address: &Multiaddr,
+    ) -> anyhow::Result<Result<(PeerKey, Vec<u8>, Manifest, RunId), JoinError>> {
+        let Self { network, events, identity, launch, .. } = self;
+        let mut newcomer = Newcomer { network, events, identity, folder: &launch.folder };
+        let asked = match newcomer.enter(address, launch.invitation.as_ref()).await {
+            Ok(()) => joining::fetch_manifest(network, events, address, None).await,
+            Err(error) => Err(error.downcast::<JoinError>()?),
+        };
+        // Whoever was turned away can be invited by its key, which stays then.
+        if matches!(asked, Err(JoinError::NotInvited { .. } | JoinError::NotForMe { .. })) {
+            identity.keep(&key_file(&launch.folder))?;
+        }
+        Ok(asked)
     }
 
     /// Begins as founder, or goes on as the founder that one was: the folder has the manifest, and its store, which may
@@ -259,10 +320,12 @@ impl Listening {
     }
 
     /// Goes on in the folder's run, with the peers that were known before.
-    async fn come_back(self, manifest: Vec<u8>, run: RunId) -> anyhow::Result<Launched> {
+    /// The address that did not answer may do so later.
+    async fn come_back(self, manifest: Vec<u8>, run: RunId, address: Option<&Multiaddr>) -> anyhow::Result<Launched> {
         self.check_store(run)?;
         let store = lock_store(&self.launch.folder)?;
-        self.start(store, manifest, Vec::new(), false).await
+        let contact = address.and_then(|address| Some((peer_at(address)?, vec![address.clone()])));
+        self.start(store, manifest, contact.into_iter().collect(), false).await
     }
 
     /// Begins with nothing but an address, or comes back to the run that the folder holds.
@@ -279,14 +342,14 @@ impl Listening {
         told: &mut dyn FnMut(&Manifest, RunId),
     ) -> anyhow::Result<Launched> {
         let mut held = read_manifest(&self.launch.folder)?;
-        let asked = joining::fetch_manifest(&self.network, &mut self.events, address).await;
+        let asked = self.ask_for_manifest(address).await?;
         let (peer, bytes, manifest, run) = match (asked, &held) {
             (Ok(asked), _) => asked,
             // One that comes back may know others, even if this one is gone.
             (Err(JoinError::Dial(error)), Some((bytes, manifest, run))) => {
                 tracing::warn!(%error, "the address does not answer; trying the peers known from before");
                 told(manifest, *run);
-                return self.come_back(bytes.clone(), *run).await;
+                return self.come_back(bytes.clone(), *run, Some(address)).await;
             }
             (Err(error), _) => return Err(error.into()),
         };
@@ -295,7 +358,7 @@ impl Listening {
         {
             tracing::warn!("the peer at the address is in the stage before; trying the peers known from this one");
             told(held, *own);
-            return self.come_back(bytes.clone(), *own).await;
+            return self.come_back(bytes.clone(), *own, None).await;
         }
         if let Some((_, known, before)) = &held
             && follows(&manifest, known, *before)
@@ -361,17 +424,6 @@ impl Drop for Abandoned {
     }
 }
 
-/// A peer's own copy of the corpus.
-#[derive(Clone)]
-pub struct OwnText {
-    /// To train on.
-    pub corpus: CorpusSource,
-    /// To test on, if the run has a test text of its own.
-    pub test_corpus: Option<CorpusSource>,
-    /// Whether the user named it; else it is only tried.
-    pub chosen: bool,
-}
-
 /// The founder's store has lost what it was founded with.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} of this run is not in {} any more", folder.display())]
@@ -380,44 +432,4 @@ pub struct PartGone {
     pub folder: PathBuf,
     /// Which part.
     pub what: &'static str,
-}
-
-/// The run does not share its text, and no own copy was given.
-#[derive(Debug, thiserror::Error)]
-#[error("this run does not send its text to newcomers; its corpus has hash {corpus}")]
-pub struct NeedsText {
-    /// What the own copy must hash to.
-    pub corpus: BlobHash,
-}
-
-/// The text given is not the run's.
-#[derive(Debug, thiserror::Error)]
-#[error("{corpus} has hash {found}, the run's text has {expected}")]
-pub struct OtherText {
-    /// What was given.
-    pub corpus: String,
-    /// Its hash.
-    pub found: BlobHash,
-    /// The run's.
-    pub expected: BlobHash,
-}
-
-/// The run's text from this machine's own copy, known by its hash.
-fn own_documents(manifest: &Manifest, own: Option<OwnText>, stop: &AtomicBool) -> anyhow::Result<Documents> {
-    let Some(own) = own else { return Err(NeedsText { corpus: manifest.corpus }.into()) };
-    let run = (&manifest.config, false);
-    let documents = Documents::read(&own.corpus, own.test_corpus.as_ref(), run, stop, &mut |_| {})?;
-    let [corpus, test_corpus] = documents.hashes();
-    let tested = own.test_corpus.as_ref().unwrap_or(&own.corpus);
-    for (source, found, expected) in
-        [(&own.corpus, corpus, manifest.corpus), (tested, test_corpus, manifest.test_corpus)]
-    {
-        if found != expected && !own.chosen {
-            return Err(NeedsText { corpus: manifest.corpus }.into());
-        }
-        if found != expected {
-            return Err(OtherText { corpus: source.to_string(), found, expected }.into());
-        }
-    }
-    Ok(documents)
 }

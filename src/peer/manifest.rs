@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::shard_table::{Shard, Shards, TableError, table_bytes, weights};
 use crate::compress::frame;
 use crate::config::run::RunConfigError;
-use crate::config::{OuterMode, RunConfig, level_parameters};
+use crate::config::{Codec, OuterConfig, OuterMode, RunConfig, Stagger, level_parameters};
 use crate::grid::GridError;
-use crate::names::{BlobHash, BlobRef, ModuleId, PathId, RunId};
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, RunId};
 use crate::outer::ModuleState;
 use crate::protocol::RunPlan;
 use crate::protocol::limits::{FULL_WEIGHT, MAX_CONTROL_BYTES};
@@ -63,6 +63,9 @@ pub struct Manifest {
     /// The run that the swarm trained before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<RunId>,
+    /// Where the run is by invitation, whose are the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub founder: Option<PeerKey>,
 }
 
 /// What it takes to share the text of a run out anew.
@@ -122,6 +125,9 @@ pub enum ManifestError {
     /// The text is to be shared out anew, and what that takes is not there, or the other way round.
     #[error("the manifest and its configuration differ in whether the text is shared out anew")]
     Resharding,
+    /// By invitation, and nobody invites; or the other way round.
+    #[error("the manifest and its configuration differ in whether the run is by invitation")]
+    Admission,
     /// Too large to be sent.
     #[error("the manifest has {0} bytes, at most {MAX_CONTROL_BYTES} can be sent; use a smaller grid")]
     Large(usize),
@@ -164,6 +170,9 @@ impl Manifest {
     fn check(&self) -> Result<(), ManifestError> {
         self.config.check()?;
         self.then.as_ref().map_or(Ok(()), |then| then.check())?;
+        if self.config.admission.is_open() != self.founder.is_none() {
+            return Err(ManifestError::Admission);
+        }
         let grid = self.config.grid()?;
         let counted = |what, found: usize, expected: usize| {
             if found == expected { Ok(()) } else { Err(ManifestError::Count { what, found, expected }) }
@@ -176,14 +185,15 @@ impl Manifest {
             }
             Shards::Table(_) => {}
         }
-        let (router, modules) = (self.config.router_module(), self.config.seats()?.grid().modules());
+        let (router, seats) = (self.config.router_module(), self.config.seats()?);
         let most = MAX_SLICE_DOCUMENTS;
         if router.is_some() != self.resharding.is_some_and(|parts| (1..=most).contains(&parts.slice_documents)) {
             return Err(ManifestError::Resharding);
         }
-        counted("modules", self.genesis.len(), modules.len())?;
+        // Before they are listed: a manifest of 100 kB can ask for a thousand million.
+        counted("modules", self.genesis.len(), seats.grid().module_count())?;
         let counts = self.level_counts();
-        for (expected, (module, state)) in modules.into_iter().zip(&self.genesis) {
+        for (expected, (module, state)) in seats.grid().modules().into_iter().zip(&self.genesis) {
             let size = match counts.get(usize::from(expected.level)) {
                 Some(count) => ModuleState::size_bytes(*count, self.config.outer.mode),
                 None => RouterState::size_bytes(grid.path_count(), self.config.model.width),
@@ -217,7 +227,11 @@ impl Manifest {
         }
         let outer = &self.config.outer;
         let counts = self.level_counts();
-        let frames = |codec| counts.iter().map(move |count| frame::max_bytes(codec, *count));
+        let frames = |codec: fn(&OuterConfig) -> Codec| {
+            let most =
+                move |(level, count): (usize, &usize)| frame::max_bytes(codec(&self.config.outer_of(level)), *count);
+            counts.iter().enumerate().map(most)
+        };
         let paths = seats.grid().path_count();
         let scores = self.resharding.map(|parts| PathScores::max_bytes(paths, parts.slice_documents as usize));
         // Where sizes change, each path scales what it contributes by its own, and all count the same.
@@ -230,11 +244,19 @@ impl Manifest {
             mode: self.config.outer.mode,
             phases: self.config.training.phases,
             inner_steps: self.config.training.inner_steps,
+            streaming: outer.streaming.map(|streaming| {
+                Stagger::new(self.config.levels.len(), self.config.training.inner_steps, streaming.overlap)
+            }),
             reshard: self.config.routing.reshard.clone(),
             weights,
             genesis: self.genesis.iter().copied().collect::<BTreeMap<_, _>>(),
-            offer_bytes: frames(outer.codec).chain(scores).collect(),
-            average_bytes: frames(outer.average_codec()).chain(scores).collect(),
+            offer_bytes: frames(|outer| outer.codec).chain(scores).collect(),
+            average_bytes: frames(OuterConfig::average_codec).chain(scores).collect(),
+            norm_cap: outer.cap(),
+            audit_share: outer.audit_share,
+            rerun_share: outer.rerun_share,
+            rerun_tolerance: outer.rerun_tolerance,
+            centred_clipping: outer.centred_clipping,
         })
     }
 
@@ -288,6 +310,12 @@ impl Manifest {
         &self.shards.listed()[path.0 as usize]
     }
 
+    /// The run that invitations to this one name, and whose are the first; nothing if it is open. A run of two stages is one
+    /// run to those who were invited.
+    pub fn invites(&self, run: RunId) -> Option<(RunId, PeerKey)> {
+        self.founder.map(|founder| (self.after.unwrap_or(run), founder))
+    }
+
     /// What a peer sends to nobody: the text, unless the run shares it.
     pub fn private_blobs(&self) -> BTreeSet<BlobHash> {
         if self.share_text {
@@ -329,15 +357,18 @@ impl Manifest {
 
     /// Bytes that a peer of one path downloads at first, keeps on disk and holds in memory, about.
     pub fn cost_of_a_path(&self) -> PathCost {
-        let everybody: u64 = self.for_everybody().iter().map(|blob| blob.bytes).sum();
+        // Nobody has looked at the sizes that a manifest names.
+        let sum = |parts: &[u64]| parts.iter().fold(0, |sum: u64, part| sum.saturating_add(*part));
+        let everybody = sum(&self.for_everybody().iter().map(|blob| blob.bytes).collect::<Vec<_>>());
         let drawn_anew = self.config.seats().is_ok_and(|seats| seats.are_drawn_anew());
         // That of the next path comes while the present one is trained.
         let shard_bytes = self.shards.largest_bytes();
         let text = match self.resharding {
             Some(parts) => {
-                shard_bytes * self.config.grid().map_or(1, |grid| u64::from(grid.path_count())) + parts.slice.bytes
+                let paths = self.config.grid().map_or(1, |grid| u64::from(grid.path_count()));
+                shard_bytes.saturating_mul(paths).saturating_add(parts.slice.bytes)
             }
-            None => shard_bytes * if drawn_anew { 2 } else { 1 },
+            None => shard_bytes.saturating_mul(if drawn_anew { 2 } else { 1 }),
         };
         let text_download = if self.share_text { text } else { 0 };
         let parameters: u64 = self.level_counts().into_iter().map(|count| count as u64).sum();
@@ -346,14 +377,14 @@ impl Manifest {
             OuterMode::Asynchronous => 12 * parameters,
         };
         // Twice, as the trainer and the combiner have it.
-        let atlas_bytes = 2 * self.resharding.map_or(0, |parts| parts.atlas.bytes);
+        let atlas_bytes = self.resharding.map_or(0, |parts| parts.atlas.bytes).saturating_mul(2);
         let best_bytes = if self.config.training.early_stopping { 4 * parameters } else { 0 };
         PathCost {
-            download_bytes: everybody + text_download + states,
+            download_bytes: sum(&[everybody, text_download, states]),
             // Two states of each module, the trainer's moments and residual, and compressed gradients besides.
-            disk_bytes: everybody + text + 2 * states + 12 * parameters + 16 * parameters + 2 * best_bytes,
+            disk_bytes: sum(&[everybody, text, 2 * states + 12 * parameters + 16 * parameters + 2 * best_bytes]),
             // Parameters, gradient, two moments, and the states in hand while an update is applied.
-            memory_bytes: 16 * parameters + 2 * states + text + atlas_bytes + best_bytes,
+            memory_bytes: sum(&[16 * parameters + 2 * states, text, atlas_bytes, best_bytes]),
         }
     }
 }
@@ -367,50 +398,4 @@ pub struct PathCost {
     pub disk_bytes: u64,
     /// Besides what the tensors of a batch need.
     pub memory_bytes: u64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::peer::shard_table::encode_table;
-    use crate::peer::tiny_run::Tiny;
-
-    #[test]
-    fn text_that_is_kept_for_others_may_go_but_not_what_is_needed_nor_what_nobody_sends() {
-        let mut tiny = Tiny::found(true);
-        let Shards::Listed(shards) = &mut tiny.decoded.shards else { panic!("a table for two paths") };
-        // As two paths without any test text would have.
-        shards[1].test = shards[0].test;
-        for (shard, text) in shards.iter_mut().zip([b"a", b"b"]) {
-            shard.held_out = BlobRef::of(text);
-        }
-        let besides = |tiny: &Tiny, path| tiny.decoded.text_besides(&BTreeSet::from([PathId(path)]));
-        let shards = tiny.decoded.shards.listed().to_vec();
-        assert_eq!(besides(&tiny, 0), BTreeSet::from([shards[1].train.hash, shards[1].held_out.hash]));
-        assert_eq!(besides(&tiny, 1), BTreeSet::from([shards[0].train.hash, shards[0].held_out.hash]));
-        tiny.decoded.share_text = false;
-        assert_eq!(besides(&tiny, 0), BTreeSet::new());
-    }
-
-    #[test]
-    fn shards_in_a_blob_have_to_be_read_before_anything_is_planned() {
-        let tiny = Tiny::found(true);
-        let shards = tiny.decoded.shards.listed().to_vec();
-        let table = encode_table(&shards);
-        let named = Shards::in_table(shards, BlobRef::of(&table));
-        let bytes = Manifest { shards: named, ..tiny.decoded.clone() }.encode().unwrap();
-        let (mut manifest, _) = Manifest::decode(&bytes).unwrap();
-        assert!(manifest.for_everybody().contains(&BlobRef::of(&table)));
-        assert_eq!(manifest.cost_of_a_path().memory_bytes, tiny.decoded.cost_of_a_path().memory_bytes);
-        assert!(matches!(manifest.plan(), Err(ManifestError::NoTable)));
-        assert!(manifest.clone().with_table_in(&tiny.blobs).is_err());
-        assert!(manifest.take_table(&tiny.manifest).is_err());
-        assert!(matches!(manifest.plan(), Err(ManifestError::NoTable)));
-        tiny.blobs.put(&table).unwrap();
-        let manifest = manifest.with_table_in(&tiny.blobs).unwrap();
-        assert_eq!(manifest.plan().unwrap().weights, tiny.decoded.plan().unwrap().weights);
-        let short = Shards::in_table(vec![], BlobRef::of(&encode_table(&[])));
-        let bytes = Manifest { shards: short, ..manifest }.encode().unwrap();
-        assert!(matches!(Manifest::decode(&bytes), Err(ManifestError::Table(TableError::Header(2)))));
-    }
 }

@@ -14,26 +14,41 @@
 //! `answering` has it done by `performing` on the network of [`playing`]; [`scoring`] and [`sampling`] ask, through a [`transducer`] if there is one. [`visiting`] a swarm is what
 //! collecting and asking have in common; [`succession`] leads from the first stage of a run to the second. What `signatures`
 //! checks is believed.
+//!
+//! A run may be by invitation: `letters` are what people hand on, `entering` is how a newcomer shows one, the [`doorkeeper`]
+//! says who may take part, and `admitting` is what the driver does about it. [`control_socket`] takes the user's orders.
 
 mod actions;
+mod admitting;
 mod answering;
 pub mod asking;
+mod banned;
 mod blob_access;
 pub mod collected;
 pub mod collecting;
 pub mod combiner;
+pub mod control_socket;
 pub mod dense;
 pub mod dense_trainer;
+pub mod doorkeeper;
+#[cfg(test)]
+mod doorkeeper_tests;
 pub mod driver;
+mod entering;
 mod errands;
 pub mod founding;
 mod inbox;
 pub mod joining;
 pub mod launch;
 pub mod lesson;
+pub mod letters;
 pub mod manifest;
+#[cfg(test)]
+mod manifest_tests;
 pub mod news;
 pub mod observing;
+pub mod own_text;
+mod pace;
 pub mod path_state;
 mod performing;
 pub mod playing;
@@ -48,6 +63,7 @@ pub mod start;
 pub mod status_socket;
 pub mod succession;
 pub mod tasks;
+mod text_keeping;
 mod texts;
 #[cfg(test)]
 mod tiny_run;

@@ -1,6 +1,6 @@
 //! What a running peer tells whoever started it.
 
-use crate::names::{PathId, Phase};
+use crate::names::{BlobHash, PathId, PeerKey, Phase};
 use crate::protocol::Report;
 use crate::protocol::waiting::Waiting;
 use crate::training::Score;
@@ -38,10 +38,19 @@ pub enum News {
         /// On the test text routed to it.
         test: Score,
     },
+    /// A peer gave other bytes than a blob's. They were thrown away.
+    WrongBytes {
+        /// Who.
+        peer: PeerKey,
+        /// Of which blob.
+        blob: BlobHash,
+    },
     /// The disk does not take what is written, and why: nothing is trained or combined until it does.
     ShortOfDisk(String),
     /// It does again.
     DiskTakes,
+    /// Others do not let this peer in, and why.
+    NotInvited(String),
     /// Nobody has been heard for this long; these addresses were tried.
     Alone {
         /// How long.

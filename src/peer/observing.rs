@@ -9,8 +9,9 @@ use tokio::sync::oneshot;
 
 use super::driver::Driver;
 use super::news::News;
-use super::tasks::Task;
+use super::text_keeping::TextHere;
 use crate::names::{BlobHash, BlobRef, ModuleId};
+use crate::network::{Ban, now_s};
 use crate::outer::ModuleState;
 use crate::protocol::status::Status;
 use crate::protocol::waiting::Waiting;
@@ -37,10 +38,29 @@ pub struct PeerStatus {
     pub traffic: Traffic,
     /// What outer steps cost.
     pub synced: Synced,
+    /// How much of the run's text is here, if peers send it to each other.
+    pub text: Option<TextHere>,
     /// Phases trained here.
     pub phases_trained: u64,
     /// Paths scored here.
     pub scored: Vec<u32>,
+    /// Peers that are banned now, and why.
+    pub bans: Vec<Ban>,
+    /// Who may take part, where the run is by invitation.
+    pub invited: Option<Invited>,
+}
+
+/// A run by invitation, as one peer knows it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Invited {
+    /// Peers whose invitations are known here.
+    pub known: usize,
+    /// Peers that were sent away.
+    pub revoked: usize,
+    /// Until when this peer's own invitation is good, in seconds since 1970; nothing if it does not end.
+    pub until_s: Option<u64>,
+    /// Why others do not let this one in.
+    pub refused: Option<String>,
 }
 
 /// Payload bytes by kind; what transports add is not in.
@@ -133,10 +153,10 @@ impl Driver {
         if let Some(reason) = self.blobs.shortage().reason() {
             return Some(Waiting::Disk { reason });
         }
-        match &self.errands.task {
-            _ if self.errands.training => None,
-            Some(Task::Train { drawn, .. } | Task::Evaluate { drawn, .. }) => Some(Waiting::Text { path: drawn.0 }),
-            Some(Task::Score { .. }) | None => self.node.waits(),
+        let text = || self.texts.first_wanted().map(|path| Waiting::Text { path: path.0 });
+        match self.errands.training {
+            true => None,
+            false => text().filter(|_| self.node.is_done()).or_else(|| self.node.waits()),
         }
     }
 
@@ -157,8 +177,11 @@ impl Driver {
                 message_bytes_received: traffic.gossip_received + traffic.control_received,
             },
             synced: self.observed.synced,
+            text: self.text_here(),
             phases_trained: self.errands.phases_trained,
             scored: self.errands.scored.iter().map(|path| path.0).collect(),
+            bans: self.network.bans().into_iter().filter(|ban| ban.until_s > now_s()).collect(),
+            invited: self.admitting.invited(),
         }
     }
 

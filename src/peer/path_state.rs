@@ -2,14 +2,18 @@
 //! compression has left behind, and, with early stopping, the parameters with which the path was best. In the middle of a
 //! phase, the path's parameters as well.
 
-use crate::names::{PathId, Phase};
+use crate::names::{BlobHash, PathId, Phase};
+use crate::protocol::message::UpdateHash;
 use crate::training::{InnerState, InnerStateError, LevelReader, put_levels};
 
 const MAGIC: [u8; 4] = *b"PSTR";
-/// Of a path for good, of one that was drawn, which it says, and of one with the parameters that it was best with.
-const VERSIONS: [u16; 3] = [1, 2, 3];
+/// Of a path for good, of one that was drawn, which it says, of one with the parameters that it was best with, and of one
+/// with its own parameters.
+const VERSIONS: [u16; 4] = [1, 2, 3, 4];
 /// Of the phase, the nats and whether it is settled.
 const BEST_BYTES: usize = 20;
+/// Of the update that a level stands on.
+const OWN_BYTES: usize = 32;
 const MIDDLE: [u8; 8] = *b"PSCK\x01\0\0\0";
 
 /// With what a path was best on its held-out text.
@@ -25,6 +29,15 @@ pub struct Best {
     pub levels: Vec<Vec<f32>>,
 }
 
+/// What a path has made of the updates that it stands on, where levels are brought in step one after the other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Own {
+    /// Of each level.
+    pub stands_on: Vec<UpdateHash>,
+    /// Its parameters, level by level.
+    pub levels: Vec<Vec<f32>>,
+}
+
 /// A trainer between two phases of one path.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PathState {
@@ -36,13 +49,15 @@ pub struct PathState {
     pub residuals: Vec<Vec<f32>>,
     /// With early stopping.
     pub best: Option<Best>,
+    /// With streaming.
+    pub own: Option<Own>,
 }
 
 /// Why bytes are no trainer's state of this run.
 #[derive(Debug, thiserror::Error)]
 pub enum PathStateError {
     /// Not one of ours.
-    #[error("not a trainer's state of version {} to {}", VERSIONS[0], VERSIONS[2])]
+    #[error("not a trainer's state of version {} to {}", VERSIONS[0], VERSIONS[3])]
     Header,
     /// Not of this model.
     #[error("a trainer's state of {found} bytes, this model's has {expected}")]
@@ -67,7 +82,7 @@ impl PathState {
     /// Before the first phase of a path: the data cursor starts where those before have been.
     pub fn fresh(drawn: Option<PathId>, sizes: &[usize], cursor: u64) -> Self {
         let inner = InnerState { cursor, ..InnerState::fresh(sizes) };
-        Self { drawn, inner, residuals: sizes.iter().map(|size| vec![0.0; *size]).collect(), best: None }
+        Self { drawn, inner, residuals: sizes.iter().map(|size| vec![0.0; *size]).collect(), best: None, own: None }
     }
 
     /// Where another path was drawn: what compression lost of modules that it goes through as well is kept. AdamW, which
@@ -82,13 +97,15 @@ impl PathState {
     }
 
     /// `PSTR`, version u16, 0 u16; in version 2 the path u32; in version 3 the phase u64, the nats f64 and 1 or 0 u32,
-    /// whether it is settled, of what was best, and its parameters; the residuals, little endian f32, level by level; the
-    /// inner state. A path that was drawn keeps no best.
+    /// whether it is settled, of what was best, and its parameters; in version 4 the hash of the update that each level
+    /// stands on, and the path's parameters; the residuals, little endian f32, level by level; the inner state. A path that
+    /// was drawn keeps no best, and neither has parameters of its own between phases.
     pub fn encode(&self) -> Vec<u8> {
-        let version = match (&self.best, self.drawn) {
-            (_, Some(_)) => VERSIONS[1],
-            (Some(_), None) => VERSIONS[2],
-            (None, None) => VERSIONS[0],
+        let version = match (&self.best, self.drawn, &self.own) {
+            (_, Some(_), _) => VERSIONS[1],
+            (Some(_), None, _) => VERSIONS[2],
+            (None, None, Some(_)) => VERSIONS[3],
+            (None, None, None) => VERSIONS[0],
         };
         let mut bytes = Vec::new();
         bytes.extend(MAGIC);
@@ -101,6 +118,10 @@ impl PathState {
             bytes.extend(u32::from(best.settled).to_le_bytes());
             put_levels(&mut bytes, &best.levels);
         }
+        if let Some(own) = self.own.as_ref().filter(|_| version == VERSIONS[3]) {
+            bytes.extend(own.stands_on.iter().flat_map(|update| update.0));
+            put_levels(&mut bytes, &own.levels);
+        }
         put_levels(&mut bytes, &self.residuals);
         bytes.extend(self.inner.encode());
         bytes
@@ -110,21 +131,27 @@ impl PathState {
     /// If the bytes are not exactly a state of a model with these level sizes.
     pub fn decode(bytes: &[u8], sizes: &[usize]) -> Result<Self, PathStateError> {
         let header = |version: u16| [&MAGIC[..], &version.to_le_bytes(), &[0; 2]].concat();
-        let [rest, with_path, with_best] = VERSIONS.map(|version| bytes.strip_prefix(&header(version)[..]));
+        let [rest, with_path, with_best, with_own] = VERSIONS.map(|version| bytes.strip_prefix(&header(version)[..]));
         let path_and_rest = with_path.and_then(|rest| rest.split_first_chunk());
         let drawn = path_and_rest.map(|(path, _)| PathId(u32::from_le_bytes(*path)));
-        let rest = rest.or(path_and_rest.map(|(_, rest)| rest)).or(with_best).ok_or(PathStateError::Header)?;
+        let rest = rest.or(path_and_rest.map(|(_, rest)| rest)).or(with_best).or(with_own);
+        let rest = rest.ok_or(PathStateError::Header)?;
         let level_bytes = 4 * sizes.iter().sum::<usize>();
         let of_best = if with_best.is_some() { BEST_BYTES + level_bytes } else { 0 };
-        let expected = of_best + level_bytes + InnerState::encoded_len(sizes);
+        let of_own = if with_own.is_some() { OWN_BYTES * sizes.len() + level_bytes } else { 0 };
+        let expected = of_best + of_own + level_bytes + InnerState::encoded_len(sizes);
         if rest.len() != expected {
             let before = bytes.len() - rest.len();
             return Err(PathStateError::Size { found: bytes.len(), expected: before + expected });
         }
         let mut rest = LevelReader(rest);
         let best = with_best.map(|_| Best::read(&mut rest, sizes)).transpose()?;
+        let own = with_own.map(|_| {
+            let stands_on = sizes.iter().map(|_| BlobHash(rest.bytes())).collect();
+            Own { stands_on, levels: rest.levels(sizes) }
+        });
         let residuals = rest.levels(sizes);
-        Ok(Self { drawn, inner: InnerState::decode(rest.0, sizes)?, residuals, best })
+        Ok(Self { drawn, inner: InnerState::decode(rest.0, sizes)?, residuals, best, own })
     }
 }
 
@@ -220,6 +247,20 @@ mod tests {
         }
         let drawn = PathState { drawn: Some(PathId(1)), ..state };
         assert_eq!(PathState::decode(&drawn.encode(), &sizes).unwrap().best, None);
+    }
+
+    #[test]
+    fn what_a_path_has_made_of_its_levels_comes_along() {
+        let sizes = [3, 5];
+        let levels = vec![vec![1.0, -2.0, 0.5], vec![0.25; 5]];
+        let own = Own { stands_on: vec![BlobHash([1; 32]), BlobHash([2; 32])], levels };
+        let state = PathState { own: Some(own), ..PathState::fresh(None, &sizes, 70) };
+        let bytes = state.encode();
+        assert!(bytes.starts_with(b"PSTR\x04\0\0\0\x01\x01"));
+        assert_eq!(PathState::decode(&bytes, &sizes).unwrap(), state);
+        assert!((0..bytes.len()).all(|length| PathState::decode(&bytes[..length], &sizes).is_err()));
+        let drawn = PathState { drawn: Some(PathId(1)), ..state };
+        assert_eq!(PathState::decode(&drawn.encode(), &sizes).unwrap().own, None);
     }
 
     #[test]

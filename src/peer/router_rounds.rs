@@ -9,7 +9,7 @@ use super::manifest::{Manifest, Resharding};
 use crate::names::{BlobHash, BlobRef, ModuleId, Version};
 use crate::protocol::message::Counted;
 use crate::routing::resharding::{Atlas, PathScores};
-use crate::store::BlobStore;
+use crate::store::{BlobError, BlobStore};
 
 /// Keeps nothing but what the open round has heard, and the atlas once it is needed.
 pub struct RouterRounds {
@@ -86,6 +86,41 @@ impl RouterRounds {
         Ok((average, made))
     }
 
+    /// The scores of one path that a blob holds, if it does; nothing if it is not here.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn scores(&self, blob: BlobRef) -> Result<Option<Option<PathScores>>, CombineError> {
+        let documents = self.parts.slice_documents as usize;
+        let bytes = match self.blobs.get(blob.hash, blob.bytes) {
+            Err(BlobError::TooLarge { .. }) => None,
+            found => found?,
+        };
+        let scores = |bytes: Vec<u8>| PathScores::decode(&bytes, self.paths, documents).ok();
+        let one = |scores: Vec<PathScores>| <[PathScores; 1]>::try_from(scores).ok().map(|[one]| one);
+        Ok(bytes.map(|bytes| scores(bytes).and_then(one)))
+    }
+
+    /// Whether the scores of these contributions are those that an update tells; nothing if any of them is not here.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn audit(&self, contributions: &[Counted], average: BlobRef) -> Result<Option<bool>, CombineError> {
+        let mut all = BTreeMap::new();
+        for counted in contributions {
+            let Some(scores) = self.scores(counted.blob)? else { return Ok(None) };
+            let Some(scores) = scores else { return Ok(Some(false)) };
+            if counted.norm != 0 {
+                return Ok(Some(false));
+            }
+            if scores.path == counted.path && !scores.nats.is_empty() {
+                all.insert(scores.path, scores);
+            }
+        }
+        let told = PathScores::encode(&all.into_values().collect::<Vec<_>>());
+        Ok(Some(BlobRef::of(&told) == average))
+    }
+
     /// The state that scores make of another; nothing if they are none.
     ///
     /// # Errors
@@ -140,6 +175,7 @@ mod tests {
     use crate::peer::trainer::work;
     use crate::peer::trainer_thread::TrainerThread;
     use crate::peer::turns::Turns;
+    use crate::protocol::Part;
     use crate::protocol::message::GENESIS;
     use crate::protocol::record::{Finished, StartedFrom};
 
@@ -171,8 +207,9 @@ mod tests {
                 let from = StartedFrom { module: other, version: Version(phase), update: GENESIS };
                 (from, if other == module { router } else { self.genesis(other) })
             });
-            let (start, phase) = (start.collect(), Phase(phase));
-            let task = Task::Train { path, drawn: path, phase, steps: 2, start, trainer: None, resume: None };
+            let (start, phase) = (start.collect::<Vec<_>>(), Phase(phase));
+            let part = Part::whole(2, start.iter().map(|(from, _)| from.module).collect());
+            let task = Task::Train { path, drawn: path, phase, part, start, trainer: None, resume: None, again: false };
             assert!(self.trainer.begin(task));
             loop {
                 match self.trainer.told().await.unwrap() {
@@ -188,7 +225,7 @@ mod tests {
         }
 
         fn counted(&self, path: u32, blob: BlobRef) -> Counted {
-            Counted { path: PathId(path), parent: Version(0), weight: 1, blob }
+            Counted { path: PathId(path), parent: Version(0), weight: 1, norm: 0, blob }
         }
     }
 
@@ -211,6 +248,8 @@ mod tests {
         let twice = [counted[0], counted[1], Counted { parent: Version(1), ..counted[1] }];
         let (average, made) = rounds.combine(Version(1), first, &twice).unwrap();
         assert_eq!(rounds.apply(first, &average).unwrap().as_ref(), Some(&made), "every member makes the same of it");
+        assert_eq!(rounds.audit(&twice, BlobRef::of(&average)).unwrap(), Some(true));
+        assert_eq!(rounds.audit(&counted[..1], BlobRef::of(&average)).unwrap(), Some(false));
         assert_eq!(rounds.apply(first, b"no scores").unwrap(), None);
         let mut absurd = bench.manifest.router_state(&made).unwrap();
         absurd.rounds = u64::MAX;

@@ -119,7 +119,8 @@ fn decode_shard(bytes: &[u8; SHARD_BYTES]) -> Option<Shard> {
     Some(Shard { train: blob(0)?, held_out: blob(1)?, test: blob(2)?, sequences: number(3 * BLOB_BYTES)? })
 }
 
-fn decode_table(bytes: &[u8], paths: usize) -> Option<Vec<Shard>> {
+/// The shards in a table of so many paths; nothing if it is none.
+pub fn decode_table(bytes: &[u8], paths: usize) -> Option<Vec<Shard>> {
     let header = [&MAGIC[..], &VERSION.to_le_bytes(), &[0; 2], &(paths as u32).to_le_bytes()].concat();
     let (shards, rest) = bytes.strip_prefix(&header[..])?.as_chunks();
     (rest.is_empty() && shards.len() == paths).then(|| shards.iter().map(decode_shard).collect())?

@@ -6,11 +6,13 @@
 //! knows. What could not be written is tried again every few seconds, here or by the worker that made it; once all of
 //! it is on the disk, the peer goes on where it stood.
 
+use std::collections::BTreeSet;
+
 use super::driver::{Driver, PeerError};
 use super::errands::Fetch;
 use super::news::News;
 use crate::clock::Millis;
-use crate::names::{BlobHash, PeerKey};
+use crate::names::{BlobHash, PathId, PeerKey};
 use crate::protocol::{Action, Record};
 use crate::store::shortage::RETRY;
 use crate::store::{Short, StoreError};
@@ -24,7 +26,7 @@ pub(super) struct Unwritten {
     /// A record, which is the first of the actions that wait.
     journal: Option<Short>,
     /// Blobs that other peers sent, and from whom.
-    fetches: Vec<(Fetch, PeerKey)>,
+    fetches: Vec<(Fetch, Vec<PeerKey>)>,
     again_at: Option<Millis>,
     pause_ms: u64,
     /// What was said last.
@@ -50,7 +52,7 @@ impl Driver {
     }
 
     /// A blob that another peer sent was not stored: it will be fetched again.
-    pub(super) fn hold_fetch(&mut self, mut fetch: Fetch, from: PeerKey, reason: &str) {
+    pub(super) fn hold_fetch(&mut self, mut fetch: Fetch, from: Vec<PeerKey>, reason: &str) {
         fetch.short = Some(self.blobs.shortage().begin(reason));
         self.unwritten.fetches.push((fetch, from));
     }
@@ -105,13 +107,21 @@ impl Driver {
         if removed > 0 {
             tracing::warn!(removed, "let go of averages that members who lag could have replayed");
         }
+        let drawn_here = self.node.paths_drawn_here();
+        let for_others: BTreeSet<PathId> = self.texts.no_room().difference(&drawn_here).copied().collect();
+        self.let_go_of_text(
+            for_others.iter().flat_map(|path| self.manifest.text_for(*path)).map(|blob| blob.hash).collect(),
+        );
         let shards = self.manifest.shards.listed();
         let is_here = |blob: BlobHash| self.blobs.has(blob).unwrap_or(true);
         // Whoever has all of the text may be the only one, as the founder is at first.
         if self.manifest.config.sample.is_none() || shards.iter().all(|shard| is_here(shard.train.hash)) {
             return;
         }
-        let spare = self.manifest.text_besides(&self.node.paths_drawn_here());
+        self.let_go_of_text(self.manifest.text_besides(&drawn_here));
+    }
+
+    fn let_go_of_text(&self, spare: BTreeSet<BlobHash>) {
         let removed = spare.into_iter().filter(|text| self.blobs.remove(*text).unwrap_or(false)).count();
         if removed > 0 {
             tracing::warn!(removed, "let go of text that no path here is drawn for now");

@@ -11,6 +11,8 @@ use tracing::Instrument;
 use super::answering::Answering;
 use super::blob_access::StoredBlobs;
 use super::combiner::Combiner;
+use super::control_socket::Order;
+use super::doorkeeper::Doorkeeper;
 use super::driver::{COMMANDS, Command, Driver, Inputs, PeerError};
 use super::manifest::Manifest;
 use super::news::Newsroom;
@@ -50,6 +52,8 @@ pub struct PeerPlan {
     pub founder: bool,
     /// Takes its news.
     pub newsroom: Newsroom,
+    /// Watches its door, if the run is by invitation.
+    pub doorkeeper: Option<Arc<Doorkeeper>>,
 }
 
 /// A running peer. It stops when this is dropped.
@@ -78,7 +82,7 @@ impl Peer {
         let known = folder.index.peers()?;
         let blobs = folder.blobs.clone();
         plan.access.take_in(blobs.clone());
-        plan.access.serve_all_but(manifest.private_blobs());
+        plan.access.serve_all_but(manifest.private_blobs(), plan.doorkeeper.clone());
         let (store, threads) = crate::store::actor::start(folder)?;
         fill_index(&store, &manifest, run).await?;
 
@@ -123,6 +127,7 @@ impl Peer {
             answering,
             plan.newsroom,
             tried,
+            plan.doorkeeper,
         );
         driver.remove_unreferenced_blobs()?;
         driver.listens_at(plan.network.join_addresses().await?);
@@ -196,6 +201,11 @@ impl Watcher {
     /// Where the peers that it knows can be found; nothing if it has stopped.
     pub async fn contacts(&self) -> Option<Vec<Multiaddr>> {
         self.ask(Command::Contacts).await
+    }
+
+    /// Carries out an order of the user; nothing if it has stopped.
+    pub async fn order(&self, order: Order) -> Option<Result<String, String>> {
+        self.ask(|reply| Command::Order(order, reply)).await
     }
 
     async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Option<T> {

@@ -12,15 +12,17 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use super::StoredBlobs;
+use super::doorkeeper::{Doorkeeper, guests_file, invitation_file};
 use super::founding::Text;
 use super::joining::{JoinError, fetch_manifest};
 use super::launch::{key_file, lock_store, manifest_file, ports_file, read_manifest};
 use super::manifest::Manifest;
 use super::observing::PeerStatus;
 use super::visiting::directory::Directory;
-use super::visiting::{Visit, visit};
+use super::visiting::{Entrance, Visit, visit};
 use crate::names::{BlobRef, PathId, PeerKey, RunId};
 use crate::network::{Identity, Multiaddr, NetworkConfig, NetworkEvents, NetworkHandle, StartError};
+use crate::protocol::invitations::Knock;
 use crate::store::{BlobStore, DiskError, write_file};
 use crate::text::{IdsWriter, TokenSet, Tokenizer};
 
@@ -52,13 +54,22 @@ pub fn take_along(folder: &Path) -> std::io::Result<PathBuf> {
             }
         }
     }
+    // What it knows of the door it may know better there by now.
+    for file in [invitation_file, guests_file] {
+        if file(folder).exists() && !file(&next).exists() {
+            let unfinished = file(&next).with_extension("taken");
+            std::fs::copy(file(folder), &unfinished)?;
+            std::fs::rename(&unfinished, file(&next))?;
+        }
+    }
     Ok(next)
 }
 
 /// Whether a manifest is of the second stage of a run, as that has it.
 pub fn follows(next: &Manifest, first: &Manifest, run: RunId) -> bool {
     let text = |manifest: &Manifest| (manifest.corpus, manifest.test_corpus, manifest.share_text);
-    next.after == Some(run) && first.then.as_deref() == Some(&next.config) && text(next) == text(first)
+    let same = text(next) == text(first) && next.founder == first.founder;
+    next.after == Some(run) && first.then.as_deref() == Some(&next.config) && same
 }
 
 /// Leaves a second stage that others have not followed. Its folder is set aside, and no manifest is in it any more.
@@ -109,7 +120,9 @@ pub async fn elsewhere(folder: &Path) -> anyhow::Result<Option<Multiaddr>> {
     if others.is_empty() {
         return Ok(None);
     }
-    match Scout::start().await?.successor(&others, (&first, before)).await {
+    let identity = Identity::load_or_generate(&key_file(folder))?;
+    let sponsor = Doorkeeper::of(folder, &identity, &first, before)?;
+    match Scout::start(sponsor).await?.successor(&others, (&first, before)).await {
         Some((address, run)) if run != own => {
             tracing::warn!(%run, %own, "the others have gone on without this peer, which follows them");
             abandon(folder)?;
@@ -125,10 +138,11 @@ pub fn is_first(status: &PeerStatus) -> bool {
     status.node.done && status.node.modules.iter().any(|module| module.module == "0.0" && module.owned_here)
 }
 
-/// Asks peers which run they are in.
+/// Asks peers which run they are in, in the name of a peer of this machine where that is asked for.
 pub struct Scout {
     network: NetworkHandle,
     events: NetworkEvents,
+    sponsor: Option<Arc<Doorkeeper>>,
 }
 
 impl Scout {
@@ -136,10 +150,10 @@ impl Scout {
     ///
     /// # Errors
     /// If the network does not start.
-    pub async fn start() -> Result<Self, StartError> {
+    pub async fn start(sponsor: Option<Arc<Doorkeeper>>) -> Result<Self, StartError> {
         let config = NetworkConfig::visitor(Identity::generate());
         let (network, events) = crate::network::start(config, Arc::new(StoredBlobs::default())).await?;
-        Ok(Self { network, events })
+        Ok(Self { network, events, sponsor })
     }
 
     /// Where a peer is that has gone on from a run, and to which.
@@ -148,8 +162,12 @@ impl Scout {
         addresses: &[Multiaddr],
         (first, of): (&Manifest, RunId),
     ) -> Option<(Multiaddr, RunId)> {
+        // A visit ends after a while, a stage may last for weeks.
+        let pass = self.sponsor.as_ref().and_then(|sponsor| sponsor.visitor(self.network.me()).ok());
+        let shown = pass.map(Knock::Present);
         for address in addresses {
-            if let Ok((_, _, manifest, run)) = fetch_manifest(&self.network, &mut self.events, address).await
+            let asked = fetch_manifest(&self.network, &mut self.events, address, shown.as_ref()).await;
+            if let Ok((_, _, manifest, run)) = asked
                 && follows(&manifest, first, of)
             {
                 return Some((address.clone(), run));
@@ -164,11 +182,11 @@ impl Scout {
 ///
 /// # Errors
 /// If nobody answers, a shard has no holder that sends it, or the disk fails.
-pub async fn gather(addresses: &[Multiaddr], of: RunId, folder: &Path) -> anyhow::Result<Text> {
+pub async fn gather(entrance: Entrance<'_>, of: RunId, folder: &Path) -> anyhow::Result<Text> {
     let blobs = BlobStore::open(folder)?;
     let access = StoredBlobs::default();
     access.take_in(blobs.clone());
-    let Visit { mut client, contact, address, manifest, .. } = visit(addresses, Arc::new(access)).await?;
+    let Visit { mut client, contact, address, manifest, .. } = visit(entrance, Arc::new(access)).await?;
     let (mut manifest, run) = Manifest::decode(&manifest)?;
     anyhow::ensure!(run == of, "the peer at {address} is in another run by now");
     let mut directory = Directory::default();

@@ -1,8 +1,8 @@
 //! What the trainer is asked to do, and what it has to say.
 
 use crate::names::{BlobRef, ModuleId, PathId, Phase};
-use crate::protocol::Resume;
 use crate::protocol::record::{Finished, StartedFrom};
+use crate::protocol::{Part, Resume};
 use crate::training::Score;
 
 /// What the trainer is asked to do.
@@ -16,14 +16,16 @@ pub enum Task {
         drawn: PathId,
         /// The phase.
         phase: Phase,
-        /// How many inner steps it has here.
-        steps: u64,
+        /// What of it.
+        part: Part,
         /// Each module and its state, bottom first.
         start: Vec<(StartedFrom, BlobRef)>,
         /// The path's trainer after its last phase here.
         trainer: Option<BlobRef>,
         /// Where to go on.
         resume: Option<Resume>,
+        /// Another has trained it: nothing of it is told of or kept but what comes out.
+        again: bool,
     },
     /// The score of a path's checkpoint on its held-out text.
     Score {
@@ -50,6 +52,11 @@ pub enum Task {
 }
 
 impl Task {
+    /// Whether that is a phase that another has trained.
+    pub fn is_again(&self) -> bool {
+        matches!(self, Self::Train { again: true, .. })
+    }
+
     /// The checkpoint that is to be scored, if that is what is to be done.
     pub fn scores(&self) -> Option<(PathId, Phase)> {
         match self {

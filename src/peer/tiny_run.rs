@@ -107,6 +107,7 @@ impl Tiny {
             folder: &folder,
             then: None,
             after: None,
+            founder: None,
             text: TextFrom::Corpus { corpus: CorpusSource::Paths(vec![corpus]), test: None, tokenizer: None },
             share_text,
             ancestor: None,
@@ -169,6 +170,7 @@ impl Tiny {
             contacts: Vec::new(),
             founder,
             newsroom: Arc::new(move |news| drop(told.try_send(news))),
+            doorkeeper: None,
         };
         (Peer::start(plan).await.unwrap(), network, address, news)
     }
@@ -186,8 +188,13 @@ impl Tiny {
         let mut records = vec![Record::Genesis { module, state: *genesis }];
         for version in 1..=versions {
             state.apply(&vec![0.01; count], Share::FULL, 0.7, 0.9).unwrap();
-            let counted =
-                Counted { path: PathId(module.expert), parent: chain.head().version, weight: 1, blob: *genesis };
+            let counted = Counted {
+                path: PathId(module.expert),
+                parent: chain.head().version,
+                weight: 1,
+                norm: 0,
+                blob: *genesis,
+            };
             let update = Update {
                 module,
                 term: Term(1),
@@ -195,6 +202,7 @@ impl Tiny {
                 version: Version(version),
                 parent: chain.head().update,
                 contributions: vec![counted],
+                norm: 0,
                 average: *genesis,
                 state: blobs.put(&state.encode()).unwrap(),
                 weight: version,

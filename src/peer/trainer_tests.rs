@@ -11,13 +11,13 @@ use super::tiny_run::{Tiny, machine};
 use super::trainer::work;
 use super::trainer_thread::TrainerThread;
 use super::turns::Turns;
-use crate::config::SampleConfig;
+use crate::config::{MachineConfig, SampleConfig, Streaming};
 use crate::model::exchange;
-use crate::names::{BlobRef, ModuleId, PathId, Phase};
+use crate::names::{BlobHash, BlobRef, PathId, Phase};
 use crate::outer::ModuleState;
-use crate::protocol::Resume;
 use crate::protocol::message::GENESIS;
 use crate::protocol::record::{Finished, StartedFrom};
+use crate::protocol::{Part, Resume};
 use crate::text::{TokenSet, Tokenizer};
 use crate::training::Score;
 
@@ -37,9 +37,13 @@ impl Bench {
         Self::on(tiny, inner_steps)
     }
 
-    fn on(mut tiny: Tiny, inner_steps: u64) -> Self {
+    fn on(tiny: Tiny, inner_steps: u64) -> Self {
+        Self::with(machine(), tiny, inner_steps)
+    }
+
+    fn with(machine: MachineConfig, mut tiny: Tiny, inner_steps: u64) -> Self {
         tiny.decoded.config.training.inner_steps = inner_steps;
-        let work = work(Arc::new(tiny.decoded.clone()), machine(), tiny.blobs.clone());
+        let work = work(Arc::new(tiny.decoded.clone()), machine, tiny.blobs.clone());
         Self { trainer: TrainerThread::start(work, Arc::new(Turns::default())).unwrap(), tiny }
     }
 
@@ -48,28 +52,51 @@ impl Bench {
     }
 
     fn begin_on(&self, (drawn, phase): (PathId, Phase), trainer: Option<BlobRef>, resume: Option<Resume>) {
-        let modules = self.tiny.decoded.config.grid().unwrap().modules_of(drawn);
+        let start = self.genesis_of(drawn);
+        let steps = self.tiny.decoded.config.training.inner_steps;
+        let part = Part::whole(steps, start.iter().map(|(from, _)| from.module).collect());
+        let path = PathId(0);
+        let task = Task::Train { path, drawn, phase, part, start, trainer, resume, again: false };
+        assert!(self.trainer.begin(task));
+    }
+
+    /// As who stands by the path does.
+    fn begin_again(&self, phase: Phase, steps: u64, trainer: BlobRef) {
+        let start = self.genesis_of(PathId(0));
+        let of = self.tiny.decoded.config.training.inner_steps;
+        let part = Part { last: steps, ..Part::whole(of, start.iter().map(|(from, _)| from.module).collect()) };
+        let (path, trainer) = (PathId(0), Some(trainer));
+        let task = Task::Train { path, drawn: path, phase, part, start, trainer, resume: None, again: true };
+        assert!(self.trainer.begin(task));
+    }
+
+    fn genesis_of(&self, path: PathId) -> Vec<(StartedFrom, BlobRef)> {
+        let modules = self.tiny.decoded.config.grid().unwrap().modules_of(path);
         let genesis = self.tiny.decoded.genesis.iter().filter(|(module, _)| modules.contains(module));
         let from = |module| StartedFrom { module, version: crate::names::Version(0), update: GENESIS };
-        let start = genesis.map(|(module, state)| (from(*module), *state)).collect();
-        let steps = self.tiny.decoded.config.training.inner_steps;
-        let path = PathId(0);
-        assert!(self.trainer.begin(Task::Train { path, drawn, phase, steps, start, trainer, resume }));
+        genesis.map(|(module, state)| (from(*module), *state)).collect()
+    }
+
+    /// What comes of some steps of the first phase, after which one level is due.
+    async fn part(
+        &mut self,
+        steps: std::ops::Range<u64>,
+        level: usize,
+        start: &[(StartedFrom, BlobRef)],
+        trainer: Option<BlobRef>,
+    ) -> Finished {
+        let part = Part { first: steps.start, last: steps.end, of: 20, due: vec![start[level].0.module] };
+        let (path, phase, start) = (PathId(0), Phase(0), start.to_vec());
+        let task = Task::Train { path, drawn: path, phase, part, start, trainer, resume: None, again: false };
+        assert!(self.trainer.begin(task));
+        self.outcome(false).await.unwrap()
     }
 
     /// Each module of path 0 as the run began with it, times something, and what comes of scoring the path with that at the end
     /// of the run.
     async fn evaluate(&mut self, times: f32, trainer: Option<BlobRef>) -> (Score, Option<(BlobRef, bool)>) {
-        let Tiny { decoded, blobs, .. } = &self.tiny;
-        let modules = decoded.config.grid().unwrap().modules_of(PathId(0));
-        let state = |(module, state): &(ModuleId, BlobRef)| {
-            let bytes = blobs.get(state.hash, state.bytes).unwrap().unwrap();
-            let count = decoded.level_counts()[usize::from(module.level)];
-            let mut state = ModuleState::decode(&bytes, *module, count).unwrap();
-            state.parameters.iter_mut().for_each(|value| *value *= times);
-            (*module, blobs.put(&state.encode()).unwrap())
-        };
-        let states = decoded.genesis.iter().filter(|(module, _)| modules.contains(module)).map(state).collect();
+        let state = |(from, state): (StartedFrom, BlobRef)| (from.module, self.times((from, state), times));
+        let states = self.genesis_of(PathId(0)).into_iter().map(state).collect();
         let (path, drawn) = (PathId(0), PathId(0));
         assert!(self.trainer.begin(Task::Evaluate { path, drawn, states, trainer }));
         loop {
@@ -79,6 +106,16 @@ impl Bench {
                 _ => {}
             }
         }
+    }
+
+    /// A module's state, times something.
+    fn times(&self, (from, state): (StartedFrom, BlobRef), times: f32) -> BlobRef {
+        let Tiny { decoded, blobs, .. } = &self.tiny;
+        let bytes = blobs.get(state.hash, state.bytes).unwrap().unwrap();
+        let count = decoded.level_counts()[usize::from(from.module.level)];
+        let mut state = ModuleState::decode(&bytes, from.module, count).unwrap();
+        state.parameters.iter_mut().for_each(|value| *value *= times);
+        blobs.put(&state.encode()).unwrap()
     }
 
     fn state(&self, blob: BlobRef) -> PathState {
@@ -112,8 +149,61 @@ async fn a_phase_that_is_stopped_in_the_middle_goes_on_as_if_it_had_not_been() {
     // By another thread, as after a restart.
     bench.trainer.restart().unwrap();
     bench.begin(None, Some(first));
-    assert_eq!(bench.outcome(false).await.unwrap(), whole);
+    let resumed = bench.outcome(false).await.unwrap();
+    assert_eq!(resumed.made.unwrap().class, 0, "another machine might have begun it");
+    assert_eq!(Finished { made: whole.made, ..resumed }, whole);
     bench.trainer.end();
+}
+
+#[tokio::test]
+async fn what_another_has_trained_comes_out_the_same_again_and_nothing_of_it_is_kept_in_the_middle() {
+    let mut bench = Bench::new(200);
+    bench.begin(None, None);
+    let first = bench.outcome(false).await.unwrap();
+    bench.begin_on((PathId(0), Phase(1)), Some(first.trainer), None);
+    let theirs = bench.outcome(false).await.unwrap();
+    let made = theirs.made.unwrap();
+    assert_eq!((made.phase, made.steps, made.trainer), (Phase(1), 200, Some(first.trainer.hash)));
+    bench.begin_again(Phase(1), 200, first.trainer);
+    assert_eq!(bench.outcome(false).await.unwrap(), theirs);
+    // They have ended it early.
+    bench.begin_again(Phase(1), 150, first.trainer);
+    let fewer = bench.outcome(false).await.unwrap();
+    assert_eq!((fewer.made.unwrap().steps, fewer.offers == theirs.offers), (150, false));
+    let (path, gone) =
+        (PathId(0), bench.genesis_of(PathId(0)).into_iter().map(|(from, _)| (from, BlobRef::of(b"gone"))));
+    let part = Part::whole(200, vec![]);
+    let (phase, start) = (Phase(1), gone.collect());
+    let task = Task::Train { path, drawn: path, phase, part, start, trainer: None, resume: None, again: true };
+    assert!(bench.trainer.begin(task));
+    assert_eq!(bench.outcome(false).await, Err(None), "it costs nothing but the try");
+    bench.begin_again(Phase(1), 200, first.trainer);
+    bench.trainer.pause();
+    assert_eq!(bench.outcome(false).await, Err(None));
+    bench.trainer.end();
+}
+
+#[tokio::test]
+async fn a_trainer_with_a_rate_makes_the_same_of_a_phase_and_takes_its_time() {
+    let mut bench = Bench::new(8);
+    bench.begin(None, None);
+    let whole = bench.outcome(false).await.unwrap();
+    bench.trainer.end();
+    let train_tokens_per_s = 2_000;
+    let mut slow = Bench::with(MachineConfig { train_tokens_per_s, ..machine() }, Tiny::found(true), 8);
+    slow.begin(None, None);
+    let (mut tokens, mut seconds) = (0, 0.0);
+    let finished = loop {
+        match slow.trainer.told().await.unwrap() {
+            Told::Step(stepped) => (tokens, seconds) = (tokens + stepped.tokens, seconds + stepped.seconds),
+            Told::Trained(finished) => break finished,
+            Told::Failed(error) => panic!("{error:#}"),
+            _ => {}
+        }
+    };
+    assert_eq!(finished, whole);
+    assert!(tokens > 0 && seconds >= tokens as f64 / train_tokens_per_s as f64 - 1e-6, "{tokens} in {seconds} s");
+    slow.trainer.end();
 }
 
 #[tokio::test]
@@ -165,7 +255,8 @@ async fn another_path_goes_on_with_what_compression_left_of_the_modules_that_sta
     let expected =
         bench.tiny.blobs.put(&left.clone().drawn_anew(PathId(1), |level| level == 1, taken).encode()).unwrap();
     bench.begin_on(second, Some(expected), None);
-    assert_eq!(bench.outcome(false).await.unwrap(), drawn_anew);
+    let as_expected = bench.outcome(false).await.unwrap();
+    assert_eq!((as_expected.offers, as_expected.trainer), (drawn_anew.offers.clone(), drawn_anew.trainer));
     bench.begin_on(second, None, None);
     let fresh = bench.outcome(false).await.unwrap();
     assert_eq!(fresh.offers[0], drawn_anew.offers[0]);
@@ -177,6 +268,41 @@ async fn another_path_goes_on_with_what_compression_left_of_the_modules_that_sta
     let middle = bench.tiny.blobs.put(&middle.encode()).unwrap();
     bench.begin_on(second, None, Some(Resume { steps: 3, blob: middle }));
     assert_eq!(bench.outcome(false).await.unwrap(), fresh);
+    bench.trainer.end();
+}
+
+#[tokio::test]
+async fn levels_that_are_brought_in_step_in_turn_are_trained_as_one_and_an_update_is_mixed_in() {
+    let mut bench = Bench::new(20);
+    bench.begin(None, None);
+    let whole = bench.outcome(false).await.unwrap();
+    let mut tiny = Tiny::found(true);
+    tiny.decoded.config.outer.streaming = Some(Streaming { mix: 0.25, overlap: 1 });
+    let mut bench = Bench::on(tiny, 20);
+    let mut start = bench.genesis_of(PathId(0));
+    let lower = bench.part(0..10, 0, &start, None).await;
+    let upper = bench.part(10..20, 1, &start, Some(lower.trainer)).await;
+    assert_eq!(
+        (lower.offers.len(), &upper.offers[..]),
+        (1, &whole.offers[1..]),
+        "against the version that it stands on"
+    );
+    assert_ne!(lower.offers[0], whole.offers[0], "half of the steps");
+    assert_eq!((&lower.stands_on, &upper.stands_on), (&start, &start));
+    let own = |state: &PathState| state.own.clone().unwrap();
+    let trained = bench.state(upper.trainer);
+
+    // No step at all, from an update of the lower level that has come meanwhile.
+    start[0].0.update = BlobHash([7; 32]);
+    start[0].1 = bench.times(start[0], 3.0);
+    let mixed = bench.part(20..20, 1, &start, Some(upper.trainer)).await;
+    let new = bench.tiny.blobs.get(start[0].1.hash, start[0].1.bytes).unwrap().unwrap();
+    let new = ModuleState::decode(&new, start[0].0.module, trained.residuals[0].len()).unwrap().parameters;
+    let expected: Vec<f32> =
+        own(&trained).levels[0].iter().zip(&new).map(|(own, new)| 0.25 * own + 0.75 * new).collect();
+    let state = bench.state(mixed.trainer);
+    assert_eq!(own(&state).levels, [expected, own(&trained).levels[1].clone()]);
+    assert_eq!(own(&state).stands_on, [start[0].0.update, GENESIS]);
     bench.trainer.end();
 }
 

@@ -82,6 +82,11 @@ impl Desk {
         self.wish.load(Ordering::SeqCst) == END
     }
 
+    /// Whether nobody listens, or whoever does wants it to do something else.
+    pub fn has_a_wish(&self) -> bool {
+        self.is_deserted() || self.is_paused() || self.is_to_end()
+    }
+
     /// Waits for the machine, and says every so often that it waits.
     pub fn take_turn(&self, every: Duration, waits: &mut dyn FnMut()) -> DeskTurn<'_> {
         let turn = self.turns.take_and_say(every, waits);
@@ -212,10 +217,12 @@ mod tests {
 
     use super::*;
     use crate::names::{PathId, Phase};
+    use crate::protocol::Part;
 
     fn task() -> Task {
         let (path, drawn, phase) = (PathId(0), PathId(0), Phase(0));
-        Task::Train { path, drawn, phase, steps: 1, start: vec![], trainer: None, resume: None }
+        let (part, start) = (Part::whole(1, vec![]), vec![]);
+        Task::Train { path, drawn, phase, part, start, trainer: None, resume: None, again: false }
     }
 
     fn alive(steps: u64) -> Told {

@@ -1,6 +1,7 @@
 //! What a node wants done. The driver and the simulator carry out actions in order.
 
 use super::chain::TooDeep;
+use super::conduct::Fault;
 use super::event::{ReplyToken, RequestId};
 use super::message::{Counted, Message, Request, Response, Update};
 use super::record::{Record, StartedFrom};
@@ -49,25 +50,38 @@ pub enum Action {
     Fetch {
         /// Which, and how large.
         blob: BlobRef,
-        /// From whom.
-        from: PeerKey,
+        /// From whom: several at once, the surest first. Some may not have all of it, or nothing, yet.
+        from: Vec<PeerKey>,
     },
     /// Nothing refers to this blob any more.
     Forget(BlobHash),
-    /// Train one phase of a path from these states.
+    /// Train a phase of a path, or a part of one, from these states.
     Train {
         /// Which path.
         path: PathId,
         /// Which phase: it sets the learning rate.
         phase: Phase,
-        /// How many inner steps; they take as much of the learning rate's schedule as a whole phase.
-        steps: u64,
+        /// What of it.
+        part: Part,
         /// Each of its modules, bottom first, and the state to start from.
         start: Vec<(StartedFrom, BlobRef)>,
         /// Where its trainer stood after the phase before, if this peer trained it.
         trainer: Option<BlobRef>,
         /// Go on from here; nothing if the phase has to begin.
         resume: Option<Resume>,
+    },
+    /// Train a phase of a path that another has trained, from what that began with. Nothing of it is kept in the middle.
+    TrainAgain {
+        /// Which path.
+        path: PathId,
+        /// Which phase.
+        phase: Phase,
+        /// As many inner steps as the other has made.
+        part: Part,
+        /// Each of its modules, bottom first, and the state to start from.
+        start: Vec<(StartedFrom, BlobRef)>,
+        /// Where the other's trainer stood after the phase before.
+        trainer: Option<BlobRef>,
     },
     /// This node has left: nothing follows.
     Gone,
@@ -99,6 +113,26 @@ pub enum Action {
     Report(Report),
 }
 
+/// What of a phase is trained in one go: all of it, but where levels are brought in step one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Inner steps of the phase before it.
+    pub first: u64,
+    /// And after it.
+    pub last: u64,
+    /// Inner steps of the phase; they take as much of the learning rate's schedule as a whole phase, however few.
+    pub of: u64,
+    /// The modules whose outer gradients are taken after it, bottom first.
+    pub due: Vec<ModuleId>,
+}
+
+impl Part {
+    /// A phase of so many steps, after which all these are due.
+    pub fn whole(steps: u64, due: Vec<ModuleId>) -> Self {
+        Self { first: 0, last: steps, of: steps, due }
+    }
+}
+
 /// The middle of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resume {
@@ -117,6 +151,9 @@ pub enum Outer {
         module: ModuleId,
         /// The version to be made.
         target: Version,
+        /// The module's running norm, by which what is added is capped. With 0 there is none yet: contributions are
+        /// measured as they come, and added when all are known, as they are where they may be clipped.
+        running: u32,
     },
     /// Add a contribution that is in the store to the sum.
     Accumulate {
@@ -126,7 +163,7 @@ pub enum Outer {
         target: Version,
         /// The contribution.
         blob: BlobHash,
-        /// Its weight.
+        /// Its weight, before it is capped.
         weight: u32,
     },
     /// Average the sum, compress the average, and say which state it makes of this one.
@@ -141,6 +178,39 @@ pub enum Outer {
         contributions: Vec<Counted>,
         /// What the update will be to its module.
         portion: Portion,
+    },
+    /// Count contributions that are in the store again: whether an update is what they make.
+    Audit {
+        /// The module.
+        module: ModuleId,
+        /// The update's place: comes back with the answer.
+        id: BlobHash,
+        /// As it names them.
+        contributions: Vec<Counted>,
+        /// What it says that they make.
+        average: BlobRef,
+        /// What the update is to its module.
+        portion: Portion,
+        /// The state before it, where contributions may be clipped.
+        from: Option<BlobRef>,
+    },
+    /// Whether a blob that is in the store is a contribution at all.
+    Inspect {
+        /// The module.
+        module: ModuleId,
+        /// Comes back with the answer.
+        id: BlobHash,
+        /// Which.
+        blob: BlobRef,
+    },
+    /// How far apart two contributions that are in the store lie.
+    Compare {
+        /// The module.
+        module: ModuleId,
+        /// What another has offered: its hash comes back with the answer.
+        theirs: BlobRef,
+        /// What came out here.
+        ours: BlobRef,
     },
     /// Apply an average that is in the store.
     Apply {
@@ -164,6 +234,8 @@ pub struct Portion {
     pub paths: usize,
     /// The weight that it counts.
     pub weight: u64,
+    /// And what that would be if no contribution were capped.
+    pub uncapped: u64,
     /// The weight of a round; the same, where every update is a round.
     pub full_weight: u64,
 }
@@ -175,6 +247,9 @@ impl Outer {
             Self::OpenSum { module, .. }
             | Self::Accumulate { module, .. }
             | Self::Combine { module, .. }
+            | Self::Audit { module, .. }
+            | Self::Inspect { module, .. }
+            | Self::Compare { module, .. }
             | Self::Apply { module, .. } => *module,
         }
     }
@@ -256,6 +331,45 @@ pub enum Report {
         addresses: Vec<String>,
         /// It is this peer's, the other is the one that goes on, and this one has fallen silent: it must stop.
         gives_way: bool,
+    },
+    /// An update was proven wrong, by counting it again here: its owner is believed nothing any more.
+    Caught {
+        /// The module.
+        module: ModuleId,
+        /// Who signed it.
+        owner: PeerKey,
+        /// The version that it made.
+        version: Version,
+    },
+    /// The chain ends before an update that was proven wrong.
+    WentBack {
+        /// The module.
+        module: ModuleId,
+        /// The version of its head before.
+        from: Version,
+        /// And now.
+        to: Version,
+    },
+    /// A peer was wrong so often, or in such a way, that its offers are not taken for a while.
+    Named {
+        /// Who.
+        peer: PeerKey,
+        /// In what, the last time.
+        fault: Fault,
+    },
+    /// A phase that another has trained was trained again here.
+    TrainedAgain {
+        /// Which path.
+        path: PathId,
+        /// Which phase.
+        phase: Phase,
+        /// Who had trained it.
+        peer: PeerKey,
+        /// How far apart the two came out, in millionths of the longer one, for the module in which they are furthest; nothing
+        /// if it should have been the very same bytes and was not.
+        apart_ppm: Option<u32>,
+        /// Whether that is what an honest peer may come to.
+        alike: bool,
     },
     /// A lighter chain was given up for a heavier one.
     ChainSwitched {

@@ -6,7 +6,7 @@ use super::chain::head_of;
 use super::check::check_update;
 use super::fetching::Purpose;
 use super::limits::{MAX_REFUSED, MAX_TERM_JUMP, MEMBER_LEASE_MS, STATES_KEPT};
-use super::message::SignedUpdate;
+use super::message::{Head, SignedUpdate};
 use super::record::Record;
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, Version};
@@ -40,7 +40,7 @@ impl Node {
             return;
         }
         let (term, owner) = (update.term, update.owner);
-        if self.distrusted.has(self.now, owner) {
+        if !self.is_believed(owner) {
             let reason =
                 format!("version {} comes from …{}, which is not believed for now", update.version, owner.short());
             return self.refuse(module, owner, reason);
@@ -71,7 +71,8 @@ impl Node {
         if state.next.as_ref().is_some_and(|next| next.applying || next.signed == signed) {
             return true;
         }
-        let known_bad = head_of(&signed.update).is_none_or(|head| state.refused.contains(&head.update));
+        let is_bad = |hash| state.refused.contains(&hash) || self.auditing.is_condemned(hash);
+        let known_bad = head_of(&signed.update).is_none_or(|head| is_bad(head.update));
         if known_bad {
             return false;
         }
@@ -84,12 +85,16 @@ impl Node {
         let (average, owner) = (signed.update.average, signed.update.owner);
         let before = state.next.replace(Next { signed, applying: false, here_since: None });
         self.forget_next(module, before);
-        self.fetch(average, owner, Purpose::Average(module));
-        // Whoever has already applied it can serve it, too.
-        let others: Vec<_> = self.roster.heads(self.now, module).filter(|(_, head)| head.version > version).collect();
-        for (peer, _) in others {
-            self.fetch(average, peer, Purpose::Average(module));
+        // Whoever has applied it can serve it, and whoever fetches it now can serve what has come.
+        let (ahead, beside): (Vec<_>, Vec<_>) =
+            self.roster.heads(self.now, module).partition(|(_, head)| head.version > version);
+        let keys = |heads: Vec<(PeerKey, Head)>| heads.into_iter().map(|(peer, _)| peer).collect();
+        let mut holders = vec![owner];
+        holders.extend(self.after_me(keys(ahead)));
+        if owner != self.me {
+            holders.extend(self.after_me(keys(beside)));
         }
+        self.fetch_from(average, &holders, Purpose::Average(module));
         true
     }
 
@@ -162,7 +167,7 @@ impl Node {
             }
         }
         let (version, average) = (update.version, update.average);
-        let portion = self.plan.portion(module, &update.contributions);
+        let portion = self.plan.portion(module, update.version, &update.contributions);
         let Some(state) = self.modules.get_mut(&module) else { return };
         if let Some(next) = &mut state.next {
             next.applying = true;
@@ -207,9 +212,12 @@ impl Node {
         let contributions = signed.update.contributions.len();
         let version = signed.update.version;
         let (term, owner) = (signed.update.term, signed.update.owner);
-        self.put_head(module, signed);
+        self.note_conduct(module, &signed);
+        self.note_counted(module, &signed.update);
+        self.put_head(module, signed.clone());
         self.head_moved(module);
         self.hear_later_term(module, term, owner);
+        self.draw_audit(module, &signed);
         self.act(Action::Report(Report::Advanced { module, version, contributions }));
         self.tell_lost(module, Version(version.0.saturating_sub(1)));
         if self.owns(module) {

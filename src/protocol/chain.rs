@@ -111,6 +111,11 @@ impl Chain {
         self.head
     }
 
+    /// The module's running norm at the head; 0 at genesis.
+    pub fn running_norm(&self) -> u32 {
+        self.recent.back().map_or(0, |(_, signed)| signed.update.norm)
+    }
+
     /// Whether an update comes right after the head.
     pub fn fits(&self, update: &Update) -> bool {
         update.version.0.checked_sub(1) == Some(self.head.version.0) && update.parent == self.head.update
@@ -206,6 +211,31 @@ impl Chain {
         (weight > 0).then_some(TooDeep { after, until: self.base(), version, head, weight })
     }
 
+    /// The chain as it was before an update that is in it; nothing if what came before is not known any more.
+    pub fn before(&self, update: UpdateHash, genesis: BlobRef) -> Option<Self> {
+        let place = self.recent.iter().position(|(hash, _)| *hash == update)?;
+        let recent: VecDeque<_> = self.recent.iter().take(place).cloned().collect();
+        let head = match recent.back() {
+            Some((_, signed)) => head_of(&signed.update)?,
+            None if self.base() == Version(0) => Self::genesis(genesis).head,
+            None => return None,
+        };
+        let replays_from = self.replays_from.min(head.version);
+        Some(Self { head, recent, before: self.before.clone(), replays_from })
+    }
+
+    /// The state after an update, as far as updates are kept.
+    pub fn state_at(&self, place: UpdateHash, genesis: BlobRef) -> Option<BlobRef> {
+        let mut kept = self.recent.iter().filter(|(hash, _)| *hash == place);
+        if place == GENESIS { Some(genesis) } else { kept.next().map(|(_, signed)| signed.update.state) }
+    }
+
+    /// Whether the chain has had this state, as far as updates are kept.
+    pub fn has_had(&self, state: BlobRef, genesis: BlobRef) -> bool {
+        let from_genesis = self.base() == Version(0) && state == genesis;
+        from_genesis || self.recent().any(|signed| signed.update.state == state)
+    }
+
     /// Whether this update is in the chain, as far as it is kept.
     pub fn contains(&self, update: UpdateHash) -> bool {
         self.recent.iter().any(|(hash, _)| *hash == update)
@@ -260,7 +290,8 @@ pub mod made_up {
             owner: PeerKey([1; 32]),
             version: head.version.next(),
             parent: head.update,
-            contributions: vec![Counted { path: PathId(path), parent: head.version, weight, blob }],
+            contributions: vec![Counted { path: PathId(path), parent: head.version, weight, norm: 0, blob }],
+            norm: 0,
             average: blob,
             state: BlobRef { hash: BlobHash::of(&blob.hash.0), bytes: 100 },
             weight: head.weight + u64::from(weight),
@@ -328,6 +359,25 @@ mod tests {
         assert!(chain.has_counted(one));
         assert!(!chain.has_counted((one.0, one.1, GENESIS)));
         assert_eq!(chain.since(Version(0), GENESIS), Since::Unknown);
+    }
+
+    #[test]
+    fn a_chain_is_what_it_was_before_an_update() {
+        let genesis = BlobRef::of(b"genesis");
+        let chain = chain_of(5);
+        let places: Vec<UpdateHash> = chain.places().map(|(hash, _)| hash).collect();
+        assert_eq!(chain.before(places[3], genesis), Some(chain_of(3)));
+        assert_eq!(chain.before(places[0], genesis), Some(chain_of(0)));
+        assert_eq!(chain.before(GENESIS, genesis), None);
+        let states = [places[1], GENESIS].map(|place| chain.state_at(place, genesis));
+        assert_eq!(states, [Some(chain_of(2).head().state), Some(genesis)]);
+        assert_eq!(chain_of(2).state_at(places[3], genesis), None);
+        let had =
+            [chain_of(2).head().state, genesis, BlobRef::of(b"another")].map(|state| chain.has_had(state, genesis));
+        assert_eq!(had, [true, true, false]);
+        let taken_over = Chain::of(chain.excerpt().updates.split_off(2).into()).unwrap();
+        assert_eq!(taken_over.before(places[2], genesis), None, "nobody knows what it followed");
+        assert_eq!(taken_over.before(places[3], genesis).unwrap().head(), chain_of(3).head());
     }
 
     #[test]

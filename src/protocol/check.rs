@@ -4,6 +4,7 @@ use super::RunPlan;
 use super::chain::Chain;
 use super::limits::{FULL_WEIGHT, MAX_CONTRIBUTIONS, MAX_RIVALS, VERSIONS_KEPT};
 use super::message::{Counted, GENESIS, Head, SignedUpdate, Update};
+use super::norm_cap::{self, NO_NORM};
 
 /// The update comes right after the chain's head; then this says what is wrong with it.
 pub(super) fn check_update(plan: &RunPlan, chain: &Chain, update: &Update) -> Result<(), String> {
@@ -24,13 +25,21 @@ pub(super) fn check_update(plan: &RunPlan, chain: &Chain, update: &Update) -> Re
     if !contributions.windows(2).all(|pair| pair[0].key() < pair[1].key()) {
         return Err("its contributions are not in order, each once".to_owned());
     }
+    if contributions.iter().any(|counted| counted.norm >= NO_NORM) {
+        return Err("the length of a contribution is no number".to_owned());
+    }
+    let reference = norm_cap::reference(chain.running_norm(), contributions.iter().map(|counted| counted.norm));
     let mut weight = head.weight;
     for counted in contributions {
-        check_counted(plan, chain, update, counted)?;
+        check_counted(plan, chain, update, counted, reference)?;
         weight = weight.saturating_add(u64::from(counted.weight));
     }
     if update.weight != weight {
         return Err(format!("its total weight is {}, not {weight}", update.weight));
+    }
+    let norm = plan.running_norm(chain.running_norm(), update.module, contributions);
+    if update.norm != norm {
+        return Err(format!("its running norm is {:#x}, not {norm:#x}", update.norm));
     }
     if update.state.bytes != head.state.bytes {
         return Err(format!("its state has {} bytes, not {}", update.state.bytes, head.state.bytes));
@@ -41,7 +50,13 @@ pub(super) fn check_update(plan: &RunPlan, chain: &Chain, update: &Update) -> Re
     Ok(())
 }
 
-fn check_counted(plan: &RunPlan, chain: &Chain, update: &Update, counted: &Counted) -> Result<(), String> {
+fn check_counted(
+    plan: &RunPlan,
+    chain: &Chain,
+    update: &Update,
+    counted: &Counted,
+    reference: u32,
+) -> Result<(), String> {
     let Counted { path, parent, .. } = *counted;
     if !plan.contributes(path, parent, update.module) {
         return Err(format!("path {path} does not go through module {}", update.module));
@@ -53,7 +68,8 @@ fn check_counted(plan: &RunPlan, chain: &Chain, update: &Update, counted: &Count
     if counted.blob.bytes > plan.offer_bytes(update.module) {
         return Err(format!("the contribution of path {path} has {} bytes", counted.blob.bytes));
     }
-    let expected = plan.weight(path, (parent, update.module), staleness);
+    let uncapped = plan.weight(path, (parent, update.module), staleness);
+    let expected = norm_cap::capped_weight(uncapped, counted.norm, reference, plan.norm_cap);
     if counted.weight != expected {
         return Err(format!("path {path} has weight {} in it, not {expected}", counted.weight));
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::limits::{DEADLINE_FACTOR, DEADLINE_LEAST_MS, DURATIONS_KEPT, MAX_CONTRIBUTIONS};
 use super::message::{ContributionKey, Counted, Offer};
+use super::norm_cap;
 use crate::clock::Millis;
 use crate::names::{BlobHash, PathId, PeerKey, Version};
 
@@ -25,8 +26,10 @@ pub struct Entry {
     pub offer: Offer,
     /// Who has it.
     pub from: PeerKey,
-    /// Its integer weight, discounts included.
+    /// Its integer weight, discounts included, before it is capped.
     pub weight: u32,
+    /// How long it is, once that is known.
+    pub norm: u16,
     /// How far it has come.
     pub progress: Progress,
 }
@@ -47,6 +50,8 @@ pub struct Collection {
     /// Whether it has closed and the average is being made.
     pub closing: bool,
     first_counted: Option<Millis>,
+    /// When the last contribution was in.
+    pub last_counted: Option<Millis>,
     entries: BTreeMap<ContributionKey, Entry>,
 }
 
@@ -72,6 +77,7 @@ impl Collection {
             deadline,
             closing: false,
             first_counted: None,
+            last_counted: None,
             entries: BTreeMap::new(),
         }
     }
@@ -93,10 +99,15 @@ impl Collection {
 
     /// Moves a contribution on; nothing if none of these bytes is at that point. Two paths may offer the same bytes:
     /// each call moves one.
-    pub fn advance(&mut self, blob: BlobHash, from: Progress, to: Progress) -> Option<&Entry> {
+    pub fn advance(&mut self, blob: BlobHash, from: Progress, to: Progress) -> Option<&mut Entry> {
         let entry = self.entries.values_mut().find(|entry| entry.offer.blob.hash == blob && entry.progress == from)?;
         entry.progress = to;
         Some(entry)
+    }
+
+    /// What has these bytes and has come so far.
+    pub fn in_hand(&self, blob: BlobHash, progress: Progress) -> Option<&Entry> {
+        self.entries.values().find(|entry| entry.offer.blob.hash == blob && entry.progress == progress)
     }
 
     /// Drops what has these bytes and has come so far: it cannot be had or is not valid.
@@ -114,16 +125,16 @@ impl Collection {
         self.entries.values().filter(|entry| entry.progress == Progress::Counted).count()
     }
 
-    /// What the update will name, in order.
-    pub fn contributions(&self) -> Vec<Counted> {
-        let mut counted: Vec<Counted> = self
-            .entries
-            .values()
-            .filter(|entry| entry.progress == Progress::Counted)
+    /// What the update will name, in order; capped, given the module's running norm.
+    pub fn contributions(&self, running: u32, cap: f32) -> Vec<Counted> {
+        let counted = || self.entries.values().filter(|entry| entry.progress == Progress::Counted);
+        let reference = norm_cap::reference(running, counted().map(|entry| entry.norm));
+        let mut counted: Vec<Counted> = counted()
             .map(|entry| Counted {
                 path: entry.offer.path,
                 parent: entry.offer.parent,
-                weight: entry.weight,
+                weight: norm_cap::capped_weight(entry.weight, entry.norm, reference, cap),
+                norm: entry.norm,
                 blob: entry.offer.blob,
             })
             .collect();
@@ -263,8 +274,9 @@ mod tests {
             router: 0,
             blob,
             sequence: 1,
+            made: None,
         };
-        Entry { offer, from: PeerKey([0; 32]), weight: 10, progress }
+        Entry { offer, from: PeerKey([0; 32]), weight: 10, norm: 0, progress }
     }
 
     fn expecting(paths: &[u32]) -> BTreeMap<PathId, u32> {
@@ -303,7 +315,7 @@ mod tests {
         assert_eq!(adding.state(Millis(2_000), &expecting(&[1, 2])), Err(Open::Arriving));
         let fetching = collection(vec![entry(1, 3, Progress::Counted), entry(2, 3, Progress::Fetching)]);
         assert_eq!(fetching.state(Millis(2_000), &expecting(&[1, 2])), Ok(()));
-        assert_eq!(fetching.contributions().len(), 1);
+        assert_eq!(fetching.contributions(0, 0.0).len(), 1);
     }
 
     #[test]
@@ -320,7 +332,7 @@ mod tests {
         assert!(both.advance(blob, Progress::Adding, Progress::Counted).is_some());
         assert!(both.advance(blob, Progress::Adding, Progress::Counted).is_none());
         both.drop_blob(blob, Progress::Adding);
-        assert_eq!(both.contributions().iter().map(|counted| counted.path.0).collect::<Vec<_>>(), [1, 1, 2]);
+        assert_eq!(both.contributions(0, 0.0).iter().map(|counted| counted.path.0).collect::<Vec<_>>(), [1, 1, 2]);
     }
 
     #[test]

@@ -46,7 +46,11 @@ impl Node {
 
     /// Begins to score the checkpoint whose path has waited longest for a score, if it is this node's turn.
     pub(super) fn evaluate_next(&mut self) {
-        if self.evaluations.under_way.is_some() || self.training.is_some() || self.active_paths() > 0 {
+        if self.evaluations.under_way.is_some()
+            || self.training.is_some()
+            || self.active_paths() > 0
+            || self.reruns.trains()
+        {
             return;
         }
         let scored = |path: &PathId| self.evaluations.scores.get(path).map(|(score, _)| score.phase);

@@ -113,6 +113,15 @@ pub enum Event {
         /// Inner steps made in it and the trainer after them; nothing if it had not begun.
         middle: Option<(u64, BlobRef)>,
     },
+    /// A phase cannot begin: the text of its path is not here yet.
+    TextMissing {
+        /// The path.
+        path: PathId,
+        /// The phase.
+        phase: Phase,
+    },
+    /// The text of a path of the grid that was missing is here.
+    TextHere(PathId),
     /// The trainer's thread is gone without a word.
     TrainerDied,
     /// A contribution was added to the module's sum, or is no valid one.
@@ -123,8 +132,8 @@ pub enum Event {
         target: Version,
         /// The contribution.
         blob: BlobHash,
-        /// Whether it is in.
-        valid: bool,
+        /// How long it is, as an update tells it; nothing if it is none.
+        norm: Option<u16>,
     },
     /// The sum was averaged, compressed and applied to a copy; both blobs are in the store.
     Combined {
@@ -136,6 +145,20 @@ pub enum Event {
         average: BlobRef,
         /// The state that results.
         state: BlobRef,
+    },
+    /// Two contributions were compared.
+    Compared {
+        /// Which another had offered.
+        theirs: BlobHash,
+        /// How far apart they lie, in millionths of the longer one; nothing if that cannot be told.
+        apart_ppm: Option<u32>,
+    },
+    /// What was to be audited or inspected was.
+    Audited {
+        /// As asked.
+        id: BlobHash,
+        /// Whether it is so; nothing if its bytes are gone.
+        so: Option<bool>,
     },
     /// An update of this node's has its signature.
     Sealed(SignedUpdate),

@@ -1,10 +1,10 @@
-//! Getting blobs: one table for all purposes, so that a blob is fetched once, from one holder after another.
+//! Getting blobs: one table for all purposes, so that a blob is fetched once, from all that may have it at the same time.
 
 use std::collections::BTreeSet;
 
 use super::Node;
 use super::action::Action;
-use super::limits::{FETCH_RETRY_MS, FETCH_ROUNDS, MAX_MEMBERS};
+use super::limits::{FETCH_RETRY_MS, FETCH_ROUNDS, MAX_DONORS, MAX_MEMBERS};
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
 
@@ -13,6 +13,8 @@ use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
 pub(super) enum Purpose {
     /// To add it to the module's sum.
     Contribution(ModuleId),
+    /// To count it again.
+    Audit(ModuleId),
     /// To apply it.
     Average(ModuleId),
     /// To install it.
@@ -21,6 +23,8 @@ pub(super) enum Purpose {
     Inheritance(PathId),
     /// To go on with a path that is stood by, should its holder be gone.
     Trainer(PathId),
+    /// To compare it with what comes out here.
+    Rerun(PathId),
 }
 
 /// A blob on its way.
@@ -35,17 +39,62 @@ pub(super) struct Fetching {
     began: Millis,
 }
 
+impl Fetching {
+    /// What is asked for now, and of whom: all who named the blob with the same size. Each attempt begins with another.
+    fn ask(&self) -> (BlobRef, Vec<PeerKey>) {
+        let sizes = self.sizes();
+        let blob = sizes[self.attempts % sizes.len()];
+        let named = self.holders.iter().filter(|(_, named)| *named == blob);
+        let mut from: Vec<PeerKey> = named.map(|(holder, _)| *holder).collect();
+        let first = self.attempts / sizes.len() % from.len();
+        from.rotate_left(first);
+        from.truncate(MAX_DONORS);
+        (blob, from)
+    }
+
+    /// One for each size, in the order in which they were heard; at least one.
+    fn sizes(&self) -> Vec<BlobRef> {
+        let mut sizes = Vec::new();
+        for (_, blob) in &self.holders {
+            if !sizes.contains(blob) {
+                sizes.push(*blob);
+            }
+        }
+        sizes
+    }
+}
+
 impl Node {
     pub(super) fn fetch(&mut self, blob: BlobRef, holder: PeerKey, purpose: Purpose) {
-        if let Some(fetching) = self.fetching.get_mut(&blob.hash) {
-            fetching.purposes.insert(purpose);
-            return self.another_holder(blob, holder);
+        self.fetch_from(blob, &[holder], purpose);
+    }
+
+    /// The same where several have the blob, or soon will: the surest first.
+    pub(super) fn fetch_from(&mut self, blob: BlobRef, holders: &[PeerKey], purpose: Purpose) {
+        let begins = !self.fetching.contains_key(&blob.hash);
+        let fetching = self.fetching.entry(blob.hash).or_insert_with(|| Fetching {
+            holders: Vec::new(),
+            attempts: 0,
+            purposes: BTreeSet::new(),
+            retry_at: None,
+            began: self.now,
+        });
+        fetching.purposes.insert(purpose);
+        for holder in holders {
+            self.another_holder(blob, *holder);
         }
-        let purposes = BTreeSet::from([purpose]);
-        let fetching =
-            Fetching { holders: vec![(holder, blob)], attempts: 0, purposes, retry_at: None, began: self.now };
-        self.fetching.insert(blob.hash, fetching);
-        self.act(Action::Fetch { blob, from: holder });
+        if begins && let Some(fetching) = self.fetching.get(&blob.hash) {
+            let (blob, from) = fetching.ask();
+            self.act(Action::Fetch { blob, from });
+        }
+    }
+
+    /// Members of a module in the order of their keys, those after this node first: so not all ask the same ones.
+    pub(super) fn after_me(&self, mut members: Vec<PeerKey>) -> Vec<PeerKey> {
+        members.sort_unstable();
+        let after = members.partition_point(|member| *member < self.me);
+        members.rotate_left(after);
+        members
     }
 
     /// Somebody else has a blob that may be on its way.
@@ -61,11 +110,11 @@ impl Node {
     pub(super) fn fetched(&mut self, blob: BlobHash, found: bool) {
         let Some(fetching) = self.fetching.get_mut(&blob) else { return };
         if found {
-            let (_, asked) = fetching.holders[fetching.attempts % fetching.holders.len()];
+            let (asked, _) = fetching.ask();
             self.patience.came(asked.bytes, self.now.since(fetching.began));
         } else {
             fetching.attempts += 1;
-            if fetching.attempts < FETCH_ROUNDS * fetching.holders.len() {
+            if fetching.attempts < FETCH_ROUNDS * fetching.sizes().len() {
                 fetching.retry_at = Some(self.now + FETCH_RETRY_MS);
                 return;
             }
@@ -74,10 +123,12 @@ impl Node {
         for purpose in fetching.purposes {
             match purpose {
                 Purpose::Contribution(module) => self.contribution_fetched(module, blob, found),
+                Purpose::Audit(_) => self.audit_fetched(blob, found),
                 Purpose::Average(module) => self.average_fetched(module, blob, found),
                 Purpose::State(module) => self.state_fetched(module, blob, found),
                 Purpose::Inheritance(path) => self.inheritance_fetched(path, blob, found),
                 Purpose::Trainer(path) => self.trainer_fetched(path, blob, found),
+                Purpose::Rerun(_) => self.rerun_fetched(blob, found),
             }
         }
         // Nobody may want it any more.
@@ -92,7 +143,7 @@ impl Node {
         for fetching in self.fetching.values_mut() {
             if fetching.retry_at.is_some_and(|at| now >= at) {
                 (fetching.retry_at, fetching.began) = (None, now);
-                let (from, blob) = fetching.holders[fetching.attempts % fetching.holders.len()];
+                let (blob, from) = fetching.ask();
                 again.push(Action::Fetch { blob, from });
             }
         }

@@ -42,11 +42,12 @@ impl Node {
             OuterMode::Asynchronous => Some(settled),
         };
         let began = Some(state.advanced).filter(|advanced| *advanced > Millis(0));
+        let running = state.chain.as_ref().map_or(0, super::chain::Chain::running_norm);
         let mut collection = Collection::new(target, now, settled, deadline);
         collection.began = began;
         state.collection = Some(collection);
         self.timers.set(Timer::Close(module), settled);
-        self.act(Action::Outer(Outer::OpenSum { module, target }));
+        self.act(Action::Outer(Outer::OpenSum { module, target, running }));
     }
 
     /// Gathers no longer. What was fetched for it and is not counted can be fetched again.
@@ -57,7 +58,8 @@ impl Node {
         let Some(dropped) = state.collection.take() else { return };
         // One that was opened in the middle of a phase says as much as any.
         if let Some(began) = dropped.began.filter(|_| dropped.closing) {
-            state.durations.add(now.since(began));
+            // Up to the last that came: what never came says nothing.
+            state.durations.add(dropped.last_counted.unwrap_or(now).since(began));
         }
         for blob in dropped.blobs() {
             self.forget(blob);
@@ -82,7 +84,15 @@ impl Node {
             return;
         }
         let key = offer.key();
+        if self.conducts.is_named(self.now, author) {
+            return;
+        }
+        if let Some((fault, first)) = self.seen_before(module, author, &offer) {
+            self.blame_copier(author, fault, (key, first));
+            return;
+        }
         self.contributes(module, offer.path, author);
+        self.note_claim(module, author, &offer);
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(chain) = &state.chain else { return };
         let head = chain.head().version;
@@ -141,9 +151,11 @@ impl Node {
             return;
         }
         collection.closing = true;
-        let (target, contributions) = (collection.target, collection.contributions());
-        state.combining = Some(head.state.hash);
-        let portion = self.plan.portion(module, &contributions);
+        let running = state.chain.as_ref().map_or(0, super::chain::Chain::running_norm);
+        let (target, contributions) = (collection.target, collection.contributions(running, self.plan.norm_cap));
+        let contributed = contributions.iter().map(|counted| counted.blob.hash);
+        state.combining = Some(contributed.chain([head.state.hash]).collect());
+        let portion = self.plan.portion(module, target, &contributions);
         self.act(Action::Outer(Outer::Combine { module, target, from: head.state, contributions, portion }));
     }
 
@@ -167,7 +179,7 @@ impl Node {
                 continue;
             }
             let weight = plan.weight(offer.path, (offer.parent, module), collection.target.0 - 1 - offer.parent.0);
-            let entry = Entry { offer: offer.clone(), from: *from, weight, progress: Progress::Fetching };
+            let entry = Entry { offer: offer.clone(), from: *from, weight, norm: 0, progress: Progress::Fetching };
             collection.begin(entry);
             begun.push((offer.blob, *from));
         }
@@ -177,7 +189,7 @@ impl Node {
     }
 
     /// The paths that a collection waits for, and their weights: those through the module that somebody alive trains, and
-    /// none in the asynchronous mode. Whoever lets the round pass is not waited for.
+    /// none in the asynchronous mode. Whoever lets the round pass is not waited for, nor who has offered a lie for it.
     pub(super) fn expected(&self, module: ModuleId) -> BTreeMap<PathId, u32> {
         if self.plan.mode == OuterMode::Asynchronous {
             return BTreeMap::new();
@@ -185,11 +197,14 @@ impl Node {
         let Some(head) = self.modules.get(&module).and_then(super::Module::head) else { return BTreeMap::new() };
         // Where paths are drawn anew, those that have gone on do not come back to this version.
         let is_past = |phase: Phase| self.plan.seats.are_drawn_anew() && phase > phase_from(head.version);
-        let mine = self.held.iter().filter(|(_, held)| Self::is_waited_for(held.stage) && !is_past(held.near));
+        let mine = self.held.iter().filter(|(path, held)| {
+            Self::is_waited_for(held.stage) && !is_past(held.near) && !self.is_idle(**path, self.me)
+        });
         let mut paths: Vec<PathId> = mine.map(|(path, _)| *path).collect();
         for (peer, member) in self.roster.living(self.now, module) {
             let trains = |lease: &&Lease| {
-                Self::is_waited_for(lease.stage) && !self.is_idle(lease.path, peer) && !is_past(lease.phase)
+                let fails = self.is_idle(lease.path, peer) || self.conducts.has_failed(peer, lease.path, head.version);
+                Self::is_waited_for(lease.stage) && !fails && !is_past(lease.phase)
             };
             paths.extend(member.leases.iter().filter(trains).map(|lease| lease.path));
         }
@@ -218,17 +233,26 @@ impl Node {
         }
     }
 
-    pub(super) fn accumulated(&mut self, module: ModuleId, target: Version, blob: BlobHash, valid: bool) {
+    pub(super) fn accumulated(&mut self, module: ModuleId, target: Version, blob: BlobHash, norm: Option<u16>) {
         let Some(collection) = self.modules.get_mut(&module).and_then(|state| state.collection.as_mut()) else {
             return;
         };
         if collection.target != target {
             return;
         }
-        if valid {
-            collection.advance(blob, Progress::Adding, Progress::Counted);
-        } else {
-            self.drop_contribution(module, blob, Progress::Adding);
+        match norm {
+            Some(norm) => {
+                collection.last_counted = Some(self.now);
+                let entry = collection.advance(blob, Progress::Adding, Progress::Counted);
+                entry.into_iter().for_each(|entry| entry.norm = norm);
+            }
+            None => {
+                let broken = collection.in_hand(blob, Progress::Adding).map(|entry| (entry.from, entry.offer.clone()));
+                if let Some((author, offer)) = broken {
+                    self.found_broken(module, author, &offer);
+                }
+                self.drop_contribution(module, blob, Progress::Adding);
+            }
         }
     }
 
@@ -244,15 +268,18 @@ impl Node {
 
     pub(super) fn combined(&mut self, module: ModuleId, target: Version, average: BlobRef, made: BlobRef) {
         let owns = self.owns(module);
+        let plan = self.plan.clone();
         let update = self.modules.get_mut(&module).and_then(|state| {
             // Nothing closes while an average is made: if a collection is closing, this is its average.
             state.combining.take()?;
             self.let_go = true;
-            let (head, collection) = (state.head()?, state.collection.as_ref()?);
+            let (chain, collection) = (state.chain.as_ref()?, state.collection.as_ref()?);
+            let head = chain.head();
             if !owns || !collection.closing || head.version.next() != target {
                 return None;
             }
-            let contributions = collection.contributions();
+            let contributions = collection.contributions(chain.running_norm(), plan.norm_cap);
+            let norm = plan.running_norm(chain.running_norm(), module, &contributions);
             let weight = head.weight + contributions.iter().map(|counted| u64::from(counted.weight)).sum::<u64>();
             Some(Update {
                 module,
@@ -261,6 +288,7 @@ impl Node {
                 version: target,
                 parent: head.update,
                 contributions,
+                norm,
                 average,
                 state: made,
                 weight,

@@ -73,11 +73,12 @@ impl Node {
         self.handovers.inherits.insert(path, inheritance);
     }
 
-    /// One that leaves before one that goes on, and a standby only if it says that it has the trainer.
+    /// One that leaves before one that goes on, and a standby only if it says that it has the trainer. Who lies in what it
+    /// contributes may lie in that.
     fn donor_of(&self, path: PathId, found: Vec<(PeerKey, Lease)>) -> Option<PeerKey> {
         let heard = self.roster.holders(self.now, path).map(|(peer, _, lease)| (peer, lease));
         let rank = |(peer, lease): (PeerKey, Lease)| match lease.stage {
-            _ if lease.path != path || peer == self.me => None,
+            _ if lease.path != path || peer == self.me || self.conducts.is_doubted(self.now, peer) => None,
             Stage::Leaving => Some((0, peer)),
             Stage::Waiting | Stage::Training | Stage::Passing => Some((1, peer)),
             Stage::Standby if lease.trainer.is_some() && !self.trainers.contains_key(&path) => Some((2, peer)),
@@ -164,7 +165,7 @@ impl Node {
     }
 
     /// The state of a module at a place that its chain here knows.
-    fn state_after(&self, place: &StartedFrom) -> Option<BlobRef> {
+    pub(super) fn state_after(&self, place: &StartedFrom) -> Option<BlobRef> {
         if place.update == GENESIS {
             return self.plan.genesis.get(&place.module).copied().filter(|_| place.version.0 == 0);
         }
@@ -175,8 +176,8 @@ impl Node {
 
     pub(super) fn keep_trainer(&mut self, path: PathId, trainer: BlobRef) {
         self.act(Action::Persist(Record::Trainer { path, trainer }));
-        if let Some(old) = self.trainers.insert(path, trainer) {
-            self.forget(old.hash);
+        if let Some(old) = self.trainers.insert(path, trainer).filter(|old| *old != trainer) {
+            self.keep_trainer_before(path, old);
         }
     }
 
@@ -267,6 +268,9 @@ impl Node {
 
     /// A standby keeps what its path's holder says that its trainer has come to.
     pub(super) fn stand_by(&mut self, holder: PeerKey, leases: &[Lease]) {
+        if self.conducts.is_doubted(self.now, holder) {
+            return;
+        }
         for lease in leases {
             let stands_by = self.held.get(&lease.path).is_some_and(|held| held.stage == Stage::Standby);
             let Some(trainer) = lease.trainer.filter(|_| stands_by && Self::trains(lease.stage)) else { continue };

@@ -3,15 +3,17 @@
 //! Such a peer holds the path no longer, as far as this node is concerned: another may take it up, and owners do not
 //! wait for it. When it offers something for the path, it counts again. So it is with the paths through a module that a
 //! peer has failed as the owner of, while it is not believed, until it offers anything there: it may take itself for the
-//! owner still, and offer to nobody else.
+//! owner still, and offer to nobody else. And so it is with all paths of a peer that was named (`conduct.rs`), until
+//! something of it is counted in full: it would take back its path each time that its name is forgotten.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::gathering::offered;
-use super::limits::{IDLE_DEADLINES, MAX_MEMBERS, OVERDUE_MS};
-use super::message::Lease;
+use super::limits::{IDLE_DEADLINES, MAX_MEMBERS, OVERDUE_MS, UNCOUNTED_VERSIONS};
+use super::message::{Lease, Update};
 use super::{Module, Node};
-use crate::names::{ModuleId, PathId, PeerKey};
+use crate::config::OuterMode;
+use crate::names::{ModuleId, PathId, PeerKey, Version};
 
 /// Who holds paths, and is not believed to train them.
 #[derive(Debug, Default)]
@@ -19,12 +21,14 @@ pub(super) struct Idle {
     holders: BTreeSet<(PathId, PeerKey)>,
     /// Failed as owners of these modules, and have offered nothing there since.
     failed_owners: BTreeSet<(ModuleId, PeerKey)>,
+    /// The module's version when a holder was first seen to train a path, or when that was counted last.
+    counted: BTreeMap<(ModuleId, PathId, PeerKey), Version>,
 }
 
 impl Idle {
     /// How many of both.
     pub(super) fn count(&self) -> usize {
-        self.holders.len() + self.failed_owners.len()
+        self.holders.len() + self.failed_owners.len() + self.counted.len()
     }
 }
 
@@ -35,7 +39,9 @@ impl Node {
         let keeps_to_itself = |(module, failed): &(ModuleId, PeerKey)| {
             *failed == peer && self.plan.seats.goes_through(path, phase, *module)
         };
-        self.idle.holders.contains(&(path, peer)) || self.idle.failed_owners.iter().any(keeps_to_itself)
+        self.conducts.is_doubted(self.now, peer)
+            || self.idle.holders.contains(&(path, peer))
+            || self.idle.failed_owners.iter().any(keeps_to_itself)
     }
 
     /// It has offered something for the path.
@@ -49,6 +55,34 @@ impl Node {
         self.distrusted.failed(self.now, owner);
         if self.idle.failed_owners.len() < MAX_MEMBERS {
             self.idle.failed_owners.insert((module, owner));
+        }
+    }
+
+    /// A new head: a holder whose path no update has counted for many versions, and who has offered nothing that could be,
+    /// does not train it, whatever its lease says. An owner that spoils its own contributions offers them to itself alone.
+    pub(super) fn note_counted(&mut self, module: ModuleId, update: &Update) {
+        if self.plan.mode != OuterMode::Synchronous || self.plan.seats.are_drawn_anew() {
+            return;
+        }
+        let mut here = BTreeMap::new();
+        for (peer, member) in self.roster.living(self.now, module) {
+            let trains = |lease: &&Lease| {
+                Self::is_waited_for(lease.stage) && self.plan.seats.goes_through(lease.path, lease.phase, module)
+            };
+            for lease in member.leases.iter().filter(trains) {
+                let counts = update.contributions.iter().any(|counted| counted.path == lease.path);
+                let known = self.idle.counted.get(&(module, lease.path, peer)).copied().filter(|_| !counts);
+                here.insert((module, lease.path, peer), known.unwrap_or(update.version));
+            }
+        }
+        self.idle.counted.retain(|(of, ..), _| *of != module);
+        let room = MAX_MEMBERS.saturating_sub(self.idle.counted.len());
+        for (key, since) in here.into_iter().take(room) {
+            let (_, path, peer) = key;
+            if update.version.0.saturating_sub(since.0) >= UNCOUNTED_VERSIONS {
+                self.idle.holders.insert((path, peer));
+            }
+            self.idle.counted.insert(key, since);
         }
     }
 
@@ -79,8 +113,14 @@ impl Node {
     /// contributed to it.
     fn stalls(&self, module: ModuleId, state: &Module, lease: &Lease) -> bool {
         let Some(head) = state.head() else { return false };
+        let here = self.plan.phase_of(module, head);
+        let stands_here = match self.plan.streaming {
+            // The module may be the one of its path that is ahead. What a lease says may be any number.
+            Some(_) => lease.phase == here || here.0.checked_sub(1) == Some(lease.phase.0),
+            None => lease.phase == here,
+        };
         Self::is_waited_for(lease.stage)
-            && lease.phase == self.plan.phase_of(module, head)
+            && stands_here
             && self.plan.seats.goes_through(lease.path, lease.phase, module)
             && !offered(&state.offers, lease.path, head.version)
     }

@@ -67,8 +67,12 @@ impl Node {
         self.finished.iter().flat_map(|finished| &finished.offers).map(|(_, blob)| blob.hash).for_each(&mut visit);
         self.rescued.iter().map(|rescued| rescued.counted.blob.hash).for_each(&mut visit);
         self.trainers.values().map(|blob| blob.hash).for_each(&mut visit);
+        let stands_on = self.held.keys().flat_map(|path| self.stands_on(*path));
+        stands_on.map(|(_, state)| state.hash).for_each(&mut visit);
         self.evaluations.reads().for_each(&mut visit);
         self.handovers.arrived().for_each(&mut visit);
+        self.auditing.blobs().for_each(&mut visit);
+        self.reruns.blobs().for_each(&mut visit);
         self.checkpoints.values().flat_map(super::resuming::blobs).for_each(&mut visit);
         self.training.iter().flat_map(|training| &training.reads).copied().for_each(&mut visit);
         // What is asked for may be here already, and word of that on its way.
@@ -189,7 +193,7 @@ impl Module {
         let next = self.next.iter().map(|next| &next.signed.update);
         next.flat_map(|update| [update.average.hash, update.state.hash]).for_each(&mut visit);
         self.collection.iter().flat_map(|collection| collection.blobs()).for_each(&mut visit);
-        self.combining.into_iter().for_each(&mut visit);
+        self.combining.iter().flatten().copied().for_each(&mut visit);
         self.applies.iter().flat_map(|apply| [apply.from, apply.average]).for_each(visit);
     }
 }

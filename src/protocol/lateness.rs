@@ -13,6 +13,8 @@ use super::collect::quorum;
 use super::gathering::offered;
 use super::limits::LATE_START_MS;
 use super::message::{Lease, SignedUpdate};
+use super::phases::Training;
+use super::record::Finished;
 use super::{Node, phase_from};
 use crate::config::OuterMode;
 use crate::names::{ModuleId, PathId, PeerKey, Version};
@@ -24,7 +26,8 @@ impl Node {
         let modules = self.modules_of(path);
         let moved = modules.iter().filter_map(|module| Some(self.modules.get(module)?.advanced)).min();
         let waited_ms = self.now.since(moved.unwrap_or(self.now));
-        let began_late = waited_ms >= LATE_START_MS;
+        // A part of a phase begins with the end of the one before it, whenever modules move on.
+        let began_late = waited_ms >= LATE_START_MS && self.plan.streaming.is_none();
         let stub = self.held.get(&path).is_some_and(|held| held.stub);
         resumes || (!stub && (began_late || !self.was_in_time(path)))
     }
@@ -32,12 +35,21 @@ impl Node {
     /// Whether the phase in hand is ended before half of it was made.
     pub(super) fn is_stub(&self) -> bool {
         let ends = self.training.as_ref().is_some_and(|training| training.ends);
-        ends && 2 * self.watchdog.steps() < self.plan.inner_steps
+        ends && self.training.as_ref().is_some_and(|Training { part, .. }| {
+            2 * self.watchdog.steps().saturating_sub(part.first) < part.last - part.first
+        })
     }
 
     /// Whether what the path contributed last was counted at once.
     fn was_in_time(&self, path: PathId) -> bool {
-        let Some(last) = self.finished.iter().rev().find(|finished| finished.path == path) else { return false };
+        let mut own = self.finished.iter().rev().filter(|finished| finished.path == path).peekable();
+        if own.peek().is_none() {
+            return false;
+        }
+        // Of parts of phases, the last ones may still be counted in time.
+        let Some(last) = own.find(|finished| self.plan.streaming.is_none() || self.is_settled(finished)) else {
+            return true;
+        };
         last.offers.iter().all(|(from, blob)| {
             let Some(state) = self.modules.get(&from.module) else { return true };
             let next = |signed: &&SignedUpdate| signed.update.version == from.version.next();
@@ -47,13 +59,20 @@ impl Node {
         })
     }
 
+    /// Whether the modules have moved on to which something was contributed.
+    fn is_settled(&self, finished: &Finished) -> bool {
+        let head = |module: ModuleId| self.modules.get(&module).and_then(super::Module::head);
+        finished.offers.iter().all(|(from, _)| head(from.module).is_none_or(|head| head.version > from.version))
+    }
+
     /// Ends a phase that is late once the others have done theirs; after every event.
     pub(super) fn end_late_phase(&mut self) {
         let Some(training) = self.training.as_ref().filter(|training| !training.ends) else { return };
         // Who trains several in turn is waited for anyhow.
         let late = training.late && self.active_paths() == 1;
         let path = training.path;
-        let mut begun = training.start.iter().map(|(from, _)| (from.module, from.version));
+        let due = training.start.iter().filter(|(from, _)| training.part.due.contains(&from.module));
+        let mut begun = due.map(|(from, _)| (from.module, from.version));
         let is_over = training.until.is_some_and(|until| self.now >= until);
         if is_over || (late && begun.any(|(module, version)| self.others_are_done(module, version, path))) {
             self.act(Action::EndPhase);
@@ -82,7 +101,8 @@ impl Node {
 
     /// The module whose round a path lets pass, if any: others train it, and the path's other modules are further.
     pub(super) fn lets_pass(&self, path: PathId) -> Option<ModuleId> {
-        if !self.keep_step() {
+        // Levels that are brought in step one after the other are never side by side.
+        if !self.keep_step() || self.plan.streaming.is_some() {
             return None;
         }
         let modules = self.modules_of(path);

@@ -42,6 +42,10 @@ pub const MAX_DOUBLINGS: u32 = 6;
 /// A path's holder that has not contributed for so many deadlines is not believed to train it.
 pub const IDLE_DEADLINES: u64 = 4;
 
+/// A holder whose path no update has counted for so many versions does not train it. One that is slow or cut off for a
+/// while comes back before that: what it has is counted up to [`VERSIONS_KEPT`].
+pub const UNCOUNTED_VERSIONS: u64 = 12;
+
 /// An owner's update is overdue this long after an owner's own deadline, which members know no worse than it does: time
 /// to combine, to be heard, and to apply.
 pub const OVERDUE_MS: u64 = 10_000;
@@ -148,8 +152,9 @@ pub const VERSIONS_KEPT: u64 = 16;
 /// contributions each, these are 160 KB, so that an answer has room for them.
 pub const MAX_PLACES: usize = 192;
 
-/// Whole states kept per module: the head's, and the one before it, which a donor may be sending.
-pub const STATES_KEPT: usize = 2;
+/// Whole states kept per module: the head's, the one before it, which a donor may be sending, and one more: that update may
+/// be proven wrong as well as the head's.
+pub const STATES_KEPT: usize = 3;
 
 /// Contributions in one update. 64 × 56 bytes are 3.5 KiB, so that an update fits a gossip message.
 pub const MAX_CONTRIBUTIONS: usize = 64;
@@ -165,11 +170,41 @@ pub const MAX_FROM_ONE_VERSION: usize = MAX_RIVALS / 2;
 /// A term that is further ahead than this is not believed: no message can use up the numbers.
 pub const MAX_TERM_JUMP: u64 = 1 << 32;
 
+/// Audits that wait for the one in hand, and proofs that are told to others at a time.
+pub const MAX_AUDITS: usize = 8;
+
+/// Updates remembered as proven wrong, all modules together: each has cost its signer a name.
+pub const MAX_CONDEMNED: usize = 64;
+
+/// Contributions for which a peer is blamed once, however often it says them again.
+pub const MAX_FAULTS_TOLD: usize = 64;
+
+/// Who has proven something wrong tells the others for so long, and keeps the bytes: they count for themselves, and some
+/// have come just now.
+pub const ACCUSED_MS: u64 = 120_000;
+
+/// So often.
+pub const ACCUSE_REPEAT_MS: u64 = 5_000;
+
+/// Whose chain has an update that was proven wrong, and who cannot go back, waits so long for somebody who can. Who can, and
+/// finds after twice as long that most others have gone on with it, goes with them.
+pub const TAINTED_MS: u64 = 60_000;
+
+/// Fewer bytes of an outer gradient than this, and than a 64th of the most that one may have, may well be another's, too: few
+/// values, or little but zeros, as where there is nothing left to learn.
+pub const TELLING_BYTES: u64 = 80;
+
+/// An outer gradient is overlong, and a fault, from so many doublings on of what most other paths come to.
+pub const OVERLONG_OCTAVES: u16 = 2;
+
 /// Updates remembered as refused, for each module.
 pub const MAX_REFUSED: usize = 16;
 
-/// How often each holder of a blob is tried before a fetch is given up.
+/// How often a blob is asked for, of all who named it with one size, before a fetch is given up.
 pub const FETCH_ROUNDS: usize = 3;
+
+/// Peers that are asked for one blob at the same time: 16 x 32 bytes.
+pub const MAX_DONORS: usize = 16;
 
 /// Contributions rescued from a lighter chain, for all modules together.
 pub const MAX_RESCUED: usize = 256;
@@ -199,6 +234,12 @@ pub const HANDOVER_WORD_MS: u64 = 30_000;
 
 /// Leases in one beat: a peer trains at most this many paths in turn.
 pub const MAX_LEASES: usize = 16;
+
+/// Phases of others that are known and may be trained again: each path that is stood by has one holder, and two while it moves.
+pub const MAX_CLAIMS: usize = 2 * MAX_LEASES;
+
+/// Rounds wait so long for a path whose text is being fetched: a shard of 100 MB at 10 Mbit/s comes within 80 s.
+pub const TEXT_MS: u64 = 90_000;
 
 /// A holder that has been the only one of a module for so long asks for a replica: a newcomer may be on its way.
 pub const REPLICA_PATIENCE_MS: u64 = 10_000;
@@ -273,3 +314,36 @@ pub const MAX_CONTROL_BYTES: usize = 256 * 1024;
 
 /// A full shard's weight; others in proportion. 2^14, times the grid of `ExactSum` and 2^12 contributions, fits i64.
 pub const FULL_WEIGHT: u32 = 1 << 14;
+
+/// In a run by invitation, the founder's rank. Each invitation's is lower than that of whoever gave it, down to 0, which may
+/// only ask: no pass has more than five invitations.
+pub const FOUNDER_RANK: u8 = 5;
+
+/// An invitation may seem to come from the future by so much: clocks differ.
+pub const CLOCKS_DIFFER_S: u64 = 600;
+
+/// Passes that a member keeps: 4,096 of at most 0.7 kB are 3 MB. It meets those of its own modules, tens or hundreds.
+pub const MAX_ADMITTED: usize = 4_096;
+
+/// Of these, invited by one peer whom the founder has invited, and by all below it: one who invites without end keeps
+/// nobody else out.
+pub const MAX_ADMITTED_BY_ONE: usize = 1_024;
+
+/// Of these, by any one of them itself.
+pub const MAX_INVITED_BY_ONE: usize = 256;
+
+/// Visitors in the name of one peer: its own commands. The first to end makes room.
+pub const MAX_VISITORS_OF_ONE: usize = 8;
+
+/// Revocations by the founder, of 120 bytes: 61 kB. Revocations are never forgotten while a run lasts, and all of them go
+/// into one answer and one file, which these bounds keep below 256 KiB.
+pub const MAX_FOUNDERS_REVOCATIONS: usize = 512;
+
+/// Revocations by all others, of at most 604 bytes: 155 kB.
+pub const MAX_REVOCATIONS: usize = 256;
+
+/// Of these, by one peer whom the founder has invited, and by all below it.
+pub const MAX_REVOCATIONS_OF_ONE: usize = 32;
+
+/// One-time invitations that are used up and would be good still, each of 65 bytes: 33 kB.
+pub const MAX_USED: usize = 512;

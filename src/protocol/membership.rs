@@ -95,6 +95,7 @@ impl Node {
             Message::Offer(offer) => self.heard_offer(module, author, offer.clone()),
             Message::Update(signed) => self.heard_update(module, signed),
             Message::Score(score) => self.heard_score(module, author, *score),
+            Message::Accusation(accusation) => self.heard_accusation(module, author, accusation),
         }
         true
     }

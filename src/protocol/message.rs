@@ -145,6 +145,19 @@ pub struct Beat {
 /// forked, or two peers held the same path, only the bytes differ.
 pub type ContributionKey = (PathId, Version, BlobHash);
 
+/// How a contribution was made: whoever has what its phase began with can make it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Made {
+    /// The phase of the path: it sets the learning rate.
+    pub phase: Phase,
+    /// Inner steps made in it.
+    pub steps: u64,
+    /// What the trainer began with; nothing if AdamW began anew.
+    pub trainer: Option<BlobHash>,
+    /// Machines of one class come to the very same bytes; 0 where nobody promises that, or several may have had a part in it.
+    pub class: u64,
+}
+
 /// One path's compressed outer gradient for one module, announced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
@@ -160,6 +173,8 @@ pub struct Offer {
     pub blob: BlobRef,
     /// Differs each time that it is said: gossip carries the same bytes but once in a while.
     pub sequence: u64,
+    /// How it was made, where phases are trained again, and if the sender has made it.
+    pub made: Option<Made>,
 }
 
 impl Offer {
@@ -176,8 +191,10 @@ pub struct Counted {
     pub path: PathId,
     /// The version that it started from.
     pub parent: Version,
-    /// Its integer weight in the sum.
+    /// Its integer weight in the sum: less where it is longer than the cap.
     pub weight: u32,
+    /// How long it is: the upper 16 bits of an f32 ([`norm_cap`](super::norm_cap)).
+    pub norm: u16,
     /// Its bytes.
     pub blob: BlobRef,
 }
@@ -212,6 +229,8 @@ pub struct Update {
     pub parent: UpdateHash,
     /// Everything counted, in order, each once.
     pub contributions: Vec<Counted>,
+    /// The module's running norm after it: the bits of an f32; 0 before anything had a length.
+    pub norm: u32,
     /// The compressed average.
     pub average: BlobRef,
     /// The whole state after it.
@@ -258,6 +277,31 @@ pub struct Score {
     pub millibits_per_byte: u32,
 }
 
+/// What is said to be wrong. Whoever hears it finds out for itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Accused {
+    /// This update is not what its contributions make.
+    Update(SignedUpdate),
+    /// What was offered so is no contribution.
+    Contribution {
+        /// For which path.
+        path: PathId,
+        /// For which version.
+        parent: Version,
+        /// The bytes.
+        blob: BlobRef,
+    },
+}
+
+/// Said by whoever has found it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accusation {
+    /// Differs each time that it is said.
+    pub sequence: u64,
+    /// What is wrong.
+    pub what: Accused,
+}
+
 /// On a module's topic.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
@@ -269,6 +313,8 @@ pub enum Message {
     Update(SignedUpdate),
     /// Evaluated.
     Score(Score),
+    /// Found wrong.
+    Accusation(Accusation),
 }
 
 /// A peer and its paths, as another knows them.

@@ -6,26 +6,33 @@
 //!
 //! The way of an outer step: [`phases`] starts training and offers what was trained; [`gathering`] is the owner's part,
 //! from offers to a signed update; [`applying`] takes an update to a new head. [`plan`] is what a run is, [`rounds`] says how far a module has come,
-//! [`pace`] how fast its paths are, [`seating`] where a path is whose modules change. [`membership`] beats and hears
+//! [`pace`] how fast its paths are, [`seating`] where a path is whose modules change, [`streaming`] where one is whose levels are
+//! brought in step one after the other. [`membership`] beats and hears
 //! beats, [`liveness`] measures who is alive, [`ownership`] decides who combines, [`suspicion`] asks owners that fall
 //! silent, and [`trust`] who is believed to, [`placement`] decides who trains which path and [`idle`] who only says so,
 //! [`transfer`] how a member that is behind catches up, [`starts`] whether two run with one identity, [`replicas`] who
 //! else holds a module that one peer alone would have, [`evaluating`] how good a path is. [`lateness`] keeps who is late
 //! from holding up others. [`resuming`] goes on with phases that were left in the middle, [`watchdog`] watches over the
 //! trainer; [`handover`] gives a path with all that its trainer has to whoever takes it, and [`leaving`] goes in order.
-//! [`fetching`] gets blobs, [`keeping`] lets go of them, [`restore`] reads the journal. [`questions`] need no node.
+//! [`norm_cap`] says what counts in full, [`conduct`] remembers how peers behave, [`auditing`] counts updates again,
+//! [`going_back`] leaves one that was wrong, and [`rerunning`] trains again what others have trained. [`fetching`] gets blobs, [`keeping`] lets go of them, [`restore`] reads the journal. [`questions`] need no node.
 
 pub mod action;
+pub mod admission;
 mod applying;
+mod auditing;
 pub mod chain;
 mod check;
 pub mod collect;
+pub mod conduct;
 mod evaluating;
 pub mod event;
 mod fetching;
 mod gathering;
+mod going_back;
 mod handover;
 mod idle;
+pub mod invitations;
 mod keeping;
 mod lateness;
 mod leaving;
@@ -33,6 +40,7 @@ pub mod limits;
 mod liveness;
 mod membership;
 pub mod message;
+pub mod norm_cap;
 mod ownership;
 mod pace;
 mod patience;
@@ -44,6 +52,7 @@ pub mod questions;
 mod queues;
 pub mod record;
 mod replicas;
+mod rerunning;
 mod restore;
 mod resuming;
 pub mod roster;
@@ -51,6 +60,8 @@ mod rounds;
 mod seating;
 pub mod starts;
 pub mod status;
+mod streaming;
+mod suspects;
 mod suspicion;
 #[cfg(test)]
 mod tests;
@@ -64,7 +75,7 @@ pub mod wire;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-pub use action::{Action, Outer, Portion, Report, Resume};
+pub use action::{Action, Outer, Part, Portion, Report, Resume};
 pub use check::check_chain;
 pub use event::{Contact, Event, ReplyToken, RequestId};
 pub use message::{Message, Request, Response, SignedUpdate, Update};
@@ -73,8 +84,10 @@ pub use queues::Queue;
 pub use record::Record;
 
 use self::applying::{Apply, Next};
+use self::auditing::Auditing;
 use self::chain::Chain;
 use self::collect::{Collection, Durations};
+use self::conduct::Conducts;
 use self::evaluating::Evaluations;
 use self::fetching::Fetching;
 use self::handover::Handovers;
@@ -89,6 +102,7 @@ use self::phases::Training;
 use self::placement::Search;
 use self::record::{Finished, InnerCheckpoint};
 use self::replicas::Replicas;
+use self::rerunning::Reruns;
 use self::roster::Roster;
 use self::starts::Noticed;
 use self::suspicion::Suspected;
@@ -131,8 +145,9 @@ struct Module {
     /// While this node is the owner.
     collection: Option<Collection>,
     durations: Durations,
-    /// The state on which an average is being tried, whether or not it is still wanted. No other is begun meanwhile.
-    combining: Option<BlobHash>,
+    /// What is read while an average is made and tried on the state, whether or not it is still wanted. No other is begun
+    /// meanwhile.
+    combining: Option<Vec<BlobHash>>,
     /// The update that is being applied.
     next: Option<Next>,
     /// Updates to apply after it.
@@ -143,6 +158,8 @@ struct Module {
     refused: BTreeSet<UpdateHash>,
     /// What was told of as lost since this node started.
     weight_lost: u64,
+    /// Since when its chain is known to have an update that was proven wrong, and cannot be without.
+    tainted: Option<Millis>,
     catch_up: CatchUp,
 }
 
@@ -187,6 +204,9 @@ pub struct Node {
     addresses: Vec<String>,
     roster: Roster,
     distrusted: Distrusted,
+    conducts: Conducts,
+    auditing: Auditing,
+    reruns: Reruns,
     suspected: Suspected,
     patience: Patience,
     modules: BTreeMap<ModuleId, Module>,
@@ -209,6 +229,8 @@ pub struct Node {
     handovers: Handovers,
     /// The phase in training, even if its path was given to another meanwhile.
     training: Option<Training>,
+    /// Paths of the grid whose text was missing when they were to be trained here, and since when.
+    textless: BTreeMap<PathId, Millis>,
     measured: Option<Measured>,
     /// A peer that has come back trains nothing before.
     rests_until: Millis,
@@ -246,6 +268,9 @@ impl Node {
             addresses: Vec::new(),
             roster: Roster::default(),
             distrusted: Distrusted::default(),
+            conducts: Conducts::default(),
+            auditing: Auditing::default(),
+            reruns: Reruns::default(),
             suspected: Suspected::default(),
             patience: Patience::default(),
             modules: BTreeMap::new(),
@@ -261,6 +286,7 @@ impl Node {
             watchdog: Watchdog::default(),
             handovers: Handovers::default(),
             training: None,
+            textless: BTreeMap::new(),
             measured: None,
             rests_until: Millis(0),
             listens_until: Millis(0),
@@ -314,9 +340,15 @@ impl Node {
             Event::Progress { path, phase, steps } => self.progressed(path, phase, steps),
             Event::Checkpointed { path, phase, steps, blob } => self.checkpointed(path, phase, steps, blob),
             Event::Paused { path, phase, middle } => self.paused(path, phase, middle),
+            Event::TextMissing { path, phase } => self.text_is_missing(path, phase),
+            Event::TextHere(drawn) => {
+                self.textless.remove(&drawn);
+            }
             Event::TrainerDied => self.trainer_died(),
-            Event::Accumulated { module, target, blob, valid } => self.accumulated(module, target, blob, valid),
+            Event::Accumulated { module, target, blob, norm } => self.accumulated(module, target, blob, norm),
             Event::Combined { module, target, average, state } => self.combined(module, target, average, state),
+            Event::Audited { id, so } => self.audited(id, so),
+            Event::Compared { theirs, apart_ppm } => self.compared(theirs, apart_ppm),
             Event::Sealed(signed) => self.sealed(signed),
             Event::Applied { module, version, state } => self.applied(module, version, state),
             Event::Tick => self.tick(),
@@ -347,6 +379,7 @@ impl Node {
         }
         if concerns == Concerns::Everything {
             self.start_next_phase();
+            self.give_up_rerun();
         }
         self.end_late_phase();
     }
@@ -398,10 +431,13 @@ impl Node {
         self.retry_fetches();
         self.close_gaps();
         self.repeat_offers();
+        self.accuse_on();
+        self.live_with_it();
         self.leave_unused_modules();
         self.watch_replicas();
         if self.leaving.is_none() {
             self.evaluate_next();
+            self.rerun_next();
         }
         self.leave_on();
     }

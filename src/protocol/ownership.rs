@@ -49,7 +49,7 @@ impl Node {
             return self.owner_abdicates(module);
         }
         let later = term > state.term;
-        if self.distrusted.has(self.now, owner) {
+        if !self.is_believed(owner) {
             return;
         }
         if term.0.saturating_sub(state.term.0) > MAX_TERM_JUMP {
@@ -91,7 +91,7 @@ impl Node {
         }
         self.adopt_owner(module, term, owner);
         // Whoever it is does not own the module now: this node without knowing it, or one that is not believed.
-        if (owner == self.me || self.distrusted.has(self.now, owner))
+        if (owner == self.me || !self.is_believed(owner))
             && let Some(state) = self.modules.get_mut(&module)
         {
             state.deposed = Some(term);
@@ -194,7 +194,7 @@ impl Node {
             true => self.candidacy(module, *peer) > mine,
             false => other.beats(&head),
         });
-        let before_me = before_me.filter(|(peer, _)| !self.distrusted.has(now, *peer)).count() as u64;
+        let before_me = before_me.filter(|(peer, _)| self.is_believed(*peer)).count() as u64;
         let asks = alive && !deposed && listened && before_me == 0;
         let dead = match owner.filter(|owner| asks && *owner != self.me) {
             Some(owner) => self.is_dead(module, owner),

@@ -6,10 +6,10 @@
 use std::collections::BTreeSet;
 
 use super::Node;
-use super::action::{Action, Report, Resume};
+use super::action::{Action, Part, Report, Resume};
 use super::gathering::countable;
-use super::limits::MAX_FROM_ONE_VERSION;
-use super::message::{Message, Offer, Stage, UpdateHash};
+use super::limits::{MAX_FROM_ONE_VERSION, TEXT_MS};
+use super::message::{Made, Message, Offer, Stage, UpdateHash};
 use super::pace::Measured;
 use super::record::{Finished, Record, StartedFrom};
 use crate::clock::Millis;
@@ -23,6 +23,7 @@ pub(super) struct Training {
     pub(super) phase: Phase,
     /// Inner steps that are made here now, and since when.
     pub(super) measured: (u64, Millis),
+    pub(super) part: Part,
     pub(super) start: Vec<(StartedFrom, BlobRef)>,
     pub(super) modules: BTreeSet<ModuleId>,
     /// The trainer may not have read these yet.
@@ -40,6 +41,8 @@ pub(super) enum Readiness {
     Ready(Phase),
     /// The path was taken from this peer, and its trainer is still to come.
     Inheriting(PeerKey),
+    /// The text of this path of the grid is not here.
+    Textless(PathId),
     /// All phases are done.
     Done,
     /// These modules are not here yet.
@@ -75,8 +78,16 @@ impl Node {
         if phase.0 >= self.plan.phases {
             return Readiness::Done;
         }
-        if let Some(checkpoint) = self.resumable(path) {
-            return Readiness::Ready(checkpoint.phase);
+        let resumable = self.resumable(path).map(|checkpoint| checkpoint.phase);
+        let drawn = self.path_at(path, resumable.unwrap_or(phase));
+        if self.textless.contains_key(&drawn) {
+            return Readiness::Textless(drawn);
+        }
+        if let Some(phase) = resumable {
+            return Readiness::Ready(phase);
+        }
+        if let Some(stagger) = &self.plan.streaming {
+            return self.streams(path, stagger);
         }
         let last = self.finished.iter().rev().find(|finished| finished.path == path);
         let waits = |module: &ModuleId| {
@@ -140,6 +151,7 @@ impl Node {
                     self.act(Action::Report(Report::PathDone(path)));
                 }
                 Readiness::NotUpdated(_) => self.set_stage(path, Stage::Waiting),
+                Readiness::Textless(drawn) => self.set_stage(path, self.stage_without_text(drawn)),
                 Readiness::Passing(_) => self.set_stage(path, Stage::Passing),
                 Readiness::Ready(phase) => {
                     self.set_stage(path, Stage::Waiting);
@@ -154,7 +166,8 @@ impl Node {
                 }
             }
         }
-        let rests = self.training.is_some() || self.now < self.rests_until || self.leaving.is_some();
+        let busy = self.training.is_some() || self.reruns.trains();
+        let rests = busy || self.now < self.rests_until || self.leaving.is_some();
         if let Some(turn) = ready.filter(|_| !rests) {
             self.train(turn.path, turn.phase);
         }
@@ -163,22 +176,50 @@ impl Node {
     fn train(&mut self, path: PathId, phase: Phase) {
         let checkpoint = self.checkpoints.get(&path);
         let resume = checkpoint.map(|checkpoint| Resume { steps: checkpoint.steps, blob: checkpoint.blob });
-        let start = checkpoint.map_or_else(|| self.heads_of(path, phase), |checkpoint| checkpoint.start.clone());
+        let start = match (checkpoint, &self.plan.streaming) {
+            (Some(checkpoint), _) => checkpoint.start.clone(),
+            (None, Some(stagger)) => self.streamed_from(path, stagger),
+            (None, None) => self.heads_of(path, phase),
+        };
         self.set_stage(path, Stage::Training);
         let trainer = self.trainers.get(&path).copied();
-        let modules = start.iter().map(|(from, _)| from.module).collect();
+        let modules: Vec<ModuleId> = start.iter().map(|(from, _)| from.module).collect();
         let states = start.iter().map(|(_, state)| state.hash);
         let carried = trainer.into_iter().chain(resume.map(|resume| resume.blob)).map(|blob| blob.hash);
         let reads = states.chain(carried).collect();
-        let made = resume.map_or(0, |resume| resume.steps);
-        let steps = self.steps(path).max(made);
-        let measured = (steps - made, self.now);
-        let until = self.phase_ends(path, steps - made);
+        let made = resume.map(|resume| resume.steps);
+        let part = self.next_part(path, modules.clone(), made, self.steps(path).max(made.unwrap_or(0)));
+        let to_make = part.last.saturating_sub(made.unwrap_or(part.first));
+        let until = self.phase_ends(path, to_make);
         let late = self.begins_late(path, resume.is_some());
-        self.training =
-            Some(Training { path, phase, measured, start: start.clone(), modules, reads, until, late, ends: false });
+        self.training = Some(Training {
+            path,
+            phase,
+            measured: (to_make, self.now),
+            part: part.clone(),
+            start: start.clone(),
+            modules: modules.into_iter().collect(),
+            reads,
+            until,
+            late,
+            ends: false,
+        });
         self.watchdog.begin(path, phase);
-        self.act(Action::Train { path, phase, steps, start, trainer, resume });
+        self.act(Action::Train { path, phase, part, start, trainer, resume });
+    }
+
+    /// Other paths are trained until the text is here.
+    pub(super) fn text_is_missing(&mut self, path: PathId, phase: Phase) {
+        self.textless.entry(self.path_at(path, phase)).or_insert(self.now);
+        self.paused(path, phase, None);
+    }
+
+    /// Rounds wait for a path whose text is on its way, and no longer if it does not come.
+    fn stage_without_text(&self, drawn: PathId) -> Stage {
+        match self.textless.get(&drawn) {
+            Some(since) if self.now.since(*since) >= TEXT_MS => Stage::Passing,
+            _ => Stage::Waiting,
+        }
     }
 
     /// Where each module of a path stands, and its state.
@@ -191,6 +232,9 @@ impl Node {
     }
 
     pub(super) fn trained(&mut self, mut finished: Finished) {
+        if self.reruns.trained() == Some((finished.path, finished.phase)) {
+            return self.trained_again(finished);
+        }
         self.measure_training();
         let stub = self.is_stub();
         self.drop_surplus(&mut finished);
@@ -201,6 +245,7 @@ impl Node {
         let path = finished.path;
         self.moved = true;
         self.release_checkpoint(path);
+        self.let_go_of_ground(path);
         let now = self.now;
         if let Some(held) = self.held.get_mut(&path) {
             (held.last_trained, held.stub) = (now, stub);
@@ -209,6 +254,7 @@ impl Node {
             }
         } else {
             self.forget(finished.trainer.hash);
+            finished.stands_on.clear();
         }
         self.finished.push_back(finished);
         self.trains_no_longer(path);
@@ -273,6 +319,12 @@ impl Node {
         }
     }
 
+    /// How it was made, if that was here.
+    fn made(&self, path: PathId, blob: BlobRef) -> Option<Made> {
+        let offers = |finished: &&Finished| finished.offers.iter().any(|(_, offered)| *offered == blob);
+        self.finished.iter().filter(|finished| finished.path == path).find(offers)?.made
+    }
+
     /// Everything that this node can offer, counted or not.
     pub(super) fn contributions(&self) -> impl Iterator<Item = Contribution> {
         let trained = self.finished.iter().flat_map(|finished| {
@@ -314,9 +366,11 @@ impl Node {
             self.sequence += 1;
             let sequence = self.sequence;
             let router = self.plan.router_at(parent);
-            let offer = Offer { path, parent, parent_update, router, blob, sequence };
+            let made = self.made(path, blob).filter(|_| self.plan.rerun_share > 0.0);
+            let offer = Offer { path, parent, parent_update, router, blob, sequence, made };
             self.heard_offer(module, me, offer.clone());
-            if !self.owns(module) {
+            // An owner tells others only if they are to make it again.
+            if !self.owns(module) || made.is_some() {
                 self.act(Action::Publish { module, message: Message::Offer(offer) });
             }
         }

@@ -245,7 +245,9 @@ impl Node {
         if let Some(trainer) = self.trainers.remove(&path) {
             self.forget(trainer.hash);
         }
+        self.forget_claims(path);
         self.release_checkpoint(path);
+        self.let_go_of_ground(path);
         self.disinherit(path);
         for module in modules {
             self.beat_on(module);
@@ -296,7 +298,7 @@ impl Node {
                 continue;
             }
             let since = *self.orphans.entry(path).or_insert(self.now);
-            let given = self.roster.holders(self.now, path).any(|(_, _, lease)| lease.stage == Stage::Leaving);
+            let given = self.is_given(path);
             // Who trains others may not know of every standby: it lets them go first.
             let busy = usize::from(self.active_paths() > 0);
             let lease_ms = if given { 0 } else { self.path_lease_ms(path) };
@@ -306,6 +308,12 @@ impl Node {
                 self.adopt_path(path);
             }
         }
+    }
+
+    /// Whether nobody is waited for: its holder leaves, or lies.
+    fn is_given(&self, path: PathId) -> bool {
+        let mut holders = self.roster.holders(self.now, path);
+        holders.any(|(peer, _, lease)| lease.stage == Stage::Leaving || self.conducts.is_doubted(self.now, peer))
     }
 
     /// How long a path waits for its holder to come back, by how long phases take in the modules here.

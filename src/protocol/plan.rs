@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::phase_from;
-use crate::config::OuterMode;
+use crate::config::{OuterMode, Stagger};
 use crate::names::{BlobRef, ModuleId, PathId, Phase, Version};
 use crate::sampling::Seats;
 
@@ -18,6 +18,8 @@ pub struct RunPlan {
     pub phases: u64,
     /// Inner steps of a phase, at the most.
     pub inner_steps: u64,
+    /// Where levels are brought in step one after the other.
+    pub streaming: Option<Stagger>,
     /// Before these phases the text is shared out anew.
     pub reshard: Vec<u64>,
     /// A path's integer weight, from the size of its shard, at most [`limits::FULL_WEIGHT`].
@@ -28,6 +30,16 @@ pub struct RunPlan {
     pub offer_bytes: Vec<u64>,
     /// And of a compressed average.
     pub average_bytes: Vec<u64>,
+    /// How many times as long as the running norm a contribution may be and count in full; with 0, any.
+    pub norm_cap: f32,
+    /// How many members count an update again, on average.
+    pub audit_share: f64,
+    /// The share of a path's phases that its standbys train again.
+    pub rerun_share: f64,
+    /// How far what they come to may be from what was offered, as a share of the longer one.
+    pub rerun_tolerance: f32,
+    /// Whether contributions may be clipped around a centre that follows from the state before an update.
+    pub centred_clipping: bool,
 }
 
 impl RunPlan {
@@ -47,6 +59,11 @@ impl RunPlan {
             }
             OuterMode::Asynchronous => full,
         }
+    }
+
+    /// Whether a module is the run's router, to which paths may have the same to say.
+    pub(super) fn is_router(&self, module: ModuleId) -> bool {
+        !self.reshard.is_empty() && usize::from(module.level) + 1 == self.seats.grid().levels()
     }
 
     pub(super) fn offer_bytes(&self, module: ModuleId) -> u64 {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::message::{Counted, Excerpt, SignedUpdate, UpdateHash};
+use super::message::{Counted, Excerpt, Made, SignedUpdate, UpdateHash};
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
 
 /// A module as a path took it into a phase.
@@ -16,7 +16,7 @@ pub struct StartedFrom {
     pub update: UpdateHash,
 }
 
-/// A finished phase of a path: what it offered and where its trainer stands.
+/// A finished phase of a path, or a part of one: what it offered and where its trainer stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finished {
     /// The path.
@@ -27,6 +27,10 @@ pub struct Finished {
     pub offers: Vec<(StartedFrom, BlobRef)>,
     /// The trainer after it: AdamW's moments, the data cursor, the residuals.
     pub trainer: BlobRef,
+    /// Where levels are brought in step one after the other: what the trainer stands on, bottom first.
+    pub stands_on: Vec<(StartedFrom, BlobRef)>,
+    /// How it was made; nothing of a part of a phase.
+    pub made: Option<Made>,
 }
 
 /// A phase of a path, left in the middle: from here its trainer can go on.
@@ -112,4 +116,13 @@ pub enum Record {
     Checkpoint(InnerCheckpoint),
     /// It does not go on with the phase of this path that was left in the middle.
     Abandoned(PathId),
+    /// This update is not what its contributions make: it counts for nothing, and its owner is believed nothing any more.
+    Condemned {
+        /// The module.
+        module: ModuleId,
+        /// Its place.
+        update: UpdateHash,
+        /// Who signed it.
+        owner: PeerKey,
+    },
 }

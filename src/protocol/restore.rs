@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::action::Action;
 use super::chain::Chain;
+use super::conduct::Fault;
 use super::keeping::Rescued;
 use super::message::{Excerpt, Message, SignedUpdate, Stage};
 use super::record::{Finished, InnerCheckpoint, Record};
@@ -88,6 +89,11 @@ impl Node {
                 }
             }
             Record::Checkpoint(checkpoint) => self.restore_checkpoint(checkpoint),
+            Record::Condemned { module, update, owner } => {
+                self.auditing.condemn(self.now, module, (update, owner));
+                self.conducts.blame(self.now, owner, Fault::WrongUpdate, None);
+                self.restore_before(module, update);
+            }
             Record::Abandoned(path) => {
                 self.checkpoints.remove(&path);
             }
@@ -112,8 +118,9 @@ impl Node {
         let Some(module) = excerpt.updates.first().map(|signed| signed.update.module) else { return };
         let Some(chain) = Chain::of(excerpt) else { return };
         let state = self.modules.entry(module).or_default();
-        if state.head().is_none_or(|head| chain.head().beats(&head)) {
-            state.states = [chain.head().state].into();
+        if state.gives_way_to(&chain.head()) {
+            state.tainted = None;
+            state.switch_states(&chain, self.plan.genesis.get(&module).copied());
             state.chain = Some(chain.replaying_from(replays_from));
         }
     }
@@ -123,20 +130,24 @@ impl Node {
             self.held.remove(&path);
             self.trainers.remove(&path);
             self.checkpoints.remove(&path);
+            self.let_go_of_ground(path);
             return;
         }
         let stage = if standby { Stage::Standby } else { Stage::Joining };
         self.held.insert(path, Held { stage, last_trained: Millis(0), near: Phase(0), stub: false });
     }
 
-    fn restore_finished(&mut self, finished: Finished) {
+    fn restore_finished(&mut self, mut finished: Finished) {
         self.checkpoints.remove(&finished.path);
         if self.finished.contains(&finished) {
             return;
         }
+        self.let_go_of_ground(finished.path);
         // Its trainer is kept only with the path.
         if self.held.contains_key(&finished.path) {
             self.trainers.insert(finished.path, finished.trainer);
+        } else {
+            finished.stands_on.clear();
         }
         self.finished.push_back(finished);
     }
@@ -218,6 +229,7 @@ impl Node {
         records.extend(self.replicas.held.iter().copied().map(Record::Replica));
         records.extend(self.trainers.iter().map(|(path, trainer)| Record::Trainer { path: *path, trainer: *trainer }));
         records.extend(self.checkpoints.values().cloned().map(Record::Checkpoint));
+        records.extend(self.auditing.records());
         records
     }
 }

@@ -8,6 +8,7 @@
 use super::RunPlan;
 use super::action::Portion;
 use super::message::{Counted, Head, distinct_paths};
+use super::norm_cap;
 use crate::config::OuterMode;
 use crate::names::{ModuleId, Phase, Version};
 
@@ -42,19 +43,32 @@ impl RunPlan {
         self.mode == OuterMode::Asynchronous || parent.0 < self.phases
     }
 
-    /// What an update with these contributions is to its module. Its average is rescaled for the paths in it, or, where
+    /// What the update to a version with these contributions is to its module. Its average is rescaled for the paths in it, or, where
     /// it is a part of a round, for those of the round: all its parts come to what a whole one does.
-    pub fn portion(&self, module: ModuleId, contributions: &[Counted]) -> Portion {
+    pub fn portion(&self, module: ModuleId, target: Version, contributions: &[Counted]) -> Portion {
         let weight = contributions.iter().map(|counted| u64::from(counted.weight)).sum();
+        let uncapped = contributions.iter().map(|counted| {
+            let staleness = target.0.saturating_sub(1).saturating_sub(counted.parent.0);
+            u64::from(self.weight(counted.path, (counted.parent, module), staleness))
+        });
+        let uncapped = uncapped.sum();
         let full_weight = match self.mode {
             OuterMode::Synchronous => weight,
             OuterMode::Asynchronous => self.full_weight(module),
         };
-        let paths = match self.mode {
+        Portion { paths: self.paths(module, contributions), weight, uncapped, full_weight }
+    }
+
+    fn paths(&self, module: ModuleId, contributions: &[Counted]) -> usize {
+        match self.mode {
             OuterMode::Synchronous => distinct_paths(contributions),
             OuterMode::Asynchronous => self.seats.through(module, Phase(0)).len(),
-        };
-        Portion { paths, weight, full_weight }
+        }
+    }
+
+    /// The module's running norm after an update with these contributions.
+    pub(super) fn running_norm(&self, before: u32, module: ModuleId, contributions: &[Counted]) -> u32 {
+        norm_cap::running_norm(before, contributions, self.paths(module, contributions))
     }
 
     /// The most weight that a module's chain can have, and the most updates.

@@ -121,8 +121,10 @@ impl Node {
     /// Which start of the peer this is, beyond the count of starts, which a copy counts just the same: `nonce` is drawn
     /// anew by whoever starts it, and what it signs proves the start to the other copy. Without it, the nonce is 0.
     #[must_use]
-    pub fn started_as(mut self, nonce: u64, sign: impl FnOnce(&[u8]) -> Vec<u8>) -> Self {
+    pub fn started_as(mut self, nonce: u64, sign: impl Fn(&[u8]) -> Vec<u8>) -> Self {
         let incarnation = self.start.incarnation;
+        // What it signs cannot be known by anybody else before it is said, and this never is.
+        self.auditing.chance = *blake3::hash(&sign(b"pathswarm audits")).as_bytes();
         self.start = Start { incarnation, nonce, signature: sign(&Start::signed_bytes(self.me, incarnation, nonce)) };
         self
     }

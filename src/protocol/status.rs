@@ -1,9 +1,12 @@
 //! What a node is doing and what it waits for, as a value: for `status`, for the progress lines, for programs.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::Node;
 use super::chain::Chain;
+use super::conduct::{Conduct, Fault};
 use super::message::{ContributionKey, Score, SignedUpdate, Stage};
 use super::phases::Contribution;
 use super::waiting::Waiting;
@@ -79,6 +82,31 @@ pub struct Status {
     pub copied_identities: Vec<CopiedIdentity>,
     /// Scores of paths, by path.
     pub scores: Vec<ScoreStatus>,
+    /// Peers whose contributions are known here, and what was wrong with them.
+    pub conduct: Vec<ConductStatus>,
+    /// Updates of others that were counted again here.
+    pub audited: u64,
+}
+
+/// How a peer has behaved, as far as this one has seen.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct ConductStatus {
+    /// Who.
+    pub peer: PeerKey,
+    /// Its contributions that updates have counted in full.
+    pub counted: u64,
+    /// How often it was wrong, and in what.
+    pub faults: BTreeMap<Fault, u64>,
+    /// Phases of it that were trained again here.
+    #[serde(default)]
+    pub rerun: u64,
+    /// And how many of these came to what it had offered.
+    #[serde(default)]
+    pub alike: u64,
+    /// Whether its offers are not taken for now.
+    pub named: bool,
+    /// Why it is, or was last, named.
+    pub reason: Option<String>,
 }
 
 /// The newest score of a path that is known here. It is taken on trust from whoever gave it.
@@ -104,6 +132,11 @@ pub struct CopiedIdentity {
 }
 
 impl Node {
+    /// Living peers that this one knows, itself not counted.
+    pub fn living(&self) -> impl Iterator<Item = PeerKey> {
+        self.roster.everybody(self.now).map(|(peer, _)| peer)
+    }
+
     /// What this node is doing now.
     pub fn status(&self) -> Status {
         Status {
@@ -116,6 +149,8 @@ impl Node {
             waits_for: self.waits(),
             copied_identities: self.copied_identities(),
             scores: self.scores(),
+            conduct: self.conduct(),
+            audited: self.auditing.audited,
         }
     }
 
@@ -179,6 +214,19 @@ impl Node {
             ScoreStatus { path: path.0, phase: phase.0, millibits_per_byte, by: *by }
         };
         self.evaluations.scores.values().map(score).collect()
+    }
+
+    fn conduct(&self) -> Vec<ConductStatus> {
+        let one = |(peer, conduct): (PeerKey, &Conduct)| ConductStatus {
+            peer,
+            counted: conduct.counted,
+            faults: conduct.faults.clone(),
+            rerun: conduct.rerun,
+            alike: conduct.alike,
+            named: self.conducts.is_named(self.now, peer),
+            reason: conduct.reason.map(|fault| fault.describe().to_owned()),
+        };
+        self.conducts.all().map(one).collect()
     }
 
     fn copied_identities(&self) -> Vec<CopiedIdentity> {

@@ -85,7 +85,7 @@ impl Node {
         let now = self.now;
         let (request_ms, gap_ms) = (self.patience.request_ms(), self.patience.gap_ms());
         let Some(state) = self.modules.get(&module) else { return };
-        let mine = state.head();
+        let mine = state.head().filter(|_| state.tainted.is_none());
         let busy = state.next.is_some() || !state.replay.is_empty() || state.catch_up.installing.is_some();
         let donors = self.donors(module, mine);
         let Some(state) = self.modules.get_mut(&module) else { return };
@@ -120,6 +120,7 @@ impl Node {
             .heads(self.now, module)
             .filter(|(_, head)| mine.is_none_or(|mine| head.beats(&mine)))
             .filter(|(_, head)| refused.is_none_or(|refused| !refused.contains(&head.update)))
+            .filter(|(peer, _)| !self.conducts.is_named(self.now, *peer))
             .collect();
         ahead.sort_by(|(_, a), (_, b)| b.weight.cmp(&a.weight).then(a.update.cmp(&b.update)));
         let mut donors: Vec<PeerKey> = ahead.into_iter().map(|(peer, _)| peer).collect();
@@ -165,10 +166,10 @@ impl Node {
     }
 
     fn replay(&mut self, module: ModuleId, updates: Vec<SignedUpdate>) -> bool {
-        let Some(state) = self.modules.get_mut(&module) else { return false };
-        if updates.is_empty() || updates.len() as u64 > VERSIONS_KEPT {
+        if updates.is_empty() || updates.len() as u64 > VERSIONS_KEPT || self.has_condemned(updates.iter()) {
             return false;
         }
+        let Some(state) = self.modules.get_mut(&module) else { return false };
         state.replay = updates.into();
         self.replay_next(module);
         true
@@ -193,7 +194,7 @@ impl Node {
     /// Takes a chain whose last update attests a whole state, and fetches that state.
     fn install(&mut self, module: ModuleId, donor: PeerKey, excerpt: Excerpt) -> bool {
         let Some(genesis) = self.plan.genesis.get(&module).copied() else { return false };
-        let Some(state) = self.modules.get_mut(&module) else { return false };
+        let Some(state) = self.modules.get(&module) else { return false };
         let updates = &excerpt.updates;
         if updates.len() as u64 > VERSIONS_KEPT || updates.iter().any(|signed| signed.update.module != module) {
             return false;
@@ -201,16 +202,20 @@ impl Node {
         let chain = if updates.is_empty() { Some(Chain::genesis(genesis)) } else { Chain::of(excerpt) };
         let Some(chain) = chain else { return false };
         let head = chain.head();
-        let better = state.head().is_none_or(|mine| head.beats(&mine));
-        if !better || state.refused.contains(&head.update) {
+        if !state.gives_way_to(&head) || state.refused.contains(&head.update) || self.has_condemned(chain.recent()) {
             return false;
         }
         if let Err(reason) = check_chain(&self.plan, Chain::genesis(genesis).head(), &chain) {
             self.act(Action::Report(Report::Refused { module, by: donor, reason }));
             return false;
         }
-        state.catch_up.installing = Some(chain);
-        self.fetch(head.state, donor, Purpose::State(module));
+        if let Some(state) = self.modules.get_mut(&module) {
+            state.catch_up.installing = Some(chain);
+        }
+        let there = self.roster.heads(self.now, module).filter(|(_, theirs)| theirs.state == head.state);
+        let there = there.map(|(peer, _)| peer).collect();
+        let holders: Vec<PeerKey> = [donor].into_iter().chain(self.after_me(there)).collect();
+        self.fetch_from(head.state, &holders, Purpose::State(module));
         true
     }
 
@@ -224,7 +229,7 @@ impl Node {
         }
         let head = chain.head();
         let before = state.head();
-        if before.is_some_and(|before| !head.beats(&before)) {
+        if !state.gives_way_to(&head) {
             return;
         }
         self.act(Action::Persist(chain.record(module)));
@@ -250,15 +255,15 @@ impl Node {
         self.release_contributions();
     }
 
-    /// Another chain takes the place of whatever was here; its head's state is in the store.
+    /// Another chain takes the place of whatever was here; its head's state is in the store. Of the states kept before, those
+    /// that it has had as well stay: its newest updates may be wrong.
     pub(super) fn switch_chain(&mut self, module: ModuleId, chain: Chain) {
         self.drop_collection(module);
         self.abandon_next(module);
         let Some(state) = self.modules.get_mut(&module) else { return };
-        let head = chain.head().state;
-        let old_states = std::mem::replace(&mut state.states, [head].into());
+        let old_states = state.switch_states(&chain, self.plan.genesis.get(&module).copied());
         let given_up = state.chain.replace(chain);
-        (state.catch_up.failures, state.catch_up.whole) = (0, false);
+        (state.catch_up.failures, state.catch_up.whole, state.tainted) = (0, false, None);
         state.prune_offers();
         for old in old_states {
             self.forget(old.hash);
@@ -275,6 +280,7 @@ impl Node {
     pub(super) fn lags(&self, module: ModuleId) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
         let young = |since: Millis| self.now.since(since) < self.patience.request_ms();
-        state.catch_up.behind_since.is_none_or(young) && !self.donors(module, state.head()).is_empty()
+        let mine = state.head().filter(|_| state.tainted.is_none());
+        state.catch_up.behind_since.is_none_or(young) && !self.donors(module, mine).is_empty()
     }
 }

@@ -215,6 +215,7 @@ impl Node {
                 modules: modules.iter().map(ToString::to_string).collect(),
                 members: modules.iter().map(|module| self.roster.living(self.now, *module).count()).sum(),
             }),
+            Readiness::Textless(path) => Some(Waiting::Text { path: path.0 }),
             Readiness::Inheriting(from) => Some(Waiting::Trainer { from }),
             Readiness::Ready(_) if self.is_promised(path) => Some(Waiting::Taker),
             Readiness::Ready(_) if self.now < self.rests_until => {

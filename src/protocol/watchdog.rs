@@ -105,9 +105,14 @@ impl Node {
         let now = self.now;
         if self.is_scored(path, phase) || self.is_at_the_end(path, phase) {
             self.watchdog.scores(now, path, steps);
-        } else if self.training.as_ref().is_some_and(|training| (training.path, training.phase) == (path, phase)) {
+        } else if self.trains_now() == Some((path, phase)) {
             self.watchdog.sign(now, steps);
         }
+    }
+
+    /// What the trainer has in hand, for itself or again.
+    fn trains_now(&self) -> Option<(PathId, Phase)> {
+        self.training.as_ref().map(|training| (training.path, training.phase)).or(self.reruns.trained())
     }
 
     /// Whether that is how a path is left when the run is over, which its peer scores unasked.
@@ -119,7 +124,7 @@ impl Node {
         let Some(silent_ms) = self.watchdog.stuck(self.now) else { return };
         let scored = self.watchdog.scored.map(|(path, _)| path);
         let steps = self.watchdog.steps.filter(|_| scored.is_none());
-        let trained = self.training.as_ref().map(|training| training.path);
+        let trained = self.trains_now().map(|(path, _)| path);
         if let Some(path) = scored.or(trained) {
             self.act(Action::Report(Report::TrainerStuck { path, steps, silent_ms }));
             self.restart_trainer();
@@ -137,6 +142,7 @@ impl Node {
         self.watchdog.restarts += 1;
         self.watchdog.has_scored();
         self.done_training();
+        self.stop_rerun();
         if self.watchdog.restarts > MAX_RESTARTS {
             self.act(Action::GiveUp { restarts: MAX_RESTARTS });
         } else {

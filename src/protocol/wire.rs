@@ -5,6 +5,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::invitations::{Doorway, Guestbook, Knock, Letter, Notice};
 use super::limits::{MAX_CONTROL_BYTES, MAX_GOSSIP_BYTES};
 use super::message::{Message, Request, Response, Update, UpdateHash};
 use super::record::Record;
@@ -39,6 +40,11 @@ framed! {
     Response = 3, MAX_CONTROL_BYTES;
     Update = 4, MAX_GOSSIP_BYTES;
     Record = 5, MAX_CONTROL_BYTES;
+    Letter = 6, MAX_GOSSIP_BYTES;
+    Knock = 7, MAX_GOSSIP_BYTES;
+    Doorway = 8, MAX_CONTROL_BYTES;
+    Notice = 9, MAX_GOSSIP_BYTES;
+    Guestbook = 10, MAX_CONTROL_BYTES;
 }
 
 /// Why bytes are not a message, or a message not bytes.
@@ -127,6 +133,12 @@ pub fn decode<T: Framed>(bytes: &[u8]) -> Result<T, WireError> {
     Ok(value)
 }
 
+/// Whether bytes begin as a frame of this kind and version does. What follows may be anything.
+pub fn is_a<T: Framed>(bytes: &[u8]) -> bool {
+    let [version, kind] = [WIRE_VERSION.to_le_bytes(), T::KIND.to_le_bytes()];
+    bytes.starts_with(&[MAGIC.as_slice(), &version, &kind].concat())
+}
+
 /// The place of an update in its chain: BLAKE3 of what is signed. An update too long to encode has no place.
 pub fn update_hash(update: &Update) -> Option<UpdateHash> {
     encode(update).ok().map(|bytes| BlobHash::of(&bytes))
@@ -137,7 +149,9 @@ mod tests {
     use super::super::limits::{
         MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_CONTRIBUTIONS, MAX_COPIED, MAX_LEASES, MAX_WANTED, SIGNATURE_BYTES,
     };
-    use super::super::message::{Beat, Copied, Counted, Head, Lease, Offer, Score, SignedUpdate, Stage, Start, Wanted};
+    use super::super::message::{
+        Beat, Copied, Counted, Head, Lease, Made, Offer, Score, SignedUpdate, Stage, Start, Wanted,
+    };
     use super::*;
     use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
 
@@ -149,6 +163,7 @@ mod tests {
             router: 0,
             blob: BlobRef { hash: BlobHash([2; 32]), bytes: 1000 },
             sequence: 9,
+            made: None,
         })
     }
 
@@ -171,8 +186,19 @@ mod tests {
         golden.extend([2; 32]);
         golden.extend(1000u64.to_le_bytes());
         golden.extend(9u64.to_le_bytes());
+        golden.push(0);
         assert_eq!(encode(&offer()).unwrap(), golden);
         assert_eq!(decode::<Message>(&golden), Ok(offer()));
+        let Message::Offer(offer) = offer() else { unreachable!() };
+        let made = Made { phase: Phase(6), steps: 50, trainer: Some(BlobHash([4; 32])), class: 11 };
+        let made = Message::Offer(Offer { made: Some(made), ..offer });
+        *golden.last_mut().unwrap() = 1;
+        golden.extend([6u64.to_le_bytes(), 50u64.to_le_bytes()].concat());
+        golden.push(1);
+        golden.extend([4; 32]);
+        golden.extend(11u64.to_le_bytes());
+        assert_eq!(encode(&made).unwrap(), golden);
+        assert_eq!(decode::<Message>(&golden), Ok(made));
     }
 
     #[test]
@@ -273,7 +299,7 @@ mod tests {
     #[test]
     fn the_fullest_update_and_the_fullest_beat_fit_in_a_gossip_message() {
         let blob = BlobRef::of(b"");
-        let counted = |path| Counted { path: PathId(path), parent: Version(1), weight: 1, blob };
+        let counted = |path| Counted { path: PathId(path), parent: Version(1), weight: 1, norm: 0, blob };
         let update = Update {
             module: ModuleId { level: 0, expert: 0 },
             term: Term(1),
@@ -281,6 +307,7 @@ mod tests {
             version: Version(2),
             parent: BlobHash([1; 32]),
             contributions: (0..MAX_CONTRIBUTIONS as u32).map(counted).collect(),
+            norm: 0,
             average: blob,
             state: blob,
             weight: 1,

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::lbfgs::{add, dot};
 
-/// Parts of the documents that are summed apart, each with a gradient of its own. More would only cost memory.
+/// Stagger of the documents that are summed apart, each with a gradient of its own. More would only cost memory.
 const PARTS: usize = 32;
 
 /// A function of parameters: weights of standardised features, row-major `[paths, width]`, and the biases after them.

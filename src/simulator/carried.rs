@@ -1,10 +1,11 @@
 //! What a simulated trainer carries from phase to phase, and in the middle of one: bytes on its peer's disk.
 
-use crate::names::{ModuleId, PathId, Phase};
+use crate::names::{BlobHash, ModuleId, PathId, Phase};
+use crate::protocol::message::UpdateHash;
 use crate::sampling::Seats;
 
-/// Whose it is, and the steps made.
-const HEADER_BYTES: usize = 4 * 8;
+/// The steps made, whose it is, and how many updates it stands on.
+const HEADER_BYTES: usize = 5 * 8;
 
 /// In memory.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,8 +14,10 @@ pub(super) struct Carried {
     pub(super) steps: u64,
     /// What compression has left, for each module.
     pub(super) residuals: Vec<Vec<f32>>,
-    /// Of each module after these steps; nothing between two phases.
+    /// Of each module after these steps; nothing between two phases, but where levels are brought in step one by one.
     pub(super) levels: Vec<Vec<f32>>,
+    /// And the updates that these stand on.
+    pub(super) stands_on: Vec<UpdateHash>,
     /// Between two phases: after which of which path.
     pub(super) after: Option<(PathId, Phase)>,
 }
@@ -22,7 +25,8 @@ pub(super) struct Carried {
 impl Carried {
     /// Of a path that was never trained here.
     pub(super) fn fresh(modules: usize, values: usize) -> Self {
-        Self { steps: 0, residuals: vec![vec![0.0; values]; modules], levels: Vec::new(), after: None }
+        let residuals = vec![vec![0.0; values]; modules];
+        Self { steps: 0, residuals, levels: Vec::new(), stands_on: Vec::new(), after: None }
     }
 
     /// The middle of a phase.
@@ -32,15 +36,21 @@ impl Carried {
 
     /// Between two phases. Whose and after which tells it apart from all others.
     pub(super) fn after_phase(&self, path: PathId, phase: Phase, peer: usize) -> Vec<u8> {
-        let between = Self { residuals: self.residuals.clone(), ..Self::fresh(0, 0) };
-        between.written([0, u64::from(path.0), phase.0 + 1, peer as u64])
+        let whose = [0, u64::from(path.0), phase.0 + 1, peer as u64];
+        if self.stands_on.is_empty() {
+            return Self { residuals: self.residuals.clone(), ..Self::fresh(0, 0) }.written(whose);
+        }
+        self.written(whose)
     }
 
     fn written(&self, header: [u64; 4]) -> Vec<u8> {
         let parts = || self.residuals.iter().chain(&self.levels);
-        let mut bytes = vec![0; HEADER_BYTES + 4 * parts().map(Vec::len).sum::<usize>()];
-        let (head, rest) = bytes.split_at_mut(HEADER_BYTES);
-        head.as_chunks_mut().0.iter_mut().zip(header).for_each(|(bytes, word)| *bytes = word.to_le_bytes());
+        let mut bytes: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).collect();
+        bytes.extend((self.stands_on.len() as u64).to_le_bytes());
+        bytes.extend(self.stands_on.iter().flat_map(|update| update.0));
+        let before = bytes.len();
+        bytes.resize(before + 4 * parts().map(Vec::len).sum::<usize>(), 0);
+        let rest = &mut bytes[before..];
         let mut rest = rest.as_chunks_mut().0;
         for part in parts() {
             let (here, after) = rest.split_at_mut(part.len());
@@ -65,13 +75,15 @@ impl Carried {
     pub(super) fn decode(bytes: &[u8], modules: usize, values: usize) -> Option<Self> {
         let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
         let words: Vec<u64> = header.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-        let [steps, path, phases, _] = *words.as_array()?;
+        let [steps, path, phases, _, stands_on] = *words.as_array()?;
+        let (stands_on, rest) = rest.split_at_checked(32 * stands_on as usize)?;
+        let stands_on = stands_on.as_chunks().0.iter().map(|hash| BlobHash(*hash)).collect();
         let after = phases.checked_sub(1).map(|phase| (PathId(path as u32), Phase(phase)));
         let numbers: Vec<f32> = rest.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
         let mut parts: Vec<Vec<f32>> = numbers.chunks(values).map(<[f32]>::to_vec).collect();
         let whole = rest.len() == 4 * values * parts.len() && [modules, 2 * modules].contains(&parts.len());
         let levels = whole.then(|| parts.split_off(modules))?;
-        Some(Self { steps, residuals: parts, levels, after })
+        Some(Self { steps, residuals: parts, levels, stands_on, after })
     }
 }
 
@@ -83,13 +95,17 @@ mod tests {
     #[test]
     fn the_middle_of_a_phase_and_what_is_left_after_it_are_read_as_they_were_written() {
         let levels = vec![vec![1.0, 2.0, 3.0], vec![4.0, 5.0, 6.0]];
-        let middle = Carried { steps: 7, residuals: vec![vec![0.5; 3], vec![0.25; 3]], levels, after: None };
+        let residuals = vec![vec![0.5; 3], vec![0.25; 3]];
+        let middle = Carried { steps: 7, residuals, levels, stands_on: vec![], after: None };
         assert_eq!(Carried::decode(&middle.encode(), 2, 3), Some(middle.clone()));
         let after = middle.after_phase(PathId(1), Phase(2), 3);
         let read = Carried::decode(&after, 2, 3);
         let after_phase = Some((PathId(1), Phase(2)));
-        let expected = Carried { steps: 0, levels: vec![], residuals: middle.residuals.clone(), after: after_phase };
+        let expected = Carried { steps: 0, levels: vec![], after: after_phase, ..middle.clone() };
         assert_eq!(read, Some(expected));
+        let streams = Carried { stands_on: vec![BlobHash([1; 32]), BlobHash([2; 32])], ..middle };
+        let expected = Carried { steps: 0, after: after_phase, ..streams.clone() };
+        assert_eq!(Carried::decode(&streams.after_phase(PathId(1), Phase(2), 3), 2, 3), Some(expected));
         assert_eq!(Carried::decode(&after[1..], 2, 3), None);
         let grid = Grid::new(vec![Sharing::Experts(2), Sharing::Experts(2)]).unwrap();
         let mut kept = Carried::decode(&after, 2, 3).unwrap();

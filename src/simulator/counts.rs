@@ -27,6 +27,16 @@ pub struct Counts {
     pub ownership_changes: u64,
     /// Chains given up for heavier ones, or for ones too far ahead to replay.
     pub switches: u64,
+    /// Chains that ended before an update that was proven wrong.
+    pub went_back: u64,
+    /// Updates that were not what their contributions make, and how many of them are left in the chains that go on.
+    pub wrong_updates: (u64, u64),
+    /// Phases of others that were trained again by somebody honest, and how many of these came to something else.
+    pub trained_again: (u64, u64),
+    /// How far apart two machines of honest peers came at the most, in millionths.
+    pub apart_most_ppm: u32,
+    /// Liars that somebody honest has named, by their lies.
+    pub named: BTreeMap<&'static str, u64>,
     /// From each crash of an owner to the claim of another.
     pub takeovers_ms: Vec<u64>,
     /// From the moment in which an owner that leaves hands over its module to that in which another has it.
@@ -43,6 +53,10 @@ pub struct Counts {
     vacant: BTreeMap<ModuleId, (u64, usize)>,
     left: BTreeMap<ModuleId, u64>,
     stalled: BTreeMap<ModuleId, u64>,
+    /// Of how much time the peers have spent in phases, and of how much altogether from their first to their last.
+    pub trained_ms: (u64, u64),
+    /// Of each peer: in phases, since when, and until when.
+    in_phases: BTreeMap<usize, (u64, u64, u64)>,
     /// When anybody first and last had a new head.
     advances_ms: Option<(u64, u64)>,
 }
@@ -56,6 +70,11 @@ impl Counts {
     /// Somebody lies.
     pub fn lie(&mut self, lie: Lie) {
         *self.faults.entry(lie.name()).or_default() += 1;
+    }
+
+    /// A liar is named, for the first time.
+    pub fn names(&mut self, lie: Lie) {
+        *self.named.entry(lie.name()).or_default() += 1;
     }
 
     /// A module's owner has crashed, and others are there who have it.
@@ -84,9 +103,24 @@ impl Counts {
         self.advances_ms = Some((first_ms, now_ms));
     }
 
+    /// A peer has trained a phase, or a part of one.
+    pub fn trained(&mut self, peer: usize, since_ms: u64, until_ms: u64) {
+        let (spent_ms, _, last_ms) = self.in_phases.entry(peer).or_insert((0, since_ms, until_ms));
+        (*spent_ms, *last_ms) = (*spent_ms + until_ms - since_ms, until_ms);
+    }
+
+    /// The part of their time that peers have spent in phases, in percent.
+    pub fn trained_percent(&self) -> f64 {
+        100.0 * self.trained_ms.0 as f64 / self.trained_ms.1.max(1) as f64
+    }
+
     /// The swarm has come to its end.
     pub fn ended(&mut self, peers: usize, phases: u64) {
         self.peer_phases += peers as u64 * phases;
+        for (spent_ms, first_ms, last_ms) in std::mem::take(&mut self.in_phases).into_values() {
+            self.trained_ms.0 += spent_ms;
+            self.trained_ms.1 += last_ms - first_ms;
+        }
         let took = self.advances_ms.take().filter(|_| phases > 1);
         self.phases_ms.extend(took.map(|(first_ms, last_ms)| (last_ms - first_ms) / (phases - 1)));
     }
@@ -107,8 +141,19 @@ impl Counts {
         self.asked_bytes += other.asked_bytes;
         self.peer_phases += other.peer_phases;
         self.phases_ms.extend(&other.phases_ms);
+        self.trained_ms.0 += other.trained_ms.0;
+        self.trained_ms.1 += other.trained_ms.1;
         self.ownership_changes += other.ownership_changes;
         self.switches += other.switches;
+        self.went_back += other.went_back;
+        self.wrong_updates.0 += other.wrong_updates.0;
+        self.wrong_updates.1 += other.wrong_updates.1;
+        self.trained_again.0 += other.trained_again.0;
+        self.trained_again.1 += other.trained_again.1;
+        self.apart_most_ppm = self.apart_most_ppm.max(other.apart_most_ppm);
+        for (name, times) in &other.named {
+            *self.named.entry(name).or_default() += times;
+        }
         self.takeovers_ms.extend(&other.takeovers_ms);
         self.handovers_ms.extend(&other.handovers_ms);
         self.needless += other.needless;
@@ -138,9 +183,12 @@ mod tests {
         counts.owner_claims(4_500, module, 2);
         counts.advanced(9_000, module);
         counts.advanced(15_000, module);
+        counts.trained(0, 1_000, 3_000);
+        counts.trained(0, 6_000, 9_000);
         counts.ended(5, 4);
         assert_eq!((counts.peer_phases, counts.phases_ms.as_slice()), (20, &[2_000][..]));
         assert_eq!((counts.takeovers_ms.as_slice(), counts.recoveries_ms.as_slice()), (&[2_500][..], &[8_000][..]));
+        assert_eq!(counts.trained_percent(), 62.5, "5 of 8 seconds");
         assert_eq!(median(&[5, 1, 3]), Some(3));
         assert_eq!(median(&[]), None);
     }

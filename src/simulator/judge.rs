@@ -8,10 +8,11 @@ use super::invariants::none_lost::Tally;
 use super::learner;
 use super::machine::Peer;
 use super::world::World;
-use crate::names::{BlobHash, ModuleId, PeerKey};
+use crate::names::{BlobHash, ModuleId, PathId, PeerKey};
 use crate::outer::state::ModuleState;
 use crate::protocol::Report;
 use crate::protocol::chain::TooDeep;
+use crate::protocol::conduct::Fault;
 use crate::protocol::message::Stage;
 
 /// After a cut, two owners may take so long to hear of each other.
@@ -40,6 +41,11 @@ impl World {
                 self.staleness_most = self.staleness_most.max(chain.map_or(0, |(_, chain)| chain.staleness().1));
             }
             Report::ChainSwitched { .. } => self.counts.switches += 1,
+            Report::WentBack { .. } => self.counts.went_back += 1,
+            Report::Named { peer, fault } => self.note_named(index, *peer, *fault)?,
+            Report::TrainedAgain { peer, apart_ppm, alike, .. } => {
+                self.note_trained_again(index, *peer, (*apart_ppm, *alike))?;
+            }
             Report::Lost { module, path, parent, .. } => {
                 self.invariants.none_lost.told(index, *module, *path, *parent);
             }
@@ -75,6 +81,35 @@ impl World {
             Some((invariant, detail)) => Err(self.failure(invariant, detail)),
             None => Ok(()),
         }
+    }
+
+    /// Whoever is honest is not named.
+    fn note_named(&mut self, index: usize, peer: PeerKey, fault: Fault) -> Result<(), Failure> {
+        let named = self.index_of.get(&peer).copied().filter(|named| self.liars.contains_key(named));
+        let Some(named) = named else {
+            let detail = format!("peer {index} says that {} {}", peer.short(), fault.describe());
+            return Err(self.failure("nobody slandered", detail));
+        };
+        if self.named.insert(named) {
+            self.counts.names(self.liars[&named]);
+        }
+        Ok(())
+    }
+
+    /// What honest peers have trained comes out again as it was, or nearly.
+    fn note_trained_again(&mut self, index: usize, peer: PeerKey, out: (Option<u32>, bool)) -> Result<(), Failure> {
+        let (apart_ppm, alike) = out;
+        self.counts.trained_again.0 += 1;
+        self.counts.trained_again.1 += u64::from(!alike);
+        if self.is_liar(peer) {
+            return Ok(());
+        }
+        self.counts.apart_most_ppm = self.counts.apart_most_ppm.max(apart_ppm.unwrap_or(u32::MAX));
+        if alike {
+            return Ok(());
+        }
+        let detail = format!("peer {index} makes of what {} has trained {apart_ppm:?}", peer.short());
+        Err(self.failure("nobody slandered", detail))
     }
 
     /// What it says is lost must be that, no more and no less.
@@ -147,11 +182,12 @@ impl World {
             let held = peer.node.paths();
             let needed: BTreeSet<ModuleId> = held.iter().flat_map(|path| peer.node.modules_of(*path)).collect();
             let complete = peer.node.chains().all(|(module, chain)| self.plan.is_done(module, chain.head()));
-            peer.up && !held.is_empty() && complete && states.len() >= needed.len()
+            peer.up && !held.is_empty() && complete && states.len() >= needed.len() && !peer.node.is_auditing()
         })
     }
 
-    /// The mean over all paths of ½‖θ − target‖² a value, by weight.
+    /// The mean over all paths of ½‖θ − target‖² a value, by weight. Where each peer began with a path of its own, over those
+    /// of honest peers.
     pub(super) fn loss(&self) -> f64 {
         let values = self.scenario.swarm.values;
         let mut states: BTreeMap<ModuleId, Vec<f32>> = BTreeMap::new();
@@ -162,7 +198,8 @@ impl World {
             }
         }
         let (mut losses, mut weights) = (0.0, 0.0);
-        for path in self.plan.seats.grid().paths() {
+        let honest = |path: &PathId| !self.scenario.swarm.placed || !self.liars.contains_key(&(path.0 as usize));
+        for path in self.plan.seats.grid().paths().filter(honest) {
             let weight = f64::from(self.plan.weights[path.0 as usize]);
             for module in self.plan.seats.grid().modules_of(path) {
                 let Some(parameters) = states.get(&module) else { continue };
@@ -184,6 +221,13 @@ impl World {
             .collect();
         let counted = heads.into_iter().map(|(module, head)| self.invariants.counted_once.counted(module, head));
         counted.flatten().filter_map(|(_, _, blob)| self.steps_of.get(&blob)).sum()
+    }
+
+    /// Of the updates that the chains which go on still tell.
+    pub(super) fn wrong_updates_left(&self) -> usize {
+        let chains = self.staying().flat_map(|(_, peer)| peer.node.chains());
+        let averages = chains.flat_map(|(_, chain)| chain.recent()).map(|signed| signed.update.average.hash);
+        averages.filter(|average| self.wrong_averages.contains(average)).collect::<BTreeSet<_>>().len()
     }
 
     /// Paths that nobody trains to their end.

@@ -2,20 +2,17 @@
 //!
 //! Path `p` pulls each value of its module `m` towards a target of its own: gradient descent on ½‖θ − target(p, m)‖²,
 //! in so many inner steps, whose gradients may be noisy. A whole phase goes a given share of the way. The consensus of
-//! a module is the mean of its paths' targets. The noise of a step is always the same, so a phase that is gone on with
-//! comes to what it would have come to; but two peers that train the same phase of the same path do not come to quite
-//! the same.
+//! a module is the mean of its paths' targets. In a drill of one seed the noise of a step is always the same, so a phase that is gone
+//! on with comes to what it would have come to; but two peers on machines of different classes that train the same phase of the
+//! same path do not come to quite the same.
 
 use super::scenario::Swarm;
 use super::world::INNER_STEPS;
 use crate::names::{ModuleId, PathId, Phase};
 use crate::seed::Seed;
 
-/// How much further one peer goes than the next.
-const PEERS_DIFFER: f32 = 1.0 / 512.0;
-
-/// And from which on they are alike again.
-const ALIKE: usize = 64;
+/// How much further a machine of one class goes than one of the next.
+const CLASSES_DIFFER: f32 = 1.0 / 512.0;
 
 /// Between -1 and 1, of this stream and this place in it.
 fn of(stream: u64, place: u64) -> f32 {
@@ -45,11 +42,17 @@ pub(super) struct Lesson {
 }
 
 impl Lesson {
-    pub(super) fn new(module: ModuleId, path: PathId, phase: Phase, peer: usize, swarm: &Swarm) -> Self {
-        let stream = of_module(module).child("noise").number(u64::from(path.0)).number(phase.0).to_u64();
+    pub(super) fn new(
+        module: ModuleId,
+        (path, phase): (PathId, Phase),
+        (seed, class): (u64, usize),
+        swarm: &Swarm,
+    ) -> Self {
+        let stream = of_module(module).child("noise").number(seed);
+        let stream = stream.number(u64::from(path.0)).number(phase.0).to_u64();
         let rate = 1.0 - (1.0 - swarm.stride).powf(1.0 / INNER_STEPS as f32);
         let target = target(module, path, swarm.values, swarm.likeness);
-        Self { target, rate: rate * (1.0 + (peer % ALIKE) as f32 * PEERS_DIFFER), noise: swarm.noise, stream }
+        Self { target, rate: rate * (1.0 + class as f32 * CLASSES_DIFFER), noise: swarm.noise, stream }
     }
 
     /// One inner step.

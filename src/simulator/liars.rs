@@ -10,7 +10,7 @@ use crate::compress::frame;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, Term};
 use crate::outer::{Share, step};
 use crate::protocol::limits::{MAX_ADDRESSES, MAX_LEASES};
-use crate::protocol::message::{Beat, Offer, SignedUpdate, Update};
+use crate::protocol::message::{Accusation, Accused, Beat, Offer, SignedUpdate, Update};
 use crate::protocol::{Message, wire};
 
 /// How one lies.
@@ -29,6 +29,20 @@ pub enum Lie {
     FalseOwnership,
     /// Its updates attest states that they do not make, its offers name blobs that there are not.
     WrongHashes,
+    /// It contributes ten times what it has trained, the other way.
+    SignFlipped,
+    /// It contributes what is no number.
+    NotFinite,
+    /// It trains once, and contributes that again and again.
+    Stale,
+    /// It contributes what a neighbour has.
+    Copied,
+    /// It trains on something else: what it contributes is as long as it should be, and pulls elsewhere.
+    Elsewhere,
+    /// As owner it publishes the reverse of what was contributed.
+    WrongAverage,
+    /// It says of every update that it is wrong.
+    Accusing,
     /// Its updates count with weights that are not so, its heads are heavier than they are.
     WrongWeights,
 }
@@ -42,6 +56,13 @@ impl Lie {
             Self::Replayed => "lie: replayed",
             Self::Equivocating => "lie: equivocating",
             Self::FalseOwnership => "lie: false ownership",
+            Self::SignFlipped => "lie: sign flipped",
+            Self::NotFinite => "lie: not finite",
+            Self::Stale => "lie: stale",
+            Self::Copied => "lie: copied",
+            Self::Elsewhere => "lie: elsewhere",
+            Self::WrongAverage => "lie: wrong average",
+            Self::Accusing => "lie: accusing",
             Self::WrongHashes => "lie: wrong hashes",
             Self::WrongWeights => "lie: wrong weights",
         }
@@ -97,6 +118,11 @@ impl World {
                 let term = beat.owner.map_or(Term(1), |(term, _)| Term(term.0 + 1));
                 vec![to_all(me, Message::Beat(Beat { owner: Some((term, me)), ..beat.clone() }))]
             }
+            (Lie::Accusing, Message::Beat(beat)) => {
+                let accused = self.head_update(index, module).map(Accused::Update);
+                let accusation = accused.map(|what| Accusation { sequence: beat.sequence, what });
+                honest().into_iter().chain(accusation.map(|it| to_all(me, Message::Accusation(it)))).collect()
+            }
             (Lie::WrongHashes, Message::Update(signed)) => {
                 let state = BlobRef { hash: BlobHash::of(&signed.update.state.hash.0), ..signed.update.state };
                 vec![to_all(me, resigned(Update { state, ..signed.update.clone() }))]
@@ -137,7 +163,7 @@ impl World {
         let half: Vec<f32> = average.iter().map(|value| value / 2.0).collect();
         let frame = frame::encode(outer.average_codec(), &half).ok()?;
         let from = self.peers[index].node.chains().find(|(module, _)| *module == update.module)?.1.head().state;
-        let portion = self.plan.portion(update.module, &update.contributions);
+        let portion = self.plan.portion(update.module, update.version, &update.contributions);
         let share = Share::new(portion.weight, portion.full_weight);
         let disk = &mut self.peers[index].disk;
         let state = step::apply(disk.get(from.hash)?, update.module, values, &frame, share, &outer).ok()?;

@@ -18,7 +18,8 @@ pub(super) struct Peer {
     pub(super) key: PeerKey,
     pub(super) node: Node,
     pub(super) disk: Disk,
-    pub(super) sums: BTreeMap<ModuleId, (Version, ExactSum)>,
+    /// Open sums, and the running norm by which what comes into them is capped.
+    pub(super) sums: BTreeMap<ModuleId, (Version, ExactSum, u32)>,
     pub(super) trainer: Trainer,
     /// When its combiner has done what it was asked so far.
     pub(super) combiner_free_ms: u64,

@@ -4,7 +4,7 @@
 //! A [`scenario`] says what a drill is; [`faults`] and [`dice`] make of it what goes wrong in one seed. [`links`] carry
 //! messages with delay, loss and reordering; [`clocks`] lie apart and drift; a [`disk`] keeps what was synced and nothing
 //! else; a [`learner`] stands in for inner steps, and `trainer` for whoever makes them. `machine` is a peer, [`world`] runs them all: `life` is
-//! how peers crash and come back, `shortage` how they stand still while a disk is full, [`liars`] say what is not so,
+//! how peers crash and come back, `shortage` how they stand still while a disk is full, [`liars`] say what is not so, and some of them (`false_gradients`) contribute it,
 //! `carry_out` stands in the place of a peer's driver and workers and `post` in that of the network; `judge` looks at the
 //! [`invariants`] after every event and at the end. [`counts`] is what was seen, and [`drill`] runs thousands of seeds.
 
@@ -17,6 +17,7 @@ pub mod counts;
 pub mod dice;
 pub mod disk;
 pub mod drill;
+mod false_gradients;
 pub mod faults;
 pub mod invariants;
 mod judge;

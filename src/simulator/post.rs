@@ -7,6 +7,7 @@ use super::carry_out::sign;
 use super::liars::{Said, to_all};
 use super::world::{Due, World};
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
+use crate::protocol::message::{Accusation, Accused};
 use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response, wire};
 
 /// Gossip carries the same bytes on the same topic once in this time.
@@ -47,8 +48,10 @@ impl World {
             Err(error) => return Err(self.failure("gossip", error.to_string())),
         };
         let valid = match &*message {
-            Message::Update(signed) => sign(&signed.update) == signed.signature,
-            Message::Beat(_) | Message::Offer(_) | Message::Score(_) => true,
+            Message::Update(signed) | Message::Accusation(Accusation { what: Accused::Update(signed), .. }) => {
+                sign(&signed.update) == signed.signature
+            }
+            Message::Beat(_) | Message::Offer(_) | Message::Score(_) | Message::Accusation(_) => true,
         };
         if !valid || self.carries_already(module, &message, &bytes) {
             return Ok(());
@@ -117,19 +120,26 @@ impl World {
         self.schedule(self.now_ms + event.0, (peer, life), Due::Event(Box::new(event.1)));
     }
 
-    pub(super) fn fetch(&mut self, index: usize, blob: BlobRef, from: PeerKey) {
+    /// Each of those that have the blob gives an equal part; it is whole with the last.
+    pub(super) fn fetch(&mut self, index: usize, blob: BlobRef, from: &[PeerKey]) {
         let found = |found| Event::Fetched { blob: blob.hash, found };
         if self.peers[index].disk.get(blob.hash).is_some() {
             return self.event_at(index, 0, found(true));
         }
         let now_ms = self.now_ms;
-        let donor =
-            self.reachable(from).filter(|donor| *donor != index && now_ms >= self.peers[*donor].frozen_until_ms);
-        let bytes = donor.and_then(|donor| self.peers[donor].disk.get(blob.hash).cloned());
-        let bytes = bytes.filter(|bytes| bytes.len() as u64 == blob.bytes);
-        let arrives = donor.and_then(|donor| self.travel_ms(donor, index, blob.bytes));
-        match bytes.zip(arrives) {
-            Some((bytes, after_ms)) => {
+        let gives = |donor: &usize| {
+            let peer = &self.peers[*donor];
+            let size = peer.disk.get(blob.hash).map(|bytes| bytes.len() as u64);
+            *donor != index && now_ms >= peer.frozen_until_ms && size == Some(blob.bytes)
+        };
+        let donors: Vec<usize> = from.iter().filter_map(|key| self.reachable(*key)).filter(gives).collect();
+        let part = blob.bytes.div_ceil(donors.len().max(1) as u64);
+        let arrive: Vec<(usize, u64)> =
+            donors.into_iter().filter_map(|donor| Some((donor, self.travel_ms(donor, index, part)?))).collect();
+        let last = arrive.iter().copied().max_by_key(|(_, after_ms)| *after_ms);
+        let bytes = last.and_then(|(donor, _)| self.peers[donor].disk.get(blob.hash).cloned());
+        match bytes.zip(last) {
+            Some((bytes, (_, after_ms))) => {
                 self.later(index, after_ms, Due::Arrived(bytes));
                 self.event_at(index, after_ms, found(true));
             }

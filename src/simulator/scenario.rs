@@ -7,7 +7,8 @@ use super::dice::Between;
 use super::faults::{Faults, Kind, Rota};
 use super::liars::Lie;
 use super::links::Links;
-use crate::config::{Codec, Divide, OuterConfig, OuterMode, Rescale, SampleConfig};
+use crate::config::streaming::read_streaming;
+use crate::config::{Codec, Divide, OuterConfig, OuterMode, Rescale, SampleConfig, Streaming};
 use crate::grid::{Grid, GridError, Sharing};
 use crate::sampling::{SampleError, Seats};
 
@@ -61,6 +62,24 @@ pub struct Swarm {
     /// How their average is scaled.
     #[serde(default = "default_rescale")]
     pub rescale: Rescale,
+    /// Whether levels are brought in step one after the other.
+    #[serde(default, deserialize_with = "read_streaming")]
+    pub streaming: Option<Streaming>,
+    /// How many times as long as the running norm what is contributed may be and count in full; with 0, any. What is usual,
+    /// if nothing is said.
+    pub norm_cap: Option<f32>,
+    /// How many members count an update again, on average.
+    #[serde(default = "default_audit_share")]
+    pub audit_share: f64,
+    /// The share of a path's phases that its standbys train again.
+    #[serde(default)]
+    pub rerun_share: f64,
+    /// Peer `i` has a machine of the class `i` modulo this. Those of one class come to the very same bytes.
+    #[serde(default = "many_classes")]
+    pub machine_classes: usize,
+    /// Whether contributions of five paths or more are clipped around their centre.
+    #[serde(default)]
+    pub centred_clipping: bool,
     /// What the targets of all paths through a module have in common, from 0 to 1.
     #[serde(default)]
     pub likeness: f32,
@@ -91,6 +110,25 @@ pub struct Swarm {
     pub deadline_ms: u64,
 }
 
+impl Swarm {
+    /// What it trains by; the rest is usual.
+    pub fn outer(&self) -> OuterConfig {
+        OuterConfig {
+            mode: self.mode,
+            codec: self.codec,
+            momentum: self.momentum,
+            divide: self.divide,
+            rescale: self.rescale,
+            streaming: self.streaming,
+            norm_cap: self.norm_cap,
+            audit_share: self.audit_share,
+            rerun_share: self.rerun_share,
+            centred_clipping: self.centred_clipping,
+            ..OuterConfig::default()
+        }
+    }
+}
+
 fn all_equal() -> Vec<u64> {
     vec![1]
 }
@@ -109,6 +147,14 @@ fn four_bits() -> Codec {
 
 fn default_rescale() -> Rescale {
     OuterConfig::default().rescale
+}
+
+fn many_classes() -> usize {
+    64
+}
+
+fn default_audit_share() -> f64 {
+    OuterConfig::default().audit_share
 }
 
 fn half() -> f32 {
@@ -172,12 +218,35 @@ impl Scenario {
                 !seats.are_drawn_anew() || self.swarm.mode == OuterMode::Synchronous,
                 "synchronous, where paths are drawn anew",
             ),
+            (
+                "swarm.streaming",
+                self.swarm.streaming.is_none_or(|streaming| self.streams(&streaming)),
+                "nothing but where a synchronous swarm of all paths of two levels or more trains: mix from 0 to below 1, overlap \
+                 from 1 to the levels less one",
+            ),
             ("swarm.placed", !self.swarm.placed || self.swarm.peers <= seats.count() as usize, "a path for each peer"),
             ("swarm.phases", self.swarm.phases >= 1, "1 or more"),
             ("swarm.values", (1..=1 << 20).contains(&self.swarm.values), "1 to 1048576"),
             ("swarm.slowness", !self.swarm.slowness.contains(&0) && !self.swarm.slowness.is_empty(), "1 or more each"),
             ("swarm.momentum", (0.0..1.0).contains(&self.swarm.momentum), "from 0 up to, but not including, 1"),
             ("swarm.likeness", (0.0..=1.0).contains(&self.swarm.likeness), "0 to 1"),
+            (
+                "swarm.norm_cap",
+                self.swarm.norm_cap.is_none_or(|cap| cap == 0.0 || (1.0..=1_000.0).contains(&cap)),
+                "1 to 1000, or 0",
+            ),
+            ("swarm.audit_share", (0.0..=64.0).contains(&self.swarm.audit_share), "0 to 64"),
+            (
+                "swarm.rerun_share",
+                self.swarm.rerun_share == 0.0 || (share(self.swarm.rerun_share) && self.swarm.outer().can_rerun()),
+                "0 to 1, and 0 where the swarm is asynchronous or streams",
+            ),
+            ("swarm.machine_classes", (1..=64).contains(&self.swarm.machine_classes), "1 to 64"),
+            (
+                "swarm.centred_clipping",
+                !self.swarm.centred_clipping || self.swarm.outer().can_clip(),
+                "false where the swarm is asynchronous, the codec top-k, and sums are divided by senders or scaled radially",
+            ),
             ("swarm.stride", self.swarm.stride > 0.0 && self.swarm.stride < 1.0, "between 0 and 1"),
             ("swarm.noise", (0.0..=16.0).contains(&self.swarm.noise), "0 to 16"),
             ("links.loss", share(self.links.loss), "0 to 1"),
@@ -191,6 +260,11 @@ impl Scenario {
             Some((key, _, expected)) => Err(ScenarioError::Range { key, expected }),
             None => Ok(()),
         }
+    }
+
+    fn streams(&self, streaming: &Streaming) -> bool {
+        let can = self.swarm.mode == OuterMode::Synchronous && self.swarm.sample.is_none();
+        can && streaming.fits(self.swarm.levels.len())
     }
 
     /// Modules, and the paths that are trained. Every seed draws the same.

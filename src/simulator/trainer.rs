@@ -9,16 +9,24 @@ use super::carried::Carried;
 use super::learner::{self, Lesson};
 use super::world::{Due, INNER_STEPS, World};
 use crate::compress::compress_with_feedback;
-use crate::names::{BlobRef, ModuleId, PathId, Phase};
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase};
+use crate::outer::mix;
 use crate::outer::state::ModuleState;
+use crate::protocol::message::{Made, UpdateHash};
 use crate::protocol::record::{Finished, StartedFrom};
-use crate::protocol::{Action, Event};
+use crate::protocol::{Action, Event, Part};
 
 /// It says where it stands, and stores it, so often, as a peer's does.
 const STRIDE_MS: u64 = 5_000;
 
 /// But no less often than this in a phase, however short.
 const LEAST_STRIDES: u64 = 3;
+
+/// A liar that has nothing to copy looks again after this.
+const LIES_LOOK_MS: u64 = 100;
+
+/// And contributes what it has trained after this.
+const LONGEST_WAIT_MS: u64 = 5_000;
 
 /// One peer's.
 #[derive(Debug, Default)]
@@ -43,8 +51,12 @@ pub(super) struct Trainer {
 struct InHand {
     path: PathId,
     phase: Phase,
-    steps: u64,
+    part: Part,
     start: Vec<(StartedFrom, BlobRef)>,
+    /// What it began with, if anything.
+    trainer: Option<BlobHash>,
+    /// Another has trained it.
+    again: bool,
     /// Of each module before the phase.
     before: Vec<Vec<f32>>,
     lessons: Vec<Lesson>,
@@ -52,6 +64,8 @@ struct InHand {
     carried: Carried,
     /// With how many steps it began.
     first: u64,
+    /// When it was begun with.
+    taken_ms: u64,
     /// A stride is under way: since when, and when it ends.
     began_ms: u64,
     until_ms: u64,
@@ -69,13 +83,13 @@ impl InHand {
     }
 
     fn begin_stride(&mut self, now_ms: u64) {
-        let steps = self.stride().min(self.steps - self.carried.steps);
+        let steps = self.stride().min(self.part.last - self.carried.steps);
         (self.began_ms, self.until_ms) = (now_ms, now_ms + self.took_ms(steps));
     }
 
     /// The steps that were made in this stride by now.
     fn make(&mut self, now_ms: u64) {
-        let whole = self.stride().min(self.steps - self.carried.steps);
+        let whole = self.stride().min(self.part.last - self.carried.steps);
         let made = match now_ms >= self.until_ms {
             true => whole,
             false => (now_ms.saturating_sub(self.began_ms) * INNER_STEPS / self.phase_ms.max(1)).min(whole),
@@ -128,7 +142,7 @@ impl World {
     /// One that has not begun need not be stopped in the middle.
     pub(super) fn pause_trainer(&mut self, index: usize) {
         let trainer = &mut self.peers[index].trainer;
-        if let Some(Action::Train { path, phase, .. }) = trainer.asked.take() {
+        if let Some(Action::Train { path, phase, .. } | Action::TrainAgain { path, phase, .. }) = trainer.asked.take() {
             return self.event_at(index, 0, Event::Paused { path, phase, middle: None });
         }
         trainer.pauses = true;
@@ -203,28 +217,39 @@ impl World {
         }
         in_hand.make(now_ms);
         let stepped = in_hand.carried.steps > in_hand.first;
-        if in_hand.carried.steps >= in_hand.steps || (trainer.ends && in_hand.carried.steps > 0) {
-            in_hand.steps = in_hand.carried.steps;
+        if in_hand.carried.steps >= in_hand.part.last || (trainer.ends && in_hand.carried.steps > in_hand.part.first) {
+            let (path, start) = (in_hand.path, in_hand.start.clone());
+            if now_ms < in_hand.until_ms + LONGEST_WAIT_MS && self.has_to_wait(index, path, &start) {
+                self.trainer_later(index, LIES_LOOK_MS);
+                return Ok(());
+            }
             return self.finish_phase(index);
         }
-        let (path, phase, steps) = (in_hand.path, in_hand.phase, in_hand.carried.steps);
+        let (path, phase, steps, again) = (in_hand.path, in_hand.phase, in_hand.carried.steps, in_hand.again);
         let middle = in_hand.carried.encode();
         if trainer.pauses {
             trainer.in_hand = None;
-            let blob = stepped.then(|| self.peers[index].disk.put(middle));
+            let blob = (stepped && !again).then(|| self.peers[index].disk.put(middle));
             let middle = blob.map(|blob| (steps, blob));
             return self.handle(index, Event::Paused { path, phase, middle });
         }
         in_hand.begin_stride(now_ms);
         let after_ms = in_hand.until_ms - now_ms;
         self.trainer_later(index, after_ms);
+        if again {
+            return self.handle(index, Event::Progress { path, phase, steps });
+        }
         let blob = self.peers[index].disk.put(middle);
         self.handle(index, Event::Checkpointed { path, phase, steps, blob })
     }
 
     fn take_in_hand(&mut self, index: usize, asked: Action) -> Result<(), Failure> {
-        let Action::Train { path, phase, steps, start, trainer, resume } = asked else {
-            return Err(self.failure("driver", format!("no phase: {asked:?}")));
+        let (path, phase, part, start, trainer, resume, again) = match asked {
+            Action::Train { path, phase, part, start, trainer, resume } => {
+                (path, phase, part, start, trainer, resume, false)
+            }
+            Action::TrainAgain { path, phase, part, start, trainer } => (path, phase, part, start, trainer, None, true),
+            _ => return Err(self.failure("driver", format!("no phase: {asked:?}"))),
         };
         let now_ms = self.now_ms;
         let phase_ms = self.dice.draw(self.scenario.swarm.phase_ms) * self.scenario.slowness(index);
@@ -243,15 +268,33 @@ impl World {
         let mut carried = carried.unwrap_or_else(|| Carried::fresh(before.len(), swarm.values));
         carried.keep_to(&self.plan.seats, start.iter().map(|(from, _)| from.module));
         if resume.is_none_or(|resume| resume.steps != carried.steps) {
-            (carried.steps, carried.levels) = (0, before.clone());
+            carried.steps = part.first;
+            self.take_in(&mut carried, &start, &before);
         }
         let trained = self.plan.seats.path(path, phase);
-        let lesson = |module: ModuleId| Lesson::new(module, trained, phase, index, swarm);
+        // It looks at others as anybody does.
+        let trained = if again { trained } else { self.trained_instead(index, trained) };
+        let machine = (self.seed, self.machine_class(index));
+        let lesson = |module: ModuleId| Lesson::new(module, (trained, phase), machine, swarm);
         let lessons = start.iter().map(|(from, _)| lesson(from.module)).collect();
         let first = carried.steps;
         let (began_ms, until_ms) = (now_ms, now_ms);
-        let mut in_hand =
-            InHand { path, phase, steps, start, before, lessons, carried, first, began_ms, until_ms, phase_ms };
+        let mut in_hand = InHand {
+            path,
+            phase,
+            part,
+            start,
+            trainer: trainer.map(|trainer| trainer.hash),
+            again,
+            before,
+            lessons,
+            carried,
+            first,
+            taken_ms: now_ms,
+            began_ms,
+            until_ms,
+            phase_ms,
+        };
         in_hand.begin_stride(now_ms);
         if self.peers[index].trainer.ends {
             in_hand.until_ms = in_hand.until_ms.min(now_ms + in_hand.took_ms(1));
@@ -262,21 +305,57 @@ impl World {
         self.handle(index, Event::Progress { path, phase, steps: first })
     }
 
+    /// On what machine a peer trains.
+    fn machine_class(&self, index: usize) -> usize {
+        index % self.scenario.swarm.machine_classes
+    }
+
+    /// What a path begins with: the modules as they are; or, where these are brought in step one by one, what it has made
+    /// of them, with the updates that it does not stand on yet mixed in.
+    fn take_in(&self, carried: &mut Carried, start: &[(StartedFrom, BlobRef)], before: &[Vec<f32>]) {
+        let Some(streaming) = self.outer.streaming else {
+            carried.levels = before.to_vec();
+            return;
+        };
+        let stands_on: Vec<UpdateHash> = start.iter().map(|(from, _)| from.update).collect();
+        if carried.levels.is_empty() {
+            carried.levels = before.to_vec();
+        } else {
+            for level in (0..before.len()).filter(|level| carried.stands_on[*level] != stands_on[*level]) {
+                mix(&mut carried.levels[level], &before[level], streaming.mix);
+            }
+        }
+        carried.stands_on = stands_on;
+    }
+
     fn finish_phase(&mut self, index: usize) -> Result<(), Failure> {
         let Some(in_hand) = self.peers[index].trainer.in_hand.take() else { return Ok(()) };
-        let InHand { path, phase, steps, start, before, mut carried, .. } = in_hand;
+        let InHand { path, phase, part, start, before, mut carried, taken_ms, trainer: began, again, first, .. } =
+            in_hand;
+        if !again {
+            self.counts.trained(index, taken_ms, self.now_ms);
+        }
         let mut offers = Vec::new();
-        for (level, (from, _)) in start.into_iter().enumerate() {
+        for (level, (from, _)) in start.iter().enumerate().filter(|(_, (from, _))| part.due.contains(&from.module)) {
             let gradient = learner::outer_gradient(&before[level], &carried.levels[level], &carried.residuals[level]);
+            let gradient = self.bent(index, gradient);
             let Ok((frame, residual)) = compress_with_feedback(self.outer.codec, &gradient) else {
                 return Err(self.failure("driver", format!("peer {index}: path {path} has come to what is no number")));
             };
             carried.residuals[level] = residual;
+            let frame = self.offered_instead(index, path, from, frame);
             let blob = self.peers[index].disk.put(frame);
-            self.steps_of.insert(blob.hash, steps);
-            offers.push((from, blob));
+            // A level that is brought in step in turn was trained in all parts since it was the last time.
+            let before = if from.version.0 > 0 { part.of - part.last } else { 0 };
+            self.steps_of.insert(blob.hash, before + carried.steps);
+            offers.push((*from, blob));
         }
         let trainer = self.peers[index].disk.put(carried.after_phase(path, phase, index));
-        self.handle(index, Event::Trained(Finished { path, phase, offers, trainer }))
+        let stands_on = if self.outer.streaming.is_some() { start } else { vec![] };
+        // What a phase goes on with another machine may have made.
+        let class = if first == part.first { self.machine_class(index) as u64 + 1 } else { 0 };
+        let made =
+            self.outer.streaming.is_none().then_some(Made { phase, steps: carried.steps, trainer: began, class });
+        self.handle(index, Event::Trained(Finished { path, phase, offers, trainer, stands_on, made }))
     }
 }

@@ -15,7 +15,7 @@ use super::machine::{Peer, peer_key};
 use super::trace::Trace;
 use super::{Failure, Outcome, Scenario};
 use crate::compress::frame;
-use crate::config::{OuterConfig, OuterMode};
+use crate::config::{OuterConfig, OuterMode, Stagger};
 use crate::grid::Grid;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
 use crate::outer::state::ModuleState;
@@ -60,7 +60,7 @@ pub(super) enum Due {
 /// Everything.
 pub struct World {
     pub(super) scenario: Arc<Scenario>,
-    seed: u64,
+    pub(super) seed: u64,
     pub(super) plan: Arc<RunPlan>,
     pub(super) outer: OuterConfig,
     pub(super) dice: Dice,
@@ -89,6 +89,12 @@ pub struct World {
     /// Who lies, and how.
     pub(super) liars: BTreeMap<usize, Lie>,
     pub(super) lies_from_ms: u64,
+    /// The first that a peer has contributed to a module since it lies.
+    pub(super) first_frames: BTreeMap<(usize, ModuleId), Vec<u8>>,
+    /// Averages that liars have published, which are not those of what was contributed.
+    pub(super) wrong_averages: BTreeSet<BlobHash>,
+    /// Liars that somebody honest has named.
+    pub(super) named: BTreeSet<usize>,
     pub(super) overheard: VecDeque<(ModuleId, PeerKey, Message)>,
     pub(super) invariants: Invariants,
     pub(super) counts: Counts,
@@ -116,22 +122,21 @@ impl World {
         let grid = seats.grid();
         let values = scenario.swarm.values;
         let genesis = genesis_states(grid, values, scenario.swarm.mode);
-        let outer = OuterConfig {
-            mode: scenario.swarm.mode,
-            codec: scenario.swarm.codec,
-            momentum: scenario.swarm.momentum,
-            divide: scenario.swarm.divide,
-            rescale: scenario.swarm.rescale,
-            ..OuterConfig::default()
-        };
+        let outer = scenario.swarm.outer();
         let run = Arc::new(RunPlan {
             weights: grid.paths().map(|path| FULL_WEIGHT - 1000 * (path.0 % 3)).collect(),
             genesis: genesis.iter().map(|(module, bytes)| (*module, BlobRef::of(bytes))).collect(),
             offer_bytes: vec![frame::max_bytes(outer.codec, values); grid.levels()],
             average_bytes: vec![frame::max_bytes(outer.average_codec(), values); grid.levels()],
+            norm_cap: outer.cap(),
+            audit_share: outer.audit_share,
+            rerun_share: outer.rerun_share,
+            rerun_tolerance: outer.rerun_tolerance,
+            centred_clipping: outer.centred_clipping,
             mode: scenario.swarm.mode,
             phases: scenario.swarm.phases,
             inner_steps: INNER_STEPS,
+            streaming: outer.streaming.map(|streaming| Stagger::new(grid.levels(), INNER_STEPS, streaming.overlap)),
             reshard: Vec::new(),
             seats,
         });
@@ -164,6 +169,9 @@ impl World {
             carried: BTreeMap::new(),
             liars: BTreeMap::new(),
             lies_from_ms: scenario.lies_from_ms,
+            first_frames: BTreeMap::new(),
+            wrong_averages: BTreeSet::new(),
+            named: BTreeSet::new(),
             overheard: VecDeque::new(),
             invariants: Invariants::default(),
             counts: Counts::default(),
@@ -280,6 +288,7 @@ impl World {
         let tally = self.tally()?;
         self.counts.late = self.invariants.counted_once.late;
         self.counts.unheld = self.unheld() as u64;
+        self.counts.wrong_updates = (self.wrong_averages.len() as u64, self.wrong_updates_left() as u64);
         self.counts.ended(self.peers.len(), self.plan.phases);
         let loss = self.loss();
         Ok(Outcome {

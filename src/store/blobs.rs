@@ -11,11 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::arriving::{Arrivals, PARTIAL};
 use super::durable::{DiskError, OpenMedium, create_folder, open_file, remove_if_there, sync_parent};
-use super::incoming::{Incoming, Receiving};
+use super::incoming::Incoming;
 use super::room::Room;
+use super::serving::Trees;
 use super::shortage::Shortage;
 use crate::names::{BlobHash, BlobRef};
+use crate::pieces::{MOST_PIECES, PIECE_BYTES};
 
 pub(super) const INCOMING: &str = "incoming";
 
@@ -49,15 +52,17 @@ pub enum BlobError {
         /// What the caller would take.
         max_bytes: u64,
     },
-    /// What was received is something else.
-    #[error("received {bytes} bytes with hash {found}, expected {} with hash {}", expected.bytes, expected.hash)]
-    Other {
-        /// What was announced.
-        expected: BlobRef,
-        /// Hash of what came.
-        found: BlobHash,
-        /// Size of what came.
-        bytes: u64,
+    /// What was received is not all of it.
+    #[error("blob {} is not whole yet", blob.hash)]
+    NotWhole {
+        /// Which.
+        blob: BlobRef,
+    },
+    /// No blob is as large.
+    #[error("blob {} of {} bytes would be larger than any blob may be ({} bytes)", blob.hash, blob.bytes, MOST_PIECES * PIECE_BYTES)]
+    TooManyPieces {
+        /// Which.
+        blob: BlobRef,
     },
 }
 
@@ -84,6 +89,8 @@ pub struct BlobStore {
     next: Arc<AtomicU64>,
     open: OpenMedium,
     room: Arc<Room>,
+    pub(super) arrivals: Arc<Arrivals>,
+    pub(super) trees: Arc<Trees>,
     shortage: Shortage,
 }
 
@@ -104,12 +111,14 @@ impl BlobStore {
         }
         let store = Self::on(folder, open);
         *store.room.used_bytes() = store.list()?.iter().map(|blob| blob.bytes).sum();
+        store.arrivals.find()?;
         Ok(store)
     }
 
     fn on(folder: &Path, open: OpenMedium) -> Self {
-        let (next, shortage) = (Arc::default(), Shortage::default());
-        Self { folder: folder.into(), next, open, room: Room::with(0), shortage }
+        let (next, trees, shortage, room) = (Arc::default(), Arc::default(), Shortage::default(), Room::with(0));
+        let arrivals = Arrivals::of(folder, room.clone());
+        Self { folder: folder.into(), next, open, room, arrivals, trees, shortage }
     }
 
     /// From now on, all blobs together may take so many bytes. What is there already stays.
@@ -146,18 +155,10 @@ impl BlobStore {
         Ok(self.keep(incoming)?)
     }
 
-    /// Begins to receive a blob from elsewhere. Nothing shows in the store until [`Receiving::finish`].
-    ///
-    /// # Errors
-    /// If the disk fails.
-    pub fn receive(&self, expected: BlobRef) -> Result<Receiving, BlobError> {
-        Ok(Receiving::new(self.incoming(expected.bytes)?, expected, self.clone()))
-    }
-
     pub(super) fn incoming(&self, bytes: u64) -> Result<Incoming, DiskError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.folder.join(INCOMING).join(number.to_string());
-        let room = self.room.take(bytes, &path)?;
+        let room = self.arrivals.room_for(bytes, &path)?;
         Incoming::new(path, self.open, room)
     }
 
@@ -165,16 +166,21 @@ impl BlobStore {
     pub(super) fn keep(&self, mut incoming: Incoming) -> Result<BlobRef, DiskError> {
         incoming.sync()?;
         let blob = incoming.described();
+        self.name(&incoming.path, blob)?;
+        Ok(blob)
+    }
+
+    /// Shows a synced file as the blob that it is.
+    pub(super) fn name(&self, file: &Path, blob: BlobRef) -> Result<(), DiskError> {
         let path = self.path_of(blob.hash);
         create_folder(path.parent().unwrap_or(&self.folder))?;
         {
             let mut used = self.room.used_bytes();
             let there = self.size(blob.hash)?.unwrap_or(0);
-            fs::rename(&incoming.path, &path).map_err(DiskError::when("cannot name", &path))?;
+            fs::rename(file, &path).map_err(DiskError::when("cannot name", &path))?;
             *used = (*used + blob.bytes).saturating_sub(there);
         }
-        sync_parent(&path)?;
-        Ok(blob)
+        sync_parent(&path)
     }
 
     /// The bytes of a blob, verified, or `None` if it is not here. A blob whose bytes have changed is removed, so that
@@ -260,11 +266,12 @@ impl BlobStore {
         Ok(self.size(blob.hash)? == Some(blob.bytes))
     }
 
-    /// Removes a blob; whether it was here.
+    /// Removes a blob, and what there is of it half-way; whether it was here.
     ///
     /// # Errors
     /// If the disk fails.
     pub fn remove(&self, hash: BlobHash) -> Result<bool, DiskError> {
+        self.arrivals.forget(hash)?;
         let mut used = self.room.used_bytes();
         let there = self.size(hash)?.unwrap_or(0);
         let removed = remove_if_there(&self.path_of(hash))?;
@@ -279,7 +286,8 @@ impl BlobStore {
     pub fn list(&self) -> Result<Vec<BlobRef>, DiskError> {
         let mut blobs = Vec::new();
         for folder in read_folder(&self.folder)? {
-            if !folder.is_dir() || folder.file_name().is_some_and(|name| name == INCOMING) {
+            let passes_through = folder.file_name().is_some_and(|name| name == INCOMING || name == PARTIAL);
+            if !folder.is_dir() || passes_through {
                 continue;
             }
             for path in read_folder(&folder)? {
@@ -346,42 +354,14 @@ mod tests {
     }
 
     #[test]
-    fn a_received_blob_must_be_what_was_announced() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = BlobStore::open(folder.path()).unwrap();
-        let blob = BlobRef::of(b"gradient");
-        let receive = |bytes: &[u8]| {
-            let mut receiving = store.receive(blob).unwrap();
-            receiving.write_all(bytes).map(|()| receiving.finish())
-        };
-        assert_eq!(receive(b"too much of it").unwrap_err().kind(), ErrorKind::InvalidData);
-        assert!(matches!(receive(b"short").unwrap(), Err(BlobError::Other { bytes: 5, .. })));
-        assert!(matches!(receive(b"Gradient").unwrap(), Err(BlobError::Other { .. })));
-        assert_eq!(files(folder.path()), 0);
-        assert_eq!(receive(b"gradient").unwrap().unwrap(), blob);
-        assert!(store.has(blob.hash).unwrap());
-    }
-
-    #[test]
-    fn what_was_not_finished_leaves_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = BlobStore::open(folder.path()).unwrap();
-        let mut receiving = store.receive(BlobRef::of(b"gradient")).unwrap();
-        receiving.write_all(b"grad").unwrap();
-        assert_eq!((receiving.received(), files(folder.path())), (4, 1));
-        drop(receiving);
-        assert_eq!(files(folder.path()), 0);
-    }
-
-    #[test]
     fn what_a_crash_left_over_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let store = BlobStore::open(folder.path()).unwrap();
         let kept = store.put(b"whole").unwrap();
-        let mut receiving = store.receive(BlobRef::of(b"gradient")).unwrap();
-        receiving.write_all(b"grad").unwrap();
+        let mut incoming = store.incoming(8).unwrap();
+        incoming.write_all(b"grad").unwrap();
         // Killed: its destructor never runs.
-        std::mem::forget(receiving);
+        std::mem::forget(incoming);
         assert_eq!(files(folder.path()), 2);
         let store = BlobStore::open(folder.path()).unwrap();
         assert_eq!(files(folder.path()), 1);
@@ -396,11 +376,6 @@ mod tests {
         let large = vec![2; failing::ROOM_BYTES + 1];
         let error = store.put(&large).unwrap_err().to_string();
         assert!(error.contains("incoming") && error.contains("free some space"), "{error}");
-        let mut receiving = store.receive(BlobRef::of(&large)).unwrap();
-        let error = receiving.write_all(&large).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::StorageFull);
-        assert!(error.to_string().contains("free some space"), "{error}");
-        drop(receiving);
         assert_eq!(files(folder.path()), 1);
         assert!(store.get(small.hash, 1000).unwrap().is_some());
     }

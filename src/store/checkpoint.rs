@@ -26,7 +26,7 @@ pub struct ModuleCheckpoint {
 
 impl Checkpoint {
     /// Little endian: phase, one byte for a trainer or none, the trainer's blob, and then each module.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let mut bytes = self.phase.0.to_le_bytes().to_vec();
         bytes.push(u8::from(self.trainer.is_some()));
         if let Some(trainer) = self.trainer {
@@ -42,7 +42,7 @@ impl Checkpoint {
     }
 
     /// `None` if that is not what [`Checkpoint::encode`] makes.
-    pub(super) fn decode(mut bytes: &[u8]) -> Option<Self> {
+    pub fn decode(mut bytes: &[u8]) -> Option<Self> {
         let rest = &mut bytes;
         let phase = Phase(u64::from_le_bytes(take(rest)?));
         let trainer = match take::<1>(rest)? {

@@ -47,7 +47,7 @@ impl DiskError {
     }
 
     /// For callers that know only [`io::Error`]; its kind stays what it was.
-    pub(super) fn into_io(self) -> io::Error {
+    pub fn into_io(self) -> io::Error {
         io::Error::new(self.source.kind(), self)
     }
 }

@@ -1,10 +1,9 @@
 //! A blob's file while it is being written: hashed on the way, and gone if it is not kept.
 
 use std::fs;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
-use super::blobs::{BlobError, BlobStore};
 use super::durable::{DiskError, Medium, OpenMedium};
 use super::room::Taken;
 use crate::names::{BlobHash, BlobRef};
@@ -57,50 +56,5 @@ impl Drop for Incoming {
     fn drop(&mut self) {
         // If this fails, the next start removes it.
         let _ = fs::remove_file(&self.path);
-    }
-}
-
-/// A blob on its way in. Dropped before [`Receiving::finish`], it leaves nothing.
-pub struct Receiving {
-    incoming: Incoming,
-    expected: BlobRef,
-    store: BlobStore,
-}
-
-impl Receiving {
-    pub(super) fn new(incoming: Incoming, expected: BlobRef, store: BlobStore) -> Self {
-        Self { incoming, expected, store }
-    }
-
-    /// How many bytes have come.
-    pub fn received(&self) -> u64 {
-        self.incoming.bytes
-    }
-
-    /// Verifies size and hash, and shows the blob to everybody.
-    ///
-    /// # Errors
-    /// If what came is not what was expected, or the disk fails; nothing is left of it then.
-    pub fn finish(self) -> Result<BlobRef, BlobError> {
-        let found = self.incoming.described();
-        if found != self.expected {
-            return Err(BlobError::Other { expected: self.expected, found: found.hash, bytes: found.bytes });
-        }
-        Ok(self.store.keep(self.incoming)?)
-    }
-}
-
-impl Write for Receiving {
-    /// Refuses what goes beyond the announced size, with [`ErrorKind::InvalidData`].
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if bytes.len() as u64 > self.expected.bytes - self.incoming.bytes {
-            let expected = self.expected.bytes;
-            return Err(io::Error::new(ErrorKind::InvalidData, format!("more than the {expected} bytes announced")));
-        }
-        self.incoming.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

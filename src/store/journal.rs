@@ -111,11 +111,19 @@ impl Journal {
     /// As [`Journal::open`].
     pub fn read(path: &Path) -> Result<Vec<Vec<u8>>, JournalError> {
         let contents = fs::read(path).map_err(DiskError::when("cannot read", path))?;
+        Self::decode(path, &contents)
+    }
+
+    /// The same of what is in the file, which is named where something is wrong with it.
+    ///
+    /// # Errors
+    /// If it is something else, or has lost records in the middle.
+    pub fn decode(path: &Path, contents: &[u8]) -> Result<Vec<Vec<u8>>, JournalError> {
         if contents.len() < HEADER_BYTES {
             return Ok(Vec::new());
         }
-        let salt = read_header(path, &contents)?;
-        Ok(read_frames(path, salt, &contents)?.0)
+        let salt = read_header(path, contents)?;
+        Ok(read_frames(path, salt, contents)?.0)
     }
 
     fn create(path: &Path, open: OpenMedium) -> Result<Self, JournalError> {

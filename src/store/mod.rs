@@ -1,6 +1,7 @@
 //! What a peer keeps on disk: large things as blobs, what must survive as a journal, the rest as an index.
 //!
-//! - [`blobs`]: content-addressed files, whole or not there; `incoming` while they are being written.
+//! - [`blobs`]: content-addressed files, whole or not there; `incoming` while they are being written, `arriving` while
+//!   others send their pieces, for whoever is `receiving` them; `serving` is what others may have of them.
 //! - `streaming`: blobs that may be larger than the memory.
 //! - [`journal`]: an append-only file with checksums (`journal_frames`), synced before it is acted upon. Kill -9 at any
 //!   instant loses nothing that was acknowledged.
@@ -16,6 +17,7 @@
 //! machine's cap.
 
 pub mod actor;
+mod arriving;
 pub mod blobs;
 mod checked;
 pub mod checkpoint;
@@ -26,7 +28,9 @@ pub mod index;
 pub mod journal;
 mod journal_frames;
 pub mod reading;
+mod receiving;
 mod room;
+mod serving;
 pub mod shortage;
 pub mod staging;
 mod streaming;
@@ -37,10 +41,11 @@ pub use checked::IndexError;
 pub use checkpoint::{Checkpoint, ModuleCheckpoint};
 pub use durable::{DiskError, may_pass};
 pub use folder::{LockedStore, OpenError, StoreFolder};
-pub use incoming::Receiving;
 pub use index::{DocumentKey, Index};
 pub use journal::{Journal, JournalError};
 pub use reading::StoreReader;
+pub use receiving::Receiving;
+pub use serving::Served;
 pub use shortage::{Short, Shortage};
 pub use staging::{StagedFolder, StagingError};
 

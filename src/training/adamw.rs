@@ -14,9 +14,6 @@ use crate::model::weights::{Weights, host_values, host_values_mut};
 /// Values in one piece of work; a piece's sum of squares is a partial sum, so this is part of the arithmetic.
 const PIECE: usize = 1 << 14;
 
-/// Added to the root of the second moment, as in PyTorch.
-const EPSILON: f64 = 1e-8;
-
 /// The optimiser's constants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
@@ -24,6 +21,8 @@ pub struct AdamW {
     pub betas: [f64; 2],
     /// Decoupled weight decay.
     pub weight_decay: f64,
+    /// Added to the root of the second moment, as in PyTorch.
+    pub epsilon: f64,
     /// Gradients of a larger norm are scaled down to it.
     pub clip_norm: f64,
 }
@@ -51,6 +50,7 @@ struct Step {
     second: [f32; 2],
     step_size: f32,
     root: f32,
+    epsilon: f32,
 }
 
 impl AdamW {
@@ -64,10 +64,11 @@ impl AdamW {
             second: [beta2 as f32, (1.0 - beta2) as f32],
             step_size: (learning_rate / (1.0 - beta1.powf(number))) as f32,
             root: (1.0 - beta2.powf(number)).sqrt() as f32,
+            epsilon: self.epsilon as f32,
         }
     }
 
-    /// Updates every level. `gradients` holds each level's, by tensor in the order of its buffer.
+    /// Updates every level but for what is not trained, which decays no more than it learns. `gradients` holds each level's, by tensor in the order of its buffer.
     ///
     /// # Errors
     /// If memory is short (CUDA).
@@ -81,12 +82,14 @@ impl AdamW {
     ) -> Result<(), TchError> {
         let step = self.step(now);
         for (level, (moments, gradients)) in moments.iter_mut().zip(gradients).enumerate() {
+            let fixed = weights.fixed(level)?;
             let flat = weights.flat_mut(level);
             if flat.device().is_cuda() {
                 step.update_tensors(flat, moments, gradients)?;
             } else {
                 step.update_slices(pool, flat, moments, gradients)?;
             }
+            weights.put_back(level, &fixed)?;
         }
         Ok(())
     }
@@ -119,7 +122,7 @@ impl Step {
             let g = g * self.clip;
             *m += self.first * (g - *m);
             *v = *v * self.second[0] + self.second[1] * g * g;
-            *p = *p * self.keep - self.step_size * (*m / (v.sqrt() / self.root + EPSILON as f32));
+            *p = *p * self.keep - self.step_size * (*m / (v.sqrt() / self.root + self.epsilon));
         }
     }
 
@@ -136,7 +139,7 @@ impl Step {
         let _ = second.f_mul_scalar_(f64::from(self.second[0]))?;
         let square = gradient.f_square()?.f_mul_scalar_(f64::from(self.second[1]))?;
         let _ = second.f_add_(&square)?;
-        let mut root = second.f_sqrt()?.f_div_scalar_(f64::from(self.root))?.f_add_scalar_(EPSILON)?;
+        let mut root = second.f_sqrt()?.f_div_scalar_(f64::from(self.root))?.f_add_scalar_(f64::from(self.epsilon))?;
         let change = root.f_reciprocal_()?.f_mul_(first)?.f_mul_scalar_(f64::from(self.step_size))?;
         let _ = flat.f_mul_scalar_(f64::from(self.keep))?;
         let _ = flat.f_sub_(&change)?;
@@ -183,7 +186,7 @@ mod tests {
         (Tensor::arange(count, (Kind::Float, Device::Cpu)) * pace).sin()
     }
 
-    const RULE: AdamW = AdamW { betas: [0.9, 0.95], weight_decay: 0.1, clip_norm: 1.0 };
+    const RULE: AdamW = AdamW { betas: [0.9, 0.95], weight_decay: 0.1, epsilon: 1e-8, clip_norm: 1.0 };
 
     /// Three steps over gradients of two tensors, by slices on so many threads or by tensor operations.
     fn after_three(threads: Option<usize>) -> Vec<f32> {

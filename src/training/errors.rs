@@ -27,6 +27,9 @@ pub enum StepError {
         /// What it is.
         value: f64,
     },
+    /// The network has no balance of choices to keep.
+    #[error("balance of choices: {0}")]
+    Balance(#[from] WeightsError),
     /// libtorch refused, out of memory most likely.
     #[error("inner step: {0}; if memory is short, set micro_batch_sequences in the machine's configuration")]
     Tensor(#[from] TchError),

@@ -4,9 +4,10 @@ use rayon::ThreadPool;
 use tch::{Device, TchError, Tensor};
 
 use super::adamw::{AdamW, Moments, StepNow, norm};
+use super::balance::Tally;
 use super::batches::{Batch, BatchCursor, BatchError, BatchLimits, BatchOrder, Sequences};
 use super::errors::{StepError, TrainerError};
-use super::gradients::loss_and_gradients;
+use super::gradients::{Gradients, loss_and_gradients};
 use super::inner_state::InnerState;
 use super::schedule::learning_rate;
 use crate::config::{MachineConfig, RunConfig, TrainingConfig};
@@ -53,7 +54,7 @@ impl InnerTrainer {
         let (betas, weight_decay) = (training.betas, training.weight_decay);
         let threads = usize::try_from(tch::get_num_threads()).unwrap_or(1).max(1);
         let mut trainer = Self {
-            optimizer: AdamW { betas, weight_decay, clip_norm: training.clip_norm },
+            optimizer: AdamW { betas, weight_decay, epsilon: training.epsilon, clip_norm: training.clip_norm },
             micro_batch: match machine.micro_batch_sequences {
                 0 => training.batch_sequences,
                 most => most,
@@ -151,8 +152,11 @@ impl InnerTrainer {
         order: &BatchOrder,
         schedule_step: u64,
     ) -> Result<StepReport, StepError> {
-        let (loss, tokens, gradients) = self.next_gradient(set, order, schedule_step)?;
+        let Found { loss, tokens, gradients, tally } = self.next_gradient(set, order, schedule_step)?;
         let (gradient_norm, learning_rate) = self.update(&gradients, schedule_step)?;
+        if let Some(dna) = self.model.config().dna.clone() {
+            tally.settle(&dna, self.model.weights_mut())?;
+        }
         self.cursor = self.cursor.wrapping_add(self.training.batch_sequences as u64);
         Ok(StepReport { loss, tokens, gradient_norm, learning_rate })
     }
@@ -171,7 +175,7 @@ impl InnerTrainer {
         let own = std::mem::replace(&mut self.cursor, cursor);
         let found = self.next_gradient(set, order, schedule_step);
         self.cursor = own;
-        let (_, tokens, gradients) = found?;
+        let Found { tokens, gradients, .. } = found?;
         let flat =
             |level: &Vec<Tensor>| Ok(level.iter().map(to_values).collect::<Result<Vec<_>, TchError>>()?.concat());
         Ok((gradients.iter().map(flat).collect::<Result<_, TchError>>()?, tokens))
@@ -193,13 +197,13 @@ impl InnerTrainer {
         Ok(())
     }
 
-    /// Mean loss, targets and gradients of the next batch.
+    /// Mean loss, targets and gradients of the next batch, and what its tokens chose.
     fn next_gradient(
         &mut self,
         set: &(impl Sequences + ?Sized),
         order: &BatchOrder,
         schedule_step: u64,
-    ) -> Result<(f64, u64, Vec<Vec<Tensor>>), StepError> {
+    ) -> Result<Found, StepError> {
         if set.len() != order.sequences {
             return Err(BatchError::Sequences { expected: order.sequences, found: set.len() }.into());
         }
@@ -216,9 +220,10 @@ impl InnerTrainer {
         if tokens == 0 {
             return Err(StepError::NoTargets { cursor: self.cursor });
         }
-        let (loss, gradients) = loss_and_gradients(&self.model, &batches, tokens)?;
+        let tally = Tally::default();
+        let (loss, gradients) = loss_and_gradients(&self.model, &batches, tokens, &tally)?;
         finite(schedule_step, "loss", loss)?;
-        Ok((loss, tokens as u64, gradients))
+        Ok(Found { loss, tokens: tokens as u64, gradients, tally })
     }
 
     /// The gradient's norm before clipping, and the learning rate.
@@ -243,6 +248,17 @@ impl InnerTrainer {
         let batch = |chosen| Batch::new(set, chosen, limits, self.model.device());
         chosen.chunks(self.micro_batch).map(batch).collect()
     }
+}
+
+/// What a batch says.
+struct Found {
+    /// Mean over its targets, in nats.
+    loss: f64,
+    /// Its targets.
+    tokens: u64,
+    gradients: Gradients,
+    /// What its tokens chose.
+    tally: Tally,
 }
 
 fn finite(step: u64, what: &'static str, value: f64) -> Result<(), StepError> {

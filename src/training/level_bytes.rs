@@ -11,7 +11,8 @@ pub fn put_levels<'a>(bytes: &mut Vec<u8>, levels: impl IntoIterator<Item = &'a 
 pub struct LevelReader<'a>(pub &'a [u8]);
 
 impl LevelReader<'_> {
-    fn bytes<const N: usize>(&mut self) -> [u8; N] {
+    /// The next so many bytes.
+    pub fn bytes<const N: usize>(&mut self) -> [u8; N] {
         let (taken, rest) = self.0.split_first_chunk().expect("the length was checked against the sizes");
         self.0 = rest;
         *taken

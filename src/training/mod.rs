@@ -1,6 +1,7 @@
 //! Inner steps on one path, and what is measured of it: loss, scores, samples.
 
 pub mod adamw;
+mod balance;
 pub mod batches;
 pub mod choose;
 pub mod errors;

@@ -1,8 +1,8 @@
-//! The inner learning rate: linear warm-up, then a cosine down to a share of the peak.
+//! The inner learning rate: linear warm-up, then down to a share of the peak, as a cosine all the way or in a line at the end.
 
 use std::f64::consts::PI;
 
-use crate::config::TrainingConfig;
+use crate::config::{Decay, TrainingConfig};
 use crate::names::Phase;
 
 /// Where in the schedule a step of a path's phase lies that has `steps` inner steps. A phase of fewer steps than the run's
@@ -13,7 +13,7 @@ pub fn place_in_schedule(training: &TrainingConfig, phase: Phase, step: u64, ste
 }
 
 /// The learning rate of a step. Step 0 is the ancestor's first; after the last of the run it stays at its end. Each restart
-/// begins a cosine of its own, which ends where the next one begins.
+/// begins at the peak again, and ends where the next one begins.
 pub fn learning_rate(training: &TrainingConfig, step: u64) -> f64 {
     let (peak, warmup) = (training.learning_rate, training.warmup_steps);
     if step < warmup {
@@ -29,9 +29,17 @@ pub fn learning_rate(training: &TrainingConfig, step: u64) -> f64 {
         }
         from = from.max(restart);
     }
-    let progress = ((step - from) as f64 / until.saturating_sub(from).max(1) as f64).min(1.0);
+    let from = match training.decay {
+        Decay::Cosine => from,
+        Decay::Last(steps) => from.max(until.saturating_sub(steps)),
+    };
+    let progress = (step.saturating_sub(from) as f64 / until.saturating_sub(from).max(1) as f64).min(1.0);
+    let left = match training.decay {
+        Decay::Cosine => 0.5 * (1.0 + (PI * progress).cos()),
+        Decay::Last(_) => 1.0 - progress,
+    };
     let share = training.final_learning_rate_share;
-    peak * (share + (1.0 - share) * 0.5 * (1.0 + (PI * progress).cos()))
+    peak * (share + (1.0 - share) * left)
 }
 
 #[cfg(test)]
@@ -71,6 +79,21 @@ mod tests {
         training.warmup_steps = 60;
         assert!((learning_rate(&training, 59) - 1e-3).abs() < 1e-12);
         assert!((learning_rate(&training, 60) - 1e-3).abs() < 1e-12);
+    }
+
+    #[test]
+    fn it_may_stay_at_the_peak_and_fall_in_a_line_at_the_end() {
+        let mut training = small_run().training;
+        (training.ancestor_steps, training.phases, training.inner_steps) = (10, 9, 10);
+        (training.learning_rate, training.final_learning_rate_share, training.warmup_steps) = (1e-3, 0.0, 10);
+        training.decay = Decay::Last(20);
+        let rate = |step| learning_rate(&training, step);
+        assert!((10..=80).all(|step| rate(step) == 1e-3));
+        assert!((rate(90) - 5e-4).abs() < 1e-12 && rate(100) == 0.0);
+        assert!((80..99).all(|step| rate(step) > rate(step + 1)));
+        // Longer than what is left after the warm-up: it falls from there.
+        training.decay = Decay::Last(99);
+        assert!((learning_rate(&training, 55) - 5e-4).abs() < 1e-12);
     }
 
     #[test]

@@ -118,6 +118,18 @@ impl Internet {
         Part::begin(&self.outside, part, settings)
     }
 
+    /// A program that will run on the internet itself.
+    #[cfg(feature = "learning")]
+    pub fn program_outside(&self) -> Command {
+        program_in(&self.outside)
+    }
+
+    /// A program that will run in a house, 0 or 1.
+    #[cfg(feature = "learning")]
+    pub fn program_in_house(&self, house: usize) -> Command {
+        program_in(&self.houses[house])
+    }
+
     /// Somebody in the first house.
     pub fn first_house(&self, part: &str, settings: &[(&str, &str)]) -> Part {
         Part::begin(&self.houses[0], part, settings)
@@ -184,6 +196,13 @@ impl Drop for Part {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+#[cfg(feature = "learning")]
+fn program_in(namespace: &str) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace]).arg(env!("CARGO_BIN_EXE_pathswarm"));
+    command
 }
 
 fn able() -> Result<(), String> {

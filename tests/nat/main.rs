@@ -1,12 +1,20 @@
 //! Peers behind routers: two houses, each with a router that lets nobody in, and relays on the internet between them, all
 //! of it network namespaces on this machine. Needs root, `ip` and `nft`; says so and does nothing where they are missing.
-#![cfg(feature = "network")]
+#![cfg(all(feature = "learning", feature = "network"))]
 
 mod internet;
 mod parts;
 #[path = "../network/peers.rs"]
 #[allow(dead_code, reason = "the network's own tests need more of it")]
 mod peers;
+#[cfg(feature = "learning")]
+#[path = "../support/run.rs"]
+mod run;
+#[cfg(feature = "learning")]
+#[path = "../support/text.rs"]
+mod text;
+#[cfg(feature = "learning")]
+mod training;
 
 use internet::{Internet, Router};
 

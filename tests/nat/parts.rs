@@ -140,7 +140,7 @@ async fn guest() {
     let addresses = addresses("ADDRESSES");
     let host = peer.handle.dial(addresses[0].clone()).await.unwrap();
     say("asked", ask(&mut peer, 1, host, Vec::new()).await);
-    peer.handle.fetch(2, BlobRef::of(&bytes()), host, Vec::new()).unwrap();
+    peer.handle.fetch(2, BlobRef::of(&bytes()), vec![(host, Vec::new())]).unwrap();
     let fetched = peer
         .wait_for("what became of a fetch", |event| match event {
             NetworkEvent::Fetched { result, .. } => Some(result.clone()),

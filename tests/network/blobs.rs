@@ -1,29 +1,35 @@
-//! Blobs fetched from a peer.
+//! Blobs fetched from other peers.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
-use libp2p::swarm::SwarmEvent;
-use libp2p::{StreamProtocol, SwarmBuilder, identify, noise, tcp, yamux};
-
-use pathswarm::names::{BlobHash, BlobRef, PeerKey};
-use pathswarm::network::{FetchError, NetworkEvent, limits};
+use pathswarm::names::{BlobRef, PeerKey};
+use pathswarm::network::{Bandwidth, BlobSink, FetchError, Identity, NetworkConfig};
+use pathswarm::pieces::{PIECE_BYTES, PieceTree, value_of};
 
 use crate::peers::{Peer, QUIC, TCP, join};
 
-async fn fetched(peer: &mut Peer, wanted: u64) -> Result<(), FetchError> {
-    peer.wait_for("a blob", |event| match event {
-        NetworkEvent::Fetched { id, result, .. } if *id == wanted => Some(result.clone()),
-        _ => None,
-    })
-    .await
-}
-
 /// Bytes without a pattern that a mistake in the order of pieces could hide in.
-fn noise(bytes: usize) -> Vec<u8> {
+pub fn noise(bytes: usize) -> Vec<u8> {
     let mut noise = vec![0; bytes];
     blake3::Hasher::new().update(b"noise").finalize_xof().fill(&mut noise);
     noise
+}
+
+fn pieces(contents: &[u8]) -> Vec<&[u8]> {
+    contents.chunks(PIECE_BYTES as usize).collect()
+}
+
+/// Puts some pieces of a blob where they would be if the rest were still on its way. It is as long as this is kept.
+pub fn half_way(peer: &Peer, contents: &[u8], here: impl Fn(usize) -> bool) -> Box<dyn BlobSink> {
+    let values = pieces(contents).into_iter().zip(0..).map(|(piece, index)| value_of(index, piece)).collect();
+    let tree = Arc::new(PieceTree::of_values(BlobRef::of(contents), values).unwrap());
+    let sink = peer.blobs.receive(tree.blob());
+    sink.begin(&tree).unwrap();
+    for (index, piece) in pieces(contents).into_iter().enumerate().filter(|(index, _)| here(*index)) {
+        sink.write(index as u32, piece).unwrap();
+    }
+    sink
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -34,12 +40,14 @@ async fn twenty_megabytes_arrive_and_verify_over_each_transport() {
         let bytes = noise(20_000_001);
         let blob = other.blobs.put(&bytes);
         let began = Instant::now();
-        one.handle.fetch(1, blob, other.key(), other.addresses().await).unwrap();
-        assert_eq!(fetched(&mut one, 1).await, Ok(()));
+        let (donors, result) = one.fetch(1, blob, &[&other]).await;
+        assert_eq!(result, Ok(()));
         println!("{transport}: {} bytes in {:.2?}", blob.bytes, began.elapsed());
-        assert!(std::fs::read(one.blobs.path(blob.hash)).unwrap() == bytes);
-        assert_eq!(one.handle.traffic().blobs_received, blob.bytes);
-        assert_eq!(other.handle.traffic().blobs_sent, blob.bytes);
+        assert!(one.blobs.get(blob).unwrap() == bytes);
+        // What all pieces hash to comes first.
+        let sent = blob.bytes + 32 * pieces(&bytes).len() as u64;
+        assert_eq!((donors[0].peer, donors[0].bytes, donors[0].failed.clone()), (other.key(), sent, None));
+        assert_eq!((one.handle.traffic().blobs_received, other.handle.traffic().blobs_sent), (sent, sent));
     }
 }
 
@@ -47,9 +55,8 @@ async fn twenty_megabytes_arrive_and_verify_over_each_transport() {
 async fn an_empty_blob_is_a_blob() {
     let (mut one, other) = (Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await);
     let blob = other.blobs.put(b"");
-    one.handle.fetch(1, blob, other.key(), other.addresses().await).unwrap();
-    assert_eq!(fetched(&mut one, 1).await, Ok(()));
-    assert!(one.blobs.path(blob.hash).exists());
+    assert_eq!(one.fetch(1, blob, &[&other]).await.1, Ok(()));
+    assert_eq!(one.blobs.list(), [blob]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,119 +65,196 @@ async fn many_blobs_at_once_all_arrive() {
     join(&one, &other).await;
     let blobs: Vec<BlobRef> = (0..40).map(|index| other.blobs.put(&noise(300_000 + index))).collect();
     for (id, blob) in blobs.iter().enumerate() {
-        one.handle.fetch(id as u64, *blob, other.key(), vec![]).unwrap();
+        one.handle.fetch(id as u64, *blob, vec![(other.key(), vec![])]).unwrap();
     }
     for (id, blob) in blobs.iter().enumerate() {
-        assert_eq!(fetched(&mut one, id as u64).await, Ok(()));
-        assert_eq!(BlobHash::of(&std::fs::read(one.blobs.path(blob.hash)).unwrap()), blob.hash);
+        assert_eq!(one.fetched(id as u64).await.1, Ok(()));
+        assert!(one.blobs.get(*blob).is_some());
     }
 }
 
-#[tokio::test]
-async fn a_peer_that_serves_wrong_bytes_is_named_and_nothing_is_kept() {
-    let (mut one, liar) = (Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await);
-    let mut bytes = noise(1_000_000);
-    let blob = liar.blobs.put(&bytes);
-    bytes[999_999] ^= 1;
-    std::fs::write(liar.blobs.path(blob.hash), &bytes).unwrap();
-    one.handle.fetch(1, blob, liar.key(), liar.addresses().await).unwrap();
-    assert_eq!(fetched(&mut one, 1).await, Err(FetchError::WrongHash { from: liar.key() }));
-    assert_eq!(one.blobs.files(), 0);
+#[tokio::test(flavor = "multi_thread")]
+async fn several_give_a_blob_at_the_same_time() {
+    let mut one = Peer::on(&[QUIC]).await;
+    let donors = [Peer::on(&[QUIC]).await, Peer::on(&[TCP]).await, Peer::on(&[QUIC]).await];
+    let bytes = noise(40_000_000);
+    let blob = donors.each_ref().map(|donor| donor.blobs.put(&bytes))[0];
+    let (gave, result) = one.fetch(1, blob, &donors.iter().collect::<Vec<_>>()).await;
+    assert_eq!(result, Ok(()));
+    assert!(one.blobs.get(blob).unwrap() == bytes);
+    assert!(gave.iter().all(|donor| donor.bytes > PIECE_BYTES), "{gave:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn peers_that_are_half_way_serve_what_they_have() {
+    let (mut one, even, odd) = (Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await);
+    let bytes = noise(5_000_000);
+    let _even = half_way(&even, &bytes, |index| index % 2 == 0);
+    let _odd = half_way(&odd, &bytes, |index| index % 2 == 1);
+    let (gave, result) = one.fetch(1, BlobRef::of(&bytes), &[&even, &odd]).await;
+    assert_eq!(result, Ok(()), "{gave:?}");
+    assert!(one.blobs.get(BlobRef::of(&bytes)).unwrap() == bytes);
+    assert!(gave.iter().all(|donor| donor.bytes > PIECE_BYTES), "{gave:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chain_of_peers_passes_a_blob_on_while_it_comes() {
+    let (mut last, mut middle, first) = (Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await);
+    let bytes = noise(20_000_000);
+    let blob = first.blobs.put(&bytes);
+    // It knows one who has nothing, and one who fetches it now.
+    let empty = Peer::on(&[QUIC]).await;
+    let sources = [&first];
+    let (there, here) = tokio::join!(middle.fetch(1, blob, &sources), async {
+        let waits = half_way(&empty, &bytes, |index| index == 0);
+        let result = last.fetch(1, blob, &[&empty, &first]).await;
+        drop(waits);
+        result
+    });
+    assert_eq!((there.1, here.1), (Ok(()), Ok(())));
+    assert!(last.blobs.get(blob).is_some() && middle.blobs.get(blob).is_some());
 }
 
 #[tokio::test]
-async fn a_blob_of_another_size_is_refused_before_a_byte_of_it_is_read() {
+async fn a_peer_that_serves_wrong_bytes_is_named_and_nothing_of_them_is_kept() {
     let (mut one, liar) = (Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await);
-    let blob = liar.blobs.put(&noise(1000));
-    for (id, announced) in [(1, 1001), (2, 999)] {
-        std::fs::write(liar.blobs.path(blob.hash), vec![0; announced as usize]).unwrap();
-        one.handle.fetch(id, blob, liar.key(), liar.addresses().await).unwrap();
-        let refused = FetchError::WrongSize { from: liar.key(), announced, expected: 1000 };
-        assert_eq!(fetched(&mut one, id).await, Err(refused));
+    for (id, size) in [(1, 200_000), (2, 1_000_000)] {
+        let bytes = noise(size);
+        let blob = BlobRef::of(&bytes);
+        // It hashes to something else, which it does not know: its disk lies, or it does.
+        let _sink = half_way_wrong(&liar, &bytes);
+        let (gave, result) = one.fetch(id, blob, &[&liar]).await;
+        assert_eq!(result, Err(FetchError::WrongHash { from: liar.key() }), "{gave:?}");
+        assert!(one.blobs.list().is_empty() && one.blobs.get(blob).is_none());
     }
-    assert_eq!(one.blobs.begun(), [], "no place was made for it");
-    assert_eq!(one.handle.traffic().blobs_received, 0);
+}
+
+/// All pieces, one of which is wrong.
+fn half_way_wrong(peer: &Peer, contents: &[u8]) -> Box<dyn BlobSink> {
+    let blob = BlobRef::of(contents);
+    let sink = match contents.len() as u64 > PIECE_BYTES {
+        true => half_way(peer, contents, |index| index > 0),
+        false => {
+            let sink = peer.blobs.receive(blob);
+            sink.begin(&Arc::new(PieceTree::single(blob).unwrap())).unwrap();
+            sink
+        }
+    };
+    let mut wrong = pieces(contents)[0].to_vec();
+    wrong[7] ^= 1;
+    sink.write(0, &wrong).unwrap();
+    sink
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_liar_among_donors_is_named_and_the_blob_is_right() {
+    let (mut one, liar, honest) = (Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await);
+    // Every piece that it has is wrong, so that whichever it gives shows it.
+    let bytes = noise(20_000_000);
+    let blob = honest.blobs.put(&bytes);
+    let lies = half_way(&liar, &bytes, |_| false);
+    for (index, piece) in pieces(&bytes).into_iter().enumerate() {
+        let wrong: Vec<u8> = piece.iter().map(|byte| !byte).collect();
+        lies.write(index as u32, &wrong).unwrap();
+    }
+    let (gave, result) = one.fetch(1, blob, &[&liar, &honest]).await;
+    assert_eq!(result, Ok(()));
+    assert!(one.blobs.get(blob).unwrap() == bytes);
+    assert_eq!(gave[0].failed, Some(FetchError::WrongHash { from: liar.key() }));
+    assert_eq!((gave[1].peer, gave[1].failed.clone()), (honest.key(), None));
+}
+
+#[tokio::test]
+async fn a_blob_of_another_size_is_not_there_and_one_beyond_all_bounds_is_not_asked_for() {
+    let (mut one, other) = (Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await);
+    let blob = other.blobs.put(&noise(1000));
+    for (id, bytes) in [(1, 1001), (2, 999)] {
+        let (_, result) = one.fetch(id, BlobRef { bytes, ..blob }, &[&other]).await;
+        assert_eq!(result, Err(FetchError::NotHere { from: other.key() }));
+    }
+    let bytes = 1_000_000_000 * PIECE_BYTES;
+    assert_eq!(one.fetch(3, BlobRef { bytes, ..blob }, &[&other]).await.1, Err(FetchError::TooLarge { bytes }));
+    assert_eq!((one.handle.traffic().blobs_received, one.blobs.used_bytes()), (0, 0));
 }
 
 #[tokio::test]
 async fn a_blob_that_is_not_there_and_a_peer_that_is_not_there_are_told_apart() {
     let (mut one, other) = (Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await);
     let blob = BlobRef::of(b"nobody has this");
-    one.handle.fetch(1, blob, other.key(), other.addresses().await).unwrap();
-    assert_eq!(fetched(&mut one, 1).await, Err(FetchError::NotHere { from: other.key() }));
-    one.handle.fetch(2, blob, PeerKey([1; 32]), vec![]).unwrap();
-    assert!(matches!(fetched(&mut one, 2).await, Err(FetchError::Unreachable(_))));
+    assert_eq!(one.fetch(1, blob, &[&other]).await.1, Err(FetchError::NotHere { from: other.key() }));
+    one.handle.fetch(2, blob, vec![(PeerKey([1; 32]), vec![])]).unwrap();
+    assert!(matches!(one.fetched(2).await.1, Err(FetchError::Unreachable(_))));
+    assert_eq!(one.fetch(3, blob, &[]).await.1, Err(FetchError::Nobody));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_peer_that_dies_in_the_middle_is_reported() {
-    let (mut one, other) = (Peer::on(&[TCP]).await, Peer::on(&[TCP]).await);
+async fn what_came_before_a_donor_died_is_not_fetched_again() {
+    let (mut one, other, third) = (Peer::on(&[TCP]).await, Peer::on(&[TCP]).await, Peer::on(&[TCP]).await);
     let from = other.key();
-    let blob = other.blobs.put(&noise(50_000_000));
-    one.handle.fetch(1, blob, from, other.addresses().await).unwrap();
-    // It has begun once there is a place for it.
-    while one.blobs.begun().is_empty() {
+    let bytes = noise(100_000_000);
+    let blob = other.blobs.put(&bytes);
+    third.blobs.put(&bytes);
+    one.handle.fetch(1, blob, vec![(from, other.addresses().await)]).unwrap();
+    while one.handle.traffic().blobs_received < 10 * PIECE_BYTES {
         tokio::task::yield_now().await;
     }
     other.wait_for_end().await;
-    match fetched(&mut one, 1).await {
+    match one.fetched(1).await.1 {
         Err(FetchError::Broken { from: named, .. } | FetchError::Stalled { from: named, .. }) => {
             assert_eq!(named, from)
         }
         otherwise => panic!("{otherwise:?}"),
     }
-    assert_eq!(one.blobs.files(), 0);
+    assert_eq!(one.blobs.list(), []);
+    let (gave, result) = one.fetch(2, blob, &[&third]).await;
+    assert_eq!(result, Ok(()));
+    assert!(gave[0].bytes <= blob.bytes - 5 * PIECE_BYTES, "{gave:?}");
+    assert!(one.blobs.get(blob).unwrap() == bytes);
 }
 
-/// Just enough to ask for blobs without the manners of a real peer.
-#[derive(libp2p::swarm::NetworkBehaviour)]
-#[behaviour(prelude = "libp2p::swarm::derive_prelude")]
-struct Greedy {
-    identify: identify::Behaviour,
-    streams: libp2p_stream::Behaviour,
+/// A peer that sends and receives so many bytes a second.
+async fn capped(upload_bytes_per_s: u64, download_bytes_per_s: u64) -> Peer {
+    let bandwidth = Bandwidth { upload_bytes_per_s, download_bytes_per_s };
+    let listen = vec![QUIC.parse().unwrap()];
+    Peer::with(NetworkConfig { listen, bandwidth, ..NetworkConfig::visitor(Identity::generate()) }).await
 }
 
-#[tokio::test]
-async fn a_peer_that_takes_its_places_and_reads_nothing_hears_busy_and_others_are_served() {
-    let (server, mut honest) = (Peer::on(&[TCP]).await, Peer::on(&[TCP]).await);
-    let large = server.blobs.put(&noise(50_000_000));
-    let small = server.blobs.put(&noise(1000));
-    let address = server.addresses().await.remove(0);
-    let mut greedy = SwarmBuilder::with_new_identity()
-        .with_tokio()
-        .with_tcp(tcp::Config::default(), noise::Config::new, yamux::Config::default)
-        .unwrap()
-        .with_behaviour(|key| Greedy {
-            identify: identify::Behaviour::new(identify::Config::new("greedy".to_owned(), key.public())),
-            streams: libp2p_stream::Behaviour::new(),
-        })
-        .unwrap()
-        .build();
-    let mut control = greedy.behaviour().streams.new_control();
-    // It claims to speak our version.
-    let _incoming = control.accept(StreamProtocol::new("/pathswarm/control/1")).unwrap();
-    greedy.dial(address).unwrap();
-    let peer = loop {
-        if let SwarmEvent::ConnectionEstablished { peer_id, .. } = greedy.select_next_some().await {
-            break peer_id;
-        }
-    };
-    let running = tokio::spawn(async move { while greedy.next().await.is_some() {} });
-    let mut streams = Vec::new();
-    let mut first_bytes = Vec::new();
-    for _ in 0..=limits::SERVINGS_PER_PEER {
-        let mut stream = control.open_stream(peer, StreamProtocol::new("/pathswarm/blob/1")).await.unwrap();
-        stream.write_all(&large.hash.0).await.unwrap();
-        stream.flush().await.unwrap();
-        let mut status = [0];
-        stream.read_exact(&mut status).await.unwrap();
-        first_bytes.push(status[0]);
-        streams.push(stream);
+#[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::disallowed_methods, reason = "a second is a second")]
+async fn a_peer_stays_under_its_caps() {
+    const CAP: u64 = 4_000_000;
+    let free = Peer::on(&[QUIC]).await;
+    let mut also_free = Peer::on(&[QUIC]).await;
+    let (gives, mut takes) = (capped(CAP, 0).await, capped(0, CAP).await);
+    let bytes = noise(6_000_000);
+    let blob = free.blobs.put(&bytes);
+    gives.blobs.put(&bytes);
+    // A quarter of a second's worth is there from the beginning.
+    let least = Duration::from_secs_f64((blob.bytes - CAP / 4) as f64 / CAP as f64);
+    let began = Instant::now();
+    assert_eq!(also_free.fetch(1, blob, &[&gives]).await.1, Ok(()));
+    assert!(began.elapsed() >= least, "{:?}", began.elapsed());
+    let began = Instant::now();
+    assert_eq!(takes.fetch(1, blob, &[&free]).await.1, Ok(()));
+    assert!(began.elapsed() >= least, "{:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_who_fetch_from_a_capped_peer_get_the_same() {
+    let server = capped(4_000_000, 0).await;
+    let (mut one, mut other) = (Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await);
+    join(&one, &server).await;
+    join(&other, &server).await;
+    let blobs: Vec<BlobRef> = (0..4).map(|index| server.blobs.put(&noise(2_000_000 + index))).collect();
+    // One has a stream, the other three of them.
+    one.handle.fetch(0, blobs[0], vec![(server.key(), vec![])]).unwrap();
+    for (id, blob) in blobs.iter().enumerate().skip(1) {
+        other.handle.fetch(id as u64, *blob, vec![(server.key(), vec![])]).unwrap();
     }
-    let mut expected = vec![0; limits::SERVINGS_PER_PEER];
-    expected.push(2);
-    assert_eq!(first_bytes, expected);
-    honest.handle.fetch(1, small, server.key(), server.addresses().await).unwrap();
-    assert_eq!(fetched(&mut honest, 1).await, Ok(()));
-    running.abort();
+    assert_eq!(one.fetched(0).await.1, Ok(()));
+    let received = other.handle.traffic().blobs_received;
+    assert!(received < 4_000_000, "three streams are no reason to get three times as much: {received}");
+    for id in 1..4 {
+        assert_eq!(other.fetched(id).await.1, Ok(()));
+    }
 }

@@ -1,7 +1,6 @@
 //! Joining a peer at an address, and what is said when that fails.
 
 use std::net::{TcpListener, UdpSocket};
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -164,7 +163,7 @@ async fn a_taken_port_is_an_error_that_names_the_address() {
     let first = Peer::on(&[QUIC, TCP]).await;
     for address in first.handle.listeners().await.unwrap() {
         let config = NetworkConfig { listen: vec![address.clone()], ..NetworkConfig::visitor(Identity::generate()) };
-        match start(config, first.blobs.clone()).await.map(drop) {
+        match start(config, first.blobs.access.clone()).await.map(drop) {
             Err(StartError::PortTaken(taken)) => assert_eq!(taken, address),
             otherwise => panic!("{otherwise:?}"),
         }
@@ -198,7 +197,7 @@ async fn a_stopped_network_frees_its_ports() {
     let listen = first.handle.listeners().await.unwrap();
     assert_eq!(listen.len(), 2);
     first.wait_for_end().await;
-    let blobs = Arc::clone(&Peer::on(&[QUIC]).await.blobs);
+    let blobs = Peer::on(&[QUIC]).await.blobs.access.clone();
     let config = NetworkConfig { listen: listen.clone(), ..NetworkConfig::visitor(Identity::generate()) };
     let (handle, _events) = start(config, blobs).await.unwrap();
     assert_eq!(handle.listeners().await, Ok(listen));
@@ -213,7 +212,7 @@ async fn an_announced_address_is_part_of_what_others_are_told() {
         announce: vec![announced.clone()],
         ..NetworkConfig::visitor(Identity::generate())
     };
-    let (handle, _events) = start(config, first.blobs.clone()).await.unwrap();
+    let (handle, _events) = start(config, first.blobs.access.clone()).await.unwrap();
     assert!(handle.join_addresses().await.unwrap().contains(&with_peer(&announced, handle.me())));
 }
 
@@ -226,4 +225,21 @@ async fn a_peer_that_takes_no_events_still_does_as_it_is_told() {
         assert_eq!(one.handle.connections().await, Ok(vec![other.key()]));
     }
     connected(&mut other, &one).await;
+}
+
+#[tokio::test]
+async fn who_is_alone_can_say_whom_it_tried_and_what_went_wrong() {
+    let one = Peer::on(&[QUIC]).await;
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = format!("/ip4/127.0.0.1/tcp/{}", gone.port());
+    let key = Identity::generate().key();
+    one.handle.dial_peer(key, vec![address.parse().unwrap()]).unwrap();
+    let line = loop {
+        let outlook = one.handle.outlook().await.unwrap();
+        match outlook.into_iter().find(|line| line.contains(&address)) {
+            Some(line) => break line,
+            None => tokio::task::yield_now().await,
+        }
+    };
+    assert!(line.contains("refused"), "{line}");
 }

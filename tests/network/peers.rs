@@ -1,17 +1,17 @@
 //! Peers on loopback with their blobs in a temporary folder.
 
-use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{self, Write};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
-use pathswarm::names::{BlobHash, BlobRef, ModuleId, PeerKey, RunId};
+use pathswarm::names::{BlobRef, ModuleId, PeerKey, RunId};
 use pathswarm::network::{
-    BlobAccess, BlobSink, Identity, Multiaddr, NetworkConfig, NetworkEvent, NetworkEvents, NetworkHandle, start,
+    BlobAccess, BlobSink, Donor, FetchError, Identity, Multiaddr, NetworkConfig, NetworkEvent, NetworkEvents,
+    NetworkHandle, start,
 };
-use tempfile::{NamedTempFile, TempDir};
+use pathswarm::peer::StoredBlobs;
+use pathswarm::store::BlobStore;
+use tempfile::TempDir;
 
 pub const QUIC: &str = "/ip4/127.0.0.1/udp/0/quic-v1";
 pub const TCP: &str = "/ip4/127.0.0.1/tcp/0";
@@ -23,7 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 pub struct Peer {
     pub handle: NetworkHandle,
-    pub blobs: Arc<Folder>,
+    pub blobs: Blobs,
     events: NetworkEvents,
     /// Seen while waiting for something else.
     seen: VecDeque<NetworkEvent>,
@@ -47,8 +47,8 @@ impl Peer {
     }
 
     pub async fn with(config: NetworkConfig) -> Self {
-        let blobs = Arc::new(Folder::new());
-        let (handle, events) = start(config, blobs.clone()).await.unwrap();
+        let blobs = Blobs::new();
+        let (handle, events) = start(config, blobs.access.clone()).await.unwrap();
         handle.join_run(RUN).await.unwrap();
         Self { handle, blobs, events, seen: VecDeque::new() }
     }
@@ -102,6 +102,25 @@ impl Peer {
         .await
     }
 
+    /// Asks these peers for a blob, and waits for it.
+    pub async fn fetch(&mut self, id: u64, blob: BlobRef, from: &[&Peer]) -> (Vec<Donor>, Result<(), FetchError>) {
+        let mut holders = Vec::new();
+        for peer in from {
+            holders.push((peer.key(), peer.addresses().await));
+        }
+        self.handle.fetch(id, blob, holders).unwrap();
+        self.fetched(id).await
+    }
+
+    /// Waits for what became of a fetch.
+    pub async fn fetched(&mut self, wanted: u64) -> (Vec<Donor>, Result<(), FetchError>) {
+        self.wait_for("a blob", |event| match event {
+            NetworkEvent::Fetched { id, donors, result, .. } if *id == wanted => Some((donors.clone(), result.clone())),
+            _ => None,
+        })
+        .await
+    }
+
     pub async fn wait_for_end(mut self) {
         let ended = async { while self.events.next().await.is_some() {} };
         drop(self.handle);
@@ -115,69 +134,43 @@ pub async fn join(one: &Peer, other: &Peer) {
     assert_eq!(one.handle.dial(address).await, Ok(other.key()));
 }
 
-/// Blobs in a folder, as files named by their hashes.
-pub struct Folder {
-    folder: TempDir,
-    begun: Mutex<Vec<BlobHash>>,
+/// A peer's store, all of which it serves.
+pub struct Blobs {
+    _folder: TempDir,
+    store: BlobStore,
+    pub access: Arc<StoredBlobs>,
 }
 
-impl Folder {
+impl Blobs {
     fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), begun: Mutex::default() }
-    }
-
-    pub fn path(&self, hash: BlobHash) -> PathBuf {
-        self.folder.path().join(hash.to_string())
+        let folder = tempfile::tempdir().unwrap();
+        let store = BlobStore::open(folder.path()).unwrap();
+        let access = StoredBlobs::default();
+        access.take_in(store.clone());
+        access.serve_all_but(BTreeSet::new(), None);
+        Self { _folder: folder, store, access: Arc::new(access) }
     }
 
     pub fn put(&self, bytes: &[u8]) -> BlobRef {
-        let blob = BlobRef::of(bytes);
-        std::fs::write(self.path(blob.hash), bytes).unwrap();
-        blob
+        self.store.put(bytes).unwrap()
     }
 
-    pub fn begun(&self) -> Vec<BlobHash> {
-        self.begun.lock().unwrap().clone()
+    /// The blobs that are whole.
+    pub fn list(&self) -> Vec<BlobRef> {
+        self.store.list().unwrap()
     }
 
-    pub fn files(&self) -> usize {
-        std::fs::read_dir(self.folder.path()).unwrap().count()
-    }
-}
-
-impl BlobAccess for Folder {
-    fn open(&self, hash: BlobHash) -> io::Result<Option<(File, u64)>> {
-        match File::open(self.path(hash)) {
-            Ok(file) => file.metadata().map(|metadata| Some((file, metadata.len()))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+    pub fn get(&self, blob: BlobRef) -> Option<Vec<u8>> {
+        self.store.get(blob.hash, blob.bytes).unwrap()
     }
 
-    fn receive(&self, blob: BlobRef) -> io::Result<Box<dyn BlobSink>> {
-        self.begun.lock().unwrap().push(blob.hash);
-        let file = NamedTempFile::new_in(self.folder.path())?;
-        Ok(Box::new(Receiving { file, path: self.path(blob.hash) }))
-    }
-}
-
-struct Receiving {
-    file: NamedTempFile,
-    path: PathBuf,
-}
-
-impl Write for Receiving {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
+    /// Bytes that all blobs take, those included that are on their way.
+    pub fn used_bytes(&self) -> u64 {
+        self.store.used_bytes()
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-impl BlobSink for Receiving {
-    fn finish(self: Box<Self>) -> io::Result<()> {
-        self.file.persist(self.path).map(drop).map_err(io::Error::from)
+    /// Begins to receive a blob, as a peer does that is half-way.
+    pub fn receive(&self, blob: BlobRef) -> Box<dyn BlobSink> {
+        self.access.receive(blob).unwrap()
     }
 }

@@ -52,14 +52,6 @@ async fn echo(peer: &mut Peer) {
     peer.handle.respond(token, bytes).unwrap();
 }
 
-async fn fetched(peer: &mut Peer, wanted: u64) -> Result<(), FetchError> {
-    peer.wait_for("what became of a fetch", |event| match event {
-        NetworkEvent::Fetched { id, result, .. } if *id == wanted => Some(result.clone()),
-        _ => None,
-    })
-    .await
-}
-
 #[tokio::test]
 async fn a_peer_that_listens_nowhere_is_asked_and_heard_through_a_relay_and_its_blobs_are_refused_there() {
     let relay = relay().await;
@@ -82,14 +74,14 @@ async fn a_peer_that_listens_nowhere_is_asked_and_heard_through_a_relay_and_its_
     assert_eq!(hidden.hear().await, (MODULE, other.key(), b"from outside".to_vec()));
 
     let blob = hidden.blobs.put(&[7; 1000]);
-    other.handle.fetch(2, blob, hidden.key(), Vec::new()).unwrap();
-    let error = fetched(&mut other, 2).await.unwrap_err();
+    other.handle.fetch(2, blob, vec![(hidden.key(), Vec::new())]).unwrap();
+    let error = other.fetched(2).await.1.unwrap_err();
     assert_eq!(error, FetchError::OnlyRelayed { from: hidden.key() });
     assert!(error.to_string().contains("through a relay only, which carries no blobs"), "{error}");
     let blob = other.blobs.put(&[8; 1000]);
-    hidden.handle.fetch(3, blob, other.key(), Vec::new()).unwrap();
-    assert_eq!(fetched(&mut hidden, 3).await, Err(FetchError::OnlyRelayed { from: other.key() }));
-    assert_eq!((hidden.blobs.begun(), other.blobs.begun()), (vec![], vec![]));
+    hidden.handle.fetch(3, blob, vec![(other.key(), Vec::new())]).unwrap();
+    assert_eq!(hidden.fetched(3).await.1, Err(FetchError::OnlyRelayed { from: other.key() }));
+    assert_eq!((hidden.blobs.used_bytes(), other.blobs.used_bytes()), (1000, 1000), "no byte of it has come");
     assert_eq!(relay.counts().circuits, 1);
 }
 
@@ -151,13 +143,13 @@ async fn after_a_direct_connection_was_made_the_one_through_the_relay_is_closed_
 
     // Asked while there is nothing but the circuit: it waits for the direct connection.
     let blob = inside.blobs.put(&vec![7; 1_000_000]);
-    other.handle.fetch(1, blob, inside.key(), Vec::new()).unwrap();
-    assert_eq!(fetched(&mut other, 1).await, Ok(()));
+    other.handle.fetch(1, blob, vec![(inside.key(), Vec::new())]).unwrap();
+    assert_eq!(other.fetched(1).await.1, Ok(()));
     relay.wait_until(|counts| counts.circuits == 0).await;
 
     let blob = other.blobs.put(&vec![8; 1_000_000]);
-    inside.handle.fetch(2, blob, other.key(), Vec::new()).unwrap();
-    assert_eq!(fetched(&mut inside, 2).await, Ok(()));
+    inside.handle.fetch(2, blob, vec![(other.key(), Vec::new())]).unwrap();
+    assert_eq!(inside.fetched(2).await.1, Ok(()));
     inside.handle.subscribe(MODULE).await.unwrap();
     other.handle.subscribe(MODULE).await.unwrap();
     other.wait_for_member(MODULE, inside.key()).await;
@@ -254,7 +246,7 @@ async fn what_is_no_relays_address_is_an_error_that_names_it() {
     let one = Peer::on(&[]).await;
     let bare: Multiaddr = "/ip4/203.0.113.7/udp/4001/quic-v1".parse().unwrap();
     let config = NetworkConfig { relays: vec![bare.clone()], ..NetworkConfig::visitor(Identity::generate()) };
-    match start(config, one.blobs.clone()).await.map(drop) {
+    match start(config, one.blobs.access.clone()).await.map(drop) {
         Err(StartError::NotARelay(address)) => assert_eq!(address, bare),
         otherwise => panic!("{otherwise:?}"),
     }

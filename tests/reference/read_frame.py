@@ -186,9 +186,13 @@ def update(reader):
         "path": reader.number("I"),
         "parent": reader.number("Q"),
         "weight": reader.number("I"),
+        "length": np.frombuffer(struct.pack("<HH", 0, reader.number("H")), "<f4")[0],
         "blob": reader.blob(),
     }
     fields["contributions"] = reader.many(contribution)
+    fields["norm"] = np.frombuffer(reader.take(4), "<f4")[0]
+    lengths = [fields["norm"]] + [one["length"] for one in fields["contributions"]]
+    assert all(np.isfinite(length) and length >= 0 for length in lengths)
     fields["average"], fields["state"], fields["weight"] = reader.blob(), reader.blob(), reader.number("Q")
     signed = b"PSW1" + struct.pack("<HH", 2, 4) + reader.data[begin : reader.at]
     assert reader.number("Q") == 64

@@ -44,6 +44,18 @@ learning_rate = 2e-3
 warmup_steps = 10
 "#;
 
+/// [`RUN`], but that after one block tokens choose their way, in two steps through a pool of which each level has a part.
+pub fn dna_run() -> String {
+    let run = RUN
+        .replace("[model]\n", "[model]\narchitecture = \"dna\"\n")
+        .replace("blocks = 2", "blocks = 1")
+        .replace("\"block.0\"", "\"block.0\", \"router.0\", \"modules.0-1\"")
+        .replace("\"block.1\"", "\"router.1\", \"modules.2-3\"");
+    let pool =
+        "modules = { transformer = 3, mlp = 1, identity = 2 }\nsteps = 2\ntop_k = 2\nskips = 0.25\nbias_rate = 0.01";
+    format!("{run}\n[model.dna]\n{pool}\n\n[[levels]]\nparts = [\"balance\"]\nsharing = \"shared\"\n")
+}
+
 /// No single wait of this test takes longer on a machine that works.
 pub const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -59,11 +71,13 @@ pub struct Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
+        let status = std::thread::panicking().then(|| self.status()).flatten();
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
             let said = std::fs::read_to_string(complaints(&self.folder)).unwrap_or_default();
-            eprintln!("{} said:\n{said}", self.folder.display());
+            let status = status.map_or_else(|| "nothing".to_owned(), |status| status.to_string());
+            eprintln!("{} said:\n{said}\nand its status: {status}", self.folder.display());
         }
     }
 }
@@ -79,10 +93,15 @@ impl Peer {
     }
 
     /// The same, where the program is begun in a special way.
-    pub fn start_as(mut program: Command, folder: &Path, arguments: &[&str]) -> Self {
+    pub fn start_as(program: Command, folder: &Path, arguments: &[&str]) -> Self {
+        Self::start_at("/ip4/127.0.0.1/udp/0/quic-v1", program, folder, arguments)
+    }
+
+    /// The same, where it listens elsewhere.
+    pub fn start_at(listen: &str, mut program: Command, folder: &Path, arguments: &[&str]) -> Self {
         let mut child = program
             .args(arguments)
-            .args(["--format", "json", "--listen", "/ip4/127.0.0.1/udp/0/quic-v1", "--set", "threads=1", "--dir"])
+            .args(["--format", "json", "--listen", listen, "--set", "threads=1", "--dir"])
             .arg(folder)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

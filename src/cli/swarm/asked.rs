@@ -6,11 +6,12 @@ use clap::Args;
 
 use super::explain::explain as explain_visit;
 use super::mistake::{Mistake, OrMistake};
-use super::{Globals, collected_run, listen};
+use super::{Globals, collected_run, invitations, listen};
 use crate::model::set_threads;
 use crate::network::Multiaddr;
 use crate::peer::asking::{Local, Players, Swarm};
 use crate::peer::transducer::{Guided, TransducerError};
+use crate::peer::visiting::Entrance;
 
 const WHOM: &str = "give the address of a running peer (/ip4/…/p2p/…), or --local DIR with a collected run";
 
@@ -23,6 +24,9 @@ pub struct Whom {
     /// Instead of a swarm, ask a collected run on this disk.
     #[arg(long, value_name = "DIR")]
     local: Option<PathBuf>,
+    /// In whose name, where the run is by invitation: the folder of a peer of this machine that takes part in it.
+    #[arg(long = "as", value_name = "DIR", requires = "address")]
+    sponsor: Option<PathBuf>,
     /// Choose the path anew every so many tokens, by those just before; at most the model's context.
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     route_every: Option<u32>,
@@ -72,7 +76,10 @@ impl Whom {
             Source::Swarm(address) => {
                 // Nobody is left to tell if this fails.
                 let told = move |line: &str| drop(output.complain(line));
-                Box::new(Swarm::visit(&address, machine.device, Box::new(told)).map_err(explain_visit)?)
+                let sponsor = self.sponsor.as_deref().map(invitations::sponsor).transpose()?;
+                let entrance = Entrance { addresses: &[address], sponsor: sponsor.as_deref() };
+                let visited = Swarm::visit(entrance, machine.device, Box::new(told));
+                Box::new(visited.map_err(explain_visit)?)
             }
         };
         let context = players.config().model.context;
@@ -133,6 +140,7 @@ mod tests {
 
     fn whom(address: Option<&str>, local: Option<&str>) -> Whom {
         Whom {
+            sponsor: None,
             address: address.map(str::to_owned),
             local: local.map(PathBuf::from),
             route_every: None,

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 
-use super::Globals;
 use super::interrupt::{Interrupt, Interrupted};
 use super::mistake::Mistake;
 use super::output::Output;
+use super::{Globals, invitations};
 use crate::network::Multiaddr;
 use crate::peer::collected::writing::Summary;
 use crate::peer::collecting::{Told, manifest_of, peers_below};
+use crate::peer::joining::JoinError;
+use crate::peer::visiting::Entrance;
 use crate::peer::{CollectError, collect_from_stores, collect_from_swarm};
 use crate::store::OpenError;
 
@@ -23,6 +25,9 @@ pub struct Collect {
     /// Where the run is: addresses of running peers (`/ip4/…/p2p/…`), or folders of stopped ones on this disk.
     #[arg(long, num_args = 1.., required = true, value_name = "ADDRESS|FOLDER")]
     from: Vec<String>,
+    /// In whose name, where the run is by invitation: the folder of a peer of this machine that takes part in it.
+    #[arg(long = "as", value_name = "DIR")]
+    sponsor: Option<PathBuf>,
 }
 
 enum Source {
@@ -37,7 +42,10 @@ impl Collect {
         let output = globals.output();
         let collected = match source(&self.from)? {
             Source::Folders(folders) => from_folders(&folders, &self.folder),
-            Source::Swarm(addresses) => from_swarm(&addresses, &self.folder, output)?,
+            Source::Swarm(addresses) => {
+                let sponsor = self.sponsor.as_deref().map(invitations::sponsor).transpose()?;
+                from_swarm(Entrance { addresses: &addresses, sponsor: sponsor.as_deref() }, &self.folder, output)?
+            }
         };
         let summary = collected.map_err(explain)?;
         print(output, &summary)
@@ -77,7 +85,7 @@ fn from_folders(named: &[PathBuf], target: &Path) -> Result<Summary, CollectErro
 }
 
 /// The outer error is ours: no runtime, or the user's Ctrl-C.
-fn from_swarm(addresses: &[Multiaddr], target: &Path, output: Output) -> anyhow::Result<Result<Summary, CollectError>> {
+fn from_swarm(entrance: Entrance<'_>, target: &Path, output: Output) -> anyhow::Result<Result<Summary, CollectError>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut modules = 0;
     let mut told = |told: Told| {
@@ -96,7 +104,7 @@ fn from_swarm(addresses: &[Multiaddr], target: &Path, output: Output) -> anyhow:
     runtime.block_on(async {
         let interrupt = Interrupt::listen()?;
         tokio::select! {
-            summary = collect_from_swarm(addresses, target, &mut told) => Ok(summary),
+            summary = collect_from_swarm(entrance, target, &mut told) => Ok(summary),
             () = interrupt.wait() => Err(Interrupted.into()),
         }
     })
@@ -105,6 +113,7 @@ fn from_swarm(addresses: &[Multiaddr], target: &Path, output: Output) -> anyhow:
 fn explain(error: CollectError) -> anyhow::Error {
     let hint = match &error {
         CollectError::Write(_) | CollectError::Disk(_) => "name a new folder, on a disk with room for it",
+        CollectError::Join(JoinError::NotInvited { .. }) => invitations::VISIT,
         CollectError::Join(_) => "check that the peer is running, and copy its whole address again",
         CollectError::NoHolder { .. } | CollectError::NotFetched { .. } => {
             "try again later, or collect from folders: pathswarm collect DIR --from FOLDER…"

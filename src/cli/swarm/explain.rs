@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use super::invitations;
 use super::mistake::Mistake;
 use crate::experiment::sharing::SharingError;
 use crate::model::device::DeviceError;
@@ -9,6 +10,7 @@ use crate::network::{IdentityError, StartError};
 use crate::observe::logging::LoggingError;
 use crate::peer::PeerError;
 use crate::peer::asking::AskError;
+use crate::peer::doorkeeper::DoorError;
 use crate::peer::founding::FoundingError;
 use crate::peer::joining::JoinError;
 use crate::peer::launch::{NeedsText, OtherText, PartGone};
@@ -73,12 +75,23 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(error) = cause.downcast_ref::<OpenError>() {
         return if matches!(error, OpenError::Disk(_)) { None } else { Some(OTHER_FOLDER) };
     }
+    if let Some(AskError::Visit(VisitError::Join(JoinError::NotInvited { .. }))) = cause.downcast_ref() {
+        return Some(invitations::VISIT);
+    }
+    if let Some(error) = cause.downcast_ref::<DoorError>() {
+        return invitations::hint(error);
+    }
     if let Some(AskError::Visit(VisitError::Join(error))) = cause.downcast_ref() {
         return hint(error);
     }
     match cause.downcast_ref::<JoinError>()? {
         JoinError::OtherRun { .. } => Some(OTHER_FOLDER),
         JoinError::TooLarge { .. } => Some("give it more in the machine's profile, or with --set disk_bytes=…"),
+        JoinError::NotInvited { .. } => Some(invitations::ASK),
+        JoinError::NotForMe { .. } => {
+            Some("ask for one for this peer's key, or use --dir with the folder of that peer")
+        }
+        JoinError::MakerUnknown { .. } => Some("give the address of the peer that made it, which has to run"),
         JoinError::Disk(_) => None,
         JoinError::Manifest { .. } => Some("use the version of pathswarm that the swarm uses"),
         _ => Some("check the address, that the peer runs, and that its port can be reached from here"),

@@ -16,6 +16,7 @@ use super::running::Watch;
 use super::stages::{Journey, line_of, stages_of};
 use super::{Globals, founding_progress, listen};
 use crate::config::RunConfig;
+use crate::names::PeerKey;
 use crate::observe::{Progress, View, logging};
 use crate::peer::Turns;
 use crate::peer::dense_trainer::Stopped;
@@ -83,8 +84,10 @@ impl Found {
                 listen: addresses,
                 announce,
                 relays,
+                link: None,
                 turns: Arc::new(Turns::default()),
                 newsroom: watch.newsroom.clone(),
+                invitation: None,
             };
             let own_text = Some(OwnText {
                 corpus: source.clone(),
@@ -97,7 +100,13 @@ impl Found {
             let journey = Journey { folder: folder.clone(), launch, own_text, progress: told, interrupt: stopping };
             let launched = match elsewhere {
                 Some(address) => listening.join(&address, journey.own_text.clone(), &mut |_, _| {}).await,
-                None => listening.found(self.prepare(&journey, stage, then.clone(), source).await?).await,
+                None => {
+                    let founder = match stage.admission.is_open() {
+                        true => None,
+                        false => Some(listening.founder().map_err(|error| explain(error.into()))?),
+                    };
+                    listening.found(self.prepare(&journey, stage, then.clone(), (source, founder)).await?).await
+                }
             };
             let launched = launched.map_err(explain)?;
             let _log = logging::start(&folder, &log_filter).map_err(|error| explain(error.into()))?;
@@ -107,6 +116,12 @@ impl Found {
             progress.note(format!("others join with:\n  pathswarm join {first}"));
             if addresses.len() > 1 {
                 progress.note(format!("or, where that address does not lead:\n  {}", addresses[1..].join("\n  ")));
+            }
+            if launched.doorkeeper.is_some() {
+                let folder = folder.display();
+                progress.note(format!(
+                    "this run is by invitation: pathswarm invite {folder} makes one, --invitation shows it"
+                ));
             }
             progress.result(json!({ "event": "join", "address": addresses[0], "addresses": addresses }));
             journey.go(launched, watch).await.map_err(explain)
@@ -119,7 +134,7 @@ impl Found {
         journey: &Journey,
         run: &RunConfig,
         then: Option<RunConfig>,
-        corpus: CorpusSource,
+        (corpus, founder): (CorpusSource, Option<PeerKey>),
     ) -> anyhow::Result<Option<LockedStore>> {
         let Journey { launch, progress, interrupt, .. } = journey;
         if read_manifest(&launch.folder)?.is_some() {
@@ -145,7 +160,7 @@ impl Found {
         let (progress, interrupt) = (progress.clone(), interrupt.clone());
         let founded = tokio::task::spawn_blocking(move || -> anyhow::Result<Option<LockedStore>> {
             let (run, machine, folder) = (&run, &launch.machine, launch.folder.as_path());
-            let plan = Plan { run, then, after: None, machine, folder, text, share_text, ancestor };
+            let plan = Plan { run, then, after: None, founder, machine, folder, text, share_text, ancestor };
             let mut told = |stage| founding_progress::show(&progress, stage);
             let founded = founding::found(plan, &launch.turns, interrupt.flag(), &mut told)?;
             founding::settle(folder, &founded.bytes)?;

@@ -1,6 +1,7 @@
 //! `pathswarm inspect`: what a path does inside while it reads.
 
 mod directional;
+mod dna;
 mod shown;
 
 use std::path::{Path, PathBuf};
@@ -29,6 +30,9 @@ enum Tool {
     /// Directional routing: what becomes of a text if it is switched off or changed, what each part says for a token, where
     /// and for which domains weights differ, and what directions mean.
     Directional(directional::Directional),
+    /// Tokens that choose their way: where they go step by step, which ways are common, how much is computed for whom, and
+    /// pictures of it.
+    Dna(dna::Dna),
 }
 
 impl Inspect {
@@ -37,6 +41,7 @@ impl Inspect {
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         match self.tool {
             Tool::Directional(directional) => directional.run(globals),
+            Tool::Dna(dna) => dna.run(globals),
         }
     }
 }
@@ -89,6 +94,7 @@ fn open(run: &Path, path: Option<PathId>, machine: &MachineConfig) -> anyhow::Re
 fn explain(error: InspectError) -> anyhow::Error {
     let hint = match error {
         InspectError::Plain => "look at a run whose configuration has it, such as configs/directional-2x2.toml",
+        InspectError::NoPool => "look at a run whose configuration has it, such as configs/dna/swarm-2x2.toml",
         InspectError::TooShort(_) => "give longer text",
         InspectError::Unknown { .. } => "name one that is there; pathswarm config show has the model's sizes",
         InspectError::Syntax { .. } => "for example --intervene layer=1:off --intervene layer=0,head=2:silent",

@@ -12,7 +12,7 @@ use super::interrupt::Interrupt;
 use super::mistake::Mistake;
 use super::running::Watch;
 use super::stages::{Journey, line_of};
-use super::{Globals, listen};
+use super::{Globals, invitations, listen};
 use crate::names::RunId;
 use crate::observe::{Progress, View, logging};
 use crate::peer::launch::{Launch, OwnText};
@@ -23,7 +23,11 @@ use crate::peer::{Manifest, Turns};
 #[derive(Args)]
 pub struct Join {
     /// Such as /ip4/192.0.2.1/udp/4001/quic-v1/p2p/12D3Koo…: what `found` printed.
-    address: String,
+    #[arg(required_unless_present = "invitation")]
+    address: Option<String>,
+    /// An invitation, or the file that it is in: where the run is not open. It may say where to go, too.
+    #[arg(long, value_name = "TEXT|FILE")]
+    invitation: Option<String>,
     #[command(flatten)]
     text: TextFlags,
     /// Where to keep this peer's part; by default `joined` among the machine's runs.
@@ -49,7 +53,11 @@ impl Join {
         let addresses = listen::listen(&self.listen, &machine)?;
         let announce = listen::announce(&machine)?;
         let relays = listen::relays(&self.relay, &machine)?;
-        let address = listen::parse(&self.address)?;
+        let invitation = self.invitation.as_deref().map(invitations::read).transpose()?;
+        let address = match &self.address {
+            Some(address) => listen::parse(address)?,
+            None => invitations::place(invitation.as_ref())?,
+        };
         let chosen = !self.text.corpus.is_empty();
         if !chosen && !self.text.test_corpus.is_empty() {
             let message = "--test-corpus without --corpus";
@@ -69,8 +77,10 @@ impl Join {
                 listen: addresses,
                 announce,
                 relays,
+                link: None,
                 turns: Arc::new(Turns::default()),
                 newsroom: watch.newsroom.clone(),
+                invitation,
             };
             let mut log = Ok(None);
             let mut told = |manifest: &Manifest, run: RunId| {

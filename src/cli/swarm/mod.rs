@@ -5,6 +5,7 @@ mod checkpoint;
 mod collect;
 mod collected_run;
 mod corpus;
+mod doctor;
 mod earlier;
 mod evaluate;
 mod experiment;
@@ -17,9 +18,12 @@ mod founding_progress;
 mod generate;
 mod import;
 mod inspect;
+mod invitations;
+mod invite;
 mod join;
 mod listen;
 mod peer_progress;
+mod revoke;
 mod running;
 mod simulate;
 mod stages;
@@ -38,6 +42,12 @@ commands! {
         Found(found::Found),
         /// Join a swarm by the address of any of its peers, and train in it.
         Join(join::Join),
+        /// Look at this machine as a peer would need it, and at how others see it.
+        Doctor(doctor::Doctor),
+        /// Invite a peer to a run that is not open.
+        Invite(invite::Invite),
+        /// Send a peer away from a run by invitation, or take an invitation back.
+        Revoke(revoke::Revoke),
         /// Fetch all modules of a run into one folder.
         Collect(collect::Collect),
         /// Show what running peers are doing.

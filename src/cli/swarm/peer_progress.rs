@@ -66,11 +66,19 @@ fn note(news: &News) -> Option<String> {
             "trains and combines nothing until the disk takes what is written, and then goes on; it still serves what it \
              has: {reason}"
         ),
+        News::WrongBytes { peer, blob } => {
+            format!("peer …{} gave wrong bytes for blob {}; they were thrown away", peer.short(), blob.short())
+        }
         News::DiskTakes => "the disk takes what is written again; going on".to_owned(),
         News::Alone { seconds, tried, outlook } => {
             let tried = if tried.is_empty() { "no address is known".to_owned() } else { tried.join(", ") };
-            format!("alone for {seconds} s; tried: {tried}; {}", outlook.join("; "))
+            format!(
+                "alone for {seconds} s; tried: {tried}; {}; it goes on trying and begins no swarm of its own; join with the \
+                 address of a peer that runs, or see what stands in the way: pathswarm doctor ADDRESS",
+                outlook.join("; ")
+            )
         }
+        News::NotInvited(reason) => format!("the others do not let this peer in: {reason}"),
         News::Stepped { .. } | News::Waiting(_) => return None,
     })
 }
@@ -90,6 +98,24 @@ fn note_of_report(report: &Report) -> Option<String> {
         }
         Report::Deposed { module, owner, reason } => {
             format!("replaces …{} as owner of module {module}: {reason}", owner.short())
+        }
+        Report::Caught { module, owner, version } => format!(
+            "version {version} of module {module} is not what its contributions make: …{} signed it, and is believed nothing any more",
+            owner.short()
+        ),
+        Report::TrainedAgain { path, phase, peer, apart_ppm, alike } => {
+            let peer = peer.short();
+            let apart = apart_ppm.map(|ppm| format!(" ({:.1}% apart)", f64::from(ppm) / 10_000.0)).unwrap_or_default();
+            match alike {
+                true => format!("phase {phase} of path {path}, trained again, comes to what {peer} has offered{apart}"),
+                false => format!(
+                    "phase {phase} of path {path}, trained again, comes to something else than {peer} has offered{apart}"
+                ),
+            }
+        }
+        Report::WentBack { module, from, to } => format!("module {module} goes back from version {from} to {to}"),
+        Report::Named { peer, fault } => {
+            format!("…{} {}: what it offers is not taken for now", peer.short(), fault.describe())
         }
         Report::Lost { module, path, parent, weight } => {
             format!("path {path}'s contribution to module {module} version {parent} (weight {weight}) came too late")

@@ -11,6 +11,7 @@ use super::interrupt::{Interrupt, Interrupted};
 use super::peer_progress::PeerLine;
 use crate::names::PathId;
 use crate::observe::Progress;
+use crate::peer::control_socket;
 use crate::peer::launch::Launched;
 use crate::peer::start::Watcher;
 use crate::peer::status_socket::{self, Door};
@@ -53,7 +54,7 @@ impl Watch {
     /// # Errors
     /// Why it cannot go on.
     pub async fn stay(self, launched: Launched, interrupt: &Interrupt) -> anyhow::Result<()> {
-        let door = open_door(&self.folder, launched.peer.watcher(), &self.progress);
+        let doors = open_doors(&self.folder, launched.peer.watcher(), &self.progress);
         let mut told = false;
         loop {
             tokio::select! {
@@ -71,7 +72,7 @@ impl Watch {
                 told = true;
             }
         }
-        drop(door);
+        drop(doors);
         self.progress.note("leaving: the others take over what this peer has; Ctrl-C again leaves at once");
         launched.peer.stop().await?;
         // One that has done its part has not been interrupted in it.
@@ -110,12 +111,14 @@ pub fn is_scored(status: &Option<PeerStatus>) -> bool {
     status.node.done && !paths.is_empty() && paths.iter().all(|path| status.scored.contains(path))
 }
 
-/// Lets `pathswarm status` ask the peer; one that cannot be asked works all the same.
-pub fn open_door(folder: &Path, watcher: Watcher, progress: &Progress) -> Option<Door> {
-    status_socket::serve(folder, watcher)
-        .inspect_err(|error| {
-            let socket = status_socket::path(folder);
-            progress.note(format!("pathswarm status cannot ask this peer: {}: {error}", socket.display()));
-        })
-        .ok()
+/// Lets `pathswarm status` ask the peer, and `pathswarm revoke` tell it; one that cannot be asked works all the same.
+pub fn open_doors(folder: &Path, watcher: Watcher, progress: &Progress) -> Vec<Door> {
+    let doors = [
+        (status_socket::serve(folder, watcher.clone()), status_socket::path(folder)),
+        (control_socket::serve(folder, watcher), control_socket::path(folder)),
+    ];
+    let told = |error: &std::io::Error, socket: &Path| {
+        progress.note(format!("other commands cannot ask this peer: {}: {error}", socket.display()));
+    };
+    doors.into_iter().filter_map(|(door, socket)| door.inspect_err(|error| told(error, &socket)).ok()).collect()
 }

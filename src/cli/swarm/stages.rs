@@ -11,7 +11,7 @@ use super::explain::explain;
 use super::founding_progress;
 use super::interrupt::{Interrupt, Interrupted};
 use super::peer_progress::PeerLine;
-use super::running::{Watch, is_scored, open_door};
+use super::running::{Watch, is_scored, open_doors};
 use crate::config::RunConfig;
 use crate::names::RunId;
 use crate::network::Multiaddr;
@@ -23,7 +23,7 @@ use crate::peer::launch::{Launch, Launched, NeedsText, OwnText, read_manifest};
 use crate::peer::succession::{
     Scout, abandon, gather, is_first, next_folder, present_folder, remember_others, take_along,
 };
-use crate::peer::visiting::VisitError;
+use crate::peer::visiting::{Entrance, VisitError};
 use crate::peer::{CollectError, Manifest, collect_from_swarm};
 use crate::store::LockedStore;
 
@@ -87,9 +87,9 @@ impl Journey {
         run: RunId,
         then: RunConfig,
     ) -> anyhow::Result<(Launched, Watch)> {
-        let door = open_door(&self.folder, launched.peer.watcher(), &self.progress);
+        let doors = open_doors(&self.folder, launched.peer.watcher(), &self.progress);
         let way = self.seek(&launched, (manifest, run), &then).await;
-        drop(door);
+        drop(doors);
         match way {
             Ok(Way::Follow(address)) => self.follow(launched, &address).await,
             Ok(Way::Lead(store)) => self.lead(launched, store).await,
@@ -108,7 +108,7 @@ impl Journey {
         (manifest, run): (&Manifest, RunId),
         then: &RunConfig,
     ) -> anyhow::Result<Way> {
-        let mut scout = Scout::start().await?;
+        let mut scout = Scout::start(launched.doorkeeper.clone()).await?;
         let (mut told, mut refusal, mut looks, mut again_at) = (false, String::new(), 0, 0);
         loop {
             self.unless_interrupted(tokio::time::sleep(LOOK)).await?;
@@ -137,7 +137,8 @@ impl Journey {
             }
             let own = launched.network.join_addresses().await?;
             let peers: Vec<Multiaddr> = own.into_iter().chain(others.clone()).collect();
-            match self.found(&peers, &others, (manifest, run), then.clone()).await {
+            let entrance = Entrance { addresses: &peers, sponsor: launched.doorkeeper.as_deref() };
+            match self.found(entrance, &others, (manifest, run), then.clone()).await {
                 Err(error) if !error.is::<Interrupted>() => {
                     // Another peer would do no better if this one gave up.
                     let reason = format!("{error:#}");
@@ -172,7 +173,7 @@ impl Journey {
     /// Makes the next stage of what all have trained.
     async fn found(
         &self,
-        peers: &[Multiaddr],
+        entrance: Entrance<'_>,
         others: &[Multiaddr],
         (manifest, run): (&Manifest, RunId),
         then: RunConfig,
@@ -180,12 +181,12 @@ impl Journey {
         // Before there is a manifest: whoever comes back to that is who it was, and knows whom to ask.
         let (folder, shared) = (take_along(&self.folder)?, self.folder.join("shared"));
         remember_others(&folder, others)?;
-        let summary = self.unless_interrupted(collect_from_swarm(peers, &shared, &mut |_| {})).await??;
+        let summary = self.unless_interrupted(collect_from_swarm(entrance, &shared, &mut |_| {})).await??;
         anyhow::ensure!(summary.run == run, "the peers are in another run by now");
         let (tokenizer, levels) = earlier_run(&shared, &then)?;
         let gathered = folder.join("gathered");
         let text = match (&self.own_text, manifest.share_text) {
-            (_, true) => TextFrom::Tokens(Box::new(self.unless_interrupted(gather(peers, run, &gathered)).await??)),
+            (_, true) => TextFrom::Tokens(Box::new(self.unless_interrupted(gather(entrance, run, &gathered)).await??)),
             (Some(own), false) => TextFrom::Corpus {
                 corpus: own.corpus.clone(),
                 test: own.test_corpus.clone(),
@@ -196,13 +197,15 @@ impl Journey {
         let (machine, turns, share_text) =
             (self.launch.machine.clone(), self.launch.turns.clone(), manifest.share_text);
         let (progress, interrupt, corpus) = (self.progress.clone(), self.interrupt.clone(), manifest.corpus);
+        let founder = manifest.founder;
         let founded = tokio::task::spawn_blocking(move || -> anyhow::Result<LockedStore> {
             let (run_of, machine, into) = (&then, &machine, folder.as_path());
-            let after = Some(run);
+            let (after, founder) = (Some(run), founder);
             let plan = Plan {
                 run: run_of,
                 then: None,
                 after,
+                founder,
                 machine,
                 folder: into,
                 text,
@@ -254,7 +257,7 @@ impl Journey {
 
     /// Ends the peer of the stage that is over. Its folder stays.
     async fn leave(&self, launched: Launched) -> anyhow::Result<(Launch, Watch)> {
-        let Launched { peer, network } = launched;
+        let Launched { peer, network, .. } = launched;
         peer.stop().await?;
         drop(network);
         let line = Arc::new(Mutex::new(None));

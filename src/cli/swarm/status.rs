@@ -13,10 +13,13 @@ use super::Globals;
 use super::explain::COPIED_IDENTITY;
 use super::mistake::Mistake;
 use super::output::Output;
-use crate::peer::observing::Traffic;
+use crate::network::{Ban, now_s};
+use crate::peer::observing::{Invited, Traffic};
 use crate::peer::status_socket;
 use crate::protocol::limits::FULL_WEIGHT;
-use crate::protocol::status::{CopiedIdentity, ModuleStatus, PathStatus, ScoreStatus, Status as NodeStatus};
+use crate::protocol::status::{
+    ConductStatus, CopiedIdentity, ModuleStatus, PathStatus, ScoreStatus, Status as NodeStatus,
+};
 use crate::protocol::waiting::Waiting;
 
 /// A peer that is alive answers between two pieces of work.
@@ -35,6 +38,10 @@ struct PeerStatus {
     parameter_hashes: BTreeMap<String, String>,
     addresses: Vec<String>,
     traffic: Traffic,
+    #[serde(default)]
+    bans: Vec<Ban>,
+    #[serde(default)]
+    invited: Option<Invited>,
 }
 
 /// `pathswarm status`
@@ -144,6 +151,7 @@ fn lines(folder: &Path, status: &PeerStatus) -> Vec<String> {
         lines.push(format!("copied   two machines run with the identity of {whose}: {}", addresses.join(" ")));
         lines.push(format!("         {COPIED_IDENTITY}"));
     }
+    lines.extend(strangers(status));
     lines.push(format!("{:<8} {:>9}  {:<9} waits for", "path", "phase", "stage"));
     lines.extend(node.paths.iter().map(|path| path_line(path, node.phases)));
     let module = ("module", "phase", "version", "owner", "term", "members", "late");
@@ -158,6 +166,12 @@ fn lines(folder: &Path, status: &PeerStatus) -> Vec<String> {
         let bits = f64::from(*millibits_per_byte) / 1e3;
         format!("score    path {path} at phase {phase}: {bits:.3} bits per byte, says {}", short(&by.to_string()))
     }));
+    lines.extend(node.conduct.iter().filter(|it| !it.faults.is_empty()).map(conduct_line));
+    lines.extend(node.conduct.iter().filter(|it| it.rerun > 0).map(|conduct| {
+        let ConductStatus { peer, rerun, alike, .. } = conduct;
+        let who = short(&peer.to_string());
+        format!("again    {who} {rerun} of its phases were trained again here, and {alike} came to the same")
+    }));
     let traffic = &status.traffic;
     lines.push(format!(
         "traffic  blobs {} out, {} in; messages {} out, {} in",
@@ -167,6 +181,30 @@ fn lines(folder: &Path, status: &PeerStatus) -> Vec<String> {
         size(traffic.message_bytes_received)
     ));
     lines
+}
+
+/// Whose contributions are not as they should be: named, why, and how often.
+fn conduct_line(conduct: &ConductStatus) -> String {
+    let faults: u64 = conduct.faults.values().sum();
+    let state = if conduct.named { "named: " } else { "" };
+    let reason = conduct.reason.as_deref().unwrap_or("not as it should be now and then");
+    let (who, counted) = (short(&conduct.peer.to_string()), conduct.counted);
+    format!("conduct  {who} {state}{reason} ({faults} faults, {counted} contributions in order)")
+}
+
+/// Who is kept out, and whether this peer is itself.
+fn strangers(status: &PeerStatus) -> Vec<String> {
+    let ban = |Ban { peer, until_s, times, reason }: &Ban| {
+        let minutes = until_s.saturating_sub(now_s()).div_ceil(60);
+        format!("banned   …{} for {minutes} min (ban {times}): {reason}", peer.short())
+    };
+    let invited = status.invited.iter().flat_map(|Invited { known, revoked, until_s, refused }| {
+        let days = until_s.map(|until_s| format!("; this peer for {} days", until_s.saturating_sub(now_s()) / 86_400));
+        let out = refused.iter().map(|reason| format!("outside  the others do not let this peer in: {reason}"));
+        let line = format!("invited  {known} peers known, {revoked} sent away{}", days.unwrap_or_default());
+        std::iter::once(line).chain(out)
+    });
+    invited.chain(status.bans.iter().map(ban)).collect()
 }
 
 fn path_line(path: &PathStatus, phases: u64) -> String {
@@ -236,17 +274,22 @@ mod tests {
         "paths": [{"path": 2, "drawn": 17, "phase": 3, "stage": "waiting", "waits_for":
             {"kind": "unowned", "module": "0.1"}}],
         "waits_for": {"kind": "nobody", "asked": 2}, "scores": [{"path": 3, "phase": 2, "millibits_per_byte": 1234, "by": "KEY"}],
-        "copied_identities": [{"peer": "KEY", "addresses": ["here", "there"]}],
+        "copied_identities": [{"peer": "KEY", "addresses": ["here", "there"]}], "audited": 5,
+        "conduct": [{"peer": "KEY", "counted": 4, "faults": {"overlong": 3}, "named": true, "reason": "was too long"},
+                    {"peer": "KEY", "counted": 9, "faults": {}, "rerun": 5, "alike": 4, "named": false, "reason": null}],
         "peers": ["bbbbbbbbbbbb"], "parameter_hashes": {"0.1": "123456789abc", "1.1": "fedcba987654"},
         "addresses": ["/ip4/127.0.0.1/tcp/4001"],
         "traffic": {"blob_bytes_sent": 12345678, "blob_bytes_received": 23456, "contribution_bytes_received": 0,
                     "average_bytes_received": 0, "message_bytes_sent": 1, "message_bytes_received": 0},
+        "bans": [{"peer": "BANNED", "until_s": 9000000000, "times": 2, "reason": "it lied"}],
+        "invited": {"known": 3, "revoked": 1, "until_s": null, "refused": "it has ended"},
         "phases_trained": 3, "scored": [], "something_newer": 1
     }"#;
 
     #[test]
     fn the_table_says_who_owns_what_and_what_is_waited_for() {
-        let (status, value) = read(&ANSWER.replace("KEY", &"c".repeat(64))).unwrap();
+        let (status, value) =
+            read(&ANSWER.replace("KEY", &"c".repeat(64)).replace("BANNED", &"01".repeat(32))).unwrap();
         let table = lines(Path::new("runs/demo/a"), &status).join("\n");
         let words: Vec<&str> = table.split_whitespace().collect();
         let row = |row: &[&str]| assert!(words.windows(row.len()).any(|found| found == row), "{row:?} in\n{table}");
@@ -258,8 +301,42 @@ mod tests {
         row(&["1.0", "-", "-", "nobody", "0", "1", "0.0/0", "-", "no", "replica"]);
         row(&["1.1", "4/20", "4", "here", "1", "3", "0.0/0", "fedcba98"]);
         row(&["blobs", "12.3", "MB", "out,", "23.5", "kB", "in;", "messages", "1", "B", "out,", "0", "B", "in"]);
+        row(&["banned", "…01010101", "for"]);
+        row(&["(ban", "2):", "it", "lied"]);
+        row(&["invited", "3", "peers", "known,", "1", "sent", "away"]);
+        row(&["outside", "the", "others", "do", "not", "let", "this", "peer", "in:", "it", "has", "ended"]);
         row(&["copied", "two", "machines", "run", "with", "the", "identity", "of", "…cccccccc:", "here", "there"]);
         row(&["score", "path", "3", "at", "phase", "2:", "1.234", "bits", "per", "byte,", "says", "…cccccccc"]);
+        row(&[
+            "conduct",
+            "…cccccccc",
+            "named:",
+            "was",
+            "too",
+            "long",
+            "(3",
+            "faults,",
+            "4",
+            "contributions",
+            "in",
+            "order)",
+        ]);
+        row(&[
+            "again",
+            "…cccccccc",
+            "5",
+            "of",
+            "its",
+            "phases",
+            "were",
+            "trained",
+            "again",
+            "here,",
+            "and",
+            "4",
+            "came",
+        ]);
+        assert_eq!(words.iter().filter(|word| **word == "conduct").count(), 1, "of the others nothing is said");
         assert_eq!(value["something_newer"], 1);
     }
 

@@ -53,6 +53,9 @@ pub enum HuggingFaceError {
     /// Only ours.
     #[error("[model.directional] has no counterpart: neither GPT-2 nor GPT-NeoX routes directions of its heads")]
     Directional,
+    /// Tokens that choose their way.
+    #[error("architecture = \"dna\" has no counterpart: in GPT-2 and GPT-NeoX every token goes through every block")]
+    Dna,
     /// Theirs, here.
     #[error("config.json: {key} = {found}, this program knows {known}")]
     Setting {

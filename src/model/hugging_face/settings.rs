@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{HuggingFaceError, Layout};
-use crate::config::{Activation, ModelConfig, Positions};
+use crate::config::{Activation, Architecture, ModelConfig, Positions};
 
 const NORM_EPSILON: f64 = 1e-5;
 const ROTARY_BASE: f64 = 10_000.0;
@@ -15,6 +15,9 @@ pub fn has_counterpart(model: &ModelConfig) -> Result<(), HuggingFaceError> {
     let (head_width, width, heads) = (model.head_width(), model.width, model.heads);
     if head_width * heads != width {
         return Err(HuggingFaceError::HeadWidth { head_width, width, heads });
+    }
+    if model.dna.is_some() {
+        return Err(HuggingFaceError::Dna);
     }
     if model.directional.is_some() {
         return Err(HuggingFaceError::Directional);
@@ -175,18 +178,21 @@ impl Gpt2 {
         let by_layer = self.scale_attn_by_inverse_layer_idx.unwrap_or(false);
         must("scale_attn_by_inverse_layer_idx", by_layer, false, "false")?;
         Ok(ModelConfig {
+            architecture: Architecture::Transformer,
             blocks: self.n_layer,
             width: self.n_embd,
             heads: self.n_head,
             head_width: None,
-            feed_forward: self.n_inner.and_then(|inner| unless(inner, 4 * self.n_embd)),
+            feed_forward: self.n_inner.and_then(|inner| unless(inner, self.n_embd.saturating_mul(4))),
             vocabulary: self.vocab_size,
             context: self.n_positions,
             positions: Positions::Learned,
             tied_head: self.tie_word_embeddings.unwrap_or(true),
             biases: self.pathswarm.is_none_or(|ours| ours.biases),
             activation: activation("activation_function", &self.activation_function)?,
+            initial_deviation: None,
             directional: None,
+            dna: None,
         })
     }
 }
@@ -204,18 +210,21 @@ impl GptNeox {
         must("rotary_emb_base", base, ROTARY_BASE, "10000")?;
         must("rope_type", kind, "default", "default")?;
         Ok(ModelConfig {
+            architecture: Architecture::Transformer,
             blocks: self.num_hidden_layers,
             width: self.hidden_size,
             heads: self.num_attention_heads,
             head_width: None,
-            feed_forward: unless(self.intermediate_size, 4 * self.hidden_size),
+            feed_forward: unless(self.intermediate_size, self.hidden_size.saturating_mul(4)),
             vocabulary: self.vocab_size,
             context: self.max_position_embeddings,
             positions: Positions::Rotary,
             tied_head: self.tie_word_embeddings.unwrap_or(false),
             biases: self.pathswarm.is_none_or(|ours| ours.biases),
             activation: activation("hidden_act", &self.hidden_act)?,
+            initial_deviation: None,
             directional: None,
+            dna: None,
         })
     }
 }
@@ -257,6 +266,8 @@ mod tests {
             )
             .contains("vocabulary")
         );
+        let huge = format!("{}", usize::MAX / 2);
+        assert!(refused(&pythia.replace("0.25", "1").replace("true", "false").replace("512", &huge)).contains("width"));
         let model = ModelConfig { head_width: Some(16), ..crate::model::transformer::samples::small_model() };
         assert!(write(&model, 0).unwrap_err().to_string().contains("head_width = 16"));
     }

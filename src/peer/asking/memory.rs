@@ -1,13 +1,13 @@
 //! Blobs in memory: of a swarm that is only asked, nothing is left on the disk.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::names::{BlobHash, BlobRef};
-use crate::network::{BlobAccess, BlobSink};
+use crate::network::{BlobAccess, BlobSink, BlobSource};
 use crate::peer::performing::Blobs;
+use crate::pieces::{PieceSet, PieceTree, piece_count};
 
 /// No blob that is asked for has more bytes: they are text and tables, and states of modules.
 const MOST_BYTES: u64 = 1 << 32;
@@ -50,7 +50,7 @@ impl Blobs for BlobsInMemory {
 }
 
 impl BlobAccess for BlobsInMemory {
-    fn open(&self, _: BlobHash) -> io::Result<Option<(File, u64)>> {
+    fn open(&self, _: BlobRef) -> io::Result<Option<Box<dyn BlobSource>>> {
         // A visitor serves nothing.
         Ok(None)
     }
@@ -59,62 +59,69 @@ impl BlobAccess for BlobsInMemory {
         if blob.bytes > MOST_BYTES {
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, format!("{} bytes to hold in memory", blob.bytes)));
         }
-        Ok(Box::new(Sink { blobs: self.clone(), blob, bytes: Vec::new() }))
+        Ok(Box::new(Sink { blobs: self.clone(), blob, arrived: Mutex::default() }))
     }
 }
 
 struct Sink {
     blobs: BlobsInMemory,
     blob: BlobRef,
-    bytes: Vec<u8>,
+    arrived: Mutex<BTreeMap<u32, Vec<u8>>>,
 }
 
-impl io::Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.bytes.extend_from_slice(bytes);
-        if self.bytes.len() as u64 > self.blob.bytes {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "more bytes than announced"));
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+impl Sink {
+    fn arrived(&self) -> MutexGuard<'_, BTreeMap<u32, Vec<u8>>> {
+        // A piece is put in whole or not at all.
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl BlobSink for Sink {
-    fn finish(self: Box<Self>) -> io::Result<()> {
-        if BlobRef::of(&self.bytes) != self.blob {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "not the bytes that were asked for"));
+    fn tree(&self) -> Option<Arc<PieceTree>> {
+        None
+    }
+
+    fn begin(&self, _: &Arc<PieceTree>) -> io::Result<PieceSet> {
+        Ok(PieceSet::none(piece_count(self.blob.bytes).unwrap_or(0)))
+    }
+
+    fn write(&self, piece: u32, bytes: &[u8]) -> io::Result<()> {
+        self.arrived().insert(piece, bytes.to_vec());
+        Ok(())
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        let whole: Vec<u8> = std::mem::take(&mut *self.arrived()).into_values().flatten().collect();
+        if whole.len() as u64 != self.blob.bytes {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not all of its pieces are here"));
         }
-        self.blobs.put(self.blob.hash, self.bytes);
+        self.blobs.put(self.blob.hash, whole);
         Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
+    use crate::pieces::PIECE_BYTES;
 
     #[test]
     fn a_blob_is_there_once_it_is_whole_and_can_be_taken_once() {
-        let (blobs, blob) = (BlobsInMemory::default(), BlobRef::of(b"text"));
-        let mut sink = blobs.receive(blob).unwrap();
-        sink.write_all(b"te").unwrap();
+        let contents = vec![7; PIECE_BYTES as usize + 1];
+        let (blobs, blob) = (BlobsInMemory::default(), BlobRef::of(&contents));
+        let (first, last) = contents.split_at(PIECE_BYTES as usize);
+        let sink = blobs.receive(blob).unwrap();
+        sink.write(1, last).unwrap();
+        assert!(sink.finish().is_err());
         assert_eq!(blobs.take(blob.hash), None);
-        sink.write_all(b"xt").unwrap();
+        sink.write(1, last).unwrap();
+        sink.write(0, first).unwrap();
         sink.finish().unwrap();
         blobs.keep(&[blob.hash]);
-        assert_eq!(blobs.read(blob).unwrap().as_deref(), Some(&b"text"[..]));
-        assert_eq!(blobs.take(blob.hash).as_deref(), Some(&b"text"[..]));
+        assert!(blobs.read(blob).unwrap().unwrap() == contents);
+        assert!(blobs.take(blob.hash).unwrap() == contents);
         assert_eq!(blobs.take(blob.hash), None);
         assert!(!blobs.has(blob.hash) && blobs.read(blob).unwrap().is_none());
-        let mut wrong = blobs.receive(blob).unwrap();
-        wrong.write_all(b"rubb").unwrap();
-        assert!(wrong.write_all(b"ish").is_err() && wrong.finish().is_err());
         assert!(blobs.receive(BlobRef { bytes: u64::MAX, ..blob }).is_err());
     }
 }

@@ -22,7 +22,7 @@ use crate::peer::manifest::Manifest;
 use crate::peer::performing::bounds;
 use crate::peer::visiting::client::Client;
 use crate::peer::visiting::directory::Directory;
-use crate::peer::visiting::{Visit, VisitError, visit};
+use crate::peer::visiting::{Entrance, Visit, VisitError, visit};
 use crate::protocol::limits::MAX_PIECES;
 use crate::protocol::questions::{Bounds, Piece, Player, Question};
 use crate::protocol::{Request, Response, RunPlan};
@@ -137,12 +137,11 @@ impl Swarm {
     ///
     /// # Errors
     /// If nobody answers there, or the tokenizer cannot be had.
-    pub fn visit(address: &Multiaddr, device: DeviceChoice, told: Teller) -> anyhow::Result<Self> {
+    pub fn visit<'a>(at: impl Into<Entrance<'a>>, device: DeviceChoice, told: Teller) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let blobs = BlobsInMemory::default();
-        let addresses = std::slice::from_ref(address);
-        let visited = runtime.block_on(visit(addresses, Arc::new(blobs.clone()))).map_err(AskError::from)?;
-        let Visit { mut client, contact, manifest, .. } = visited;
+        let visited = runtime.block_on(visit(at.into(), Arc::new(blobs.clone()))).map_err(AskError::from)?;
+        let Visit { mut client, contact, address, manifest } = visited;
         let (mut manifest, _) = Manifest::decode(&manifest)?;
         if let Some(table) = manifest.shards.table() {
             let table = runtime.block_on(part(&mut client, &blobs, table, "the shard table", &[contact; ATTEMPTS]))?;
@@ -165,7 +164,7 @@ impl Swarm {
             told,
         };
         let tokenizer = Tokenizer::from_json(&tokenizer)?;
-        Ok(Self { runtime, manifest, tokenizer, visitor, address: address.clone() })
+        Ok(Self { runtime, manifest, tokenizer, visitor, address })
     }
 
     /// As if somebody had told of another peer.

@@ -20,7 +20,7 @@ use crate::store::StoreFolder;
 use crate::text::{CorpusSource, read_corpus};
 
 async fn visitor(address: &Multiaddr) -> Visit {
-    visit(std::slice::from_ref(address), Arc::new(StoredBlobs::default())).await.unwrap()
+    visit(std::slice::from_ref(address).into(), Arc::new(StoredBlobs::default())).await.unwrap()
 }
 
 async fn ask(visit: &mut Visit, question: Question) -> Result<Response, String> {

@@ -16,6 +16,7 @@ pub use self::stores::{collect_from_stores, manifest_of, peers_below};
 pub use self::swarm::{Told, collect_from_swarm};
 use super::collected::CollectedError;
 use super::collected::writing::WriteError;
+use super::doorkeeper::DoorError;
 use super::joining::JoinError;
 use super::manifest::ManifestError;
 use super::visiting::VisitError;
@@ -37,6 +38,9 @@ pub enum CollectError {
     /// Nobody at the address, or not one of us.
     #[error(transparent)]
     Join(#[from] JoinError),
+    /// In the name of a peer that has no right to.
+    #[error(transparent)]
+    Door(#[from] DoorError),
     /// The network did not start.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -139,6 +143,7 @@ impl From<VisitError> for CollectError {
         match error {
             VisitError::NoAddress => Self::NoHolder { modules: Vec::new(), asked: 0 },
             VisitError::Join(error) => error.into(),
+            VisitError::Door(error) => error.into(),
             VisitError::Start(error) => error.into(),
             VisitError::Stopped(error) => error.into(),
         }

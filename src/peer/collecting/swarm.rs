@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use super::CollectError;
 use crate::names::{BlobRef, ModuleId, PeerKey, Version};
-use crate::network::Multiaddr;
 use crate::peer::blob_access::StoredBlobs;
 use crate::peer::collected::writing::{Summary, Unfinished, Writer};
 use crate::peer::joining::JoinError;
 use crate::peer::visiting::client::Client;
 use crate::peer::visiting::directory::Directory;
 use crate::peer::visiting::heads::heads;
-use crate::peer::visiting::{Visit, visit};
+use crate::peer::visiting::{Entrance, Visit, visit};
 use crate::protocol::RunPlan;
 use crate::protocol::message::Head;
 use crate::store::BlobStore;
@@ -57,7 +56,7 @@ pub enum Told {
 /// # Errors
 /// If nobody answers, or a module has no holder that can be reached.
 pub async fn collect_from_swarm(
-    addresses: &[Multiaddr],
+    entrance: impl Into<Entrance<'_>>,
     target: &Path,
     told: &mut (dyn FnMut(Told) + Send),
 ) -> Result<Summary, CollectError> {
@@ -65,7 +64,7 @@ pub async fn collect_from_swarm(
     let blobs = BlobStore::open(&unfinished.scratch())?;
     let access = StoredBlobs::default();
     access.take_in(blobs.clone());
-    let Visit { mut client, contact: peer, address, manifest, .. } = visit(addresses, Arc::new(access)).await?;
+    let Visit { mut client, contact: peer, address, manifest, .. } = visit(entrance.into(), Arc::new(access)).await?;
     let mut writer = unfinished.of_run(&manifest)?;
     if let Some(table) = writer.manifest.shards.table() {
         let bytes = bytes(&mut client, &blobs, table, &[peer]).await?;

@@ -20,7 +20,7 @@ use super::shard_table::{Shard, Shards, encode_table};
 use super::turns::Turns;
 use crate::config::{MachineConfig, OuterMode, RunConfig};
 use crate::model::{exchange, open_device};
-use crate::names::{BlobHash, BlobRef, ModuleId, PathId, RunId};
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, RunId};
 use crate::network::limits::TOPICS_PER_PEER;
 use crate::outer::ModuleState;
 use crate::protocol::wire::WIRE_VERSION;
@@ -60,6 +60,8 @@ pub struct Plan<'a> {
     pub text: TextFrom,
     /// Whether newcomers receive their shard from peers.
     pub share_text: bool,
+    /// Whose invitations are the first, if the run is by invitation.
+    pub founder: Option<PeerKey>,
     /// A trained ancestor to start from instead of training one: its parameters, level by level.
     pub ancestor: Option<Vec<Vec<f32>>>,
 }
@@ -238,6 +240,7 @@ pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn Fn
         genesis: states,
         then: plan.then.map(Box::new),
         after: plan.after,
+        founder: plan.founder,
     };
     let bytes = encode(&mut manifest, blobs)?;
     let (manifest, id) = Manifest::decode(&bytes)?;

@@ -4,44 +4,33 @@
 //! gradient of each module against the replicated copy it started from, compressed with what was left from last time,
 //! and all of it back to the store before anybody is told.
 
+mod ground;
 mod scores;
+mod stepping;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::manifest::Manifest;
 use super::path_state::{PathState, PathStateError, PhaseState};
-use super::tasks::{Stepped, Task, Told};
+use super::tasks::{Task, Told};
 use super::texts::{Purpose, Texts};
 use super::trainer_thread::{Desk, Work};
-use super::turns::TURN_MS;
 use crate::compress::{EncodeError, compress_with_feedback};
 use crate::config::MachineConfig;
 use crate::grid::Grid;
-use crate::model::open_device;
-use crate::names::{BlobRef, ModuleId, PathId, Phase};
+use crate::model::{machine_class, open_device};
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase};
 use crate::outer::ModuleState;
-use crate::protocol::Resume;
+use crate::protocol::message::Made;
 use crate::protocol::record::{Finished, StartedFrom};
+use crate::protocol::{Part, Resume};
 use crate::routing::resharding::RouterState;
-use crate::seed::Seed;
 use crate::store::{BlobError, BlobStore};
-use crate::training::{
-    BatchOrder, InnerTrainer, OuterGradientError, StepError, StepReport, TrainerError, outer_gradient,
-    place_in_schedule,
-};
+use crate::training::{InnerTrainer, OuterGradientError, StepError, TrainerError, outer_gradient};
 
-/// Steps between two reports of progress, at the most this often.
+/// Steps or documents between two reports of progress, at the most this often.
 const REPORT: Duration = Duration::from_millis(250);
-
-/// Inner checkpoints are no closer than this.
-const CHECKPOINT_LEAST: Duration = Duration::from_secs(5);
-
-/// Nor than this many times what it takes to store one: they cost at most one percent of the time.
-const CHECKPOINT_FACTOR: u32 = 100;
-
-/// What took longer has waited for a full disk.
-const CHECKPOINT_COST_MOST: Duration = Duration::from_secs(60);
 
 /// What a trainer's thread does.
 pub fn work(manifest: Arc<Manifest>, machine: MachineConfig, blobs: BlobStore) -> Work {
@@ -72,8 +61,12 @@ struct Worker {
     grid: Grid,
     texts: Texts,
     token_bytes: Vec<u32>,
+    /// As many tokens a second at most; 0 for any number.
+    train_tokens_per_s: u64,
     /// What it took to store the last inner checkpoint.
     checkpoint_cost: Duration,
+    /// Which machines come to the same bytes as this one.
+    class: u64,
 }
 
 /// A phase of a path, as it was asked for.
@@ -81,14 +74,15 @@ struct Asked<'a> {
     path: PathId,
     drawn: PathId,
     phase: Phase,
-    steps: u64,
+    part: &'a Part,
     start: &'a [(StartedFrom, BlobRef)],
+    again: bool,
 }
 
 /// How far inner steps were made.
 enum Steps {
-    /// To the end of the phase.
-    All,
+    /// To the end of the phase, after so many.
+    All(u64),
     /// So many, and then there was a wish to stop.
     Paused(u64),
     /// Nobody listens any more.
@@ -98,8 +92,10 @@ enum Steps {
 /// What a phase goes on with.
 struct Carried {
     state: PathState,
-    /// Steps made and the parameters after them, in the middle of the phase.
-    middle: Option<(u64, Vec<Vec<f32>>)>,
+    /// The trainer's state after the phase before.
+    began: Option<BlobHash>,
+    /// Steps made and the parameters after them, if these are not the path's own, in the middle of the phase.
+    middle: Option<(u64, Option<Vec<Vec<f32>>>)>,
 }
 
 impl Worker {
@@ -107,15 +103,35 @@ impl Worker {
         let device = open_device(machine.device)?;
         let inner = InnerTrainer::new(&manifest.config, machine, device)?;
         let (counts, grid) = (manifest.level_counts(), manifest.config.grid()?);
-        let (texts, checkpoint_cost) = (Texts::new(manifest.clone(), blobs.clone()), Duration::ZERO);
-        Ok(Self { manifest, blobs, inner, counts, grid, texts, token_bytes: Vec::new(), checkpoint_cost })
+        let texts = Texts::new(manifest.clone(), blobs.clone());
+        let class = machine_class(device, machine, manifest.config.training.batch_sequences);
+        Ok(Self {
+            manifest,
+            blobs,
+            inner,
+            counts,
+            grid,
+            texts,
+            token_bytes: Vec::new(),
+            train_tokens_per_s: machine.train_tokens_per_s,
+            checkpoint_cost: Duration::ZERO,
+            class,
+        })
     }
 
     /// Nothing if nobody listens any more.
     fn carry_out(&mut self, desk: &Desk, task: Task) -> anyhow::Result<Option<Told>> {
         match task {
-            Task::Train { path, drawn, phase, steps, start, trainer, resume } => {
-                self.train(desk, &Asked { path, drawn, phase, steps, start: &start }, trainer, resume)
+            Task::Train { path, drawn, phase, part, start, trainer, resume, again } => {
+                let asked = Asked { path, drawn, phase, part: &part, start: &start, again };
+                match self.train(desk, &asked, trainer, resume) {
+                    // What it began with is another's, and nobody waits for it.
+                    Err(error) if again => {
+                        tracing::warn!(%path, %phase, error = %format!("{error:#}"), "not trained again");
+                        Ok(Some(Told::Paused { path, phase, middle: None }))
+                    }
+                    outcome => outcome,
+                }
             }
             Task::Score { path, drawn, phase, states } => {
                 let scores = self.score(desk, (path, phase), (drawn, &[Purpose::HeldOut]), &states);
@@ -153,13 +169,13 @@ impl Worker {
 
     /// Parameters as they are before a phase.
     fn parameters(&self, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<Vec<Vec<f32>>> {
-        let parameters = |(module, state): &(ModuleId, BlobRef)| {
-            let bytes = self.read(*state, &format!("the state of module {module}"))?;
-            let count = self.counts[usize::from(module.level)];
-            Ok(ModuleState::decode(&bytes, *module, count)?.parameters)
-        };
         let (levels, _) = states.split_at(self.counts.len().min(states.len()));
-        levels.iter().map(parameters).collect()
+        levels.iter().map(|(module, state)| self.parameters_of(*module, *state)).collect()
+    }
+
+    fn parameters_of(&self, module: ModuleId, state: BlobRef) -> anyhow::Result<Vec<f32>> {
+        let bytes = self.read(state, &format!("the state of module {module}"))?;
+        Ok(ModuleState::decode(&bytes, module, self.counts[usize::from(module.level)])?.parameters)
     }
 
     /// The router, where it is one of a path's modules.
@@ -176,17 +192,19 @@ impl Worker {
         trainer: Option<BlobRef>,
         resume: Option<Resume>,
     ) -> anyhow::Result<Option<Told>> {
-        let Asked { path, drawn, phase, .. } = *asked;
+        let Asked { path, drawn, phase, part, .. } = *asked;
         let span = tracing::info_span!("phase", %path, %drawn, %phase);
         let _entered = span.enter();
-        if !desk.report(Told::Alive { path, phase, steps: resume.map_or(0, |resume| resume.steps) }) {
+        if !desk.report(Told::Alive { path, phase, steps: resume.map_or(part.first, |resume| resume.steps) }) {
             return Ok(None);
         }
         let router = self.router(&modules(asked.start))?;
         self.texts.hold(drawn, router.as_ref())?;
         let (middle, state) = (self.carried_blob(resume.map(|resume| resume.blob))?, self.carried_blob(trainer)?);
         if middle.is_some() || state.is_some() {
-            match self.carry_on(desk, asked, middle.as_deref(), state.as_deref()) {
+            let middle = middle.as_deref().zip(resume.map(|resume| resume.steps));
+            let began = trainer.map(|trainer| trainer.hash);
+            match self.carry_on(desk, asked, middle, (state.as_deref(), began)) {
                 Err(error) if blames_the_state(&error) => {
                     tracing::error!(error = %format!("{error:#}"), "what was carried so far does not do");
                 }
@@ -197,7 +215,7 @@ impl Worker {
             tracing::error!("AdamW begins anew");
         }
         let state = PathState::fresh(self.names_path(asked), &self.counts, self.taken(phase));
-        self.phase(desk, asked, Carried { state, middle: None })
+        self.phase(desk, asked, Carried { state, began: None, middle: None })
     }
 
     /// Sequences that those before a phase have taken from a path's shard, as if it had been trained in each.
@@ -227,20 +245,24 @@ impl Worker {
         &mut self,
         desk: &Desk,
         asked: &Asked,
-        middle: Option<&[u8]>,
-        state: Option<&[u8]>,
+        middle: Option<(&[u8], u64)>,
+        (state, began): (Option<&[u8]>, Option<BlobHash>),
     ) -> anyhow::Result<Option<Told>> {
         let carried = match middle {
-            Some(bytes) => {
+            // There, the parameters in the middle are what the path carries anyhow.
+            Some((bytes, steps)) if self.streams() => {
+                Carried { state: PathState::decode(bytes, &self.counts)?, began, middle: Some((steps, None)) }
+            }
+            Some((bytes, _)) => {
                 let PhaseState { steps, levels, state } = PhaseState::decode(bytes, &self.counts)?;
                 if state.drawn != self.names_path(asked) {
                     return Err(PathStateError::OtherPath.into());
                 }
-                Carried { state, middle: Some((steps, levels)) }
+                Carried { state, began, middle: Some((steps, Some(levels))) }
             }
             None => {
                 let state = PathState::decode(state.unwrap_or(&[]), &self.counts)?;
-                Carried { state: self.for_path(asked, state)?, middle: None }
+                Carried { state: self.for_path(asked, state)?, began, middle: None }
             }
         };
         self.phase(desk, asked, carried)
@@ -248,31 +270,31 @@ impl Worker {
 
     /// Nothing if nobody listens any more.
     fn phase(&mut self, desk: &Desk, asked: &Asked, carried: Carried) -> anyhow::Result<Option<Told>> {
-        let Asked { path, phase, start, .. } = *asked;
-        let Carried { mut state, middle } = carried;
+        let Asked { path, phase, part, start, .. } = *asked;
+        let Carried { mut state, began, middle } = carried;
         let states = modules(start);
-        let before = self.parameters(&states)?;
-        let made = middle.as_ref().map_or(0, |(steps, _)| *steps);
-        self.inner.load(middle.as_ref().map_or(&before, |(_, levels)| levels))?;
-        drop(middle);
+        let (made, levels) = middle.unwrap_or((part.first, None));
+        let before = self.stand(asked, &mut state, levels)?;
         self.inner.restore(&state.inner)?;
-        if made == 0 {
+        if made == 0 && !asked.again {
             self.keep_best(desk, asked, (&states, &before), &mut state);
         }
-        match self.inner_steps(desk, asked, made, &mut state)? {
-            Steps::All => {}
+        let steps = match self.inner_steps(desk, asked, made, &mut state)? {
+            Steps::All(steps) => steps,
             Steps::Deserted => return Ok(None),
             Steps::Paused(steps) => {
-                let middle = (steps > made).then(|| self.store_middle(desk, steps, &mut state)).transpose()?;
+                let kept = steps > made && !asked.again;
+                let middle = kept.then(|| self.store_middle(desk, steps, &mut state)).transpose()?;
                 return Ok(Some(Told::Paused { path, phase, middle: middle.map(|blob| (steps, blob)) }));
             }
-        }
+        };
         let after = self.inner.levels()?;
         let mut offers = Vec::with_capacity(start.len());
         let router = self.router(&states)?;
-        for (level, before) in before.iter().enumerate() {
+        let is_due = |(level, _): &(usize, &Vec<f32>)| part.due.contains(&start[*level].0.module);
+        for (level, before) in before.iter().enumerate().filter(is_due) {
             let (from, share) = (start[level].0, self.share(asked, start[level].0.module, router.as_ref()));
-            let frame = self.compress(desk, (before, &after[level], share), &mut state.residuals[level])?;
+            let frame = self.compress((desk, level), (before, &after[level], share), &mut state.residuals[level])?;
             offers.push((from, frame));
         }
         if let Some((from, _)) = start.get(before.len()) {
@@ -280,86 +302,15 @@ impl Worker {
             offers.push((*from, self.scores_of_the_slice(desk, asked, next)?));
         }
         state.inner = self.inner.state()?;
-        let trainer = self.put(desk, &state.encode())?;
-        Ok(Some(Told::Trained(Finished { path, phase, offers, trainer })))
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "an edge: how long inner steps took")]
-    fn inner_steps(&mut self, desk: &Desk, asked: &Asked, made: u64, carried: &mut PathState) -> anyhow::Result<Steps> {
-        let Asked { path, drawn, phase, steps, .. } = *asked;
-        let inner_steps = self.manifest.config.training.inner_steps;
-        let place = |step: u64| step * inner_steps / steps.max(1);
-        let mut reported = Instant::now();
-        let mut checkpoint_at = reported + self.between_checkpoints();
-        let (mut step, mut last, mut loss, mut tokens, mut seconds) = (made, steps, 0.0, 0, 0.0);
-        while step < last {
-            // One that finds the driver busy is said again soon.
-            let mut waits = || {
-                desk.mention(Told::Alive { path, phase, steps: step });
-            };
-            let turn = desk.take_turn(REPORT, &mut waits);
-            let began = Instant::now();
-            let mut stepped_at = began;
-            while step < last && began.elapsed() < Duration::from_millis(TURN_MS) {
-                if desk.is_deserted() {
-                    return Ok(Steps::Deserted);
-                }
-                if desk.is_paused() {
-                    return Ok(Steps::Paused(step));
-                }
-                if desk.is_to_end() && step > 0 {
-                    last = step;
-                    break;
-                }
-                let schedule_step = place_in_schedule(&self.manifest.config.training, phase, step, steps);
-                let report = self.step(drawn, schedule_step)?;
-                step += 1;
-                (loss, tokens) = (report.loss, tokens + report.tokens);
-                seconds += stepped_at.elapsed().as_secs_f64();
-                stepped_at = Instant::now();
-                if reported.elapsed() >= REPORT {
-                    let stepped = Stepped { path, phase, step: place(step), loss, tokens, seconds };
-                    // A report that finds the driver busy is added to the next one.
-                    if desk.mention(Told::Step(stepped)) {
-                        (tokens, seconds) = (0, 0.0);
-                    }
-                    reported = Instant::now();
-                }
-            }
-            drop(turn);
-            if step < last && Instant::now() >= checkpoint_at {
-                let blob = self.store_middle(desk, step, carried)?;
-                if !desk.report(Told::Checkpointed { path, phase, steps: step, blob }) {
-                    return Ok(Steps::Deserted);
-                }
-                checkpoint_at = Instant::now() + self.between_checkpoints();
-            }
+        let mut stands_on = Vec::new();
+        if let Some(own) = &mut state.own {
+            (own.levels, stands_on) = (after, start.to_vec());
         }
-        let told = desk.report(Told::Step(Stepped { path, phase, step: inner_steps, loss, tokens, seconds }));
-        Ok(if told { Steps::All } else { Steps::Deserted })
-    }
-
-    fn step(&mut self, path: PathId, schedule_step: u64) -> anyhow::Result<StepReport> {
-        let Some(shard) = self.texts.held() else { anyhow::bail!("path {path} has no shard in hand") };
-        let seed = Seed::root(self.manifest.config.seed).child("batches").number(u64::from(path.0));
-        let order = BatchOrder { seed, sequences: shard.len() };
-        Ok(self.inner.step(shard, &order, schedule_step)?)
-    }
-
-    fn between_checkpoints(&self) -> Duration {
-        CHECKPOINT_LEAST.max(self.checkpoint_cost * CHECKPOINT_FACTOR)
-    }
-
-    /// Stores the middle of a phase.
-    #[expect(clippy::disallowed_methods, reason = "an edge: how long it took")]
-    fn store_middle(&mut self, desk: &Desk, steps: u64, carried: &mut PathState) -> anyhow::Result<BlobRef> {
-        let began = Instant::now();
-        carried.inner = self.inner.state()?;
-        let middle = PhaseState { steps, levels: self.inner.levels()?, state: std::mem::take(carried) };
-        let blob = self.put(desk, &middle.encode())?;
-        *carried = middle.state;
-        self.checkpoint_cost = began.elapsed().min(CHECKPOINT_COST_MOST);
-        Ok(blob)
+        let trainer = self.put(desk, &state.encode())?;
+        // What a phase goes on with another machine may have made.
+        let class = if made == part.first { self.class } else { 0 };
+        let made = (!self.streams()).then_some(Made { phase, steps, trainer: began, class });
+        Ok(Some(Told::Trained(Finished { path, phase, offers, trainer, stands_on, made })))
     }
 
     /// What a path counts for in a module, beside the others in it: where the text is shared out anew, nobody else knows.
@@ -369,11 +320,11 @@ impl Worker {
 
     fn compress(
         &self,
-        desk: &Desk,
+        (desk, level): (&Desk, usize),
         (before, after, share): (&[f32], &[f32], f32),
         residual: &mut Vec<f32>,
     ) -> anyhow::Result<BlobRef> {
-        let outer = &self.manifest.config.outer;
+        let outer = self.manifest.config.outer_of(level);
         let carried = outer.feedback().map(|part| (part, residual.as_slice()));
         let gradient = outer_gradient(before, after, share, carried)?;
         let (frame, left) = compress_with_feedback(outer.codec, &gradient)?;

@@ -95,12 +95,12 @@ impl Worker {
 
     /// What a path makes of the slice, as it is after its inner steps, if the router's next round shares the text out anew.
     pub(super) fn scores_of_the_slice(&mut self, desk: &Desk, asked: &Asked, next: u64) -> anyhow::Result<BlobRef> {
-        let Asked { path, drawn, phase, steps, .. } = *asked;
+        let Asked { path, drawn, phase, part, .. } = *asked;
         let routing = &self.manifest.config.routing;
         let mut nats = Vec::new();
         if routing.reshard.contains(&next) {
             let slice = self.texts.slice()?;
-            let mut goes_on = || _ = desk.mention(Told::Alive { path, phase, steps });
+            let mut goes_on = || _ = desk.mention(Told::Alive { path, phase, steps: part.last });
             let _turn = desk.take_turn(REPORT, &mut goes_on);
             let losses = target_losses(self.inner.model(), &slice, routing.prefix_tokens, &mut goes_on)?;
             nats = slice.documents().map(|document| losses[document].iter().flatten().sum()).collect::<Vec<f32>>();

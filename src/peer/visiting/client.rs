@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::names::{BlobRef, ModuleId, PeerKey};
+use crate::network::limits::DONORS;
 use crate::network::{Multiaddr, NetworkEvent, NetworkEvents, NetworkHandle, Provider, Stopped};
 use crate::peer::signatures::signatures_hold;
+use crate::protocol::invitations::{Doorway, Knock};
+use crate::protocol::wire::Framed;
 use crate::protocol::{Request, Response, wire};
 
 /// Questions under way at once.
@@ -23,14 +26,36 @@ pub(in crate::peer) struct Client {
     /// Whose last question got no answer at all.
     silent: BTreeSet<PeerKey>,
     next_id: u64,
+    /// What is shown to each before anything else, where the run is by invitation.
+    shown: Option<Knock>,
+    /// Who has seen it.
+    introduced: BTreeSet<PeerKey>,
+}
+
+/// What was sent for a question.
+#[derive(Clone, Copy)]
+enum Sent {
+    /// What has to be shown first.
+    Knock(usize),
+    /// The question itself.
+    Question(usize),
+}
+
+impl Sent {
+    fn question(self) -> usize {
+        match self {
+            Self::Knock(index) | Self::Question(index) => index,
+        }
+    }
 }
 
 /// What came of a question: an answer whose signatures hold, or why there is none.
 pub(in crate::peer) type Answer = Result<Response, String>;
 
 impl Client {
-    pub(in crate::peer) fn new(network: NetworkHandle, events: NetworkEvents) -> Self {
-        Self { network, events, book: BTreeMap::new(), silent: BTreeSet::new(), next_id: 1 }
+    pub(in crate::peer) fn new(network: NetworkHandle, events: NetworkEvents, shown: Option<Knock>) -> Self {
+        let (book, silent, introduced) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        Self { network, events, book, silent, next_id: 1, shown, introduced }
     }
 
     /// Remembers where a peer can be found; whether it is a new one.
@@ -77,14 +102,13 @@ impl Client {
     pub(in crate::peer) async fn ask_each(&mut self, questions: &[(PeerKey, Request)]) -> Result<Vec<Answer>, Stopped> {
         let mut answers: Vec<Answer> = vec![Err("not asked".to_owned()); questions.len()];
         let mut waiting: VecDeque<usize> = (0..questions.len()).collect();
-        let mut under_way: BTreeMap<u64, usize> = BTreeMap::new();
+        let mut under_way: BTreeMap<u64, Sent> = BTreeMap::new();
         loop {
             while under_way.len() < AT_ONCE
                 && let Some(index) = next(&mut waiting, &under_way, questions)
             {
-                let (peer, request) = &questions[index];
-                match self.send(*peer, request) {
-                    Ok(id) => drop(under_way.insert(id, index)),
+                match self.send_next(index, &questions[index]) {
+                    Ok((id, sent)) => drop(under_way.insert(id, sent)),
                     Err(reason) => answers[index] = Err(reason),
                 }
             }
@@ -93,19 +117,41 @@ impl Client {
             }
             let event = self.events.next().await.ok_or(Stopped)?;
             if let NetworkEvent::Response { id, result, .. } = event
-                && let Some(index) = under_way.remove(&id)
+                && let Some(sent) = under_way.remove(&id)
             {
+                let index = sent.question();
                 let (peer, _) = questions[index];
                 match &result {
                     Ok(_) => drop(self.silent.remove(&peer)),
                     Err(_) => drop(self.silent.insert(peer)),
                 }
+                if matches!(sent, Sent::Knock(_)) && result.is_ok() {
+                    // Whether it was let in or not: the question is answered, or turned away in words.
+                    self.introduced.insert(peer);
+                    waiting.push_front(index);
+                    continue;
+                }
                 answers[index] = result.map_err(|error| error.to_string()).and_then(|bytes| read(&bytes));
+                if answers[index].is_err() {
+                    // One that has started again knows nobody.
+                    self.introduced.remove(&peer);
+                }
             }
         }
     }
 
-    fn send(&mut self, to: PeerKey, request: &Request) -> Result<u64, String> {
+    /// What has to be shown first, or else the question.
+    fn send_next(&mut self, index: usize, (to, request): &(PeerKey, Request)) -> Result<(u64, Sent), String> {
+        match &self.shown {
+            Some(knock) if !self.introduced.contains(to) => {
+                let knock = knock.clone();
+                Ok((self.send(*to, &knock)?, Sent::Knock(index)))
+            }
+            _ => Ok((self.send(*to, request)?, Sent::Question(index))),
+        }
+    }
+
+    fn send<T: Framed>(&mut self, to: PeerKey, request: &T) -> Result<u64, String> {
         let bytes = wire::encode(request).map_err(|error| error.to_string())?;
         let id = self.new_id();
         let addresses = self.book.get(&to).cloned().unwrap_or_default();
@@ -113,17 +159,37 @@ impl Client {
         Ok(id)
     }
 
-    /// Fetches a blob into the store from the first of these peers that delivers it.
+    /// Shows a peer what there is to show, unless it has seen it.
+    async fn introduce(&mut self, to: PeerKey) -> Result<(), Stopped> {
+        let Some(knock) = self.shown.clone().filter(|_| !self.introduced.contains(&to)) else { return Ok(()) };
+        let Ok(wanted) = self.send(to, &knock) else { return Ok(()) };
+        loop {
+            match self.events.next().await.ok_or(Stopped)? {
+                NetworkEvent::Response { id, result, .. } if id == wanted => {
+                    if result.is_ok() {
+                        self.introduced.insert(to);
+                    }
+                    return Ok(());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Fetches a blob into the store from those of these peers that have it.
     pub(in crate::peer) async fn fetch(
         &mut self,
         blob: BlobRef,
         from: &[PeerKey],
     ) -> Result<Result<(), String>, Stopped> {
         let mut reason = "nobody has it".to_owned();
-        for peer in from {
+        for some in from.chunks(DONORS) {
+            for peer in some {
+                self.introduce(*peer).await?;
+            }
             let wanted = self.new_id();
-            let addresses = self.book.get(peer).cloned().unwrap_or_default();
-            if let Err(error) = self.network.fetch(wanted, blob, *peer, addresses) {
+            let holders = some.iter().map(|peer| (*peer, self.book.get(peer).cloned().unwrap_or_default())).collect();
+            if let Err(error) = self.network.fetch(wanted, blob, holders) {
                 reason = error.to_string();
                 continue;
             }
@@ -159,16 +225,20 @@ impl Client {
 /// The next question to a peer that has not too many already.
 fn next(
     waiting: &mut VecDeque<usize>,
-    under_way: &BTreeMap<u64, usize>,
+    under_way: &BTreeMap<u64, Sent>,
     questions: &[(PeerKey, Request)],
 ) -> Option<usize> {
-    let busy =
-        |peer: PeerKey| under_way.values().filter(|index| questions[**index].0 == peer).count() >= AT_ONCE_OF_ONE;
+    let busy = |peer: PeerKey| {
+        under_way.values().filter(|sent| questions[sent.question()].0 == peer).count() >= AT_ONCE_OF_ONE
+    };
     let place = waiting.iter().position(|index| !busy(questions[*index].0))?;
     waiting.remove(place)
 }
 
 fn read(bytes: &[u8]) -> Answer {
+    if let Ok(Doorway::NotInvited(reason)) = wire::decode(bytes) {
+        return Err(reason);
+    }
     match wire::decode::<Response>(bytes) {
         Ok(Response::Refused(reason)) => Err(reason),
         Ok(response) if signatures_hold(&response) => Ok(response),

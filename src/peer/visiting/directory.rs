@@ -209,11 +209,17 @@ mod tests {
             mode: OuterMode::Synchronous,
             phases: 3,
             inner_steps: 8,
+            streaming: None,
             reshard: Vec::new(),
             weights: vec![5; 4],
             genesis: BTreeMap::new(),
             offer_bytes: vec![100; 2],
             average_bytes: vec![100; 2],
+            norm_cap: 0.0,
+            audit_share: 0.0,
+            rerun_share: 0.0,
+            rerun_tolerance: 0.5,
+            centred_clipping: false,
         };
         let [all, part, holder, gone] = [1, 2, 3, 4].map(|number| PeerKey([number; 32]));
         let mut directory = Directory::default();

@@ -90,11 +90,17 @@ mod tests {
             mode: OuterMode::Synchronous,
             phases: 3,
             inner_steps: 8,
+            streaming: None,
             reshard: Vec::new(),
             weights: vec![5],
             genesis: [(MODULE, genesis)].into(),
             offer_bytes: vec![100],
             average_bytes: vec![100],
+            norm_cap: 0.0,
+            audit_share: 0.0,
+            rerun_share: 0.0,
+            rerun_tolerance: 0.5,
+            centred_clipping: false,
         };
         let mut chain = Chain::genesis(genesis);
         for _ in 0..3 {

@@ -11,9 +11,11 @@ pub(super) mod heads;
 use std::sync::Arc;
 
 use self::client::Client;
+use super::doorkeeper::{DoorError, Doorkeeper};
 use super::joining::{JoinError, fetch_manifest};
 use crate::names::PeerKey;
 use crate::network::{BlobAccess, Identity, Multiaddr, NetworkConfig, StartError, Stopped};
+use crate::protocol::invitations::Knock;
 
 /// Why a swarm could not be visited.
 #[derive(Debug, thiserror::Error)]
@@ -24,12 +26,36 @@ pub enum VisitError {
     /// Nobody at the address, or not one of us.
     #[error(transparent)]
     Join(#[from] JoinError),
+    /// In the name of a peer that has no right to.
+    #[error(transparent)]
+    Door(#[from] DoorError),
     /// The network did not start.
     #[error(transparent)]
     Start(#[from] StartError),
     /// The network went away.
     #[error(transparent)]
     Stopped(#[from] Stopped),
+}
+
+/// Where a swarm is entered, and in whose name, if it is by invitation.
+#[derive(Clone, Copy)]
+pub struct Entrance<'a> {
+    /// Addresses of its peers.
+    pub addresses: &'a [Multiaddr],
+    /// A peer of this machine that takes part in it.
+    pub sponsor: Option<&'a Doorkeeper>,
+}
+
+impl<'a> From<&'a [Multiaddr]> for Entrance<'a> {
+    fn from(addresses: &'a [Multiaddr]) -> Self {
+        Self { addresses, sponsor: None }
+    }
+}
+
+impl<'a> From<&'a Multiaddr> for Entrance<'a> {
+    fn from(address: &'a Multiaddr) -> Self {
+        std::slice::from_ref(address).into()
+    }
 }
 
 /// A run, seen from outside.
@@ -48,15 +74,16 @@ pub(super) struct Visit {
 ///
 /// # Errors
 /// Why the first did not answer, if none does.
-pub(super) async fn visit(addresses: &[Multiaddr], blobs: Arc<dyn BlobAccess>) -> Result<Visit, VisitError> {
-    let config = NetworkConfig::visitor(Identity::generate());
-    let (network, mut events) = crate::network::start(config, blobs).await?;
+pub(super) async fn visit(entrance: Entrance<'_>, blobs: Arc<dyn BlobAccess>) -> Result<Visit, VisitError> {
+    let identity = Identity::generate();
+    let shown = entrance.sponsor.map(|sponsor| sponsor.visitor(identity.key())).transpose()?.map(Knock::Present);
+    let (network, mut events) = crate::network::start(NetworkConfig::visitor(identity), blobs).await?;
     let mut refusal = None;
-    for address in addresses {
-        match fetch_manifest(&network, &mut events, address).await {
+    for address in entrance.addresses {
+        match fetch_manifest(&network, &mut events, address, shown.as_ref()).await {
             Ok((contact, manifest, _, run)) => {
                 network.join_run(run).await?;
-                let mut client = Client::new(network, events);
+                let mut client = Client::new(network, events, shown);
                 client.learn(contact, vec![address.clone()]);
                 return Ok(Visit { client, contact, address: address.clone(), manifest });
             }

@@ -11,7 +11,7 @@ fn a_member_applies_an_update_and_trains_on() {
     node.handle(Millis(50), Event::Trained(finished.clone()));
     assert_eq!(
         node.handle(Millis(100), heard(OTHER, Message::Update(signed.clone()))),
-        vec![Action::Fetch { blob: average(1), from: OTHER }]
+        vec![Action::Fetch { blob: average(1), from: vec![OTHER] }]
     );
     assert_eq!(node.handle(Millis(110), Event::Fetched { blob: average(1).hash, found: true }), vec![apply()]);
     let beat = Beat {
@@ -35,8 +35,12 @@ fn owner_that_has_sealed() -> (Node, SignedUpdate) {
     let mut node = owner();
     let signed = update(genesis(), 1, ME);
     let fetched = |path| Event::Fetched { blob: gradient(path, 0).hash, found: true };
-    let added =
-        |path| Event::Accumulated { module: MODULE, target: Version(1), blob: gradient(path, 0).hash, valid: true };
+    let added = |path| Event::Accumulated {
+        module: MODULE,
+        target: Version(1),
+        blob: gradient(path, 0).hash,
+        norm: Some(NORM),
+    };
     let events = [
         heard(OTHER, Message::Offer(offer(1, genesis()))),
         Event::Trained(trained(0, genesis())),

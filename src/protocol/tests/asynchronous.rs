@@ -5,7 +5,7 @@ use crate::protocol::limits::{BEAT_MS, CLOSES_PER_PHASE, MAX_FROM_ONE_VERSION, V
 
 /// What one path's contribution is to the module, whose round weighs 160.
 fn portion(weight: u64) -> Portion {
-    Portion { paths: 2, weight, full_weight: 160 }
+    Portion { paths: 2, weight, uncapped: weight, full_weight: 160 }
 }
 
 fn async_plan() -> RunPlan {
@@ -33,7 +33,7 @@ fn in_hand(node: &mut Node, now: u64, from: PeerKey, offer: Offer, target: u64) 
     let blob = offer.blob.hash;
     let mut actions = node.handle(Millis(now), heard(from, Message::Offer(offer)));
     actions.extend(node.handle(Millis(now), Event::Fetched { blob, found: true }));
-    let accumulated = Event::Accumulated { module: MODULE, target: Version(target), blob, valid: true };
+    let accumulated = Event::Accumulated { module: MODULE, target: Version(target), blob, norm: Some(NORM) };
     actions.extend(node.handle(Millis(now), accumulated));
     actions
 }
@@ -67,7 +67,7 @@ fn make_head(node: &mut Node, now: u64, signed: &SignedUpdate) -> Vec<Action> {
 }
 
 fn steps(actions: &[Action]) -> Option<u64> {
-    actions.iter().find_map(|action| if let Action::Train { steps, .. } = action { Some(*steps) } else { None })
+    actions.iter().find_map(|action| if let Action::Train { part, .. } = action { Some(part.last) } else { None })
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn a_path_whose_contribution_is_counted_goes_on_at_once() {
     let blob = gradient(0, 0).hash;
     let mut actions = node.handle(Millis(3_000), Event::Trained(mine));
     actions.extend(node.handle(Millis(3_000), Event::Fetched { blob, found: true }));
-    let accumulated = Event::Accumulated { module: MODULE, target: Version(1), blob, valid: true };
+    let accumulated = Event::Accumulated { module: MODULE, target: Version(1), blob, norm: Some(NORM) };
     actions.extend(node.handle(Millis(3_000), accumulated));
     assert_eq!(steps(&actions), None);
     assert_eq!(actions.last(), Some(&combine(1, vec![counted(0, 0)])));
@@ -250,6 +250,9 @@ fn what_is_trained_from_a_module_that_is_done_is_not_offered() {
         genesis: BTreeMap::from([(MODULE, state(0)), (other, state(0))]),
         offer_bytes: vec![1_000; 2],
         average_bytes: vec![1_000; 2],
+        norm_cap: 2.0,
+        audit_share: 0.0,
+        centred_clipping: false,
         ..async_plan()
     };
     let records = vec![

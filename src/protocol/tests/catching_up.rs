@@ -38,7 +38,7 @@ fn a_member_that_missed_a_few_updates_replays_them() {
     let now = Millis(1_000);
     let fetches = |version| {
         vec![
-            Action::Fetch { blob: average(version), from: OTHER },
+            Action::Fetch { blob: average(version), from: vec![OTHER, THIRD] },
             Action::Outer(Outer::Apply {
                 module: MODULE,
                 version: Version(version),
@@ -81,7 +81,7 @@ fn a_member_that_missed_many_takes_a_whole_state() {
     let before = Places::one(Version(4), head(&chain[3]).update).all().collect();
     let now = Millis(1_000);
     let answered = node.handle(now, Event::Answered { id, response: Some(Response::Snapshot(kept.clone().into())) });
-    assert_eq!(answered, vec![Action::Fetch { blob: state(20), from: THIRD }]);
+    assert_eq!(answered, vec![Action::Fetch { blob: state(20), from: vec![THIRD] }]);
     assert_eq!(
         node.handle(now, fetched(state(20), true)),
         vec![

@@ -1,10 +1,12 @@
 //! An owner's way from offers to an update.
 
 use super::*;
+use crate::protocol::conduct::Fault;
 use crate::protocol::limits::{MAX_OFFERS, MAX_RIVALS, SETTLE_MS};
+use crate::protocol::message::{Accusation, Accused};
 
 fn fetch(blob: BlobRef, from: PeerKey) -> Action {
-    Action::Fetch { blob, from }
+    Action::Fetch { blob, from: vec![from] }
 }
 
 fn fetched(blob: BlobRef, found: bool) -> Event {
@@ -16,11 +18,12 @@ fn accumulate(blob: BlobRef, weight: u32) -> Action {
 }
 
 fn accumulated(blob: BlobRef, valid: bool) -> Event {
-    Event::Accumulated { module: MODULE, target: Version(1), blob: blob.hash, valid }
+    let norm = valid.then_some(NORM);
+    Event::Accumulated { module: MODULE, target: Version(1), blob: blob.hash, norm }
 }
 
 fn combine(contributions: Vec<Counted>) -> Action {
-    let portion = plan().portion(MODULE, &contributions);
+    let portion = plan().portion(MODULE, Version(1), &contributions);
     Action::Outer(Outer::Combine { module: MODULE, target: Version(1), from: state(0), contributions, portion })
 }
 
@@ -100,7 +103,7 @@ fn an_owner_goes_from_offers_to_an_update_and_on_to_the_next() {
         vec![
             Action::Persist(Record::Head(signed.clone())),
             Action::Report(Report::Advanced { module: MODULE, version: Version(1), contributions: 2 }),
-            Action::Outer(Outer::OpenSum { module: MODULE, target: Version(2) }),
+            Action::Outer(Outer::OpenSum { module: MODULE, target: Version(2), running: RUNNING }),
             publish(Message::Beat(beat)),
             train(0, head(&signed), Some(trainer)),
         ]
@@ -112,28 +115,47 @@ fn beat_of_owner() -> Beat {
 }
 
 #[test]
-fn a_contribution_that_is_not_valid_is_let_go_and_can_be_offered_again() {
+fn who_offers_what_is_no_contribution_is_accused_and_others_may_offer() {
     let mut node = owner();
     let blob = gradient(1, 0);
     node.handle(Millis(2_001), heard(OTHER, Message::Offer(offer(1, genesis()))));
     node.handle(Millis(2_001), fetched(blob, true));
-    assert_eq!(node.handle(Millis(2_001), accumulated(blob, false)), vec![Action::Forget(blob.hash)]);
+    let what = Accused::Contribution { path: PathId(1), parent: Version(0), blob };
+    let accusation = Message::Accusation(Accusation { sequence: 5, what });
+    let named = Report::Named { peer: OTHER, fault: Fault::Broken };
+    assert_eq!(node.handle(Millis(2_001), accumulated(blob, false)), vec![Action::Report(named), publish(accusation)]);
     let again = node.handle(Millis(2_001), heard(OTHER, Message::Offer(offer(1, genesis()))));
-    assert_eq!(again, vec![fetch(blob, OTHER)]);
+    assert_eq!(again, vec![]);
+    let other = Offer { blob: BlobRef::of(b"in order"), ..offer(1, genesis()) };
+    let actions = node.handle(Millis(2_001), heard(THIRD, Message::Offer(other.clone())));
+    assert_eq!(actions, vec![fetch(other.blob, THIRD)]);
 }
 
 #[test]
-fn equal_bytes_of_two_paths_are_two_contributions() {
+fn what_was_offered_for_another_path_or_version_is_not_taken_again() {
     let mut node = owner();
-    let same = BlobRef::of(b"nothing learned");
+    let same = BlobRef::of(&b"what a neighbour has learned".repeat(3));
     let of = |path| Offer { blob: same, ..offer(path, genesis()) };
     assert_eq!(node.handle(Millis(2_001), heard(OTHER, Message::Offer(of(1)))), vec![fetch(same, OTHER)]);
     assert_eq!(node.handle(Millis(2_001), heard(THIRD, Message::Offer(of(0)))), vec![]);
-    let both = vec![accumulate(same, 100), accumulate(same, 60)];
-    assert_eq!(node.handle(Millis(2_001), fetched(same, true)), both);
-    assert_eq!(node.handle(Millis(2_001), accumulated(same, true)), vec![]);
-    let contributions = [0, 1].map(|path| Counted { blob: same, ..counted(path, 0) }).to_vec();
-    assert_eq!(node.handle(Millis(2_001), accumulated(same, true)), vec![combine(contributions)]);
+    assert_eq!(node.handle(Millis(2_001), fetched(same, true)), vec![accumulate(same, 60)]);
+    let later = Offer { parent: Version(1), ..of(1) };
+    node.handle(Millis(2_001), heard(OTHER, Message::Offer(later)));
+    let faults = |peer| node.status().conduct.into_iter().find(|it| it.peer == peer).map(|it| it.faults);
+    assert_eq!(faults(THIRD), Some([(Fault::Copied, 1)].into()));
+    assert_eq!(faults(OTHER), Some([(Fault::Stale, 1)].into()));
+}
+
+#[test]
+fn who_has_offered_a_lie_for_a_round_is_not_waited_for() {
+    let mut node = owner();
+    let same = BlobRef::of(&b"what a neighbour has learned".repeat(3));
+    let of = |path| Offer { blob: same, ..offer(path, genesis()) };
+    node.handle(Millis(2_001), heard(THIRD, Message::Offer(of(0))));
+    node.handle(Millis(2_001), heard(OTHER, Message::Offer(of(1))));
+    node.handle(Millis(2_001), fetched(same, true));
+    let actions = node.handle(Millis(2_001), accumulated(same, true));
+    assert!(actions.iter().any(|action| matches!(action, Action::Outer(Outer::Combine { .. }))), "{actions:?}");
 }
 
 #[test]

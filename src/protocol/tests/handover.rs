@@ -1,7 +1,8 @@
 //! Paths that move, with all that their trainers have.
 
 use super::*;
-use crate::protocol::limits::{HANDOVER_REPEAT_MS, HANDOVER_WORD_MS, MEMBER_LEASE_MS, PATH_LEASE_MS};
+use crate::protocol::conduct::Fault;
+use crate::protocol::limits::{DISTRUST_MS, HANDOVER_REPEAT_MS, HANDOVER_WORD_MS, MEMBER_LEASE_MS, PATH_LEASE_MS};
 use crate::protocol::message::{DirectoryEntry, PathHandover};
 use crate::protocol::record::InnerCheckpoint;
 use crate::protocol::{ReplyToken, Request, RequestId, Response, Resume};
@@ -66,13 +67,29 @@ fn trains(actions: &[Action]) -> bool {
 }
 
 #[test]
+fn the_path_of_one_that_lies_is_taken_at_once_and_its_trainer_is_not_asked_for() {
+    let mut node = member_with_owner(&[]);
+    node.conducts.blame(Millis(0), OTHER, Fault::Broken, None);
+    let actions = pass(&mut node, 0, 3_000);
+    let at = |wanted: Action| actions.iter().find(|(_, action)| *action == wanted).map(|(at, _)| *at);
+    assert!(at(Action::Report(Report::PathTaken(PathId(1)))).is_some_and(|at| at < PATH_LEASE_MS), "{actions:?}");
+    let asks = |(_, action): &(u64, Action)| matches!(action, Action::Ask { request: Request::Path(_), .. });
+    assert!(!actions.iter().any(asks));
+    // When its name is forgotten it has the path no more.
+    let leases = vec![lease(1, 0, Stage::Waiting)];
+    let back = Beat { leases, ..beat(2, Some(genesis()), None) };
+    let later = node.handle(Millis(3_000 + DISTRUST_MS), heard_beat(OTHER, back));
+    assert!(!later.contains(&Action::Report(Report::PathYielded(PathId(1)))), "{later:?}");
+}
+
+#[test]
 fn a_path_goes_on_at_its_new_holder_where_the_old_one_had_come_to() {
     let (mut node, id) = newcomer();
     let fetches: Vec<BlobRef> = node
         .handle(Millis(40), answered(id, word()))
         .iter()
         .filter_map(|action| match action {
-            Action::Fetch { blob, from: OTHER } => Some(*blob),
+            Action::Fetch { blob, from } if from == &[OTHER] => Some(*blob),
             _ => None,
         })
         .collect();
@@ -83,7 +100,7 @@ fn a_path_goes_on_at_its_new_holder_where_the_old_one_had_come_to() {
     let resume = Some(Resume { steps: 9, blob: middle().blob });
     let start = middle().start;
     let goes_on =
-        Action::Train { path: PathId(1), phase: Phase(0), steps: INNER_STEPS, start, trainer: Some(trainer()), resume };
+        Action::Train { path: PathId(1), phase: Phase(0), part: whole(), start, trainer: Some(trainer()), resume };
     let kept = Action::Persist(Record::Trainer { path: PathId(1), trainer: trainer() });
     for expected in [goes_on, kept, Action::Persist(Record::Checkpoint(middle()))] {
         assert!(actions.contains(&expected), "{actions:?}");
@@ -228,7 +245,7 @@ fn a_standby_keeps_the_trainer_of_its_path_and_goes_on_with_it_when_the_holder_c
         heard_beat(OTHER, Beat { leases, ..beat(sequence, Some(genesis()), Some((1, OTHER))) })
     };
     let (first, second) = (BlobRef::of(b"trainer 1"), BlobRef::of(b"trainer 2"));
-    let fetch = |blob| Action::Fetch { blob, from: OTHER };
+    let fetch = |blob| Action::Fetch { blob, from: vec![OTHER] };
     assert!(node.handle(Millis(10), holds(1, first)).contains(&fetch(first)));
     let kept = |trainer| Action::Persist(Record::Trainer { path: PathId(0), trainer });
     assert_eq!(node.handle(Millis(20), found(first)), vec![kept(first)]);

@@ -24,9 +24,9 @@ fn forgotten(actions: &[Action]) -> Vec<crate::names::BlobHash> {
 #[test]
 fn what_a_phase_in_training_starts_from_stays_until_it_is_trained() {
     let mut node = member_with_owner(&[]);
-    let chain = updates(3, OTHER);
+    let chain = updates(4, OTHER);
     let gone: Vec<_> = chain.iter().flat_map(|signed| forgotten(&advance(&mut node, signed))).collect();
-    assert_eq!(gone, vec![state(1).hash], "the state before the head stays, and the one in training");
+    assert_eq!(gone, vec![state(1).hash], "two states before the head stay, and the one in training");
     assert_eq!(forgotten(&node.handle(Millis(100), Event::Trained(trained(0, genesis())))), vec![state(0).hash]);
 }
 

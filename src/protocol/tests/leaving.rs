@@ -163,6 +163,9 @@ fn who_trains_one_path_already_takes_all_of_one_that_leaves_at_the_same_time() {
         genesis: genesis_of.clone(),
         offer_bytes: vec![1_000; 2],
         average_bytes: vec![1_000; 2],
+        norm_cap: 2.0,
+        audit_share: 0.0,
+        centred_clipping: false,
         ..plan()
     };
     let mut records: Vec<Record> =

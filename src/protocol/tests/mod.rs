@@ -2,8 +2,10 @@
 //!
 //! One module, which two paths share: the smallest swarm in which everything happens.
 
+mod admitting;
 mod applying;
 mod asynchronous;
+mod auditing;
 mod beats;
 mod catching_up;
 mod collecting;
@@ -17,9 +19,11 @@ mod ownership;
 mod placing;
 mod refusing;
 mod replicas;
+mod rerunning;
 mod restoring;
 mod resuming;
 mod seating;
+mod streaming;
 mod suspicion;
 mod watching;
 
@@ -28,7 +32,7 @@ use std::collections::BTreeMap;
 use super::chain::Chain;
 use super::message::{Beat, Counted, Head, Lease, Message, Offer, SignedUpdate, Stage, Start, Update};
 use super::record::{Finished, StartedFrom};
-use super::{Action, Contact, Event, Node, Outer, Portion, Record, Report, RunPlan};
+use super::{Action, Contact, Event, Node, Outer, Part, Portion, Record, Report, RunPlan};
 use crate::clock::Millis;
 use crate::config::OuterMode;
 use crate::grid::{Grid, Sharing};
@@ -39,6 +43,9 @@ const ME: PeerKey = PeerKey([1; 32]);
 const OTHER: PeerKey = PeerKey([2; 32]);
 const THIRD: PeerKey = PeerKey([3; 32]);
 const PHASES: u64 = 40;
+/// How long every contribution is, and the running norm of such: 1.
+const NORM: u16 = 0x3F80;
+const RUNNING: u32 = 0x3F80_0000;
 const INNER_STEPS: u64 = 64;
 
 fn plan() -> RunPlan {
@@ -47,11 +54,17 @@ fn plan() -> RunPlan {
         mode: OuterMode::Synchronous,
         phases: PHASES,
         inner_steps: INNER_STEPS,
+        streaming: None,
         reshard: Vec::new(),
         weights: vec![100, 60],
         genesis: BTreeMap::from([(MODULE, state(0))]),
         offer_bytes: vec![1_000],
         average_bytes: vec![1_000],
+        norm_cap: 2.0,
+        audit_share: 0.0,
+        rerun_share: 0.0,
+        rerun_tolerance: 0.5,
+        centred_clipping: false,
     }
 }
 
@@ -78,12 +91,13 @@ fn offer(path: u32, parent: Head) -> Offer {
         router: 0,
         blob: gradient(path, parent.version.0),
         sequence: 1,
+        made: None,
     }
 }
 
 fn counted(path: u32, parent: u64) -> Counted {
     let weight = plan().weights[path as usize];
-    Counted { path: PathId(path), parent: Version(parent), weight, blob: gradient(path, parent) }
+    Counted { path: PathId(path), parent: Version(parent), weight, norm: NORM, blob: gradient(path, parent) }
 }
 
 fn genesis() -> Head {
@@ -104,6 +118,7 @@ fn update(before: Head, term: u64, owner: PeerKey) -> SignedUpdate {
         version,
         parent: before.update,
         contributions: vec![counted(0, before.version.0), counted(1, before.version.0)],
+        norm: RUNNING,
         average: average(version.0),
         state: state(version.0),
         weight: before.weight + 160,
@@ -112,7 +127,7 @@ fn update(before: Head, term: u64, owner: PeerKey) -> SignedUpdate {
 }
 
 /// What the update of both paths is to the module.
-const BOTH: Portion = Portion { paths: 2, weight: 160, full_weight: 160 };
+const BOTH: Portion = Portion { paths: 2, weight: 160, uncapped: 160, full_weight: 160 };
 
 /// So many updates from genesis on.
 fn updates(count: u64, owner: PeerKey) -> Vec<SignedUpdate> {
@@ -179,12 +194,19 @@ fn trained(path: u32, from: Head) -> Finished {
         phase: Phase(from.version.0),
         offers: vec![(started_from(from), gradient(path, from.version.0))],
         trainer: BlobRef::of(format!("trainer {path} {}", from.version).as_bytes()),
+        stands_on: vec![],
+        made: None,
     }
+}
+
+/// A phase in one part.
+fn whole() -> Part {
+    Part::whole(INNER_STEPS, vec![MODULE])
 }
 
 fn train(path: u32, from: Head, trainer: Option<BlobRef>) -> Action {
     let start = vec![(started_from(from), from.state)];
-    Action::Train { path: PathId(path), phase: Phase(from.version.0), steps: INNER_STEPS, start, trainer, resume: None }
+    Action::Train { path: PathId(path), phase: Phase(from.version.0), part: whole(), start, trainer, resume: None }
 }
 
 /// Lets time pass, a sweep at a time: a node that is not called for longer takes it that it stood still.

@@ -45,7 +45,7 @@ fn a_silent_owner_is_replaced_by_the_first_in_rank() {
             term(2, ME),
             new_owner(ME),
             publish(Message::Beat(claim)),
-            Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1) }),
+            Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1), running: 0 }),
         ]
     );
 }
@@ -123,7 +123,7 @@ fn an_owner_that_leaves_is_replaced_at_once() {
             term(2, ME),
             new_owner(ME),
             publish(Message::Beat(claim)),
-            Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1) }),
+            Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1), running: 0 }),
         ]
     );
 }
@@ -203,7 +203,7 @@ fn an_owner_that_leaves_hands_over_and_its_successor_goes_on_at_once() {
     let parting = Beat { leaving: true, ..beat(2, Some(genesis()), Some((2, ME))) };
     let actions = successor.handle(Millis(100), heard_beat(OTHER, parting));
     assert!(actions.contains(&term(2, ME)));
-    assert!(actions.contains(&Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1) })));
+    assert!(actions.contains(&Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1), running: 0 })));
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn who_failed_as_owner_and_tells_nobody_of_its_path_holds_up_nobody() {
     }
     assert!(actions.contains(&term(2, ME)), "{actions:?}");
     node.handle(Millis(44_000), Event::Fetched { blob: mine.hash, found: true });
-    let counted_in = Event::Accumulated { module: MODULE, target: Version(1), blob: mine.hash, valid: true };
+    let counted_in = Event::Accumulated { module: MODULE, target: Version(1), blob: mine.hash, norm: Some(NORM) };
     let mut closed = node.handle(Millis(44_000), counted_in);
     closed.extend(with_beats(&mut node, 44..45, 1));
     let combines = |action: &Action| matches!(action, Action::Outer(Outer::Combine { .. }));

@@ -108,6 +108,9 @@ fn wide() -> RunPlan {
         genesis,
         offer_bytes: vec![1_000; 2],
         average_bytes: vec![1_000; 2],
+        norm_cap: 2.0,
+        audit_share: 0.0,
+        centred_clipping: false,
         ..plan()
     }
 }

@@ -20,6 +20,9 @@ fn wide(paths: u32) -> RunPlan {
         genesis,
         offer_bytes: vec![1_000; 2],
         average_bytes: vec![1_000; 2],
+        norm_cap: 2.0,
+        audit_share: 0.0,
+        centred_clipping: false,
         seats: grid.into(),
         ..plan()
     }

@@ -119,9 +119,9 @@ fn an_owner_that_the_others_still_know_says_the_update_again_that_it_signed_befo
             term(1, ME),
             new_owner(ME),
             my_beat(1, Some((1, ME))),
-            Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1) }),
+            Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1), running: 0 }),
             publish(Message::Update(update(genesis(), 1, ME))),
-            Action::Fetch { blob: average(1), from: ME },
+            Action::Fetch { blob: average(1), from: vec![ME] },
         ]
     );
 }
@@ -133,9 +133,11 @@ fn if_its_average_is_gone_it_gathers_again() {
     let mut reopened = false;
     for now in (250..8_000).step_by(250) {
         let lost = Event::Fetched { blob: average(1).hash, found: false };
-        reopened |= node
-            .handle(Millis(now), lost)
-            .contains(&Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1) }));
+        reopened |= node.handle(Millis(now), lost).contains(&Action::Outer(Outer::OpenSum {
+            module: MODULE,
+            target: Version(1),
+            running: 0,
+        }));
         node.handle(Millis(now), Event::Tick);
     }
     assert!(reopened);
@@ -159,7 +161,7 @@ fn an_owner_that_comes_back_to_nobody_claims_the_next_term_after_a_lease() {
             new_owner(ME),
             // Nobody else has the module, and no path here goes through it.
             publish(Message::Beat(Beat { addresses: vec![], replicas: 1, ..beat(7, Some(genesis()), Some((2, ME))) })),
-            Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1) }),
+            Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1), running: 0 }),
             Action::Forget(average(1).hash),
         ],
         "what it signed in the term before is not said any more"

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::protocol::Resume;
-use crate::protocol::limits::{SETTLE_MS, VERSIONS_KEPT};
+use crate::protocol::limits::{SETTLE_MS, TEXT_MS, VERSIONS_KEPT};
 use crate::protocol::record::InnerCheckpoint;
+use crate::protocol::waiting::Waiting;
 
 fn middle(steps: u64) -> BlobRef {
     BlobRef::of(format!("middle {steps}").as_bytes())
@@ -21,7 +22,7 @@ fn checkpoint(from: Head, steps: u64) -> InnerCheckpoint {
 fn resumed(from: Head, steps: u64) -> Action {
     let start = vec![(started_from(from), from.state)];
     let resume = Some(Resume { steps, blob: middle(steps) });
-    Action::Train { path: PathId(0), phase: Phase(from.version.0), steps: INNER_STEPS, start, trainer: None, resume }
+    Action::Train { path: PathId(0), phase: Phase(from.version.0), part: whole(), start, trainer: None, resume }
 }
 
 fn held() -> Vec<Record> {
@@ -113,4 +114,27 @@ fn of_several_paths_the_one_in_the_middle_of_its_phase_goes_on_first() {
         })
         .collect();
     assert_eq!(trains, [PathId(1)]);
+}
+
+#[test]
+fn a_path_whose_text_is_missing_holds_up_no_other_and_goes_on_when_it_is_here() {
+    let mut records = held();
+    records.push(Record::Lease { path: PathId(1), held: true, standby: false });
+    let mut node = Node::restore(ME, plan(), records);
+    node.handle(Millis(0), Event::Join(vec![contact(OTHER)]));
+    assert!(node.handle(Millis(SETTLE_MS), Event::Tick).contains(&train(0, genesis(), None)));
+
+    let missing = Event::TextMissing { path: PathId(0), phase: Phase(0) };
+    let actions = node.handle(Millis(SETTLE_MS), missing);
+    assert!(actions.contains(&train(1, genesis(), None)), "{actions:?}");
+    let stage = |node: &Node| node.status().paths[0].stage.clone();
+    assert_eq!(stage(&node), "waiting", "the text may come soon");
+    assert_eq!(node.waits_for(PathId(0)), Some(Waiting::Text { path: 0 }));
+
+    node.handle(Millis(SETTLE_MS + TEXT_MS), Event::Tick);
+    assert_eq!(stage(&node), "passing", "no round waits for it any longer");
+    node.handle(Millis(SETTLE_MS + TEXT_MS + 10), Event::TextHere(PathId(0)));
+    assert_eq!(stage(&node), "waiting");
+    let actions = node.handle(Millis(SETTLE_MS + TEXT_MS + 20), Event::Trained(trained(1, genesis())));
+    assert!(actions.contains(&train(0, genesis(), None)), "{actions:?}");
 }

@@ -52,7 +52,7 @@ fn a_trainer_that_falls_silent_is_restarted_from_its_last_checkpoint_and_told_of
     watched.node.handle(Millis(0), Event::Checkpointed { path: PathId(0), phase: Phase(0), steps: 7, blob });
     let start = vec![(started_from(genesis()), genesis().state)];
     let resume = Some(Resume { steps: 7, blob });
-    let again = Action::Train { path: PathId(0), phase: Phase(0), steps: INNER_STEPS, start, trainer: None, resume };
+    let again = Action::Train { path: PathId(0), phase: Phase(0), part: whole(), start, trainer: None, resume };
     assert_eq!(watched.waits(SILENCE_LEAST_MS - 250), []);
     assert_eq!(watched.waits(250), [stuck(7, SILENCE_LEAST_MS), Action::RestartTrainer, again]);
 }

@@ -110,7 +110,7 @@ mod tests {
     fn update(parent: UpdateHash, version: u64, contribution: (u32, u64)) -> SignedUpdate {
         let (path, to) = contribution;
         let blob = BlobRef::of(&path.to_le_bytes());
-        let counted = Counted { path: PathId(path), parent: Version(to), weight: 1, blob };
+        let counted = Counted { path: PathId(path), parent: Version(to), weight: 1, norm: 0, blob };
         SignedUpdate {
             update: Update {
                 module: ModuleId { level: 0, expert: 0 },
@@ -119,6 +119,7 @@ mod tests {
                 version: Version(version),
                 parent,
                 contributions: vec![counted],
+                norm: 0,
                 average: blob,
                 state: blob,
                 weight: version,

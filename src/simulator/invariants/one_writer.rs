@@ -51,6 +51,7 @@ mod tests {
                 version: Version(version),
                 parent,
                 contributions: vec![],
+                norm: 0,
                 average: blob,
                 state: blob,
                 weight: 0,

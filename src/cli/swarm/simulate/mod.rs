@@ -20,7 +20,7 @@ use super::founding_folder::{self, Wanted};
 use super::interrupt::{Interrupt, Interrupted};
 use super::mistake::Mistake;
 use super::{Globals, founding_progress};
-use crate::config::{MachineConfig, RoutingMethod, RunConfig};
+use crate::config::{Link, MachineConfig, RoutingMethod, RunConfig};
 use crate::names::PathId;
 use crate::observe::logging::{self, LogFilter, LogGuard};
 use crate::observe::{Progress, View};
@@ -49,6 +49,10 @@ pub struct Simulate {
     /// How many peers; by default one for each path that is trained at a time.
     #[arg(long, value_name = "COUNT")]
     peers: Option<usize>,
+    /// Give every peer a link of its own: bits a second (or UP:DOWN), round trip, and packets lost, such as 20mbit/100ms,
+    /// 5mbit:20mbit/100ms or 20mbit/100ms/1%.
+    #[arg(long, value_name = "LINK", value_parser = link)]
+    link: Option<Link>,
     /// Train a control as well.
     #[arg(long, value_enum)]
     control: Option<Control>,
@@ -62,6 +66,12 @@ const SAMPLE_TOKENS: usize = 60;
 
 /// Most peers that one machine pretends to be.
 const MAX_PEERS: usize = 64;
+
+fn link(text: &str) -> Result<Link, String> {
+    let hint = "give it as 20mbit/100ms, 5mbit:20mbit/100ms (up and down) or 20mbit/100ms/1% (with loss): kbit, mbit or gbit, \
+                at most 5000ms and 50%";
+    text.parse().map_err(|error| format!("{error}; {hint}"))
+}
 
 impl Simulate {
     /// Runs the command.
@@ -85,7 +95,8 @@ impl Simulate {
         let outcome = {
             let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
             let turns = Arc::new(Turns::default());
-            let trial = Trial { before, run, machine, folder, peers, progress, turns, log };
+            let link = self.link;
+            let trial = Trial { before, run, machine, folder, peers, link, progress, turns, log };
             let outcome = runtime.block_on(trial.conduct(&self))?;
             trial.progress.result(outcome.to_json());
             outcome
@@ -105,6 +116,7 @@ struct Trial {
     machine: MachineConfig,
     folder: PathBuf,
     peers: usize,
+    link: Option<Link>,
     progress: Progress,
     turns: Arc<Turns>,
     /// How much to log.
@@ -216,6 +228,7 @@ impl Trial {
             manifest: prepared.manifest.clone(),
             machine: self.machine.clone(),
             peers: self.peers,
+            link: self.link,
             turns: self.turns.clone(),
             progress: self.progress.clone(),
         };

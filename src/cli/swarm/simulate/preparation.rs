@@ -14,7 +14,7 @@ use crate::model::exchange;
 use crate::names::BlobHash;
 use crate::peer::dense::{Dense, KeptDense};
 use crate::peer::founding::{self, Founded, Plan, Stage, TextFrom};
-use crate::peer::launch::{lock_store, read_manifest};
+use crate::peer::launch::{identity_of, lock_store, read_manifest};
 use crate::peer::path_state::PathState;
 use crate::peer::{Manifest, Turns};
 use crate::store::write_file;
@@ -83,10 +83,15 @@ impl Request {
         if let Some((_, manifest, _)) = read_manifest(&founder)? {
             return Preparation::read(folder, manifest, &founder);
         }
+        let key = match self.run.admission.is_open() {
+            true => None,
+            false => Some(identity_of(&founder)?.key()),
+        };
         let plan = Plan {
             run: &self.run,
             then: None,
             after: None,
+            founder: key,
             machine: &self.machine,
             folder: &founder,
             text: TextFrom::Corpus { corpus: self.corpus, test: self.test_corpus, tokenizer: self.tokenizer },

@@ -10,13 +10,14 @@ use anyhow::Context;
 
 use super::super::interrupt::Interrupt;
 use super::super::peer_progress::PeerLine;
-use super::super::running::open_door;
-use crate::config::MachineConfig;
+use super::super::running::open_doors;
+use crate::config::{Link, MachineConfig};
 use crate::names::PathId;
 use crate::observe::Progress;
-use crate::peer::launch::{Launch, Launched};
+use crate::peer::launch::{Launch, Launched, identity_of};
 use crate::peer::observing::Synced;
 use crate::peer::{Manifest, News, PeerStatus, Turns};
+use crate::protocol::invitations::{FOR_EVER_S, Letter, MEMBER};
 use crate::training::Score;
 
 /// How often the peers are looked at.
@@ -32,6 +33,8 @@ pub struct Swarm {
     pub machine: MachineConfig,
     /// How many peers.
     pub peers: usize,
+    /// The link that each of them has.
+    pub link: Option<Link>,
     /// Their queue for the machine.
     pub turns: Arc<Turns>,
     /// Who watches.
@@ -88,7 +91,13 @@ impl Tally {
                 self.scored.insert(*path);
                 self.scores.insert(*drawn, (*held_out, *test));
             }
-            News::Waiting(_) | News::Reported(_) | News::Alone { .. } | News::ShortOfDisk(_) | News::DiskTakes => {}
+            News::Waiting(_)
+            | News::Reported(_)
+            | News::Alone { .. }
+            | News::WrongBytes { .. }
+            | News::ShortOfDisk(_)
+            | News::DiskTakes
+            | News::NotInvited(_) => {}
         }
     }
 }
@@ -118,7 +127,7 @@ impl Swarm {
         for index in 0..self.peers {
             let launched = self.launch(index, peers.first(), &tally).await;
             let launched = launched.with_context(|| format!("peer {index}"))?;
-            doors.extend(open_door(&self.folder_of(index), launched.peer.watcher(), &self.progress));
+            doors.extend(open_doors(&self.folder_of(index), launched.peer.watcher(), &self.progress));
             peers.push(launched);
         }
         loop {
@@ -147,12 +156,22 @@ impl Swarm {
         let training = &self.manifest.config.training;
         let line = PeerLine::new(self.progress.clone(), format!("peer {index}"), training.phases, training.inner_steps);
         let tally = tally.clone();
+        let invitation = match founder.and_then(|founder| founder.doorkeeper.as_ref()) {
+            Some(doorkeeper) => {
+                let to = identity_of(&self.folder_of(index))?.key();
+                let (run, grant) = doorkeeper.invite(to, MEMBER, FOR_EVER_S)?;
+                Some(Letter { run, addresses: Vec::new(), grant })
+            }
+            None => None,
+        };
         let launch = Launch {
+            invitation,
             folder: self.folder_of(index),
             machine: self.machine.clone(),
-            listen: vec!["/ip4/127.0.0.1/udp/0/quic-v1".parse().context("a loopback address")?],
+            listen: vec![self.place().parse().context("a loopback address")?],
             announce: Vec::new(),
             relays: Vec::new(),
+            link: self.link,
             turns: self.turns.clone(),
             newsroom: Arc::new(move |news| {
                 lock(&tally).hear(&news);
@@ -164,6 +183,14 @@ impl Swarm {
         let addresses = founder.network.join_addresses().await?;
         let address = addresses.first().context("the founder listens nowhere")?;
         listening.join(address, None, &mut |_, _| {}).await
+    }
+
+    /// Where each listens: a link that is made slow speaks TCP alone.
+    fn place(&self) -> &'static str {
+        match self.link {
+            Some(_) => "/ip4/127.0.0.1/tcp/0",
+            None => "/ip4/127.0.0.1/udp/0/quic-v1",
+        }
     }
 
     fn folder_of(&self, index: usize) -> PathBuf {

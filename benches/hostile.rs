@@ -1,0 +1,259 @@
+//! What honest peers get done with a peer that is attacked, as a part of what they get done with one that is not.
+//!
+//! `cargo bench --bench hostile --profile release -- 10`
+//!
+//! One peer serves blobs, answers requests and hears gossip of another, for so many seconds in turn in peace and under attack,
+//! three times each. The attack is another process: 10,000 messages of rubbish a second, each time that it is banned by a new
+//! key; streams that say one byte; lengths that no request has; connections that say nothing at all. It has a core of its
+//! own, so that the cores it takes are not missing to those who are attacked, who have another, in peace as well.
+
+#[path = "../tests/network/peers.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod peers;
+#[path = "../tests/network/unmannered.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod unmannered;
+
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use pathswarm::names::{BlobRef, PathId, PeerKey, Version};
+use pathswarm::network::{Multiaddr, NetworkEvent, NetworkHandle, Offence, Published, limits};
+use pathswarm::protocol::message::Offer;
+use pathswarm::protocol::{Message, wire};
+use peers::{MODULE, Peer, QUIC, TCP, join};
+use unmannered::{BLOBS, CONTROL, Rude};
+
+/// Rubbish in a second.
+const RUBBISH_PER_SECOND: u64 = 10_000;
+
+/// Honest gossip in a second: far more than there ever is.
+const OFFERS_PER_SECOND: u64 = 400;
+
+/// Each of the blobs that are fetched again and again.
+const BLOB_BYTES: usize = 8 << 20;
+
+const ROUNDS: usize = 3;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().filter(|argument| argument != "--bench").collect();
+    let attacks = arguments.get(1).is_some_and(|first| first == "attack");
+    if !keep_to_core(usize::from(attacks)) {
+        eprintln!("without `taskset` and two cores: the attack takes cores from those who are attacked");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    match arguments.get(1).map(String::as_str) {
+        Some("attack") => runtime.block_on(attack(arguments[2].parse().unwrap())),
+        seconds => {
+            let seconds = seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or(10);
+            runtime.block_on(measure(Duration::from_secs(seconds)));
+        }
+    }
+}
+
+/// This process, and all threads that it will start, run on this core alone.
+fn keep_to_core(core: usize) -> bool {
+    let mut taskset = Command::new("taskset");
+    taskset.args(["-cp", &core.to_string(), &std::process::id().to_string()]).stdout(Stdio::null());
+    taskset.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+/// What has been done so far.
+#[derive(Default)]
+struct Done {
+    offers: AtomicU64,
+    answers: AtomicU64,
+    blob_bytes: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Done {
+    fn read(&self) -> [u64; 3] {
+        [self.offers.load(Relaxed), self.answers.load(Relaxed), self.blob_bytes.load(Relaxed)]
+    }
+}
+
+async fn measure(window: Duration) {
+    let (victim, mut honest) = (Peer::on(&[QUIC, TCP]).await, Peer::on(&[QUIC]).await);
+    for peer in [&victim, &honest] {
+        peer.handle.subscribe(MODULE).await.unwrap();
+    }
+    join(&honest, &victim).await;
+    honest.wait_for_member(MODULE, victim.key()).await;
+    let mut bytes = vec![0; BLOB_BYTES];
+    blake3::Hasher::new().finalize_xof().fill(&mut bytes);
+    let blob = victim.blobs.put(&bytes);
+    let addresses = victim.addresses().await;
+    let over_tcp = addresses.iter().find(|address| address.to_string().contains("/tcp/")).unwrap().clone();
+    let (key, handle, done) = (victim.key(), victim.handle.clone(), Arc::new(Done::default()));
+    let attended = tokio::spawn(attend(victim, honest.key(), done.clone()));
+    let spoken = tokio::spawn(speak(honest.handle.clone(), done.clone()));
+    let worked = tokio::spawn(work(honest, key, blob, done.clone()));
+
+    let mut sums = [[0; 3]; 2];
+    let mut most_rss = [0; 2];
+    for round in 0..2 * ROUNDS {
+        let attacked = round % 2;
+        let attacker = (attacked == 1).then(|| Attacker::start(&over_tcp));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let before = done.read();
+        tokio::time::sleep(window).await;
+        let after = done.read();
+        drop(attacker);
+        for (sum, (after, before)) in sums[attacked].iter_mut().zip(after.into_iter().zip(before)) {
+            *sum += after - before;
+        }
+        most_rss[attacked] = most_rss[attacked].max(rss_bytes());
+    }
+    done.stop.store(true, Relaxed);
+    for task in [attended, spoken, worked] {
+        task.abort();
+    }
+    report(window * ROUNDS as u32, sums, most_rss, &handle);
+}
+
+fn report(time: Duration, [peace, attack]: [[u64; 3]; 2], [calm, most]: [u64; 2], handle: &NetworkHandle) {
+    let bans = handle.bans().len();
+    println!("| | in peace | under attack | ratio |\n|---|---|---|---|");
+    let per_second = |amount: u64, unit: f64| amount as f64 / unit / time.as_secs_f64();
+    for (at, (what, unit)) in
+        [("gossip, messages/s", 1.0), ("requests/s", 1.0), ("blobs, MB/s", 1e6)].iter().enumerate()
+    {
+        let (before, after) = (per_second(peace[at], *unit), per_second(attack[at], *unit));
+        println!("| {what} | {before:.1} | {after:.1} | {:.3} |", after / before);
+    }
+    println!("| resident memory, MB | {:.1} | {:.1} | |", calm as f64 / 1e6, most as f64 / 1e6);
+    println!("\n{bans} keys were banned");
+}
+
+/// As a peer does: what does not read is held against whoever signed it.
+async fn attend(mut victim: Peer, honest: PeerKey, done: Arc<Done>) {
+    loop {
+        let event = victim.wait_for("anything", |event| match event {
+            NetworkEvent::Gossip { author, bytes, .. } => Some((Some((*author, bytes.clone())), None)),
+            NetworkEvent::Request { from, token, bytes } => Some((None, Some((*from, *token, bytes.clone())))),
+            _ => None,
+        });
+        match event.await {
+            (Some((author, bytes)), _) if wire::decode::<Message>(&bytes).is_ok() => {
+                done.offers.fetch_add(u64::from(author == honest), Relaxed);
+            }
+            (Some((author, _)), _) => drop(victim.handle.blame(author, Offence::Unreadable)),
+            (_, Some((from, token, bytes))) if from == honest => drop(victim.handle.respond(token, bytes)),
+            (_, Some((from, ..))) => drop(victim.handle.blame(from, Offence::Unreadable)),
+            _ => {}
+        }
+    }
+}
+
+/// Offers, evenly.
+async fn speak(honest: NetworkHandle, done: Arc<Done>) {
+    let mut tick = tokio::time::interval(Duration::from_micros(1_000_000 / OFFERS_PER_SECOND));
+    for sequence in 0.. {
+        tick.tick().await;
+        if done.stop.load(Relaxed) {
+            return;
+        }
+        let blob = BlobRef::of(b"an outer gradient");
+        let (path, parent, parent_update) = (PathId(1), Version(1), blob.hash);
+        let offer = Message::Offer(Offer { path, parent, parent_update, router: 0, blob, sequence, made: None });
+        let _ = honest.publish(MODULE, wire::encode(&offer).unwrap()).await;
+    }
+}
+
+/// A request and a blob at a time, one after the other, for as long as it is asked to.
+async fn work(mut honest: Peer, victim: PeerKey, blob: BlobRef, done: Arc<Done>) {
+    let _ = honest.handle.request(0, victim, vec![], vec![7; 4_096]);
+    let _ = honest.handle.fetch(1, blob, vec![(victim, vec![])]);
+    while !done.stop.load(Relaxed) {
+        let ended = honest.wait_for("anything", |event| match event {
+            NetworkEvent::Response { result, .. } => Some((0, result.is_ok())),
+            NetworkEvent::Fetched { result, .. } => Some((1, result.is_ok())),
+            _ => None,
+        });
+        match ended.await {
+            (0, fine) => {
+                done.answers.fetch_add(u64::from(fine), Relaxed);
+                let _ = honest.handle.request(0, victim, vec![], vec![7; 4_096]);
+            }
+            (_, fine) => {
+                done.blob_bytes.fetch_add(u64::from(fine) * blob.bytes, Relaxed);
+                let _ = honest.handle.fetch(1, blob, vec![(victim, vec![])]);
+            }
+        }
+    }
+}
+
+struct Attacker(Child);
+
+impl Attacker {
+    fn start(address: &Multiaddr) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        Self(command.arg("attack").arg(address.to_string()).stdout(Stdio::inherit()).spawn().unwrap())
+    }
+}
+
+impl Drop for Attacker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+async fn attack(victim: Multiaddr) {
+    let socket = victim.to_string().split('/').nth(4).unwrap().to_owned();
+    let _silent: Vec<TcpStream> = (0..limits::PENDING_CONNECTIONS / 2)
+        .filter_map(|_| TcpStream::connect(format!("127.0.0.1:{socket}")).ok())
+        .collect();
+    tokio::spawn(stall(victim.clone()));
+    loop {
+        rubbish(&victim).await;
+    }
+}
+
+/// Until it is banned, and then again by another key.
+async fn stall(victim: Multiaddr) {
+    loop {
+        let Ok(mut rude) = tokio::time::timeout(Duration::from_secs(5), Rude::at(victim.clone())).await else {
+            continue;
+        };
+        let mut kept = Vec::new();
+        for _ in 0..limits::SERVINGS_PER_PEER {
+            kept.extend(rude.stream(BLOBS, &[7]).await);
+        }
+        while let Some(stream) = rude.stream(CONTROL, &u32::MAX.to_le_bytes()).await {
+            kept.push(stream);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long it has been banned")]
+async fn rubbish(victim: &Multiaddr) {
+    let hostile = Peer::on(&[]).await;
+    hostile.handle.subscribe(MODULE).await.unwrap();
+    if hostile.handle.dial(victim.clone()).await.is_err() {
+        return;
+    }
+    let mut tick = tokio::time::interval(Duration::from_millis(1));
+    let began = Instant::now();
+    for number in 0_u64.. {
+        if number % (RUBBISH_PER_SECOND / 1_000) == 0 {
+            tick.tick().await;
+        }
+        let said = hostile.handle.publish(MODULE, [&number.to_le_bytes()[..], &[7; 500]].concat()).await;
+        if said == Ok(Published::NobodyListens) && began.elapsed() > Duration::from_secs(1) {
+            // Banned.
+            return;
+        }
+    }
+}
+
+fn rss_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or_default() * 1024
+}

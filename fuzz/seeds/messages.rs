@@ -1,0 +1,247 @@
+//! Everything that peers say to each other, and what their journals say.
+
+use pathswarm::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, RunId, Term, Version};
+use pathswarm::protocol::chain::Chain;
+use pathswarm::protocol::invitations::{
+    Doorway, FOR_EVER_S, Grant, Guestbook, Invitation, Knock, Letter, MEMBER, Notice, OneTime, Pass, Revocation, Used,
+};
+use pathswarm::protocol::message::{
+    Accusation, Accused, Beat, Copied, Counted, DirectoryEntry, GENESIS, Head, Lease, Made, Offer, PathHandover, Score,
+    Stage, Start, Wanted,
+};
+use pathswarm::protocol::questions::{Opening, Piece, Played, Player, Question};
+use pathswarm::protocol::record::{Finished, InnerCheckpoint, StartedFrom};
+use pathswarm::protocol::wire::{Framed, encode};
+use pathswarm::protocol::{Message, Record, Request, Response, SignedUpdate, Update};
+
+use super::Seeds;
+
+const BLOB: BlobRef = BlobRef { hash: BlobHash([3; 32]), bytes: 100 };
+const PEER: PeerKey = PeerKey([2; 32]);
+const MODULE: ModuleId = ModuleId { level: 0, expert: 0 };
+const UPDATE: BlobHash = BlobHash([4; 32]);
+
+fn framed(value: &impl Framed) -> Vec<u8> {
+    encode(value).expect("seeds are short")
+}
+
+fn start() -> Start {
+    Start { incarnation: 1, nonce: 2, signature: vec![3; 64] }
+}
+
+/// The next update of a chain, which counts both paths of its module.
+fn next(chain: &Chain) -> SignedUpdate {
+    let (head, weight) = (chain.head(), 1 << 14);
+    let counted = |path| Counted { path: PathId(path), parent: head.version, weight, norm: 0, blob: BLOB };
+    let update = Update {
+        module: MODULE,
+        term: Term(1),
+        owner: PEER,
+        version: head.version.next(),
+        parent: head.update,
+        contributions: vec![counted(0), counted(1)],
+        norm: 0,
+        average: BLOB,
+        state: BLOB,
+        weight: head.weight + 2 * u64::from(weight),
+    };
+    SignedUpdate { update, signature: vec![7; 64] }
+}
+
+fn chain_of(length: u32) -> Chain {
+    let mut chain = Chain::genesis(BLOB);
+    (0..length).for_each(|_| drop(chain.push(next(&chain))));
+    chain
+}
+
+fn beat() -> Beat {
+    let stages =
+        [Stage::Joining, Stage::Waiting, Stage::Training, Stage::Done, Stage::Standby, Stage::Leaving, Stage::Passing];
+    let lease = |stage| Lease { path: PathId(1), phase: Phase(2), stage, trainer: Some(BLOB) };
+    Beat {
+        start: start(),
+        sequence: 1,
+        head: Some(Head { version: Version(1), update: UPDATE, state: BLOB, weight: 1 }),
+        owner: Some((Term(1), PEER)),
+        leases: stages.map(lease).to_vec(),
+        addresses: vec!["/ip4/192.0.2.1/udp/4001/quic-v1".to_owned()],
+        replicas: 1,
+        wanted: vec![Wanted { module: MODULE, helper: PEER }],
+        copied: vec![Copied { peer: PEER, start: start() }],
+        leaving: false,
+        pace: 5,
+    }
+}
+
+/// Of the founder, `[1; 32]`, to a peer, and of that one to the next.
+fn pass() -> Pass {
+    let invitation = |to, rank| Invitation { to, rank, issued_s: 1, until_s: FOR_EVER_S, signature: vec![5; 64] };
+    Pass(vec![invitation(PEER, MEMBER + 1), invitation(PeerKey([6; 32]), MEMBER)])
+}
+
+fn revocation() -> Revocation {
+    Revocation { pass: Pass(pass().0[..1].to_vec()), of: PeerKey([6; 32]), at_s: 9, signature: vec![5; 64] }
+}
+
+fn one_time() -> OneTime {
+    OneTime { by: PEER, secret: [8; 16], rank: MEMBER, use_until_s: 9, lasts_s: 9, signature: vec![5; 64] }
+}
+
+/// Both kinds of invitation.
+pub fn letters() -> [Letter; 2] {
+    [Grant::Pass(pass()), Grant::OneTime(one_time())].map(|grant| Letter {
+        run: RunId([0; 32]),
+        addresses: vec!["/ip4/192.0.2.1/tcp/4001".to_owned()],
+        grant,
+    })
+}
+
+fn made() -> Made {
+    Made { phase: Phase(2), steps: 3, trainer: Some(BLOB.hash), class: 1 }
+}
+
+fn offer() -> Offer {
+    Offer {
+        path: PathId(1),
+        parent: Version(2),
+        parent_update: UPDATE,
+        router: 0,
+        blob: BLOB,
+        sequence: 3,
+        made: Some(made()),
+    }
+}
+
+fn messages() -> Vec<Message> {
+    let accusation = |what| Message::Accusation(Accusation { sequence: 1, what });
+    let update = next(&chain_of(1));
+    vec![
+        Message::Beat(beat()),
+        Message::Beat(Beat { head: None, owner: None, leases: vec![], copied: vec![], ..beat() }),
+        Message::Offer(offer()),
+        Message::Update(update.clone()),
+        Message::Score(Score { path: PathId(1), phase: Phase(2), millibits_per_byte: 1_234 }),
+        accusation(Accused::Update(update)),
+        accusation(Accused::Contribution { path: PathId(1), parent: Version(2), blob: BLOB }),
+    ]
+}
+
+fn requests() -> Vec<Request> {
+    let opening = Opening {
+        path: PathId(3),
+        tokens: vec![7, 258],
+        before: 9,
+        count: 32,
+        temperature: 0.5.into(),
+        top_k: 40,
+        seed: 5,
+        stop: 1,
+    };
+    let piece = Piece { tokens: vec![7, 8], from: 1 };
+    vec![
+        Request::Manifest,
+        Request::Directory { start: Some(start()) },
+        Request::CatchUp { module: MODULE, from: Some((Version(1), UPDATE)) },
+        Request::Path(PathId(1)),
+        Request::Play(Question::Route(vec![vec![1, 2], vec![3]])),
+        Request::Play(Question::Score(Player::Path(PathId(1)), vec![piece.clone()])),
+        Request::Play(Question::Score(Player::Ancestor, vec![piece])),
+        Request::Play(Question::Continue(opening)),
+    ]
+}
+
+fn responses() -> Vec<Response> {
+    let entry = DirectoryEntry { peer: PEER, addresses: beat().addresses, leases: beat().leases };
+    let handover = PathHandover { later: false, trainer: Some(BLOB), checkpoint: Some(checkpoint()) };
+    vec![
+        Response::Manifest(b"{}".to_vec()),
+        Response::Directory(vec![entry]),
+        Response::Replay(chain_of(2).excerpt().updates),
+        Response::Snapshot(chain_of(3).excerpt()),
+        Response::Snapshot(chain_of(20).excerpt()),
+        Response::Refused("no".to_owned()),
+        Response::Path(Some(handover)),
+        Response::Played(Played::Routes(vec![PathId(1), PathId(2)])),
+        Response::Played(Played::Nats(vec![1.5.into(), 0.0.into()])),
+        Response::Played(Played::Tokens(vec![1, 2], true)),
+    ]
+}
+
+fn started_from() -> (StartedFrom, BlobRef) {
+    (StartedFrom { module: MODULE, version: Version(1), update: UPDATE }, BLOB)
+}
+
+fn checkpoint() -> InnerCheckpoint {
+    InnerCheckpoint { path: PathId(1), phase: Phase(2), start: vec![started_from()], steps: 3, blob: BLOB }
+}
+
+fn records() -> Vec<Record> {
+    let (path, module, update) = (PathId(1), MODULE, UPDATE);
+    let counted = Counted { path, parent: Version(1), weight: 1, norm: 0, blob: BLOB };
+    let finished = Finished {
+        path,
+        phase: Phase(1),
+        offers: vec![started_from()],
+        trainer: BLOB,
+        stands_on: vec![started_from()],
+        made: Some(made()),
+    };
+    vec![
+        Record::Started(1),
+        Record::Term { module, term: Term(1), owner: PEER },
+        Record::Sealed(next(&chain_of(1))),
+        Record::Genesis { module, state: BLOB },
+        Record::Head(next(&chain_of(2))),
+        Record::Left(module),
+        Record::Lease { path, held: true, standby: false },
+        Record::Finished(finished),
+        Record::Installed { excerpt: chain_of(20).excerpt(), replays_from: Version(3) },
+        Record::Trainer { path, trainer: BLOB },
+        Record::Rescued { module, parent_update: update, counted },
+        Record::Replica(module),
+        Record::Checkpoint(checkpoint()),
+        Record::Abandoned(path),
+        Record::Condemned { module, update, owner: PEER },
+    ]
+}
+
+/// A run as others tell of it: what they say one after the other, and what they answer.
+fn conversations() -> Vec<Vec<u8>> {
+    let said: Vec<Vec<u8>> = messages().iter().map(framed).collect();
+    let answered = responses().into_iter().map(|response| framed(&response));
+    let asked = requests().into_iter().map(|request| framed(&request));
+    let updates = |count| (1..=count).map(|length| framed(&Message::Update(next(&chain_of(length - 1)))));
+    let offers = (0..4).map(|path| {
+        let offer = Offer { path: PathId(path), parent: Version(0), parent_update: GENESIS, ..offer() };
+        framed(&Message::Offer(offer))
+    });
+    let all: [Vec<Vec<u8>>; 4] = [
+        said.clone(),
+        said[..1].iter().cloned().chain(asked).chain(answered).collect(),
+        said[..1].iter().cloned().chain(updates(6)).collect(),
+        said[..1].iter().cloned().chain(offers).chain(updates(2)).collect(),
+    ];
+    let with_times =
+        |frames: &Vec<Vec<u8>>| frames.iter().flat_map(|frame| [frame, &[0, 1, 37][..]].concat()).collect();
+    all.iter().map(with_times).collect()
+}
+
+pub fn add(seeds: &mut Seeds) {
+    for conversation in conversations() {
+        (0..8).for_each(|kind| seeds.add("node", [&[kind][..], &conversation].concat()));
+    }
+    messages().iter().for_each(|message| seeds.add("message", framed(message)));
+    seeds.add("message", framed(&next(&chain_of(1)).update));
+    seeds.add("message", framed(&Notice::Present { pass: pass(), sequence: 1 }));
+    seeds.add("message", framed(&Notice::Revoked(revocation())));
+    requests().iter().for_each(|request| seeds.add("request", framed(request)));
+    seeds.add("request", framed(&Knock::Present(pass())));
+    seeds.add("request", framed(&Knock::Redeem(one_time())));
+    responses().iter().for_each(|response| seeds.add("response", framed(response)));
+    seeds.add("response", framed(&Doorway::Welcome { pass: Some(pass()), revocations: vec![revocation()] }));
+    seeds.add("response", framed(&Doorway::NotInvited("no".to_owned())));
+    records().iter().for_each(|record| seeds.add("record", framed(record)));
+    let used = Used { secret: [8; 16], by: Some(PEER), at_s: 1, use_until_s: 9 };
+    seeds.add("record", framed(&Guestbook { used: vec![used], revocations: vec![revocation()] }));
+    letters().iter().for_each(|letter| seeds.add("record", framed(letter)));
+}

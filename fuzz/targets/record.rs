@@ -1,0 +1,16 @@
+//! What a peer has on its disk in the encoding of messages: records of the journal, who was sent away, invitations.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pathswarm::protocol::Record;
+use pathswarm::protocol::chain::Chain;
+use pathswarm::protocol::invitations::{Guestbook, Letter};
+use pathswarm_fuzz::says_again;
+
+fuzz_target!(|bytes: &[u8]| {
+    says_again::<Guestbook>(bytes);
+    says_again::<Letter>(bytes);
+    if let Some(Record::Installed { excerpt, .. }) = says_again(bytes) {
+        let _ = Chain::of(excerpt);
+    }
+});

@@ -1,0 +1,38 @@
+//! Answers: chains that another peer sends, what it has read, and what is said at the door.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use pathswarm::protocol::chain::{Chain, Since};
+use pathswarm::protocol::invitations::Doorway;
+use pathswarm::protocol::questions::{Bounds, Piece, Player, Question};
+use pathswarm::protocol::{Response, RunPlan, check_chain};
+use pathswarm_fuzz::{GENESIS, Kind, says_again};
+
+const BOUNDS: Bounds = Bounds { paths: 4, vocabulary: 300, context: 64, prefix_tokens: 8 };
+static PLANS: LazyLock<[RunPlan; 4]> = LazyLock::new(|| Kind::ALL.map(Kind::plan));
+
+fuzz_target!(|bytes: &[u8]| {
+    says_again::<Doorway>(bytes);
+    match says_again(bytes) {
+        Some(Response::Snapshot(excerpt)) => {
+            let own = Chain::genesis(GENESIS);
+            let Some(chain) = Chain::of(excerpt) else { return };
+            let (version, update) = (chain.head().version, chain.head().update);
+            assert_eq!(chain.since(version, update), Since::Updates(Vec::new()));
+            assert!(Chain::of(chain.excerpt()).is_some());
+            // Nothing else is asked of a chain that was not checked.
+            if PLANS.iter().any(|plan| check_chain(plan, own.head(), &chain).is_ok()) {
+                let _ = (chain.too_deep(&own), own.too_deep(&chain), chain.staleness());
+            }
+        }
+        Some(Response::Played(played)) => {
+            let piece = Piece { tokens: vec![1, 2], from: 1 };
+            let questions =
+                [Question::Route(vec![vec![1]; 2]), Question::Score(Player::Ancestor, vec![piece.clone(), piece])];
+            let _ = questions.iter().map(|question| BOUNDS.check_answer(question, &played)).collect::<Vec<_>>();
+        }
+        _ => {}
+    }
+});

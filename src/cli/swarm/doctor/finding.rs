@@ -1,0 +1,87 @@
+//! One thing that was looked at.
+
+use serde_json::{Map, Value, json};
+
+/// What it means for a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// As it should be.
+    Good,
+    /// It works, but could be better.
+    Poor,
+    /// A peer would not work.
+    Wrong,
+}
+
+impl Verdict {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Poor => "poor",
+            Self::Wrong => "wrong",
+        }
+    }
+}
+
+/// What was looked at, what was found, and what to do about it.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// For instance `disk`.
+    pub about: &'static str,
+    /// What it means.
+    pub verdict: Verdict,
+    /// In words.
+    pub found: String,
+    /// What to do.
+    pub remedy: Option<String>,
+    /// Numbers, for programs.
+    values: Map<String, Value>,
+}
+
+impl Finding {
+    /// As it should be.
+    pub fn good(about: &'static str, found: impl Into<String>) -> Self {
+        Self { about, verdict: Verdict::Good, found: found.into(), remedy: None, values: Map::new() }
+    }
+
+    /// It works, but could be better.
+    pub fn poor(about: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Poor, remedy: Some(remedy.into()), ..Self::good(about, found) }
+    }
+
+    /// A peer would not work.
+    pub fn wrong(about: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Wrong, ..Self::poor(about, found, remedy) }
+    }
+
+    /// Good, and worth knowing all the same.
+    pub fn advice(self, remedy: impl Into<String>) -> Self {
+        Self { remedy: Some(remedy.into()), ..self }
+    }
+
+    /// Adds a number or the like.
+    pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.values.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// For people.
+    pub fn in_words(&self) -> String {
+        let sign = match self.verdict {
+            Verdict::Good => "  ok ",
+            Verdict::Poor => "note ",
+            Verdict::Wrong => "WRONG",
+        };
+        let remedy = self.remedy.as_ref().map_or_else(String::new, |remedy| format!("\n        {remedy}"));
+        format!("{sign} {}: {}{remedy}", self.about, self.found)
+    }
+
+    /// For programs.
+    pub fn to_json(&self) -> Value {
+        let Self { about, verdict, found, remedy, values } = self;
+        let verdict = verdict.name();
+        json!({
+            "event": "finding", "about": about, "verdict": verdict, "found": found, "remedy": remedy, "values": values,
+        })
+    }
+}

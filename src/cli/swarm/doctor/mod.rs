@@ -1,0 +1,128 @@
+//! `pathswarm doctor`: what this machine brings and how others see it, and what to do about what is wrong.
+
+mod finding;
+mod outside;
+mod resources;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+
+use self::finding::{Finding, Verdict};
+use super::Globals;
+use super::listen::{self, parse};
+use super::mistake::Mistake;
+use super::output::Output;
+use crate::network::{
+    Bandwidth, Identity, NetworkConfig, NetworkEvents, NetworkHandle, StartError, is_loopback_address, start,
+};
+use crate::peer::StoredBlobs;
+use crate::store::BlobStore;
+
+/// Look at this machine as a peer would need it: ports, disk, clock, device and speed; with an address also how others see it.
+#[derive(Args)]
+pub struct Doctor {
+    /// A peer of a swarm, or a relay: it is asked how it sees this machine, and what a peer has is fetched to measure the link.
+    address: Option<String>,
+    /// What would be trained, to measure how fast; by default a path of 3.3 million parameters.
+    #[arg(long, value_name = "FILE")]
+    run: Option<PathBuf>,
+    /// Where to listen; by default as the machine's profile says.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<String>,
+}
+
+/// How long relays and routers have to try what they can.
+const OUTSIDE_WITHIN: Duration = Duration::from_secs(12);
+
+impl Doctor {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// If something has to be mended.
+    pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let machine = globals.machine()?.value;
+        let run = self.run.as_deref().map(|file| globals.run(file)).transpose()?.map(|run| run.value);
+        let address = self.address.as_deref().map(parse).transpose()?;
+        let mut report = Report { output: globals.output(), found: Vec::new() };
+        report.add(resources::disk(&machine))?;
+        report.add(resources::clock())?;
+        report.add(resources::device(&machine))?;
+        report.add(resources::speed(&machine, run))?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        runtime.block_on(async {
+            let config = NetworkConfig {
+                listen: listen::listen(&self.listen, &machine)?,
+                announce: listen::announce(&machine)?,
+                relays: listen::relays(&[], &machine)?,
+                bandwidth: Bandwidth {
+                    upload_bytes_per_s: machine.upload_bytes_per_s,
+                    download_bytes_per_s: machine.download_bytes_per_s,
+                },
+                mdns: machine.mdns,
+                upnp: machine.upnp,
+                ..NetworkConfig::visitor(Identity::generate())
+            };
+            let folder = tempfile::tempdir()?;
+            let blobs = BlobStore::open(folder.path())?;
+            let access = StoredBlobs::default();
+            access.take_in(blobs.clone());
+            let (network, mut events) = match begin(config, access).await {
+                Ok(begun) => begun,
+                Err(error) => return report.add(vec![outside::no_ports(&error)]),
+            };
+            report.add(outside::ports(&network, &machine).await)?;
+            let Some(address) = address else {
+                return report.add(vec![outside::nobody_asked()]);
+            };
+            report.add(outside::ask(&network, &mut events, &blobs, &address).await)?;
+            let local = is_loopback_address(&address);
+            report.add(outside::reachability(&network, if local { Duration::ZERO } else { OUTSIDE_WITHIN }).await)
+        })?;
+        report.end()
+    }
+}
+
+/// A machine without IPv6 is no reason not to go on.
+async fn begin(config: NetworkConfig, access: StoredBlobs) -> Result<(NetworkHandle, NetworkEvents), StartError> {
+    let access = std::sync::Arc::new(access);
+    match start(config.clone(), access.clone()).await {
+        Err(StartError::NotListening { address, .. }) if address.to_string().starts_with("/ip6") => {
+            let mut without = config;
+            without.listen.retain(|address| !address.to_string().starts_with("/ip6"));
+            start(without, access).await
+        }
+        started => started,
+    }
+}
+
+/// What was found, said as it is.
+struct Report {
+    output: Output,
+    found: Vec<Finding>,
+}
+
+impl Report {
+    fn add(&mut self, findings: Vec<Finding>) -> anyhow::Result<()> {
+        for finding in findings {
+            self.output.text(&finding.in_words())?;
+            self.output.json(&finding.to_json())?;
+            self.found.push(finding);
+        }
+        Ok(())
+    }
+
+    fn end(self) -> anyhow::Result<()> {
+        let wrong: Vec<&Finding> = self.found.iter().filter(|finding| finding.verdict == Verdict::Wrong).collect();
+        self.output.json(&json!({ "event": "result", "findings": self.found.len(), "wrong": wrong.len() }))?;
+        match wrong.first() {
+            None => Ok(self.output.text("nothing stands in the way of a peer on this machine")?),
+            Some(first) => {
+                let mistake = Mistake::new(format!("{}: {}", first.about, first.found));
+                Err(mistake.hint(first.remedy.clone().unwrap_or_default()).into())
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! What the machine has: disk, clock, device, and how fast it trains.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use rand::RngExt;
+
+use super::finding::Finding;
+use crate::config::{MachineConfig, RunConfig};
+use crate::model::{device_name, initial_levels, open_device};
+use crate::seed::Seed;
+use crate::training::{BatchOrder, InnerTrainer};
+
+/// Written to measure the disk.
+const DISK_BYTES: usize = 64 << 20;
+
+/// Less than this is not enough for any run.
+const LEAST_FREE_BYTES: u64 = 1 << 30;
+
+/// Slower than this, a state of 100 MB takes seconds.
+const LEAST_DISK_BYTES_PER_S: f64 = 20e6;
+
+/// What is measured trains for so long, after its first steps.
+const TRAINS: Duration = Duration::from_secs(2);
+
+/// Space and speed where runs are kept.
+pub fn disk(machine: &MachineConfig) -> Vec<Finding> {
+    let folder = existing(&machine.runs);
+    let shown = folder.display();
+    let choose = "choose another folder with --set runs=FOLDER, or in the machine's profile";
+    let (bytes_per_s, sync_ms) = match measure(&folder) {
+        Ok(measured) => measured,
+        Err(error) => return vec![Finding::wrong("disk", format!("{shown} cannot be written: {error}"), choose)],
+    };
+    let free_bytes = match free_bytes(&folder) {
+        Ok(free_bytes) => free_bytes,
+        Err(error) => return vec![Finding::wrong("disk", format!("{shown} cannot be looked at: {error}"), choose)],
+    };
+    let found = format!(
+        "{:.1} GB free in {shown}, {:.0} MB/s with sync, {sync_ms:.1} ms for a small sync",
+        free_bytes as f64 / 1e9,
+        bytes_per_s / 1e6
+    );
+    let finding = match () {
+        () if free_bytes < LEAST_FREE_BYTES => Finding::wrong("disk", found, format!("make room there, or {choose}")),
+        () if machine.disk_bytes > free_bytes => {
+            let remedy =
+                format!("the profile gives disk_bytes = {}: make room there, or give less", machine.disk_bytes);
+            Finding::poor("disk", found, remedy)
+        }
+        () if bytes_per_s < LEAST_DISK_BYTES_PER_S => {
+            Finding::poor("disk", found, format!("it is slow, and every update is synced to it: {choose}"))
+        }
+        () => Finding::good("disk", found),
+    };
+    let finding = finding.with("free_bytes", free_bytes).with("bytes_per_s", bytes_per_s).with("sync_ms", sync_ms);
+    vec![finding.with("folder", folder.display().to_string())]
+}
+
+/// The folder, or the nearest above it that is there.
+fn existing(folder: &Path) -> PathBuf {
+    let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    absolute.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/")).to_owned()
+}
+
+/// Bytes a second written and synced, and how many milliseconds a small sync takes.
+#[expect(clippy::disallowed_methods, reason = "an edge: how long the disk takes")]
+fn measure(folder: &Path) -> io::Result<(f64, f64)> {
+    let mut file = tempfile::tempfile_in(folder)?;
+    let contents: Vec<u8> = (0..DISK_BYTES as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let began = Instant::now();
+    file.write_all(&contents)?;
+    file.sync_all()?;
+    let bytes_per_s = DISK_BYTES as f64 / began.elapsed().as_secs_f64();
+    let began = Instant::now();
+    for _ in 0..5 {
+        file.write_all(&[1; 100])?;
+        file.sync_all()?;
+    }
+    Ok((bytes_per_s, began.elapsed().as_secs_f64() * 1e3 / 5.0))
+}
+
+fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let path = std::ffi::CString::new(folder.as_os_str().as_bytes())?;
+    let mut about = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the path is a C string, and the structure is as large as the system writes; it is read only if it has been.
+    let about = unsafe {
+        if libc::statvfs(path.as_ptr(), about.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        about.assume_init()
+    };
+    Ok(about.f_bavail.saturating_mul(about.f_frsize))
+}
+
+/// Whether the system's time can be right. The protocol measures spans and needs none; logs and invitations do.
+#[expect(clippy::disallowed_methods, reason = "an edge: whether the system's time makes sense")]
+pub fn clock() -> Vec<Finding> {
+    let set = "set it, and let the system keep it: timedatectl set-ntp true";
+    let made = std::env::current_exe().and_then(fs::metadata).and_then(|about| about.modified());
+    let behind = made.ok().and_then(|made| made.duration_since(SystemTime::now()).ok());
+    if let Some(behind) = behind.filter(|behind| *behind > Duration::from_secs(24 * 3600)) {
+        let days = behind.as_secs() / (24 * 3600);
+        return vec![Finding::wrong("clock", format!("{days} days before this program was made"), set)];
+    }
+    vec![match is_kept() {
+        Some(true) => Finding::good("clock", "kept by the system (NTP)").with("kept", true),
+        Some(false) => {
+            let found = "nobody keeps it: the system does not know how wrong it is";
+            Finding::poor("clock", found, "it matters only for logs and for what expires: timedatectl set-ntp true")
+                .with("kept", false)
+        }
+        None => Finding::good("clock", "after this program was made"),
+    }]
+}
+
+/// Whether something keeps the system's time right, if the system says so.
+#[cfg(target_os = "linux")]
+fn is_kept() -> Option<bool> {
+    // SAFETY: all zeros is a question that changes nothing (`modes = 0`), and the system fills in the rest.
+    let state = unsafe {
+        let mut about: libc::timex = std::mem::zeroed();
+        libc::adjtimex(&mut about)
+    };
+    (state >= 0).then_some(state != libc::TIME_ERROR)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_kept() -> Option<bool> {
+    None
+}
+
+/// Whether the device that the profile names is there.
+pub fn device(machine: &MachineConfig) -> Vec<Finding> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    vec![
+        match open_device(machine.device) {
+            Err(error) => {
+                Finding::wrong("device", error.to_string(), "or leave the choice to the program: device = \"auto\"")
+            }
+            Ok(device) => {
+                let name = device_name(device);
+                Finding::good("device", format!("{name}, and {cores} cores")).with("device", name)
+            }
+        }
+        .with("cores", cores),
+    ]
+}
+
+/// How many tokens a second a path trains on, by itself.
+pub fn speed(machine: &MachineConfig, run: Option<RunConfig>) -> Vec<Finding> {
+    match tokens_per_s(machine, run) {
+        Ok((tokens_per_s, parameters)) => {
+            let millions = parameters as f64 / 1e6;
+            let found = format!("{tokens_per_s:.0} tokens/s on a path of {millions:.1} million parameters");
+            vec![Finding::good("speed", found).with("tokens_per_s", tokens_per_s).with("parameters", parameters)]
+        }
+        Err(error) => {
+            let remedy =
+                "lower micro_batch_sequences in the machine's profile if its memory ran out, or try device=cpu";
+            vec![Finding::wrong("speed", format!("an inner step fails: {error:#}"), remedy)]
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "an edge: how long steps take")]
+fn tokens_per_s(machine: &MachineConfig, run: Option<RunConfig>) -> anyhow::Result<(f64, usize)> {
+    let run = run.map_or_else(|| RunConfig::from_toml(DEFAULT_RUN), Ok)?;
+    let mut trainer = InnerTrainer::new(&run, machine, open_device(machine.device)?)?;
+    let levels = initial_levels(&run.model, &run.levels, Seed::root(1));
+    trainer.load(&levels.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
+    let mut dice = Seed::root(2).generator();
+    let vocabulary = u32::try_from(run.model.vocabulary)?;
+    let mut sequence = || (0..=run.model.context).map(|_| dice.random_range(0..vocabulary)).collect();
+    let set: Vec<Vec<u32>> = (0..run.training.batch_sequences).map(|_| sequence()).collect();
+    let order = BatchOrder { seed: Seed::root(3), sequences: set.len() };
+    let parameters = levels.iter().map(Vec::len).sum();
+    // The first allocates everything.
+    trainer.step(&set[..], &order, 1)?;
+    let (began, mut tokens, mut step) = (Instant::now(), 0, 1);
+    while began.elapsed() < TRAINS {
+        step += 1;
+        tokens += trainer.step(&set[..], &order, step)?.tokens;
+    }
+    Ok((tokens as f64 / began.elapsed().as_secs_f64(), parameters))
+}
+
+/// What is measured unless a run is named: four blocks of width 192.
+const DEFAULT_RUN: &str = r#"
+name = "doctor"
+[model]
+blocks = 4
+width = 192
+heads = 6
+vocabulary = 4096
+context = 256
+[[levels]]
+parts = ["embedding", "blocks.0-3", "final-norm", "head"]
+sharing = "shared"
+[training]
+batch_sequences = 8
+inner_steps = 100
+phases = 100
+ancestor_steps = 0
+learning_rate = 1e-3
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::swarm::doctor::finding::Verdict;
+
+    #[test]
+    fn a_disk_is_measured_where_the_nearest_folder_is() {
+        let home = tempfile::tempdir().unwrap();
+        let machine = MachineConfig { runs: home.path().join("not/yet/there"), ..MachineConfig::default() };
+        let found = disk(&machine).remove(0);
+        assert!(found.found.contains(&home.path().display().to_string()), "{}", found.found);
+        assert!(found.to_json()["values"]["bytes_per_s"].as_f64().unwrap() > 0.0);
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0, "nothing is left");
+        let greedy = MachineConfig { disk_bytes: u64::MAX, ..machine };
+        let found = disk(&greedy).remove(0);
+        assert!(found.verdict != Verdict::Good && found.remedy.is_some());
+    }
+
+    #[test]
+    fn a_path_trains_and_says_how_fast() {
+        let machine =
+            MachineConfig { threads: 1, device: crate::config::DeviceChoice::Cpu, ..MachineConfig::default() };
+        let (tokens_per_s, parameters) = tokens_per_s(&machine, None).unwrap();
+        assert!(tokens_per_s > 0.0 && parameters > 3_000_000);
+    }
+}

@@ -1,0 +1,120 @@
+//! How much is computed for tokens and sequences, and how often they come back to the same module.
+
+use serde::Serialize;
+
+use super::journeys::{Journey, Journeys};
+use crate::config::{ModelConfig, Part};
+use crate::inspect::statistics::{mean, quantiles, variance};
+use crate::inspect::subject::Passages;
+
+/// Sequences that are shown of each kind.
+const SHOWN: usize = 2;
+
+/// What is computed in the routed steps.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Compute {
+    /// Parameters that act on a token: mean over tokens, and those below which 5%, 50% and 95% of tokens lie.
+    pub parameters: f64,
+    /// The quantiles.
+    pub quantiles: [f64; 3],
+    /// Of each sequence, the mean of its tokens.
+    pub by_sequence: Vec<f64>,
+    /// Sequences with the least, a middling and the greatest mean.
+    pub examples: [Vec<usize>; 3],
+    /// The mean share of a token's visits to modules that are to one where it has been before.
+    pub reused: f64,
+    /// How tokens' skips go with it: Pearson's correlation, nothing where either is the same for all.
+    pub skips_and_reuse: Option<f64>,
+}
+
+/// How alike two networks treat the same text: Pearson's correlations over its tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Likeness {
+    /// Of how much is computed for each.
+    pub compute: Option<f64>,
+    /// Of how much of that is in a module where it has been.
+    pub reuse: Option<f64>,
+}
+
+/// Parameters that act on a token in the routed steps.
+fn parameters(journey: &Journey, sizes: &[f64]) -> f64 {
+    journey.chosen.iter().flatten().filter_map(|module| sizes.get(usize::from(*module))).sum()
+}
+
+/// The share of visits to computing modules that are not the first one there.
+fn reuse(journey: &Journey, computing: usize) -> f64 {
+    let mut visits: Vec<u16> =
+        journey.chosen.iter().flatten().copied().filter(|module| usize::from(*module) < computing).collect();
+    let all = visits.len();
+    visits.sort_unstable();
+    visits.dedup();
+    if all == 0 { 0.0 } else { (all - visits.len()) as f64 / all as f64 }
+}
+
+fn skips(journey: &Journey, computing: usize) -> f64 {
+    journey.chosen.iter().flatten().filter(|module| usize::from(**module) >= computing).count() as f64
+}
+
+/// Of each module that computes, its parameters.
+fn sizes(model: &ModelConfig) -> Vec<f64> {
+    let computing = model.dna.as_ref().map_or(0, |dna| dna.modules.computing());
+    (0..computing).map(|module| model.parameters(Part::Module(module)) as f64).collect()
+}
+
+fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
+    let spread = (variance(a) * variance(b)).sqrt();
+    let (mean_a, mean_b) = (mean(a), mean(b));
+    let products: Vec<f64> = a.iter().zip(b).map(|(a, b)| (a - mean_a) * (b - mean_b)).collect();
+    (spread > 1e-12).then(|| mean(&products) / spread)
+}
+
+/// What some journeys make.
+pub fn compute(journeys: &Journeys, model: &ModelConfig, passages: &Passages) -> Compute {
+    let sizes = sizes(model);
+    let each: Vec<f64> = journeys.all.iter().map(|journey| parameters(journey, &sizes)).collect();
+    let mut by_sequence = vec![(0.0, 0usize); passages.len()];
+    for (journey, own) in journeys.all.iter().zip(&each) {
+        let (sum, count) = &mut by_sequence[journey.sequence];
+        (*sum, *count) = (*sum + own, *count + 1);
+    }
+    let by_sequence: Vec<f64> = by_sequence.into_iter().map(|(sum, count)| sum / count.max(1) as f64).collect();
+    let mut order: Vec<usize> = (0..by_sequence.len()).collect();
+    order.sort_by(|a, b| by_sequence[*a].total_cmp(&by_sequence[*b]));
+    let from = |first: usize| order[first.min(order.len())..].iter().copied().take(SHOWN).collect::<Vec<_>>();
+    let examples = [from(0), from(order.len() / 2), from(order.len().saturating_sub(SHOWN))];
+    let reuses: Vec<f64> = journeys.all.iter().map(|journey| reuse(journey, sizes.len())).collect();
+    let skips: Vec<f64> = journeys.all.iter().map(|journey| skips(journey, sizes.len())).collect();
+    Compute {
+        parameters: mean(&each),
+        quantiles: quantiles(&each, [0.05, 0.5, 0.95]),
+        by_sequence,
+        examples,
+        reused: mean(&reuses),
+        skips_and_reuse: correlation(&skips, &reuses),
+    }
+}
+
+/// How alike two networks treat the same text.
+pub fn likeness(one: (&Journeys, &ModelConfig), other: (&Journeys, &ModelConfig)) -> Likeness {
+    let of = |(journeys, model): (&Journeys, &ModelConfig)| -> [Vec<f64>; 2] {
+        let sizes = sizes(model);
+        let computed = journeys.all.iter().map(|journey| parameters(journey, &sizes)).collect();
+        [computed, journeys.all.iter().map(|journey| reuse(journey, sizes.len())).collect()]
+    };
+    let ([computed, reused], [other_computed, other_reused]) = (of(one), of(other));
+    Likeness { compute: correlation(&computed, &other_computed), reuse: correlation(&reused, &other_reused) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn visits_skips_and_correlations_are_counted() {
+        let journey = Journey { token: 0, sequence: 0, position: 0, chosen: vec![vec![1, 4], vec![1, 0], vec![4, 2]] };
+        assert_eq!((reuse(&journey, 4), skips(&journey, 4)), (0.25, 2.0));
+        assert_eq!(parameters(&journey, &[1.0, 10.0, 100.0, 1000.0]), 121.0);
+        assert!((correlation(&[1.0, 2.0, 3.0], &[-2.0, -4.0, -6.0]).unwrap() + 1.0).abs() < 1e-12);
+        assert_eq!(correlation(&[1.0, 1.0], &[0.0, 5.0]), None);
+    }
+}

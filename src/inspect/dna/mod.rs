@@ -1,0 +1,17 @@
+//! Tools for networks whose tokens choose their way through a pool of modules.
+//!
+//! [`journeys`] is what every token of a text chose. From that follow [`flow`], where tokens are in each step and how sure
+//! routers are of it; [`ranks`], which ways there are and how often each is taken; and [`compute`], how much is computed for
+//! tokens and sequences, and which modules they come back to. Pictures of ways are drawn by [`plots::ways`](super::plots::ways).
+
+pub mod compute;
+pub mod flow;
+pub mod journeys;
+pub mod ranks;
+#[cfg(test)]
+mod tests;
+
+pub use compute::{Compute, Likeness, compute, likeness};
+pub use flow::{Flow, flow};
+pub use journeys::{Journey, Journeys};
+pub use ranks::{Ranks, Way, ranks};

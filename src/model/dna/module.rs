@@ -1,0 +1,89 @@
+//! One module of the pool: a block, or as much of one as its kind has, over tokens gathered from several sequences.
+
+use tch::{TchError, Tensor};
+
+use super::rows::Rows;
+use crate::config::{ModelConfig, ModuleKind};
+use crate::model::attention::Attention;
+use crate::model::feed_forward::FeedForward;
+use crate::model::linear::Products;
+use crate::model::memory::Past;
+use crate::model::norm::Norm;
+use crate::model::weights::{Weights, WeightsError};
+
+/// A module that computes something.
+pub struct Module {
+    attention: Option<(Norm, Attention)>,
+    feed_forward: Option<FeedForward>,
+}
+
+/// What a module is given of the tokens that chose it.
+pub struct Gathered<'a> {
+    /// Their vectors, `[tokens + fill, width]`.
+    pub stream: Tensor,
+    /// How many are no fill.
+    pub tokens: i64,
+    /// How they lie in their sequences.
+    pub rows: &'a Rows,
+    /// `[tokens + fill, 1, 1, head/2]`, complex, if positions are rotary.
+    pub rotation: Option<Tensor>,
+}
+
+impl Module {
+    /// Takes its tensors from the weights.
+    ///
+    /// # Errors
+    /// If one is missing.
+    pub fn new(weights: &Weights, index: usize, kind: ModuleKind, model: &ModelConfig) -> Result<Self, WeightsError> {
+        let prefix = format!("module.{index}");
+        let attends = matches!(kind, ModuleKind::Transformer | ModuleKind::Attention);
+        let feeds = matches!(kind, ModuleKind::Transformer | ModuleKind::Mlp);
+        let attention = || {
+            let norm = Norm::new(weights, &format!("{prefix}.attention-norm"))?;
+            Ok::<_, WeightsError>((norm, Attention::new(weights, &format!("{prefix}.attention"), model)?))
+        };
+        Ok(Self {
+            attention: attends.then(attention).transpose()?,
+            feed_forward: feeds.then(|| FeedForward::new(weights, &prefix, model)).transpose()?,
+        })
+    }
+
+    /// Whether tokens look at each other in it.
+    pub fn attends(&self) -> bool {
+        self.attention.is_some()
+    }
+
+    /// `M(h) - h` of each token, `[tokens + fill, width]`; that of fill is of no use. `past` is of the tokens that it was
+    /// given before, if there are any.
+    ///
+    /// # Errors
+    /// If shapes do not fit or memory is short.
+    pub fn change(
+        &self,
+        given: &Gathered<'_>,
+        products: &Products,
+        past: Option<&mut Past>,
+    ) -> Result<Tensor, TchError> {
+        let Some((norm, attention)) = &self.attention else {
+            return self.fed(&given.stream, products);
+        };
+        let fill = given.stream.size2()?.0 - given.tokens;
+        let input = norm.forward(&given.stream)?;
+        let rotation = given.rotation.as_ref();
+        let heads = attention.gathered_heads((&input, given.tokens), products, rotation, given.rows, past)?;
+        let heads = if fill > 0 { heads.f_constant_pad_nd([0, 0, 0, fill])? } else { heads };
+        let mixed = products.widen(attention.project(&heads, products)?)?;
+        if self.feed_forward.is_none() {
+            return Ok(mixed);
+        }
+        let fed = self.fed(&given.stream.f_add(&mixed)?, products)?;
+        mixed.f_add(&fed)
+    }
+
+    fn fed(&self, stream: &Tensor, products: &Products) -> Result<Tensor, TchError> {
+        match &self.feed_forward {
+            Some(feed_forward) => feed_forward.forward(stream, products),
+            None => stream.f_zeros_like(),
+        }
+    }
+}

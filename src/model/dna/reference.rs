@@ -1,0 +1,316 @@
+//! The routed steps token by token, in double precision and with nothing clever: what the fast way must agree with.
+
+use std::collections::HashMap;
+
+use tch::{Device, Kind, Tensor};
+
+use super::samples::{dna_levels, dna_model};
+use crate::config::{DnaConfig, LevelConfig, ModelConfig, Pool, Positions, Precision};
+use crate::model::PathModel;
+use crate::model::initial_levels;
+use crate::model::watch::Watch;
+use crate::seed::Seed;
+
+const EPSILON: f64 = 1e-5;
+
+struct Reference<'a> {
+    model: &'a ModelConfig,
+    tensors: HashMap<String, Tensor>,
+}
+
+impl Reference<'_> {
+    fn get(&self, name: &str) -> &Tensor {
+        &self.tensors[name]
+    }
+
+    fn norm(&self, name: &str, x: &Tensor) -> Tensor {
+        let width = self.model.width as i64;
+        x.layer_norm([width], Some(self.get(&format!("{name}.weight"))), None::<&Tensor>, EPSILON, false)
+    }
+
+    /// Turns the halves of a head against each other, as far as the position says.
+    fn turned(&self, x: &Tensor, position: usize) -> Tensor {
+        if self.model.positions == Positions::Learned {
+            return x.shallow_clone();
+        }
+        let half = self.model.head_width() as i64 / 2;
+        let angles: Vec<f64> =
+            (0..half).map(|pair| position as f64 * 10_000f64.powf(-2.0 * pair as f64 / (2.0 * half as f64))).collect();
+        let (cos, sin) = (Tensor::from_slice(&angles).cos(), Tensor::from_slice(&angles).sin());
+        let (a, b) = (x.narrow(0, 0, half), x.narrow(0, half, half));
+        Tensor::cat(&[&a * &cos - &b * &sin, &a * &sin + &b * &cos], 0)
+    }
+
+    /// What attention adds to each member of a sequence, which sees the members before it and itself.
+    fn attended(&self, name: &str, stream: &[Tensor], members: &[usize]) -> Vec<Tensor> {
+        let (heads, width) = (self.model.heads as i64, self.model.head_width() as i64);
+        let head = |x: &Tensor, part: i64, head: i64| x.narrow(0, (part * heads + head) * width, width);
+        let read: Vec<Tensor> = members
+            .iter()
+            .map(|at| {
+                self.get(&format!("{name}.attention.qkv.weight"))
+                    .mv(&self.norm(&format!("{name}.attention-norm"), &stream[*at]))
+            })
+            .collect();
+        let one = |own: usize| {
+            let of_head = |number| {
+                let query = self.turned(&head(&read[own], 0, number), members[own]);
+                let scores: Vec<Tensor> = (0..=own)
+                    .map(|other| query.dot(&self.turned(&head(&read[other], 1, number), members[other])))
+                    .collect();
+                let weights = (Tensor::stack(&scores, 0) / (width as f64).sqrt()).softmax(0, Kind::Double);
+                let values: Vec<Tensor> = (0..=own).map(|other| head(&read[other], 2, number)).collect();
+                Tensor::stack(&values, 0).transpose(0, 1).mv(&weights)
+            };
+            let said: Vec<Tensor> = (0..heads).map(of_head).collect();
+            self.get(&format!("{name}.attention.out.weight")).mv(&Tensor::cat(&said, 0))
+        };
+        (0..members.len()).map(one).collect()
+    }
+
+    fn fed(&self, name: &str, x: &Tensor) -> Tensor {
+        let hidden =
+            self.get(&format!("{name}.feed-forward.in.weight")).mv(&self.norm(&format!("{name}.feed-forward-norm"), x));
+        self.get(&format!("{name}.feed-forward.out.weight")).mv(&hidden.gelu("none"))
+    }
+
+    /// `M(h) - h` for the members.
+    fn changes(&self, name: &str, stream: &[Tensor], members: &[usize]) -> Vec<Tensor> {
+        let has = |part: &str| self.tensors.contains_key(&format!("{name}.{part}.weight"));
+        let attended = has("attention.out").then(|| self.attended(name, stream, members));
+        let change = |(index, at): (usize, &usize)| {
+            let mixed = attended.as_ref().map_or_else(|| stream[*at].zeros_like(), |all| all[index].shallow_clone());
+            if !has("feed-forward.out") {
+                return mixed;
+            }
+            let fed = self.fed(name, &(&stream[*at] + &mixed));
+            mixed + fed
+        };
+        members.iter().enumerate().map(change).collect()
+    }
+
+    /// Hidden states of one sequence, `[time, width]`.
+    fn hidden(&self, tokens: &[i64]) -> Tensor {
+        let embed = |(at, token): (usize, &i64)| {
+            let own = self.get("embedding.tokens.weight").get(*token);
+            self.tensors
+                .get("embedding.positions.weight")
+                .map_or_else(|| own.shallow_clone(), |all| &own + all.get(at as i64))
+        };
+        let mut stream: Vec<Tensor> = tokens.iter().enumerate().map(embed).collect();
+        let everybody: Vec<usize> = (0..tokens.len()).collect();
+        for block in 0..self.model.blocks {
+            let changes = self.changes(&format!("block.{block}"), &stream, &everybody);
+            stream = stream.iter().zip(changes).map(|(h, change)| h + change).collect();
+        }
+        let dna = self.model.dna.as_ref().unwrap();
+        for step in 0..dna.steps {
+            stream = self.step(step, dna, &stream);
+        }
+        Tensor::stack(&stream.iter().map(|h| self.norm("final-norm", h)).collect::<Vec<_>>(), 0)
+    }
+
+    fn step(&self, step: usize, dna: &DnaConfig, stream: &[Tensor]) -> Vec<Tensor> {
+        let router = self.get(&format!("router.{step}.weight"));
+        let scores: Vec<Tensor> = stream.iter().map(|h| router.mv(h).softmax(0, Kind::Double)).collect();
+        let bias = self.get("balance.biases").double_value(&[step as i64]);
+        let chosen: Vec<Vec<usize>> = scores
+            .iter()
+            .map(|scores| {
+                let identities = dna.modules.identities();
+                let preferred = |module: usize| {
+                    scores.double_value(&[module as i64]) + if identities.contains(&module) { bias } else { 0.0 }
+                };
+                let mut order: Vec<usize> = (0..dna.modules.count()).collect();
+                order.sort_by(|a, b| preferred(*b).total_cmp(&preferred(*a)));
+                order[..dna.top_k].to_vec()
+            })
+            .collect();
+        let mut next: Vec<Tensor> = stream.iter().map(Tensor::shallow_clone).collect();
+        for module in 0..dna.modules.computing() {
+            let members: Vec<usize> = (0..stream.len()).filter(|at| chosen[*at].contains(&module)).collect();
+            for (at, change) in members.iter().zip(self.changes(&format!("module.{module}"), stream, &members)) {
+                next[*at] = &next[*at] + change * scores[*at].get(module as i64);
+            }
+        }
+        next
+    }
+}
+
+/// Counts of the modules that a batch's tokens choose, over all steps.
+#[derive(Default)]
+struct Counts(std::cell::RefCell<Vec<Vec<u64>>>);
+
+impl Watch for Counts {
+    fn routed(&self, routed: &super::Routed<'_>) -> Result<(), tch::TchError> {
+        self.0.borrow_mut().push(routed.counts.to_vec());
+        Ok(())
+    }
+}
+
+const LENGTHS: [i64; 3] = [13, 24, 5];
+
+fn batch() -> Tensor {
+    let token = |place: i64| (place * 89 + place * place * 7) % 300;
+    Tensor::from_slice(&(0..72).map(token).collect::<Vec<i64>>()).view([3, 24])
+}
+
+/// What one of the two ways comes to.
+struct Computed {
+    hidden: Tensor,
+    gradients: Vec<Tensor>,
+}
+
+/// Hidden states of all that is no padding, and the gradients of all that is trained, of some function of them; then those
+/// of the reference; and who chose what.
+fn both(path: &PathModel) -> ([Computed; 2], Vec<Vec<u64>>) {
+    let tokens = batch();
+    let counts = Counts::default();
+    let lengths = Tensor::from_slice(&LENGTHS);
+    let hidden = path.watched_trunk(&tokens, Some(&lengths), &path.exact(), &counts).unwrap();
+    let rows: Vec<Tensor> =
+        LENGTHS.iter().enumerate().map(|(row, n)| hidden.get(row as i64).narrow(0, 0, *n)).collect();
+    let fast = Tensor::cat(&rows, 0);
+    let leaves = || path.weights().leaves().flatten().filter(|leaf| leaf.trained && leaf.name != "head.weight");
+    let doubled = |leaf: &crate::model::weights::Leaf| {
+        (leaf.name.clone(), leaf.tensor.detach().to_kind(Kind::Double).set_requires_grad(leaf.trained))
+    };
+    let reference =
+        Reference { model: path.config(), tensors: path.weights().leaves().flatten().map(doubled).collect() };
+    let slow: Vec<Tensor> = LENGTHS
+        .iter()
+        .enumerate()
+        .map(|(row, n)| reference.hidden(&Vec::<i64>::try_from(&tokens.get(row as i64).narrow(0, 0, *n)).unwrap()))
+        .collect();
+    let slow = Tensor::cat(&slow, 0);
+    let wave = (Tensor::arange(slow.numel() as i64, (Kind::Double, Device::Cpu)) * 0.7).sin().view_as(&slow);
+    let gradients = |hidden: &Tensor, leaves: &[&Tensor]| {
+        let value = (hidden.to_kind(Kind::Double) * &wave).mean(Kind::Double);
+        let found = Tensor::run_backward(&[value], leaves, false, false);
+        let known =
+            |(gradient, leaf): (Tensor, &&Tensor)| if gradient.defined() { gradient } else { leaf.zeros_like() };
+        found.into_iter().zip(leaves).map(known).collect::<Vec<_>>()
+    };
+    let fast_gradients = gradients(&fast, &leaves().map(|leaf| &leaf.tensor).collect::<Vec<_>>());
+    let slow_gradients = gradients(&slow, &leaves().map(|leaf| reference.get(&leaf.name)).collect::<Vec<_>>());
+    let fast = Computed { hidden: fast, gradients: fast_gradients };
+    let slow = Computed { hidden: slow, gradients: slow_gradients };
+    ([fast, slow], counts.0.into_inner())
+}
+
+/// With initial values twice as large as usual, but for the usage and the norms: tokens differ, and rounding stays small.
+fn path(model: &ModelConfig, levels: &[LevelConfig]) -> PathModel {
+    let mut path = PathModel::new(model, levels, Device::Cpu, Precision::F32).unwrap();
+    for (level, values) in initial_levels(model, levels, Seed::root(1)).iter().enumerate() {
+        let wide: Vec<f32> = values.iter().map(|value| if *value == 1.0 { 1.0 } else { value * 2.0 }).collect();
+        path.set_level(level, &wide).unwrap();
+    }
+    path.weights_mut().write("balance.biases", &vec![0.0; model.dna.as_ref().unwrap().steps]).unwrap();
+    path
+}
+
+fn distance(a: &Tensor, b: &Tensor) -> f64 {
+    (a.to_kind(Kind::Double) - b.to_kind(Kind::Double)).abs().max().double_value(&[])
+}
+
+fn with(change: impl Fn(&mut DnaConfig)) -> ModelConfig {
+    let mut model = dna_model();
+    model.dna.iter_mut().for_each(change);
+    model
+}
+
+fn assert_agrees(path: &PathModel, what: &str) -> Vec<Vec<u64>> {
+    let ([fast, slow], counts) = both(path);
+    let apart = distance(&fast.hidden, &slow.hidden);
+    assert!(apart < 1e-5, "{what}: hidden states differ by {apart}");
+    for (number, (fast, slow)) in fast.gradients.iter().zip(&slow.gradients).enumerate() {
+        let apart = distance(fast, slow);
+        assert!(apart < 1e-5, "{what}: gradient {number} differs by {apart}");
+    }
+    assert!(slow.gradients.iter().any(|gradient| gradient.abs().max().double_value(&[]) > 1e-4));
+    counts
+}
+
+#[test]
+fn whatever_tokens_choose_is_what_the_slow_reference_computes() {
+    for positions in [Positions::Learned, Positions::Rotary] {
+        for top_k in [1, 2, 3] {
+            let model = ModelConfig { positions, ..with(|dna| dna.top_k = top_k) };
+            let path = path(&model, &dna_levels());
+            let counts = assert_agrees(&path, &format!("{positions:?}, k = {top_k}"));
+            assert_eq!(counts.len(), 3);
+            assert!(counts.iter().all(|step| step.iter().sum::<u64>() == 42 * top_k as u64));
+            assert!(counts.iter().flatten().filter(|count| **count > 0).count() > 3, "{counts:?}");
+        }
+    }
+}
+
+#[test]
+fn modules_that_nobody_chooses_and_one_that_all_choose_are_no_exception() {
+    let model = with(|dna| dna.modules = Pool { transformer: 3, attention: 1, mlp: 1, identity: 1 });
+    let mut levels = dna_levels();
+    levels[0].parts.push("module.4".to_owned());
+    for all_choose in 0..6 {
+        let mut path = path(&model, &levels);
+        // Every embedding leans the same way, and the routers see nothing else.
+        let _guard = tch::no_grad_guard();
+        let tokens = path.weights().tensor("embedding.tokens.weight").unwrap();
+        let _ = tokens.narrow(1, 0, 1).fill_(40.0);
+        for step in 0..3 {
+            let mut router = path.weights().tensor(&format!("router.{step}.weight")).unwrap();
+            let _ = router.fill_(0.0);
+            let _ = router.narrow(0, all_choose, 1).narrow(1, 0, 1).fill_(0.05);
+        }
+        drop(_guard);
+        path.weights_mut().write("balance.biases", &[0.01, 0.0, -0.01]).unwrap();
+        let counts = assert_agrees(&path, &format!("all choose module {all_choose}"));
+        assert!(counts.iter().all(|step| step[all_choose as usize] == 42), "{counts:?}");
+    }
+}
+
+#[test]
+fn an_identity_is_chosen_as_its_bias_says_and_costs_nothing() {
+    let biased = |bias: f32| {
+        let mut path = path(&with(|dna| dna.top_k = 2), &dna_levels());
+        path.weights_mut().write("balance.biases", &[bias; 3]).unwrap();
+        path
+    };
+    let skipped = |bias| {
+        let counts = assert_agrees(&biased(bias), &format!("a bias of {bias}"));
+        counts.iter().map(|step| step[4]).sum::<u64>()
+    };
+    assert_eq!((skipped(-2.0), skipped(2.0)), (0, 3 * 42));
+}
+
+#[test]
+fn no_hidden_state_sees_a_later_token() {
+    for positions in [Positions::Learned, Positions::Rotary] {
+        let path = path(&ModelConfig { positions, ..with(|dna| dna.top_k = 2) }, &dna_levels());
+        let tokens = batch();
+        let before = path.hidden(&tokens).unwrap();
+        for at in [1, 12, 23] {
+            let changed = tokens.copy();
+            let _ = changed.narrow(1, at, 24 - at).fill_(299);
+            let after = path.hidden(&changed).unwrap();
+            assert!(distance(&before.narrow(1, 0, at), &after.narrow(1, 0, at)) < 1e-5, "{at}");
+            assert!(distance(&before.narrow(1, at, 1), &after.narrow(1, at, 1)) > 1e-3, "{at}");
+        }
+    }
+}
+
+#[test]
+fn what_is_read_in_pieces_is_as_if_it_were_read_at_once() {
+    for positions in [Positions::Learned, Positions::Rotary] {
+        let path = path(&ModelConfig { positions, ..with(|dna| dna.top_k = 2) }, &dna_levels());
+        let all: Vec<u32> = (0..24).map(|at| (at * 37 + 11) % 300).collect();
+        let whole: Vec<i64> = all.iter().map(|token| i64::from(*token)).collect();
+        let whole = path.hidden(&Tensor::from_slice(&whole).view([1, 24])).unwrap();
+        let mut memory = crate::model::Memory::default();
+        let mut at = 0;
+        for piece in [7, 1, 1, 10, 5] {
+            let found = path.read(&mut memory, &all[at..at + piece]).unwrap();
+            assert!(distance(&found, &whole.narrow(1, at as i64, piece as i64)) < 1e-5, "from {at}");
+            at += piece;
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What a path computes.
+
+use super::samples::{small_levels, small_model, small_path};
+use super::*;
+use crate::config::Positions;
+
+fn tokens(rows: &[&[i64]]) -> Tensor {
+    Tensor::from_slice(&rows.concat()).view([rows.len() as i64, -1])
+}
+
+#[test]
+fn what_is_read_in_pieces_is_as_if_it_were_read_at_once() {
+    for positions in [Positions::Learned, Positions::Rotary] {
+        let path = small_path(&ModelConfig { positions, ..small_model() }, &small_levels());
+        let all: Vec<u32> = (5..17).collect();
+        let whole = path.hidden(&tokens(&[&[5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]])).unwrap();
+        let mut memory = Memory::default();
+        let pieces: Vec<Tensor> =
+            [0..3, 3..4, 4..9, 9..12].map(|piece| path.read(&mut memory, &all[piece]).unwrap()).into_iter().collect();
+        let differs = (Tensor::cat(&pieces, 1) - whole).abs().max().double_value(&[]);
+        assert!(differs < 1e-5 && memory.read() == 12, "{positions:?}: {differs}");
+        let refused = path.read(&mut memory, &[1; 13]).unwrap_err();
+        assert!(matches!(refused, ForwardError::TooLong { found: 25, context: 24 }), "{refused}");
+        assert!(path.read(&mut memory, &[300]).is_err() && path.read(&mut memory, &[]).is_err());
+        assert_eq!(memory.read(), 12, "what is refused was not read");
+    }
+}
+
+#[test]
+fn a_later_token_changes_no_earlier_score() {
+    for positions in [Positions::Rotary, Positions::Learned] {
+        let model = ModelConfig { positions, ..small_model() };
+        let path = small_path(&model, &small_levels());
+        let a = path.logits(&tokens(&[&[5, 6, 7, 8]])).unwrap();
+        let b = path.logits(&tokens(&[&[5, 6, 7, 99]])).unwrap();
+        assert!(a.narrow(1, 0, 3).allclose(&b.narrow(1, 0, 3), 1e-5, 1e-6, false));
+        assert!(!a.narrow(1, 3, 1).allclose(&b.narrow(1, 3, 1), 1e-5, 1e-3, false));
+    }
+}
+
+#[test]
+fn order_matters_because_positions_do() {
+    for positions in [Positions::Rotary, Positions::Learned] {
+        let path = small_path(&ModelConfig { positions, ..small_model() }, &small_levels());
+        let a = path.hidden(&tokens(&[&[5, 6, 7, 8]])).unwrap().narrow(1, 3, 1);
+        let b = path.hidden(&tokens(&[&[6, 5, 7, 8]])).unwrap().narrow(1, 3, 1);
+        assert!(!a.allclose(&b, 1e-5, 1e-4, false));
+    }
+}
+
+#[test]
+fn a_tied_head_scores_with_the_embedding() {
+    let model = ModelConfig { tied_head: true, ..small_model() };
+    let mut levels = small_levels();
+    levels[1].parts.pop();
+    let path = small_path(&model, &levels);
+    let hidden = path.hidden(&tokens(&[&[1, 2]])).unwrap();
+    let expected = hidden.matmul(&path.tokens.transpose(0, 1));
+    assert!(path.logits(&tokens(&[&[1, 2]])).unwrap().allclose(&expected, 1e-5, 1e-5, false));
+}
+
+#[test]
+fn features_are_means_over_real_tokens() {
+    let path = small_path(&small_model(), &small_levels());
+    let together = path.prefix_features(&[&[1, 2, 3], &[4], &[5, 6]]).unwrap();
+    let alone = path.prefix_features(&[&[5, 6]]).unwrap();
+    assert_eq!(together.len(), 3 * 16);
+    assert!(together[32..].iter().zip(&alone).all(|(a, b)| (a - b).abs() < 1e-5));
+    let hidden = path.hidden(&tokens(&[&[5, 6]])).unwrap();
+    let mean = hidden.mean_dim([1i64].as_slice(), false, Kind::Float);
+    assert!((f64::from(alone[0]) - mean.double_value(&[0, 0])).abs() < 1e-5);
+}
+
+#[test]
+fn invalid_tokens_are_errors() {
+    let path = small_path(&small_model(), &small_levels());
+    assert!(matches!(path.logits(&tokens(&[&[300]])), Err(ForwardError::Token { token: 300, .. })));
+    assert!(matches!(path.logits(&tokens(&[&[-1]])), Err(ForwardError::Token { token: -1, .. })));
+    assert!(matches!(path.logits(&tokens(&[&[1; 25]])), Err(ForwardError::TooLong { found: 25, .. })));
+    assert!(matches!(path.logits(&Tensor::from_slice(&[1i64])), Err(ForwardError::Shape { .. })));
+    assert!(matches!(path.prefix_features(&[&[1], &[]]), Err(ForwardError::Empty(1))));
+    assert!(path.prefix_features(&[]).unwrap().is_empty());
+}

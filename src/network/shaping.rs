@@ -1,0 +1,282 @@
+//! Links that are slower and longer than this machine's loopback, for swarms on one machine: what a peer sends and
+//! receives passes its own line, whatever connection it is on.
+//!
+//! A byte leaves when the line up has room for it and arrives half a round trip later; what it brings is read as fast as
+//! the line down allows. A line holds a tenth of a second's worth of what waits, as a router does; further writers wait.
+//! It lies under encryption and multiplexing, so handshakes, gossip, questions and blobs are all shaped, and share the
+//! line. Streams cannot lose bytes: what a lost packet comes to is that it, and all behind it on the same connection, come a
+//! round trip later, when it has been sent again. The sender's congestion window is not made smaller by it.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use futures::channel::mpsc;
+use futures::io::{ReadHalf, WriteHalf};
+use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, StreamExt};
+use libp2p::core::muxing::StreamMuxerBox;
+use libp2p::core::transport::{Boxed, Transport};
+use libp2p::core::upgrade::Version;
+use libp2p::identity::Keypair;
+use libp2p::{PeerId, noise, tcp, yamux};
+use rand::RngExt;
+use tokio::time::Sleep;
+
+use crate::config::Link;
+
+/// What may wait before a line.
+const BEFORE_A_LINE: Duration = Duration::from_millis(100);
+
+/// Timers and threads of a busy machine are late by so much: a line that was not used for so long makes up for it.
+const LATE_BY: Duration = Duration::from_millis(20);
+
+/// A packet: what is lost at a time.
+const PACKET_BYTES: usize = 1_400;
+
+/// Taken from a writer at a time.
+const MOST_BYTES: usize = 10 * PACKET_BYTES;
+
+/// Writes on their way on one connection; beyond it, writers wait.
+const ON_THE_WAY: usize = 1 << 14;
+
+/// One direction of a peer's link.
+struct Line {
+    bytes_per_s: u64,
+    /// When all that has been given to it will have passed.
+    free_at: Mutex<Instant>,
+}
+
+impl Line {
+    fn new(bytes_per_s: u64, now: Instant) -> Self {
+        Self { bytes_per_s, free_at: Mutex::new(now) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Instant> {
+        // A moment is always one.
+        self.free_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When so many more bytes have passed.
+    fn pass(&self, now: Instant, bytes: usize) -> Instant {
+        let mut free_at = self.lock();
+        let takes = Duration::from_nanos((bytes as u64).saturating_mul(1_000_000_000) / self.bytes_per_s.max(1));
+        *free_at = (*free_at).max(now.checked_sub(LATE_BY).unwrap_or(now)) + takes;
+        *free_at
+    }
+
+    /// How long a writer has to wait before there is room.
+    fn full_for(&self, now: Instant) -> Duration {
+        self.lock().saturating_duration_since(now + BEFORE_A_LINE)
+    }
+}
+
+/// A peer's link.
+pub(super) struct Lines {
+    up: Line,
+    down: Line,
+    link: Link,
+}
+
+impl Lines {
+    #[expect(clippy::disallowed_methods, reason = "an edge: real time, in which bytes really travel")]
+    fn new(link: Link) -> Self {
+        let now = Instant::now();
+        Self { up: Line::new(link.up_bytes_per_s, now), down: Line::new(link.down_bytes_per_s, now), link }
+    }
+
+    /// How much later a write arrives because of what was lost of it: a round trip each time that all copies were.
+    fn repeats(&self, bytes: usize) -> Duration {
+        let mut rng = rand::rng();
+        let mut late = Duration::ZERO;
+        for _ in 0..bytes.div_ceil(PACKET_BYTES) {
+            while self.link.loss > 0.0 && rng.random_bool(self.link.loss) {
+                late += self.link.round_trip.max(Duration::from_millis(1));
+            }
+        }
+        late
+    }
+}
+
+/// TCP on such a link.
+///
+/// # Errors
+/// If the key cannot be used.
+pub(super) fn shaped_tcp(keypair: &Keypair, link: Link) -> Result<Boxed<(PeerId, StreamMuxerBox)>, noise::Error> {
+    let lines = Arc::new(Lines::new(link));
+    let transport = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true));
+    Ok(transport
+        .map(move |stream, _| Shaped::new(stream, lines.clone()))
+        .upgrade(Version::V1Lazy)
+        .authenticate(noise::Config::new(keypair)?)
+        .multiplex(yamux::Config::default())
+        .boxed())
+}
+
+/// A write on its way, and when it arrives.
+type OnTheWay = (Instant, Vec<u8>);
+
+/// One connection's bytes.
+pub(super) struct Shaped<S> {
+    inner: ReadHalf<S>,
+    lines: Arc<Lines>,
+    on_the_way: mpsc::Sender<OnTheWay>,
+    last_arrives: Instant,
+    before_writing: Option<Pin<Box<Sleep>>>,
+    before_reading: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Shaped<S> {
+    #[expect(clippy::disallowed_methods, reason = "an edge: real time, in which bytes really travel")]
+    fn new(stream: S, lines: Arc<Lines>) -> Self {
+        let (inner, sink) = stream.split();
+        let (on_the_way, arriving) = mpsc::channel(ON_THE_WAY);
+        tokio::spawn(arrive(arriving, sink));
+        Self { inner, lines, on_the_way, last_arrives: Instant::now(), before_writing: None, before_reading: None }
+    }
+}
+
+/// Writes each when its time has come, until the connection is dropped or broken.
+async fn arrive<S: AsyncWrite + Unpin>(mut arriving: mpsc::Receiver<OnTheWay>, mut sink: WriteHalf<S>) {
+    while let Some((at, bytes)) = arriving.next().await {
+        tokio::time::sleep_until(at.into()).await;
+        if sink.write_all(&bytes).await.is_err() || sink.flush().await.is_err() {
+            return;
+        }
+    }
+    // Whether the other side still hears it is of no interest.
+    let _ = sink.close().await;
+}
+
+fn pause(timer: &mut Option<Pin<Box<Sleep>>>, context: &mut Context<'_>) -> Poll<()> {
+    if let Some(sleep) = timer {
+        ready!(sleep.as_mut().poll(context));
+        *timer = None;
+    }
+    Poll::Ready(())
+}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> AsyncWrite for Shaped<S> {
+    #[expect(clippy::disallowed_methods, reason = "an edge: real time, in which bytes really travel")]
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        loop {
+            ready!(pause(&mut this.before_writing, context));
+            match this.lines.up.full_for(Instant::now()) {
+                Duration::ZERO => break,
+                full => this.before_writing = Some(Box::pin(tokio::time::sleep(full))),
+            }
+        }
+        let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+        ready!(this.on_the_way.poll_ready(context)).map_err(gone)?;
+        let taken = &bytes[..bytes.len().min(MOST_BYTES)];
+        let passed = this.lines.up.pass(Instant::now(), taken.len());
+        let arrives = passed + this.lines.link.round_trip / 2 + this.lines.repeats(taken.len());
+        this.last_arrives = this.last_arrives.max(arrives);
+        let on_the_way = (this.last_arrives, taken.to_vec());
+        this.on_the_way.start_send(on_the_way).map_err(gone)?;
+        Poll::Ready(Ok(taken.len()))
+    }
+
+    /// What has left is on its way: nobody can hurry it.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.on_the_way.close_channel();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Shaped<S> {
+    #[expect(clippy::disallowed_methods, reason = "an edge: real time, in which bytes really travel")]
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        ready!(pause(&mut this.before_reading, context));
+        let most = into.len().min(MOST_BYTES);
+        let read = ready!(Pin::new(&mut this.inner).poll_read(context, &mut into[..most]))?;
+        let now = Instant::now();
+        let passed = this.lines.down.pass(now, read);
+        // A millisecond at a time is as finely as there are timers.
+        if passed > now + Duration::from_millis(1) {
+            this.before_reading = Some(Box::pin(tokio::time::sleep_until(passed.into())));
+        }
+        Poll::Ready(Ok(read))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(bytes_per_s: u64) -> (Line, Instant) {
+        let now = Lines::new("1mbit/0ms".parse().unwrap()).up.lock().to_owned();
+        (Line::new(bytes_per_s, now), now)
+    }
+
+    #[test]
+    fn bytes_pass_one_after_the_other_and_a_line_holds_a_tenth_of_a_second() {
+        let (line, now) = line(1_000_000);
+        assert_eq!(line.pass(now, 50_000), now + Duration::from_millis(50));
+        assert_eq!(line.full_for(now), Duration::ZERO);
+        assert_eq!(line.pass(now, 100_000), now + Duration::from_millis(150), "behind the others");
+        assert_eq!(line.full_for(now), Duration::from_millis(50));
+        let later = now + Duration::from_secs(1);
+        let passed = later + Duration::from_millis(1) - LATE_BY;
+        assert_eq!(line.pass(later, 1_000), passed, "what was not used for longer is gone");
+    }
+
+    #[test]
+    fn what_is_lost_comes_a_round_trip_later() {
+        let link = |text: &str| Lines::new(text.parse().unwrap());
+        assert_eq!(link("1mbit/100ms").repeats(1_000_000), Duration::ZERO);
+        let late = link("1mbit/100ms/10%").repeats(1_400_000);
+        let times = late.as_millis() / 100;
+        assert!(late.as_millis() % 100 == 0 && (50..200).contains(&times), "of 1000 packets {times}");
+    }
+
+    #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "a second is a second")]
+    async fn a_connection_is_as_slow_and_as_long_as_its_link() {
+        let (one, mut other) = tokio::io::duplex(1 << 16);
+        let began = Instant::now();
+        let mut shaped = Shaped::new(Plain(one), Arc::new(Lines::new("10mbit/50ms".parse().unwrap())));
+        let reading = tokio::spawn(async move {
+            let mut all = Vec::new();
+            tokio::io::AsyncReadExt::read_to_end(&mut other, &mut all).await.map(|_| all)
+        });
+        let sent: Vec<u8> = (0..125_000u32).map(|at| (at / 3) as u8).collect();
+        shaped.write_all(&sent).await.unwrap();
+        shaped.close().await.unwrap();
+        drop(shaped);
+        assert!(reading.await.unwrap().unwrap() == sent);
+        assert!(began.elapsed() >= Duration::from_millis(100 + 25), "{:?}", began.elapsed());
+    }
+
+    /// tokio's stream, for those who know only the other traits.
+    struct Plain(tokio::io::DuplexStream);
+
+    impl AsyncRead for Plain {
+        fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+            let mut buffer = tokio::io::ReadBuf::new(into);
+            ready!(tokio::io::AsyncRead::poll_read(Pin::new(&mut self.0), context, &mut buffer))?;
+            Poll::Ready(Ok(buffer.filled().len()))
+        }
+    }
+
+    impl AsyncWrite for Plain {
+        fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            tokio::io::AsyncWrite::poll_write(Pin::new(&mut self.0), context, bytes)
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            tokio::io::AsyncWrite::poll_flush(Pin::new(&mut self.0), context)
+        }
+
+        fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            tokio::io::AsyncWrite::poll_shutdown(Pin::new(&mut self.0), context)
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! What a trainer makes of an update that has come while it went on (Streaming DiLoCo, section 2.3.2).
+//!
+//! This is a path's own copy, not the replicated state: no other peer has to come to the same.
+
+/// `own` becomes `α · own + (1 − α) · new`: the path's parameters after its inner steps, and the module's after the update.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn mix(own: &mut [f32], new: &[f32], alpha: f32) {
+    assert_eq!(own.len(), new.len(), "parameters of one level");
+    for (own, new) in own.iter_mut().zip(new) {
+        *own = alpha * *own + (1.0 - alpha) * new;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_of_the_paths_own_is_alpha() {
+        let mut own = [1.0, -3.0];
+        mix(&mut own, &[3.0, 1.0], 0.25);
+        assert_eq!(own, [2.5, 0.0]);
+        mix(&mut own, &[7.0, 8.0], 0.0);
+        assert_eq!(own, [7.0, 8.0]);
+    }
+}

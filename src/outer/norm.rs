@@ -1,0 +1,27 @@
+//! How long an outer gradient is, as an update tells it of each contribution: in 16 bits, the same on every machine.
+
+use super::exact_sum::length;
+
+/// The length of these values as a bfloat16's bits: the upper half of its f32, cut off. Larger bits are a larger length.
+/// What a frame decodes to is finite and at most 65536, so this is finite, too.
+pub fn norm(values: &[f32]) -> u16 {
+    // A sum of nothing is −0.
+    let length = length(values).abs().min(f64::from(f32::MAX)) as f32;
+    (length.to_bits() >> 16) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_norm_is_the_length_to_a_part_in_256() {
+        assert_eq!(norm(&[]), 0);
+        assert_eq!(norm(&[3.0, -4.0]), (5.0f32.to_bits() >> 16) as u16);
+        let long: Vec<f32> = (0..200_000).map(|i| (i as f32).sin()).collect();
+        let told = f32::from_bits(u32::from(norm(&long)) << 16);
+        let exact = long.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt() as f32;
+        assert!(told <= exact && told > exact * (1.0 - 1.0 / 128.0), "{told} of {exact}");
+        assert!(norm(&vec![65_536.0; 1_000]) < 0x7F80, "finite");
+    }
+}

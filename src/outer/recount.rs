@@ -1,0 +1,260 @@
+//! The sum of what an update names, from the bytes: for an owner that could not add contributions as they came, and for
+//! whoever checks what another has made of them.
+
+use super::centred_clipping::CentredClipping;
+use super::exact_sum::{ExactSum, SumError};
+use super::norm::norm;
+use super::state::ModuleState;
+use super::step;
+use crate::compress::frame::{self, FrameError};
+use crate::config::OuterConfig;
+use crate::names::{BlobRef, ModuleId};
+
+/// A contribution as an update counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its bytes.
+    pub blob: BlobRef,
+    /// Its weight.
+    pub weight: u32,
+    /// How long it is said to be, as [`norm`] tells it.
+    pub norm: u16,
+}
+
+/// What contributions are to make an update of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Onto {
+    /// The module.
+    pub module: ModuleId,
+    /// How many values it has.
+    pub count: usize,
+    /// Its state before the update; needed only where contributions are [clipped](OuterConfig::clips).
+    pub from: Option<BlobRef>,
+    /// The paths for which the average is rescaled.
+    pub paths: usize,
+}
+
+/// Why contributions are not what an update says of them.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum NotSo {
+    /// Its bytes are not here, so nobody knows.
+    #[error("{} is not here", .0.hash)]
+    Gone(BlobRef),
+    /// The state before it is not here, or not the module's.
+    #[error("the state before it is not here")]
+    NoState,
+    /// A contribution that is none.
+    #[error("{}: {error}", blob.hash)]
+    Frame {
+        /// Which.
+        blob: BlobRef,
+        /// Why.
+        error: FrameError,
+    },
+    /// Another length than is said.
+    #[error("{} has length {found:#06x}, not {said:#06x}", blob.hash)]
+    Norm {
+        /// Which.
+        blob: BlobRef,
+        /// As it is.
+        found: u16,
+        /// As it is said to be.
+        said: u16,
+    },
+    /// It cannot be added.
+    #[error("{}: {error}", blob.hash)]
+    Sum {
+        /// Which.
+        blob: BlobRef,
+        /// Why.
+        error: SumError,
+    },
+    /// They have another average.
+    #[error("the average is not that of the contributions")]
+    Average,
+}
+
+/// The values of a contribution, and how long it is.
+///
+/// # Errors
+/// If the bytes are no frame of the run's.
+pub fn measured(frame: &[u8], count: usize, outer: &OuterConfig) -> Result<(Vec<f32>, u16), FrameError> {
+    let values = frame::decode_as(outer.codec, frame, count)?;
+    let norm = norm(&values);
+    Ok((values, norm))
+}
+
+/// The sum of contributions, whose bytes are fetched one after the other; twice, where they are clipped.
+///
+/// # Errors
+/// What is not as it is said to be; or that of whoever fetches.
+pub fn recount<E>(
+    parts: &[Part],
+    onto: &Onto,
+    outer: &OuterConfig,
+    bytes: impl FnMut(BlobRef) -> Result<Option<Vec<u8>>, E>,
+) -> Result<Result<ExactSum, NotSo>, E> {
+    let mut sum = ExactSum::of_run(onto.count, outer);
+    let added = each_counted(parts, onto, outer, bytes, |values, weight| sum.add(values, weight))?;
+    Ok(added.map(|()| sum))
+}
+
+/// Each contribution's values as they are added, and its weight.
+///
+/// # Errors
+/// As [`recount`].
+pub fn each_counted<E>(
+    parts: &[Part],
+    onto: &Onto,
+    outer: &OuterConfig,
+    mut bytes: impl FnMut(BlobRef) -> Result<Option<Vec<u8>>, E>,
+    mut add: impl FnMut(&[f32], u32) -> Result<(), SumError>,
+) -> Result<Result<(), NotSo>, E> {
+    let mut clipping = None;
+    if outer.clips(onto.paths) {
+        let state = onto.from.map(&mut bytes).transpose()?.flatten();
+        let state = state.and_then(|state| ModuleState::decode(&state, onto.module, onto.count).ok());
+        let Some(state) = state else { return Ok(Err(NotSo::NoState)) };
+        let mut around = CentredClipping::around(&state, onto.paths, outer);
+        drop(state);
+        for part in parts {
+            match values(part, onto.count, outer, &mut bytes)? {
+                Ok(values) => around.measure(&values),
+                Err(wrong) => return Ok(Err(wrong)),
+            }
+        }
+        clipping = Some(around);
+    }
+    for part in parts {
+        let mut values = match values(part, onto.count, outer, &mut bytes)? {
+            Ok(values) => values,
+            Err(wrong) => return Ok(Err(wrong)),
+        };
+        clipping.iter().for_each(|clipping| clipping.clip(&mut values));
+        if let Err(error) = add(&values, part.weight) {
+            return Ok(Err(NotSo::Sum { blob: part.blob, error }));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Of one contribution, if it is what is said of it.
+fn values<E>(
+    part: &Part,
+    count: usize,
+    outer: &OuterConfig,
+    mut bytes: impl FnMut(BlobRef) -> Result<Option<Vec<u8>>, E>,
+) -> Result<Result<Vec<f32>, NotSo>, E> {
+    let blob = part.blob;
+    let Some(bytes) = bytes(blob)? else { return Ok(Err(NotSo::Gone(blob))) };
+    let so = match measured(&bytes, count, outer) {
+        Ok((values, found)) if found == part.norm => Ok(values),
+        Ok((_, found)) => Err(NotSo::Norm { blob, found, said: part.norm }),
+        Err(error) => Err(NotSo::Frame { blob, error }),
+    };
+    Ok(so)
+}
+
+/// Whether an average is that of a sum: in its values, since what packs their bytes may differ from machine to machine.
+///
+/// # Errors
+/// If it is not.
+pub fn check_average(sum: &ExactSum, average: &[u8], paths: usize, outer: &OuterConfig) -> Result<(), NotSo> {
+    let codec = outer.average_codec();
+    let values = |frame: &[u8]| frame::decode_as(codec, frame, sum.count()).ok();
+    let made = step::combine(sum, paths, outer).ok().and_then(|frame| values(&frame));
+    let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect::<Vec<u32>>();
+    match (made, values(average)) {
+        (Some(made), Some(said)) if bits(made.clone()) == bits(said.clone()) => Ok(()),
+        _ => Err(NotSo::Average),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::convert::Infallible;
+
+    use super::*;
+    use crate::compress::encode;
+    use crate::config::{Codec, OuterMode, Rescale};
+    use crate::names::BlobHash;
+
+    const COUNT: usize = 300;
+    const ONTO: Onto = Onto { module: ModuleId { level: 0, expert: 0 }, count: COUNT, from: None, paths: 3 };
+
+    /// Three contributions, and what they are to an update.
+    fn made() -> (BTreeMap<BlobHash, Vec<u8>>, Vec<Part>) {
+        let outer = OuterConfig::default();
+        let frame = |number: usize| {
+            let values: Vec<f32> = (0..COUNT).map(|at| ((at * number) as f32).sin() * 1.0e-3).collect();
+            encode(outer.codec, &values).unwrap()
+        };
+        let blobs: BTreeMap<BlobHash, Vec<u8>> =
+            (1..4).map(frame).map(|frame| (BlobRef::of(&frame).hash, frame)).collect();
+        let part = |frame: &Vec<u8>| {
+            let (_, norm) = measured(frame, COUNT, &outer).unwrap();
+            Part { blob: BlobRef::of(frame), weight: 100, norm }
+        };
+        let parts = blobs.values().map(part).collect();
+        (blobs, parts)
+    }
+
+    fn counted(parts: &[Part], blobs: &BTreeMap<BlobHash, Vec<u8>>) -> Result<ExactSum, NotSo> {
+        let bytes = |blob: BlobRef| Ok::<_, Infallible>(blobs.get(&blob.hash).cloned());
+        recount(parts, &ONTO, &OuterConfig::default(), bytes).unwrap()
+    }
+
+    #[test]
+    fn of_five_paths_none_is_further_than_the_middle_one_and_of_four_all_are_as_they_are() {
+        let outer = OuterConfig {
+            centred_clipping: true,
+            codec: Codec::Fp32,
+            rescale: Rescale::None,
+            ..OuterConfig::default()
+        };
+        let frames = [1.0f32, 1.0, 1.0, 2.0, -5.0].map(|value| encode(outer.codec, &[value]).unwrap());
+        let state = ModuleState::initial(ONTO.module, vec![0.0], OuterMode::Synchronous).encode();
+        let from = BlobRef::of(&state);
+        let blobs = frames.iter().chain([&state]).map(|bytes| (BlobRef::of(bytes).hash, bytes.clone()));
+        let blobs: BTreeMap<BlobHash, Vec<u8>> = blobs.collect();
+        let part = |frame: &Vec<u8>| {
+            let (_, norm) = measured(frame, 1, &outer).unwrap();
+            Part { blob: BlobRef::of(frame), weight: 100, norm }
+        };
+        let parts: Vec<Part> = frames.iter().map(part).collect();
+        let sum = |onto: &Onto, parts: &[Part]| {
+            let bytes = |blob: BlobRef| Ok::<_, Infallible>(blobs.get(&blob.hash).cloned());
+            recount(parts, onto, &outer, bytes).unwrap().map(|sum| sum.average(1.0))
+        };
+        let five = Onto { count: 1, from: Some(from), paths: 5, ..ONTO };
+        assert_eq!(sum(&five, &parts), Ok(vec![0.6]), "1, 1, 1, 1 and -1");
+        assert_eq!(sum(&Onto { from: None, ..five }, &parts), Err(NotSo::NoState));
+        let four = Onto { from: None, paths: 4, ..five };
+        assert_eq!(sum(&four, &parts[1..]), Ok(vec![-0.25]));
+    }
+
+    #[test]
+    fn whoever_counts_again_finds_the_same_and_whatever_is_not_so() {
+        let (blobs, parts) = made();
+        let outer = OuterConfig::default();
+        let sum = counted(&parts, &blobs).unwrap();
+        let average = step::combine(&sum, 3, &outer).unwrap();
+        assert_eq!(check_average(&sum, &average, 3, &outer), Ok(()));
+        assert_eq!(check_average(&sum, &average, 2, &outer), Err(NotSo::Average), "rescaled for others");
+        assert_eq!(check_average(&sum, b"no frame", 3, &outer), Err(NotSo::Average));
+
+        let mut heavier = parts.clone();
+        heavier[1].weight = 101;
+        assert_eq!(check_average(&counted(&heavier, &blobs).unwrap(), &average, 3, &outer), Err(NotSo::Average));
+        let mut longer = parts.clone();
+        longer[2].norm += 1;
+        assert!(matches!(counted(&longer, &blobs), Err(NotSo::Norm { .. })));
+        let mut broken = parts.clone();
+        broken[0].blob = BlobRef::of(b"no frame");
+        assert_eq!(counted(&broken, &blobs), Err(NotSo::Gone(broken[0].blob)));
+        let mut with_garbage = blobs.clone();
+        with_garbage.insert(broken[0].blob.hash, b"no frame".to_vec());
+        assert!(matches!(counted(&broken, &with_garbage), Err(NotSo::Frame { .. })));
+    }
+}

@@ -1,0 +1,126 @@
+//! Inner steps of a phase: in turns with the machine's other trainers, at the pace that the machine's profile allows, reported
+//! and stored in between.
+
+use std::time::{Duration, Instant};
+
+use super::{Asked, REPORT, Steps, Worker};
+use crate::names::{BlobRef, PathId};
+use crate::peer::pace::Pace;
+use crate::peer::path_state::{PathState, PhaseState};
+use crate::peer::tasks::{Stepped, Told};
+use crate::peer::trainer_thread::Desk;
+use crate::peer::turns::TURN_MS;
+use crate::seed::Seed;
+use crate::training::{BatchOrder, StepReport, place_in_schedule};
+
+/// Inner checkpoints are no closer than this.
+const CHECKPOINT_LEAST: Duration = Duration::from_secs(5);
+
+/// Nor than this many times what it takes to store one: they cost at most one percent of the time.
+const CHECKPOINT_FACTOR: u32 = 100;
+
+/// What took longer has waited for a full disk.
+const CHECKPOINT_COST_MOST: Duration = Duration::from_secs(60);
+
+impl Worker {
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long inner steps took")]
+    pub(super) fn inner_steps(
+        &mut self,
+        desk: &Desk,
+        asked: &Asked,
+        made: u64,
+        carried: &mut PathState,
+    ) -> anyhow::Result<Steps> {
+        let Asked { path, drawn, phase, part, .. } = *asked;
+        let inner_steps = self.manifest.config.training.inner_steps;
+        let place = |step: u64| step * inner_steps / part.of.max(1);
+        // Of what another has trained, nobody needs to know how it goes.
+        let tells = |steps, step, (loss, tokens, seconds)| match asked.again {
+            true => Told::Alive { path, phase, steps },
+            false => Told::Step(Stepped { path, phase, step, loss, tokens, seconds }),
+        };
+        let mut reported = Instant::now();
+        let mut checkpoint_at = reported + self.between_checkpoints();
+        let (mut step, mut last, mut loss, mut tokens, mut seconds) = (made, part.last, 0.0, 0, 0.0);
+        let mut pace = Pace::new(self.train_tokens_per_s);
+        while step < last {
+            // One that finds the driver busy is said again soon.
+            let mut waits = || {
+                desk.mention(Told::Alive { path, phase, steps: step });
+            };
+            let turn = desk.take_turn(REPORT, &mut waits);
+            let began = Instant::now();
+            let mut stepped_at = began;
+            while step < last && began.elapsed() < Duration::from_millis(TURN_MS) && pace.rest(stepped_at).is_zero() {
+                if desk.is_deserted() {
+                    return Ok(Steps::Deserted);
+                }
+                if desk.is_paused() {
+                    return Ok(Steps::Paused(step));
+                }
+                if desk.is_to_end() && step > part.first {
+                    last = step;
+                    break;
+                }
+                let schedule_step = place_in_schedule(&self.manifest.config.training, phase, step, part.of);
+                let report = self.step(drawn, schedule_step)?;
+                step += 1;
+                (loss, tokens) = (report.loss, tokens + report.tokens);
+                let now = Instant::now();
+                seconds += pace.made(report.tokens, stepped_at, now).as_secs_f64();
+                stepped_at = now;
+                if reported.elapsed() >= REPORT {
+                    // A report that finds the driver busy is added to the next one.
+                    if desk.mention(tells(step, place(step), (loss, tokens, seconds))) {
+                        (tokens, seconds) = (0, 0.0);
+                    }
+                    reported = Instant::now();
+                }
+            }
+            drop(turn);
+            while step < last && !pace.rest(Instant::now()).is_zero() && !desk.has_a_wish() {
+                desk.mention(Told::Alive { path, phase, steps: step });
+                std::thread::sleep(pace.rest(Instant::now()).min(REPORT));
+            }
+            if step < last && !asked.again && Instant::now() >= checkpoint_at {
+                let blob = self.store_middle(desk, step, carried)?;
+                if !desk.report(Told::Checkpointed { path, phase, steps: step, blob }) {
+                    return Ok(Steps::Deserted);
+                }
+                checkpoint_at = Instant::now() + self.between_checkpoints();
+            }
+        }
+        let told = desk.report(tells(last, place(part.last), (loss, tokens, seconds)));
+        Ok(if told { Steps::All(last) } else { Steps::Deserted })
+    }
+
+    fn step(&mut self, path: PathId, schedule_step: u64) -> anyhow::Result<StepReport> {
+        let Some(shard) = self.texts.held() else { anyhow::bail!("path {path} has no shard in hand") };
+        let seed = Seed::root(self.manifest.config.seed).child("batches").number(u64::from(path.0));
+        let order = BatchOrder { seed, sequences: shard.len() };
+        Ok(self.inner.step(shard, &order, schedule_step)?)
+    }
+
+    fn between_checkpoints(&self) -> Duration {
+        CHECKPOINT_LEAST.max(self.checkpoint_cost * CHECKPOINT_FACTOR)
+    }
+
+    /// Stores the middle of a phase.
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long it took")]
+    pub(super) fn store_middle(&mut self, desk: &Desk, steps: u64, carried: &mut PathState) -> anyhow::Result<BlobRef> {
+        let began = Instant::now();
+        carried.inner = self.inner.state()?;
+        let levels = self.inner.levels()?;
+        let blob = if let Some(own) = &mut carried.own {
+            own.levels = levels;
+            self.put(desk, &carried.encode())?
+        } else {
+            let middle = PhaseState { steps, levels, state: std::mem::take(carried) };
+            let blob = self.put(desk, &middle.encode())?;
+            *carried = middle.state;
+            blob
+        };
+        self.checkpoint_cost = began.elapsed().min(CHECKPOINT_COST_MOST);
+        Ok(blob)
+    }
+}

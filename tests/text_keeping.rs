@@ -1,0 +1,44 @@
+//! Whoever founded a run may go for good: its text is elsewhere, too.
+#![cfg(all(feature = "learning", feature = "network"))]
+
+#[path = "support/run.rs"]
+mod run;
+#[path = "support/text.rs"]
+mod text;
+
+use std::collections::BTreeSet;
+
+use run::{Peer, RUN, World};
+use serde_json::Value;
+
+/// Whether all of the run's text and all modules are here.
+fn has_all(status: &Value) -> bool {
+    let text = &status["text"];
+    let states = status["modules"].as_array().unwrap().iter().filter(|module| module["state_hash"].is_string());
+    text["of"].as_u64() == Some(4) && text["here"] == text["of"] && states.count() == 4
+}
+
+#[test]
+fn a_run_whose_founder_was_killed_is_trained_to_its_end_on_all_of_its_text() {
+    let world =
+        World::of(&RUN.replace("inner_steps = 400", "inner_steps = 50").replace("phases = 12", "phases = 40"), 4);
+    let found = ["found", &world.config, "--share-text", "--corpus", &world.corpus];
+    let mut founder = Peer::start(&world.path("founder"), &found);
+    let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
+    let mut member = Peer::start(&world.path("member"), &["join", &address]);
+    let status = loop {
+        member.catch_up();
+        if let Some(status) = member.status().filter(has_all) {
+            break status;
+        }
+    };
+    founder.kill();
+    let address = status["addresses"][0].as_str().unwrap();
+    let mut newcomer = Peer::start(&world.path("newcomer"), &["join", address]);
+    let mut scored = BTreeSet::new();
+    for peer in [&mut member, &mut newcomer] {
+        let result = peer.wait_for("result");
+        scored.extend(result["paths"].as_array().unwrap().iter().map(|path| path["path"].as_u64().unwrap()));
+    }
+    assert_eq!(scored, BTreeSet::from([0, 1, 2, 3]), "every path was trained and scored by one of them");
+}
