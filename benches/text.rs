@@ -53,6 +53,7 @@ fn text(criterion: &mut Criterion) {
         initial_deviation: None,
         directional: None,
         dna: None,
+        pictures: None,
         architecture: Architecture::Transformer,
     };
     let parts = model.parts().iter().map(ToString::to_string).collect();

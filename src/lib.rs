@@ -5,7 +5,7 @@
 //! 1. [`config`]: what a run is and what a machine brings; [`grid`] makes modules and paths of it, [`sampling`] says
 //!    which of them are trained when. [`names`], [`clock`] and [`seed`] are what everything else counts, times and draws
 //!    with.
-//! 2. `text` reads documents, trains a tokenizer and cuts sequences; `routing` sends each document to its path.
+//! 2. `pictures` prepares pictures and changes them; `text` reads documents, trains a tokenizer and cuts sequences; `routing` sends each document to its path.
 //! 3. `model` is the network of a path, `training` its inner steps and its outer gradient.
 //! 4. [`compress`] makes outer gradients small, [`outer`] sums them exactly and takes the outer step.
 //! 5. [`protocol`] decides who does what and when, without doing any of it.
@@ -33,6 +33,8 @@ pub mod observe;
 pub mod outer;
 #[cfg(all(feature = "learning", feature = "network"))]
 pub mod peer;
+#[cfg(feature = "learning")]
+pub mod pictures;
 pub mod pieces;
 pub mod protocol;
 pub mod routing;

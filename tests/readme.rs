@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use image::{Rgb, RgbImage};
 use run::{Peer, RUN, World, dna_run, pathswarm};
 use serde_json::Value;
 
@@ -137,6 +138,30 @@ fn looked_into(world: &World, to_type: &mut ToType, short: &[&str]) {
     }
 }
 
+/// Pictures of three classes are prepared, and a swarm learns from them.
+fn pictured(world: &World, to_type: &mut ToType, short: &[&str]) {
+    for (number, class) in ["circle", "cross", "square"].iter().enumerate() {
+        let folder = world.path("drawn").join(class);
+        std::fs::create_dir_all(&folder).unwrap();
+        for picture in 0..60u32 {
+            let pixel = |x: u32, y: u32| Rgb([(x * 8) as u8, (y * picture) as u8, (number * 100) as u8]);
+            RgbImage::from_fn(32, 32, pixel).save(folder.join(format!("{picture}.png"))).unwrap();
+        }
+    }
+    let names = |word: &str| match word {
+        "FOLDER" => Some(world.name("drawn")),
+        "FILE" | "train.pictures" => Some(world.name("train.pictures")),
+        word => word.ends_with("swarm-pictures.toml").then(|| project().join(word).display().to_string()),
+    };
+    for prepare in to_type.take("prepare", &names) {
+        assert_eq!(ends_well(&prepare, &[])["pictures"], 180);
+    }
+    for simulate in to_type.take("simulate configs/dna", &names) {
+        let result = ends_well(&simulate, &[short, &["--dir", &world.name("pictured")]].concat());
+        assert_eq!(result["module_hashes_agree"], true);
+    }
+}
+
 /// A transducer is made of what the run has learnt.
 fn taught(world: &World, to_type: &mut ToType, there: &dyn Fn(&str) -> Option<String>) {
     let lesson = |word: &str| match word {
@@ -254,6 +279,7 @@ fn every_command_does_what_it_is_there_for() {
     taught(&world, &mut to_type, &there);
     there_and_back(&world, &mut to_type, &short);
     looked_into(&world, &mut to_type, &short);
+    pictured(&world, &mut to_type, &short);
 
     for simulate in to_type.take("simulate", &file) {
         let folder = world.name("simulated");

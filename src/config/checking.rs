@@ -131,13 +131,13 @@ impl RunConfig {
             text.held_out_share,
             "from 0 to below 0.5",
         )?;
-        let prefix = self.routing.prefix_tokens;
-        require(
-            prefix >= 1 && prefix < self.model.context,
-            "routing.prefix_tokens",
-            prefix,
-            "at least 1 and below model.context",
-        )?;
+        let (prefix, context) = (self.routing.prefix_tokens, self.model.context);
+        let (fits, expected) = if self.model.reads_pictures() {
+            (prefix == context, "model.context, the whole picture, where pictures are read")
+        } else {
+            ((1..context).contains(&prefix), "at least 1 and below model.context")
+        };
+        require(fits, "routing.prefix_tokens", prefix, expected)?;
         let unscored = self.training.unscored_tokens;
         require(unscored < self.model.context, "training.unscored_tokens", unscored, "below model.context")?;
         let paths = self.grid()?.path_count();
@@ -177,8 +177,16 @@ impl RunConfig {
         )
     }
 
+    fn check_augment(&self) -> Result<(), RunConfigError> {
+        let Some(augment) = &self.training.augment else { return Ok(()) };
+        let expected = "left out where text is read: only pictures are changed";
+        require(self.model.reads_pictures(), "training.augment", format!("{augment:?}"), expected)?;
+        Ok(augment.check(self.model.side())?)
+    }
+
     fn check_training(&self) -> Result<(), RunConfigError> {
         let training = &self.training;
+        self.check_augment()?;
         require(
             (1..=1 << 20).contains(&training.batch_sequences),
             "training.batch_sequences",

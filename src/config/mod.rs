@@ -1,6 +1,7 @@
 //! What a run is and what a machine brings, from files to checked values.
 
 mod admission;
+pub mod augment;
 mod checking;
 pub mod directional;
 pub mod dna;
@@ -10,6 +11,7 @@ pub mod machine;
 pub mod model;
 pub mod outer;
 pub mod parts;
+pub mod pictures;
 mod places;
 pub mod resolve;
 pub mod routing;
@@ -23,6 +25,7 @@ pub mod streaming;
 pub mod training;
 
 pub use admission::Admission;
+pub use augment::{Augment, AugmentError};
 pub use directional::{DirectionalConfig, Pooling};
 pub use dna::{DnaConfig, DnaError, ModuleKind, Pool};
 pub use levels::{LevelConfig, level_parameters, level_tensors};
@@ -31,6 +34,7 @@ pub use machine::{DeviceChoice, MachineConfig, Precision};
 pub use model::{Activation, Architecture, ModelConfig, ModelError, Positions};
 pub use outer::{Codec, Divide, OuterConfig, OuterMode, Rescale};
 pub use parts::{Part, TensorSpec};
+pub use pictures::{PicturesConfig, PicturesError, Reads};
 pub use resolve::{Entry, ResolveError, Resolved};
 pub use routing::{RoutingConfig, RoutingMethod};
 pub use run::{RunConfig, TextConfig};

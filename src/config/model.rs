@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::directional::{Around, DirectionalConfig, DirectionalError, Pooling};
 use super::dna::{DnaConfig, DnaError, ModuleKind};
 use super::parts::{Initial, Part, TensorList, TensorSpec};
+use super::pictures::{PicturesConfig, PicturesError};
 
 /// How a model knows positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,6 +100,9 @@ pub struct ModelConfig {
     /// The pool of modules, and how tokens choose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dna: Option<DnaConfig>,
+    /// It reads pictures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pictures: Option<PicturesConfig>,
 }
 
 fn rotary() -> Positions {
@@ -140,6 +144,9 @@ pub enum ModelError {
     /// Its pool of modules.
     #[error(transparent)]
     Dna(#[from] DnaError),
+    /// Its pictures.
+    #[error(transparent)]
+    Pictures(#[from] PicturesError),
 }
 
 impl ModelConfig {
@@ -175,6 +182,9 @@ impl ModelConfig {
 
     /// Tokens at the beginning of each sequence that must not be scored, since the network has seen them before.
     pub fn unscored_tokens(&self) -> usize {
+        if self.reads_pictures() {
+            return self.context;
+        }
         self.directional.as_ref().map_or(0, DirectionalConfig::unscored_tokens)
     }
 
@@ -197,7 +207,8 @@ impl ModelConfig {
         in_range("width", self.width, 1, 1 << 16)?;
         in_range("heads", self.heads, 1, 1024)?;
         in_range("feed_forward", self.feed_forward(), 1, 1 << 18)?;
-        in_range("vocabulary", self.vocabulary, 258, 1 << 20)?;
+        let (least, most) = if self.reads_pictures() { (2, 1 << 16) } else { (258, 1 << 20) };
+        in_range("vocabulary", self.vocabulary, least, most)?;
         in_range("context", self.context, 8, 1 << 20)?;
         if self.head_width.is_none() && !self.width.is_multiple_of(self.heads) {
             return Err(ModelError::Heads { heads: self.heads, width: self.width });
@@ -215,6 +226,7 @@ impl ModelConfig {
             directional.check(self.around())?;
         }
         self.check_dna()?;
+        self.check_pictures()?;
         Ok(())
     }
 
@@ -244,12 +256,15 @@ impl ModelConfig {
         let embedding = if self.tied_head { narrow } else { self.starting(1.0) };
         let mut list = TensorList::of(part, self.biases);
         match part {
-            Part::Embedding => {
-                list.add("tokens.weight", &[self.vocabulary, self.width], embedding);
-                if self.positions == Positions::Learned {
-                    list.add("positions.weight", &[self.context, self.width], narrow);
+            Part::Embedding => match self.pictures {
+                Some(pictures) => self.patch_tensors(pictures, narrow, &mut list),
+                None => {
+                    list.add("tokens.weight", &[self.vocabulary, self.width], embedding);
+                    if self.positions == Positions::Learned {
+                        list.add("positions.weight", &[self.context, self.width], narrow);
+                    }
                 }
-            }
+            },
             Part::Block(_) => self.module_tensors(ModuleKind::Transformer, &mut list),
             Part::Module(index) => {
                 if let Some(dna) = &self.dna {
@@ -289,7 +304,7 @@ impl ModelConfig {
     }
 
     /// How a weight starts that is to start with this deviation, unless all are to start with another.
-    fn starting(&self, deviation: f64) -> Initial {
+    pub(super) fn starting(&self, deviation: f64) -> Initial {
         self.initial_deviation.map_or(Initial::Normal(deviation), Initial::Truncated)
     }
 
@@ -320,6 +335,7 @@ mod tests {
             initial_deviation: None,
             directional: None,
             dna: None,
+            pictures: None,
         }
     }
 

@@ -3,9 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::admission::Admission;
+use super::augment::AugmentError;
 use super::levels::{LevelConfig, LevelError};
 use super::model::{ModelConfig, ModelError};
 use super::outer::OuterConfig;
+use super::pictures::Reads;
 use super::routing::RoutingConfig;
 use super::sample::SampleConfig;
 use super::training::TrainingConfig;
@@ -111,6 +113,9 @@ pub enum RunConfigError {
     /// The model's sizes do not fit each other.
     #[error("model: {0}")]
     Model(#[from] ModelError),
+    /// Pictures cannot be changed so.
+    #[error(transparent)]
+    Augment(#[from] AugmentError),
     /// A value outside its range.
     #[error("{key} = {found}: {expected}")]
     Range {
@@ -132,6 +137,11 @@ impl RunConfig {
         let run: Self = toml::from_str(text)?;
         run.check()?;
         Ok(run)
+    }
+
+    /// What documents are, and what the network reads of them.
+    pub fn reading(&self) -> (&TextConfig, Reads) {
+        (&self.text, self.model.reads())
     }
 
     /// The grid that the levels span.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::augment::Augment;
+
 /// `[training]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -60,6 +62,9 @@ pub struct TrainingConfig {
     /// see them before they predict them.
     #[serde(default, skip_serializing_if = "is_none_at_all")]
     pub unscored_tokens: usize,
+    /// How pictures are changed by chance before each step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub augment: Option<Augment>,
 }
 
 /// How the inner learning rate falls.

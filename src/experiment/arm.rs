@@ -21,7 +21,7 @@ use crate::names::{PathId, Phase};
 use crate::peer::dense_trainer::Stopped;
 use crate::routing::Router;
 use crate::seed::Seed;
-use crate::training::{InnerTrainer, Score, evaluate_each, target_losses};
+use crate::training::{InnerTrainer, Score, evaluate_each, right_classes, target_losses};
 
 /// An arm in training is written to disk this often, in seconds.
 const KEEP_EVERY_S: f64 = 120.0;
@@ -258,6 +258,18 @@ impl<'a> Trial<'a> {
         Ok(found.into_iter().reduce(Honest::add))
     }
 
+    /// Of how many pictures paths are right about the class, if they read pictures.
+    fn right(&self, trainee: &mut Trainee<'_>, paths: &[Levels], on: &[Documents]) -> anyhow::Result<Option<u64>> {
+        if !self.run.model.reads_pictures() {
+            return Ok(None);
+        }
+        let right = |inner: &mut InnerTrainer, path: usize| {
+            inner.load(&paths[path])?;
+            Ok(right_classes(inner.model(), &on[path].set)?)
+        };
+        Ok(Some(trainee.crew().each(paths.len(), right, &mut || {})?.into_iter().sum()))
+    }
+
     /// The losses of each path on the same documents.
     fn losses(
         &self,
@@ -310,6 +322,7 @@ impl<'a> Trial<'a> {
         let domain = |(name, number): (&str, u32)| Some((name.to_owned(), (*domains.get(&number)?).into()));
         let domains = names.names().filter_map(domain).collect();
         let honest = self.honest(&mut state.trainee, &early, &own)?;
+        let right = self.right(&mut state.trainee, &early, &own)?;
         let mut rerouted = Vec::new();
         if !self.arm.route_every.is_empty() {
             let slice = &self.material.slice;
@@ -347,6 +360,7 @@ impl<'a> Trial<'a> {
             rerouted,
             domains,
             honest,
+            right,
         })
     }
 }

@@ -134,6 +134,9 @@ pub struct Outcome {
     /// Early stopped paths on a sample of tokens, with and without what follows on each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub honest: Option<Honest>,
+    /// Of how many test pictures early stopped paths find the right class likeliest, where pictures are read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub right: Option<u64>,
     /// What travelled in outer steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchanged: Option<Exchanged>,

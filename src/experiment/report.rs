@@ -129,6 +129,7 @@ pub fn markdown(experiment: &Experiment, outcomes: &[Outcome], command: &str) ->
     }
     domains_table(&mut page, experiment, outcomes);
     honest_table(&mut page, experiment, outcomes);
+    classes_table(&mut page, experiment, outcomes);
     exchanged::table(&mut page, experiment, outcomes);
     if !experiment.claims.is_empty() {
         page += "\n## What was expected\n\nOf early stopped paths; *every N* is by the transducer. It holds if the worst \
@@ -234,6 +235,21 @@ fn honest_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]
     }
 }
 
+/// How often pictures' classes are told right.
+fn classes_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) {
+    if outcomes.iter().all(|outcome| outcome.right.is_none()) {
+        return;
+    }
+    *page += "\n## Classes\n\nThe share of test pictures whose class is the one that an early stopped path finds likeliest.\n\n\
+              | arm | right |\n|---|---|\n";
+    for arm in &experiment.arms {
+        let share = |outcome: &Outcome| Some(100.0 * outcome.right? as f64 / outcome.early.tokens.max(1) as f64);
+        let shares = Spread::of(of_arm(outcomes, &arm.name).filter_map(share));
+        let shown = shares.map_or_else(|| "not trained yet".to_owned(), |spread| format!("{} %", spread.show(1)));
+        let _ = writeln!(page, "| {} | {shown} |", arm.name);
+    }
+}
+
 fn claims_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) {
     *page += "| lower perplexity | than | | | holds |\n|---|---|---|---|---|\n";
     for (claim, verdict) in experiment.claims.iter().zip(verdicts(experiment, outcomes)) {
@@ -282,6 +298,7 @@ mod tests {
             identity: String::new(),
             domains: Vec::new(),
             honest: None,
+            right: None,
             exchanged: None,
             arm: "a".to_owned(),
             seed,

@@ -1,5 +1,6 @@
-//! Pictures of what was found, as SVG.
+//! Pictures of what was found, as SVG; of pictures, as PNG.
 
+pub mod sheet;
 pub mod ways;
 
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Causal self-attention: learned positions or rotary ones (RoFormer, section 3.2).
+//! Self-attention, causal in text and free in pictures: learned positions or rotary ones (RoFormer, section 3.2).
 //!
 //! Rotation is NeoX's: in each head, dimension `i` is paired with `i + width/2`. It is computed as one complex product,
 //! which wants the two of a pair side by side. So the rows of the query and key weights are put in that order first
@@ -22,6 +22,8 @@ pub struct Attention {
     out_bias: Option<Tensor>,
     heads: i64,
     head_width: i64,
+    /// Whether all of a sequence is seen, or only what lies before.
+    sees_all: bool,
 }
 
 impl Attention {
@@ -37,6 +39,7 @@ impl Attention {
             out_bias: weights.optional(&format!("{prefix}.out.bias")),
             heads: model.heads as i64,
             head_width: model.head_width() as i64,
+            sees_all: model.reads_pictures(),
         })
     }
 
@@ -55,11 +58,11 @@ impl Attention {
     ) -> Result<Tensor, TchError> {
         let (batch, time, _) = input.size3()?;
         let (q, k, v) = self.queries_keys_values(input, products, rotation)?;
-        self.mixed(q, k, v, past)?.f_reshape([batch, time, self.heads * self.head_width])
+        self.mixed((q, k, v), None, past)?.f_reshape([batch, time, self.heads * self.head_width])
     }
 
     /// What the heads say of tokens that were gathered from several sequences, so many, `[tokens + fill, width]` to
-    /// `[tokens, heads · head]`: each looks at those of its own sequence that were gathered with it, and lie before it.
+    /// `[tokens, heads · head]`: each looks at those of its own sequence that were gathered with it, in text those before it.
     /// `rotation` is `[tokens + fill, 1, 1, head/2]`.
     ///
     /// # Errors
@@ -74,7 +77,8 @@ impl Attention {
     ) -> Result<Tensor, TchError> {
         let (q, k, v) = self.queries_keys_values(&input.f_unsqueeze(0)?, products, rotation)?;
         let apart = |x: Tensor| rows.apart(&x.f_squeeze_dim(0)?.f_narrow(0, 0, tokens)?);
-        let mixed = self.mixed(apart(q)?, apart(k)?, apart(v)?, past)?;
+        let present = if self.sees_all { rows.present(input.device())? } else { None };
+        let mixed = self.mixed((apart(q)?, apart(k)?, apart(v)?), present.as_ref(), past)?;
         rows.together(&mixed.f_reshape([-1, self.heads * self.head_width])?)
     }
 
@@ -93,10 +97,20 @@ impl Attention {
         three(&mut qkv.f_view([batch, time, 3, self.heads, self.head_width])?.f_unbind(2)?.into_iter())
     }
 
-    /// Values mixed by causal attention, `[batch, time, heads, head]`.
-    fn mixed(&self, q: Tensor, k: Tensor, v: Tensor, past: Option<&mut Past>) -> Result<Tensor, TchError> {
+    /// Values mixed by attention, `[batch, time, heads, head]`. `present` is who is no filling, `[batch, 1, 1, time]`: where
+    /// only what lies before is seen, nobody sees what is filled up behind.
+    fn mixed(
+        &self,
+        (q, k, v): (Tensor, Tensor, Tensor),
+        present: Option<&Tensor>,
+        past: Option<&mut Past>,
+    ) -> Result<Tensor, TchError> {
         let heads_first = |x: Tensor| x.f_transpose(1, 2);
         let (q, k, v) = (heads_first(q)?, heads_first(k)?, heads_first(v)?);
+        if self.sees_all {
+            return Tensor::f_scaled_dot_product_attention(&q, &k, &v, present, 0.0, false, None, false)?
+                .f_transpose(1, 2);
+        }
         let (k, v) = match past {
             None => (k, v),
             Some(past) => past.extended(k, v)?,

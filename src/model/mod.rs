@@ -9,6 +9,7 @@ pub mod exchange;
 pub mod feed_forward;
 pub mod hugging_face;
 pub mod initial;
+pub mod input;
 pub mod linear;
 pub mod machine_class;
 pub mod memory;

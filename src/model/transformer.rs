@@ -6,6 +6,7 @@ use super::attention::rotation;
 use super::block::{Block, Reading};
 use super::directional::Directional;
 use super::dna::Dna;
+use super::input::Input;
 use super::linear::{Kernel, Products};
 use super::memory::{Memory, Past};
 use super::norm::Norm;
@@ -40,6 +41,20 @@ pub enum ForwardError {
         /// Entries of the vocabulary.
         vocabulary: usize,
     },
+    /// As many bytes as no picture of the network has.
+    #[error("a picture of this network has {expected} bytes, found {found}; was it prepared with another side?")]
+    Picture {
+        /// Bytes that there are.
+        found: usize,
+        /// Bytes of a picture.
+        expected: usize,
+    },
+    /// Pictures are not read token by token.
+    #[error("this network reads pictures, so it neither reads on nor writes; give pictures to evaluate or inspect")]
+    NoText,
+    /// Text is not read by the pixel.
+    #[error("this network reads text, and no pictures")]
+    NoPictures,
     /// A sequence without tokens has no features.
     #[error("sequence {0} is empty")]
     Empty(usize),
@@ -52,8 +67,7 @@ pub enum ForwardError {
 pub struct PathModel {
     config: ModelConfig,
     weights: Weights,
-    tokens: Tensor,
-    positions: Option<Tensor>,
+    input: Input,
     blocks: Vec<Block>,
     dna: Option<Dna>,
     norm: Norm,
@@ -79,8 +93,7 @@ impl PathModel {
         let weights = Weights::new(model, levels, device)?;
         let head = if model.tied_head { "embedding.tokens.weight" } else { "head.weight" };
         Ok(Self {
-            tokens: weights.tensor("embedding.tokens.weight")?,
-            positions: weights.optional("embedding.positions.weight"),
+            input: Input::new(&weights, model)?,
             blocks: (0..model.blocks).map(|index| Block::new(&weights, index, model)).collect::<Result<_, _>>()?,
             dna: Dna::new(&weights, model)?,
             norm: Norm::new(&weights, "final-norm")?,
@@ -123,7 +136,8 @@ impl PathModel {
         self.weights.get(level)
     }
 
-    /// Scores of the next token at each position: `[batch, time]` to `[batch, time, vocabulary]`, f32, without gradient.
+    /// Scores of the next token at each position: `[batch, time]` to `[batch, time, vocabulary]`, f32, without gradient. Of
+    /// pictures, those of the class, `[batch, 1, vocabulary]`.
     ///
     /// # Errors
     /// If tokens are no valid sequences of this model.
@@ -133,7 +147,8 @@ impl PathModel {
         Ok(self.exact().linear(&hidden, &self.head, None)?)
     }
 
-    /// Hidden states after the final norm: `[batch, time]` to `[batch, time, width]`, f32, without gradient.
+    /// Hidden states after the final norm: `[batch, time]` to `[batch, time, width]`, f32, without gradient. Of a picture it is
+    /// the mean over its patches, `[batch, 1, width]`.
     ///
     /// # Errors
     /// If tokens are no valid sequences of this model.
@@ -160,6 +175,9 @@ impl PathModel {
     /// If there are none, or they are no tokens of this model, or all together more than its context.
     pub fn read(&self, memory: &mut Memory, tokens: &[u32]) -> Result<Tensor, ForwardError> {
         let _no_gradient = tch::no_grad_guard();
+        if self.config.reads_pictures() {
+            return Err(ForwardError::NoText);
+        }
         let (found, context) = (memory.read + tokens.len(), self.config.context);
         if found > context {
             return Err(ForwardError::TooLong { found, context });
@@ -183,7 +201,8 @@ impl PathModel {
         Ok(hidden.f_narrow(1, (all.len() - tokens.len()) as i64, tokens.len() as i64)?)
     }
 
-    /// The mean, over each prefix's tokens, of the hidden state after the final norm: `[prefixes, width]`, row-major.
+    /// The mean, over each prefix's tokens, of the hidden state after the final norm: `[prefixes, width]`, row-major. A
+    /// picture's prefix is all of it.
     ///
     /// All are computed at once: give a moderate number.
     ///
@@ -214,6 +233,9 @@ impl PathModel {
         let lengths: Vec<i64> = prefixes.iter().map(|prefix| prefix.len() as i64).collect();
         let lengths = Tensor::f_from_slice(&lengths)?.f_to_device(self.device())?;
         let hidden = self.trunk(&padded.f_to_device(self.device())?, Some(&lengths), &self.exact())?;
+        if self.config.reads_pictures() {
+            return Ok(to_values(&hidden)?);
+        }
         let shares = Tensor::f_from_slice(&shares)?.f_view([shape[0], 1, shape[1]])?.f_to_device(self.device())?;
         Ok(to_values(&shares.f_matmul(&hidden)?)?)
     }
@@ -228,7 +250,10 @@ impl PathModel {
         if found > context {
             return Err(ForwardError::TooLong { found, context });
         }
-        let vocabulary = self.config.vocabulary;
+        if self.config.reads_pictures() && found != context {
+            return Err(ForwardError::Picture { found, expected: context });
+        }
+        let vocabulary = if self.config.reads_pictures() { 256 } else { self.config.vocabulary };
         for token in [tokens.f_min()?.f_int64_value(&[])?, tokens.f_max()?.f_int64_value(&[])?] {
             if token < 0 || token as usize >= vocabulary {
                 return Err(ForwardError::Token { token, vocabulary });
@@ -304,14 +329,36 @@ impl PathModel {
         tokens: &Tensor,
         (lengths, watch): (Option<&Tensor>, &dyn Watch),
         products: &Products,
+        past: Option<(&mut [Past], usize)>,
+    ) -> Result<Tensor, TchError> {
+        let first = past.as_ref().map_or(0, |(_, read)| *read as i64);
+        let stream = self.input.vectors(tokens, first, products)?;
+        // All patches of a picture are there.
+        let lengths = lengths.filter(|_| !self.config.reads_pictures());
+        self.through(stream, (lengths, watch), products, past)
+    }
+
+    /// Hidden states of pictures `[batch, 3, side, side]` whose values go from -1 to 1, recorded by autograd: `[batch, 1,
+    /// width]`, while somebody looks on.
+    ///
+    /// # Errors
+    /// If the network reads text, shapes do not fit or memory is short.
+    pub(crate) fn watched_pixels(&self, pixels: &Tensor, watch: &dyn Watch) -> Result<Tensor, ForwardError> {
+        let patches = self.input.patches().ok_or(ForwardError::NoPictures)?;
+        let stream = patches.vectors(pixels, &self.exact())?;
+        Ok(self.through(stream, (None, watch), &self.exact(), None)?)
+    }
+
+    /// From vectors `[batch, time, width]` to hidden states after the final norm.
+    fn through(
+        &self,
+        mut stream: Tensor,
+        (lengths, watch): (Option<&Tensor>, &dyn Watch),
+        products: &Products,
         mut past: Option<(&mut [Past], usize)>,
     ) -> Result<Tensor, TchError> {
-        let (_, time) = tokens.size2()?;
+        let (_, time, _) = stream.size3()?;
         let first = past.as_ref().map_or(0, |(_, read)| *read as i64);
-        let mut stream = Tensor::f_embedding(&self.tokens, tokens, -1, false, false)?;
-        if let Some(positions) = &self.positions {
-            stream = stream.f_add(&positions.f_narrow(0, first, time)?)?;
-        }
         let rotation = self.rotation.as_ref().map(|all| all.f_narrow(0, first, time)).transpose()?;
         watch.added(Writer::Embedding, &stream)?;
         let reading = Reading { products, rotation: rotation.as_ref(), lengths, watch };
@@ -323,7 +370,8 @@ impl PathModel {
             let past = past.map(|(blocks, _)| &mut blocks[self.blocks.len()..]);
             stream = dna.forward(&stream, &reading, past)?;
         }
-        self.norm.forward(&stream)
+        let hidden = self.norm.forward(&stream)?;
+        if self.config.reads_pictures() { hidden.f_mean_dim([1i64].as_slice(), true, None) } else { Ok(hidden) }
     }
 }
 
@@ -354,6 +402,7 @@ pub(crate) mod samples {
             initial_deviation: None,
             directional: None,
             dna: None,
+            pictures: None,
         }
     }
 

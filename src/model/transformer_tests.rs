@@ -55,7 +55,7 @@ fn a_tied_head_scores_with_the_embedding() {
     levels[1].parts.pop();
     let path = small_path(&model, &levels);
     let hidden = path.hidden(&tokens(&[&[1, 2]])).unwrap();
-    let expected = hidden.matmul(&path.tokens.transpose(0, 1));
+    let expected = hidden.matmul(&path.weights.tensor("embedding.tokens.weight").unwrap().transpose(0, 1));
     assert!(path.logits(&tokens(&[&[1, 2]])).unwrap().allclose(&expected, 1e-5, 1e-5, false));
 }
 

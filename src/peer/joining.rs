@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::entering::knock;
 use super::manifest::{Manifest, ManifestError};
 use crate::names::{BlobRef, PeerKey, RunId};
-use crate::network::{DialError, FetchError, Multiaddr, NetworkEvent, NetworkEvents, NetworkHandle};
+use crate::network::{
+    DialError, FetchError, Multiaddr, NetworkEvent, NetworkEvents, NetworkHandle, RequestError, is_relayed,
+};
 use crate::protocol::invitations::{Doorway, Knock};
 use crate::protocol::{Request, Response, wire};
 
@@ -143,16 +145,30 @@ pub(super) async fn ask(
     address: &Multiaddr,
     bytes: Vec<u8>,
 ) -> Result<(PeerKey, Vec<u8>), JoinError> {
-    let peer = network.dial(address.clone()).await?;
-    network.request(0, peer, vec![address.clone()], bytes).map_err(|error| no_answer(address, error))?;
-    let answer = loop {
-        match events.next().await {
-            Some(NetworkEvent::Response { id: 0, result, .. }) => break result,
-            Some(_) => {}
+    let mut attempts = if is_relayed(address) { RELAYED_ATTEMPTS } else { 1 };
+    loop {
+        let peer = network.dial(address.clone()).await?;
+        network.request(0, peer, vec![address.clone()], bytes.clone()).map_err(|error| no_answer(address, error))?;
+        attempts -= 1;
+        match answer_to(events).await {
+            Some(Ok(answer)) => return Ok((peer, answer)),
+            Some(Err(RequestError::Closed | RequestError::Unreachable(_))) if attempts > 0 => {}
+            Some(Err(error)) => return Err(no_answer(address, error)),
             None => return Err(no_answer(address, "the network has stopped")),
         }
-    };
-    Ok((peer, answer.map_err(|error| no_answer(address, error))?))
+    }
+}
+
+/// How often a question is asked through a relay in all: once a hole is punched, the relayed connection is closed, also
+/// under a question. What newcomers ask may be asked twice.
+const RELAYED_ATTEMPTS: u32 = 5;
+
+async fn answer_to(events: &mut NetworkEvents) -> Option<Result<Vec<u8>, RequestError>> {
+    loop {
+        if let NetworkEvent::Response { id: 0, result, .. } = events.next().await? {
+            return Some(result);
+        }
+    }
 }
 
 fn no_answer(address: &Multiaddr, reason: impl ToString) -> JoinError {

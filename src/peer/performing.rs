@@ -27,7 +27,7 @@ pub(super) fn bounds(manifest: &Manifest) -> anyhow::Result<Bounds> {
     let config = &manifest.config;
     Ok(Bounds {
         paths: config.grid()?.path_count(),
-        vocabulary: config.model.vocabulary,
+        vocabulary: config.model.ids(),
         context: config.model.context,
         prefix_tokens: config.routing.prefix_tokens,
     })

@@ -92,7 +92,7 @@ pub fn score_corpus(
     corpus: &Corpus,
     every: Option<usize>,
 ) -> anyhow::Result<Vec<PathScore>> {
-    let documents = players.tokenizer().encode_all(&corpus.documents)?;
+    let documents = corpus.ids(players.tokenizer())?;
     let (context, prefix) = (players.config().model.context, players.config().routing.prefix_tokens);
     let set = TokenSet::cut_for_scoring(&documents, context);
     let prefixes: Vec<&[u32]> = set.documents().map(|sequences| set.prefix(sequences.start, prefix)).collect();
@@ -140,7 +140,7 @@ impl Group {
 
 fn score(players: &mut dyn Players, texts: &[Documents], every: Option<usize>) -> anyhow::Result<Vec<PathScore>> {
     let (starts, grid) = (players.config().starts(), players.config().grid()?);
-    let token_bytes = players.tokenizer().token_bytes_for(players.config().model.vocabulary);
+    let token_bytes = players.tokenizer().token_bytes_for(players.config().model.ids());
     // Every path is told of, also one that gets nothing.
     let mut groups: BTreeMap<(PathId, Option<u32>), Group> =
         grid.paths().map(|path| ((path, None), Group::default())).collect();

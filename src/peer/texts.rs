@@ -126,7 +126,7 @@ impl Texts {
     fn tokens(&self, blob: BlobRef, what: &str) -> anyhow::Result<TokenSet> {
         let model = &self.manifest.config.model;
         let file = self.blobs.verified(blob)?.ok_or_else(|| gone(blob, what))?;
-        let (limits, ids) = ((model.vocabulary, model.context + 1), IdsWriter::unnamed(&self.blobs.scratch())?);
+        let (limits, ids) = ((model.ids(), model.context + 1), IdsWriter::unnamed(&self.blobs.scratch())?);
         Ok(TokenSet::read(BufReader::new(file), blob.bytes, limits, ids)?)
     }
 

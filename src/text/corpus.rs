@@ -5,9 +5,12 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use super::document::{Document, DocumentError};
+use super::tokenizer::{Tokenizer, TokenizerError};
 use super::{dependencies, files};
-use crate::config::TextConfig;
+use crate::config::{Reads, TextConfig};
 use crate::names::BlobHash;
+use crate::pictures::PreparedError;
 
 /// Where text comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,8 +22,8 @@ pub enum CorpusSource {
         manifest: PathBuf,
     },
     /// Files and folders: JSON lines with a `text` field (`.jsonl`, `.ndjson`, `.json`), Parquet with a `text` column,
-    /// anything else as plain text; each but Parquet also packed as `.zst` or `.gz`. Folders are read whole, in order of
-    /// name, without hidden files.
+    /// pictures that were prepared (`.pictures`), anything else as plain text; each but Parquet and pictures also packed as
+    /// `.zst` or `.gz`. Folders are read whole, in order of name, without hidden files.
     Paths(Vec<PathBuf>),
 }
 
@@ -111,18 +114,20 @@ pub struct Survey {
 /// A corpus that fits into the memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corpus {
-    /// In the order in which they were found; no two are the same.
+    /// Texts, in the order in which they were found; no two are the same.
     pub documents: Vec<String>,
+    /// Or pictures, as ids.
+    pub pictures: Vec<Vec<u32>>,
     /// Of JSON lines with a `domain` field, and Parquet with such a column.
     pub domains: Domains,
     /// What it holds.
     pub survey: Survey,
 }
 
-/// A document on its way.
+/// A document, and what is known of it.
 pub struct Found<'a> {
-    /// Its text.
-    pub text: &'a str,
+    /// Text or picture.
+    pub document: Document<'a>,
     /// What its source says of it.
     pub domain: Option<&'a str>,
     /// How far its source is read: bytes of its files as they lie on the disk, and how many there are. Of a source that is
@@ -182,6 +187,17 @@ pub enum CorpusError {
         /// Those that hold text, or may.
         columns: Vec<String>,
     },
+    /// Prepared pictures.
+    #[error(transparent)]
+    Pictures(#[from] PreparedError),
+    /// Text for a network that reads pictures, or the other way round.
+    #[error("{corpus}: {source}")]
+    Document {
+        /// Where.
+        corpus: String,
+        /// What is the matter.
+        source: DocumentError,
+    },
     /// Whoever takes the documents takes no more.
     #[error("no more of the corpus is wanted")]
     Refused,
@@ -202,18 +218,31 @@ pub enum CorpusError {
 }
 
 /// Reads all documents of a source into memory. `text` says how large documents are and how much of a kind the default
-/// corpus takes.
+/// corpus takes, `reads` what the network wants to be given.
 ///
 /// # Errors
-/// If something named cannot be read, or nothing is left.
-pub fn read_corpus(source: &CorpusSource, text: &TextConfig) -> Result<Corpus, CorpusError> {
-    let (mut documents, mut domains) = (Vec::new(), Domains::default());
-    let survey = stream_corpus(source, text, &mut |found| {
-        documents.push(found.text.to_owned());
+/// If something named cannot be read, nothing is left, or the network reads something else.
+pub fn read_corpus(source: &CorpusSource, (text, reads): (&TextConfig, Reads)) -> Result<Corpus, CorpusError> {
+    let (mut documents, mut pictures, mut domains) = (Vec::new(), Vec::new(), Domains::default());
+    let survey = stream_corpus(source, (text, reads), &mut |found| {
+        match found.document {
+            Document::Text(text) => documents.push(text.to_owned()),
+            Document::Picture(_) => pictures.extend(found.document.picture_ids()),
+        }
         domains.push(found.domain);
         ControlFlow::Continue(())
     })?;
-    Ok(Corpus { documents, domains, survey })
+    Ok(Corpus { documents, pictures, domains, survey })
+}
+
+impl Corpus {
+    /// All documents as ids, each with its end, or the class behind it.
+    ///
+    /// # Errors
+    /// If the tokenizer fails.
+    pub fn ids(&self, tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>, TokenizerError> {
+        if self.pictures.is_empty() { tokenizer.encode_all(&self.documents) } else { Ok(self.pictures.clone()) }
+    }
 }
 
 /// Reads all documents of a source, one after the other; of each no more stays in memory than its hash. Otherwise as
@@ -221,19 +250,23 @@ pub fn read_corpus(source: &CorpusSource, text: &TextConfig) -> Result<Corpus, C
 ///
 /// # Errors
 /// If something named cannot be read, nothing is left, or no more is taken.
-pub fn stream_corpus(source: &CorpusSource, text: &TextConfig, taker: &mut Taker<'_>) -> Result<Survey, CorpusError> {
-    let mut gathering = Gathering::new(taker);
+pub fn stream_corpus(
+    source: &CorpusSource,
+    (text, reads): (&TextConfig, Reads),
+    taker: &mut Taker<'_>,
+) -> Result<Survey, CorpusError> {
+    let mut gathering = Gathering::new(taker, reads, source);
     match source {
         CorpusSource::Dependencies { manifest } => dependencies::read(manifest, text, &mut gathering)?,
         CorpusSource::Paths(paths) => files::read(paths, text, &mut gathering)?,
     }
-    gathering.finish(source, &text.column)
+    gathering.finish(&text.column)
 }
 
 /// Whether a document is in the part that is tested on, which is such a share of all. Its own BLAKE3 decides, so that
 /// adding or removing others moves none.
-pub fn is_test(document: &str, share: f64) -> bool {
-    falls_within(blake3::hash(document.as_bytes()).as_bytes(), share)
+pub fn is_test(document: impl AsRef<[u8]>, share: f64) -> bool {
+    falls_within(blake3::hash(document.as_ref()).as_bytes(), share)
 }
 
 /// Whether a hash, read as a number from 0 to 1, lies below `share`.
@@ -250,6 +283,8 @@ pub(super) struct Gathering<'a> {
     taker: &'a mut Taker<'a>,
     seen: BTreeSet<[u8; 32]>,
     kinds: BTreeMap<String, (u64, u64)>,
+    reads: Reads,
+    source: &'a CorpusSource,
     hasher: blake3::Hasher,
     pub(super) skipped: Skipped,
     /// Bytes of the source's files, as they lie on the disk: read, and all.
@@ -257,9 +292,9 @@ pub(super) struct Gathering<'a> {
 }
 
 impl<'a> Gathering<'a> {
-    fn new(taker: &'a mut Taker<'_>) -> Self {
+    fn new(taker: &'a mut Taker<'_>, reads: Reads, source: &'a CorpusSource) -> Self {
         let (seen, kinds, hasher) = (BTreeSet::new(), BTreeMap::new(), blake3::Hasher::new());
-        Self { taker, seen, kinds, hasher, skipped: Skipped::default(), progress: (0, 0) }
+        Self { taker, seen, kinds, reads, source, hasher, skipped: Skipped::default(), progress: (0, 0) }
     }
 
     /// Hands a document on, unless it is empty or known.
@@ -267,38 +302,46 @@ impl<'a> Gathering<'a> {
     /// # Errors
     /// If no more is taken.
     pub(super) fn add(&mut self, kind: &str, text: &str) -> Result<(), CorpusError> {
-        self.add_of(kind, None, text)
+        self.add_of(kind, None, Document::Text(text))
     }
 
     /// One whose domain the source may name.
     ///
     /// # Errors
-    /// If no more is taken.
-    pub(super) fn add_of(&mut self, kind: &str, domain: Option<&str>, text: &str) -> Result<(), CorpusError> {
-        if text.trim().is_empty() {
+    /// If no more is taken, or the network reads something else.
+    pub(super) fn add_of(
+        &mut self,
+        kind: &str,
+        domain: Option<&str>,
+        document: Document<'_>,
+    ) -> Result<(), CorpusError> {
+        let bytes = document.bytes();
+        if document.is_empty() {
             self.skipped.empty += 1;
             return Ok(());
         }
-        if !self.seen.insert(*blake3::hash(text.as_bytes()).as_bytes()) {
+        if !self.seen.insert(*blake3::hash(bytes).as_bytes()) {
             self.skipped.duplicate += 1;
             return Ok(());
         }
-        let (documents, bytes) = self.kinds.entry(kind.to_owned()).or_default();
+        let unsuited = |source| CorpusError::Document { corpus: self.source.to_string(), source };
+        document.suits(self.reads).map_err(unsuited)?;
+        let (documents, sum) = self.kinds.entry(kind.to_owned()).or_default();
         *documents += 1;
-        *bytes += text.len() as u64;
-        self.hasher.update(&(text.len() as u64).to_le_bytes());
-        self.hasher.update(text.as_bytes());
-        match (self.taker)(Found { text, domain, progress: self.progress }) {
+        *sum += bytes.len() as u64;
+        self.hasher.update(&(bytes.len() as u64).to_le_bytes());
+        self.hasher.update(bytes);
+        match (self.taker)(Found { document, domain, progress: self.progress }) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(CorpusError::Refused),
         }
     }
 
-    fn finish(self, source: &CorpusSource, column: &str) -> Result<Survey, CorpusError> {
+    fn finish(self, column: &str) -> Result<Survey, CorpusError> {
         let counted = self.kinds.into_iter().map(|(name, (documents, bytes))| KindCount { name, documents, bytes });
         let (kinds, skipped): (Vec<KindCount>, _) = (counted.collect(), self.skipped);
         if kinds.is_empty() {
-            return Err(CorpusError::Nothing { corpus: source.to_string(), column: column.to_owned(), skipped });
+            return Err(CorpusError::Nothing { corpus: self.source.to_string(), column: column.to_owned(), skipped });
         }
         let documents = kinds.iter().map(|kind| kind.documents).sum();
         let bytes = kinds.iter().map(|kind| kind.bytes).sum();
@@ -314,13 +357,14 @@ mod tests {
     fn gather(documents: &[(&str, &str)], before: Skipped) -> (Vec<String>, Result<Survey, CorpusError>) {
         let mut taken = Vec::new();
         let mut taker = |found: Found<'_>| {
-            taken.push(found.text.to_owned());
+            taken.push(String::from_utf8(found.document.bytes().to_vec()).unwrap());
             ControlFlow::Continue(())
         };
-        let mut gathering = Gathering::new(&mut taker);
+        let source = CorpusSource::Paths(vec!["a.txt".into(), "b".into()]);
+        let mut gathering = Gathering::new(&mut taker, Reads::Text, &source);
         gathering.skipped = before;
         documents.iter().for_each(|(kind, text)| gathering.add(kind, text).unwrap());
-        let survey = gathering.finish(&CorpusSource::Paths(vec!["a.txt".into(), "b".into()]), "text");
+        let survey = gathering.finish("text");
         (taken, survey)
     }
 
@@ -355,17 +399,18 @@ mod tests {
         let file = folder.path().join("a.jsonl");
         std::fs::write(&file, "{\"text\": \"one\"}\n{\"text\": \"two\"}\n{\"text\": \"three\"}\n").unwrap();
         let mut taken = 0;
-        let found = stream_corpus(&CorpusSource::Paths(vec![file]), &TextConfig::default(), &mut |found| {
-            taken += 1;
-            assert_eq!(found.progress, (50, 50), "as much as the file has, since it is read at once");
-            if found.text == "two" { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
+        let found =
+            stream_corpus(&CorpusSource::Paths(vec![file]), (&TextConfig::default(), Reads::Text), &mut |found| {
+                taken += 1;
+                assert_eq!(found.progress, (50, 50), "as much as the file has, since it is read at once");
+                if found.document == Document::Text("two") { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
         assert!(matches!(found, Err(CorpusError::Refused)) && taken == 2);
     }
 
     #[test]
     fn the_test_share_depends_on_the_document_alone() {
-        let tested = |share| (0..2000).filter(|i| is_test(&format!("document {i}"), share)).collect::<Vec<_>>();
+        let tested = |share| (0..2000).filter(|i| is_test(format!("document {i}"), share)).collect::<Vec<_>>();
         let some = tested(0.1);
         assert!((140..=260).contains(&some.len()), "{}", some.len());
         assert!(tested(0.05).iter().all(|document| some.contains(document)), "a smaller share is a part of it");

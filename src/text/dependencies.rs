@@ -216,6 +216,7 @@ fn choose(packages: Vec<Vec<Candidate>>, cap: u64) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Reads;
     use crate::text::{CorpusSource, read_corpus};
 
     fn candidate(text: String) -> Candidate {
@@ -258,7 +259,8 @@ mod tests {
     fn a_missing_manifest_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let manifest = folder.path().join("Cargo.toml");
-        let error = read_corpus(&CorpusSource::Dependencies { manifest }, &TextConfig::default()).unwrap_err();
+        let error =
+            read_corpus(&CorpusSource::Dependencies { manifest }, (&TextConfig::default(), Reads::Text)).unwrap_err();
         assert!(error.to_string().contains("Cargo.toml"), "{error}");
     }
 

@@ -9,9 +9,11 @@ use std::rc::Rc;
 use serde_json::{Map, Value};
 
 use super::corpus::{CorpusError, Gathering};
+use super::document::Document;
 use super::documents::Cutter;
 use super::parquet_file;
 use crate::config::TextConfig;
+use crate::pictures::PreparedReader;
 
 /// The longest line that is read; bounds what a packed file can make of the memory.
 pub(super) const MAX_LINE_BYTES: u64 = 64 << 20;
@@ -77,6 +79,7 @@ fn read_file(path: &Path, text: &TextConfig, into: &mut Gathering<'_>) -> Result
     let kind = if packed { ending(&path.with_extension("")) } else { packing };
     match kind.as_str() {
         "jsonl" | "ndjson" | "json" => read_json_lines(path, &kind, &text.column, into),
+        "pictures" => read_pictures(path, into),
         "" => read_plain(path, "text", text.document_bytes, into),
         _ => read_plain(path, &kind, text.document_bytes, into),
     }
@@ -97,9 +100,25 @@ fn read_json_lines(path: &Path, kind: &str, column: &str, into: &mut Gathering<'
         }
         let object = serde_json::from_str::<Map<String, Value>>(text).unwrap_or_default();
         match object.get(column) {
-            Some(Value::String(text)) => into.add_of(kind, object.get("domain").and_then(Value::as_str), text)?,
+            Some(Value::String(text)) => {
+                into.add_of(kind, object.get("domain").and_then(Value::as_str), Document::Text(text))?
+            }
             _ => into.skipped.unparsable += 1,
         }
+    }
+    Ok(())
+}
+
+/// Each picture is a document; its class is its domain.
+fn read_pictures(path: &Path, into: &mut Gathering<'_>) -> Result<(), CorpusError> {
+    let mut prepared = PreparedReader::open(path)?;
+    let names = prepared.classes().to_vec();
+    let (before, mut record) = (into.progress.0, Vec::new());
+    while prepared.next(&mut record)? {
+        into.progress.0 = before + prepared.read_bytes();
+        let document = Document::Picture(&record);
+        let class = document.picture_ids().and_then(|ids| ids.last().copied()).unwrap_or_default();
+        into.add_of("pictures", names.get(class as usize).map(String::as_str), document)?;
     }
     Ok(())
 }
@@ -185,12 +204,12 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::config::TextConfig;
+    use crate::config::{Reads, TextConfig};
     use crate::text::{Corpus, CorpusSource, Skipped, read_corpus};
 
     fn read_path(path: &Path) -> Result<Corpus, CorpusError> {
         let text = TextConfig { document_bytes: 100, ..TextConfig::default() };
-        read_corpus(&CorpusSource::Paths(vec![path.to_owned()]), &text)
+        read_corpus(&CorpusSource::Paths(vec![path.to_owned()]), (&text, Reads::Text))
     }
 
     const LINES: &str = concat!(
@@ -223,7 +242,7 @@ mod tests {
         let path = folder.path().join("some.jsonl");
         fs::write(&path, LINES).unwrap();
         let text = TextConfig { column: "domain".to_owned(), ..TextConfig::default() };
-        let corpus = read_corpus(&CorpusSource::Paths(vec![path]), &text).unwrap();
+        let corpus = read_corpus(&CorpusSource::Paths(vec![path]), (&text, Reads::Text)).unwrap();
         assert_eq!(corpus.documents, ["a", "no text"]);
     }
 

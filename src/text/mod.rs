@@ -8,6 +8,7 @@
 
 pub mod corpus;
 mod dependencies;
+mod document;
 mod documents;
 mod files;
 mod ids;
@@ -22,6 +23,7 @@ pub use corpus::{
     Corpus, CorpusError, CorpusSource, Domains, Found, KindCount, Skipped, Survey, Taker, is_test, read_corpus,
     stream_corpus,
 };
+pub use document::{Document, DocumentError};
 pub use ids::IdsWriter;
 pub use token_file::TokensError;
 pub use tokenizer::{Tokenizer, TokenizerError};

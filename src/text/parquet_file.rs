@@ -12,6 +12,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescPtr;
 
 use super::corpus::{CorpusError, Gathering};
+use super::document::Document;
 use super::files::unreadable;
 
 /// Rows that are read at a time.
@@ -51,7 +52,7 @@ fn read_rows(path: &Path, column: &str, into: &mut Gathering<'_>) -> Result<(), 
                 let domain = of.get(row).and_then(Option::as_ref);
                 match value.as_ref().map(|value| std::str::from_utf8(value.data())) {
                     Some(Ok(text)) => {
-                        into.add_of("parquet", domain.and_then(|name| name.as_utf8().ok()), text)?;
+                        into.add_of("parquet", domain.and_then(|name| name.as_utf8().ok()), Document::Text(text))?;
                     }
                     Some(Err(_)) => into.skipped.invalid_utf8 += 1,
                     None => into.skipped.unparsable += 1,
@@ -108,7 +109,7 @@ mod tests {
     use parquet::schema::parser::parse_message_type;
 
     use super::*;
-    use crate::config::TextConfig;
+    use crate::config::{Reads, TextConfig};
     use crate::text::{Corpus, CorpusSource, Skipped, read_corpus};
 
     /// Row groups of texts, some of which are missing, beside their numbers.
@@ -141,7 +142,7 @@ mod tests {
 
     fn read_column(path: &Path, column: &str) -> Result<Corpus, CorpusError> {
         let text = TextConfig { column: column.to_owned(), ..TextConfig::default() };
-        read_corpus(&CorpusSource::Paths(vec![path.to_owned()]), &text)
+        read_corpus(&CorpusSource::Paths(vec![path.to_owned()]), (&text, Reads::Text))
     }
 
     #[test]

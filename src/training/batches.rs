@@ -41,6 +41,11 @@ pub trait Sequences {
         tokens.map(|(position, token)| (position - 1, *token)).collect()
     }
 
+    /// How much each of a sequence's targets counts, where several share in one; nothing if each is one.
+    fn weights(&self, _index: usize) -> Option<Vec<f32>> {
+        None
+    }
+
     /// Whether there is none.
     fn is_empty(&self) -> bool {
         self.len() == 0
@@ -105,6 +110,21 @@ pub enum BatchError {
         /// Entries of the vocabulary.
         vocabulary: usize,
     },
+    /// A sequence that is no picture.
+    #[error(
+        "sequence {sequence} is no picture of this model: it needs {bytes} bytes and then a class below {classes}; found \
+         {found} values"
+    )]
+    Picture {
+        /// Which sequence.
+        sequence: usize,
+        /// Its tokens.
+        found: usize,
+        /// Bytes of a picture.
+        bytes: usize,
+        /// Classes of the model.
+        classes: usize,
+    },
     /// libtorch refused, out of memory most likely.
     #[error("batch: {0}")]
     Tensor(#[from] TchError),
@@ -167,13 +187,16 @@ pub struct BatchLimits {
     pub first_target: usize,
     /// Nor are those before this one, in any; its first token never is.
     pub unscored: usize,
+    /// Whether sequences are pictures: bytes, and the class, of which there are as many as the vocabulary has entries.
+    pub pictures: bool,
 }
 
 impl BatchLimits {
     /// What a model's sequences are held to, with all tokens targets that may be.
     pub fn of(model: &ModelConfig) -> Self {
         let ModelConfig { context, vocabulary, .. } = *model;
-        Self { context, vocabulary, first_target: 1, unscored: model.unscored_tokens() }
+        let pictures = model.reads_pictures();
+        Self { context, vocabulary, first_target: 1, unscored: model.unscored_tokens(), pictures }
     }
 
     /// The index of a sequence's first target.
@@ -193,6 +216,8 @@ pub struct Batch {
     pub rows: Option<Tensor>,
     /// The target of each such row, in the order of sequences; [`IGNORED`] for padding.
     pub targets: Tensor,
+    /// How much each such row counts; nothing if each is one.
+    pub weights: Option<Tensor>,
     /// Number of real targets of each sequence.
     pub counts: Vec<usize>,
 }
@@ -213,17 +238,22 @@ impl Batch {
         let longest = sequences.iter().map(|tokens| tokens.len().saturating_sub(1)).max().unwrap_or(0).max(1);
         let time = longest.next_multiple_of(LENGTH_STEP).min(limits.context.max(longest));
         let mut inputs = vec![0i64; sequences.len() * time];
-        let (mut rows, mut targets, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut rows, mut targets, mut counts, mut weights) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        // Of a picture the network says one thing.
+        let said = if limits.pictures { 1 } else { time };
         for (row, (tokens, index)) in sequences.iter().zip(chosen).enumerate() {
             let start = row * time;
             let inner = &tokens[..tokens.len().saturating_sub(1)];
             inputs[start..start + inner.len()].iter_mut().zip(inner).for_each(|(to, from)| *to = i64::from(*from));
             let scored = set.targets(*index, limits.first_target(set, *index));
-            rows.extend(scored.iter().map(|(position, _)| (start + position) as i64));
+            rows.extend(scored.iter().map(|(position, _)| (row * said + position.min(&(said - 1))) as i64));
             targets.extend(scored.iter().map(|(_, token)| i64::from(*token)));
-            counts.push(scored.len());
+            let shared = set.weights(*index);
+            counts.push(if shared.is_some() { 1 } else { scored.len() });
+            weights.extend(shared.into_iter().flatten());
         }
-        let every_row = rows.len() == inputs.len();
+        let every_row =
+            weights.is_empty() && rows.len() == sequences.len() * said && rows.len().is_multiple_of(ROW_STEP);
         let padded = rows.len().next_multiple_of(ROW_STEP);
         if !every_row {
             rows.resize(padded, 0);
@@ -237,6 +267,7 @@ impl Batch {
             lengths: place(&lengths)?,
             rows: if every_row { None } else { Some(place(&rows)?) },
             targets: place(&targets)?,
+            weights: shares(weights, padded, device)?,
             counts,
         })
     }
@@ -259,6 +290,15 @@ impl Batch {
     }
 }
 
+/// How much rows count, padded; nothing if all are one.
+fn shares(mut weights: Vec<f32>, padded: usize, device: Device) -> Result<Option<Tensor>, TchError> {
+    if weights.is_empty() {
+        return Ok(None);
+    }
+    weights.resize(padded, 0.0);
+    Ok(Some(Tensor::f_from_slice(&weights)?.f_to_device(device)?))
+}
+
 fn checked<'a>(
     set: &'a (impl Sequences + ?Sized),
     index: usize,
@@ -268,6 +308,9 @@ fn checked<'a>(
         return Err(BatchError::Sequences { expected: index + 1, found: set.len() });
     }
     let tokens = set.sequence(index);
+    if limits.pictures {
+        return picture(tokens, index, limits);
+    }
     if tokens.len() > limits.context + 1 {
         return Err(BatchError::TooLong { sequence: index, found: tokens.len(), context: limits.context });
     }
@@ -277,11 +320,21 @@ fn checked<'a>(
     }
 }
 
+/// A sequence, if it is a picture of the model.
+pub(super) fn picture<'a>(tokens: &'a [u32], sequence: usize, limits: &BatchLimits) -> Result<&'a [u32], BatchError> {
+    let (bytes, classes) = (limits.context, limits.vocabulary);
+    let whole = tokens.len() == bytes + 1
+        && tokens[..bytes].iter().all(|byte| *byte <= u32::from(u8::MAX))
+        && tokens[bytes] < classes as u32;
+    if whole { Ok(tokens) } else { Err(BatchError::Picture { sequence, found: tokens.len(), bytes, classes }) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LIMITS: BatchLimits = BatchLimits { context: 64, vocabulary: 300, first_target: 0, unscored: 0 };
+    const LIMITS: BatchLimits =
+        BatchLimits { context: 64, vocabulary: 300, first_target: 0, unscored: 0, pictures: false };
 
     fn order(sequences: usize) -> BatchOrder {
         BatchOrder { seed: Seed::root(7), sequences }
@@ -347,6 +400,20 @@ mod tests {
         assert_eq!(batch.counts, [2]);
         assert_eq!(values(batch.rows.as_ref().unwrap())[..2], [2, 3]);
         assert_eq!(values(&batch.targets)[..2], [4, 5]);
+    }
+
+    #[test]
+    fn a_picture_has_one_target_behind_its_bytes() {
+        let limits = BatchLimits { context: 12, vocabulary: 5, first_target: 12, unscored: 12, pictures: true };
+        let set = [[vec![255; 12], vec![4]].concat(), [vec![0; 12], vec![0]].concat()];
+        let batch = Batch::new(&set[..], &[1, 0], &limits, Device::Cpu).unwrap();
+        assert_eq!((batch.inputs.size(), batch.counts.clone()), (vec![2, 12], vec![1, 1]));
+        assert_eq!(values(batch.rows.as_ref().unwrap())[..2], [0, 1]);
+        assert_eq!(values(&batch.targets)[..3], [0, 4, IGNORED]);
+        for wrong in [[vec![256; 12], vec![0]].concat(), [vec![1; 12], vec![5]].concat(), vec![1; 12], vec![1; 14]] {
+            let found = Batch::new(&[wrong][..], &[0], &limits, Device::Cpu).err().unwrap();
+            assert!(matches!(found, BatchError::Picture { bytes: 12, classes: 5, .. }), "{found}");
+        }
     }
 
     #[test]

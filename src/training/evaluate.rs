@@ -106,7 +106,7 @@ pub fn evaluate_each(
     token_bytes: &[u32],
     goes_on: &mut dyn FnMut(),
 ) -> Result<Vec<Score>, EvaluateError> {
-    let vocabulary = model.config().vocabulary;
+    let vocabulary = model.config().ids();
     if token_bytes.len() != vocabulary {
         return Err(EvaluateError::TokenBytes { expected: vocabulary, found: token_bytes.len() });
     }
@@ -136,7 +136,7 @@ pub fn target_losses(
     let mut found = vec![Vec::new(); set.len()];
     let mut rest = by_length.as_slice();
     while let Some(longest) = rest.first() {
-        let rows = (BATCH_TOKENS / set.sequence(*longest).len()).clamp(1, rest.len());
+        let rows = (BATCH_TOKENS / config.stream_length(set.sequence(*longest).len()).max(1)).clamp(1, rest.len());
         let (chosen, later) = rest.split_at(rows);
         rest = later;
         let batch = Batch::new(set, chosen, &limits, model.device())?;

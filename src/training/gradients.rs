@@ -48,7 +48,7 @@ fn batch_gradients(
 ) -> Result<(Tensor, Gradients), TchError> {
     let products = model.products();
     let hidden = batch.scored_rows(&model.watched_trunk(&batch.inputs, Some(&batch.lengths), &products, watch)?)?;
-    let loss = cross_entropy(&products, model.head(), &hidden, &batch.targets, scale)?;
+    let loss = cross_entropy(&products, model.head(), &hidden, (&batch.targets, batch.weights.as_ref()), scale)?;
     // Its gradient by the hidden states is the one that the head gave.
     let carrier = hidden.f_mul(&loss.hidden)?.f_sum(Kind::Float)?;
     let tied = model.config().tied_head;

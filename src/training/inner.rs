@@ -4,6 +4,7 @@ use rayon::ThreadPool;
 use tch::{Device, TchError, Tensor};
 
 use super::adamw::{AdamW, Moments, StepNow, norm};
+use super::augmented::AugmentedPictures;
 use super::balance::Tally;
 use super::batches::{Batch, BatchCursor, BatchError, BatchLimits, BatchOrder, Sequences};
 use super::errors::{StepError, TrainerError};
@@ -211,7 +212,15 @@ impl InnerTrainer {
         let mut chosen = self.batches.take(order, self.cursor, size)?;
         // Longest first: micro-batches of similar length have the least padding.
         chosen.sort_by_key(|index| std::cmp::Reverse(set.sequence(*index).len()));
-        let mut batches = self.lay_out(set, &chosen, &self.limits)?;
+        let mut batches = match &self.training.augment {
+            Some(how) => {
+                let seed = order.seed.child("augment").number(self.cursor);
+                let changed = AugmentedPictures::of(set, &chosen, &self.limits, (how, seed))?;
+                let all: Vec<usize> = (0..chosen.len()).collect();
+                self.lay_out(&changed, &all, &self.limits)?
+            }
+            None => self.lay_out(set, &chosen, &self.limits)?,
+        };
         if batches.iter().all(|batch| batch.target_count() == 0) {
             // All are short: better to learn from what would not count than not at all.
             batches = self.lay_out(set, &chosen, &BatchLimits { first_target: 1, unscored: 0, ..self.limits })?;

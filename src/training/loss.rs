@@ -22,7 +22,8 @@ pub struct LossGradient {
     pub head: Tensor,
 }
 
-/// Forward and backward through the head. `hidden` is `[rows, width]`; gradients are those of `scale` times the sum.
+/// Forward and backward through the head. `hidden` is `[rows, width]`; gradients are those of `scale` times the sum, in which
+/// each row counts as `weights` say, `[rows]`, if they say anything.
 ///
 /// # Errors
 /// If memory is short.
@@ -30,7 +31,7 @@ pub fn cross_entropy(
     products: &Products,
     head: &Tensor,
     hidden: &Tensor,
-    targets: &Tensor,
+    (targets, weights): (&Tensor, Option<&Tensor>),
     scale: f64,
 ) -> Result<LossGradient, TchError> {
     let hidden = hidden.f_detach()?;
@@ -41,7 +42,13 @@ pub fn cross_entropy(
         let part = hidden.f_narrow(0, begin, rows)?.f_set_requires_grad(true)?;
         let logits = products.widen(products.linear(&part, head, None)?)?;
         let targets = targets.f_narrow(0, begin, rows)?;
-        let loss = logits.f_cross_entropy_loss(&targets, None::<&Tensor>, Reduction::Sum, IGNORED, 0.0)?;
+        let loss = match weights {
+            None => logits.f_cross_entropy_loss(&targets, None::<&Tensor>, Reduction::Sum, IGNORED, 0.0)?,
+            Some(weights) => {
+                let each = logits.f_cross_entropy_loss(&targets, None::<&Tensor>, Reduction::None, IGNORED, 0.0)?;
+                each.f_mul(&weights.f_narrow(0, begin, rows)?)?.f_sum(None::<Kind>)?
+            }
+        };
         let scaled = loss.f_mul_scalar(scale)?;
         let mut gradients = Tensor::f_run_backward(&[scaled], &[&part, head], false, false)?.into_iter();
         nats = nats.f_add(&loss.f_detach()?)?;
@@ -87,6 +94,11 @@ mod tests {
     use crate::model::linear::Kernel;
     use tch::Device;
 
+    fn logits_loss(hidden: &Tensor, head: &Tensor, targets: &Tensor) -> Tensor {
+        let logits = hidden.linear(head, None::<Tensor>);
+        logits.cross_entropy_loss(targets, None::<Tensor>, Reduction::None, IGNORED, 0.0)
+    }
+
     #[test]
     fn chunks_give_what_the_whole_gives() {
         let (rows, width, vocabulary) = (100, 8, 40_000);
@@ -101,7 +113,7 @@ mod tests {
         let targets = Tensor::from_slice(&targets);
         let products = Products { kernel: Kernel::OneDnn, precision: Precision::F32 };
         assert!(chunks(&hidden, &head).unwrap().len() > 1);
-        let found = cross_entropy(&products, &head, &hidden, &targets, 0.5).unwrap();
+        let found = cross_entropy(&products, &head, &hidden, (&targets, None), 0.5).unwrap();
         let exact = [&hidden, &head].map(|x| x.detach().to_kind(Kind::Double).set_requires_grad(true));
         let logits = exact[0].linear(&exact[1], None::<Tensor>);
         let whole = logits.cross_entropy_loss(&targets, None::<Tensor>, Reduction::Sum, IGNORED, 0.0);
@@ -110,6 +122,12 @@ mod tests {
         for (found, expected) in [&found.hidden, &found.head].into_iter().zip(&expected) {
             assert!((found - expected).abs().max().double_value(&[]) < 2e-5);
         }
+        let weights = Tensor::arange(rows, (Kind::Float, Device::Cpu)) / 50;
+        let found = cross_entropy(&products, &head, &hidden, (&targets, Some(&weights)), 0.5).unwrap();
+        let each = logits_loss(&hidden, &head, &targets);
+        let expected = (&each * &weights).sum(Kind::Double).double_value(&[]);
+        assert!((found.nats.double_value(&[]) / expected - 1.0).abs() < 1e-5);
+
         let each = row_losses(&products, &head, &hidden, &targets).unwrap();
         assert!((each.sum(Kind::Double).double_value(&[]) / whole.double_value(&[]) - 1.0).abs() < 1e-6);
         assert_eq!(each.double_value(&[5]), 0.0);

@@ -1,9 +1,11 @@
 //! Inner steps on one path, and what is measured of it: loss, scores, samples.
 
 pub mod adamw;
+pub mod augmented;
 mod balance;
 pub mod batches;
 pub mod choose;
+pub mod classes;
 pub mod errors;
 pub mod evaluate;
 pub mod generate;
@@ -20,6 +22,7 @@ pub mod schedule;
 
 pub use batches::{BatchError, BatchOrder, Sequences};
 pub use choose::preferences;
+pub use classes::right_classes;
 pub use errors::{StepError, TrainerError};
 pub use evaluate::{EvaluateError, Score, evaluate, evaluate_each, target_losses};
 pub use generate::{GenerateError, Sampling, generate, seen_from};

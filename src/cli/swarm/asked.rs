@@ -90,6 +90,10 @@ impl Whom {
             .hint(format!("give a number from 1 to {context}"))
             .into());
         }
+        if players.config().model.reads_pictures() && self.route_every().is_some() {
+            let message = "--route-every is not for pictures: each is routed once, by all of it";
+            return Err(Mistake::new(message).hint("leave it out").into());
+        }
         if players.config().model.looks_ahead() && self.route_every().is_some() {
             let message =
                 "--route-every is not for pooling = \"sequence\": it has seen what a path is to be chosen for";

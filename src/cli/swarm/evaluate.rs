@@ -20,7 +20,7 @@ use crate::training::Score;
 pub struct Evaluate {
     #[command(flatten)]
     whom: Whom,
-    /// Text to score: files, folders, JSON lines, Parquet, as for `found --corpus`; without it, the run's own test text.
+    /// Text or prepared pictures to score, as for `found --corpus`; without it, the run's own test text.
     #[arg(long, num_args = 1.., value_name = "FILE")]
     text: Vec<PathBuf>,
 }
@@ -36,8 +36,9 @@ impl Evaluate {
             (score_test_text(&mut *players, every), Domains::default())
         } else {
             let source = CorpusSource::Paths(self.text);
-            let corpus = read_corpus(&source, &players.config().text)
-                .or_mistake("give files, folders, or JSON lines with a \"text\" field")?;
+            let corpus = read_corpus(&source, players.config().reading()).or_mistake(
+                "give files, folders, or JSON lines with a \"text\" field; to a run of pictures, a .pictures file",
+            )?;
             (score_corpus(&mut *players, &corpus, every), corpus.domains)
         };
         let scores = scores.map_err(|error| match error.downcast::<ScoringError>() {

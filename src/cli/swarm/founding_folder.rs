@@ -55,7 +55,7 @@ fn other_wish(manifest: &Manifest, wanted: &Wanted<'_>) -> anyhow::Result<Option
     for (source, expected) in [(named(&text.corpus), manifest.corpus), (named(&text.test_corpus), manifest.test_corpus)]
     {
         let Some(source) = source else { continue };
-        let survey = stream_corpus(&source, &manifest.config.text, &mut |_| ControlFlow::Continue(()));
+        let survey = stream_corpus(&source, manifest.config.reading(), &mut |_| ControlFlow::Continue(()));
         let found: BlobHash = survey.map_err(|error| explain(error.into()))?.hash;
         if found != expected {
             return Ok(Some(format!("a run of other text (hash {expected}) than {source} (hash {found})")));

@@ -2,6 +2,8 @@
 
 mod directional;
 mod dna;
+mod dreams;
+mod patches;
 mod shown;
 
 use std::path::{Path, PathBuf};
@@ -57,7 +59,8 @@ struct Looked {
     /// The dense ancestor instead.
     #[arg(long, conflicts_with = "path")]
     ancestor: bool,
-    /// Text to read: files, folders, JSON lines, Parquet; domains are told apart where it has a `domain` field.
+    /// Text to read: files, folders, JSON lines, Parquet; domains are told apart where it has a `domain` field. Or pictures
+    /// that were prepared; their classes are their domains.
     #[arg(long, num_args = 1.., value_name = "FILE", required = true)]
     text: Vec<PathBuf>,
     /// Sequences read of each domain, the longest first.
@@ -71,9 +74,10 @@ impl Looked {
     }
 
     fn passages(&self, subject: &Subject, config: &RunConfig) -> anyhow::Result<Passages> {
-        let corpus = read_corpus(&CorpusSource::Paths(self.text.clone()), &config.text)
-            .or_mistake("give files, folders, or JSON lines with a \"text\" field")?;
-        let documents = subject.tokenizer.encode_all(&corpus.documents)?;
+        let corpus = read_corpus(&CorpusSource::Paths(self.text.clone()), config.reading()).or_mistake(
+            "give files, folders, or JSON lines with a \"text\" field; to a run of pictures, a .pictures file",
+        )?;
+        let documents = corpus.ids(&subject.tokenizer)?;
         let set = TokenSet::cut_for_scoring(&documents, config.model.context);
         Passages::of(&set, &corpus.domains, config.starts(), self.sequences.max(1)).map_err(explain)
     }

@@ -23,6 +23,7 @@ mod invite;
 mod join;
 mod listen;
 mod peer_progress;
+mod prepare;
 mod revoke;
 mod running;
 mod simulate;
@@ -38,6 +39,8 @@ commands! {
         Simulate(simulate::Simulate),
         /// Train the arms of an experiment, and write tables and plots of what came of them.
         Experiment(experiment::Experiment),
+        /// Make one file of pictures in folders, from which runs that read pictures learn.
+        Prepare(prepare::Prepare),
         /// Start a swarm, train in it, and print the line by which others join.
         Found(found::Found),
         /// Join a swarm by the address of any of its peers, and train in it.

@@ -38,7 +38,7 @@ impl Transducer {
             .ok_or("--route-every is missing")
             .or_mistake("say after how many tokens the path is chosen anew: --route-every 64")?;
         let mut players = self.whom.open(globals)?;
-        let corpus = read_corpus(&CorpusSource::Paths(self.text), &players.config().text)
+        let corpus = read_corpus(&CorpusSource::Paths(self.text), players.config().reading())
             .or_mistake("give files, folders, or JSON lines with a \"text\" field")?;
         let machine = globals.machine_only()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;

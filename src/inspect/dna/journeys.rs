@@ -17,11 +17,11 @@ const ORDER: f64 = 1.5;
 /// One token's way.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Journey {
-    /// The token.
+    /// The token; of a patch, its picture's class.
     pub token: u32,
     /// Its sequence, among the passages.
     pub sequence: usize,
-    /// Its place there.
+    /// Its place there; patches lie as one reads.
     pub position: usize,
     /// In each step, the modules that it chose, the best first.
     pub chosen: Vec<Vec<u16>>,
@@ -84,15 +84,19 @@ impl Journeys {
         let (mut all, mut effective) = (Vec::new(), vec![0.0; dna.steps]);
         for (sequence, tokens) in passages.sequences.iter().enumerate() {
             // As it is read to be scored: the last token is only predicted.
+            let (of_pictures, class) = (model.config().reads_pictures(), tokens.last());
             let tokens = tokens.split_last().map_or(&tokens[..], |(_, inner)| inner);
             let seen = Seen::default();
             let _ = model.watched(&row(tokens), &seen)?;
             let chosen = seen.chosen.into_inner();
-            for (position, token) in tokens.iter().enumerate() {
+            let length = model.config().stream_length(tokens.len());
+            for position in 0..length {
+                let token = if of_pictures { class } else { tokens.get(position) };
                 let own = |step: &Vec<i64>| {
                     step[position * dna.top_k..][..dna.top_k].iter().map(|module| *module as u16).collect()
                 };
-                all.push(Journey { token: *token, sequence, position, chosen: chosen.iter().map(own).collect() });
+                let token = token.copied().unwrap_or_default();
+                all.push(Journey { token, sequence, position, chosen: chosen.iter().map(own).collect() });
             }
             effective.iter_mut().zip(seen.effective.into_inner()).for_each(|(sum, own)| *sum += own);
         }

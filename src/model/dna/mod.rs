@@ -2,7 +2,7 @@
 //!
 //! In each step a token's router says ρ, the softmax of a linear layer; the token chooses the `k` modules with the largest
 //! ρ + b and goes on with `h + Σ ρ_i (M_i(h) - h)`. A module with attention lets tokens look at those of their own sequence
-//! that chose it in the same step and lie before them. Only what was chosen is computed: the tokens of all modules are
+//! that chose it in the same step and, in text, lie before them. Only what was chosen is computed: the tokens of all modules are
 //! gathered at once, module by module, each module computes its own, and what they say is added back at once. Identities
 //! cost nothing, and padding is not routed.
 

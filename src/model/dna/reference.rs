@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use tch::{Device, Kind, Tensor};
 
 use super::samples::{dna_levels, dna_model};
-use crate::config::{DnaConfig, LevelConfig, ModelConfig, Pool, Positions, Precision};
+use crate::config::{DnaConfig, LevelConfig, ModelConfig, PicturesConfig, Pool, Positions, Precision};
 use crate::model::PathModel;
 use crate::model::initial_levels;
 use crate::model::watch::Watch;
@@ -41,7 +41,7 @@ impl Reference<'_> {
         Tensor::cat(&[&a * &cos - &b * &sin, &a * &sin + &b * &cos], 0)
     }
 
-    /// What attention adds to each member of a sequence, which sees the members before it and itself.
+    /// What attention adds to each member of a sequence, which sees the members before it and itself; a patch sees all.
     fn attended(&self, name: &str, stream: &[Tensor], members: &[usize]) -> Vec<Tensor> {
         let (heads, width) = (self.model.heads as i64, self.model.head_width() as i64);
         let head = |x: &Tensor, part: i64, head: i64| x.narrow(0, (part * heads + head) * width, width);
@@ -53,13 +53,14 @@ impl Reference<'_> {
             })
             .collect();
         let one = |own: usize| {
+            let seen = if self.model.reads_pictures() { members.len() } else { own + 1 };
             let of_head = |number| {
                 let query = self.turned(&head(&read[own], 0, number), members[own]);
-                let scores: Vec<Tensor> = (0..=own)
+                let scores: Vec<Tensor> = (0..seen)
                     .map(|other| query.dot(&self.turned(&head(&read[other], 1, number), members[other])))
                     .collect();
                 let weights = (Tensor::stack(&scores, 0) / (width as f64).sqrt()).softmax(0, Kind::Double);
-                let values: Vec<Tensor> = (0..=own).map(|other| head(&read[other], 2, number)).collect();
+                let values: Vec<Tensor> = (0..seen).map(|other| head(&read[other], 2, number)).collect();
                 Tensor::stack(&values, 0).transpose(0, 1).mv(&weights)
             };
             let said: Vec<Tensor> = (0..heads).map(of_head).collect();
@@ -89,16 +90,42 @@ impl Reference<'_> {
         members.iter().enumerate().map(change).collect()
     }
 
-    /// Hidden states of one sequence, `[time, width]`.
-    fn hidden(&self, tokens: &[i64]) -> Tensor {
+    /// The vector of each patch of a picture, pixel by pixel.
+    fn patches(&self, bytes: &[i64], patch: usize) -> Vec<Tensor> {
+        let (side, across) = (self.model.side(), self.model.side() / patch);
+        let vector = |at: usize| {
+            let (top, left) = (at / across * patch, at % across * patch);
+            let pixel = |plane: usize, y: usize, x: usize| bytes[(plane * side + top + y) * side + left + x];
+            let mut inputs = Vec::new();
+            for plane in 0..3 {
+                for y in 0..patch {
+                    inputs.extend((0..patch).map(|x| pixel(plane, y, x) as f64 / 127.5 - 1.0));
+                }
+            }
+            let own = self.get("embedding.patches.weight").mv(&Tensor::from_slice(&inputs));
+            own + self.get("embedding.positions.weight").get(at as i64)
+        };
+        (0..across * across).map(vector).collect()
+    }
+
+    /// The vector of each token.
+    fn embedded(&self, tokens: &[i64]) -> Vec<Tensor> {
+        if let Some(pictures) = self.model.pictures {
+            return self.patches(tokens, pictures.patch);
+        }
         let embed = |(at, token): (usize, &i64)| {
             let own = self.get("embedding.tokens.weight").get(*token);
             self.tensors
                 .get("embedding.positions.weight")
                 .map_or_else(|| own.shallow_clone(), |all| &own + all.get(at as i64))
         };
-        let mut stream: Vec<Tensor> = tokens.iter().enumerate().map(embed).collect();
-        let everybody: Vec<usize> = (0..tokens.len()).collect();
+        tokens.iter().enumerate().map(embed).collect()
+    }
+
+    /// Hidden states of one sequence, `[time, width]`; of a picture their mean, `[1, width]`.
+    fn hidden(&self, tokens: &[i64]) -> Tensor {
+        let mut stream = self.embedded(tokens);
+        let everybody: Vec<usize> = (0..stream.len()).collect();
         for block in 0..self.model.blocks {
             let changes = self.changes(&format!("block.{block}"), &stream, &everybody);
             stream = stream.iter().zip(changes).map(|(h, change)| h + change).collect();
@@ -107,7 +134,11 @@ impl Reference<'_> {
         for step in 0..dna.steps {
             stream = self.step(step, dna, &stream);
         }
-        Tensor::stack(&stream.iter().map(|h| self.norm("final-norm", h)).collect::<Vec<_>>(), 0)
+        let hidden = Tensor::stack(&stream.iter().map(|h| self.norm("final-norm", h)).collect::<Vec<_>>(), 0);
+        if self.model.reads_pictures() {
+            return hidden.mean_dim([0i64].as_slice(), true, Kind::Double);
+        }
+        hidden
     }
 
     fn step(&self, step: usize, dna: &DnaConfig, stream: &[Tensor]) -> Vec<Tensor> {
@@ -155,6 +186,12 @@ fn batch() -> Tensor {
     Tensor::from_slice(&(0..72).map(token).collect::<Vec<i64>>()).view([3, 24])
 }
 
+/// Three pictures of 8 x 8 pixels.
+fn pictures() -> Tensor {
+    let byte = |place: i64| (place * 89 + place * place * 7) % 256;
+    Tensor::from_slice(&(0..3 * 192).map(byte).collect::<Vec<i64>>()).view([3, 192])
+}
+
 /// What one of the two ways comes to.
 struct Computed {
     hidden: Tensor,
@@ -164,12 +201,12 @@ struct Computed {
 /// Hidden states of all that is no padding, and the gradients of all that is trained, of some function of them; then those
 /// of the reference; and who chose what.
 fn both(path: &PathModel) -> ([Computed; 2], Vec<Vec<u64>>) {
-    let tokens = batch();
+    let of_pictures = path.config().reads_pictures();
+    let (tokens, lengths, said) =
+        if of_pictures { (pictures(), [192; 3], [1; 3]) } else { (batch(), LENGTHS, LENGTHS) };
     let counts = Counts::default();
-    let lengths = Tensor::from_slice(&LENGTHS);
-    let hidden = path.watched_trunk(&tokens, Some(&lengths), &path.exact(), &counts).unwrap();
-    let rows: Vec<Tensor> =
-        LENGTHS.iter().enumerate().map(|(row, n)| hidden.get(row as i64).narrow(0, 0, *n)).collect();
+    let hidden = path.watched_trunk(&tokens, Some(&Tensor::from_slice(&lengths)), &path.exact(), &counts).unwrap();
+    let rows: Vec<Tensor> = said.iter().enumerate().map(|(row, n)| hidden.get(row as i64).narrow(0, 0, *n)).collect();
     let fast = Tensor::cat(&rows, 0);
     let leaves = || path.weights().leaves().flatten().filter(|leaf| leaf.trained && leaf.name != "head.weight");
     let doubled = |leaf: &crate::model::weights::Leaf| {
@@ -177,7 +214,7 @@ fn both(path: &PathModel) -> ([Computed; 2], Vec<Vec<u64>>) {
     };
     let reference =
         Reference { model: path.config(), tensors: path.weights().leaves().flatten().map(doubled).collect() };
-    let slow: Vec<Tensor> = LENGTHS
+    let slow: Vec<Tensor> = lengths
         .iter()
         .enumerate()
         .map(|(row, n)| reference.hidden(&Vec::<i64>::try_from(&tokens.get(row as i64).narrow(0, 0, *n)).unwrap()))
@@ -243,6 +280,33 @@ fn whatever_tokens_choose_is_what_the_slow_reference_computes() {
             assert!(counts.iter().flatten().filter(|count| **count > 0).count() > 3, "{counts:?}");
         }
     }
+}
+
+#[test]
+fn patches_of_pictures_see_all_that_chose_the_same_module() {
+    for top_k in [1, 2, 3] {
+        let pictures = Some(PicturesConfig { patch: 2 });
+        let model = ModelConfig { pictures, vocabulary: 5, context: 192, ..with(|dna| dna.top_k = top_k) };
+        assert_eq!(model.check(), Ok(()));
+        let counts = assert_agrees(&path(&model, &dna_levels()), &format!("pictures, k = {top_k}"));
+        assert!(counts.iter().all(|step| step.iter().sum::<u64>() == 48 * top_k as u64));
+        assert!(counts.iter().flatten().filter(|count| **count > 0).count() > 3, "{counts:?}");
+    }
+}
+
+#[test]
+fn a_picture_is_the_same_wherever_it_is_made_of_bytes_or_of_pixels() {
+    let pictures = Some(PicturesConfig { patch: 2 });
+    let model = ModelConfig { pictures, vocabulary: 5, context: 192, ..dna_model() };
+    let path = path(&model, &dna_levels());
+    let bytes = self::pictures();
+    let pixels = (bytes.to_kind(Kind::Float) / 127.5 - 1.0).view([3, 3, 8, 8]).set_requires_grad(true);
+    let seen = path.watched_pixels(&pixels, &Counts::default()).unwrap();
+    assert!(distance(&seen, &path.hidden(&bytes).unwrap()) < 1e-5);
+    let gradient = Tensor::run_backward(&[seen.sum(Kind::Float)], &[&pixels], false, false);
+    assert!(gradient[0].abs().max().double_value(&[]) > 1e-6, "what is dreamt follows it");
+    assert!(path.hidden(&bytes.narrow(1, 0, 191)).unwrap_err().to_string().contains("192 bytes"));
+    assert!(path.read(&mut crate::model::Memory::default(), &[1]).is_err());
 }
 
 #[test]

@@ -1,12 +1,15 @@
 //! How gathered tokens lie in their sequences: attention wants each sequence in a row of its own.
 
-use tch::{Device, TchError, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 
 /// For tokens of several sequences, one sequence after the other and each in order: where each lies in a table with a row for
-/// each sequence, as long as the longest. What a row lacks is filled up behind it, where causal attention does not look.
+/// each sequence, as long as the longest. What a row lacks is filled up behind it, where causal attention does not look and
+/// another must not.
 pub struct Rows {
     rows: i64,
     longest: i64,
+    /// How many tokens each row has; nothing if all rows are full.
+    lengths: Vec<i64>,
     /// Which token lies in each place of the table; nothing if all rows are full.
     filling: Option<Tensor>,
     /// In which place of the table each token lies.
@@ -23,7 +26,7 @@ impl Rows {
         let longest = runs.iter().map(|run| run.len()).max().unwrap_or(0);
         let (rows, all) = (runs.len() as i64, runs.len() * longest);
         if all == sequences.len() {
-            return Ok(Self { rows, longest: longest as i64, filling: None, places: None });
+            return Ok(Self { rows, longest: longest as i64, lengths: Vec::new(), filling: None, places: None });
         }
         let (mut filling, mut places) = (Vec::with_capacity(all), Vec::with_capacity(sequences.len()));
         for (row, run) in runs.iter().enumerate() {
@@ -35,6 +38,7 @@ impl Rows {
         Ok(Self {
             rows,
             longest: longest as i64,
+            lengths: runs.iter().map(|run| run.len() as i64).collect(),
             filling: Some(on_device(&filling)?),
             places: Some(on_device(&places)?),
         })
@@ -51,6 +55,19 @@ impl Rows {
             None => tokens.f_reshape(shape.as_slice()),
             Some(filling) => tokens.f_index_select(0, filling)?.f_view(shape.as_slice()),
         }
+    }
+
+    /// Which places of the table are no filling, `[rows, 1, 1, longest]`; nothing if none is.
+    ///
+    /// # Errors
+    /// If memory is short.
+    pub fn present(&self, device: Device) -> Result<Option<Tensor>, TchError> {
+        if self.lengths.is_empty() {
+            return Ok(None);
+        }
+        let lengths = Tensor::f_from_slice(&self.lengths)?.f_view([self.rows, 1])?;
+        let present = Tensor::f_arange(self.longest, (Kind::Int64, Device::Cpu))?.f_lt_tensor(&lengths)?;
+        Ok(Some(present.f_view([self.rows, 1, 1, self.longest])?.f_to_device(device)?))
     }
 
     /// `[rows · longest, width]` to `[tokens, width]`.

@@ -19,6 +19,9 @@ pub fn has_counterpart(model: &ModelConfig) -> Result<(), HuggingFaceError> {
     if model.dna.is_some() {
         return Err(HuggingFaceError::Dna);
     }
+    if model.reads_pictures() {
+        return Err(HuggingFaceError::Pictures);
+    }
     if model.directional.is_some() {
         return Err(HuggingFaceError::Directional);
     }
@@ -193,6 +196,7 @@ impl Gpt2 {
             initial_deviation: None,
             directional: None,
             dna: None,
+            pictures: None,
         })
     }
 }
@@ -225,6 +229,7 @@ impl GptNeox {
             initial_deviation: None,
             directional: None,
             dna: None,
+            pictures: None,
         })
     }
 }

@@ -403,7 +403,7 @@ impl Players for Swarm {
         let text = self.manifest.shard(path).test;
         let Some(bytes) = self.runtime.block_on(self.visitor.test_text(path, text))? else { return Ok(None) };
         let model = &self.manifest.config.model;
-        Ok(Some(TokenSet::decode(&bytes, model.vocabulary, model.context + 1)?))
+        Ok(Some(TokenSet::decode(&bytes, model.ids(), model.context + 1)?))
     }
 
     fn ancestor(&mut self) -> anyhow::Result<Vec<f32>> {

@@ -41,7 +41,7 @@ fn assert_same(swarm: &[PathScore], local: &[PathScore]) {
 
 /// All that can be asked, of the swarm and of the folder.
 fn ask_both(swarm: &mut dyn Players, local: &mut dyn Players, corpus: CorpusSource) {
-    let corpus = read_corpus(&corpus, &local.config().text).unwrap();
+    let corpus = read_corpus(&corpus, local.config().reading()).unwrap();
     for every in [None, Some(5)] {
         assert_same(&score_test_text(swarm, every).unwrap(), &score_test_text(local, every).unwrap());
         assert_same(&score_corpus(swarm, &corpus, every).unwrap(), &score_corpus(local, &corpus, every).unwrap());

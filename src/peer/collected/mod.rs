@@ -299,7 +299,7 @@ impl Collected {
             Err(error) => return Err(error),
         };
         let model = &self.manifest.config.model;
-        let set = TokenSet::decode(&bytes, model.vocabulary, model.context + 1);
+        let set = TokenSet::decode(&bytes, model.ids(), model.context + 1);
         Ok(Some(set.map_err(|source| CollectedError::Tokens { path: self.folder.join(name), source })?))
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::config::DeviceChoice;
+use crate::config::{DeviceChoice, Reads};
 use crate::peer::asking::Local;
 use crate::peer::collecting::{CollectError, collect_from_stores};
 use crate::peer::sampling::{Wish, continue_prompt};
@@ -77,7 +77,7 @@ fn text_from_elsewhere_goes_where_the_runs_own_text_went() {
     let own = score_test_text(&mut players(&folder), None).unwrap();
     let source = CorpusSource::Paths(vec![tiny.home.path().join("corpus.jsonl")]);
     let text = &tiny.decoded.config.text;
-    let mut corpus = read_corpus(&source, text).unwrap();
+    let mut corpus = read_corpus(&source, (text, Reads::Text)).unwrap();
     corpus.documents.retain(|document| crate::text::is_test(document, text.test_share));
     let again = score_corpus(&mut players(&folder), &corpus, None).unwrap();
     for (own, again) in own.iter().zip(&again) {
@@ -97,7 +97,7 @@ fn text_with_domains_is_scored_by_path_and_domain_and_the_sums_stay_what_they_ar
         let line = |(number, text)| serde_json::json!({ "text": text, "domain": domain(number) }).to_string();
         let lines: Vec<String> = documents().iter().enumerate().map(line).collect();
         std::fs::write(&file, lines.join("\n")).unwrap();
-        let corpus = read_corpus(&CorpusSource::Paths(vec![file]), &tiny.decoded.config.text).unwrap();
+        let corpus = read_corpus(&CorpusSource::Paths(vec![file]), tiny.decoded.config.reading()).unwrap();
         score_corpus(&mut players(&folder), &corpus, None).unwrap()
     };
     let tokens = |scores: &[PathScore], of: &dyn Fn(&&PathScore) -> bool| -> u64 {

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::tokenizing::{Part, Tokenizing, forget};
 use super::{FoundingError, Stage};
-use crate::config::{RunConfig, TextConfig};
+use crate::config::RunConfig;
 use crate::names::BlobHash;
 use crate::peer::dense_trainer::Stopped;
 use crate::store::write_file;
-use crate::text::{CorpusError, CorpusSource, Found, Survey, TokenSet, Tokenizer, is_test, stream_corpus};
+use crate::text::{CorpusError, CorpusSource, Document, Found, Survey, TokenSet, Tokenizer, is_test, stream_corpus};
 
 /// A tokenizer learns from so much text at the most, evenly taken.
 const SAMPLE_BYTES: usize = 256 << 20;
@@ -54,10 +54,10 @@ impl Documents {
     ) -> anyhow::Result<Self> {
         let (mut sample, mut train) = (Sample::new(SAMPLE_BYTES), 0);
         let (parted, mut steps) = (test_corpus.is_none(), Steps::default());
-        let survey = each(corpus, &run.text, stop, &mut |found| {
-            if !(parted && is_test(found.text, run.text.test_share)) {
-                if learn {
-                    sample.take(found.text);
+        let survey = each(corpus, run, stop, &mut |found| {
+            if !(parted && is_test(found.document.bytes(), run.text.test_share)) {
+                if let (true, Document::Text(text)) = (learn, found.document) {
+                    sample.take(text);
                 }
                 train += 1;
             }
@@ -71,7 +71,7 @@ impl Documents {
         told(Stage::Corpus(Box::new(survey.clone())));
         let mut sources = vec![(corpus.clone(), survey)];
         if let Some(source) = test_corpus {
-            sources.push((source.clone(), each(source, &run.text, stop, &mut |_| Ok(()))?));
+            sources.push((source.clone(), each(source, run, stop, &mut |_| Ok(()))?));
         }
         Ok(Self { sources, sample, train })
     }
@@ -103,7 +103,7 @@ impl Text {
             Some(json) => Tokenizer::from_json(json)?,
             None => learnt(sample.documents, (corpus, sources.len(), run), folder)?,
         };
-        let (found, expected) = (tokenizer.vocabulary(), run.model.vocabulary);
+        let (found, expected) = (tokenizer.vocabulary(), run.model.ids());
         if found > expected {
             return Err(FoundingError::Vocabulary { found, expected }.into());
         }
@@ -137,13 +137,15 @@ fn tokenize(
     let all: u64 = sources.iter().map(|(_, survey)| survey.bytes).sum();
     let (mut bytes, mut steps) = (0, Steps::default());
     for (number, (source, survey)) in sources.iter().enumerate() {
-        let tested = |text: &str| number > 0 || (sources.len() == 1 && is_test(text, run.text.test_share));
-        let taken = each(source, &run.text, stop, &mut |found| {
-            bytes += found.text.len() as u64;
+        let tested = |found: &Found<'_>| {
+            number > 0 || (sources.len() == 1 && is_test(found.document.bytes(), run.text.test_share))
+        };
+        let taken = each(source, run, stop, &mut |found| {
+            bytes += found.document.bytes().len() as u64;
             if steps.passed(bytes, all) {
                 told(Stage::Tokenizing(bytes, all));
             }
-            work.take(found.text, if tested(found.text) { Part::Test } else { Part::Train })
+            work.take(found.document, if tested(&found) { Part::Test } else { Part::Train })
         });
         match taken {
             Ok(again) if again.hash == survey.hash => {}
@@ -169,7 +171,8 @@ fn learnt(
     if let Some(tokenizer) = known {
         return Ok(tokenizer);
     }
-    let tokenizer = Tokenizer::train(&sample, run.model.vocabulary)?;
+    // Pictures are bytes, and that is what a tokenizer knows that has read nothing.
+    let tokenizer = Tokenizer::train(&sample, if run.model.reads_pictures() { 257 } else { run.model.vocabulary })?;
     if let Some(file) = file {
         write_file(&file, tokenizer.json())?;
     }
@@ -179,12 +182,12 @@ fn learnt(
 /// Hands on the documents of a source until one is not taken, or the user asks to stop.
 fn each(
     source: &CorpusSource,
-    text: &TextConfig,
+    run: &RunConfig,
     stop: &AtomicBool,
     taker: &mut dyn FnMut(Found<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<Survey> {
     let mut failed = None;
-    let survey = stream_corpus(source, text, &mut |found| {
+    let survey = stream_corpus(source, run.reading(), &mut |found| {
         let taken = if stop.load(Ordering::Relaxed) { Err(Stopped.into()) } else { taker(found) };
         match taken {
             Ok(()) => ControlFlow::Continue(()),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::BlobHash;
 use crate::store::write_file;
-use crate::text::{IdsWriter, Tokenized, Tokenizer};
+use crate::text::{Document, IdsWriter, Tokenized, Tokenizer};
 
 /// So much text becomes ids at once, on all cores.
 const BATCH_BYTES: usize = 8 << 20;
@@ -54,7 +54,10 @@ pub struct Tokenizing<'a> {
     /// Documents that were taken, those included that were done before.
     taken: u64,
     parts: [Writers; 2],
+    /// Texts that wait; a corpus has either these or pictures.
     batch: Vec<String>,
+    /// Pictures that wait, as ids.
+    pictures: Vec<Vec<u32>>,
     of_batch: Vec<Part>,
     batch_bytes: usize,
     /// Text that has become ids since that was written down.
@@ -89,22 +92,36 @@ impl<'a> Tokenizing<'a> {
         let [train, test] = writers;
         let parts = [train?, test?];
         let folder = folder.map(Path::to_owned);
-        let (batch, of_batch) = (Vec::new(), Vec::new());
-        Ok(Self { tokenizer, folder, done, taken: 0, parts, batch, of_batch, batch_bytes: 0, unkept_bytes: 0 })
+        let (batch, pictures, of_batch) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self {
+            tokenizer,
+            folder,
+            done,
+            taken: 0,
+            parts,
+            batch,
+            pictures,
+            of_batch,
+            batch_bytes: 0,
+            unkept_bytes: 0,
+        })
     }
 
     /// Takes the next document.
     ///
     /// # Errors
     /// If the tokenizer or the disk fails.
-    pub fn take(&mut self, document: &str, part: Part) -> anyhow::Result<()> {
+    pub fn take(&mut self, document: Document<'_>, part: Part) -> anyhow::Result<()> {
         self.taken += 1;
         if self.taken <= self.done.documents {
             return Ok(());
         }
-        self.batch.push(document.to_owned());
+        match document {
+            Document::Text(text) => self.batch.push(text.to_owned()),
+            Document::Picture(_) => self.pictures.extend(document.picture_ids()),
+        }
         self.of_batch.push(part);
-        self.batch_bytes += document.len();
+        self.batch_bytes += document.bytes().len();
         if self.batch_bytes >= BATCH_BYTES {
             self.work_off()?;
         }
@@ -115,13 +132,14 @@ impl<'a> Tokenizing<'a> {
     }
 
     fn work_off(&mut self) -> anyhow::Result<()> {
-        let documents = self.tokenizer.encode_all(&self.batch)?;
+        let mut documents = self.tokenizer.encode_all(&self.batch)?;
+        documents.append(&mut self.pictures);
         for (ids, part) in documents.iter().zip(&self.of_batch) {
             let part = &mut self.parts[usize::from(*part == Part::Test)];
             part.ids.push(ids)?;
             part.lengths.push(&[ids.len() as u32])?;
         }
-        self.done.documents += self.batch.len() as u64;
+        self.done.documents += documents.len() as u64;
         self.done.parts = self.parts.each_ref().map(|part| (part.ids.len(), part.lengths.len()));
         self.unkept_bytes += self.batch_bytes;
         self.batch.clear();
@@ -198,22 +216,22 @@ mod tests {
     fn what_was_done_before_a_stop_is_not_done_again_and_the_ids_are_the_same() {
         let (tokenizer, folder, of) = (tokenizer(), tempfile::tempdir().unwrap(), BlobHash([1; 32]));
         let mut whole = Tokenizing::begin(&tokenizer, None, of).unwrap();
-        documents().iter().for_each(|(text, part)| whole.take(text, *part).unwrap());
+        documents().iter().for_each(|(text, part)| whole.take(Document::Text(text), *part).unwrap());
         let expected = sets(whole.finish().unwrap());
 
         let mut first = Tokenizing::begin(&tokenizer, Some(folder.path()), of).unwrap();
-        documents()[..25].iter().for_each(|(text, part)| first.take(text, *part).unwrap());
+        documents()[..25].iter().for_each(|(text, part)| first.take(Document::Text(text), *part).unwrap());
         first.work_off().unwrap();
         first.keep().unwrap();
         // What comes after that is lost.
-        first.take("and one more", Part::Train).unwrap();
+        first.take(Document::Text("and one more"), Part::Train).unwrap();
         first.work_off().unwrap();
         drop(first);
         let mut second = Tokenizing::begin(&tokenizer, Some(folder.path()), of).unwrap();
         assert_eq!(second.done.documents, 25);
         // Were they looked at, they would come out differently.
-        (0..25).for_each(|_| second.take("another text", Part::Train).unwrap());
-        documents()[25..].iter().for_each(|(text, part)| second.take(text, *part).unwrap());
+        (0..25).for_each(|_| second.take(Document::Text("another text"), Part::Train).unwrap());
+        documents()[25..].iter().for_each(|(text, part)| second.take(Document::Text(text), *part).unwrap());
         assert_eq!(sets(second.finish().unwrap()), expected);
     }
 
@@ -221,14 +239,14 @@ mod tests {
     fn other_text_another_tokenizer_or_files_that_are_gone_begin_anew() {
         let (tokenizer, folder, of) = (tokenizer(), tempfile::tempdir().unwrap(), BlobHash([1; 32]));
         let mut first = Tokenizing::begin(&tokenizer, Some(folder.path()), of).unwrap();
-        first.take("a document", Part::Train).unwrap();
+        first.take(Document::Text("a document"), Part::Train).unwrap();
         first.finish().unwrap();
         let begun = |of| Tokenizing::begin(&tokenizer, Some(folder.path()), of).unwrap().done.documents;
         assert_eq!((begun(of), begun(BlobHash([2; 32]))), (1, 0));
         assert_eq!(begun(of), 0, "the other text has taken its place");
         assert!(!folder.path().join(DONE).exists(), "before any of the other text is there");
         let mut again = Tokenizing::begin(&tokenizer, Some(folder.path()), of).unwrap();
-        again.take("a document", Part::Train).unwrap();
+        again.take(Document::Text("a document"), Part::Train).unwrap();
         again.finish().unwrap();
         std::fs::remove_file(folder.path().join("train.ids")).unwrap();
         assert_eq!(begun(of), 0);

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::dreams::Dreams;
+use super::patches::class_name;
 use super::shown::{Shown, number};
 use super::{Globals, Looked, explain, open};
 use crate::config::{DnaConfig, Precision};
-use crate::inspect::dna::{Journey, Journeys, Ranks, compute, flow, likeness, ranks};
+use crate::inspect::dna::{Compute, Journey, Journeys, Ranks, compute, flow, likeness, ranks};
 use crate::inspect::plots::ways::{flow_picture, label, text_picture};
 use crate::inspect::plots::{Labels, Series, chart, heat};
 use crate::inspect::subject::InspectError;
@@ -32,13 +34,15 @@ pub struct Dna {
     /// A folder for pictures.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    dreams: Dreams,
 }
 
-struct Looking<'a> {
-    subject: &'a Subject,
-    passages: &'a Passages,
-    dna: &'a DnaConfig,
-    shown: Shown,
+pub(super) struct Looking<'a> {
+    pub(super) subject: &'a Subject,
+    pub(super) passages: &'a Passages,
+    pub(super) dna: &'a DnaConfig,
+    pub(super) shown: Shown,
 }
 
 impl Dna {
@@ -56,8 +60,13 @@ impl Dna {
         let journeys = Journeys::of(&subject.model, &passages).map_err(explain)?;
         looking.flow(&journeys)?;
         let ranks = looking.ranks(&journeys)?;
-        looking.compute(&journeys)?;
-        looking.text(&journeys, &ranks)?;
+        let computed = looking.compute(&journeys)?;
+        if subject.config().reads_pictures() {
+            looking.pictures(&journeys, &ranks, &computed)?;
+            self.dreams.show(&looking)?;
+        } else {
+            looking.text(&journeys, &ranks)?;
+        }
         if let Some((other, _)) = &other {
             looking.likeness(&journeys, other)?;
         }
@@ -103,9 +112,8 @@ impl Looking<'_> {
         let other = untrained(self.subject)?;
         let chance = ranks(&Journeys::of(&other, self.passages).map_err(explain)?, self.dna);
         self.shown.event("ways", &serde_json::json!({ "trained": found, "untrained": chance }))?;
-        let text = |token: u32| format!("{:?}", self.subject.tokenizer.decode(&[token]));
         let row = |way: &crate::inspect::dna::Way| {
-            let tokens: Vec<String> = way.tokens.iter().map(|(token, _)| text(*token)).collect();
+            let tokens: Vec<String> = way.tokens.iter().map(|(token, _)| self.named(*token)).collect();
             let steps: Vec<String> = way.modules.iter().map(|step| self.together(step)).collect();
             vec![steps.join(" "), way.count.to_string(), tokens.join(" ")]
         };
@@ -136,7 +144,27 @@ impl Looking<'_> {
         if names.is_empty() { "skip".to_owned() } else { names.join("+") }
     }
 
-    fn compute(&self, journeys: &Journeys) -> anyhow::Result<()> {
+    /// A token, or a patch's class.
+    fn named(&self, token: u32) -> String {
+        if self.subject.config().reads_pictures() {
+            return class_name(self.passages, token);
+        }
+        format!("{:?}", self.subject.tokenizer.decode(&[token]))
+    }
+
+    /// What a sequence begins with, or a picture's class.
+    fn beginning(&self, sequence: usize) -> String {
+        let tokens = &self.passages.sequences[sequence];
+        match tokens.last() {
+            Some(class) if self.subject.config().reads_pictures() => class_name(self.passages, *class),
+            _ => {
+                let text = self.subject.tokenizer.decode(tokens);
+                text.chars().filter(|letter| !letter.is_control()).take(60).collect()
+            }
+        }
+    }
+
+    fn compute(&self, journeys: &Journeys) -> anyhow::Result<Compute> {
         let found = compute(journeys, self.subject.config(), self.passages);
         self.shown.event("compute", &found)?;
         let [low, middle, high] = found.quantiles;
@@ -155,12 +183,11 @@ impl Looking<'_> {
             .zip(&found.examples)
             .flat_map(|(kind, sequences)| sequences.iter().map(move |sequence| (*kind, *sequence)))
             .map(|(kind, sequence)| {
-                let text = self.subject.tokenizer.decode(&self.passages.sequences[sequence]);
-                let begin: String = text.chars().filter(|letter| !letter.is_control()).take(60).collect();
-                vec![kind.to_owned(), format!("{:.0}", found.by_sequence[sequence]), begin]
+                vec![kind.to_owned(), format!("{:.0}", found.by_sequence[sequence]), self.beginning(sequence)]
             })
             .collect();
-        self.shown.table("Sequences by how much is computed for a token", &["", "parameters", "begins with"], &rows)
+        self.shown.table("Sequences by how much is computed for a token", &["", "parameters", "begins with"], &rows)?;
+        Ok(found)
     }
 
     /// The first passage, token by token.

@@ -74,8 +74,16 @@ impl Shown {
     /// # Errors
     /// If it cannot be drawn or written.
     pub fn picture(&self, name: &str, draw: impl FnOnce() -> anyhow::Result<String>) -> anyhow::Result<()> {
+        self.image(name, || Ok(draw()?.into_bytes()))
+    }
+
+    /// The same, as the bytes of a file.
+    ///
+    /// # Errors
+    /// If it cannot be drawn or written.
+    pub fn image(&self, name: &str, draw: impl FnOnce() -> anyhow::Result<Vec<u8>>) -> anyhow::Result<()> {
         let Some(folder) = &self.folder else { return Ok(()) };
-        Ok(write_file(&folder.join(name), draw()?.as_bytes())?)
+        Ok(write_file(&folder.join(name), &draw()?)?)
     }
 }
 

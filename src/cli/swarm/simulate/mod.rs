@@ -248,16 +248,19 @@ impl Trial {
         Ok(result)
     }
 
-    /// What the modules make of a beginning.
-    async fn sample(&self, prepared: &Arc<Preparation>) -> anyhow::Result<Sample> {
+    /// What the modules make of a beginning; nothing if they read pictures.
+    async fn sample(&self, prepared: &Arc<Preparation>) -> anyhow::Result<Option<Sample>> {
+        if self.run.model.reads_pictures() {
+            return Ok(None);
+        }
         let target = model_folder(&self.folder);
         let (prompt, device) = (prepared.a_beginning()?, self.machine.device);
-        let made = tokio::task::spawn_blocking(move || -> anyhow::Result<Sample> {
+        let made = tokio::task::spawn_blocking(move || -> anyhow::Result<Option<Sample>> {
             let wish = Wish { tokens: SAMPLE_TOKENS, ..Wish::default() };
             let mut players = Local::new(Collected::open(&target)?, device)?;
             let made = continue_prompt(&mut players, &prompt, &wish)?;
             let path = made.paths.first().map_or(PathId(0), |(path, _)| *path);
-            Ok(Sample { path, prompt, text: made.text })
+            Ok(Some(Sample { path, prompt, text: made.text }))
         });
         made.await?
     }

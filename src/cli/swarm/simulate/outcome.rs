@@ -21,8 +21,8 @@ pub struct Sample {
 
 /// Everything that came out.
 pub struct Outcome {
-    /// A sample.
-    pub sample: Sample,
+    /// A sample of what is written, if text is.
+    pub sample: Option<Sample>,
     /// The run.
     pub run: RunConfig,
     /// Its folder.
@@ -86,11 +86,13 @@ impl Outcome {
             "test_tokens": self.dipaco.test.tokens,
             "test_bytes": self.dipaco.test.bytes,
             "module_hashes_agree": self.dipaco.module_hashes_agree,
-            "sample": { "path": self.sample.path.0, "prompt": self.sample.prompt, "text": self.sample.text },
             "folder": shown(&self.folder),
         });
         if let Some(random) = &self.random {
             result["random"] = scores(random.test);
+        }
+        if let Some(Sample { path, prompt, text }) = &self.sample {
+            result["sample"] = json!({ "path": path.0, "prompt": prompt, "text": text });
         }
         result
     }
@@ -126,9 +128,11 @@ impl Outcome {
         let agree = if result.module_hashes_agree { "the same" } else { "NOT the same" };
         lines.push(format!("every member of each module has {agree} parameters, to the bit"));
         lines.push(String::new());
-        lines.push(format!("a test document's beginning, continued on path {}:", self.sample.path));
-        lines.push(format!("{} ▸{}", self.sample.prompt, self.sample.text));
-        lines.push(String::new());
+        if let Some(Sample { path, prompt, text }) = &self.sample {
+            lines.push(format!("a test document's beginning, continued on path {path}:"));
+            lines.push(format!("{prompt} ▸{text}"));
+            lines.push(String::new());
+        }
         lines.push(format!("the run is in {0}, its modules as safetensors in {0}/model", shown(&self.folder)));
         lines
     }

@@ -1,0 +1,145 @@
+//! What makes a prepared file: its constants, what its header may say, and what can be wrong with it.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+pub(super) const MAGIC: [u8; 4] = *b"PSPI";
+pub(super) const VERSION: u16 = 1;
+/// What stands before the names of the classes.
+pub(super) const HEAD_BYTES: usize = 18;
+/// Where the count of pictures stands in it.
+pub(super) const COUNT_AT: u64 = 8;
+pub(super) const CLASS_BYTES: usize = 2;
+pub(super) const NAME_LENGTH_BYTES: usize = 2;
+const SIDES: RangeInclusive<usize> = 1..=1024;
+const CLASSES: RangeInclusive<usize> = 1..=65_535;
+pub(super) const NAME_BYTES: RangeInclusive<usize> = 1..=255;
+
+/// Why a prepared file cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum PreparedError {
+    /// Another kind of file.
+    #[error("{} is no prepared file of pictures; make one with pathswarm prepare", path.display())]
+    Kind {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another version of the format.
+    #[error(
+        "{} is a prepared file of version {found}, and this program reads version {VERSION}; prepare its pictures anew",
+        path.display()
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u16,
+    },
+    /// A header that makes no sense.
+    #[error("{}: the {field} is {found}; it must be {expected}", path.display())]
+    Header {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        field: &'static str,
+        /// What stands there.
+        found: String,
+        /// What may stand there.
+        expected: &'static str,
+    },
+    /// Cut short, or longer than it should be.
+    #[error("{} has {found} bytes, where its header asks for {expected}; prepare its pictures anew", path.display())]
+    Size {
+        /// The file.
+        path: PathBuf,
+        /// By the header.
+        expected: u128,
+        /// In fact.
+        found: u64,
+    },
+    /// A picture of a class that there is not.
+    #[error("{}: picture {picture} is of class {class}, but there are {classes} classes", path.display())]
+    Class {
+        /// The file.
+        path: PathBuf,
+        /// Which picture, from 0.
+        picture: u64,
+        /// Its class.
+        class: u16,
+        /// How many there are.
+        classes: usize,
+    },
+    /// A picture of another size, to be written.
+    #[error("{}: picture {picture} has {found} bytes, where its size asks for {expected}", path.display())]
+    Pixels {
+        /// The file.
+        path: PathBuf,
+        /// Which picture, from 0.
+        picture: u64,
+        /// By the side of the pictures.
+        expected: usize,
+        /// In fact.
+        found: usize,
+    },
+    /// The disk.
+    #[error("cannot {doing} {}", path.display())]
+    Disk {
+        /// For instance `read`.
+        doing: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+}
+
+impl PreparedError {
+    /// What the operating system said while one did this to that.
+    pub(super) fn disk(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Disk { doing, path: path.to_owned(), source }
+    }
+}
+
+/// Bytes of the pixels of a picture.
+pub(super) fn pixel_bytes(side: usize) -> usize {
+    3 * side * side
+}
+
+/// Checks the side of pictures; `path` is the file that it is for.
+pub(super) fn check_side(path: &Path, side: usize) -> Result<(), PreparedError> {
+    let expected = "from 1 to 1024 pixels";
+    require(SIDES.contains(&side), path, "side of the pictures", || side.to_string(), expected)
+}
+
+/// Checks the number of classes.
+pub(super) fn check_count(path: &Path, classes: usize) -> Result<(), PreparedError> {
+    let expected = "from 1 to 65535";
+    require(CLASSES.contains(&classes), path, "number of classes", || classes.to_string(), expected)
+}
+
+/// Checks the names of classes. They are shown to people, so that control characters have no place in them.
+pub(super) fn check_names(path: &Path, names: &[String]) -> Result<(), PreparedError> {
+    check_count(path, names.len())?;
+    let mut known = BTreeSet::new();
+    for name in names {
+        let sane = NAME_BYTES.contains(&name.len()) && !name.contains(char::is_control);
+        let expected = "1 to 255 bytes of UTF-8 without control characters";
+        require(sane, path, "name of a class", || format!("{name:?}"), expected)?;
+        let expected = "the name of no other class";
+        require(known.insert(name.as_str()), path, "name of a class", || format!("{name:?}"), expected)?;
+    }
+    Ok(())
+}
+
+/// Refuses a header unless something holds.
+pub(super) fn require(
+    holds: bool,
+    path: &Path,
+    field: &'static str,
+    found: impl FnOnce() -> String,
+    expected: &'static str,
+) -> Result<(), PreparedError> {
+    if holds { Ok(()) } else { Err(PreparedError::Header { path: path.to_owned(), field, found: found(), expected }) }
+}

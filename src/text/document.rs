@@ -1,0 +1,108 @@
+//! What a corpus is made of.
+
+use crate::config::Reads;
+
+/// A document on its way from a file to ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Document<'a> {
+    /// Text.
+    Text(&'a str),
+    /// The bytes of a picture's planes, and behind them its class in two bytes, little endian.
+    Picture(&'a [u8]),
+}
+
+/// Why a document is none for a network.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum DocumentError {
+    /// A network for pictures was given text.
+    #[error("this run reads pictures, and here is text; give what pathswarm prepare has made, a .pictures file")]
+    NoPictures,
+    /// A network for text was given pictures.
+    #[error("this run reads text, and here are pictures; give text, or a run with [model.pictures]")]
+    NoText,
+    /// A picture of another size.
+    #[error("the pictures have {found} pixels a side, and the model reads {side}; prepare them with --side {side}")]
+    Side {
+        /// Of the pictures.
+        found: usize,
+        /// Of the model.
+        side: usize,
+    },
+    /// More classes than the model has.
+    #[error("a picture is of class {class}, from 0, and model.vocabulary has {classes}; set it to how many there are")]
+    Class {
+        /// Of the picture.
+        class: usize,
+        /// Of the model.
+        classes: usize,
+    },
+}
+
+impl<'a> Document<'a> {
+    /// # Errors
+    /// If it is none of what a network reads.
+    pub(super) fn suits(&self, reads: Reads) -> Result<(), DocumentError> {
+        match (self, reads) {
+            (Self::Text(_), Reads::Text) => Ok(()),
+            (Self::Text(_), Reads::Pictures { .. }) => Err(DocumentError::NoPictures),
+            (Self::Picture(_), Reads::Text) => Err(DocumentError::NoText),
+            (Self::Picture(bytes), Reads::Pictures { side, classes }) => {
+                let (pixels, class) = bytes.split_last_chunk().unwrap_or((&[], &[0; 2]));
+                let class = usize::from(u16::from_le_bytes(*class));
+                if pixels.len() != 3 * side * side {
+                    return Err(DocumentError::Side { found: (pixels.len() / 3).isqrt(), side });
+                }
+                if class < classes { Ok(()) } else { Err(DocumentError::Class { class, classes }) }
+            }
+        }
+    }
+
+    /// All that there is of it: its hash is that of these.
+    pub fn bytes(&self) -> &'a [u8] {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Picture(bytes) => bytes,
+        }
+    }
+
+    /// Whether nothing can be learnt from it.
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            Self::Text(text) => text.trim().is_empty(),
+            Self::Picture(bytes) => bytes.len() < 3,
+        }
+    }
+
+    /// A picture's bytes as ids, and its class behind them; nothing of a text, which wants a tokenizer.
+    pub fn picture_ids(&self) -> Option<Vec<u32>> {
+        let Self::Picture(bytes) = self else { return None };
+        let (pixels, class) = bytes.split_last_chunk()?;
+        let class = u32::from(u16::from_le_bytes(*class));
+        Some(pixels.iter().map(|byte| u32::from(*byte)).chain([class]).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pictures_class_stands_behind_its_bytes() {
+        assert_eq!(Document::Picture(&[7, 0, 255, 2, 1]).picture_ids(), Some(vec![7, 0, 255, 258]));
+        assert_eq!(Document::Picture(&[1]).picture_ids(), None);
+        assert_eq!(Document::Text("abc").picture_ids(), None);
+        assert_eq!(Document::Text("abc").bytes(), b"abc");
+    }
+
+    #[test]
+    fn a_network_is_given_only_what_it_reads() {
+        let pictures = Reads::Pictures { side: 1, classes: 3 };
+        assert_eq!(Document::Picture(&[1, 2, 3, 2, 0]).suits(pictures), Ok(()));
+        let error = |document: Document<'_>, reads| document.suits(reads).unwrap_err();
+        assert_eq!(error(Document::Picture(&[1, 2, 3, 3, 0]), pictures), DocumentError::Class { class: 3, classes: 3 });
+        assert_eq!(error(Document::Picture(&[0; 14]), pictures), DocumentError::Side { found: 2, side: 1 });
+        assert_eq!(error(Document::Text("abc"), pictures), DocumentError::NoPictures);
+        assert_eq!(error(Document::Picture(&[0; 5]), Reads::Text), DocumentError::NoText);
+        assert_eq!(Document::Text("abc").suits(Reads::Text), Ok(()));
+    }
+}

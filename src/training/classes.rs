@@ -1,0 +1,58 @@
+//! How often a network that reads pictures is right about their class.
+
+use super::batches::{Batch, BatchLimits, Sequences};
+use super::evaluate::EvaluateError;
+use crate::model::PathModel;
+
+/// Patches computed at once.
+const BATCH_PATCHES: usize = 8192;
+
+/// Of how many pictures the class that the network finds likeliest is the right one.
+///
+/// # Errors
+/// If a sequence is no picture of the network.
+pub fn right_classes(model: &PathModel, set: &(impl Sequences + ?Sized)) -> Result<u64, EvaluateError> {
+    let _no_gradient = tch::no_grad_guard();
+    let (config, products) = (model.config(), model.exact());
+    let limits = BatchLimits::of(config);
+    let rows = (BATCH_PATCHES / config.stream_length(config.context).max(1)).max(1);
+    let all: Vec<usize> = (0..set.len()).collect();
+    let mut right = 0;
+    for chosen in all.chunks(rows) {
+        let batch = Batch::new(set, chosen, &limits, model.device())?;
+        let hidden = batch.scored_rows(&model.trunk(&batch.inputs, None, &products)?)?;
+        let likeliest = products.linear(&hidden, model.head(), None)?.f_argmax(-1, false)?;
+        // What fills up has a target that is no class.
+        right += likeliest.f_eq_tensor(&batch.targets)?.f_sum(tch::Kind::Int64)?.f_int64_value(&[])? as u64;
+    }
+    Ok(right)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ModelConfig, PicturesConfig, Positions};
+    use crate::model::transformer::samples::{small_levels, small_model, small_path};
+    use tch::Tensor;
+
+    #[test]
+    fn a_picture_counts_if_no_other_class_is_likelier() {
+        let pictures = Some(PicturesConfig { patch: 2 });
+        let model =
+            ModelConfig { pictures, vocabulary: 3, context: 48, positions: Positions::Learned, ..small_model() };
+        let path = small_path(&model, &small_levels());
+        let bytes = |number: u32| (0..48u32).map(move |place| (place * number * 37 + number) % 256);
+        let likeliest = |number: u32| -> u32 {
+            let row: Vec<i64> = bytes(number).map(i64::from).collect();
+            let logits = path.logits(&Tensor::from_slice(&row).view([1, 48])).unwrap();
+            logits.argmax(-1, false).int64_value(&[0, 0]) as u32
+        };
+        let of_class = |number: u32, class: u32| bytes(number).chain([class]).collect::<Vec<u32>>();
+        let right: Vec<Vec<u32>> = (0..20).map(|number| of_class(number, likeliest(number))).collect();
+        assert_eq!(right_classes(&path, &right[..]).unwrap(), 20);
+        let some: Vec<Vec<u32>> =
+            (0..20).map(|number| of_class(number, (likeliest(number) + number % 3) % 3)).collect();
+        assert_eq!(right_classes(&path, &some[..]).unwrap(), 7);
+        assert!(right_classes(&path, &[vec![1; 48]][..]).is_err());
+    }
+}
