@@ -112,6 +112,12 @@ fn there_and_back(world: &World, to_type: &mut ToType, short: &[&str]) {
     }
 }
 
+/// Runs of networks that are not plain.
+fn other_networks(world: &World, to_type: &mut ToType, short: &[&str]) {
+    looked_into(world, to_type, short);
+    pictured(world, to_type, short);
+}
+
 /// A run whose attention is directional is looked into, and one whose tokens choose their way.
 fn looked_into(world: &World, to_type: &mut ToType, short: &[&str]) {
     let run = RUN.replace("block.", "layer.").replace("context = 64", "context = 64\ndirectional = { directions = 2 }");
@@ -278,8 +284,7 @@ fn every_command_does_what_it_is_there_for() {
 
     taught(&world, &mut to_type, &there);
     there_and_back(&world, &mut to_type, &short);
-    looked_into(&world, &mut to_type, &short);
-    pictured(&world, &mut to_type, &short);
+    other_networks(&world, &mut to_type, &short);
 
     for simulate in to_type.take("simulate", &file) {
         let folder = world.name("simulated");

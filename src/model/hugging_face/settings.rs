@@ -12,15 +12,15 @@ const ROTARY_BASE: f64 = 10_000.0;
 /// # Errors
 /// If neither of their models computes the same.
 pub fn has_counterpart(model: &ModelConfig) -> Result<(), HuggingFaceError> {
+    if model.reads_pictures() {
+        return Err(HuggingFaceError::Pictures);
+    }
     let (head_width, width, heads) = (model.head_width(), model.width, model.heads);
     if head_width * heads != width {
         return Err(HuggingFaceError::HeadWidth { head_width, width, heads });
     }
     if model.dna.is_some() {
         return Err(HuggingFaceError::Dna);
-    }
-    if model.reads_pictures() {
-        return Err(HuggingFaceError::Pictures);
     }
     if model.directional.is_some() {
         return Err(HuggingFaceError::Directional);
