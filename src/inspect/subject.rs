@@ -44,6 +44,16 @@ pub enum InspectError {
         /// What would be one.
         expected: &'static str,
     },
+    /// No way through the pool.
+    #[error("{found:?} is no way: it has a word for each of {steps} steps or fewer: skip, *, or modules of {modules}")]
+    Way {
+        /// What was given.
+        found: String,
+        /// Steps of the network.
+        steps: usize,
+        /// Modules, as they are named.
+        modules: String,
+    },
     /// Two checkpoints that cannot be compared.
     #[error("the two networks differ in {0}; compare two of one run, or of one configuration")]
     Differ(&'static str),

@@ -3,6 +3,7 @@
 mod directional;
 mod dna;
 mod dreams;
+mod followers;
 mod patches;
 mod shown;
 
@@ -102,6 +103,7 @@ fn explain(error: InspectError) -> anyhow::Error {
         InspectError::TooShort(_) => "give longer text",
         InspectError::Unknown { .. } => "name one that is there; pathswarm config show has the model's sizes",
         InspectError::Syntax { .. } => "for example --intervene layer=1:off --intervene layer=0,head=2:silent",
+        InspectError::Way { .. } => "for example --follow 'T0+T3 * skip'; the table of ways has them",
         InspectError::Differ(_) => "give another run with --against",
         InspectError::Forward(_) | InspectError::Tensor(_) => return error.into(),
     };

@@ -34,6 +34,10 @@ pub struct Dna {
     /// A folder for pictures.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Show who goes along this way: a word for each step, modules as the tables name them (T0+M4), skip for none, * for
+    /// whatever.
+    #[arg(long, value_name = "WAY")]
+    follow: Option<String>,
     #[command(flatten)]
     dreams: Dreams,
 }
@@ -63,10 +67,11 @@ impl Dna {
         let computed = looking.compute(&journeys)?;
         if subject.config().reads_pictures() {
             looking.pictures(&journeys, &ranks, &computed)?;
-            self.dreams.show(&looking)?;
         } else {
             looking.text(&journeys, &ranks)?;
         }
+        self.follow.iter().try_for_each(|way| looking.follow(way, &journeys))?;
+        self.dreams.show(&looking)?;
         if let Some((other, _)) = &other {
             looking.likeness(&journeys, other)?;
         }

@@ -41,6 +41,10 @@ impl Dreams {
     pub(super) fn show(&self, looking: &Looking<'_>) -> anyhow::Result<()> {
         let Some(picture) = self.dream else { return Ok(()) };
         let (model, passages) = (looking.subject.config(), looking.passages);
+        if !model.reads_pictures() {
+            let hint = "--dream is for runs with [model.pictures], such as configs/dna/swarm-pictures.toml";
+            return Err(Mistake::new("this run reads text, and dreams are pictures").hint(hint).into());
+        }
         if picture >= passages.len() {
             let message = format!("there is no picture {picture}; {} are read, from 0", passages.len());
             return Err(Mistake::new(message).hint("give another number, or more --sequences").into());

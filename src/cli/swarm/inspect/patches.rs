@@ -34,7 +34,7 @@ pub(super) fn class_name(passages: &Passages, class: u32) -> String {
 }
 
 impl Looking<'_> {
-    fn sizes(&self) -> (usize, usize) {
+    pub(super) fn sizes(&self) -> (usize, usize) {
         let model = self.subject.config();
         (model.side(), model.pictures.map_or(1, |pictures| pictures.patch))
     }

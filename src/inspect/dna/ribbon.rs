@@ -1,0 +1,68 @@
+//! Tokens that go the same way, or a part of it.
+
+use super::journeys::{Journey, Journeys};
+use crate::config::DnaConfig;
+use crate::inspect::plots::ways::label;
+use crate::inspect::subject::InspectError;
+
+/// A way, or many that have something in common: for each step, which modules compute, or that it does not matter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ribbon(Vec<Option<Vec<u16>>>);
+
+impl Ribbon {
+    /// Of words, one for each step: modules as tables name them with `+` between them, such as `T0+M4`; `skip` for none; `*`
+    /// for whatever. Steps that are not named do not matter.
+    ///
+    /// # Errors
+    /// If a word is none of these, or there are more than steps.
+    pub fn parse(text: &str, dna: &DnaConfig) -> Result<Self, InspectError> {
+        let known: Vec<String> = (0..dna.modules.computing()).map(|module| label(module, dna)).collect();
+        let wrong =
+            |found: &str| InspectError::Way { found: found.to_owned(), steps: dna.steps, modules: known.join(", ") };
+        let module =
+            |name: &str| known.iter().position(|own| own == name).map(|at| at as u16).ok_or_else(|| wrong(name));
+        let step = |word: &str| match word {
+            "*" => Ok::<_, InspectError>(None),
+            "skip" => Ok(Some(Vec::new())),
+            word => {
+                let mut modules = word.split('+').map(module).collect::<Result<Vec<u16>, _>>()?;
+                modules.sort_unstable();
+                Ok(Some(modules))
+            }
+        };
+        let steps = text.split_whitespace().map(step).collect::<Result<Vec<_>, _>>()?;
+        if steps.is_empty() || steps.len() > dna.steps { Err(wrong(text)) } else { Ok(Self(steps)) }
+    }
+
+    /// Whether a token goes along it.
+    pub fn takes(&self, journey: &Journey, dna: &DnaConfig) -> bool {
+        let way = journey.way(dna);
+        self.0.iter().zip(&way).all(|(wanted, own)| wanted.as_ref().is_none_or(|wanted| wanted == own))
+    }
+
+    /// The tokens that go along it, in order.
+    pub fn followers<'a>(&self, journeys: &'a Journeys, dna: &DnaConfig) -> Vec<&'a Journey> {
+        journeys.all.iter().filter(|journey| self.takes(journey, dna)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Pool;
+
+    #[test]
+    fn a_ribbon_takes_whoever_goes_along_its_steps() {
+        let modules = Pool { transformer: 2, mlp: 1, identity: 1, ..Pool::default() };
+        let dna = DnaConfig { modules, steps: 3, top_k: 2, skips: None, bias_rate: 1e-3, fixed_routers: false };
+        let chosen = vec![vec![2, 0], vec![3, 1], vec![3, 3]];
+        let journey = Journey { token: 0, sequence: 0, position: 0, chosen };
+        let takes = |text: &str| Ribbon::parse(text, &dna).unwrap().takes(&journey, &dna);
+        assert!(takes("T0+M2 T1 skip") && takes("M2+T0") && takes("* T1") && takes("* * skip"));
+        assert!(!takes("T0") && !takes("* T0") && !takes("* * T1") && !takes("skip"));
+        for wrong in ["", "T0 T1 T0 T1", "T2", "A0", "skip+T0"] {
+            let error = Ribbon::parse(wrong, &dna).unwrap_err().to_string();
+            assert!(error.contains("T0, T1, M2") && error.contains("3 steps"), "{error}");
+        }
+    }
+}
