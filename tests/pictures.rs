@@ -136,6 +136,18 @@ fn a_run_and_a_corpus_that_do_not_fit_are_refused_before_anything_is_begun() {
         |config: &str, corpus: &str| mistake(&["found", config, "--corpus", corpus, "--dir", &world.name("peer")]);
     assert!(found(&world.config, &world.corpus).contains("this run reads pictures, and here is text"));
     assert!(found(&world.config, &prepared).contains("prepare them with --side 16"));
+    let more = ["found", &world.config, "--dir", &world.name("peer"), "--corpus"];
+    let given = world.write("tokenizer.json", "{}");
+    let whole = world.name("whole.pictures");
+    events(&["prepare", folder.to_str().unwrap(), "--side", "16", "--out", &whole]);
+    assert!(mistake(&[&more[..], &[&whole, "--tokenizer", &given]].concat()).contains("leave --tokenizer out"));
+    fs::remove_dir_all(folder.join("green")).unwrap();
+    let fewer = world.name("fewer.pictures");
+    events(&["prepare", folder.to_str().unwrap(), "--side", "16", "--out", &fewer]);
+    let tested = mistake(&[&more[..], &[&whole, "--test-corpus", &fewer]].concat());
+    assert!(tested.contains("--classes-of the corpus' file"), "{tested}");
+    assert!(mistake(&[&more[..], &[&whole, &fewer]].concat()).contains("are not those of the pictures before it"));
+    assert!(found(&world.config, &world.write("a.pictures.gz", "packed")).contains("unpack it first"));
     let of_text = world.write("text.toml", run::RUN);
     assert!(found(&of_text, &prepared).contains("this run reads text, and here are pictures"));
     let two = world.write("two.toml", RUN.replace("vocabulary = 3", "vocabulary = 2").replace("768", "192"));

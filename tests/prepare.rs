@@ -127,9 +127,12 @@ fn people_see_a_table_and_what_was_left_out() {
     place.picture("in/greyhound/1.png", [2; 3], 40, 32);
     place.write("in/cat/0.jpg", "this is no picture");
     place.write("in/cat/notes.txt", "nor is this");
+    place.picture("in/cat/2.jpg", [9; 3], 64, 64);
+    let half = fs::read(place.path("in/cat/2.jpg")).unwrap();
+    place.write("in/cat/2.jpg", &half[..half.len() / 2]);
     let said = prepared(&[&place.name("in"), "--out", &place.name("out.pictures")]);
     for part in
-        ["2 pictures of 2 classes, 32 by 32", "left out: 1 that cannot be read", "cat/0.jpg", "1 were not square"]
+        ["2 pictures of 2 classes, 32 by 32", "left out: 2 that cannot be read", "cat/0.jpg", "1 were not square"]
     {
         assert!(said.contains(part), "{part:?} is not in: {said}");
     }

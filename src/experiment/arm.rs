@@ -339,7 +339,8 @@ impl<'a> Trial<'a> {
             }
         }
         let training = &self.run.training;
-        let of_ancestor = training.ancestor_steps * (training.batch_sequences * self.run.model.context) as u64;
+        let of_sequence = self.run.model.stream_length(self.run.model.context);
+        let of_ancestor = training.ancestor_steps * (training.batch_sequences * of_sequence) as u64;
         Ok(Outcome {
             identity: String::new(),
             arm: self.arm.name.clone(),

@@ -124,7 +124,7 @@ impl<'a> Laboratory<'a> {
     /// # Errors
     /// If it cannot be read, or the tokenizer does not fit.
     pub fn tokens(&mut self, run: &RunConfig) -> anyhow::Result<Arc<Tokens>> {
-        let key = hash_of(&(&run.text, run.model.vocabulary, run.model.context, run.model.reads_pictures()))?;
+        let key = hash_of(&(&run.text, run.model.vocabulary, run.model.context))?;
         if let Some(known) = self.texts.get(&key) {
             return Ok(known.clone());
         }
@@ -134,7 +134,7 @@ impl<'a> Laboratory<'a> {
         let documents = Documents::read(&self.source.corpus, test_corpus, (run, learn), self.stop, &mut told)?;
         let text = Text::of(documents, self.source.tokenizer.as_deref(), run, (None, self.stop), &mut told)?;
         let hash = hash_of(&(key, text.corpus, text.test_corpus, BlobHash::of(text.tokenizer.json())))?;
-        let token_bytes = text.tokenizer.token_bytes_for(run.model.ids());
+        let token_bytes = text.tokenizer.token_bytes_for(&run.model);
         let domains = self.domains_of_tests(run)?;
         let tokens = Arc::new(Tokens { hash, train: text.train, test: text.test, token_bytes, domains });
         self.texts.insert(key, tokens.clone());

@@ -140,7 +140,7 @@ impl Group {
 
 fn score(players: &mut dyn Players, texts: &[Documents], every: Option<usize>) -> anyhow::Result<Vec<PathScore>> {
     let (starts, grid) = (players.config().starts(), players.config().grid()?);
-    let token_bytes = players.tokenizer().token_bytes_for(players.config().model.ids());
+    let token_bytes = players.tokenizer().token_bytes_for(&players.config().model);
     // Every path is told of, also one that gets nothing.
     let mut groups: BTreeMap<(PathId, Option<u32>), Group> =
         grid.paths().map(|path| ((path, None), Group::default())).collect();

@@ -221,7 +221,7 @@ fn text_of(manifest: &Manifest, blobs: &BlobStore) -> anyhow::Result<Text> {
     let set = |blob: BlobRef| -> anyhow::Result<TokenSet> {
         let file = blobs.verified(blob)?.context("it was fetched, and is gone again")?;
         let ids = IdsWriter::unnamed(&blobs.scratch())?;
-        Ok(TokenSet::read(BufReader::new(file), blob.bytes, (model.ids(), model.context + 1), ids)?)
+        Ok(TokenSet::read_for(model, BufReader::new(file), blob.bytes, ids)?)
     };
     let (mut train, mut test) = (Vec::new(), Vec::new());
     for shard in manifest.shards.listed() {

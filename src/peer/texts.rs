@@ -126,8 +126,8 @@ impl Texts {
     fn tokens(&self, blob: BlobRef, what: &str) -> anyhow::Result<TokenSet> {
         let model = &self.manifest.config.model;
         let file = self.blobs.verified(blob)?.ok_or_else(|| gone(blob, what))?;
-        let (limits, ids) = ((model.ids(), model.context + 1), IdsWriter::unnamed(&self.blobs.scratch())?);
-        Ok(TokenSet::read(BufReader::new(file), blob.bytes, limits, ids)?)
+        let ids = IdsWriter::unnamed(&self.blobs.scratch())?;
+        Ok(TokenSet::read_for(model, BufReader::new(file), blob.bytes, ids)?)
     }
 
     fn read(&self, blob: BlobRef, what: &str) -> anyhow::Result<Vec<u8>> {

@@ -369,5 +369,5 @@ async fn a_tokenizer_of_little_text_scores_paths_and_dense_paths() {
     let text = TokenSet::decode(&text, config.model.vocabulary, config.model.context + 1).unwrap();
     let stop = AtomicBool::new(false);
     let mut trainer = DenseTrainer::new(config, &machine(), &turns, &stop).unwrap();
-    assert_eq!(trainer.score(&dense, &text, &tokenizer.token_bytes_for(4_096)).unwrap(), test);
+    assert_eq!(trainer.score(&dense, &text, &tokenizer.token_bytes_for(&config.model)).unwrap(), test);
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Cursor, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use image::imageops::{self, FilterType};
@@ -9,6 +10,12 @@ use image::{DynamicImage, ImageReader, Limits, RgbImage};
 
 use super::cifar;
 use super::source::Offer;
+
+/// How a JPEG begins, and how it ends.
+const JPEG_BEGINS: [u8; 2] = [0xFF, 0xD8];
+const JPEG_ENDS: [u8; 2] = [0xFF, 0xD9];
+/// What may follow on the end.
+const JPEG_TAIL_BYTES: usize = 64 << 10;
 
 /// The longest file that is read.
 const MOST_FILE_BYTES: u64 = 256 << 20;
@@ -45,13 +52,24 @@ fn decode(path: &Path) -> Result<DynamicImage, String> {
     if bytes.len() as u64 > MOST_FILE_BYTES {
         return Err(format!("it is larger than {} MiB", MOST_FILE_BYTES >> 20));
     }
+    if bytes.starts_with(&JPEG_BEGINS) && !ends(&bytes) {
+        return Err("it is cut off".to_owned());
+    }
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|error| error.to_string())?;
     let mut limits = Limits::default();
     limits.max_image_width = Some(MOST_SIDE);
     limits.max_image_height = Some(MOST_SIDE);
     limits.max_alloc = Some(MOST_MEMORY);
     reader.limits(limits);
-    reader.decode().map_err(|error| error.to_string())
+    // One picture on which the library panics is no reason to stop.
+    let decoded = catch_unwind(AssertUnwindSafe(|| reader.decode()));
+    decoded.map_err(|_| "the decoder failed".to_owned())?.map_err(|error| error.to_string())
+}
+
+/// Whether a JPEG has an end: the library fills up with grey what is missing. Some cameras put something behind it.
+fn ends(bytes: &[u8]) -> bool {
+    let tail = &bytes[bytes.len().saturating_sub(JPEG_TAIL_BYTES)..];
+    tail.windows(JPEG_ENDS.len()).any(|marker| marker == JPEG_ENDS)
 }
 
 fn fit(image: DynamicImage, side: usize) -> Fitted {

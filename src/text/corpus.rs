@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::document::{Document, DocumentError};
 use super::tokenizer::{Tokenizer, TokenizerError};
@@ -107,6 +107,8 @@ pub struct Survey {
     pub kinds: Vec<KindCount>,
     /// What was left out.
     pub skipped: Skipped,
+    /// What classes are called, where it is pictures.
+    pub classes: Vec<String>,
     /// BLAKE3 over the length (u64, little endian) and bytes of each document, in order.
     pub hash: BlobHash,
 }
@@ -190,6 +192,21 @@ pub enum CorpusError {
     /// Prepared pictures.
     #[error(transparent)]
     Pictures(#[from] PreparedError),
+    /// Files that number their classes differently.
+    #[error(
+        "{}: its classes are not those of the pictures before it; prepare it with --classes-of one of those",
+        path.display()
+    )]
+    Classes {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// Packed pictures.
+    #[error("{}: unpack it first, pictures are read as they are", path.display())]
+    Packed {
+        /// Which file.
+        path: PathBuf,
+    },
     /// Text for a network that reads pictures, or the other way round.
     #[error("{corpus}: {source}")]
     Document {
@@ -286,6 +303,7 @@ pub(super) struct Gathering<'a> {
     reads: Reads,
     source: &'a CorpusSource,
     hasher: blake3::Hasher,
+    classes: Option<Vec<String>>,
     pub(super) skipped: Skipped,
     /// Bytes of the source's files, as they lie on the disk: read, and all.
     pub(super) progress: (u64, u64),
@@ -294,7 +312,18 @@ pub(super) struct Gathering<'a> {
 impl<'a> Gathering<'a> {
     fn new(taker: &'a mut Taker<'_>, reads: Reads, source: &'a CorpusSource) -> Self {
         let (seen, kinds, hasher) = (BTreeSet::new(), BTreeMap::new(), blake3::Hasher::new());
-        Self { taker, seen, kinds, reads, source, hasher, skipped: Skipped::default(), progress: (0, 0) }
+        Self { taker, seen, kinds, reads, source, hasher, classes: None, skipped: Skipped::default(), progress: (0, 0) }
+    }
+
+    /// Classes of a file of pictures, whose numbers must mean the same in all.
+    ///
+    /// # Errors
+    /// If another file had others.
+    pub(super) fn name_classes(&mut self, file: &Path, classes: &[String]) -> Result<(), CorpusError> {
+        if self.classes.get_or_insert_with(|| classes.to_vec()) == classes {
+            return Ok(());
+        }
+        Err(CorpusError::Classes { path: file.to_owned() })
     }
 
     /// Hands a document on, unless it is empty or known.
@@ -345,7 +374,8 @@ impl<'a> Gathering<'a> {
         }
         let documents = kinds.iter().map(|kind| kind.documents).sum();
         let bytes = kinds.iter().map(|kind| kind.bytes).sum();
-        Ok(Survey { documents, bytes, kinds, skipped, hash: BlobHash(*self.hasher.finalize().as_bytes()) })
+        let classes = self.classes.unwrap_or_default();
+        Ok(Survey { documents, bytes, kinds, skipped, classes, hash: BlobHash(*self.hasher.finalize().as_bytes()) })
     }
 }
 

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use super::ids::IdsWriter;
 use super::tokens::{Building, TokenSet};
+use crate::config::ModelConfig;
 
 const MAGIC: [u8; 4] = *b"PSTK";
 const VERSION: u16 = 1;
@@ -47,6 +48,16 @@ pub enum TokensError {
         id: u32,
         /// Entries of the vocabulary.
         vocabulary: usize,
+    },
+    /// A sequence that is none of the model's pictures.
+    #[error("sequence {sequence} of a token file is no picture: {bytes} bytes and a class below {classes} are wanted")]
+    Picture {
+        /// Position of the sequence.
+        sequence: usize,
+        /// Bytes of a picture.
+        bytes: usize,
+        /// Classes of the model.
+        classes: usize,
     },
     /// The disk.
     #[error("cannot read or write tokens: {0}")]
@@ -121,6 +132,29 @@ impl TokenSet {
     /// If it is not one, or does not fit the vocabulary or the context.
     pub fn decode(bytes: &[u8], vocabulary: usize, context: usize) -> Result<Self, TokensError> {
         Self::read(bytes, bytes.len() as u64, (vocabulary, context), IdsWriter::in_memory())
+    }
+
+    /// Reads a token file of so many bytes, of what a model reads. Its ids go where `ids` says.
+    ///
+    /// # Errors
+    /// If it is not one, or not for the model, or the disk fails.
+    pub fn read_for(model: &ModelConfig, file: impl Read, bytes: u64, ids: IdsWriter) -> Result<Self, TokensError> {
+        let set = Self::read(file, bytes, (model.ids(), model.context + 1), ids)?;
+        if model.reads_pictures() {
+            let (bytes, classes) = (model.context, model.vocabulary);
+            let is_picture = |tokens: &[u32]| match tokens.split_last() {
+                Some((class, pixels)) => {
+                    let are_bytes = pixels.iter().all(|byte| *byte <= u32::from(u8::MAX));
+                    pixels.len() == bytes && are_bytes && *class < classes as u32
+                }
+                None => false,
+            };
+            let wrong = (0..set.len()).find(|sequence| !is_picture(set.sequence(*sequence)));
+            if let Some(sequence) = wrong {
+                return Err(TokensError::Picture { sequence, bytes, classes });
+            }
+        }
+        Ok(set)
     }
 
     /// Reads a token file of so many bytes, for a vocabulary and a context. Its ids go where `ids` says.
@@ -224,6 +258,8 @@ fn read_u32(bytes: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use crate::config::run::tests::SMALL;
+    use crate::config::{PicturesConfig, RunConfig};
     use proptest::prelude::*;
 
     use super::*;
@@ -278,6 +314,22 @@ mod tests {
             if let Ok(read) = TokenSet::decode(&bytes, 20, 4) {
                 prop_assert!((0..read.len()).all(|i| read.sequence(i).len() <= 4 && read.prefix(i, 3).len() <= 3));
             }
+        }
+    }
+
+    #[test]
+    fn a_model_that_reads_pictures_reads_nothing_else() {
+        let mut model = RunConfig::from_toml(SMALL).unwrap().model;
+        (model.pictures, model.context, model.vocabulary) = (Some(PicturesConfig { patch: 2 }), 12, 3);
+        let read = |documents: &[Vec<u32>]| {
+            let bytes = TokenSet::cut_for_training(documents, 12).encode();
+            TokenSet::read_for(&model, &bytes[..], bytes.len() as u64, IdsWriter::in_memory())
+        };
+        let picture = |byte: u32, class: u32| [vec![byte; 12], vec![class]].concat();
+        assert_eq!(read(&[picture(255, 2), picture(0, 0)]).unwrap().len(), 2);
+        for wrong in [picture(256, 0), picture(1, 3), vec![1; 12], vec![1; 5]] {
+            let found = read(&[picture(9, 1), wrong]).unwrap_err();
+            assert_eq!(found, TokensError::Picture { sequence: 1, bytes: 12, classes: 3 });
         }
     }
 }

@@ -11,6 +11,7 @@ use tokenizers::{
 };
 
 use super::tokenizer_file::{self, MAX_FILE_BYTES, MAX_VOCABULARY};
+use crate::config::ModelConfig;
 
 /// What ends a document, in the order in which other people's tokenizers are asked for it.
 const END_OF_DOCUMENT: [&str; 4] = ["<|end|>", "<|endoftext|>", "</s>", "<eos>"];
@@ -180,10 +181,13 @@ impl Tokenizer {
         &self.piece_bytes
     }
 
-    /// The same for a model with so many entries: those that a tokenizer of little text lacks stand for nothing.
-    pub fn token_bytes_for(&self, vocabulary: usize) -> Vec<u32> {
+    /// The same for a model: entries that a tokenizer of little text lacks stand for nothing, and so does a picture's class.
+    pub fn token_bytes_for(&self, model: &ModelConfig) -> Vec<u32> {
+        if model.reads_pictures() {
+            return vec![0; model.ids()];
+        }
         let mut bytes = self.piece_bytes.clone();
-        bytes.resize(vocabulary, 0);
+        bytes.resize(model.vocabulary, 0);
         bytes
     }
 }

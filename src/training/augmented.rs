@@ -64,7 +64,11 @@ impl Sequences for AugmentedPictures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::training::batches::Batch;
+    use crate::config::{MachineConfig, PicturesConfig, Positions, RunConfig};
+    use crate::model::initial_levels;
+    use crate::training::batches::{Batch, BatchOrder};
+    use crate::training::samples::small_run;
+    use crate::training::{InnerTrainer, StepReport};
     use tch::Device;
 
     const LIMITS: BatchLimits =
@@ -97,5 +101,66 @@ mod tests {
         let weights: Vec<f32> = Vec::try_from(batch.weights.as_ref().unwrap()).unwrap();
         assert!(weights.chunks(2).take(3).all(|pair| (pair[0] + pair[1] - 1.0).abs() < 1e-6), "{weights:?}");
         assert!(weights[6..].iter().all(|weight| *weight == 0.0));
+    }
+
+    /// Three classes of pictures of 4 x 4 pixels, four a step, each changed in every way.
+    fn run() -> RunConfig {
+        let mut run = small_run();
+        run.model.pictures = Some(PicturesConfig { patch: 2 });
+        (run.model.positions, run.model.vocabulary, run.routing.prefix_tokens) = (Positions::Learned, 3, 48);
+        let augment = Augment { crop: 1, flip: true, jitter: 0.2, erase: 0.5, mixup: 0.5, cutmix: 1.0 };
+        run.training.augment = Some(augment);
+        run.check().unwrap();
+        run
+    }
+
+    fn pictures() -> Vec<Vec<u32>> {
+        let byte = |picture: u32, at: u32| (picture * 53 + at * at * 7 + (picture % 3) * 40) % 256;
+        (0..10).map(|picture| (0..48).map(|at| byte(picture, at)).chain([picture % 3]).collect()).collect()
+    }
+
+    fn trainer(run: &RunConfig, micro_batch_sequences: usize) -> InnerTrainer {
+        let machine = MachineConfig { micro_batch_sequences, threads: 1, ..MachineConfig::default() };
+        let mut trainer = InnerTrainer::new(run, &machine, Device::Cpu).unwrap();
+        trainer.load(&initial_levels(&run.model, &run.levels, Seed::root(1))).unwrap();
+        trainer
+    }
+
+    fn steps(trainer: &mut InnerTrainer, steps: std::ops::Range<u64>) -> Vec<StepReport> {
+        let (set, order) = (pictures(), BatchOrder { seed: Seed::root(4), sequences: 10 });
+        steps.map(|step| trainer.step(&set[..], &order, step).unwrap()).collect()
+    }
+
+    #[test]
+    fn whoever_goes_on_changes_pictures_as_whoever_never_stopped() {
+        let run = run();
+        let mut through = trainer(&run, 0);
+        let expected = steps(&mut through, 0..6);
+        let mut first = trainer(&run, 0);
+        steps(&mut first, 0..3);
+        let mut second = trainer(&run, 0);
+        second.load(&first.levels().unwrap()).unwrap();
+        second.restore(&first.state().unwrap()).unwrap();
+        assert_eq!(steps(&mut second, 3..6), expected[3..]);
+        assert!(second.levels().unwrap() == through.levels().unwrap());
+        // Four patches a picture.
+        assert!(expected.iter().all(|report| report.tokens == 16));
+    }
+
+    #[test]
+    fn pictures_are_mixed_alike_whatever_the_micro_batch_and_otherwise_each_time() {
+        let run = run();
+        let losses = [0, 1, 3].map(|micro| steps(&mut trainer(&run, micro), 0..1)[0].loss);
+        assert!(losses.iter().all(|loss| (loss - losses[0]).abs() < 1e-5), "{losses:?}");
+        // The same four pictures, as they come in the first epoch and in the sixth.
+        let (set, order) = (pictures(), BatchOrder { seed: Seed::root(4), sequences: 10 });
+        let at = |cursor: u64| {
+            let chosen = order.epoch(0)[..4].to_vec();
+            let seed = order.seed.child("augment").number(cursor);
+            let how = run.training.augment.as_ref().unwrap();
+            AugmentedPictures::of(&set[..], &chosen, &BatchLimits::of(&run.model), (how, seed)).unwrap().sequences
+        };
+        assert_eq!(at(0), at(0));
+        assert_ne!(at(0), at(50));
     }
 }

@@ -1,11 +1,8 @@
 //! How often a network that reads pictures is right about their class.
 
 use super::batches::{Batch, BatchLimits, Sequences};
-use super::evaluate::EvaluateError;
+use super::evaluate::{EvaluateError, rows_at_once};
 use crate::model::PathModel;
-
-/// Patches computed at once.
-const BATCH_PATCHES: usize = 8192;
 
 /// Of how many pictures the class that the network finds likeliest is the right one.
 ///
@@ -15,7 +12,7 @@ pub fn right_classes(model: &PathModel, set: &(impl Sequences + ?Sized)) -> Resu
     let _no_gradient = tch::no_grad_guard();
     let (config, products) = (model.config(), model.exact());
     let limits = BatchLimits::of(config);
-    let rows = (BATCH_PATCHES / config.stream_length(config.context).max(1)).max(1);
+    let rows = rows_at_once(config, config.context);
     let all: Vec<usize> = (0..set.len()).collect();
     let mut right = 0;
     for chosen in all.chunks(rows) {

@@ -7,11 +7,15 @@ use tch::TchError;
 
 use super::batches::{Batch, BatchError, BatchLimits, Sequences};
 use super::loss::row_losses;
+use crate::config::ModelConfig;
 use crate::model::PathModel;
 use crate::model::weights::to_values;
 
 /// Padded tokens computed at once.
 const BATCH_TOKENS: usize = 8192;
+
+/// Ids that are given to a network at once, which of pictures are many more.
+const BATCH_IDS: usize = 1 << 21;
 
 /// What some targets cost to predict.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -136,7 +140,7 @@ pub fn target_losses(
     let mut found = vec![Vec::new(); set.len()];
     let mut rest = by_length.as_slice();
     while let Some(longest) = rest.first() {
-        let rows = (BATCH_TOKENS / config.stream_length(set.sequence(*longest).len()).max(1)).clamp(1, rest.len());
+        let rows = rows_at_once(config, set.sequence(*longest).len()).min(rest.len());
         let (chosen, later) = rest.split_at(rows);
         rest = later;
         let batch = Batch::new(set, chosen, &limits, model.device())?;
@@ -150,6 +154,12 @@ pub fn target_losses(
         goes_on();
     }
     Ok(found)
+}
+
+/// How many sequences of a length are computed at once.
+pub(super) fn rows_at_once(model: &ModelConfig, length: usize) -> usize {
+    let by_stream = BATCH_TOKENS / model.stream_length(length).max(1);
+    by_stream.min(BATCH_IDS / length.max(1)).max(1)
 }
 
 fn batch_losses(model: &PathModel, batch: &Batch) -> Result<Vec<f32>, TchError> {
@@ -171,7 +181,6 @@ fn score(sequence: usize, targets: &[u32], losses: &[f32], token_bytes: &[u32]) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ModelConfig;
     use crate::model::transformer::samples::{small_levels, small_model, small_path};
     use crate::training::samples::small_set;
     use tch::{Kind, Tensor};

@@ -20,7 +20,7 @@ use crate::model::{PathModel, WeightsError, set_threads};
 pub struct StepReport {
     /// Mean loss of the batch's targets before the step, in nats.
     pub loss: f64,
-    /// Targets in the batch.
+    /// Targets in the batch; of pictures, their patches.
     pub tokens: u64,
     /// Norm of the gradient before clipping.
     pub gradient_norm: f64,
@@ -159,6 +159,8 @@ impl InnerTrainer {
             tally.settle(&dna, self.model.weights_mut())?;
         }
         self.cursor = self.cursor.wrapping_add(self.training.batch_sequences as u64);
+        let model = self.model.config();
+        let tokens = if model.reads_pictures() { tokens * model.stream_length(model.context) as u64 } else { tokens };
         Ok(StepReport { loss, tokens, gradient_norm, learning_rate })
     }
 

@@ -12,6 +12,7 @@ use crate::network::Multiaddr;
 use crate::peer::asking::{Local, Players, Swarm};
 use crate::peer::transducer::{Guided, TransducerError};
 use crate::peer::visiting::Entrance;
+use crate::protocol::limits::MAX_CONTROL_BYTES;
 
 const WHOM: &str = "give the address of a running peer (/ip4/…/p2p/…), or --local DIR with a collected run";
 
@@ -71,6 +72,7 @@ impl Whom {
         let machine = globals.machine_only()?;
         set_threads(machine.threads);
         let output = globals.output();
+        let (in_swarm, most) = (matches!(source, Source::Swarm(_)), MAX_CONTROL_BYTES);
         let players: Box<dyn Players> = match source {
             Source::Local(folder) => Box::new(Local::new(collected_run::open(folder)?, machine.device)?),
             Source::Swarm(address) => {
@@ -89,6 +91,11 @@ impl Whom {
             ))
             .hint(format!("give a number from 1 to {context}"))
             .into());
+        }
+        let model = &players.config().model;
+        if model.reads_pictures() && in_swarm && 4 * model.context + 1024 > most {
+            let message = format!("a picture of {} pixels a side is too large to ask peers about", model.side());
+            return Err(Mistake::new(message).hint("collect the run, and give --local DIR").into());
         }
         if players.config().model.reads_pictures() && self.route_every().is_some() {
             let message = "--route-every is not for pictures: each is routed once, by all of it";

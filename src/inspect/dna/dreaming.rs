@@ -96,7 +96,10 @@ pub fn dream(model: &PathModel, picture: &[u8], wish: &Wish) -> Result<Dreamt, I
         let fading = wish.noise * (1.0 - round as f64 / wish.rounds as f64);
         let seen = dream.seen(&painted, fading, &mut generator)?;
         let loss = dream.loss(&seen)?;
-        losses[usize::from(round > 0)] = loss.f_double_value(&[])?;
+        losses[1] = loss.f_double_value(&[])?;
+        if round == 0 {
+            losses[0] = losses[1];
+        }
         let whole = loss.f_add(&jumps(&painted)?.f_mul_scalar(wish.total_variation)?)?;
         let gradient = Tensor::f_run_backward(&[whole], &[&leaf], false, false)?;
         let _no_gradient = tch::no_grad_guard();

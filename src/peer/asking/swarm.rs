@@ -26,7 +26,7 @@ use crate::peer::visiting::{Entrance, Visit, VisitError, visit};
 use crate::protocol::limits::MAX_PIECES;
 use crate::protocol::questions::{Bounds, Piece, Player, Question};
 use crate::protocol::{Request, Response, RunPlan};
-use crate::text::{TokenSet, Tokenizer};
+use crate::text::{IdsWriter, TokenSet, Tokenizer};
 
 /// Looking for somebody who answers ends after so long, but not before a second look.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -403,7 +403,7 @@ impl Players for Swarm {
         let text = self.manifest.shard(path).test;
         let Some(bytes) = self.runtime.block_on(self.visitor.test_text(path, text))? else { return Ok(None) };
         let model = &self.manifest.config.model;
-        Ok(Some(TokenSet::decode(&bytes, model.ids(), model.context + 1)?))
+        Ok(Some(TokenSet::read_for(model, &bytes[..], bytes.len() as u64, IdsWriter::in_memory())?))
     }
 
     fn ancestor(&mut self) -> anyhow::Result<Vec<f32>> {

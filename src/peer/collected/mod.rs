@@ -30,7 +30,7 @@ use crate::names::{BlobHash, BlobRef, ModuleId, PathId, RunId, Version};
 use crate::protocol::limits::MAX_CONTROL_BYTES;
 use crate::routing::resharding::RouterState;
 use crate::routing::{Router, RouterError};
-use crate::text::{TokenSet, Tokenizer, TokenizerError, TokensError};
+use crate::text::{IdsWriter, TokenSet, Tokenizer, TokenizerError, TokensError};
 
 pub(super) const MANIFEST: &str = "manifest.json";
 pub(super) const TOKENIZER: &str = "tokenizer.json";
@@ -299,7 +299,7 @@ impl Collected {
             Err(error) => return Err(error),
         };
         let model = &self.manifest.config.model;
-        let set = TokenSet::decode(&bytes, model.ids(), model.context + 1);
+        let set = TokenSet::read_for(model, &bytes[..], bytes.len() as u64, IdsWriter::in_memory());
         Ok(Some(set.map_err(|source| CollectedError::Tokens { path: self.folder.join(name), source })?))
     }
 }

@@ -71,7 +71,11 @@ impl Documents {
         told(Stage::Corpus(Box::new(survey.clone())));
         let mut sources = vec![(corpus.clone(), survey)];
         if let Some(source) = test_corpus {
-            sources.push((source.clone(), each(source, run, stop, &mut |_| Ok(()))?));
+            let tested = each(source, run, stop, &mut |_| Ok(()))?;
+            if tested.classes != sources[0].1.classes {
+                return Err(FoundingError::Classes(source.to_string()).into());
+            }
+            sources.push((source.clone(), tested));
         }
         Ok(Self { sources, sample, train })
     }
@@ -100,6 +104,7 @@ impl Text {
         let [corpus, test_corpus] = documents.hashes();
         let Documents { sources, sample, .. } = documents;
         let tokenizer = match tokenizer {
+            Some(_) if run.model.reads_pictures() => return Err(FoundingError::NoTokenizer.into()),
             Some(json) => Tokenizer::from_json(json)?,
             None => learnt(sample.documents, (corpus, sources.len(), run), folder)?,
         };

@@ -115,7 +115,7 @@ impl Worker {
     fn read_token_bytes(&mut self) -> anyhow::Result<()> {
         if self.token_bytes.is_empty() {
             let tokenizer = Tokenizer::from_json(&self.read(self.manifest.tokenizer, "the tokenizer")?)?;
-            self.token_bytes = tokenizer.token_bytes_for(self.manifest.config.model.ids());
+            self.token_bytes = tokenizer.token_bytes_for(&self.manifest.config.model);
         }
         Ok(())
     }

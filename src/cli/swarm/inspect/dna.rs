@@ -211,6 +211,9 @@ impl Looking<'_> {
 
     fn likeness(&self, journeys: &Journeys, other: &Subject) -> anyhow::Result<()> {
         let others = Journeys::of(&other.model, self.passages).map_err(explain)?;
+        if others.all.len() != journeys.all.len() {
+            return Err(explain(InspectError::Differ("what is a token to them")));
+        }
         let found = likeness((journeys, self.subject.config()), (&others, other.config()));
         self.shown.event("likeness", &found)?;
         let show = |value: Option<f64>| value.map_or_else(|| "not defined".to_owned(), number);

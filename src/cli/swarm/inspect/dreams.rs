@@ -30,8 +30,8 @@ pub(super) struct Dreams {
     #[arg(long, requires = "dream_patches")]
     dream_context: bool,
     /// How often the dream is changed.
-    #[arg(long, value_name = "COUNT", default_value_t = 256, requires = "dream")]
-    dream_rounds: usize,
+    #[arg(long, value_name = "COUNT", default_value_t = 256, requires = "dream", value_parser = clap::value_parser!(u32).range(1..))]
+    dream_rounds: u32,
     /// Root of the dream's chance.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "dream")]
     dream_seed: u64,
@@ -54,7 +54,7 @@ impl Dreams {
             alone: self.dream_alone,
             patches: self.dream_patches.clone(),
             context: self.dream_context,
-            rounds: self.dream_rounds,
+            rounds: self.dream_rounds as usize,
             learning_rate: 0.05,
             noise: 0.2,
             total_variation: 0.05,

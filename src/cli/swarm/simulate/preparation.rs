@@ -136,11 +136,11 @@ impl Preparation {
         let tokens = |name: &str| -> anyhow::Result<TokenSet> {
             let path = folder.join(name);
             let file = File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            let (bytes, limits) = (file.metadata()?.len(), (model.ids(), model.context + 1));
-            Ok(TokenSet::read(BufReader::new(file), bytes, limits, IdsWriter::unnamed(&folder)?)?)
+            let bytes = file.metadata()?.len();
+            Ok(TokenSet::read_for(model, BufReader::new(file), bytes, IdsWriter::unnamed(&folder)?)?)
         };
         let tokenizer = blob(manifest.tokenizer)?;
-        let token_bytes = Tokenizer::from_json(&tokenizer)?.token_bytes_for(model.ids());
+        let token_bytes = Tokenizer::from_json(&tokenizer)?.token_bytes_for(model);
         Ok(Self {
             ancestor: Dense { levels: parameters, inner: state.inner },
             train: tokens("train.tokens")?,
