@@ -5,12 +5,12 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use super::document::{Document, DocumentError};
+use super::corpus_error::CorpusError;
+use super::document::Document;
 use super::tokenizer::{Tokenizer, TokenizerError};
 use super::{dependencies, files};
 use crate::config::{Reads, TextConfig};
 use crate::names::BlobHash;
-use crate::pictures::PreparedError;
 
 /// Where text comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,100 +139,6 @@ pub struct Found<'a> {
 
 /// Takes documents one after the other, as long as it wants to.
 pub type Taker<'a> = dyn FnMut(Found<'_>) -> ControlFlow<()> + 'a;
-
-/// Why there is no corpus.
-#[derive(Debug, thiserror::Error)]
-pub enum CorpusError {
-    /// The default corpus needs cargo.
-    #[error(
-        "cargo was not found, so the default corpus (the sources of this program's dependencies) cannot be read; \
-         give text of your own with --corpus PATH"
-    )]
-    CargoMissing,
-    /// Cargo could not list the packages.
-    #[error(
-        "cargo could not list the dependencies of {}: {message}; give text of your own with --corpus PATH",
-        manifest.display()
-    )]
-    CargoFailed {
-        /// The `Cargo.toml`.
-        manifest: PathBuf,
-        /// What cargo or the system said.
-        message: String,
-    },
-    /// A file or folder that cannot be read or unpacked.
-    #[error("{}", path.display())]
-    Unreadable {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A line that would fill the memory.
-    #[error("{}: line {line} is longer than {} MiB; break it up", path.display(), files::MAX_LINE_BYTES >> 20)]
-    LineTooLong {
-        /// Which file.
-        path: PathBuf,
-        /// Which line, from 1.
-        line: u64,
-    },
-    /// Parquet without that column.
-    #[error(
-        "{}: there is no text column \"{column}\", only {}; name one as text.column in the run's file",
-        path.display(), if columns.is_empty() { "columns of other kinds".to_owned() } else { columns.join(", ") }
-    )]
-    NoColumn {
-        /// Which file.
-        path: PathBuf,
-        /// The column that was asked for.
-        column: String,
-        /// Those that hold text, or may.
-        columns: Vec<String>,
-    },
-    /// Prepared pictures.
-    #[error(transparent)]
-    Pictures(#[from] PreparedError),
-    /// Files that number their classes differently.
-    #[error(
-        "{}: its classes are not those of the pictures before it; prepare it with --classes-of one of those",
-        path.display()
-    )]
-    Classes {
-        /// Which file.
-        path: PathBuf,
-    },
-    /// Packed pictures.
-    #[error("{}: unpack it first, pictures are read as they are", path.display())]
-    Packed {
-        /// Which file.
-        path: PathBuf,
-    },
-    /// Text for a network that reads pictures, or the other way round.
-    #[error("{corpus}: {source}")]
-    Document {
-        /// Where.
-        corpus: String,
-        /// What is the matter.
-        source: DocumentError,
-    },
-    /// Whoever takes the documents takes no more.
-    #[error("no more of the corpus is wanted")]
-    Refused,
-    /// Nothing is left.
-    #[error(
-        "{corpus}: found no documents ({} not UTF-8, {} empty, {} without a \"{column}\" field left out); \
-         give text files, or JSON lines or Parquet with a \"{column}\" field",
-        skipped.invalid_utf8, skipped.empty, skipped.unparsable
-    )]
-    Nothing {
-        /// Where.
-        corpus: String,
-        /// The field that holds the text.
-        column: String,
-        /// What was left out.
-        skipped: Skipped,
-    },
-}
 
 /// Reads all documents of a source into memory. `text` says how large documents are and how much of a kind the default
 /// corpus takes, `reads` what the network wants to be given.

@@ -13,7 +13,8 @@ use std::process::{Command, Stdio};
 use rayon::prelude::*;
 use serde::Deserialize;
 
-use super::corpus::{CorpusError, Gathering};
+use super::corpus::Gathering;
+use super::corpus_error::CorpusError;
 use super::documents::cut;
 use super::files::{files_under, unreadable};
 use crate::config::TextConfig;

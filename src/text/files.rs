@@ -8,7 +8,8 @@ use std::rc::Rc;
 
 use serde_json::{Map, Value};
 
-use super::corpus::{CorpusError, Gathering};
+use super::corpus::Gathering;
+use super::corpus_error::CorpusError;
 use super::document::Document;
 use super::documents::Cutter;
 use super::parquet_file;

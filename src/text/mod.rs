@@ -7,6 +7,7 @@
 //! No model and no path is known here.
 
 pub mod corpus;
+mod corpus_error;
 mod dependencies;
 mod document;
 mod documents;
@@ -20,9 +21,9 @@ pub mod tokens;
 mod windows;
 
 pub use corpus::{
-    Corpus, CorpusError, CorpusSource, Domains, Found, KindCount, Skipped, Survey, Taker, is_test, read_corpus,
-    stream_corpus,
+    Corpus, CorpusSource, Domains, Found, KindCount, Skipped, Survey, Taker, is_test, read_corpus, stream_corpus,
 };
+pub use corpus_error::CorpusError;
 pub use document::{Document, DocumentError};
 pub use ids::IdsWriter;
 pub use token_file::TokensError;

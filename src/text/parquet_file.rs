@@ -11,7 +11,8 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescPtr;
 
-use super::corpus::{CorpusError, Gathering};
+use super::corpus::Gathering;
+use super::corpus_error::CorpusError;
 use super::document::Document;
 use super::files::unreadable;
 
