@@ -130,7 +130,7 @@ fn peers_learn_to_tell_pictures_apart_and_others_look_into_it() {
 fn a_run_and_a_corpus_that_do_not_fit_are_refused_before_anything_is_begun() {
     let world = World::of(RUN, 1);
     let (folder, prepared) = (world.path("drawn"), world.name("drawn.pictures"));
-    draw(&folder, 4);
+    draw(&folder, 12);
     events(&["prepare", folder.to_str().unwrap(), "--side", "8", "--out", &prepared]);
     let found =
         |config: &str, corpus: &str| mistake(&["found", config, "--corpus", corpus, "--dir", &world.name("peer")]);
