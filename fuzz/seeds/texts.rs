@@ -10,6 +10,7 @@ use pathswarm::config::{ModelConfig, Positions, RunConfig, level_parameters};
 use pathswarm::model::exchange;
 use pathswarm::model::hugging_face::{self, settings};
 use pathswarm::names::{BlobHash, PathId};
+use pathswarm::pictures::PreparedWriter;
 use pathswarm::routing::resharding::{Atlas, Catalogue, PathScores, Place, RouterState};
 use pathswarm::routing::{Logistic, Router, ShardIndex};
 use pathswarm::seed::Seed;
@@ -113,6 +114,19 @@ fn parquet() -> parquet::errors::Result<Vec<u8>> {
     writer.into_inner()
 }
 
+/// Two pictures of 2 x 2 pixels.
+fn pictures() -> std::io::Result<Vec<u8>> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("seed.pictures");
+    let classes = ["cat", "dog", "owl"].map(str::to_owned);
+    let mut writer = PreparedWriter::begin(&file, 2, &classes).map_err(std::io::Error::other)?;
+    for class in [2, 0] {
+        writer.push(&[class as u8 * 90; 12], class).map_err(std::io::Error::other)?;
+    }
+    writer.finish().map_err(std::io::Error::other)?;
+    std::fs::read(file)
+}
+
 /// In the order in which the target counts kinds of files.
 fn corpora(seeds: &mut Seeds) -> std::io::Result<()> {
     let (plain, lines) = ("A line.\n\nAnother one.\n", "{\"text\": \"a text\", \"domain\": \"news\"}\n{\"text\": 7}\n");
@@ -125,6 +139,7 @@ fn corpora(seeds: &mut Seeds) -> std::io::Result<()> {
         gz.finish()?,
         zstd::encode_all(plain.as_bytes(), 1)?,
         parquet().map_err(std::io::Error::other)?,
+        pictures()?,
     ];
     for (mut file, kind) in files.into_iter().zip(0..) {
         file.push(kind);
