@@ -57,7 +57,7 @@ impl Dreams {
             rounds: self.dream_rounds as usize,
             learning_rate: 0.05,
             noise: 0.2,
-            total_variation: 0.05,
+            total_variation: 0.3,
             shift: 1.0,
             seed: Seed::root(self.dream_seed).child("dream"),
         };

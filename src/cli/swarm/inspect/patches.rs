@@ -33,6 +33,12 @@ pub(super) fn class_name(passages: &Passages, class: u32) -> String {
     name.cloned().unwrap_or_else(|| format!("class {class}"))
 }
 
+/// So many of some, or all, with as much between them everywhere.
+fn evenly(all: usize, most: usize) -> Vec<usize> {
+    let taken = all.min(most);
+    (0..taken).map(|at| at * all / taken).collect()
+}
+
 impl Looking<'_> {
     pub(super) fn sizes(&self) -> (usize, usize) {
         let model = self.subject.config();
@@ -46,8 +52,7 @@ impl Looking<'_> {
             let rank = by_way.get(&journey.way(self.dna)[..]).copied().unwrap_or(ranks.ways.len());
             1.0 - (rank as f64 + 1.0).ln() / (ranks.ways.len().max(2) as f64).ln()
         };
-        let first: Vec<usize> = (0..self.passages.len().min(PICTURES)).collect();
-        self.beside("ranks.png", journeys, &first, &rank)?;
+        self.beside("ranks.png", journeys, &evenly(self.passages.len(), PICTURES), &rank)?;
         let computing = self.dna.modules.computing();
         let busy = |journey: &Journey| {
             let chosen = journey.chosen.iter().flatten();
@@ -89,15 +94,14 @@ impl Looking<'_> {
     fn followers(&self, journeys: &Journeys, ranks: &Ranks) -> anyhow::Result<()> {
         let (side, patch) = self.sizes();
         let by_way = ranks.by_way();
-        let mut rows = vec![Vec::new(); ranks.ways.len().min(WAYS)];
+        let mut followers = vec![Vec::new(); ranks.ways.len().min(WAYS)];
         for journey in &journeys.all {
             let rank = by_way.get(&journey.way(self.dna)[..]).copied().unwrap_or(usize::MAX);
-            if let Some(row) = rows.get_mut(rank)
-                && row.len() < PATCHES
-            {
-                row.push(tile(self.passages, journey.sequence, side).patch(patch, journey.position));
-            }
+            followers.get_mut(rank).into_iter().for_each(|own| own.push(journey));
         }
+        let cut = |own: &&Journey| tile(self.passages, own.sequence, side).patch(patch, own.position);
+        let row = |own: &Vec<&Journey>| evenly(own.len(), PATCHES).into_iter().map(|at| cut(&own[at])).collect();
+        let rows: Vec<Vec<Tile>> = followers.iter().map(row).collect();
         self.shown.image("ways.png", || sheet(&rows, 40))
     }
 }
