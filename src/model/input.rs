@@ -1,6 +1,6 @@
 //! What the network is given: tokens of a text, or patches of pictures, as vectors.
 
-use tch::{Device, Kind, TchError, Tensor};
+use tch::{Kind, TchError, Tensor};
 
 use super::linear::Products;
 use super::weights::{Weights, WeightsError};
@@ -95,20 +95,5 @@ impl Patches {
         let cut = pixels.f_view([-1, 3, across, patch, across, patch])?.f_permute([0, 2, 4, 1, 3, 5])?;
         let patches = cut.f_reshape([-1, across * across, 3 * patch * patch])?;
         products.widen(products.linear(&patches, &self.weight, self.bias.as_ref())?)?.f_add(&self.positions)
-    }
-
-    /// Pixels of a picture's side.
-    pub fn side(&self) -> i64 {
-        self.side
-    }
-
-    /// Pixels of a patch's side.
-    pub fn patch(&self) -> i64 {
-        self.patch
-    }
-
-    /// Where its tensors live.
-    pub fn device(&self) -> Device {
-        self.weight.device()
     }
 }

@@ -11,6 +11,14 @@ pub enum Document<'a> {
     Picture(&'a [u8]),
 }
 
+/// Whether tokens are a picture of so many bytes, and behind them one of so many classes.
+pub fn is_picture(tokens: &[u32], bytes: usize, classes: usize) -> bool {
+    tokens.split_last().is_some_and(|(class, pixels)| {
+        let are_bytes = pixels.iter().all(|byte| *byte <= u32::from(u8::MAX));
+        pixels.len() == bytes && are_bytes && (*class as usize) < classes
+    })
+}
+
 /// Why a document is none for a network.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DocumentError {

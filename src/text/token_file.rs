@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::iter;
 use std::ops::Range;
 
+use super::document::is_picture;
 use super::ids::IdsWriter;
 use super::tokens::{Building, TokenSet};
 use crate::config::ModelConfig;
@@ -142,14 +143,7 @@ impl TokenSet {
         let set = Self::read(file, bytes, (model.ids(), model.context + 1), ids)?;
         if model.reads_pictures() {
             let (bytes, classes) = (model.context, model.vocabulary);
-            let is_picture = |tokens: &[u32]| match tokens.split_last() {
-                Some((class, pixels)) => {
-                    let are_bytes = pixels.iter().all(|byte| *byte <= u32::from(u8::MAX));
-                    pixels.len() == bytes && are_bytes && *class < classes as u32
-                }
-                None => false,
-            };
-            let wrong = (0..set.len()).find(|sequence| !is_picture(set.sequence(*sequence)));
+            let wrong = (0..set.len()).find(|sequence| !is_picture(set.sequence(*sequence), bytes, classes));
             if let Some(sequence) = wrong {
                 return Err(TokensError::Picture { sequence, bytes, classes });
             }

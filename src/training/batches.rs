@@ -9,7 +9,7 @@ use tch::{Device, TchError, Tensor};
 
 use crate::config::ModelConfig;
 use crate::seed::Seed;
-use crate::text::TokenSet;
+use crate::text::{TokenSet, is_picture};
 
 /// Padded lengths are multiples of this, so that libtorch prepares its kernels for few shapes.
 const LENGTH_STEP: usize = 32;
@@ -323,10 +323,10 @@ fn checked<'a>(
 /// A sequence, if it is a picture of the model.
 pub(super) fn picture<'a>(tokens: &'a [u32], sequence: usize, limits: &BatchLimits) -> Result<&'a [u32], BatchError> {
     let (bytes, classes) = (limits.context, limits.vocabulary);
-    let whole = tokens.len() == bytes + 1
-        && tokens[..bytes].iter().all(|byte| *byte <= u32::from(u8::MAX))
-        && tokens[bytes] < classes as u32;
-    if whole { Ok(tokens) } else { Err(BatchError::Picture { sequence, found: tokens.len(), bytes, classes }) }
+    match is_picture(tokens, bytes, classes) {
+        true => Ok(tokens),
+        false => Err(BatchError::Picture { sequence, found: tokens.len(), bytes, classes }),
+    }
 }
 
 #[cfg(test)]
