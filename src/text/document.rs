@@ -54,9 +54,9 @@ impl<'a> Document<'a> {
             (Self::Text(_), Reads::Text) => Ok(()),
             (Self::Text(_), Reads::Pictures { .. }) => Err(DocumentError::NoPictures),
             (Self::Picture(_), Reads::Text) => Err(DocumentError::NoText),
-            (Self::Picture(bytes), Reads::Pictures { side, classes }) => {
-                let (pixels, class) = bytes.split_last_chunk().unwrap_or((&[], &[0; 2]));
-                let class = usize::from(u16::from_le_bytes(*class));
+            (Self::Picture(_), Reads::Pictures { side, classes }) => {
+                let (pixels, class) = self.picture().unwrap_or_default();
+                let class = usize::from(class);
                 if pixels.len() != 3 * side * side {
                     return Err(DocumentError::Side { found: (pixels.len() / 3).isqrt(), side });
                 }
@@ -81,12 +81,17 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// A picture's bytes as ids, and its class behind them; nothing of a text, which wants a tokenizer.
-    pub fn picture_ids(&self) -> Option<Vec<u32>> {
+    /// The bytes of a picture's planes, and its class; nothing of a text.
+    pub(super) fn picture(&self) -> Option<(&'a [u8], u16)> {
         let Self::Picture(bytes) = self else { return None };
         let (pixels, class) = bytes.split_last_chunk()?;
-        let class = u32::from(u16::from_le_bytes(*class));
-        Some(pixels.iter().map(|byte| u32::from(*byte)).chain([class]).collect())
+        Some((pixels, u16::from_le_bytes(*class)))
+    }
+
+    /// A picture's bytes as ids, and its class behind them; nothing of a text, which wants a tokenizer.
+    pub fn picture_ids(&self) -> Option<Vec<u32>> {
+        let (pixels, class) = self.picture()?;
+        Some(pixels.iter().map(|byte| u32::from(*byte)).chain([u32::from(class)]).collect())
     }
 }
 

@@ -120,8 +120,8 @@ fn read_pictures(path: &Path, into: &mut Gathering<'_>) -> Result<(), CorpusErro
     while prepared.next(&mut record)? {
         into.progress.0 = before + prepared.read_bytes();
         let document = Document::Picture(&record);
-        let class = document.picture_ids().and_then(|ids| ids.last().copied()).unwrap_or_default();
-        into.add_of("pictures", names.get(class as usize).map(String::as_str), document)?;
+        let name = document.picture().and_then(|(_, class)| names.get(usize::from(class)));
+        into.add_of("pictures", name.map(String::as_str), document)?;
     }
     Ok(())
 }
