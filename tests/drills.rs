@@ -75,6 +75,13 @@ fn peers_that_crash_and_come_back_lose_nothing() {
 }
 
 #[test]
+fn crashes_between_what_is_said_and_what_is_written_lose_nothing() {
+    let crashes = drilled(scenario("crashes"), SEEDS);
+    assert!(crashes.counts.faults["crash"] > 10 * SEEDS, "{:?}", crashes.counts.faults);
+    assert_eq!(crashes.counts.unheld, 0);
+}
+
+#[test]
 fn the_paths_of_those_that_go_are_trained_by_others() {
     let departure = drilled(scenario("departure"), SEEDS);
     assert!(departure.counts.faults["gone"] > 0 && departure.counts.faults["leave"] > 0);

@@ -32,7 +32,7 @@ const BUGS: [Bug; 17] = [
         file: "protocol/gathering.rs",
         right: "self.act(Action::Persist(Record::Sealed(signed.clone())))",
         wrong: "()",
-        drill: "everything",
+        drill: "crashes",
         breaks: &["one writer"],
     },
     Bug {
@@ -81,7 +81,7 @@ const BUGS: [Bug; 17] = [
         file: "protocol/keeping.rs",
         right: "self.uncounted().filter_map(of).filter(|(_, parent, _)| lost(*parent)).collect()",
         wrong: "BTreeSet::new()",
-        drill: "churn",
+        drill: "deep",
         breaks: &["none lost"],
     },
     Bug {

@@ -8,7 +8,7 @@ use super::message::{ContributionKey, Counted, Excerpt, GENESIS, Head, SignedUpd
 use super::places::{Brief, Place, Places};
 use super::record::Record;
 use super::wire::update_hash;
-use crate::names::{BlobRef, ModuleId, PathId, Version};
+use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Term, Version};
 
 /// The head, and the updates that led there, as far as they are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,6 +136,11 @@ impl Chain {
     /// The kept updates, oldest first.
     pub fn recent(&self) -> impl DoubleEndedIterator<Item = &SignedUpdate> {
         self.recent.iter().map(|(_, signed)| signed)
+    }
+
+    /// Who signed the head, and in which term; nobody at genesis.
+    pub fn signer(&self) -> Option<(Term, PeerKey)> {
+        self.recent.back().map(|(_, signed)| (signed.update.term, signed.update.owner))
     }
 
     /// The kept updates and their places, oldest first.

@@ -13,7 +13,7 @@ pub(super) fn check_update(plan: &RunPlan, chain: &Chain, update: &Update) -> Re
     if !chain.fits(update) {
         return Err("it does not follow the head".to_owned());
     }
-    if chain.recent().next_back().is_some_and(|parent| update.term < parent.update.term) {
+    if chain.signer().is_some_and(|(term, _)| update.term < term) {
         return Err("its term is before that of the update that it follows".to_owned());
     }
     if plan.is_done(update.module, head) {

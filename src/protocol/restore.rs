@@ -48,13 +48,7 @@ impl Node {
     fn take_in(&mut self, record: Record) {
         match record {
             Record::Started(times) => self.start.incarnation = self.start.incarnation.max(times),
-            Record::Term { module, term, owner } => {
-                let state = self.modules.entry(module).or_default();
-                if term >= state.term {
-                    // What it owned may have another owner by now: the others say so, or confirm it.
-                    (state.term, state.owner) = (term, (owner != self.me).then_some(owner));
-                }
-            }
+            Record::Term { module, term, owner } => self.restore_term(module, term, owner),
             Record::Sealed(signed) => {
                 if !self.sealed_before.contains(&signed) {
                     self.sealed_before.push(signed);
@@ -106,11 +100,22 @@ impl Node {
         }
     }
 
+    fn restore_term(&mut self, module: ModuleId, term: Term, owner: PeerKey) {
+        let state = self.modules.entry(module).or_default();
+        if term >= state.term {
+            // What it owned may have another owner by now: the others say so, or confirm it.
+            (state.term, state.owner) = (term, (owner != self.me).then_some(owner));
+        }
+    }
+
     fn restore_head(&mut self, signed: SignedUpdate) {
         let module = signed.update.module;
+        let (term, owner) = (signed.update.term, signed.update.owner);
         let fits = |state: &Module| state.chain.as_ref().is_some_and(|chain| chain.fits(&signed.update));
         if self.modules.get(&module).is_some_and(fits) {
             self.put_head(module, signed);
+            // A crash may have come between this record and the one of the head's term.
+            self.restore_term(module, term, owner);
         }
     }
 
@@ -120,8 +125,12 @@ impl Node {
         let state = self.modules.entry(module).or_default();
         if state.gives_way_to(&chain.head()) {
             state.tainted = None;
+            let signer = chain.signer();
             state.switch_states(&chain, self.plan.genesis.get(&module).copied());
             state.chain = Some(chain.replaying_from(replays_from));
+            if let Some((term, owner)) = signer {
+                self.restore_term(module, term, owner);
+            }
         }
     }
 

@@ -235,7 +235,7 @@ impl Node {
         self.act(Action::Persist(chain.record(module)));
         let given_up = self.modules.get(&module).and_then(|state| state.chain.as_ref());
         let too_deep = given_up.and_then(|given_up| given_up.too_deep(&chain));
-        let signer = chain.recent().next_back().map(|signed| (signed.update.term, signed.update.owner));
+        let signer = chain.signer();
         self.switch_chain(module, chain);
         self.head_moved(module);
         if let Some((term, owner)) = signer {

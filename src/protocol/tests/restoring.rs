@@ -169,6 +169,20 @@ fn an_owner_that_comes_back_to_nobody_claims_the_next_term_after_a_lease() {
 }
 
 #[test]
+fn who_was_killed_before_it_noted_the_term_of_its_head_claims_a_later_one() {
+    let chain = vec![update(genesis(), 7, OTHER)];
+    let installed = Record::Installed { excerpt: chain.clone().into(), replays_from: Version(1) };
+    for taken in [installed, Record::Head(chain[0].clone())] {
+        let lease = Record::Lease { path: PathId(0), held: true, standby: false };
+        let records = [Record::Genesis { module: MODULE, state: state(0) }, lease, taken];
+        let mut node = restored(&records);
+        node.handle(Millis(0), Event::Join(vec![]));
+        let said = pass(&mut node, 0, 2 * MEMBER_LEASE_MS);
+        assert!(said.iter().any(|(_, action)| *action == term(8, ME)), "{said:?}");
+    }
+}
+
+#[test]
 fn an_owner_that_has_been_replaced_while_it_was_gone_follows_the_new_one() {
     let mut node = owner_that_had_sealed();
     assert_eq!(
