@@ -1,4 +1,7 @@
 //! The asynchronous mode in the simulator: the same promises whatever goes wrong, and less time where peers differ.
+//!
+//! Run without the default features: all of it is the core's, and the full build would only repeat it.
+#![cfg(not(feature = "network"))]
 
 use std::path::Path;
 use std::sync::Arc;

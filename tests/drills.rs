@@ -1,6 +1,9 @@
 //! The drills of configs/drills, by seed. Whatever the faults, every seed ends with the same state everywhere, nothing
 //! counted twice and no contribution lost silently: `drill` sees to that. Here is what else they promise, and that they
 //! do drill what they say.
+//!
+//! Run without the default features: all of it is the core's, and the full build would only repeat it.
+#![cfg(not(feature = "network"))]
 
 use std::path::Path;
 use std::sync::Arc;

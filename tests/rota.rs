@@ -1,5 +1,8 @@
 //! A fault every 29 seconds, a kill, a freeze and a partition in turn, costs few of the inner steps. Whole runs of many
 //! seeds are in docs/results/rota.md.
+//!
+//! Run without the default features: all of it is the core's, and the full build would only repeat it.
+#![cfg(not(feature = "network"))]
 
 use std::path::Path;
 use std::sync::Arc;
