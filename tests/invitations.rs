@@ -95,6 +95,17 @@ fn only_who_is_invited_takes_part_and_the_founder_is_not_needed_for_it() {
     // A visitor in somebody's name.
     said(&["collect", &folder("model"), "--from", &at_b, "--as", &folder("c")]);
 
+    // A doctor needs no invitation to be told how it is seen; bytes come in somebody's name.
+    let examined = |more: &[&str]| {
+        let doctor = ["doctor", &at_b, "--set", "device=cpu", "--set", "mdns=false", "--format", "json"];
+        let output = pathswarm(&[&doctor[..], &loopback[..], more].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let unknown = examined(&[]);
+    assert!(unknown.contains("--as DIR") && !unknown.contains("bandwidth"), "{unknown}");
+    assert!(examined(&["--as", &folder("c")]).contains("\"bandwidth\""));
+
     // Who sends it away is heard by the one itself, and it does not come back.
     assert!(said(&["revoke", &folder("b"), &key_of_c])["message"].as_str().unwrap().contains("is sent away"));
     let refused = |peer: &Peer| peer.status()?["invited"]["refused"].as_str().map(str::to_owned);

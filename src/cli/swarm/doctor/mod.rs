@@ -11,14 +11,15 @@ use clap::Args;
 use serde_json::json;
 
 use self::finding::{Finding, Verdict};
-use super::Globals;
 use super::listen::{self, parse};
 use super::mistake::Mistake;
 use super::output::Output;
+use super::{Globals, invitations};
 use crate::network::{
     Bandwidth, Identity, NetworkConfig, NetworkEvents, NetworkHandle, StartError, is_loopback_address, start,
 };
 use crate::peer::StoredBlobs;
+use crate::protocol::invitations::Knock;
 use crate::store::BlobStore;
 
 /// Look at this machine as a peer would need it: ports, disk, clock, device and speed; with an address also how others see it.
@@ -26,6 +27,9 @@ use crate::store::BlobStore;
 pub struct Doctor {
     /// A peer of a swarm, or a relay: it is asked how it sees this machine, and what a peer has is fetched to measure the link.
     address: Option<String>,
+    /// In whose name bytes are fetched, where the run is by invitation: the folder of a peer of this machine that takes part.
+    #[arg(long = "as", value_name = "DIR", requires = "address")]
+    sponsor: Option<PathBuf>,
     /// What would be trained, to measure how fast; by default a path of 3.3 million parameters.
     #[arg(long, value_name = "FILE")]
     run: Option<PathBuf>,
@@ -46,6 +50,10 @@ impl Doctor {
         let machine = globals.machine()?.value;
         let run = self.run.as_deref().map(|file| globals.run(file)).transpose()?.map(|run| run.value);
         let address = self.address.as_deref().map(parse).transpose()?;
+        let identity = Identity::generate();
+        let sponsor = self.sponsor.as_deref().map(invitations::sponsor).transpose()?;
+        let visitor = sponsor.map(|sponsor| sponsor.visitor(identity.key())).transpose();
+        let shown = visitor.map_err(invitations::explain)?.map(Knock::Present);
         let mut report = Report { output: globals.output(), found: Vec::new() };
         report.add(resources::disk(&machine))?;
         report.add(resources::clock())?;
@@ -63,7 +71,7 @@ impl Doctor {
                 },
                 mdns: machine.mdns,
                 upnp: machine.upnp,
-                ..NetworkConfig::visitor(Identity::generate())
+                ..NetworkConfig::visitor(identity)
             };
             let folder = tempfile::tempdir()?;
             let blobs = BlobStore::open(folder.path())?;
@@ -77,7 +85,7 @@ impl Doctor {
             let Some(address) = address else {
                 return report.add(vec![outside::nobody_asked()]);
             };
-            report.add(outside::ask(&network, &mut events, &blobs, &address).await)?;
+            report.add(outside::ask(&network, &mut events, &blobs, &address, shown.as_ref()).await)?;
             let local = is_loopback_address(&address);
             report.add(outside::reachability(&network, if local { Duration::ZERO } else { OUTSIDE_WITHIN }).await)
         })?;

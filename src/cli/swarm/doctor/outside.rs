@@ -8,6 +8,7 @@ use crate::config::MachineConfig;
 use crate::names::BlobRef;
 use crate::network::{Multiaddr, NetworkEvents, NetworkHandle, Outside, Sight, StartError};
 use crate::peer::joining::{JoinError, fetch_blob, fetch_manifest, parts};
+use crate::protocol::invitations::Knock;
 use crate::store::BlobStore;
 
 /// Fewer bytes say more of the way than of its width.
@@ -15,6 +16,10 @@ const LEAST_BYTES: u64 = 256 * 1024;
 
 /// What to do where nobody comes in.
 const LET_IN: &str = "forward a fixed port in the router (TCP and UDP) and announce it, use upnp = true, or name a relay: relays = [\"…\"]";
+
+/// What a run by invitation gives only to those who take part.
+const IN_WHOSE_NAME: &str = "how fast its bytes come shows in the name of a peer of this machine that takes part: --as DIR; \
+    join says how to be invited";
 
 /// The machine cannot listen.
 pub fn no_ports(error: &StartError) -> Finding {
@@ -55,20 +60,21 @@ pub fn nobody_asked() -> Finding {
     )
 }
 
-/// Whether a peer answers, how long it takes, and how fast its bytes come.
+/// Whether a peer answers, how long it takes, and how fast its bytes come to whoever shows this.
 #[expect(clippy::disallowed_methods, reason = "an edge: how long others take")]
 pub async fn ask(
     network: &NetworkHandle,
     events: &mut NetworkEvents,
     blobs: &BlobStore,
     address: &Multiaddr,
+    shown: Option<&Knock>,
 ) -> Vec<Finding> {
     if let Err(error) = network.dial(address.clone()).await {
         let remedy = "check the address, and that the peer runs; if others reach it, look at this machine's firewall (outgoing UDP and TCP)";
         return vec![Finding::wrong("peer", error.to_string(), remedy)];
     }
     let began = Instant::now();
-    let asked = fetch_manifest(network, events, address, None).await;
+    let asked = fetch_manifest(network, events, address, shown).await;
     let answer_ms = began.elapsed().as_secs_f64() * 1e3;
     let (peer, _, manifest, _) = match asked {
         Ok(asked) => asked,
@@ -76,6 +82,10 @@ pub async fn ask(
         Err(JoinError::Refused { reason, .. }) => {
             let found = format!("answers in {answer_ms:.0} ms: {reason}");
             return vec![Finding::good("peer", found).with("answer_ms", answer_ms)];
+        }
+        Err(JoinError::NotInvited { reason, .. }) => {
+            let found = format!("answers in {answer_ms:.0} ms: {reason}");
+            return vec![Finding::good("peer", found).advice(IN_WHOSE_NAME).with("answer_ms", answer_ms)];
         }
         Err(error) => return vec![Finding::wrong("peer", error.to_string(), "ask another peer of the swarm")],
     };
