@@ -95,17 +95,6 @@ fn only_who_is_invited_takes_part_and_the_founder_is_not_needed_for_it() {
     // A visitor in somebody's name.
     said(&["collect", &folder("model"), "--from", &at_b, "--as", &folder("c")]);
 
-    // A doctor needs no invitation to be told how it is seen; bytes come in somebody's name.
-    let examined = |more: &[&str]| {
-        let doctor = ["doctor", &at_b, "--set", "device=cpu", "--set", "mdns=false", "--format", "json"];
-        let output = pathswarm(&[&doctor[..], &loopback[..], more].concat());
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let unknown = examined(&[]);
-    assert!(unknown.contains("--as DIR") && !unknown.contains("bandwidth"), "{unknown}");
-    assert!(examined(&["--as", &folder("c")]).contains("\"bandwidth\""));
-
     // Who sends it away is heard by the one itself, and it does not come back.
     assert!(said(&["revoke", &folder("b"), &key_of_c])["message"].as_str().unwrap().contains("is sent away"));
     let refused = |peer: &Peer| peer.status()?["invited"]["refused"].as_str().map(str::to_owned);
@@ -121,6 +110,22 @@ fn only_who_is_invited_takes_part_and_the_founder_is_not_needed_for_it() {
     let at_b = std::iter::from_fn(|| Some((listens(&b), b.event()))).find_map(|(at, _)| at).unwrap();
     let again = mistake(&[&["join", &at_b, "--dir", &folder("c")], &loopback[..]].concat());
     assert!(again.contains("taken back"), "{again}");
+}
+
+#[test]
+fn a_doctor_is_answered_without_an_invitation_and_lent_bytes_in_a_peers_name() {
+    let world = World::of(&format!("admission = \"invite\"\n{RUN}"), 4);
+    let mut founder = Peer::start(&world.path("a"), &["found", &world.config, "--corpus", &world.corpus]);
+    let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
+    let examined = |more: &[&str]| {
+        let listen = ["--listen", "/ip4/127.0.0.1/udp/0/quic-v1", "--set", "device=cpu", "--set", "mdns=false"];
+        let output = pathswarm(&[&["doctor", &address, "--format", "json"], &listen[..], more].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let unknown = examined(&[]);
+    assert!(unknown.contains("--as DIR") && !unknown.contains("\"bandwidth\""), "{unknown}");
+    assert!(examined(&["--as", &world.name("a")]).contains("\"bandwidth\""));
 }
 
 #[test]
