@@ -18,6 +18,11 @@ fn has_all(status: &Value) -> bool {
     text["of"].as_u64() == Some(4) && text["here"] == text["of"] && states.count() == 4
 }
 
+/// Those that a result or a status names.
+fn paths(said: &Value) -> Vec<u64> {
+    said["paths"].as_array().unwrap().iter().map(|path| path["path"].as_u64().unwrap()).collect()
+}
+
 #[test]
 fn a_run_whose_founder_was_killed_is_trained_to_its_end_on_all_of_its_text() {
     let world =
@@ -35,10 +40,13 @@ fn a_run_whose_founder_was_killed_is_trained_to_its_end_on_all_of_its_text() {
     founder.kill();
     let address = status["addresses"][0].as_str().unwrap();
     let mut newcomer = Peer::start(&world.path("newcomer"), &["join", address]);
-    let mut scored = BTreeSet::new();
-    for peer in [&mut member, &mut newcomer] {
-        let result = peer.wait_for("result");
-        scored.extend(result["paths"].as_array().unwrap().iter().map(|path| path["path"].as_u64().unwrap()));
+    let mut peers = [member, newcomer];
+    let mut scored: BTreeSet<u64> = peers.iter_mut().flat_map(|peer| paths(&peer.wait_for("result"))).collect();
+    // Who was done with its own path before it took up one of the founder's says so once more.
+    while let Some(missing) = (0..4).find(|path| !scored.contains(path)) {
+        let holds = |peer: &&mut Peer| peer.status().is_some_and(|status| paths(&status).contains(&missing));
+        if let Some(holder) = peers.iter_mut().find(holds) {
+            scored.extend(paths(&holder.wait_for("result")));
+        }
     }
-    assert_eq!(scored, BTreeSet::from([0, 1, 2, 3]), "every path was trained and scored by one of them");
 }

@@ -1,6 +1,6 @@
 //! A peer in the foreground: shown, asked for its status, stopped by Ctrl-C, and scored when its paths are done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -55,7 +55,7 @@ impl Watch {
     /// Why it cannot go on.
     pub async fn stay(self, launched: Launched, interrupt: &Interrupt) -> anyhow::Result<()> {
         let doors = open_doors(&self.folder, launched.peer.watcher(), &self.progress);
-        let mut told = false;
+        let mut told = BTreeSet::new();
         loop {
             tokio::select! {
                 () = interrupt.wait() => break,
@@ -64,19 +64,21 @@ impl Watch {
             if launched.peer.has_stopped() {
                 return Ok(launched.peer.finished().await?);
             }
-            if !told
-                && is_scored(&launched.peer.watcher().status().await)
-                && let Some(status) = launched.peer.watcher().status_with_hashes().await
+            // Once more where a path was taken up after that: of a peer that has gone, say.
+            let watcher = launched.peer.watcher();
+            if let Some(scored) = watcher.status().await.as_ref().and_then(scored)
+                && !scored.is_subset(&told)
+                && let Some(status) = watcher.status_with_hashes().await
             {
                 self.tell_result(&status);
-                told = true;
+                told.extend(scored);
             }
         }
         drop(doors);
         self.progress.note("leaving: the others take over what this peer has; Ctrl-C again leaves at once");
         launched.peer.stop().await?;
         // One that has done its part has not been interrupted in it.
-        if told { Ok(()) } else { Err(Interrupted.into()) }
+        if told.is_empty() { Err(Interrupted.into()) } else { Ok(()) }
     }
 
     fn tell_result(&self, status: &PeerStatus) {
@@ -104,11 +106,11 @@ impl Watch {
     }
 }
 
-/// Whether every path here is done and scored.
-pub fn is_scored(status: &Option<PeerStatus>) -> bool {
-    let Some(status) = status else { return false };
-    let paths: Vec<u32> = status.node.paths.iter().map(|path| path.path).collect();
-    status.node.done && !paths.is_empty() && paths.iter().all(|path| status.scored.contains(path))
+/// The paths here, if there are any and all of them are done and scored.
+pub fn scored(status: &PeerStatus) -> Option<BTreeSet<u32>> {
+    let paths: BTreeSet<u32> = status.node.paths.iter().map(|path| path.path).collect();
+    let all = status.node.done && !paths.is_empty() && paths.iter().all(|path| status.scored.contains(path));
+    all.then_some(paths)
 }
 
 /// Lets `pathswarm status` ask the peer, and `pathswarm revoke` tell it; one that cannot be asked works all the same.

@@ -11,7 +11,7 @@ use super::explain::explain;
 use super::founding_progress;
 use super::interrupt::{Interrupt, Interrupted};
 use super::peer_progress::PeerLine;
-use super::running::{Watch, is_scored, open_doors};
+use super::running::{Watch, open_doors, scored};
 use crate::config::RunConfig;
 use crate::names::RunId;
 use crate::network::Multiaddr;
@@ -116,7 +116,7 @@ impl Journey {
             anyhow::ensure!(!launched.peer.has_stopped(), "the peer has stopped in the middle of its run");
             let watcher = launched.peer.watcher();
             let status = watcher.status().await;
-            let done = is_scored(&status);
+            let done = status.as_ref().and_then(scored).is_some();
             // One that lags looks as well, now and then: the others may have gone on without it.
             if !done && looks % LOOKS_OF_ONE_THAT_TRAINS > 0 {
                 continue;
