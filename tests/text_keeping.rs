@@ -39,7 +39,7 @@ fn a_run_whose_founder_was_killed_is_trained_to_its_end_on_all_of_its_text() {
     };
     founder.kill();
     let address = status["addresses"][0].as_str().unwrap();
-    let mut newcomer = Peer::start(&world.path("newcomer"), &["join", address]);
+    let newcomer = Peer::start(&world.path("newcomer"), &["join", address]);
     let mut peers = [member, newcomer];
     let mut scored: BTreeSet<u64> = peers.iter_mut().flat_map(|peer| paths(&peer.wait_for("result"))).collect();
     // Who was done with its own path before it took up one of the founder's says so once more.
