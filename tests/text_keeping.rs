@@ -7,8 +7,9 @@ mod run;
 mod text;
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
-use run::{Peer, RUN, World};
+use run::{PATIENCE, Peer, RUN, World};
 use serde_json::Value;
 
 /// Whether all of the run's text and all modules are here.
@@ -24,6 +25,7 @@ fn paths(said: &Value) -> Vec<u64> {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "patience has an end")]
 fn a_run_whose_founder_was_killed_is_trained_to_its_end_on_all_of_its_text() {
     let world =
         World::of(&RUN.replace("inner_steps = 400", "inner_steps = 50").replace("phases = 12", "phases = 40"), 4);
@@ -43,7 +45,9 @@ fn a_run_whose_founder_was_killed_is_trained_to_its_end_on_all_of_its_text() {
     let mut peers = [member, newcomer];
     let mut scored: BTreeSet<u64> = peers.iter_mut().flat_map(|peer| paths(&peer.wait_for("result"))).collect();
     // Who was done with its own path before it took up one of the founder's says so once more.
+    let began = Instant::now();
     while let Some(missing) = (0..4).find(|path| !scored.contains(path)) {
+        assert!(began.elapsed() < PATIENCE, "path {missing} is scored by nobody");
         let holds = |peer: &&mut Peer| peer.status().is_some_and(|status| paths(&status).contains(&missing));
         if let Some(holder) = peers.iter_mut().find(holds) {
             scored.extend(paths(&holder.wait_for("result")));
