@@ -85,6 +85,13 @@ fn crashes_between_what_is_said_and_what_is_written_lose_nothing() {
 }
 
 #[test]
+fn newcomers_that_have_missed_much_leave_an_owner_the_time_that_a_phase_takes() {
+    let newcomers = drilled(scenario("newcomers"), SEEDS);
+    assert_eq!(newcomers.counts.faults["join-storm"], 3 * SEEDS);
+    assert_eq!((newcomers.counts.needless, newcomers.counts.unheld), (0, 0));
+}
+
+#[test]
 fn the_paths_of_those_that_go_are_trained_by_others() {
     let departure = drilled(scenario("departure"), SEEDS);
     assert!(departure.counts.faults["gone"] > 0 && departure.counts.faults["leave"] > 0);
@@ -191,10 +198,10 @@ fn among(lies: &[Lie]) -> (f64, u64) {
 #[test]
 fn two_of_eight_that_contribute_lies_cost_the_others_little_and_are_named() {
     let (honest, _) = among(&[]);
-    // By chance alone, fifty seeds differ by one or two percent.
+    // Copies cost 2.6% (docs/results/liars.md); by chance alone, of fifty seeds, two means differ by two percent more or less.
     for lie in [Lie::SignFlipped, Lie::NotFinite, Lie::Stale, Lie::Copied] {
         let (loss, named) = among(&[lie, lie]);
-        assert!(loss < 1.04 * honest, "{lie:?}: {loss}, not {honest}");
+        assert!(loss < 1.06 * honest, "{lie:?}: {loss}, not {honest}");
         assert!(named >= 2 * SEEDS / 4 * 2 / 3, "{lie:?}: {named}");
     }
     let both = drilled(scenario("false-gradients"), SEEDS);

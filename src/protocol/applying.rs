@@ -19,6 +19,8 @@ pub(super) struct Next {
     pub(super) applying: bool,
     /// Since when its average is here.
     pub(super) here_since: Option<Millis>,
+    /// It was published while this node did not listen, nobody knows when.
+    pub(super) missed: bool,
 }
 
 /// An average that is being applied. They come back in the order in which they were given out.
@@ -61,11 +63,11 @@ impl Node {
         if term > state.term && owner != self.me {
             self.adopt_owner(module, term, owner);
         }
-        self.take_next(module, signed.clone());
+        self.take_next(module, signed.clone(), false);
     }
 
     /// Begins to apply an update, wherever it came from. Whether it has begun, or had before.
-    pub(super) fn take_next(&mut self, module: ModuleId, signed: SignedUpdate) -> bool {
+    pub(super) fn take_next(&mut self, module: ModuleId, signed: SignedUpdate, missed: bool) -> bool {
         let Some(state) = self.modules.get_mut(&module) else { return false };
         let Some(chain) = &state.chain else { return false };
         if state.next.as_ref().is_some_and(|next| next.applying || next.signed == signed) {
@@ -83,7 +85,7 @@ impl Node {
         }
         let version = chain.head().version;
         let (average, owner) = (signed.update.average, signed.update.owner);
-        let before = state.next.replace(Next { signed, applying: false, here_since: None });
+        let before = state.next.replace(Next { signed, applying: false, here_since: None, missed });
         self.forget_next(module, before);
         // Whoever has applied it can serve it, and whoever fetches it now can serve what has come.
         let (ahead, beside): (Vec<_>, Vec<_>) =
@@ -191,7 +193,7 @@ impl Node {
             return;
         };
         if made == Some(next.signed.update.state) {
-            return self.advance(module, next.signed);
+            return self.advance(module, next.signed, next.missed);
         }
         if let Some(head) = head_of(&next.signed.update) {
             if state.refused.len() >= MAX_REFUSED {
@@ -207,7 +209,7 @@ impl Node {
     }
 
     /// A new head.
-    fn advance(&mut self, module: ModuleId, signed: SignedUpdate) {
+    fn advance(&mut self, module: ModuleId, signed: SignedUpdate, missed: bool) {
         self.act(Action::Persist(Record::Head(signed.clone())));
         let contributions = signed.update.contributions.len();
         let version = signed.update.version;
@@ -215,7 +217,7 @@ impl Node {
         self.note_conduct(module, &signed);
         self.note_counted(module, &signed.update);
         self.put_head(module, signed.clone());
-        self.head_moved(module);
+        self.head_moved(module, missed);
         self.hear_later_term(module, term, owner);
         self.draw_audit(module, &signed);
         self.act(Action::Report(Report::Advanced { module, version, contributions }));

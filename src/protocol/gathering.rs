@@ -11,7 +11,6 @@ use super::placement::active_leases;
 use super::record::Record;
 use super::timers::Timer;
 use super::{Node, phase_from};
-use crate::clock::Millis;
 use crate::config::OuterMode;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
 
@@ -41,10 +40,9 @@ impl Node {
             OuterMode::Synchronous => state.durations.deadline_ms().map(|deadline_ms| now + deadline_ms),
             OuterMode::Asynchronous => Some(settled),
         };
-        let began = Some(state.advanced).filter(|advanced| *advanced > Millis(0));
         let running = state.chain.as_ref().map_or(0, super::chain::Chain::running_norm);
         let mut collection = Collection::new(target, now, settled, deadline);
-        collection.began = began;
+        collection.began = state.phase_began;
         state.collection = Some(collection);
         self.timers.set(Timer::Close(module), settled);
         self.act(Action::Outer(Outer::OpenSum { module, target, running }));
@@ -314,7 +312,7 @@ impl Node {
         }
         self.act(Action::Persist(Record::Sealed(signed.clone())));
         self.act(Action::Publish { module, message: Message::Update(signed.clone()) });
-        self.take_next(module, signed);
+        self.take_next(module, signed, false);
     }
 
     /// What a holder of a path is to its owners: expected, or not.

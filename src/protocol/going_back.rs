@@ -39,7 +39,7 @@ impl Node {
         };
         let to = before.head().version;
         self.switch_chain(module, before);
-        self.head_moved(module);
+        self.head_moved(module, true);
         self.act(Action::Report(Report::WentBack { module, from, to }));
         self.beat_on(module);
         if self.owns(module) {

@@ -50,6 +50,10 @@ pub const UNCOUNTED_VERSIONS: u64 = 12;
 /// to combine, to be heard, and to apply.
 pub const OVERDUE_MS: u64 = 10_000;
 
+/// That deadline, to one that has seen no phase from its beginning to its end, and has trained none: it might take the end
+/// of a long one for a stop.
+pub const UNMEASURED_DUE_MS: u64 = 30 * 60_000;
+
 /// A path without a living holder for this long is taken up by another, if phases are short. Longer than a member's
 /// lease, so that a peer that restarts at once finds its path as it left it.
 pub const PATH_LEASE_MS: u64 = 15_000;

@@ -129,8 +129,11 @@ struct Module {
     owner: Option<PeerKey>,
     /// Since when it is this peer, in whatever terms.
     owner_since: Millis,
-    /// When the head came to be here, and how long heads took before it.
+    /// When the head came to be here.
     advanced: Millis,
+    /// Since when its phase lasts: nothing where that is not known, as the head was there before it was here.
+    phase_began: Option<Millis>,
+    /// How long phases took.
     advances: Durations,
     /// Since when something has been offered for the next update.
     offered_since: Option<Millis>,

@@ -5,15 +5,16 @@
 //! the module with the next term; if it does not, the second does, a little later. One that leaves names its successor.
 //! Nobody needs anybody's leave: receivers refuse what comes with a lower term.
 
-use super::Node;
 use super::action::{Action, Report};
 use super::collect::quorum;
 use super::gathering::offered;
 use super::limits::{
     CLAIM_STAGGER_MS, DEADLINE_FACTOR, LONELY_RETURN_MS, MAX_TERM_JUMP, MEMBER_LEASE_MS, OVERDUE_MS, STEADY_MS,
+    UNMEASURED_DUE_MS,
 };
 use super::message::Head;
 use super::record::Record;
+use super::{Module, Node};
 use crate::clock::Millis;
 use crate::config::OuterMode;
 use crate::names::{ModuleId, PathId, PeerKey, Term};
@@ -246,12 +247,8 @@ impl Node {
             OuterMode::Asynchronous => self.has_offered(module, head),
         };
         let Some(offered_since) = begun.then(|| state.offered_since.unwrap_or(now)) else { return };
-        // What the owner's own deadline follows from (`collect.rs`).
-        let slower = DEADLINE_FACTOR * self.turns(module).max(1);
-        let measured_ms = offered_since.since(state.advanced).saturating_mul(slower);
-        let deadline_ms =
-            state.advances.deadline_ms().unwrap_or(0).max(measured_ms) + self.pause_ms(module) + OVERDUE_MS;
-        let overdue = quorum(&expected, offered, 0, waited_ms / deadline_ms);
+        let due_ms = self.due_ms(module, state, offered_since) + self.pause_ms(module) + OVERDUE_MS;
+        let overdue = quorum(&expected, offered, 0, waited_ms / due_ms);
         if let Some(state) = self.modules.get_mut(&module) {
             state.offered_since = Some(offered_since);
         }
@@ -260,18 +257,37 @@ impl Node {
         }
     }
 
+    /// How long an owner may take for its next update, as far as this node knows: what the owner's own deadline follows from
+    /// (`collect.rs`). One that has come in the middle of a phase, and has not seen a whole one, takes its own inner steps
+    /// for the measure too, and has long patience before it has made them.
+    fn due_ms(&self, module: ModuleId, state: &Module, offered_since: Millis) -> u64 {
+        let slower = DEADLINE_FACTOR * self.turns(module).max(1);
+        let usual_ms = state.advances.deadline_ms();
+        let seen_ms = usual_ms.unwrap_or(0).max(offered_since.since(state.advanced).saturating_mul(slower));
+        if usual_ms.is_some() || state.phase_began.is_some() {
+            return seen_ms;
+        }
+        let own_ms = match self.plan.mode {
+            OuterMode::Synchronous => self.measured.map(|measured| measured.phase_ms(self.plan.inner_steps)),
+            OuterMode::Asynchronous => Some(self.pause_ms(module)).filter(|pause_ms| *pause_ms > 0),
+        };
+        seen_ms.max(own_ms.map_or(UNMEASURED_DUE_MS, |own_ms| own_ms.saturating_mul(slower)))
+    }
+
     /// An asynchronous owner need not wait for anybody, so what is offered here is enough for it. Of what others offer
     /// nobody knows whether it can be had.
     fn has_offered(&self, module: ModuleId, head: Head) -> bool {
         self.outstanding_offers().any(|(of, _, (parent, _), _)| of == module && parent <= head.version)
     }
 
-    /// The head is another: what is overdue is counted from here.
-    pub(super) fn head_moved(&mut self, module: ModuleId) {
+    /// The head is another: what is overdue is counted from here. How far apart updates come that were missed says nothing
+    /// of how long phases take.
+    pub(super) fn head_moved(&mut self, module: ModuleId, missed: bool) {
         let now = self.now;
         let Some(state) = self.modules.get_mut(&module) else { return };
-        if state.advanced > Millis(0) {
-            state.advances.add(now.since(state.advanced));
+        let before = std::mem::replace(&mut state.phase_began, (!missed).then_some(now));
+        if let Some(began) = before.filter(|_| !missed) {
+            state.advances.add(now.since(began));
         }
         (state.advanced, state.offered_since) = (now, None);
         self.moved = true;

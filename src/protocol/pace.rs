@@ -20,6 +20,13 @@ pub(super) struct Measured {
     pub(super) took_ms: u64,
 }
 
+impl Measured {
+    /// How long a phase of so many inner steps takes.
+    pub(super) fn phase_ms(self, inner_steps: u64) -> u64 {
+        inner_steps.saturating_mul(self.took_ms) / self.steps.max(1)
+    }
+}
+
 /// The pace by which others are measured: the fastest, but no more than twice the second. Of two, one may be that slow.
 fn measure(mut paces: Vec<u32>) -> Option<u32> {
     paces.retain(|pace| *pace > 0);

@@ -23,6 +23,7 @@ impl Node {
         for record in records {
             node.take_in(record);
         }
+        node.restore_terms();
         let modules = &node.modules;
         node.sealed_before.retain(|signed| {
             let chain = modules.get(&signed.update.module).and_then(|state| state.chain.as_ref());
@@ -48,7 +49,13 @@ impl Node {
     fn take_in(&mut self, record: Record) {
         match record {
             Record::Started(times) => self.start.incarnation = self.start.incarnation.max(times),
-            Record::Term { module, term, owner } => self.restore_term(module, term, owner),
+            Record::Term { module, term, owner } => {
+                let me = self.me;
+                let state = self.modules.entry(module).or_default();
+                if term >= state.term {
+                    state.restore_owner(term, owner, me);
+                }
+            }
             Record::Sealed(signed) => {
                 if !self.sealed_before.contains(&signed) {
                     self.sealed_before.push(signed);
@@ -100,22 +107,22 @@ impl Node {
         }
     }
 
-    fn restore_term(&mut self, module: ModuleId, term: Term, owner: PeerKey) {
-        let state = self.modules.entry(module).or_default();
-        if term >= state.term {
-            // What it owned may have another owner by now: the others say so, or confirm it.
-            (state.term, state.owner) = (term, (owner != self.me).then_some(owner));
+    /// A crash may have come between the record of a head and that of its term.
+    fn restore_terms(&mut self) {
+        let me = self.me;
+        for state in self.modules.values_mut() {
+            let signer = state.chain.as_ref().and_then(Chain::signer);
+            if let Some((term, owner)) = signer.filter(|(term, _)| *term > state.term) {
+                state.restore_owner(term, owner, me);
+            }
         }
     }
 
     fn restore_head(&mut self, signed: SignedUpdate) {
         let module = signed.update.module;
-        let (term, owner) = (signed.update.term, signed.update.owner);
         let fits = |state: &Module| state.chain.as_ref().is_some_and(|chain| chain.fits(&signed.update));
         if self.modules.get(&module).is_some_and(fits) {
             self.put_head(module, signed);
-            // A crash may have come between this record and the one of the head's term.
-            self.restore_term(module, term, owner);
         }
     }
 
@@ -125,12 +132,8 @@ impl Node {
         let state = self.modules.entry(module).or_default();
         if state.gives_way_to(&chain.head()) {
             state.tainted = None;
-            let signer = chain.signer();
             state.switch_states(&chain, self.plan.genesis.get(&module).copied());
             state.chain = Some(chain.replaying_from(replays_from));
-            if let Some((term, owner)) = signer {
-                self.restore_term(module, term, owner);
-            }
         }
     }
 
@@ -189,7 +192,7 @@ impl Node {
             collection.closing = true;
         }
         self.act(Action::Publish { module, message: Message::Update(signed.clone()) });
-        self.take_next(module, signed.clone());
+        self.take_next(module, signed.clone(), true);
         let next = self.modules.get(&module).and_then(|state| state.next.as_ref());
         if next.is_none_or(|next| next.signed != signed) {
             // It is out, so no other is signed in its term.
@@ -240,5 +243,12 @@ impl Node {
         records.extend(self.checkpoints.values().cloned().map(Record::Checkpoint));
         records.extend(self.auditing.records());
         records
+    }
+}
+
+impl Module {
+    /// What this node owned may have another owner by now: the others say so, or confirm it.
+    fn restore_owner(&mut self, term: Term, owner: PeerKey, me: PeerKey) {
+        (self.term, self.owner) = (term, (owner != me).then_some(owner));
     }
 }

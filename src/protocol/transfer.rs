@@ -186,7 +186,7 @@ impl Node {
         state.replay.retain(|signed| signed.update.version > known);
         let Some(signed) = state.replay.pop_front() else { return };
         let fits = signed.update.module == module && chain.fits(&signed.update);
-        if !fits || !self.take_next(module, signed) {
+        if !fits || !self.take_next(module, signed, true) {
             self.abandon_next(module);
         }
     }
@@ -237,7 +237,7 @@ impl Node {
         let too_deep = given_up.and_then(|given_up| given_up.too_deep(&chain));
         let signer = chain.signer();
         self.switch_chain(module, chain);
-        self.head_moved(module);
+        self.head_moved(module, true);
         if let Some((term, owner)) = signer {
             self.hear_later_term(module, term, owner);
         }

@@ -219,3 +219,29 @@ fn an_average_applied_to_a_chain_that_was_given_up_says_nothing_of_the_next() {
     let advanced = Report::Advanced { module: MODULE, version: Version(2), contributions: 2 };
     assert_eq!(reports(node.handle(now, applied(state(12)))), vec![Action::Report(advanced)]);
 }
+
+#[test]
+fn how_fast_missed_updates_come_says_nothing_of_when_the_next_is_overdue() {
+    let chain = updates(3, OTHER);
+    let (mut node, id, _) = asked(head(&chain[2]));
+    let replay = Response::Replay(chain.clone());
+    let mut actions = node.handle(Millis(1_000), Event::Answered { id, response: Some(replay) });
+    for version in 1..=3 {
+        let now = Millis(1_000 + 2_000 * version);
+        node.handle(now, fetched(average(version), true));
+        let state = Some(state(version));
+        actions.extend(node.handle(now, Event::Applied { module: MODULE, version: Version(version), state }));
+    }
+    let best = head(&chain[2]);
+    assert_eq!(node.states().last().map(|(_, version, _)| *version), Some(Version(3)));
+    // One of two paths has been trained, the other takes its time.
+    node.handle(Millis(8_000), heard(OTHER, Message::Offer(offer(1, best))));
+    for second in 8..300 {
+        let leases = vec![lease(1, 3, Stage::Waiting)];
+        let lives = Beat { leases, ..beat(second, Some(best), Some((1, OTHER))) };
+        actions.extend(node.handle(Millis(second * 1_000), heard_beat(OTHER, lives)));
+        actions.extend(pass(&mut node, second * 1_000, second * 1_000 + 900).into_iter().map(|(_, action)| action));
+    }
+    let deposed = |action: &&Action| matches!(action, Action::Report(Report::Deposed { .. }));
+    assert_eq!(actions.iter().find(deposed), None);
+}
