@@ -363,13 +363,13 @@ impl Doorkeeper {
         Ok((run, Grant::OneTime(letters::invite_once(&self.identity, run, secret, rank, (use_until_s, lasts_s)))))
     }
 
-    /// A pass for a command of this machine, which has a key of its own for the occasion.
+    /// What a command of this machine shows, which has a key of its own for the occasion.
     ///
     /// # Errors
     /// If this peer is not invited itself.
-    pub fn visitor(&self, key: PeerKey) -> Result<Pass, DoorError> {
+    pub fn visitor(&self, key: PeerKey) -> Result<Knock, DoorError> {
         match self.invite(key, VISITOR, VISIT_S)? {
-            (_, Grant::Pass(pass)) => Ok(pass),
+            (_, Grant::Pass(pass)) => Ok(Knock::Present(pass)),
             (_, Grant::OneTime(_)) => Err(DoorError::NoRight(VISITOR)),
         }
     }

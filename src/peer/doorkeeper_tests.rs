@@ -129,7 +129,7 @@ fn a_member_brings_its_own_visitors_and_only_who_may_invites_members() {
     keep_pass(&house.home.path().join("bob"), RUN, of_bob).unwrap();
     let bobs = house.door("bob", &bob);
     assert!(matches!(bobs.invite_once([0; 16], MEMBER, (60, 60)), Err(DoorError::NoRight(MEMBER))));
-    welcomed(founders.answer(visitor.key(), Knock::Present(bobs.visitor(visitor.key()).unwrap())));
+    welcomed(founders.answer(visitor.key(), bobs.visitor(visitor.key()).unwrap()));
     assert!(founders.admits(visitor.key()) && !founders.takes_part(visitor.key()));
     assert!(matches!(bobs.send_away(ann.key()), Err(DoorError::NotYours { .. })), "upwards");
 }

@@ -22,7 +22,6 @@ use super::visiting::directory::Directory;
 use super::visiting::{Entrance, Visit, visit};
 use crate::names::{BlobRef, PathId, PeerKey, RunId};
 use crate::network::{Identity, Multiaddr, NetworkConfig, NetworkEvents, NetworkHandle, StartError};
-use crate::protocol::invitations::Knock;
 use crate::store::{BlobStore, DiskError, write_file};
 use crate::text::{IdsWriter, TokenSet, Tokenizer};
 
@@ -163,8 +162,7 @@ impl Scout {
         (first, of): (&Manifest, RunId),
     ) -> Option<(Multiaddr, RunId)> {
         // A visit ends after a while, a stage may last for weeks.
-        let pass = self.sponsor.as_ref().and_then(|sponsor| sponsor.visitor(self.network.me()).ok());
-        let shown = pass.map(Knock::Present);
+        let shown = self.sponsor.as_ref().and_then(|sponsor| sponsor.visitor(self.network.me()).ok());
         for address in addresses {
             let asked = fetch_manifest(&self.network, &mut self.events, address, shown.as_ref()).await;
             if let Ok((_, _, manifest, run)) = asked

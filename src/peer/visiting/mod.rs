@@ -15,7 +15,6 @@ use super::doorkeeper::{DoorError, Doorkeeper};
 use super::joining::{JoinError, fetch_manifest};
 use crate::names::PeerKey;
 use crate::network::{BlobAccess, Identity, Multiaddr, NetworkConfig, StartError, Stopped};
-use crate::protocol::invitations::Knock;
 
 /// Why a swarm could not be visited.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +75,7 @@ pub(super) struct Visit {
 /// Why the first did not answer, if none does.
 pub(super) async fn visit(entrance: Entrance<'_>, blobs: Arc<dyn BlobAccess>) -> Result<Visit, VisitError> {
     let identity = Identity::generate();
-    let shown = entrance.sponsor.map(|sponsor| sponsor.visitor(identity.key())).transpose()?.map(Knock::Present);
+    let shown = entrance.sponsor.map(|sponsor| sponsor.visitor(identity.key())).transpose()?;
     let (network, mut events) = crate::network::start(NetworkConfig::visitor(identity), blobs).await?;
     let mut refusal = None;
     for address in entrance.addresses {

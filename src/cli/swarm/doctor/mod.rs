@@ -19,7 +19,6 @@ use crate::network::{
     Bandwidth, Identity, NetworkConfig, NetworkEvents, NetworkHandle, StartError, is_loopback_address, start,
 };
 use crate::peer::StoredBlobs;
-use crate::protocol::invitations::Knock;
 use crate::store::BlobStore;
 
 /// Look at this machine as a peer would need it: ports, disk, clock, device and speed; with an address also how others see it.
@@ -52,8 +51,7 @@ impl Doctor {
         let address = self.address.as_deref().map(parse).transpose()?;
         let identity = Identity::generate();
         let sponsor = self.sponsor.as_deref().map(invitations::sponsor).transpose()?;
-        let visitor = sponsor.map(|sponsor| sponsor.visitor(identity.key())).transpose();
-        let shown = visitor.map_err(invitations::explain)?.map(Knock::Present);
+        let shown = sponsor.map(|sponsor| sponsor.visitor(identity.key())).transpose().map_err(invitations::explain)?;
         let mut report = Report { output: globals.output(), found: Vec::new() };
         report.add(resources::disk(&machine))?;
         report.add(resources::clock())?;

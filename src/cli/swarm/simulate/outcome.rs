@@ -83,6 +83,7 @@ impl Outcome {
             "tokens_per_s": tokens_per_s(&self.dipaco),
             "train_s": self.dipaco.train_s,
             "computing_s": self.dipaco.computing_s,
+            "trained_share": self.dipaco.trained_share,
             "test_tokens": self.dipaco.test.tokens,
             "test_bytes": self.dipaco.test.bytes,
             "module_hashes_agree": self.dipaco.module_hashes_agree,
@@ -123,6 +124,12 @@ impl Outcome {
                 tokens_per_s,
                 100.0 * result.computing_s / result.train_s.max(1e-9)
             ));
+            if let Some(share) = result.trained_share {
+                lines.push(format!(
+                    "in the second half of its phases, a path trained {:.1} % of its time",
+                    100.0 * share
+                ));
+            }
             lines.push(format!("bits per parameter and exchange: {up:.2} up, {down:.2} down, all messages counted"));
         }
         let agree = if result.module_hashes_agree { "the same" } else { "NOT the same" };

@@ -12,7 +12,7 @@ use super::super::interrupt::Interrupt;
 use super::super::peer_progress::PeerLine;
 use super::super::running::open_doors;
 use crate::config::{Link, MachineConfig};
-use crate::names::PathId;
+use crate::names::{PathId, Phase};
 use crate::observe::Progress;
 use crate::peer::launch::{Launch, Launched, identity_of};
 use crate::peer::observing::Synced;
@@ -54,6 +54,9 @@ pub struct SwarmResult {
     pub train_s: f64,
     /// Seconds that inner steps took to compute, in this call.
     pub computing_s: f64,
+    /// The part of their time that paths trained in the second half of the phases, from 0 to 1: by then who joins has joined.
+    /// Nothing if that half was not trained in this call.
+    pub trained_share: Option<f64>,
     /// What outer steps cost, over all peers.
     pub synced: Synced,
     /// Beats, offers, updates and questions sent, over all peers.
@@ -73,16 +76,32 @@ struct Tally {
     computing_s: f64,
     first_step: Option<Instant>,
     last_step: Option<Instant>,
+    /// From here on, paths are looked at one by one.
+    from: Phase,
+    paths: BTreeMap<PathId, Span>,
+}
+
+/// How a path spent its time.
+#[derive(Debug)]
+struct Span {
+    since: Instant,
+    until: Instant,
+    computing_s: f64,
 }
 
 impl Tally {
     #[expect(clippy::disallowed_methods, reason = "an edge: how long the peers trained")]
     fn hear(&mut self, news: &News) {
         match news {
-            News::Stepped { tokens, seconds, .. } => {
+            News::Stepped { path, phase, tokens, seconds, .. } => {
                 let now = Instant::now();
                 // The first report comes after its steps.
-                self.first_step.get_or_insert(now - Duration::from_secs_f64(*seconds));
+                let since = now - Duration::from_secs_f64(*seconds);
+                self.first_step.get_or_insert(since);
+                if *phase >= self.from {
+                    let span = self.paths.entry(*path).or_insert(Span { since, until: now, computing_s: 0.0 });
+                    (span.until, span.computing_s) = (now, span.computing_s + seconds);
+                }
                 self.last_step = Some(now);
                 self.tokens += tokens;
                 self.computing_s += seconds;
@@ -99,6 +118,12 @@ impl Tally {
             | News::DiskTakes
             | News::NotInvited(_) => {}
         }
+    }
+
+    fn trained_share(&self) -> Option<f64> {
+        let spent_s: f64 = self.paths.values().map(|span| (span.until - span.since).as_secs_f64()).sum();
+        let computing_s: f64 = self.paths.values().map(|span| span.computing_s).sum();
+        (spent_s > 0.0).then(|| computing_s / spent_s)
     }
 }
 
@@ -121,7 +146,8 @@ impl Swarm {
     }
 
     async fn conduct(&self, peers: &mut Vec<Launched>, interrupt: &Interrupt) -> anyhow::Result<Option<SwarmResult>> {
-        let tally = Arc::new(Mutex::new(Tally::default()));
+        let from = Phase(self.manifest.config.training.phases / 2);
+        let tally = Arc::new(Mutex::new(Tally { from, ..Tally::default() }));
         let seats = self.manifest.config.seats()?;
         let mut doors = Vec::with_capacity(self.peers);
         for index in 0..self.peers {
@@ -230,6 +256,7 @@ impl Swarm {
             tokens: tally.tokens,
             train_s,
             computing_s: tally.computing_s,
+            trained_share: tally.trained_share(),
             synced,
             message_bytes: statuses.iter().map(|status| status.traffic.message_bytes_sent).sum(),
             module_hashes_agree: agree(statuses),
