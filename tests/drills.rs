@@ -188,21 +188,22 @@ fn honest_peers_go_on_among_liars() {
 }
 
 /// The loss of honest peers' paths where two of eight peers lie so, and how many of these liars others have named.
-fn among(lies: &[Lie]) -> (f64, u64) {
+fn among(lies: &[Lie], seeds: u64) -> (f64, u64) {
     let mut liars = scenario("false-gradients");
     liars.liars = lies.to_vec();
-    let drilled = drilled(liars, SEEDS / 4);
+    let drilled = drilled(liars, seeds);
     (drilled.loss(), drilled.counts.named.values().sum())
 }
 
 #[test]
 fn two_of_eight_that_contribute_lies_cost_the_others_little_and_are_named() {
-    let (honest, _) = among(&[]);
-    // Copies cost 2.6% (docs/results/liars.md); by chance alone, of fifty seeds, two means differ by two percent more or less.
-    for lie in [Lie::SignFlipped, Lie::NotFinite, Lie::Stale, Lie::Copied] {
-        let (loss, named) = among(&[lie, lie]);
-        assert!(loss < 1.06 * honest, "{lie:?}: {loss}, not {honest}");
-        assert!(named >= 2 * SEEDS / 4 * 2 / 3, "{lie:?}: {named}");
+    let (honest, _) = among(&[], SEEDS);
+    // The mean of fifty seeds is known to a percent and a half. Copies cost 2.7% (docs/results/liars.md): they take more.
+    let lies = [(Lie::SignFlipped, 50), (Lie::NotFinite, 50), (Lie::Stale, 50), (Lie::Copied, SEEDS)];
+    for (lie, seeds) in lies {
+        let (loss, named) = among(&[lie, lie], seeds);
+        assert!(loss < 1.04 * honest, "{lie:?}: {loss}, not {honest}");
+        assert!(named >= 2 * seeds * 2 / 3, "{lie:?}: {named}");
     }
     let both = drilled(scenario("false-gradients"), SEEDS);
     assert_eq!(both.counts.named["lie: sign flipped"], SEEDS, "{:?}", both.counts.named);

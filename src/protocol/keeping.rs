@@ -36,18 +36,25 @@ impl Node {
         if !std::mem::take(&mut self.let_go) {
             return;
         }
-        let mut gone = std::mem::take(&mut self.unwanted);
-        // Few references are to what was let go: most are told by their first byte.
-        let mut may_go = [false; 256];
-        gone.iter().for_each(|blob| may_go[usize::from(blob.0[0])] = true);
-        let mut kept = BTreeSet::new();
+        let unwanted: Vec<BlobHash> = std::mem::take(&mut self.unwanted).into_iter().collect();
+        // They are in order: those that begin with a byte are next to each other, mostly one or none.
+        let mut starts = [0; 257];
+        unwanted.iter().for_each(|blob| starts[usize::from(blob.0[0]) + 1] += 1);
+        (0..256).for_each(|byte| starts[byte + 1] += starts[byte]);
+        let mut is_kept = vec![false; unwanted.len()];
         self.for_each_reference(&mut |blob| {
-            if may_go[usize::from(blob.0[0])] {
-                kept.extend(gone.take(&blob));
+            let alike = starts[usize::from(blob.0[0])]..starts[usize::from(blob.0[0]) + 1];
+            if let Some(at) = alike.into_iter().find(|at| unwanted[*at] == blob) {
+                is_kept[at] = true;
             }
         });
-        self.unwanted = kept;
-        self.actions.extend(gone.into_iter().map(Action::Forget));
+        for (blob, is_kept) in unwanted.into_iter().zip(is_kept) {
+            if is_kept {
+                self.unwanted.insert(blob);
+            } else {
+                self.actions.push(Action::Forget(blob));
+            }
+        }
     }
 
     /// The blobs that this node may still need or be asked for; all others can be removed.

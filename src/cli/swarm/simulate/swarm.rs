@@ -90,11 +90,9 @@ struct Span {
 }
 
 impl Tally {
-    #[expect(clippy::disallowed_methods, reason = "an edge: how long the peers trained")]
-    fn hear(&mut self, news: &News) {
+    fn hear(&mut self, news: &News, now: Instant) {
         match news {
             News::Stepped { path, phase, tokens, seconds, .. } => {
-                let now = Instant::now();
                 // The first report comes after its steps.
                 let since = now - Duration::from_secs_f64(*seconds);
                 self.first_step.get_or_insert(since);
@@ -200,7 +198,7 @@ impl Swarm {
             link: self.link,
             turns: self.turns.clone(),
             newsroom: Arc::new(move |news| {
-                lock(&tally).hear(&news);
+                lock(&tally).hear(&news, clock());
                 line.hear(&news);
             }),
         };
@@ -277,6 +275,11 @@ fn agree(statuses: &[PeerStatus]) -> bool {
     agree && count > 0
 }
 
+#[expect(clippy::disallowed_methods, reason = "an edge: how long the peers trained")]
+fn clock() -> Instant {
+    Instant::now()
+}
+
 fn lock(tally: &Mutex<Tally>) -> std::sync::MutexGuard<'_, Tally> {
     // Sums stay sums whatever happened to a thread that added to them.
     tally.lock().unwrap_or_else(PoisonError::into_inner)
@@ -285,4 +288,32 @@ fn lock(tally: &Mutex<Tally>) -> std::sync::MutexGuard<'_, Tally> {
 /// The folder that everything of a run is in, as people write it.
 pub fn shown(folder: &Path) -> String {
     folder.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_trained_share_is_that_of_the_time_from_the_first_report_of_the_second_half_to_the_last() {
+        let mut tally = Tally { from: Phase(4), ..Tally::default() };
+        assert_eq!(tally.trained_share(), None);
+        let start = clock() + Duration::from_secs(100);
+        let mut step = |path: u32, phase: u64, at_s: u64, seconds: f64| {
+            let news =
+                News::Stepped { path: PathId(path), phase: Phase(phase), step: 1, loss: 1.0, tokens: 10, seconds };
+            tally.hear(&news, start + Duration::from_secs(at_s));
+        };
+        // Of the first half nothing counts here, however long it waited.
+        step(0, 3, 0, 1.0);
+        step(1, 3, 50, 1.0);
+        // Ten seconds, of which eight trained; and ten, of which four.
+        step(0, 4, 62, 2.0);
+        step(0, 4, 65, 3.0);
+        step(0, 5, 70, 3.0);
+        step(1, 4, 72, 2.0);
+        step(1, 7, 80, 2.0);
+        assert_eq!(tally.trained_share(), Some(12.0 / 20.0));
+        assert_eq!((tally.tokens, tally.computing_s), (70, 14.0));
+    }
 }
