@@ -22,6 +22,8 @@ struct ExperimentFile {
     score_from: usize,
     #[serde(default)]
     honest_tokens: usize,
+    #[serde(default)]
+    wall_clock: bool,
     run: toml::Table,
     arms: Vec<ArmFile>,
     #[serde(default)]
@@ -75,6 +77,8 @@ pub struct Experiment {
     pub score_from: usize,
     /// So many tokens of the test text are also scored with nothing but what comes before each.
     pub honest_tokens: usize,
+    /// Arms are also compared after equal time: for experiments whose arms have a machine to themselves.
+    pub wall_clock: bool,
 }
 
 /// One way to train.
@@ -187,14 +191,14 @@ impl Experiment {
         for claim in &file.claims {
             claim.check(&arms)?;
         }
-        let ExperimentFile { name, title, claims, slice_share, score_from, honest_tokens, .. } = file;
+        let ExperimentFile { name, title, claims, slice_share, score_from, honest_tokens, wall_clock, .. } = file;
         if arms.iter().any(|arm| score_from >= arm.run.model.context) {
             return Err(wrong("score_from", "below every arm's model.context"));
         }
         if honest_tokens > 0 && arms.iter().any(|arm| arm.run.model.reads_pictures()) {
             return Err(wrong("honest_tokens", "0 where pictures are read: nothing follows on a class"));
         }
-        Ok(Self { name, title, arms, claims, slice_share, score_from, honest_tokens })
+        Ok(Self { name, title, arms, claims, slice_share, score_from, honest_tokens, wall_clock })
     }
 
     /// The most paths of any arm that asks for documents apart to fit routers on; 0 if none does.

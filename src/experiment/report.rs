@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::exchanged;
 use super::outcome::{Honest, Outcome};
 use super::plan::{Arm, Claim, Experiment};
+use super::wall_clock;
 
 /// What several seeds came to.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,6 +44,8 @@ impl Spread {
 pub enum Verdict {
     /// For the worst seed of the better arm against the best of the other.
     Holds,
+    /// As good will do, and the seeds' ranges overlap, though the mean is worse.
+    AsGood,
     /// The same, but there is no spread to be seen: an arm was trained with one seed.
     OfOneSeed,
     /// For the means alone.
@@ -58,6 +61,7 @@ impl Verdict {
     pub fn words(self) -> &'static str {
         match self {
             Self::Holds => "yes",
+            Self::AsGood => "as good: worse in the mean, but the seeds' ranges overlap",
             Self::OfOneSeed => "yes, as far as one seed says",
             Self::WithinSpread => "in the mean, but the seeds' ranges overlap",
             Self::Fails => "no",
@@ -67,18 +71,20 @@ impl Verdict {
 
     fn of(claim: &Claim, better: Option<Spread>, than: Option<Spread>) -> Self {
         let (Some(better), Some(than)) = (better, than) else { return Self::Open };
-        // As good as: each within the other's range will do.
-        if better.most < than.least || (claim.or_equal && better.least <= than.most) {
-            if better.count.min(than.count) > 1 { Self::Holds } else { Self::OfOneSeed }
-        } else if better.mean < than.mean {
-            Self::WithinSpread
-        } else {
-            Self::Fails
+        let overlap = better.least <= than.most && than.least <= better.most;
+        let several = better.count.min(than.count) > 1;
+        match (better.mean < than.mean, overlap) {
+            (true, _) if better.most < than.least && several => Self::Holds,
+            (true, _) if better.most < than.least => Self::OfOneSeed,
+            (true, _) => Self::WithinSpread,
+            (false, true) if claim.or_equal && several => Self::AsGood,
+            (false, _) => Self::Fails,
         }
     }
 }
 
-fn of_arm<'a>(outcomes: &'a [Outcome], name: &'a str) -> impl Iterator<Item = &'a Outcome> {
+/// What came of one arm.
+pub(super) fn of_arm<'a>(outcomes: &'a [Outcome], name: &'a str) -> impl Iterator<Item = &'a Outcome> {
     outcomes.iter().filter(move |outcome| outcome.arm == name)
 }
 
@@ -131,6 +137,7 @@ pub fn markdown(experiment: &Experiment, outcomes: &[Outcome], command: &str) ->
     honest_table(&mut page, experiment, outcomes);
     classes_table(&mut page, experiment, outcomes);
     exchanged::table(&mut page, experiment, outcomes);
+    wall_clock::table(&mut page, experiment, outcomes);
     if !experiment.claims.is_empty() {
         page += "\n## What was expected\n\nOf early stopped paths; *every N* is by the transducer. It holds if the worst \
                  seed of the first is better than the best of the second.\n\n";
@@ -162,7 +169,8 @@ fn arms_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) 
             one.steps,
             one.tokens as f64 / 1e6,
             show(own().map(|outcome| outcome.last.perplexity()).collect(), 2),
-            show(own().map(|outcome| outcome.last.bits_per_byte()).collect(), 3),
+            // Pictures' classes stand for no bytes.
+            show(own().filter(|it| it.last.bytes > 0).map(|it| it.last.bits_per_byte()).collect(), 3),
             show(own().map(|outcome| outcome.early.perplexity()).collect(), 2),
             own().count(),
         );
@@ -283,7 +291,8 @@ mod tests {
         assert_eq!(verdict(&[1.0, 1.5], &[1.6, 2.0], false), Verdict::Holds);
         assert_eq!(verdict(&[1.0, 1.7], &[1.6, 2.0], false), Verdict::WithinSpread);
         assert_eq!(verdict(&[2.0, 1.7], &[1.6, 1.9], false), Verdict::Fails);
-        assert_eq!(verdict(&[2.0, 1.7], &[1.6, 1.9], true), Verdict::Holds);
+        assert_eq!(verdict(&[2.0, 1.7], &[1.6, 1.9], true), Verdict::AsGood);
+        assert_eq!(verdict(&[1.0, 1.7], &[1.6, 2.0], true), Verdict::WithinSpread);
         assert_eq!(verdict(&[2.0, 2.1], &[1.6, 1.9], true), Verdict::Fails);
         assert_eq!(verdict(&[2.0], &[], false), Verdict::Open);
         assert_eq!(verdict(&[1.0], &[1.6, 2.0], false), Verdict::OfOneSeed);

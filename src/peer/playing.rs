@@ -7,7 +7,7 @@ use crate::names::{BlobHash, PathId};
 use crate::protocol::questions::{Opening, Piece};
 use crate::routing::{Router, features_of};
 use crate::seed::Seed;
-use crate::training::{EvaluateError, GenerateError, Sampling, Sequences, generate, target_losses};
+use crate::training::{EvaluateError, GenerateError, Sampling, Sequences, generate, right_classes, target_losses};
 
 /// Whose parameters a level has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +112,14 @@ pub fn nats(model: &PathModel, pieces: &[Piece]) -> Result<Vec<f64>, EvaluateErr
         if nats.is_finite() { Ok(nats) } else { Err(EvaluateError::NotFinite { sequence, nats }) }
     };
     losses.into_iter().enumerate().map(sum).collect()
+}
+
+/// Of how many pictures no other class is likelier than theirs.
+///
+/// # Errors
+/// If a piece is no picture of the network.
+pub fn right(model: &PathModel, pieces: &[Piece]) -> Result<u64, EvaluateError> {
+    right_classes(model, &Pieces(pieces))
 }
 
 /// The tokens that follow: fewer than were asked for if the text ends with them.

@@ -23,6 +23,8 @@ pub struct PathScore {
     pub ancestor: Score,
     /// Of the path on what it reads.
     pub dipaco: Score,
+    /// Of how many pictures the path finds the right class likeliest, where pictures are read and that can be asked.
+    pub right: Option<u64>,
 }
 
 /// Why a run could not be scored on this text.
@@ -166,12 +168,18 @@ fn score(players: &mut dyn Players, texts: &[Documents], every: Option<usize>) -
     };
     let ancestor = players.nats(&reading(&|_| Player::Ancestor))?;
     let dipaco = players.nats(&reading(&Player::Path))?;
+    let right = match players.config().model.reads_pictures() {
+        true => players.right(&read.iter().map(|((path, _), group)| (*path, &group.pieces[..])).collect::<Vec<_>>())?,
+        false => None,
+    };
+    let (told, mut right) = (right.is_some(), right.into_iter().flatten());
     let mut nats = ancestor.into_iter().zip(dipaco);
     let score = |((path, domain), group): (&(PathId, Option<u32>), &Group)| {
-        let read = if group.pieces.is_empty() { None } else { nats.next() };
-        let (ancestor, dipaco) = read.unwrap_or_default();
+        let unread = group.pieces.is_empty();
+        let (ancestor, dipaco) = if unread { None } else { nats.next() }.unwrap_or_default();
+        let right = told.then(|| if unread { None } else { right.next() }.unwrap_or_default());
         let (ancestor, dipaco) = (group.score(&ancestor), group.score(&dipaco));
-        PathScore { path: *path, domain: *domain, documents: group.documents, ancestor, dipaco }
+        PathScore { path: *path, domain: *domain, documents: group.documents, ancestor, dipaco, right }
     };
     Ok(groups.iter().map(score).collect())
 }
@@ -248,6 +256,7 @@ mod tests {
             documents: 1,
             ancestor: Score::default(),
             dipaco: Score { nats: 1.0, tokens: *tokens, bytes: 1 },
+            right: None,
         };
         tokens.iter().map(score).collect()
     }

@@ -60,7 +60,7 @@ fn print(output: Output, scores: &[PathScore], domains: &Domains, peers: &[PeerK
     let total = sum(scores.iter());
     let mut paths: Vec<PathId> = scores.iter().map(|score| score.path).collect();
     paths.dedup();
-    heading(output, "path")?;
+    heading(output, "path", &total)?;
     for path in paths {
         let score = sum(scores.iter().filter(|score| score.path == path));
         line(output, &path.to_string(), &score, &total)?;
@@ -88,7 +88,7 @@ fn print(output: Output, scores: &[PathScore], domains: &Domains, peers: &[PeerK
 /// The same text once more, by its domains; routing knew nothing of them.
 fn print_domains(output: Output, scores: &[PathScore], domains: &Domains, total: &Sum) -> anyhow::Result<()> {
     output.text("")?;
-    heading(output, "domain")?;
+    heading(output, "domain", total)?;
     for (name, number) in domains.names() {
         let own = || scores.iter().filter(|score| score.domain == Some(number));
         let score = sum(own());
@@ -107,33 +107,39 @@ fn share(part: u64, all: u64) -> f64 {
     part as f64 / all.max(1) as f64
 }
 
-fn heading(output: Output, what: &str) -> std::io::Result<()> {
+fn heading(output: Output, what: &str, total: &Sum) -> std::io::Result<()> {
     let (empty, measure) = ("", "perplexity");
+    let right = if total.right.is_some() { "   right" } else { "" };
     output.text(&format!("{empty:>12}  {empty:>9}  {empty:>9}  {empty:>6}  {:>19}  {:>19}", "ancestor", "DiPaCo"))?;
     output.text(&format!(
-        "{what:>12}  {:>9}  {:>9}  {:>6}  {measure:>10} {:>8}  {measure:>10} {:>8}",
+        "{what:>12}  {:>9}  {:>9}  {:>6}  {measure:>10} {:>8}  {measure:>10} {:>8}{right}",
         "documents", "tokens", "share", "bits/B", "bits/B"
     ))
 }
 
 fn line(output: Output, name: &str, score: &Sum, total: &Sum) -> std::io::Result<()> {
-    let Sum { documents, ancestor, dipaco } = score;
+    let Sum { documents, ancestor, dipaco, right } = score;
     let measure = |score: &Score| match score.tokens {
         0 => format!("{:>10} {:>8}", "-", "-"),
         _ => format!("{:>10.2} {:>8.4}", score.perplexity(), score.bits_per_byte()),
     };
     let (before, after) = (measure(ancestor), measure(dipaco));
+    let right = right.map_or_else(String::new, |right| format!("  {:>5.1}%", 100.0 * share(right, dipaco.tokens)));
     let share = 100.0 * share(dipaco.tokens, total.dipaco.tokens);
-    output.text(&format!("{name:>12}  {documents:>9}  {:>9}  {share:>5.1}%  {before}  {after}", dipaco.tokens))
+    output.text(&format!("{name:>12}  {documents:>9}  {:>9}  {share:>5.1}%  {before}  {after}{right}", dipaco.tokens))
 }
 
 fn measures(score: &Sum, total: &Sum) -> Value {
     let of = |score: &Score| json!({ "perplexity": score.perplexity(), "bits_per_byte": score.bits_per_byte() });
-    json!({
+    let mut value = json!({
         "documents": score.documents, "tokens": score.dipaco.tokens, "bytes": score.dipaco.bytes,
         "token_share": share(score.dipaco.tokens, total.dipaco.tokens),
         "ancestor": of(&score.ancestor), "dipaco": of(&score.dipaco),
-    })
+    });
+    if let Some(right) = score.right {
+        value["right"] = json!(right);
+    }
+    value
 }
 
 /// Of some documents, each on its own path.
@@ -141,12 +147,15 @@ struct Sum {
     documents: usize,
     ancestor: Score,
     dipaco: Score,
+    /// Pictures whose class is found.
+    right: Option<u64>,
 }
 
 fn sum<'a>(scores: impl Iterator<Item = &'a PathScore> + Clone) -> Sum {
     Sum {
         documents: scores.clone().map(|score| score.documents).sum(),
         ancestor: scores.clone().map(|score| score.ancestor).sum(),
-        dipaco: scores.map(|score| score.dipaco).sum(),
+        dipaco: scores.clone().map(|score| score.dipaco).sum(),
+        right: scores.map(|score| score.right).sum(),
     }
 }

@@ -5,7 +5,7 @@ use crate::config::{DeviceChoice, RunConfig};
 use crate::model::PathModel;
 use crate::names::{PathId, PeerKey};
 use crate::peer::collected::Collected;
-use crate::peer::playing::{Part, Stage, go_on, nats, routes};
+use crate::peer::playing::{Part, Stage, go_on, nats, right, routes};
 use crate::protocol::questions::{Opening, Piece, Player};
 use crate::text::{TokenSet, Tokenizer};
 
@@ -74,6 +74,10 @@ impl Players for Local {
 
     fn nats(&mut self, readings: &[(Player, &[Piece])]) -> anyhow::Result<Vec<Vec<f64>>> {
         readings.iter().map(|(player, pieces)| Ok(nats(self.cast(*player)?, pieces)?)).collect()
+    }
+
+    fn right(&mut self, readings: &[(PathId, &[Piece])]) -> anyhow::Result<Option<Vec<u64>>> {
+        readings.iter().map(|(path, pieces)| Ok(Some(right(self.cast(Player::Path(*path))?, pieces)?))).collect()
     }
 
     fn go_on(&mut self, path: PathId, text: &[u32], count: usize, draw: &Draw) -> anyhow::Result<Vec<u32>> {

@@ -82,6 +82,15 @@ pub trait Players {
     /// If a player cannot be had, or cannot read a piece.
     fn nats(&mut self, readings: &[(Player, &[Piece])]) -> anyhow::Result<Vec<Vec<f64>>>;
 
+    /// Of how many of these pictures no other class is likelier than theirs, each on its path; nothing if whoever plays is
+    /// not asked that: a question of the swarm is answered by nats.
+    ///
+    /// # Errors
+    /// As [`Players::nats`].
+    fn right(&mut self, _readings: &[(PathId, &[Piece])]) -> anyhow::Result<Option<Vec<u64>>> {
+        Ok(None)
+    }
+
     /// So many tokens that follow a text; fewer if it ends.
     ///
     /// # Errors
