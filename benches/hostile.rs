@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use pathswarm::names::{BlobRef, PathId, PeerKey, Version};
-use pathswarm::network::{Multiaddr, NetworkEvent, NetworkHandle, Offence, Published, limits};
+use pathswarm::network::{Multiaddr, NetworkEvent, NetworkHandle, Offence, Published, RequestToken, limits};
 use pathswarm::protocol::message::Offer;
 use pathswarm::protocol::{Message, wire};
 use peers::{MODULE, Peer, QUIC, TCP, join};
@@ -32,6 +32,9 @@ const RUBBISH_PER_SECOND: u64 = 10_000;
 
 /// Honest gossip in a second: far more than there ever is.
 const OFFERS_PER_SECOND: u64 = 400;
+
+/// Honest requests in a second: half of what a peer may ask before it is taken for an attacker itself.
+const REQUESTS_PER_SECOND: u64 = limits::ASKED_PER_SECOND as u64 / 2;
 
 /// Each of the blobs that are fetched again and again.
 const BLOB_BYTES: usize = 8 << 20;
@@ -89,7 +92,8 @@ async fn measure(window: Duration) {
     let addresses = victim.addresses().await;
     let over_tcp = addresses.iter().find(|address| address.to_string().contains("/tcp/")).unwrap().clone();
     let (key, handle, done) = (victim.key(), victim.handle.clone(), Arc::new(Done::default()));
-    let attended = tokio::spawn(attend(victim, honest.key(), done.clone()));
+    let honest_key = honest.key();
+    let attended = tokio::spawn(attend(victim, honest_key, done.clone()));
     let spoken = tokio::spawn(speak(honest.handle.clone(), done.clone()));
     let worked = tokio::spawn(work(honest, key, blob, done.clone()));
 
@@ -106,12 +110,13 @@ async fn measure(window: Duration) {
         for (sum, (after, before)) in sums[attacked].iter_mut().zip(after.into_iter().zip(before)) {
             *sum += after - before;
         }
-        most_rss[attacked] = most_rss[attacked].max(rss_bytes());
+        most_rss[attacked] = most_rss[attacked].max(own_bytes());
     }
     done.stop.store(true, Relaxed);
     for task in [attended, spoken, worked] {
         task.abort();
     }
+    assert!(handle.bans().iter().all(|ban| ban.peer != honest_key), "the honest peer was banned: {:?}", handle.bans());
     report(window * ROUNDS as u32, sums, most_rss, &handle);
 }
 
@@ -125,28 +130,52 @@ fn report(time: Duration, [peace, attack]: [[u64; 3]; 2], [calm, most]: [u64; 2]
         let (before, after) = (per_second(peace[at], *unit), per_second(attack[at], *unit));
         println!("| {what} | {before:.1} | {after:.1} | {:.3} |", after / before);
     }
-    println!("| resident memory, MB | {:.1} | {:.1} | |", calm as f64 / 1e6, most as f64 / 1e6);
+    println!("| own memory, MB | {:.1} | {:.1} | |", calm as f64 / 1e6, most as f64 / 1e6);
     println!("\n{bans} keys were banned");
 }
 
-/// As a peer does: what does not read is held against whoever signed it.
+/// As a peer does: what does not read is held against whoever signed it. Whether it does.
+fn judge(peer: &Peer, author: PeerKey, gossip: &[u8]) -> bool {
+    let reads = wire::decode::<Message>(gossip).is_ok();
+    if !reads {
+        let _ = peer.handle.blame(author, Offence::Unreadable);
+    }
+    reads
+}
+
+/// Hears offers, and answers requests.
 async fn attend(mut victim: Peer, honest: PeerKey, done: Arc<Done>) {
     loop {
-        let event = victim.wait_for("anything", |event| match event {
-            NetworkEvent::Gossip { author, bytes, .. } => Some((Some((*author, bytes.clone())), None)),
-            NetworkEvent::Request { from, token, bytes } => Some((None, Some((*from, *token, bytes.clone())))),
-            _ => None,
-        });
-        match event.await {
-            (Some((author, bytes)), _) if wire::decode::<Message>(&bytes).is_ok() => {
-                done.offers.fetch_add(u64::from(author == honest), Relaxed);
+        match victim.wait_for("anything", taken).await {
+            Taken::Gossip(author, bytes) => {
+                let offer = judge(&victim, author, &bytes) && author == honest;
+                done.offers.fetch_add(u64::from(offer), Relaxed);
             }
-            (Some((author, _)), _) => drop(victim.handle.blame(author, Offence::Unreadable)),
-            (_, Some((from, token, bytes))) if from == honest => drop(victim.handle.respond(token, bytes)),
-            (_, Some((from, ..))) => drop(victim.handle.blame(from, Offence::Unreadable)),
+            Taken::Request(from, token, bytes) if from == honest => drop(victim.handle.respond(token, bytes)),
+            Taken::Request(from, ..) => drop(victim.handle.blame(from, Offence::Unreadable)),
             _ => {}
         }
     }
+}
+
+/// What is done about an event.
+enum Taken {
+    Gossip(PeerKey, Vec<u8>),
+    Request(PeerKey, RequestToken, Vec<u8>),
+    Answer(bool),
+    Blob(bool),
+    Nothing,
+}
+
+/// All that comes, since what is not taken would be kept.
+fn taken(event: &NetworkEvent) -> Option<Taken> {
+    Some(match event {
+        NetworkEvent::Gossip { author, bytes, .. } => Taken::Gossip(*author, bytes.clone()),
+        NetworkEvent::Request { from, token, bytes } => Taken::Request(*from, *token, bytes.clone()),
+        NetworkEvent::Response { result, .. } => Taken::Answer(result.is_ok()),
+        NetworkEvent::Fetched { result, .. } => Taken::Blob(result.is_ok()),
+        _ => Taken::Nothing,
+    })
 }
 
 /// Offers, evenly.
@@ -164,25 +193,35 @@ async fn speak(honest: NetworkHandle, done: Arc<Done>) {
     }
 }
 
-/// A request and a blob at a time, one after the other, for as long as it is asked to.
+/// A request and a blob at a time, one after the other, for as long as it is asked to; requests no faster than a peer may.
 async fn work(mut honest: Peer, victim: PeerKey, blob: BlobRef, done: Arc<Done>) {
-    let _ = honest.handle.request(0, victim, vec![], vec![7; 4_096]);
-    let _ = honest.handle.fetch(1, blob, vec![(victim, vec![])]);
+    let ask = |honest: &Peer| honest.handle.request(0, victim, vec![], vec![7; 4_096]).is_ok();
+    let fetch = |honest: &Peer| assert_eq!(honest.handle.fetch(1, blob, vec![(victim, vec![])]), Ok(()));
+    let mut tick = tokio::time::interval(Duration::from_micros(1_000_000 / REQUESTS_PER_SECOND));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut asked = false;
+    fetch(&honest);
     while !done.stop.load(Relaxed) {
-        let ended = honest.wait_for("anything", |event| match event {
-            NetworkEvent::Response { result, .. } => Some((0, result.is_ok())),
-            NetworkEvent::Fetched { result, .. } => Some((1, result.is_ok())),
-            _ => None,
-        });
-        match ended.await {
-            (0, fine) => {
+        let taken = tokio::select! {
+            taken = honest.wait_for("anything", taken) => taken,
+            _ = tick.tick(), if !asked => {
+                asked = ask(&honest);
+                continue;
+            }
+        };
+        match taken {
+            Taken::Answer(fine) => {
                 done.answers.fetch_add(u64::from(fine), Relaxed);
-                let _ = honest.handle.request(0, victim, vec![], vec![7; 4_096]);
+                asked = false;
             }
-            (_, fine) => {
+            Taken::Blob(fine) => {
                 done.blob_bytes.fetch_add(u64::from(fine) * blob.bytes, Relaxed);
-                let _ = honest.handle.fetch(1, blob, vec![(victim, vec![])]);
+                fetch(&honest);
             }
+            Taken::Gossip(author, bytes) => {
+                judge(&honest, author, &bytes);
+            }
+            _ => {}
         }
     }
 }
@@ -252,8 +291,9 @@ async fn rubbish(victim: &Multiaddr) {
     }
 }
 
-fn rss_bytes() -> u64 {
+/// Without the files that are mapped, such as libraries.
+fn own_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or_default() * 1024
 }
