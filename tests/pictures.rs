@@ -98,6 +98,7 @@ fn peers_learn_to_tell_pictures_apart_and_others_look_into_it() {
     // Three kinds: who knows nothing has 3.
     assert!(result["dipaco"]["perplexity"].as_f64() < Some(1.7), "{result}");
     assert!(result["dipaco"]["perplexity"].as_f64() < result["ancestor"]["perplexity"].as_f64(), "{result}");
+    assert!(result["dipaco"]["bits_per_byte"].is_null(), "a class stands for no bytes: {result}");
     let by_class = events(&["evaluate", "--local", &model, "--text", &prepared]);
     let classes: Vec<&Value> = by_class.iter().filter(|event| event["event"] == "domain").collect();
     assert_eq!(

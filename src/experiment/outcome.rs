@@ -37,8 +37,8 @@ impl Numbers {
         Score::from(*self).perplexity()
     }
 
-    /// Comparable between tokenizers.
-    pub fn bits_per_byte(&self) -> f64 {
+    /// Comparable between tokenizers; none of pictures.
+    pub fn bits_per_byte(&self) -> Option<f64> {
         Score::from(*self).bits_per_byte()
     }
 }

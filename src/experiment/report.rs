@@ -169,8 +169,7 @@ fn arms_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) 
             one.steps,
             one.tokens as f64 / 1e6,
             show(own().map(|outcome| outcome.last.perplexity()).collect(), 2),
-            // Pictures' classes stand for no bytes.
-            show(own().filter(|it| it.last.bytes > 0).map(|it| it.last.bits_per_byte()).collect(), 3),
+            show(own().filter_map(|outcome| outcome.last.bits_per_byte()).collect(), 3),
             show(own().map(|outcome| outcome.early.perplexity()).collect(), 2),
             own().count(),
         );

@@ -62,7 +62,7 @@ impl Driver {
     }
 
     fn scored(&mut self, path: PathId, phase: Phase, held_out: Option<Score>) {
-        let scored = held_out.filter(|score| score.bytes > 0).map(|score| score.bits_per_byte() * 1_000.0);
+        let scored = held_out.and_then(|score| score.bits_per_byte()).map(|bits| bits * 1_000.0);
         let fits = scored.filter(|millibits| (0.0..f64::from(u32::MAX)).contains(millibits));
         let millibits_per_byte = fits.map(|millibits| millibits.round() as u32);
         self.events.push_back(Event::Evaluated { path, phase, millibits_per_byte });

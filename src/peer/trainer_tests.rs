@@ -358,7 +358,7 @@ async fn a_tokenizer_of_little_text_scores_paths_and_dense_paths() {
         }
     };
     assert!(signs > 0, "whoever watches it knows that it lives");
-    assert!(test.tokens > 0 && test.bits_per_byte() > 0.0, "{test:?}");
+    assert!(test.tokens > 0 && test.bits_per_byte() > Some(0.0), "{test:?}");
 
     // Before the first update every path is the ancestor.
     let config = &manifest.config;

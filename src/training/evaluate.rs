@@ -34,9 +34,9 @@ impl Score {
         (self.nats / self.tokens.max(1) as f64).exp()
     }
 
-    /// Comparable between tokenizers; 0 if there are no bytes.
-    pub fn bits_per_byte(&self) -> f64 {
-        if self.bytes == 0 { 0.0 } else { self.nats / std::f64::consts::LN_2 / self.bytes as f64 }
+    /// Comparable between tokenizers; none if there are no bytes, as of pictures' classes.
+    pub fn bits_per_byte(&self) -> Option<f64> {
+        (self.bytes > 0).then(|| self.nats / std::f64::consts::LN_2 / self.bytes as f64)
     }
 }
 
@@ -210,8 +210,8 @@ mod tests {
     fn perplexity_and_bits_per_byte_follow_from_the_sums() {
         let score = Score { nats: 20.0 * 8f64.ln(), tokens: 10, bytes: 0 } + Score { nats: 0.0, tokens: 10, bytes: 30 };
         assert!((score.perplexity() - 8.0).abs() < 1e-9);
-        assert!((score.bits_per_byte() - 2.0).abs() < 1e-9);
-        assert_eq!((Score::default().perplexity(), Score::default().bits_per_byte()), (1.0, 0.0));
+        assert!((score.bits_per_byte().unwrap() - 2.0).abs() < 1e-9);
+        assert_eq!((Score::default().perplexity(), Score::default().bits_per_byte()), (1.0, None));
     }
 
     #[test]

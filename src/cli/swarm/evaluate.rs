@@ -119,9 +119,11 @@ fn heading(output: Output, what: &str, total: &Sum) -> std::io::Result<()> {
 
 fn line(output: Output, name: &str, score: &Sum, total: &Sum) -> std::io::Result<()> {
     let Sum { documents, ancestor, dipaco, right } = score;
-    let measure = |score: &Score| match score.tokens {
-        0 => format!("{:>10} {:>8}", "-", "-"),
-        _ => format!("{:>10.2} {:>8.4}", score.perplexity(), score.bits_per_byte()),
+    let measure = |score: &Score| {
+        let perplexity = (score.tokens > 0).then(|| format!("{:.2}", score.perplexity()));
+        let bits = score.bits_per_byte().map(|bits| format!("{bits:.4}"));
+        let [perplexity, bits] = [perplexity, bits].map(|measured| measured.unwrap_or_else(|| "-".to_owned()));
+        format!("{perplexity:>10} {bits:>8}")
     };
     let (before, after) = (measure(ancestor), measure(dipaco));
     let right = right.map_or_else(String::new, |right| format!("  {:>5.1}%", 100.0 * share(right, dipaco.tokens)));

@@ -59,8 +59,9 @@ fn note(news: &News) -> Option<String> {
     Some(match news {
         News::Reported(report) => return note_of_report(report),
         News::Scored { drawn, test, .. } => {
-            let (perplexity, bits) = (test.perplexity(), test.bits_per_byte());
-            format!("path {drawn} on its test text: perplexity {perplexity:.2}, {bits:.4} bits per byte")
+            let perplexity = test.perplexity();
+            let bits = test.bits_per_byte().map_or_else(String::new, |bits| format!(", {bits:.4} bits per byte"));
+            format!("path {drawn} on its test text: perplexity {perplexity:.2}{bits}")
         }
         News::ShortOfDisk(reason) => format!(
             "trains and combines nothing until the disk takes what is written, and then goes on; it still serves what it \

@@ -102,7 +102,8 @@ impl Outcome {
     pub fn table(&self) -> Vec<String> {
         let steps = self.run.training.total_steps();
         let row = |name: &str, steps: u64, score: Score| {
-            format!("{name:<28} {steps:>6}  {:>10.2}  {:>13.4}", score.perplexity(), score.bits_per_byte())
+            let bits = score.bits_per_byte().map_or_else(|| "-".to_owned(), |bits| format!("{bits:.4}"));
+            format!("{name:<28} {steps:>6}  {:>10.2}  {bits:>13}", score.perplexity())
         };
         let mut lines = vec![
             String::new(),
