@@ -1,14 +1,16 @@
 //! Reading a corpus from Parquet, as C4 and FineWeb are published: one column of it, page by page.
 
 use std::fs::File;
+use std::io::{BufReader, ErrorKind, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use bytes::Bytes;
 use parquet::basic::Type as Physical;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::errors::ParquetError;
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use parquet::schema::types::ColumnDescPtr;
 
 use super::corpus::Gathering;
@@ -30,7 +32,7 @@ pub(super) fn read(path: &Path, column: &str, into: &mut Gathering<'_>) -> Resul
 fn read_rows(path: &Path, column: &str, into: &mut Gathering<'_>) -> Result<(), CorpusError> {
     let wrong = |error: ParquetError| unreadable(path, std::io::Error::other(error));
     let file = File::open(path).map_err(|error| unreadable(path, error))?;
-    let reader = SerializedFileReader::new(file).map_err(wrong)?;
+    let reader = SerializedFileReader::new(Whole(file)).map_err(wrong)?;
     let columns = reader.metadata().file_metadata().schema_descr().columns();
     let place = |name: &str| columns.iter().position(|column| is_text(column) && column.path().parts() == [name]);
     let Some(text) = place(column) else {
@@ -63,6 +65,43 @@ fn read_rows(path: &Path, column: &str, into: &mut Gathering<'_>) -> Result<(), 
         into.progress.0 += u64::try_from(packed_bytes).unwrap_or(0);
     }
     Ok(())
+}
+
+/// A file that says so where it ends: the reader skips what is announced, and would go on for as long behind the end of a
+/// damaged file, where it finds nothing to skip.
+struct Whole(File);
+
+impl Length for Whole {
+    fn len(&self) -> u64 {
+        Length::len(&self.0)
+    }
+}
+
+impl ChunkReader for Whole {
+    type T = UpToTheEnd<BufReader<File>>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        self.0.get_read(start).map(UpToTheEnd)
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        if start.checked_add(length as u64).is_none_or(|end| end > Length::len(self)) {
+            return Err(ParquetError::EOF(format!("{length} bytes at {start} are more than the file has")));
+        }
+        self.0.get_bytes(start, length)
+    }
+}
+
+/// Reads, and fails where nothing is left.
+struct UpToTheEnd<R>(R);
+
+impl<R: Read> Read for UpToTheEnd<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self.0.read(buffer)? {
+            0 if !buffer.is_empty() => Err(ErrorKind::UnexpectedEof.into()),
+            read => Ok(read),
+        }
+    }
 }
 
 /// A column of a row group.
@@ -197,5 +236,24 @@ mod tests {
                 assert!(error.to_string().contains("some.parquet"), "{error}");
             }
         }
+    }
+
+    /// Found by fuzzing: the header of a page has a list of 2^31 numbers in a field that nobody knows.
+    const ENDLESS: &str = "\
+        500909090909090909093609090909090909090909090909094152311504152a252a4c1504749f9f9f9f9f9f9f9f9f9f\
+        9f9f9f9f9f207215021916000019dbe9b1ea287200000016000019161a001502192c4804726f7773150200150c250018\
+        04746578742500001604191c191c26001c150c19350006101918047465787415001604166a166e264e26081c36002807\
+        616e6f746865721806612074657874111100192c15041500150200150015101502003c1611000016ae01151a16761538\
+        00166e16042608166e1400002819707261752d7472657173207e657273696f6e2036302e312e30191c1c0000009f0000\
+        0050415231";
+
+    #[test]
+    fn a_page_that_announces_more_than_there_is_ends_with_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("some.parquet");
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        std::fs::write(&path, ENDLESS.as_bytes().chunks(2).map(byte).collect::<Vec<_>>()).unwrap();
+        let error = read_column(&path, "text").unwrap_err().to_string();
+        assert!(error.contains("some.parquet"), "{error}");
     }
 }
