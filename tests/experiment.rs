@@ -52,6 +52,10 @@ kind = "every-step"
 name = "in turn"
 run.outer.streaming = true
 
+[[arms]]
+name = "kept"
+run.outer = { codec = { top-k = 64 }, keep_unsent = true }
+
 [[claims]]
 better = "grid"
 better_every = 8
@@ -119,9 +123,10 @@ fn every_arm_is_trained_with_its_seeds_and_the_tables_say_so() {
     let bench = Bench::new(FILE);
     let outcomes = bench.conduct("whole").unwrap();
     let arms: Vec<(&str, u64)> = outcomes.iter().map(|it| (it.arm.as_str(), it.seed)).collect();
-    let expected = [("dense", 1), ("grid", 1), ("random", 1), ("every step", 1), ("in turn", 1), ("grid", 2)];
+    let expected =
+        [("dense", 1), ("grid", 1), ("random", 1), ("every step", 1), ("in turn", 1), ("kept", 1), ("grid", 2)];
     assert_eq!(arms, expected);
-    let [dense, grid, random, every_step, in_turn, other] = &outcomes[..] else { panic!("six") };
+    let [dense, grid, random, every_step, in_turn, kept, other] = &outcomes[..] else { panic!("seven") };
     assert_eq!((in_turn.paths, in_turn.parameters, in_turn.steps), (4, grid.parameters, 50));
     assert_eq!((dense.paths, grid.paths, grid.steps), (1, 4, 50));
     assert_eq!(grid.parameters, 2 * grid.path_parameters);
@@ -139,6 +144,9 @@ fn every_arm_is_trained_with_its_seeds_and_the_tables_say_so() {
     }
     assert!(grid.stopped_at.iter().all(|phases| *phases == 3), "a shard of before is no matter: {:?}", grid.stopped_at);
     assert!(grid.shards.iter().sum::<usize>() > random.shards.iter().sum::<usize>(), "two paths a document");
+    let alone = kept.modules_alone.expect("its modules are behind it");
+    assert!(kept.last.nats < alone.nats && alone.tokens == kept.last.tokens, "{kept:?}");
+    assert_eq!([dense, grid, in_turn].map(|outcome| outcome.modules_alone), [None; 3]);
     assert_ne!(grid.last.nats, other.last.nats, "another seed");
 
     let read = |name: &str| std::fs::read_to_string(bench.at("whole/results").join(name)).unwrap();

@@ -1,6 +1,6 @@
 //! Values to small integers and back, in groups of 128 that share a scale.
 //!
-//! A group's scale is its largest magnitude divided by the largest level (7 or 127), rounded to bfloat16; a value
+//! A group's scale is its largest magnitude divided by the largest level (6 or 127), rounded to bfloat16; a value
 //! becomes the level nearest to `value · (1 / scale)`, a tie going to the even one. With two bits the scale is the root
 //! of the mean square, and a value becomes one of the four levels that lie best for a Gaussian (Max, 1960). Only plain
 //! f32 operations with one correctly rounded result are used, so the bytes are the same on every machine.
@@ -74,7 +74,7 @@ pub(super) fn quantize(codec: Codec, values: &[f32], payload: &mut Vec<u8>) -> R
                 *level = level_of(*value, inverse);
             }
         }),
-        Codec::Int4 => quantize_groups::<HALF>(values, payload, scale_to::<7>, |group, inverse, levels| {
+        Codec::Int4 => quantize_groups::<HALF>(values, payload, scale_to::<6>, |group, inverse, levels| {
             let (low, high) = group.split_at(HALF);
             for (level, (low, high)) in levels.iter_mut().zip(low.iter().zip(high)) {
                 *level = (level_of(*low, inverse) & 15) | (level_of(*high, inverse) << 4);
@@ -257,22 +257,22 @@ mod tests {
     #[test]
     fn levels_of_four_bits_are_rounded_half_to_even() {
         let mut values = vec![0.0; GROUP];
-        values[..8].copy_from_slice(&[7.0, -7.0, 0.5, 1.5, -0.5, -2.5, 3.49, -3.51]);
+        values[..8].copy_from_slice(&[6.0, -6.0, 0.5, 1.5, -0.5, -2.5, 3.49, -3.51]);
         let decoded = round_trip(Codec::Int4, &values);
-        assert_eq!(decoded[..8], [7.0, -7.0, 0.0, 2.0, 0.0, -2.0, 3.0, -4.0]);
+        assert_eq!(decoded[..8], [6.0, -6.0, 0.0, 2.0, 0.0, -2.0, 3.0, -4.0]);
     }
 
     #[test]
     fn a_group_of_four_bits_lies_as_the_document_says() {
         let mut values = vec![0.0; GROUP + 1];
-        values[0] = 7.0;
+        values[0] = 6.0;
         values[1] = -1.0;
-        values[64] = -7.0;
-        values[128] = 14.0;
+        values[64] = -6.0;
+        values[128] = 12.0;
         let mut payload = Vec::new();
         quantize(Codec::Int4, &values, &mut payload).unwrap();
-        assert_eq!(payload[..3], [0x97, 0x0f, 0x00]);
-        assert_eq!(payload[64], 0x07);
+        assert_eq!(payload[..3], [0xa6, 0x0f, 0x00]);
+        assert_eq!(payload[64], 0x06);
         assert_eq!(payload[128..], [0x80, 0x3f, 0x00, 0x40]);
     }
 
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn every_level_survives_whatever_the_scale_is_rounded_to() {
-        for (codec, top) in [(Codec::Int4, 7), (Codec::Int8, 127)] {
+        for (codec, top) in [(Codec::Int4, 6), (Codec::Int8, 127)] {
             for step in 0..4000 {
                 let scale = 1.0e-6 * (1.0 + step as f32 / 1000.0);
                 let mut values = vec![0.0; GROUP];

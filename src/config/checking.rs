@@ -46,6 +46,14 @@ impl RunConfig {
             let expected = "above 0, at most 1; error_feedback = false keeps nothing";
             require(decay > 0.0 && decay <= 1.0, "outer.residual_decay", decay, expected)?;
         }
+        let alone = outer.error_feedback && outer.residual_decay.is_none() && outer.streaming.is_none();
+        require(
+            !outer.keep_unsent || (alone && self.sample.is_none() && self.routing.reshard.is_empty()),
+            "outer.keep_unsent",
+            outer.keep_unsent,
+            "false where outer.error_feedback is false, outer.residual_decay or outer.streaming is set, paths are sampled, or \
+             text is shared out anew",
+        )?;
         if let Some(streaming) = outer.streaming {
             let expected = "mix from 0 to below 1, overlap from 1 to the number of levels less one";
             require(streaming.fits(self.levels.len()), "outer.streaming", format!("{streaming:?}"), expected)?;

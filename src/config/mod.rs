@@ -32,7 +32,7 @@ pub use levels::{LevelConfig, level_parameters, level_tensors};
 pub use link::{Link, LinkError};
 pub use machine::{DeviceChoice, MachineConfig, Precision};
 pub use model::{Activation, Architecture, ModelConfig, ModelError, Positions};
-pub use outer::{Codec, Divide, OuterConfig, OuterMode, Rescale};
+pub use outer::{Codec, Divide, OuterConfig, OuterMode, Rescale, Unsent};
 pub use parts::{Part, TensorSpec};
 pub use pictures::{PicturesConfig, PicturesError, Reads};
 pub use resolve::{Entry, ResolveError, Resolved};

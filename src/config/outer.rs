@@ -34,6 +34,28 @@ impl Divide {
     }
 }
 
+/// What becomes of what compression leaves out of an outer gradient.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Unsent {
+    /// It is lost.
+    Lost,
+    /// This part of it is added to the next outer gradient (error feedback); meanwhile the path does without it.
+    SentLater(f32),
+    /// It stays in the path's own copy until it is sent: the path trains on with it, and counts as what it is with it.
+    Kept,
+}
+
+impl Unsent {
+    /// The part of it that is added to the next outer gradient, if any.
+    pub fn added(self) -> Option<f32> {
+        match self {
+            Self::SentLater(part) => Some(part),
+            // What is kept is in the next outer gradient by itself.
+            Self::Lost | Self::Kept => None,
+        }
+    }
+}
+
 /// How outer gradients and their averages travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -85,9 +107,12 @@ pub struct OuterConfig {
     /// Whether what compression lost is added to the next outer gradient.
     pub error_feedback: bool,
     /// The part of what compression lost that is added (SparseLoCo's β), where it is not [what follows from the
-    /// codec](Self::feedback).
+    /// codec](Self::unsent).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub residual_decay: Option<f32>,
+    /// Whether what compression left out stays in the path's own copy until it is sent.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub keep_unsent: bool,
     /// What a sum is divided by.
     #[serde(skip_serializing_if = "Divide::is_all")]
     pub divide: Divide,
@@ -148,6 +173,7 @@ struct Written {
     average_codec: Option<Codec>,
     error_feedback: Option<bool>,
     residual_decay: Option<f32>,
+    keep_unsent: bool,
     divide: Divide,
     #[serde(deserialize_with = "read_streaming")]
     streaming: Option<Streaming>,
@@ -175,6 +201,7 @@ impl From<Written> for OuterConfig {
             average_codec: written.average_codec,
             error_feedback: written.error_feedback.unwrap_or(true),
             residual_decay: written.residual_decay,
+            keep_unsent: written.keep_unsent,
             divide: written.divide,
             streaming: written.streaming,
             norm_cap: written.norm_cap,
@@ -202,6 +229,7 @@ impl OuterConfig {
             codec: Codec::Fp32,
             average_codec: Some(Codec::Fp32),
             error_feedback: false,
+            keep_unsent: false,
             divide: Divide::All,
             centred_clipping: false,
             ..self.clone()
@@ -242,10 +270,14 @@ impl OuterConfig {
         self.mode == OuterMode::Synchronous && self.streaming.is_none()
     }
 
-    /// The part of what compression lost that is added to the next outer gradient, if any.
-    pub fn feedback(&self) -> Option<f32> {
+    /// What becomes of what compression leaves out.
+    pub fn unsent(&self) -> Unsent {
         let follows = if matches!(self.codec, Codec::TopK(_)) { 0.95 } else { 1.0 };
-        self.error_feedback.then(|| self.residual_decay.unwrap_or(follows))
+        match (self.error_feedback, self.keep_unsent) {
+            (_, true) => Unsent::Kept,
+            (true, false) => Unsent::SentLater(self.residual_decay.unwrap_or(follows)),
+            (false, false) => Unsent::Lost,
+        }
     }
 }
 
@@ -261,17 +293,17 @@ mod tests {
     fn what_is_left_out_follows_from_the_codec() {
         let usual = read("").unwrap();
         assert_eq!((usual.codec, usual.mode), (Codec::Int4, OuterMode::Synchronous));
-        assert_eq!((usual.learning_rate, usual.momentum, usual.feedback()), (0.7, 0.9, Some(1.0)));
+        assert_eq!((usual.learning_rate, usual.momentum, usual.unsent()), (0.7, 0.9, Unsent::SentLater(1.0)));
         assert_eq!(usual.average_codec(), Codec::Int4);
         let few = read("codec = { top-k = 64 }").unwrap();
         assert_eq!((few.codec, few.average_codec()), (Codec::TopK(64), Codec::Sparse));
-        assert_eq!((few.learning_rate, few.momentum, few.feedback()), (1.0, 0.0, Some(0.95)));
+        assert_eq!((few.learning_rate, few.momentum, few.unsent()), (1.0, 0.0, Unsent::SentLater(0.95)));
         let told =
             read("codec = { top-k = 8 }\naverage_codec = \"int8\"\nmomentum = 0.5\nerror_feedback = false").unwrap();
-        assert_eq!((told.momentum, told.average_codec(), told.feedback()), (0.5, Codec::Int8, None));
+        assert_eq!((told.momentum, told.average_codec(), told.unsent()), (0.5, Codec::Int8, Unsent::Lost));
         let all =
             read("codec = { top-k = 8 }\nresidual_decay = 1.0\ndivide = \"senders\"\nrescale = \"radial\"").unwrap();
-        assert_eq!((all.feedback(), all.divide, all.rescale), (Some(1.0), Divide::Senders, Rescale::Radial));
+        assert_eq!((all.unsent(), all.divide, all.rescale), (Unsent::SentLater(1.0), Divide::Senders, Rescale::Radial));
         let streams = read("streaming = { overlap = 2 }").unwrap();
         assert_eq!(streams.streaming, Some(Streaming { mix: 0.5, overlap: 2 }));
         assert_eq!(read("streaming = true").unwrap().streaming, Some(Streaming::default()));
@@ -281,7 +313,9 @@ mod tests {
         let again = read("rerun_share = 0.25\nrerun_tolerance = 0.125").unwrap();
         assert_eq!((again.rerun_share, again.rerun_tolerance, usual.rerun_share), (0.25, 0.125, 0.0));
         assert!(again.can_rerun() && !streams.can_rerun());
-        for outer in [usual, few, told, all, streams, clips, again] {
+        let keeps = read("codec = { top-k = 8 }\nkeep_unsent = true").unwrap();
+        assert_eq!(keeps.unsent(), Unsent::Kept);
+        for outer in [usual, few, told, all, streams, clips, again, keeps] {
             let json: OuterConfig = serde_json::from_str(&serde_json::to_string(&outer).unwrap()).unwrap();
             assert_eq!(json, outer);
             assert_eq!(read(&toml::to_string(&outer).unwrap()).unwrap(), outer);

@@ -93,6 +93,12 @@ impl RunConfig {
             _ => self.outer.clone(),
         }
     }
+
+    /// Whether a path may count as other parameters than its modules have when the run is over: as what it was best with, or
+    /// as what it has not sent makes of them.
+    pub fn paths_end_apart(&self) -> bool {
+        self.training.early_stopping || self.outer.keep_unsent
+    }
 }
 
 /// Why a run's configuration makes no sense.
@@ -257,6 +263,8 @@ pub(crate) mod tests {
             ("average_codec = { top-k = 4097 }", "outer.average_codec = { top-k = 4097 }: 1 to 4096"),
             ("residual_decay = 0.0", "outer.residual_decay = 0: above 0"),
             ("residual_decay = 1.5", "outer.residual_decay = 1.5: above 0"),
+            ("keep_unsent = true\nerror_feedback = false", "outer.keep_unsent = true: false where"),
+            ("keep_unsent = true\nresidual_decay = 0.5", "outer.keep_unsent = true: false where"),
             ("mode = \"asynchronous\"\nrescale = \"radial\"", "outer.rescale = radial: not"),
             ("mode = \"asynchronous\"\ndivide = \"senders\"", "outer.divide = senders: not"),
         ] {

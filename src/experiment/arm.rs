@@ -87,7 +87,9 @@ impl<'a> Trial<'a> {
         self.train(&mut state, done)?;
         if done < self.run.training.phases || !self.trained.file.exists() {
             let mut trained = self.unfinished(&state, self.run.training.phases);
-            trained.trainee.paths.clear();
+            if !self.run.outer.keep_unsent {
+                trained.trainee.paths.clear();
+            }
             self.trained.write(&trained)?;
             self.kept.remove();
         }
@@ -315,6 +317,8 @@ impl<'a> Trial<'a> {
         let own = |path| test.only((0..test.len()).filter(|document| state.sharing.test[*document] == PathId(path)));
         let own: Vec<Documents> = (0..paths).map(own).collect();
         let at_last: Score = self.scores(&mut state.trainee, &last, &own)?.into_iter().sum();
+        let modules: Option<Vec<Levels>> = (0..paths).map(|path| state.trainee.replicated_of(PathId(path))).collect();
+        let modules = modules.map(|modules| self.scores(&mut state.trainee, &modules, &own)).transpose()?;
         let each = self.each_score(&mut state.trainee, &early, &own)?;
         let names = &self.tokens.domains;
         let mut domains = BTreeMap::new();
@@ -350,6 +354,7 @@ impl<'a> Trial<'a> {
             path_parameters: last.first().map_or(0, |levels| levels.iter().map(|level| level.len() as u64).sum()),
             parameters: state.trainee.parameters(),
             exchanged: state.trainee.exchanged(),
+            modules_alone: modules.map(|scores| scores.into_iter().sum::<Score>().into()),
             steps: training.total_steps(),
             tokens: of_ancestor + state.trainee.tokens(),
             seconds: state.seconds,

@@ -74,8 +74,10 @@ pub(super) fn table(page: &mut String, experiment: &Experiment, outcomes: &[Outc
     let Some(first) = experiment.arms.first().filter(differ) else { return };
     *page += "\n## What travelled\n\nBits of a value in an outer step, up (an outer gradient, with what the last one lost) and \
               down (the average); what a receiver misses of it, as a part of its length; and how much more perplexity than \
-              the first arm with the same seed.\n\n\
-              | arm | bits up | missed | bits down | missed | perplexity | more by |\n|---|---|---|---|---|---|---|\n";
+              the first arm with the same seed. Paths that keep what they have not sent count as what they are with it; \
+              *modules alone* are without.\n\n\
+              | arm | bits up | missed | bits down | missed | perplexity | more by | modules alone |\n\
+              |---|---|---|---|---|---|---|---|\n";
     for arm in &experiment.arms {
         let own = || outcomes.iter().filter(|outcome| outcome.arm == arm.name);
         let frames = || own().filter_map(|outcome| outcome.exchanged);
@@ -89,12 +91,12 @@ pub(super) fn table(page: &mut String, experiment: &Experiment, outcomes: &[Outc
         if frames().next().is_none() {
             let trained = if own().next().is_some() { "not counted, trained before" } else { "not trained yet" };
             let (perplexity, more) = (show(perplexity), show(Spread::of(more)));
-            let _ = writeln!(page, "| {} | {trained} | | | | {perplexity} | {more} % |", arm.name);
+            let _ = writeln!(page, "| {} | {trained} | | | | {perplexity} | {more} % | |", arm.name);
             continue;
         }
         let _ = writeln!(
             page,
-            "| {} | {:.3} | {:.1} % | {:.3} | {:.1} % | {} | {} % |",
+            "| {} | {:.3} | {:.1} % | {:.3} | {:.1} % | {} | {} % | {} |",
             arm.name,
             mean(frames().map(|both| both.up.bits()).collect()),
             mean(frames().map(|both| 100.0 * both.up.error()).collect()),
@@ -102,6 +104,7 @@ pub(super) fn table(page: &mut String, experiment: &Experiment, outcomes: &[Outc
             mean(frames().map(|both| 100.0 * both.down.error()).collect()),
             show(perplexity),
             show(Spread::of(more)),
+            show(Spread::of(own().filter_map(|outcome| Some(outcome.modules_alone?.perplexity())))),
         );
     }
 }

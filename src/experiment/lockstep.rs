@@ -120,7 +120,7 @@ impl<'a> Lockstep<'a> {
         let due = self.modules.keys().filter(|module| stretch.due.contains(&usize::from(module.level)));
         let mut sums: BTreeMap<ModuleId, ExactSum> = due.map(fresh).collect();
         let weights = weights(shards.iter().map(|shard| shard.len() as u64));
-        let starts: Vec<_> = self.grid.paths().map(|path| (path, self.levels_of(path))).collect();
+        let starts: Vec<_> = self.grid.paths().map(|path| (path, self.replicated_of(path))).collect();
         let (run, stop, paths) = (self.run, self.stop, &self.paths);
         let work = |trainer: &mut InnerTrainer, job: usize| {
             let (path, before) = &starts[job];
@@ -172,9 +172,19 @@ impl<'a> Lockstep<'a> {
         clippings
     }
 
-    /// The parameters of a path, level by level.
+    /// The parameters of a path, level by level: its own copy, where it keeps what it has not sent.
     pub fn levels_of(&self, path: PathId) -> Vec<Vec<f32>> {
+        self.paths[path.0 as usize].own_copy(self.run, &self.replicated_of(path)).into_owned()
+    }
+
+    /// Its modules' parameters, level by level.
+    pub fn replicated_of(&self, path: PathId) -> Vec<Vec<f32>> {
         self.grid.modules_of(path).iter().map(|module| self.modules[module].parameters.clone()).collect()
+    }
+
+    /// Whether paths keep what they have not sent.
+    pub fn keeps_unsent(&self) -> bool {
+        self.run.outer.keep_unsent
     }
 
     /// The networks that paths are trained and scored with.
@@ -247,7 +257,7 @@ fn train(
             stretch.mixed.iter().for_each(|level| mix(&mut own.levels[*level], &before[*level], streaming.mix));
             inner.load(&own.levels)?;
         }
-        _ => inner.load(before)?,
+        _ => inner.load(&state.own_copy(run, before))?,
     }
     inner.restore(&state.inner)?;
     let seed = Seed::root(run.seed).child("batches").number(u64::from(path.0));
@@ -266,7 +276,7 @@ fn train(
     for level in stretch.due.iter().copied() {
         let (before, after, residual) = (&before[level], &levels[level], &mut state.residuals[level]);
         let outer = run.outer_of(level);
-        let lost = outer.feedback().map(|part| (part, residual.as_slice()));
+        let lost = outer.unsent().added().map(|part| (part, residual.as_slice()));
         let gradient = outer_gradient(before, after, 1.0, lost)?;
         let (frame, left) = compress_with_feedback(outer.codec, &gradient)?;
         arrived.push(sent.count(&gradient, &frame)?);

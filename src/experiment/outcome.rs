@@ -137,6 +137,9 @@ pub struct Outcome {
     /// Of how many test pictures early stopped paths find the right class likeliest, where pictures are read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub right: Option<u64>,
+    /// The test text on what modules alone are at the end, where paths keep what they have not sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modules_alone: Option<Numbers>,
     /// What travelled in outer steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchanged: Option<Exchanged>,

@@ -308,6 +308,7 @@ mod tests {
             honest: None,
             right: None,
             exchanged: None,
+            modules_alone: None,
             arm: "a".to_owned(),
             seed,
             kind: Kind::Paths,

@@ -100,6 +100,14 @@ impl Trainee<'_> {
         }
     }
 
+    /// What its modules alone make of a path, level by level, where it keeps what it has not sent.
+    pub fn replicated_of(&self, path: PathId) -> Option<Vec<Vec<f32>>> {
+        match self {
+            Self::Paths(lockstep) if lockstep.keeps_unsent() => Some(lockstep.replicated_of(path)),
+            Self::Paths(_) | Self::EveryStep(_) | Self::Dense(_) => None,
+        }
+    }
+
     /// The networks that it is trained and scored with.
     pub fn crew(&mut self) -> &mut Crew {
         match self {

@@ -2,19 +2,23 @@
 //! receives passes its own line, whatever connection it is on.
 //!
 //! A byte leaves when the line up has room for it and arrives half a round trip later; what it brings is read as fast as
-//! the line down allows. A line holds a tenth of a second's worth of what waits, as a router does; further writers wait.
+//! the line down allows. A line holds a tenth of a second's worth of what waits, as a router does; further writers wait. Nor does
+//! more leave on a connection than its way holds before the other side has read what came, whatever this machine's sockets could
+//! take: what is said next would lie behind it.
 //! It lies under encryption and multiplexing, so handshakes, gossip, questions and blobs are all shaped, and share the
 //! line. Streams cannot lose bytes: what a lost packet comes to is that it, and all behind it on the same connection, come a
 //! round trip later, when it has been sent again. The sender's congestion window is not made smaller by it.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use futures::channel::mpsc;
 use futures::io::{ReadHalf, WriteHalf};
+use futures::task::AtomicWaker;
 use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, StreamExt};
 use libp2p::core::muxing::StreamMuxerBox;
 use libp2p::core::transport::{Boxed, Transport};
@@ -38,8 +42,14 @@ const PACKET_BYTES: usize = 1_400;
 /// Taken from a writer at a time.
 const MOST_BYTES: usize = 10 * PACKET_BYTES;
 
-/// Writes on their way on one connection; beyond it, writers wait.
+/// Writes on their way on one connection: more than [`Backlog`] lets pass, since each has a byte at least.
 const ON_THE_WAY: usize = 1 << 14;
+
+/// On the slowest of ways as much may be on the way on one connection: no less than a frame of its multiplexer.
+const LEAST_ON_THE_WAY_BYTES: u64 = 1 << 16;
+
+/// What this machine's sockets hold of a connection.
+const SOCKET_BYTES: usize = 1 << 16;
 
 /// One direction of a peer's link.
 struct Line {
@@ -107,11 +117,47 @@ pub(super) fn shaped_tcp(keypair: &Keypair, link: Link) -> Result<Boxed<(PeerId,
     let lines = Arc::new(Lines::new(link));
     let transport = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true));
     Ok(transport
-        .map(move |stream, _| Shaped::new(stream, lines.clone()))
+        .map(move |stream: tcp::tokio::TcpStream, _| {
+            let socket = socket2::SockRef::from(&stream.0);
+            // Where the system has its own mind, more lies in its buffers than on such a link.
+            let _ = socket.set_recv_buffer_size(SOCKET_BYTES).and_then(|()| socket.set_send_buffer_size(SOCKET_BYTES));
+            Shaped::new(stream, lines.clone())
+        })
         .upgrade(Version::V1Lazy)
         .authenticate(noise::Config::new(keypair)?)
         .multiplex(yamux::Config::default())
         .boxed())
+}
+
+/// Bytes that have left on one connection and have not been taken on the other side.
+struct Backlog {
+    bytes: AtomicUsize,
+    most: usize,
+    room: AtomicWaker,
+}
+
+impl Backlog {
+    /// As much as leaves in a round trip and what may wait before a line.
+    fn of(link: &Link) -> Self {
+        let way_ms = (link.round_trip + BEFORE_A_LINE).as_millis() as u64;
+        let most = (link.up_bytes_per_s.saturating_mul(way_ms) / 1_000).max(LEAST_ON_THE_WAY_BYTES);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        Self { bytes: AtomicUsize::new(0), most, room: AtomicWaker::new() }
+    }
+
+    fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.room.register(context.waker());
+        if self.bytes.load(Ordering::Acquire) < self.most { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn left(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    fn taken(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::AcqRel);
+        self.room.wake();
+    }
 }
 
 /// A write on its way, and when it arrives.
@@ -122,6 +168,7 @@ pub(super) struct Shaped<S> {
     inner: ReadHalf<S>,
     lines: Arc<Lines>,
     on_the_way: mpsc::Sender<OnTheWay>,
+    backlog: Arc<Backlog>,
     last_arrives: Instant,
     before_writing: Option<Pin<Box<Sleep>>>,
     before_reading: Option<Pin<Box<Sleep>>>,
@@ -132,16 +179,35 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Shaped<S> {
     fn new(stream: S, lines: Arc<Lines>) -> Self {
         let (inner, sink) = stream.split();
         let (on_the_way, arriving) = mpsc::channel(ON_THE_WAY);
-        tokio::spawn(arrive(arriving, sink));
-        Self { inner, lines, on_the_way, last_arrives: Instant::now(), before_writing: None, before_reading: None }
+        let backlog = Arc::new(Backlog::of(&lines.link));
+        tokio::spawn(arrive(arriving, sink, backlog.clone()));
+        Self {
+            inner,
+            lines,
+            on_the_way,
+            backlog,
+            last_arrives: Instant::now(),
+            before_writing: None,
+            before_reading: None,
+        }
     }
 }
 
 /// Writes each when its time has come, until the connection is dropped or broken.
-async fn arrive<S: AsyncWrite + Unpin>(mut arriving: mpsc::Receiver<OnTheWay>, mut sink: WriteHalf<S>) {
+async fn arrive<S: AsyncWrite + Unpin>(
+    mut arriving: mpsc::Receiver<OnTheWay>,
+    mut sink: WriteHalf<S>,
+    backlog: Arc<Backlog>,
+) {
     while let Some((at, bytes)) = arriving.next().await {
         tokio::time::sleep_until(at.into()).await;
-        if sink.write_all(&bytes).await.is_err() || sink.flush().await.is_err() {
+        let written = sink.write_all(&bytes).await.is_ok() && sink.flush().await.is_ok();
+        if !written {
+            // Whoever waits for room learns that there is nobody any more.
+            arriving.close();
+        }
+        backlog.taken(bytes.len());
+        if !written {
             return;
         }
     }
@@ -161,6 +227,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> AsyncWrite for Shaped<S
     #[expect(clippy::disallowed_methods, reason = "an edge: real time, in which bytes really travel")]
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
+        ready!(this.backlog.poll_room(context));
         loop {
             ready!(pause(&mut this.before_writing, context));
             match this.lines.up.full_for(Instant::now()) {
@@ -176,6 +243,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> AsyncWrite for Shaped<S
         this.last_arrives = this.last_arrives.max(arrives);
         let on_the_way = (this.last_arrives, taken.to_vec());
         this.on_the_way.start_send(on_the_way).map_err(gone)?;
+        this.backlog.left(taken.len());
         Poll::Ready(Ok(taken.len()))
     }
 
@@ -253,6 +321,30 @@ mod tests {
         drop(shaped);
         assert!(reading.await.unwrap().unwrap() == sent);
         assert!(began.elapsed() >= Duration::from_millis(100 + 25), "{:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn no_more_leaves_than_the_way_holds_until_the_other_side_reads() {
+        let (one, mut other) = tokio::io::duplex(1 << 10);
+        let link: Link = "8mbit/100ms".parse().unwrap();
+        let mut shaped = Shaped::new(Plain(one), Arc::new(Lines::new(link)));
+        // A megabyte a second: what leaves in 0.2 s, and what one write may be more.
+        let most = 200_000 + MOST_BYTES;
+        let mut left = 0;
+        let hears_nothing = tokio::time::timeout(Duration::from_secs(2), async {
+            loop {
+                left += shaped.write(&[7; MOST_BYTES]).await.unwrap();
+            }
+        });
+        hears_nothing.await.unwrap_err();
+        assert!((200_000..most).contains(&left), "{left}");
+        let mut read = vec![0; 100_000];
+        tokio::io::AsyncReadExt::read_exact(&mut other, &mut read).await.unwrap();
+        assert!(shaped.write(&[7; MOST_BYTES]).await.unwrap() > 0);
+        drop(other);
+        // Once it is gone, nobody waits for ever.
+        let gone = async { while shaped.write(&[7; MOST_BYTES]).await.is_ok() {} };
+        tokio::time::timeout(Duration::from_secs(10), gone).await.unwrap();
     }
 
     /// tokio's stream, for those who know only the other traits.

@@ -1,5 +1,6 @@
 //! What each of the node's actions comes to.
 
+use super::combiner::Work;
 use super::driver::{Driver, PeerError};
 use super::news::News;
 use super::tasks::Task;
@@ -37,7 +38,7 @@ impl Driver {
                     let found = self.blobs.holds(blob)?;
                     self.events.push_back(Event::Fetched { blob: blob.hash, found });
                 } else {
-                    self.begin_fetch(blob, from, true);
+                    self.obtain(blob, from);
                 }
             }
             Action::Forget(blob) => self.forget(blob),
@@ -68,7 +69,7 @@ impl Driver {
                     | Outer::Inspect { .. }
                     | Outer::Compare { .. } => {}
                 }
-                self.queue_work(work);
+                self.queue_work(Work::Outer(work));
             }
             Action::Seal(update) => self.seal(update),
             Action::Report(report) => self.report(report)?,

@@ -165,12 +165,18 @@ impl Driver {
                 Question::Continue(opening) => Some(opening.path),
                 Question::Route(_) | Question::Score(Player::Ancestor, _) => None,
             };
-            let best = path.and_then(|path| self.errands.best.get(&path).copied());
-            self.answering.ask(Asked { from, token, question, cast: Cast { states, best } })
+            let trainer = path.and_then(|path| self.counts_by(path));
+            self.answering.ask(Asked { from, token, question, cast: Cast { states, trainer } })
         });
         if let Err(reason) = handed {
             respond(&self.network, token, &Response::Refused(reason));
         }
+    }
+
+    /// The trainer of a path that counts as something of its own.
+    fn counts_by(&self, path: PathId) -> Option<BlobRef> {
+        let unsent = || self.node.trainer(path).filter(|_| self.manifest.config.outer.keep_unsent);
+        self.errands.best.get(&path).copied().or_else(unsent)
     }
 
     /// As it is by now, where the text is shared out anew.
@@ -182,10 +188,11 @@ impl Driver {
 
     /// What a path of the grid is made of, if all of its modules are here.
     fn states_of(&self, path: PathId) -> Result<Vec<(ModuleId, BlobRef)>, String> {
-        // In the end, only who holds it knows what it was best with.
-        let over = self.manifest.config.training.early_stopping && self.node.is_done();
-        if over && !self.node.paths().contains(&path) {
-            return Err(format!("I do not hold path {path}, which may have been best before the end"));
+        // Only who holds it knows what it has not sent, and in the end, what it was best with.
+        let config = &self.manifest.config;
+        let apart = config.outer.keep_unsent || (config.training.early_stopping && self.node.is_done());
+        if apart && !self.node.paths().contains(&path) {
+            return Err(format!("I do not hold path {path}, which counts as something of its own"));
         }
         let here: BTreeMap<ModuleId, BlobRef> =
             self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();

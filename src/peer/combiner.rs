@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
+use super::genesis;
 use super::manifest::Manifest;
 use super::router_rounds::RouterRounds;
 use crate::compress::frame;
@@ -72,13 +73,27 @@ pub enum CombineError {
     },
 }
 
+/// What there is to do.
+#[derive(Debug)]
+pub enum Work {
+    /// What the node wants.
+    Outer(Outer),
+    /// The state that a module begins with.
+    Genesis {
+        /// The module.
+        module: ModuleId,
+        /// What it should come to.
+        state: BlobRef,
+    },
+}
+
 /// What came of a command; nothing of one that needs no answer.
 pub type Answer = Result<Option<Event>, CombineError>;
 
 /// Tells the combiner what to do. The thread ends when the handle is dropped.
 #[derive(Debug)]
 pub struct Combiner {
-    work: mpsc::Sender<Outer>,
+    work: mpsc::Sender<Work>,
 }
 
 fn parts(contributions: &[Counted]) -> Vec<Part> {
@@ -86,6 +101,7 @@ fn parts(contributions: &[Counted]) -> Vec<Part> {
 }
 
 struct Worker {
+    manifest: Arc<Manifest>,
     blobs: BlobStore,
     answers: mpsc::Sender<Answer>,
     /// Of each level.
@@ -108,12 +124,16 @@ impl Combiner {
         let router = RouterRounds::new(manifest.clone(), blobs.clone());
         let counts = manifest.level_counts();
         let outer = (0..counts.len()).map(|level| manifest.config.outer_of(level)).collect();
-        let mut worker = Worker { blobs, answers, outer, counts, sums: BTreeMap::new(), router };
+        let mut worker =
+            Worker { manifest: manifest.clone(), blobs, answers, outer, counts, sums: BTreeMap::new(), router };
         let span = tracing::Span::current();
         std::thread::Builder::new().name("combiner".to_owned()).spawn(move || {
             let _peer = span.enter();
             while let Some(work) = mailbox.blocking_recv() {
-                let answer = worker.carry_out(work);
+                let answer = match work {
+                    Work::Outer(work) => worker.carry_out(work),
+                    Work::Genesis { module, state } => worker.begin_module(module, state),
+                };
                 if worker.answers.blocking_send(answer).is_err() {
                     break;
                 }
@@ -123,7 +143,7 @@ impl Combiner {
     }
 
     /// Hands over a command. To be called when the one before is answered; then there is room.
-    pub fn begin(&self, work: Outer) -> bool {
+    pub fn begin(&self, work: Work) -> bool {
         self.work.try_send(work).is_ok()
     }
 }
@@ -255,6 +275,12 @@ impl Worker {
                 Ok(None)
             }
         }
+    }
+
+    fn begin_module(&self, module: ModuleId, state: BlobRef) -> Answer {
+        let made = genesis::make(&self.manifest, &self.blobs, module)?;
+        let found = made.map(|made| self.put(&made)).transpose()?.is_some_and(|made| made == state);
+        Ok(Some(Event::Fetched { blob: state.hash, found }))
     }
 
     /// Waits for the disk, unless nobody listens any more.

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::admitting::Admitting;
 use super::answering::Answering;
-use super::combiner::{Answer, Combiner};
+use super::combiner::{Answer, Combiner, Work};
 use super::control_socket::Order;
 use super::doorkeeper::Doorkeeper;
 use super::errands::Errands;
@@ -28,7 +28,7 @@ use super::trainer_thread::TrainerThread;
 use crate::clock::Millis;
 use crate::names::{BlobHash, PathId, PeerKey};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
-use crate::protocol::{Action, Event, Node, Outer};
+use crate::protocol::{Action, Event, Node};
 use crate::store::{BlobStore, StoreHandle};
 
 /// Commands from whoever started the peer.
@@ -120,7 +120,7 @@ pub(super) struct Driver {
     /// It has left the swarm.
     pub(super) gone: bool,
     /// For the combiner.
-    work: VecDeque<Outer>,
+    work: VecDeque<Work>,
     combining: bool,
 }
 
@@ -276,7 +276,10 @@ impl Driver {
                 },
                 answer = inputs.combiner.recv() => {
                     self.combining = false;
-                    self.events.extend(answer.ok_or(PeerError::Worker("combiner"))??);
+                    match answer.ok_or(PeerError::Worker("combiner"))?? {
+                        Some(Event::Fetched { blob, found }) if self.fetch_in_place(blob, found) => {}
+                        answer => self.events.extend(answer),
+                    }
                 }
                 event = inputs.network.next() => {
                     self.network_said(event.ok_or(PeerError::Worker("network"))?)?;
@@ -326,7 +329,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn queue_work(&mut self, work: Outer) {
+    pub(super) fn queue_work(&mut self, work: Work) {
         self.work.push_back(work);
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::driver::{Driver, PeerError};
 use super::news::News;
 use super::tasks::{Stepped, Task, Told};
-use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase};
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase};
 use crate::network::{Donor, FetchError, Offence};
 use crate::protocol::Event;
 use crate::store::{Short, may_pass};
@@ -42,9 +42,13 @@ pub(super) struct Errands {
     /// The checkpoint that the trainer scores.
     scoring: Option<(PathId, Phase)>,
     pub(super) scored: BTreeSet<PathId>,
-    /// Of paths that were best before the end, the trainer that has their parameters then.
+    /// Of paths that count as something of their own in the end, the trainer that has those parameters.
     pub(super) best: BTreeMap<PathId, BlobRef>,
     pub(super) phases_trained: u64,
+    /// First states of modules that are made here, and who has them; no more than the run has modules.
+    pub(super) making: BTreeMap<BlobHash, (BlobRef, Vec<PeerKey>)>,
+    /// And those that did not come out as the manifest says.
+    pub(super) not_made: BTreeSet<BlobHash>,
     /// Who is asked for text, of all peers known.
     shard_holder: usize,
 }

@@ -19,7 +19,7 @@ use crate::routing::resharding::{Atlas, AtlasError, PathScores, RouterState, Sta
 use crate::store::BlobStore;
 
 /// Changes when the manifest, a blob's format or the outer arithmetic does: peers that differ refuse each other.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// Of the slice that paths score: a bound for what a manifest can make a peer allocate.
 pub const MAX_SLICE_DOCUMENTS: u32 = 1 << 20;
@@ -378,7 +378,7 @@ impl Manifest {
         };
         // Twice, as the trainer and the combiner have it.
         let atlas_bytes = self.resharding.map_or(0, |parts| parts.atlas.bytes).saturating_mul(2);
-        let best_bytes = if self.config.training.early_stopping { 4 * parameters } else { 0 };
+        let best_bytes = if self.config.paths_end_apart() { 4 * parameters } else { 0 };
         PathCost {
             download_bytes: sum(&[everybody, text_download, states]),
             // Two states of each module, the trainer's moments and residual, and compressed gradients besides.

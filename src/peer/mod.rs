@@ -3,7 +3,7 @@
 //! [`founding`] makes a run of some text, or [`joining`] fetches one from an address; both leave a [`manifest`] (and a
 //! [`shard_table`], if it has many paths) and blobs in a store; [`launch`] does either. [`start`] then assembles the
 //! actors: the [`driver`] around the protocol's node, with what comes in (`inbox`), what each action comes to
-//! (`actions`), what else is to be done (`errands`), whom to dial again (`reconnecting`), what becomes of it all while
+//! (`actions`), what else is to be done (`errands`), what a run's modules begin with (`genesis`), whom to dial again (`reconnecting`), what becomes of it all while
 //! the disk is full (`shortage`) and what it tells of itself ([`observing`]); the [`trainer`] on its [`trainer_thread`]
 //! (with its [`tasks`] and its [`path_state`], in [`turns`] with others), the [`combiner`], the store, seen by the
 //! network through `blob_access`. What they have to tell is [`news`]; [`status_socket`] answers other processes.
@@ -37,6 +37,7 @@ pub mod driver;
 mod entering;
 mod errands;
 pub mod founding;
+mod genesis;
 mod inbox;
 pub mod joining;
 pub mod launch;

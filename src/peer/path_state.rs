@@ -2,9 +2,12 @@
 //! compression has left behind, and, with early stopping, the parameters with which the path was best. In the middle of a
 //! phase, the path's parameters as well.
 
+use std::borrow::Cow;
+
+use crate::config::{RunConfig, Unsent};
 use crate::names::{BlobHash, PathId, Phase};
 use crate::protocol::message::UpdateHash;
-use crate::training::{InnerState, InnerStateError, LevelReader, put_levels};
+use crate::training::{InnerState, InnerStateError, LevelReader, own_copy, put_levels};
 
 const MAGIC: [u8; 4] = *b"PSTR";
 /// Of a path for good, of one that was drawn, which it says, of one with the parameters that it was best with, and of one
@@ -83,6 +86,19 @@ impl PathState {
     pub fn fresh(drawn: Option<PathId>, sizes: &[usize], cursor: u64) -> Self {
         let inner = InnerState { cursor, ..InnerState::fresh(sizes) };
         Self { drawn, inner, residuals: sizes.iter().map(|size| vec![0.0; *size]).collect(), best: None, own: None }
+    }
+
+    /// The path's own copy of its modules' parameters, level by level: without what it has not sent of its changes, where
+    /// that is kept.
+    pub fn own_copy<'a>(&self, run: &RunConfig, replicated: &'a [Vec<f32>]) -> Cow<'a, [Vec<f32>]> {
+        if !run.outer.keep_unsent {
+            return Cow::Borrowed(replicated);
+        }
+        let own = |(level, parameters): (usize, &Vec<f32>)| match run.outer_of(level).unsent() {
+            Unsent::Kept => own_copy(parameters, &self.residuals[level]),
+            Unsent::Lost | Unsent::SentLater(_) => parameters.clone(),
+        };
+        replicated.iter().enumerate().map(own).collect()
     }
 
     /// Where another path was drawn: what compression lost of modules that it goes through as well is kept. AdamW, which

@@ -50,8 +50,8 @@ impl Blobs for BlobStore {
 pub(super) struct Cast {
     /// Its modules, one for each level, and their states.
     pub states: Vec<(ModuleId, BlobRef)>,
-    /// Or the trainer that has the parameters with which it was best.
-    pub best: Option<BlobRef>,
+    /// The trainer that has what the path counts as, where these alone are not that.
+    pub trainer: Option<BlobRef>,
 }
 
 /// Plays.
@@ -165,21 +165,35 @@ impl Performer {
         failed.map_or(Ok(model), Err)
     }
 
-    fn path(&mut self, Cast { states, best }: &Cast) -> anyhow::Result<&PathModel> {
+    fn parameters_of(&self, level: usize, (module, state): (ModuleId, BlobRef)) -> anyhow::Result<Vec<f32>> {
+        let bytes = self.blobs.read(state)?.ok_or(MovedOn(module))?;
+        Ok(ModuleState::decode(&bytes, module, self.counts[level])?.parameters)
+    }
+
+    /// What a path counts as by its trainer: as what it was best with, if that is settled, or else as its modules without what
+    /// it has not sent.
+    fn own(&self, states: &[(ModuleId, BlobRef)], trainer: BlobRef) -> anyhow::Result<Vec<Vec<f32>>> {
+        let (module, _) = states.first().context("a path has modules")?;
+        let bytes = self.blobs.read(trainer)?.ok_or(MovedOn(*module))?;
+        let mut trainer = PathState::decode(&bytes, &self.counts)?;
+        if let Some(best) = trainer.best.take_if(|best| best.settled) {
+            return Ok(best.levels);
+        }
+        let replicated = states.iter().enumerate().map(|(level, state)| self.parameters_of(level, *state));
+        let replicated: Vec<Vec<f32>> = replicated.collect::<anyhow::Result<_>>()?;
+        Ok(trainer.own_copy(&self.manifest.config, &replicated).into_owned())
+    }
+
+    fn path(&mut self, Cast { states, trainer }: &Cast) -> anyhow::Result<&PathModel> {
         let mut stage = self.stage()?;
         let parts: Vec<Part> = states.iter().map(|(_, state)| Part::Module(state.hash)).collect();
-        let cast = match best {
-            Some(best) => stage.cast_whole(Part::Best(best.hash), || {
-                let (module, _) = states.first().context("a path has modules")?;
-                let bytes = self.blobs.read(*best)?.ok_or(MovedOn(*module))?;
-                let trainer = PathState::decode(&bytes, &self.counts)?;
-                Ok(trainer.best.context("the trainer has no best parameters")?.levels)
-            }),
-            None => stage.cast(&parts, &mut |level| {
-                let (module, state) = states[level];
-                let bytes = self.blobs.read(state)?.ok_or(MovedOn(module))?;
-                Ok(ModuleState::decode(&bytes, module, self.counts[level])?.parameters)
-            }),
+        let cast = match trainer {
+            Some(trainer) => {
+                let hashes = states.iter().map(|(_, state)| state.hash).chain([trainer.hash]);
+                let own = BlobHash::of(&hashes.flat_map(|hash| hash.0).collect::<Vec<u8>>());
+                stage.cast_whole(Part::Own(own), || self.own(states, *trainer))
+            }
+            None => stage.cast(&parts, &mut |level| self.parameters_of(level, states[level])),
         };
         let failed = cast.map(drop).err();
         let model = self.stage.insert(stage).model();

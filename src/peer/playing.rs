@@ -16,8 +16,8 @@ pub enum Part {
     Ancestor,
     /// A module's, of which this names the version.
     Module(BlobHash),
-    /// Its part of what a path was best with, of which this is the name.
-    Best(BlobHash),
+    /// Its part of what a path counts as that is not its modules, of which this is the name.
+    Own(BlobHash),
 }
 
 /// A network, and what its levels hold.

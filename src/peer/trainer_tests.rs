@@ -11,7 +11,7 @@ use super::tiny_run::{Tiny, machine};
 use super::trainer::work;
 use super::trainer_thread::TrainerThread;
 use super::turns::Turns;
-use crate::config::{MachineConfig, SampleConfig, Streaming};
+use crate::config::{Codec, MachineConfig, OuterConfig, SampleConfig, Streaming};
 use crate::model::exchange;
 use crate::names::{BlobHash, BlobRef, PathId, Phase};
 use crate::outer::ModuleState;
@@ -108,14 +108,25 @@ impl Bench {
         }
     }
 
-    /// A module's state, times something.
-    fn times(&self, (from, state): (StartedFrom, BlobRef), times: f32) -> BlobRef {
+    fn module(&self, from: StartedFrom, state: BlobRef) -> ModuleState {
         let Tiny { decoded, blobs, .. } = &self.tiny;
         let bytes = blobs.get(state.hash, state.bytes).unwrap().unwrap();
         let count = decoded.level_counts()[usize::from(from.module.level)];
-        let mut state = ModuleState::decode(&bytes, from.module, count).unwrap();
+        ModuleState::decode(&bytes, from.module, count).unwrap()
+    }
+
+    /// A module's state, times something.
+    fn times(&self, (from, state): (StartedFrom, BlobRef), times: f32) -> BlobRef {
+        let mut state = self.module(from, state);
         state.parameters.iter_mut().for_each(|value| *value *= times);
-        blobs.put(&state.encode()).unwrap()
+        self.tiny.blobs.put(&state.encode()).unwrap()
+    }
+
+    /// A module's state, less something.
+    fn less(&self, from: StartedFrom, state: BlobRef, less: &[f32]) -> BlobRef {
+        let mut state = self.module(from, state);
+        state.parameters.iter_mut().zip(less).for_each(|(value, less)| *value -= less);
+        self.tiny.blobs.put(&state.encode()).unwrap()
     }
 
     fn state(&self, blob: BlobRef) -> PathState {
@@ -180,6 +191,47 @@ async fn what_another_has_trained_comes_out_the_same_again_and_nothing_of_it_is_
     bench.begin_again(Phase(1), 200, first.trainer);
     bench.trainer.pause();
     assert_eq!(bench.outcome(false).await, Err(None));
+    bench.trainer.end();
+}
+
+#[tokio::test]
+async fn what_was_not_sent_is_trained_on_and_is_what_a_path_counts_as() {
+    let mut tiny = Tiny::found(true);
+    tiny.decoded.config.outer =
+        OuterConfig { codec: Codec::TopK(64), keep_unsent: true, ..tiny.decoded.config.outer.clone() };
+    let mut bench = Bench::on(tiny, 8);
+    bench.begin(None, None);
+    let first = bench.outcome(false).await.unwrap().trainer;
+    let state = bench.state(first);
+    let unsent = state.residuals.clone();
+    assert!(unsent.iter().all(|level| level.iter().any(|value| *value != 0.0)));
+
+    // A trainer that has sent all begins in the same place, if modules are what this one's own copy is.
+    let start = bench.genesis_of(PathId(0));
+    let begin = |bench: &Bench, start: Vec<(StartedFrom, BlobRef)>, trainer| {
+        let (path, phase) = (PathId(0), Phase(1));
+        let part = Part::whole(8, start.iter().map(|(from, _)| from.module).collect());
+        let (drawn, trainer) = (path, Some(trainer));
+        let task = Task::Train { path, drawn, phase, part, start, trainer, resume: None, again: false };
+        assert!(bench.trainer.begin(task));
+    };
+    begin(&bench, start.clone(), first);
+    let kept = bench.outcome(false).await.unwrap();
+    let own = start.iter().zip(&unsent).map(|((from, blob), unsent)| (*from, bench.less(*from, *blob, unsent)));
+    let own: Vec<(StartedFrom, BlobRef)> = own.collect();
+    let none = PathState { residuals: unsent.iter().map(|level| vec![0.0; level.len()]).collect(), ..state };
+    begin(&bench, own.clone(), bench.tiny.blobs.put(&none.encode()).unwrap());
+    let other = bench.outcome(false).await.unwrap();
+    assert_eq!(bench.state(kept.trainer).inner, bench.state(other.trainer).inner);
+    assert_ne!(kept.offers, other.offers, "one has more to send");
+
+    let (test, reviewed) = bench.evaluate(1.0, Some(first)).await;
+    let (settled, stands) = reviewed.unwrap();
+    let best = bench.state(settled).best.unwrap();
+    assert!(stands && best.settled && best.phase.0 == bench.tiny.decoded.config.training.phases);
+    let parameters = |(from, blob): &(StartedFrom, BlobRef)| bench.module(*from, *blob).parameters;
+    assert_eq!(best.levels, own.iter().map(parameters).collect::<Vec<_>>());
+    assert_ne!(test, bench.evaluate(1.0, None).await.0, "modules alone are something else");
     bench.trainer.end();
 }
 

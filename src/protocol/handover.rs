@@ -26,8 +26,11 @@ const FRAMING_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 struct Inheritance {
     from: PeerKey,
+    /// It is about to go.
+    leaves: bool,
+    /// When it was asked for first.
     since: Millis,
-    asked_at: Millis,
+    asked_at: Option<Millis>,
     asked: Option<RequestId>,
     word: Option<PathHandover>,
     missing: BTreeSet<BlobHash>,
@@ -63,19 +66,34 @@ fn blobs(word: &PathHandover) -> Vec<BlobRef> {
 
 impl Node {
     /// A path was taken: whoever has its trainer is asked for it, of those alive and of those that a search has found
-    /// just now.
+    /// just now; once the path's modules are here, as the holder trains on until it is asked, or at once if it leaves.
     pub(super) fn inherit(&mut self, path: PathId, found: Vec<(PeerKey, Lease)>) {
-        let Some(from) = self.donor_of(path, found) else { return };
-        let id = self.ask(from, Request::Path(path));
-        let now = self.now;
-        let inheritance =
-            Inheritance { from, since: now, asked_at: now, asked: Some(id), word: None, missing: BTreeSet::new() };
+        let Some((from, leaves)) = self.donor_of(path, found) else { return };
+        let (now, missing) = (self.now, BTreeSet::new());
+        let inheritance = Inheritance { from, leaves, since: now, asked_at: None, asked: None, word: None, missing };
         self.handovers.inherits.insert(path, inheritance);
+        if leaves || self.phase(path).is_some() {
+            self.ask_for_trainer(path, from);
+        }
     }
 
-    /// One that leaves before one that goes on, and a standby only if it says that it has the trainer. Who lies in what it
+    /// Whether it is too early to ask for a path's trainer: its holder trains on, and the path's modules are not here.
+    fn waits_for_modules(&self, path: PathId, inheritance: &Inheritance) -> bool {
+        let goes = |(peer, _, lease): (PeerKey, _, Lease)| peer == inheritance.from && lease.stage == Stage::Leaving;
+        let unasked = inheritance.word.is_none() && inheritance.asked.is_none() && !inheritance.leaves;
+        unasked && self.phase(path).is_none() && !self.roster.holders(self.now, path).any(goes)
+    }
+
+    fn ask_for_trainer(&mut self, path: PathId, from: PeerKey) {
+        let (id, now) = (self.ask(from, Request::Path(path)), self.now);
+        if let Some(inheritance) = self.handovers.inherits.get_mut(&path) {
+            (inheritance.asked, inheritance.asked_at) = (Some(id), Some(now));
+        }
+    }
+
+    /// One that leaves, which is said beside it, before one that goes on, and a standby only if it says that it has the trainer. Who lies in what it
     /// contributes may lie in that.
-    fn donor_of(&self, path: PathId, found: Vec<(PeerKey, Lease)>) -> Option<PeerKey> {
+    fn donor_of(&self, path: PathId, found: Vec<(PeerKey, Lease)>) -> Option<(PeerKey, bool)> {
         let heard = self.roster.holders(self.now, path).map(|(peer, _, lease)| (peer, lease));
         let rank = |(peer, lease): (PeerKey, Lease)| match lease.stage {
             _ if lease.path != path || peer == self.me || self.conducts.is_doubted(self.now, peer) => None,
@@ -84,7 +102,7 @@ impl Node {
             Stage::Standby if lease.trainer.is_some() && !self.trainers.contains_key(&path) => Some((2, peer)),
             Stage::Standby | Stage::Joining | Stage::Done => None,
         };
-        heard.chain(found).filter_map(rank).min().map(|(_, peer)| peer)
+        heard.chain(found).filter_map(rank).min().map(|(rank, peer)| (peer, rank == 0))
     }
 
     /// Whether the answer was to a question about a path.
@@ -206,6 +224,12 @@ impl Node {
         let paths: Vec<PathId> = self.handovers.inherits.keys().copied().collect();
         for path in paths {
             let Some(inheritance) = self.handovers.inherits.get(&path) else { continue };
+            if self.waits_for_modules(path, inheritance) {
+                if let Some(inheritance) = self.handovers.inherits.get_mut(&path) {
+                    inheritance.since = now;
+                }
+                continue;
+            }
             let bytes = |word: &PathHandover| blobs(word).iter().map(|blob| blob.bytes).sum();
             let word = inheritance.word.as_ref();
             let patience_ms = word.map_or(HANDOVER_WORD_MS, |word| self.patience.transfer_ms(bytes(word)));
@@ -213,11 +237,10 @@ impl Node {
                 self.begin_afresh(path);
             } else if inheritance.word.is_some() {
                 self.complete(path);
-            } else if inheritance.asked.is_none() && now.since(inheritance.asked_at) >= HANDOVER_REPEAT_MS {
-                let id = self.ask(inheritance.from, Request::Path(path));
-                if let Some(inheritance) = self.handovers.inherits.get_mut(&path) {
-                    (inheritance.asked, inheritance.asked_at) = (Some(id), now);
-                }
+            } else if inheritance.asked.is_none()
+                && inheritance.asked_at.is_none_or(|at| now.since(at) >= HANDOVER_REPEAT_MS)
+            {
+                self.ask_for_trainer(path, inheritance.from);
             }
         }
     }

@@ -30,5 +30,5 @@ pub use inner::{InnerTrainer, StepReport};
 pub use inner_state::{InnerState, InnerStateError};
 pub use level_bytes::{LevelReader, put_levels};
 pub use marked::Marked;
-pub use outer_gradient::{OuterGradientError, outer_gradient};
+pub use outer_gradient::{OuterGradientError, outer_gradient, own_copy};
 pub use schedule::{learning_rate, place_in_schedule};

@@ -50,6 +50,16 @@ pub fn outer_gradient(
     }
 }
 
+/// A path's own copy of parameters that it shares, with what it has not sent yet of the changes it made: `replicated -
+/// unsent`. The outer gradient that is taken against `replicated` after inner steps on this has that in it already.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn own_copy(replicated: &[f32], unsent: &[f32]) -> Vec<f32> {
+    assert_eq!(replicated.len(), unsent.len(), "parameters of one level");
+    replicated.iter().zip(unsent).map(|(replicated, unsent)| replicated - unsent).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +69,15 @@ mod tests {
         assert_eq!(outer_gradient(&[3.0, 1.0], &[1.0, 2.0], 1.0, None).unwrap(), [2.0, -1.0]);
         assert_eq!(outer_gradient(&[3.0, 1.0], &[1.0, 2.0], 1.0, Some((1.0, &[0.5, 0.5]))).unwrap(), [2.5, -0.5]);
         assert_eq!(outer_gradient(&[3.0, 1.0], &[1.0, 2.0], 1.5, Some((0.5, &[0.5, 0.5]))).unwrap(), [3.25, -1.25]);
+    }
+
+    #[test]
+    fn what_a_path_keeps_is_in_its_next_outer_gradient_once() {
+        let (replicated, unsent) = ([3.0, 1.0], [0.5, -0.25]);
+        let own = own_copy(&replicated, &unsent);
+        assert_eq!(own, [2.5, 1.25]);
+        // No inner steps: what is left to send is what was not sent.
+        assert_eq!(outer_gradient(&replicated, &own, 1.0, None).unwrap(), unsent);
     }
 
     #[test]

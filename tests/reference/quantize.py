@@ -27,6 +27,6 @@ def bits(values):
 
 torch.manual_seed(3)
 values = torch.randn(5 * GROUP // 2) * torch.logspace(-7, 1, 5 * GROUP // 2)
-values[:8] = torch.tensor([7.0, -3.5, 0.5, 1.5, 2.5, -0.5, -1.5, 0.0])
+values[:8] = torch.tensor([6.0, -3.5, 0.5, 1.5, 2.5, -0.5, -1.5, 0.0])
 values[GROUP : GROUP + 20] = 0.0
-print(json.dumps({"values": bits(values), "int8": bits(decoded(values, 127.0)), "int4": bits(decoded(values, 7.0))}))
+print(json.dumps({"values": bits(values), "int8": bits(decoded(values, 127.0)), "int4": bits(decoded(values, 6.0))}))

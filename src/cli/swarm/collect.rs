@@ -139,8 +139,13 @@ fn print(output: Output, summary: &Summary) -> anyhow::Result<()> {
     if phase < *phases {
         output.text(&format!("the run is not done, at phase {phase} of {phases}: collect again later for the rest"))?;
     }
-    if !best_before.is_empty() {
-        let paths: Vec<String> = best_before.iter().map(|(path, phase)| format!("{path} before {phase}")).collect();
+    let (with_unsent, early): (Vec<_>, Vec<_>) = best_before.iter().partition(|(_, phase)| *phase >= phases);
+    if !with_unsent.is_empty() {
+        let paths: Vec<&str> = with_unsent.iter().map(|(path, _)| path.as_str()).collect();
+        output.text(&format!("paths that are here with what they have not sent: {}", paths.join(", ")))?;
+    }
+    if !early.is_empty() {
+        let paths: Vec<String> = early.iter().map(|(path, phase)| format!("{path} before {phase}")).collect();
         output.text(&format!(
             "paths that were best before a phase, and are here as they were then: {}",
             paths.join(", ")

@@ -28,7 +28,7 @@ impl Local {
         match player {
             Player::Ancestor => self.stage.cast_whole(Part::Ancestor, || Ok(collected.ancestor().to_vec())),
             Player::Path(path) if let Some(best) = collected.best(path) => {
-                self.stage.cast_whole(Part::Best(best), || Ok(collected.levels_of(path)?))
+                self.stage.cast_whole(Part::Own(best), || Ok(collected.levels_of(path)?))
             }
             Player::Path(path) => {
                 let modules = collected.grid().modules_of(path);

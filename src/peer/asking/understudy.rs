@@ -98,10 +98,11 @@ impl Understudy {
             }
         }
         // Only in the end does a path count as what it was best with.
-        if !over || !self.manifest.config.training.early_stopping {
-            return Ok(Ok(Cast { states, best: None }));
+        let config = &self.manifest.config;
+        if !config.outer.keep_unsent && !(over && config.training.early_stopping) {
+            return Ok(Ok(Cast { states, trainer: None }));
         }
-        Ok(self.best(from, path).await?.map(|best| Cast { states, best }))
+        Ok(self.trainer(from, path).await?.map(|trainer| Cast { states, trainer }))
     }
 
     /// The newest state that somebody delivers and that is what it should be.
@@ -141,8 +142,8 @@ impl Understudy {
         Ok(())
     }
 
-    /// The trainer of a path that counts as what it was best with; none if it counts as what its modules have come to.
-    async fn best(&self, from: &mut Sources<'_>, path: PathId) -> Result<Result<Option<BlobRef>, String>, Stopped> {
+    /// The trainer of a path that counts as something of its own; none if it counts as what its modules have come to.
+    async fn trainer(&self, from: &mut Sources<'_>, path: PathId) -> Result<Result<Option<BlobRef>, String>, Stopped> {
         let (counts, most_bytes) = (self.manifest.level_counts(), self.manifest.most_trainer_bytes());
         let trainers = from.directory.trainers(path).into_iter();
         for (peer, trainer) in trainers.filter(|(_, trainer)| trainer.bytes <= most_bytes) {
@@ -151,21 +152,20 @@ impl Understudy {
             }
             let Some(bytes) = self.blobs.take(trainer.hash) else { continue };
             let Ok(state) = PathState::decode(&bytes, &counts) else { continue };
-            let counts_as_best = state.best.is_some_and(|best| best.settled);
-            if counts_as_best {
+            let keeps_unsent = self.manifest.config.outer.keep_unsent;
+            let counts = keeps_unsent || state.best.is_some_and(|best| best.settled);
+            if counts {
                 self.blobs.put(trainer.hash, bytes);
             }
-            return Ok(Ok(counts_as_best.then_some(trainer)));
+            return Ok(Ok(counts.then_some(trainer)));
         }
-        Ok(Err(format!("nobody who can be reached knows what path {path} was best with")))
+        Ok(Err(format!("nobody who can be reached knows what path {path} has of its own")))
     }
 
     /// The oldest goes while there is too much; the last one stays. Blobs that belong to none go always.
     fn make_room(&mut self) {
-        let blobs = |cast: &Cast| -> Vec<BlobRef> {
-            let states = cast.states.iter().map(|(_, state)| *state).filter(|_| cast.best.is_none());
-            states.chain(cast.best).collect()
-        };
+        let blobs =
+            |cast: &Cast| -> Vec<BlobRef> { cast.states.iter().map(|(_, state)| *state).chain(cast.trainer).collect() };
         let all = |casts: &[(PathId, Cast)]| -> BTreeMap<_, u64> {
             casts.iter().flat_map(|(_, cast)| blobs(cast)).map(|blob| (blob.hash, blob.bytes)).collect()
         };

@@ -7,7 +7,8 @@
 //! router-state                   the router by then, if the text is shared out anew
 //! ancestor.safetensors           as the manifest names it
 //! modules/0.1.safetensors        parameters of module (0, 1); notes: run, module, version, state, parameters
-//! best/3.safetensors             what path 3 was best with, if that was before the end; notes: run, path, before_phase, parameters
+//! best/3.safetensors             what path 3 was best with, if that was before the end, or its own copy, where it keeps what it
+//!                                has not sent; notes: run, path, before_phase, parameters
 //! shards/test-3.tokens           test text of path 3, if the run shares its text
 //! shards/table                   as the manifest names it, if it does
 //! ```
@@ -143,7 +144,7 @@ pub struct Collected {
     router: Router,
     ancestor: Vec<Vec<f32>>,
     modules: BTreeMap<ModuleId, CollectedModule>,
-    /// Of paths that were best before the end, the hash of their parameters then.
+    /// Of paths that were best before the end, or keep what they have not sent, the hash of their parameters.
     best: BTreeMap<PathId, BlobHash>,
 }
 
@@ -182,7 +183,7 @@ impl Collected {
             modules.insert(module, read_about(folder, run, module)?);
         }
         let mut best = BTreeMap::new();
-        if config.training.early_stopping {
+        if config.paths_end_apart() {
             for path in grid.paths() {
                 best.extend(read_best(folder, run, path)?.map(|hash| (path, hash)));
             }
@@ -240,12 +241,12 @@ impl Collected {
         &self.modules
     }
 
-    /// The hash of what a path was best with, if that was before the end of a run that counts that.
+    /// The hash of a path's own parameters, if it counts as those.
     pub fn best(&self, path: PathId) -> Option<BlobHash> {
         self.best.get(&path).copied()
     }
 
-    /// A path's parameters, level by level: what it was best with, or what its modules have.
+    /// A path's parameters, level by level: its own, or what its modules have.
     ///
     /// # Errors
     /// If a file is damaged, or has another model's parameters.

@@ -67,7 +67,8 @@ pub struct Summary {
     pub modules: BTreeMap<String, ModuleSummary>,
     /// The run shares its text, but nobody had the test text of these paths.
     pub paths_without_text: Vec<PathId>,
-    /// Paths that were best before the end, and before which phase.
+    /// Paths that were best before the end, and before which phase; the phases of the run for one that is here with what it
+    /// has not sent.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub best_before: BTreeMap<String, u64>,
 }
@@ -232,7 +233,7 @@ impl Writer {
         self.sum_up(module, head, about.parameters)
     }
 
-    /// What a path was best with, from its trainer's bytes; whether it has something of the kind to say.
+    /// What a path counts as in the end, from its trainer's bytes; whether these are of the run.
     pub(in crate::peer) fn put_best(&mut self, path: PathId, trainer: &[u8]) -> Result<bool, WriteError> {
         let state = match PathState::decode(trainer, &self.manifest.level_counts()) {
             Ok(state) => state,

@@ -45,8 +45,8 @@ pub fn collect_from_stores(manifest: &[u8], folders: &[PathBuf], target: &Path) 
     if !missing.is_empty() {
         return Err(CollectError::InNoFolder { modules: missing, folders: folders.len() });
     }
-    let stops_early = writer.manifest.config.training.early_stopping;
-    for (path, trainer) in stores.trainers.clone().into_iter().filter(|_| stops_early) {
+    let apart = writer.manifest.config.paths_end_apart();
+    for (path, trainer) in stores.trainers.clone().into_iter().filter(|_| apart) {
         if let Some(bytes) = stores.find(trainer)? {
             writer.put_best(path, &bytes)?;
         }

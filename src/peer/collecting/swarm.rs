@@ -112,7 +112,7 @@ impl Collecting {
         self.writer.put_ancestor(&ancestor)?;
         drop((tokenizer, router, ancestor));
         self.modules(&modules, told).await?;
-        if self.writer.manifest.config.training.early_stopping {
+        if self.writer.manifest.config.paths_end_apart() {
             self.best().await?;
         }
         if self.writer.manifest.share_text {
@@ -195,7 +195,7 @@ impl Collecting {
         Ok(Err(reason))
     }
 
-    /// What paths that are done were best with, where that is not what their modules have in the end.
+    /// What paths that are done count as, where that is not what their modules have in the end.
     async fn best(&mut self) -> Result<(), CollectError> {
         let most_bytes = self.writer.manifest.most_trainer_bytes();
         for path in self.plan.seats.grid().paths() {

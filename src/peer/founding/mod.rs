@@ -16,6 +16,7 @@ use self::routes::{Routing, routed_to};
 use self::slice::{Founding, set_apart};
 use super::dense::{Dense, KeptDense};
 use super::dense_trainer::{DenseTrainer, Stopped};
+use super::genesis::first_state;
 use super::launch::{lock_store, read_manifest, write_manifest};
 use super::manifest::{FORMAT_VERSION, Manifest, ManifestError};
 use super::shard_table::{Shard, Shards, encode_table};
@@ -24,7 +25,6 @@ use crate::config::{MachineConfig, OuterMode, RunConfig};
 use crate::model::{exchange, open_device};
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, RunId};
 use crate::network::limits::TOPICS_PER_PEER;
-use crate::outer::ModuleState;
 use crate::protocol::wire::WIRE_VERSION;
 use crate::routing::ShardIndex;
 use crate::routing::resharding::RouterState;
@@ -343,7 +343,7 @@ fn genesis(
 ) -> anyhow::Result<Vec<(ModuleId, BlobRef)>> {
     let state = |module: &ModuleId| {
         let parameters = levels[usize::from(module.level)].clone();
-        Ok((*module, blobs.put(&ModuleState::initial(*module, parameters, mode).encode())?))
+        Ok((*module, blobs.put(&first_state(*module, parameters, mode))?))
     };
     modules.iter().map(state).collect()
 }

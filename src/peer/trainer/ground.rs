@@ -1,7 +1,8 @@
 //! The parameters with which a path begins a phase, or a part of one.
 //!
-//! They are the modules' states; but where levels are brought in step one after the other, the path goes on with what it
-//! has made of them, and an update that it does not stand on yet is mixed in.
+//! They are the modules' states, without what the path has not sent of its changes, where it keeps that. Where levels are
+//! brought in step one after the other, the path goes on with what it has made of them, and an update that it does not
+//! stand on yet is mixed in.
 
 use super::{Asked, Worker};
 use crate::outer::mix;
@@ -40,7 +41,7 @@ impl Worker {
                 new.into_iter().for_each(|level| mix(&mut own.levels[level], &before[level], streaming.mix));
                 self.inner.load(&own.levels)?;
             }
-            (None, ..) => self.inner.load(&before)?,
+            (None, ..) => self.inner.load(&state.own_copy(&self.manifest.config, &before))?,
         }
         state.own = self.streams().then(|| Own { stands_on, levels: Vec::new() });
         Ok(before)

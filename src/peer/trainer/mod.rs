@@ -325,7 +325,7 @@ impl Worker {
         residual: &mut Vec<f32>,
     ) -> anyhow::Result<BlobRef> {
         let outer = self.manifest.config.outer_of(level);
-        let carried = outer.feedback().map(|part| (part, residual.as_slice()));
+        let carried = outer.unsent().added().map(|part| (part, residual.as_slice()));
         let gradient = outer_gradient(before, after, share, carried)?;
         let (frame, left) = compress_with_feedback(outer.codec, &gradient)?;
         *residual = left;

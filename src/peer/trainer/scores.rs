@@ -23,7 +23,8 @@ fn shared_out_between(reshard: &[u64], before: Phase, now: Phase) -> bool {
 }
 
 impl Worker {
-    /// Scores a path when its run is over: on its held-out text and on its test text, with what it was best with.
+    /// Scores a path when its run is over: on its held-out text and on its test text, with what it was best with, or with
+    /// what it has not sent.
     pub(super) fn evaluate(
         &mut self,
         desk: &Desk,
@@ -33,9 +34,16 @@ impl Worker {
     ) -> anyhow::Result<Told> {
         let phase = Phase(self.manifest.config.training.phases);
         let purposes = [Purpose::HeldOut, Purpose::Test];
-        let mut scores = self.score(desk, (path, phase), (drawn, &purposes), states)?;
+        desk.report(Told::Alive { path, phase, steps: 0 });
+        let (texts, state) = (self.texts_of(drawn, &purposes, states)?, self.of_its_own(trainer)?);
+        let mut own = self.parameters(states)?;
+        if let Some(state) = &state {
+            own = state.own_copy(&self.manifest.config, &own).into_owned();
+        }
+        self.inner.load(&own)?;
+        let mut scores = self.score_texts(desk, (path, phase), &texts)?;
         let mut reviewed = None;
-        if let Some(mut state) = self.with_best(trainer)? {
+        if let Some(mut state) = state {
             let in_the_end = loss(&scores[0]);
             let reshard = &self.manifest.config.routing.reshard;
             state.best = state.best.take().filter(|best| !shared_out_between(reshard, best.phase, phase));
@@ -43,23 +51,25 @@ impl Worker {
             if let Some(best) = &mut state.best {
                 best.settled = true;
                 self.inner.load(&best.levels)?;
-                let texts = self.texts_of(drawn, &purposes, states)?;
                 scores = self.score_texts(desk, (path, phase), &texts)?;
                 tracing::info!(%path, before = %best.phase, "it was best before the end");
+            } else if self.manifest.config.outer.keep_unsent {
+                state.best = Some(Best { phase, nats: in_the_end.unwrap_or(0.0), settled: true, levels: own });
             }
             reviewed = Some((self.put(desk, &state.encode())?, state.best.is_some()));
         }
         Ok(Told::Evaluated { path, drawn, held_out: scores[0], test: scores[1], reviewed })
     }
 
-    /// What a trainer carries, if parameters that were the best are among it.
-    fn with_best(&self, trainer: Option<BlobRef>) -> anyhow::Result<Option<PathState>> {
-        if !self.manifest.config.training.early_stopping {
+    /// What a trainer carries, if a path may count as something of its own by it.
+    fn of_its_own(&self, trainer: Option<BlobRef>) -> anyhow::Result<Option<PathState>> {
+        let config = &self.manifest.config;
+        if !config.paths_end_apart() {
             return Ok(None);
         }
         let Some(bytes) = self.carried_blob(trainer)? else { return Ok(None) };
         match PathState::decode(&bytes, &self.counts) {
-            Ok(state) => Ok(Some(state).filter(|state| state.best.is_some())),
+            Ok(state) => Ok(Some(state).filter(|state| state.best.is_some() || config.outer.keep_unsent)),
             Err(error) => {
                 tracing::error!(%error, "what was carried so far does not do");
                 Ok(None)
@@ -76,7 +86,8 @@ impl Worker {
         state: &mut PathState,
     ) {
         let Asked { path, drawn, phase, .. } = *asked;
-        let config = &self.manifest.config;
+        let manifest = self.manifest.clone();
+        let config = &manifest.config;
         if !config.training.early_stopping || phase.0 == 0 {
             return;
         }
@@ -86,7 +97,8 @@ impl Worker {
         let scores = texts.and_then(|texts| self.score_texts(desk, (path, phase), &texts));
         match scores.map(|scores| scores.first().and_then(loss)) {
             Ok(Some(nats)) if state.best.as_ref().is_none_or(|best| nats < best.nats) => {
-                state.best = Some(Best { phase, nats, settled: false, levels: parameters.to_vec() });
+                state.best =
+                    Some(Best { phase, nats, settled: false, levels: state.own_copy(config, parameters).into_owned() });
             }
             Ok(_) => {}
             Err(error) => tracing::warn!(%path, %phase, %error, "not scored"),

@@ -36,26 +36,57 @@ fn found(blob: BlobRef) -> Event {
     Event::Fetched { blob: blob.hash, found: true }
 }
 
-/// A newcomer that takes path 1 from `OTHER`, has the module, and knows what it asked.
-fn newcomer() -> (Node, RequestId) {
+/// A newcomer that takes path 1 from `OTHER`, of which it has heard this, and what it does about it.
+fn joining(stage: Stage) -> (Node, Vec<Action>) {
     let mut node = Node::restore(ME, plan(), vec![]);
     node.handle(Millis(0), Event::Join(vec![contact(OTHER)]));
-    let leases = vec![lease(0, 0, Stage::Training), lease(1, 0, Stage::Waiting)];
+    let leases = vec![lease(0, 0, Stage::Training), lease(1, 0, stage)];
     let entry = DirectoryEntry { peer: OTHER, addresses: vec![], leases: leases.clone() };
     let response = Some(Response::Directory(vec![entry]));
     let asked = node.handle(Millis(10), Event::Answered { id: RequestId(1), response });
-    let id = |wanted: fn(&Request) -> bool| {
-        asked.iter().find_map(|action| match action {
-            Action::Ask { id, request, .. } if wanted(request) => Some(*id),
-            _ => None,
-        })
-    };
-    let (path, state) =
-        (id(|request| matches!(request, Request::Path(_))), id(|request| matches!(request, Request::CatchUp { .. })));
     node.handle(Millis(10), heard_beat(OTHER, Beat { leases, ..beat(1, Some(genesis()), Some((1, OTHER))) }));
+    (node, asked)
+}
+
+fn asks_for_path(actions: &[Action]) -> Option<RequestId> {
+    actions.iter().find_map(|action| match action {
+        Action::Ask { id, to: OTHER, request: Request::Path(PathId(1)) } => Some(*id),
+        _ => None,
+    })
+}
+
+/// A newcomer that takes path 1 from `OTHER`, has the module, and knows what it asked.
+fn newcomer() -> (Node, RequestId) {
+    let (mut node, asked) = joining(Stage::Waiting);
+    let state = asked.iter().find_map(|action| match action {
+        Action::Ask { id, request: Request::CatchUp { .. }, .. } => Some(*id),
+        _ => None,
+    });
     node.handle(Millis(20), Event::Answered { id: state.unwrap(), response: Some(Response::Snapshot(vec![].into())) });
     node.handle(Millis(30), found(genesis().state));
+    let path = asks_for_path(&node.handle(Millis(250), Event::Tick));
     (node, path.unwrap())
+}
+
+#[test]
+fn who_takes_a_path_lets_its_holder_train_until_the_modules_are_here_but_for_one_that_leaves() {
+    let (mut node, asked) = joining(Stage::Waiting);
+    let mut actions = asked;
+    for now in (250..2 * HANDOVER_WORD_MS).step_by(250) {
+        let leases = vec![lease(0, 0, Stage::Training), lease(1, 0, Stage::Waiting)];
+        actions.extend(
+            node.handle(Millis(now), heard_beat(OTHER, Beat { leases, ..beat(1 + now, Some(genesis()), None) })),
+        );
+        actions.extend(node.handle(Millis(now), Event::Tick));
+    }
+    assert_eq!(asks_for_path(&actions), None);
+    assert!(!actions.contains(&Action::Report(Report::BeganAfresh { path: PathId(1), from: OTHER })));
+    let leases = vec![lease(1, 0, Stage::Leaving)];
+    let now = 2 * HANDOVER_WORD_MS;
+    node.handle(Millis(now), heard_beat(OTHER, Beat { leases, ..beat(1 + now, Some(genesis()), None) }));
+    assert!(asks_for_path(&node.handle(Millis(now + 250), Event::Tick)).is_some());
+
+    assert!(asks_for_path(&joining(Stage::Leaving).1).is_some(), "at once");
 }
 
 fn answered(id: RequestId, handover: PathHandover) -> Event {
@@ -86,7 +117,7 @@ fn the_path_of_one_that_lies_is_taken_at_once_and_its_trainer_is_not_asked_for()
 fn a_path_goes_on_at_its_new_holder_where_the_old_one_had_come_to() {
     let (mut node, id) = newcomer();
     let fetches: Vec<BlobRef> = node
-        .handle(Millis(40), answered(id, word()))
+        .handle(Millis(260), answered(id, word()))
         .iter()
         .filter_map(|action| match action {
             Action::Fetch { blob, from } if from == &[OTHER] => Some(*blob),
@@ -94,9 +125,9 @@ fn a_path_goes_on_at_its_new_holder_where_the_old_one_had_come_to() {
         })
         .collect();
     assert_eq!(fetches, [trainer(), genesis().state, middle().blob]);
-    assert!(!trains(&node.handle(Millis(50), found(trainer()))), "not before all of it is here");
-    node.handle(Millis(50), found(genesis().state));
-    let actions = node.handle(Millis(60), found(middle().blob));
+    assert!(!trains(&node.handle(Millis(270), found(trainer()))), "not before all of it is here");
+    node.handle(Millis(270), found(genesis().state));
+    let actions = node.handle(Millis(280), found(middle().blob));
     let resume = Some(Resume { steps: 9, blob: middle().blob });
     let start = middle().start;
     let goes_on =
@@ -111,7 +142,7 @@ fn a_path_goes_on_at_its_new_holder_where_the_old_one_had_come_to() {
 #[test]
 fn who_takes_a_path_asks_again_while_it_is_being_stopped_and_begins_afresh_if_that_takes_too_long() {
     let (mut node, mut id) = newcomer();
-    let (mut now, mut asked) = (40, 0);
+    let (mut now, mut asked) = (260, 0);
     let afresh = loop {
         let mut actions = node.handle(Millis(now), answered(id, later()));
         actions.extend(node.handle(Millis(now), Event::Tick));
@@ -150,7 +181,7 @@ fn what_cannot_be_had_or_cannot_be_right_is_told_of_and_the_path_begins_afresh()
     for event in answers {
         let (mut node, id) = newcomer();
         let Event::Answered { response, .. } = event else { unreachable!() };
-        let actions = node.handle(Millis(40), Event::Answered { id, response });
+        let actions = node.handle(Millis(260), Event::Answered { id, response });
         let afresh = Action::Report(Report::BeganAfresh { path: PathId(1), from: OTHER });
         assert!(actions.contains(&afresh) && trains(&actions), "{actions:?}");
     }
@@ -161,10 +192,10 @@ fn a_phase_that_did_not_start_from_a_state_of_the_chain_is_not_gone_on_with() {
     let (mut node, id) = newcomer();
     let made_up = BlobRef { bytes: genesis().state.bytes, ..BlobRef::of(b"made up") };
     let checkpoint = InnerCheckpoint { start: vec![(started_from(genesis()), made_up)], ..middle() };
-    node.handle(Millis(40), answered(id, PathHandover { checkpoint: Some(checkpoint), ..word() }));
+    node.handle(Millis(260), answered(id, PathHandover { checkpoint: Some(checkpoint), ..word() }));
     let mut actions = Vec::new();
     for blob in [trainer(), made_up, middle().blob] {
-        actions.extend(node.handle(Millis(50), found(blob)));
+        actions.extend(node.handle(Millis(270), found(blob)));
     }
     assert!(actions.contains(&train(1, genesis(), Some(trainer()))), "{actions:?}");
     assert!(actions.contains(&Action::Forget(made_up.hash)));

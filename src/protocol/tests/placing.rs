@@ -48,9 +48,8 @@ fn newcomer(leases: Vec<Lease>) -> Vec<Action> {
 #[test]
 fn a_newcomer_takes_a_path_from_a_peer_that_has_several() {
     let both = vec![lease(0, 3, Stage::Training), lease(1, 3, Stage::Waiting)];
-    let asks = Action::Ask { id: RequestId(3), to: OTHER, request: Request::Path(PathId(1)) };
-    let expected = [vec![learn(OTHER)], takes(1, Stage::Joining, 2, OTHER), vec![asks]].concat();
-    assert_eq!(newcomer(both), expected, "and asks what its trainer has come to");
+    let expected = [vec![learn(OTHER)], takes(1, Stage::Joining, 2, OTHER)].concat();
+    assert_eq!(newcomer(both), expected, "what its trainer has come to is asked once the module is here");
 }
 
 #[test]

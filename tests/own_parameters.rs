@@ -1,5 +1,5 @@
-//! A swarm whose outer steps overshoot: with early stopping, its paths count as what they were best with, wherever they are
-//! asked.
+//! Paths that count as something of their own, wherever they are asked: as what they were best with, in a swarm whose outer
+//! steps overshoot and whose paths stop early; as what they have not sent makes of them, where little of it is sent.
 #![cfg(all(feature = "learning", feature = "network"))]
 
 #[path = "support/run.rs"]
@@ -29,9 +29,9 @@ fn perplexity(whom: &[&str]) -> f64 {
     result["dipaco"]["perplexity"].as_f64().unwrap()
 }
 
-#[test]
-fn a_path_that_was_best_before_the_end_is_asked_and_collected_as_it_was_then() {
-    let mut swarm = Swarm::start_on(World::of(&run(), 9), 2);
+/// A swarm of two whose run is over, the address of one of them, and what `collect` says of the folder that it makes.
+fn collected(run: &str) -> (Swarm, String, Value) {
+    let mut swarm = Swarm::start_on(World::of(run, 9), 2);
     let settled = |statuses: &[Value]| {
         let scored = |status: &Value| {
             let paths = status["paths"].as_array().map_or(0, Vec::len);
@@ -46,13 +46,37 @@ fn a_path_that_was_best_before_the_end_is_asked_and_collected_as_it_was_then() {
     let collect = pathswarm(&["collect", &folder, "--from", &address, "--format", "json"]);
     assert!(collect.status.success(), "{}", String::from_utf8_lossy(&collect.stderr));
     let said = String::from_utf8(collect.stdout).unwrap();
-    let said: Value = said.lines().map(|line| serde_json::from_str(line).unwrap()).next_back().unwrap();
+    let said = said.lines().map(|line| serde_json::from_str(line).unwrap()).next_back().unwrap();
+    (swarm, address, said)
+}
+
+/// Of what a swarm answers, of a collected run and of its modules alone.
+fn perplexities(swarm: &Swarm, address: &str) -> [f64; 3] {
+    let folder = swarm.world.name("model");
+    let (asked, local) = (perplexity(&[address]), perplexity(&["--local", &folder]));
+    std::fs::remove_dir_all(format!("{folder}/best")).unwrap();
+    [asked, local, perplexity(&["--local", &folder])]
+}
+
+#[test]
+fn a_path_that_was_best_before_the_end_is_asked_and_collected_as_it_was_then() {
+    let (swarm, address, said) = collected(&run());
     let best = said["best_before"].as_object().expect("outer steps of 3 times the change overshoot");
     assert!(!best.is_empty() && best.values().all(|phase| (1..3).contains(&phase.as_u64().unwrap())), "{said}");
 
-    let (asked, local) = (perplexity(&[&address]), perplexity(&["--local", &folder]));
+    let [asked, local, in_the_end] = perplexities(&swarm, &address);
     assert!((asked / local - 1.0).abs() < 1e-3, "{asked} {local}");
-    std::fs::remove_dir_all(format!("{folder}/best")).unwrap();
-    let in_the_end = perplexity(&["--local", &folder]);
     assert!(local < in_the_end, "{local} {in_the_end}");
+}
+
+#[test]
+fn a_path_that_keeps_what_it_has_not_sent_is_asked_and_collected_with_it() {
+    let outer = "[outer]\ncodec = { top-k = 64 }\nkeep_unsent = true\n[training]";
+    let short = RUN.replace("inner_steps = 400", "inner_steps = 60").replace("phases = 12", "phases = 3");
+    let (swarm, address, said) = collected(&short.replace("[training]", outer));
+    let paths = said["best_before"].as_object().unwrap();
+    assert!(paths.len() == 4 && paths.values().all(|phase| *phase == 3), "all, as they are at the end: {said}");
+    let [asked, local, modules] = perplexities(&swarm, &address);
+    assert!((asked / local - 1.0).abs() < 1e-3, "{asked} {local}");
+    assert!(local < modules, "{local} {modules}: of 4096 values 64 were sent, three times");
 }
