@@ -42,18 +42,7 @@ impl RunConfig {
             outer.momentum,
             "from 0 up to, but not including, 1",
         )?;
-        if let Some(decay) = outer.residual_decay {
-            let expected = "above 0, at most 1; error_feedback = false keeps nothing";
-            require(decay > 0.0 && decay <= 1.0, "outer.residual_decay", decay, expected)?;
-        }
-        let alone = outer.error_feedback && outer.residual_decay.is_none() && outer.streaming.is_none();
-        require(
-            !outer.keep_unsent || (alone && self.sample.is_none() && self.routing.reshard.is_empty()),
-            "outer.keep_unsent",
-            outer.keep_unsent,
-            "false where outer.error_feedback is false, outer.residual_decay or outer.streaming is set, paths are sampled, or \
-             text is shared out anew",
-        )?;
+        self.check_unsent()?;
         if let Some(streaming) = outer.streaming {
             let expected = "mix from 0 to below 1, overlap from 1 to the number of levels less one";
             require(streaming.fits(self.levels.len()), "outer.streaming", format!("{streaming:?}"), expected)?;
@@ -95,6 +84,22 @@ impl RunConfig {
             require((1..=4096).contains(&kept), key, format!("{{ top-k = {kept} }}"), "1 to 4096 of each 4096 values")?;
         }
         Ok(())
+    }
+
+    fn check_unsent(&self) -> Result<(), RunConfigError> {
+        let outer = &self.outer;
+        if let Some(decay) = outer.residual_decay {
+            let expected = "above 0, at most 1; error_feedback = false keeps nothing";
+            require(decay > 0.0 && decay <= 1.0, "outer.residual_decay", decay, expected)?;
+        }
+        let alone = outer.error_feedback && outer.residual_decay.is_none() && outer.streaming.is_none();
+        require(
+            !outer.keep_unsent || (alone && self.sample.is_none() && self.routing.reshard.is_empty()),
+            "outer.keep_unsent",
+            outer.keep_unsent,
+            "false where outer.error_feedback is false, outer.residual_decay or outer.streaming is set, paths are sampled, or \
+             text is shared out anew",
+        )
     }
 
     fn check_reruns(&self) -> Result<(), RunConfigError> {

@@ -379,12 +379,14 @@ impl Manifest {
         // Twice, as the trainer and the combiner have it.
         let atlas_bytes = self.resharding.map_or(0, |parts| parts.atlas.bytes).saturating_mul(2);
         let best_bytes = if self.config.paths_end_apart() { 4 * parameters } else { 0 };
+        // What the trainer carries, which stays in memory from one part of a phase to the next.
+        let last_bytes = if self.config.outer.streaming.is_some() { 16 * parameters } else { 0 };
         PathCost {
             download_bytes: sum(&[everybody, text_download, states]),
             // Two states of each module, the trainer's moments and residual, and compressed gradients besides.
             disk_bytes: sum(&[everybody, text, 2 * states + 12 * parameters + 16 * parameters + 2 * best_bytes]),
             // Parameters, gradient, two moments, and the states in hand while an update is applied.
-            memory_bytes: sum(&[16 * parameters + 2 * states, text, atlas_bytes, best_bytes]),
+            memory_bytes: sum(&[16 * parameters + 2 * states, text, atlas_bytes, best_bytes, last_bytes]),
         }
     }
 }

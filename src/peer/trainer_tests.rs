@@ -236,6 +236,7 @@ async fn what_was_not_sent_is_trained_on_and_is_what_a_path_counts_as() {
 }
 
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "a second is a second")]
 async fn a_trainer_with_a_rate_makes_the_same_of_a_phase_and_takes_its_time() {
     let mut bench = Bench::new(8);
     bench.begin(None, None);
@@ -243,6 +244,7 @@ async fn a_trainer_with_a_rate_makes_the_same_of_a_phase_and_takes_its_time() {
     bench.trainer.end();
     let train_tokens_per_s = 2_000;
     let mut slow = Bench::with(MachineConfig { train_tokens_per_s, ..machine() }, Tiny::found(true), 8);
+    let began = std::time::Instant::now();
     slow.begin(None, None);
     let (mut tokens, mut seconds) = (0, 0.0);
     let finished = loop {
@@ -254,6 +256,7 @@ async fn a_trainer_with_a_rate_makes_the_same_of_a_phase_and_takes_its_time() {
         }
     };
     assert_eq!(finished, whole);
+    assert!(began.elapsed().as_secs_f64() >= seconds, "after the last step it rests as after any other");
     assert!(tokens > 0 && seconds >= tokens as f64 / train_tokens_per_s as f64 - 1e-6, "{tokens} in {seconds} s");
     slow.trainer.end();
 }

@@ -78,7 +78,7 @@ impl Worker {
                 }
             }
             drop(turn);
-            while step < last && !pace.rest(Instant::now()).is_zero() && !desk.has_a_wish() {
+            while !pace.rest(Instant::now()).is_zero() && !desk.has_a_wish() {
                 desk.mention(Told::Alive { path, phase, steps: step });
                 std::thread::sleep(pace.rest(Instant::now()).min(REPORT));
             }

@@ -14,7 +14,8 @@ use super::super::running::open_doors;
 use crate::config::{Link, MachineConfig};
 use crate::names::{PathId, Phase};
 use crate::observe::Progress;
-use crate::peer::launch::{Launch, Launched, identity_of};
+use crate::peer::joining::parts;
+use crate::peer::launch::{Launch, Launched, identity_of, lock_store, read_manifest};
 use crate::peer::observing::Synced;
 use crate::peer::{Manifest, News, PeerStatus, Turns};
 use crate::protocol::invitations::{FOR_EVER_S, Letter, MEMBER};
@@ -147,6 +148,7 @@ impl Swarm {
         let from = Phase(self.manifest.config.training.phases / 2);
         let tally = Arc::new(Mutex::new(Tally { from, ..Tally::default() }));
         let seats = self.manifest.config.seats()?;
+        self.hand_out()?;
         let mut doors = Vec::with_capacity(self.peers);
         for index in 0..self.peers {
             let launched = self.launch(index, peers.first(), &tally).await;
@@ -169,6 +171,22 @@ impl Swarm {
                 return Ok(Some(self.result(&lock(&tally), &statuses)));
             }
         }
+    }
+
+    /// What everybody of the run keeps lies on this machine's disk, and need not pass a link to who has not joined yet.
+    fn hand_out(&self) -> anyhow::Result<()> {
+        let founder = lock_store(&self.folder_of(0))?.blobs;
+        for folder in (1..self.peers).map(|index| self.folder_of(index)) {
+            if read_manifest(&folder)?.is_some() {
+                continue;
+            }
+            let own = lock_store(&folder)?.blobs;
+            for (blob, what) in parts(&self.manifest) {
+                let bytes = founder.get(blob.hash, blob.bytes)?;
+                own.put(&bytes.with_context(|| format!("{what} is not in {}", self.folder_of(0).display()))?)?;
+            }
+        }
+        Ok(())
     }
 
     async fn launch(
