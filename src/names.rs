@@ -74,10 +74,17 @@ bytes32! {
     PeerKey
 }
 
+/// For fewer bytes other cores are not worth waking.
+const HASHED_BY_ONE_CORE_BYTES: usize = 1 << 20;
+
 impl BlobHash {
-    /// The hash of these bytes.
+    /// The hash of these bytes; by all cores, if they are many.
     pub fn of(bytes: &[u8]) -> Self {
-        Self(*blake3::hash(bytes).as_bytes())
+        let hash = match bytes.len() < HASHED_BY_ONE_CORE_BYTES {
+            true => blake3::hash(bytes),
+            false => blake3::Hasher::new().update_rayon(bytes).finalize(),
+        };
+        Self(*hash.as_bytes())
     }
 }
 

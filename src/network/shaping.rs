@@ -42,7 +42,7 @@ const PACKET_BYTES: usize = 1_400;
 /// Taken from a writer at a time.
 const MOST_BYTES: usize = 10 * PACKET_BYTES;
 
-/// Writes on their way on one connection: more than [`Backlog`] lets pass, since each has a byte at least.
+/// Writes on their way on one connection, however small; beyond it, writers wait.
 const ON_THE_WAY: usize = 1 << 14;
 
 /// On the slowest of ways as much may be on the way on one connection: no less than a frame of its multiplexer.

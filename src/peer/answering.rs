@@ -191,8 +191,12 @@ impl Driver {
         // Only who holds it knows what it has not sent, and in the end, what it was best with.
         let config = &self.manifest.config;
         let apart = config.outer.keep_unsent || (config.training.early_stopping && self.node.is_done());
-        if apart && !self.node.paths().contains(&path) {
+        if apart && !self.node.holds(path) {
             return Err(format!("I do not hold path {path}, which counts as something of its own"));
+        }
+        let begun = self.node.states().iter().any(|(_, version, _)| version.0 > 0);
+        if config.outer.keep_unsent && begun && self.counts_by(path).is_none() {
+            return Err(format!("I do not have what path {path} has not sent"));
         }
         let here: BTreeMap<ModuleId, BlobRef> =
             self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();

@@ -141,9 +141,12 @@ impl Driver {
         if !self.node.is_done() {
             return None;
         }
-        let last = Phase(self.manifest.config.training.phases);
-        let is_due =
-            |path: &PathId| !self.errands.scored.contains(path) && !self.texts.wants(self.node.path_at(*path, last));
+        let (last, apart) = (Phase(self.manifest.config.training.phases), self.manifest.config.paths_end_apart());
+        let is_due = |path: &PathId| {
+            // Who stands by a path may have an older trainer than its holder.
+            let holds = !apart || self.node.holds(*path);
+            holds && !self.errands.scored.contains(path) && !self.texts.wants(self.node.path_at(*path, last))
+        };
         let path = self.node.paths().into_iter().find(is_due)?;
         let states: BTreeMap<ModuleId, BlobRef> =
             self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();
@@ -238,7 +241,11 @@ impl Driver {
             }
             Told::Trained(finished) => {
                 self.errands.training = false;
-                self.errands.phases_trained += u64::from(!self.errands.again);
+                if !self.errands.again {
+                    self.errands.phases_trained += 1;
+                    // What it counted as before is not what it has come to now.
+                    self.forget_path(finished.path);
+                }
                 self.events.push_back(Event::Trained(finished));
             }
             Told::Scored { path, phase, held_out } => {

@@ -22,7 +22,11 @@ pub(super) fn first_state(module: ModuleId, parameters: Vec<f32>, mode: OuterMod
 pub(super) fn make(manifest: &Manifest, blobs: &BlobStore, module: ModuleId) -> Result<Option<Vec<u8>>, BlobError> {
     let (config, ancestor) = (&manifest.config, manifest.ancestor);
     let Some(level) = config.levels.get(usize::from(module.level)) else { return Ok(None) };
-    let Some(ancestor) = blobs.get(ancestor.hash, ancestor.bytes)? else { return Ok(None) };
+    let ancestor = match blobs.get(ancestor.hash, ancestor.bytes) {
+        Err(BlobError::Rotten { .. }) => None,
+        found => found?,
+    };
+    let Some(ancestor) = ancestor else { return Ok(None) };
     let Ok(parameters) = exchange::decode_level(&ancestor, &config.model, level) else { return Ok(None) };
     let state = first_state(module, parameters, config.outer.mode);
     let named = manifest.genesis.iter().any(|(_, named)| *named == BlobRef::of(&state));

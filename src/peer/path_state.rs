@@ -123,7 +123,7 @@ impl PathState {
             (None, None, Some(_)) => VERSIONS[3],
             (None, None, None) => VERSIONS[0],
         };
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(16 * self.residuals.iter().map(Vec::len).sum::<usize>());
         bytes.extend(MAGIC);
         bytes.extend(version.to_le_bytes());
         bytes.extend([0; 2]);

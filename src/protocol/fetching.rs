@@ -111,7 +111,14 @@ impl Node {
         let Some(fetching) = self.fetching.get_mut(&blob) else { return };
         if found {
             let (asked, _) = fetching.ask();
-            self.patience.came(asked.bytes, self.now.since(fetching.began));
+            // What a module begins with is made here, and says nothing of how fast bytes come.
+            let first = |purpose: &Purpose| match purpose {
+                Purpose::State(module) => self.plan.genesis.get(module).is_some_and(|state| state.hash == blob),
+                _ => false,
+            };
+            if !fetching.purposes.iter().any(first) {
+                self.patience.came(asked.bytes, self.now.since(fetching.began));
+            }
         } else {
             fetching.attempts += 1;
             if fetching.attempts < FETCH_ROUNDS * fetching.sizes().len() {

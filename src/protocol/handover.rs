@@ -26,8 +26,8 @@ const FRAMING_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 struct Inheritance {
     from: PeerKey,
-    /// It is about to go.
-    leaves: bool,
+    /// It trains the path until it is asked.
+    trains_on: bool,
     /// When it was asked for first.
     since: Millis,
     asked_at: Option<Millis>,
@@ -66,13 +66,13 @@ fn blobs(word: &PathHandover) -> Vec<BlobRef> {
 
 impl Node {
     /// A path was taken: whoever has its trainer is asked for it, of those alive and of those that a search has found
-    /// just now; once the path's modules are here, as the holder trains on until it is asked, or at once if it leaves.
+    /// just now; once the path's modules are here, if who has it trains on until it is asked, or else at once.
     pub(super) fn inherit(&mut self, path: PathId, found: Vec<(PeerKey, Lease)>) {
-        let Some((from, leaves)) = self.donor_of(path, found) else { return };
+        let Some((from, trains_on)) = self.donor_of(path, found) else { return };
         let (now, missing) = (self.now, BTreeSet::new());
-        let inheritance = Inheritance { from, leaves, since: now, asked_at: None, asked: None, word: None, missing };
+        let inheritance = Inheritance { from, trains_on, since: now, asked_at: None, asked: None, word: None, missing };
         self.handovers.inherits.insert(path, inheritance);
-        if leaves || self.phase(path).is_some() {
+        if !trains_on || self.phase(path).is_some() {
             self.ask_for_trainer(path, from);
         }
     }
@@ -80,18 +80,18 @@ impl Node {
     /// Whether it is too early to ask for a path's trainer: its holder trains on, and the path's modules are not here.
     fn waits_for_modules(&self, path: PathId, inheritance: &Inheritance) -> bool {
         let goes = |(peer, _, lease): (PeerKey, _, Lease)| peer == inheritance.from && lease.stage == Stage::Leaving;
-        let unasked = inheritance.word.is_none() && inheritance.asked.is_none() && !inheritance.leaves;
+        let unasked = inheritance.word.is_none() && inheritance.asked.is_none() && inheritance.trains_on;
         unasked && self.phase(path).is_none() && !self.roster.holders(self.now, path).any(goes)
     }
 
     fn ask_for_trainer(&mut self, path: PathId, from: PeerKey) {
         let (id, now) = (self.ask(from, Request::Path(path)), self.now);
         if let Some(inheritance) = self.handovers.inherits.get_mut(&path) {
-            (inheritance.asked, inheritance.asked_at) = (Some(id), Some(now));
+            (inheritance.from, inheritance.asked, inheritance.asked_at) = (from, Some(id), Some(now));
         }
     }
 
-    /// One that leaves, which is said beside it, before one that goes on, and a standby only if it says that it has the trainer. Who lies in what it
+    /// Beside it, whether it trains on. One that leaves before one that goes on, and a standby only if it says that it has the trainer. Who lies in what it
     /// contributes may lie in that.
     fn donor_of(&self, path: PathId, found: Vec<(PeerKey, Lease)>) -> Option<(PeerKey, bool)> {
         let heard = self.roster.holders(self.now, path).map(|(peer, _, lease)| (peer, lease));
@@ -102,7 +102,7 @@ impl Node {
             Stage::Standby if lease.trainer.is_some() && !self.trainers.contains_key(&path) => Some((2, peer)),
             Stage::Standby | Stage::Joining | Stage::Done => None,
         };
-        heard.chain(found).filter_map(rank).min().map(|(rank, peer)| (peer, rank == 0))
+        heard.chain(found).filter_map(rank).min().map(|(rank, peer)| (peer, rank == 1))
     }
 
     /// Whether the answer was to a question about a path.
@@ -240,7 +240,11 @@ impl Node {
             } else if inheritance.asked.is_none()
                 && inheritance.asked_at.is_none_or(|at| now.since(at) >= HANDOVER_REPEAT_MS)
             {
-                self.ask_for_trainer(path, inheritance.from);
+                // Who had it when the path was taken may be gone by now.
+                let known = Some(inheritance.from).filter(|_| inheritance.asked_at.is_some());
+                let from = inheritance.from;
+                let from = known.or_else(|| Some(self.donor_of(path, Vec::new())?.0)).unwrap_or(from);
+                self.ask_for_trainer(path, from);
             }
         }
     }

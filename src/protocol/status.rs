@@ -168,6 +168,11 @@ impl Node {
         self.held.keys().copied().collect()
     }
 
+    /// Whether a path is this peer's to train, not only to stand by.
+    pub fn holds(&self, path: PathId) -> bool {
+        self.held.get(&path).is_some_and(|held| held.stage != Stage::Standby)
+    }
+
     /// What a path's trainer carries, as far as it is here.
     pub fn trainer(&self, path: PathId) -> Option<crate::names::BlobRef> {
         self.trainers.get(&path).copied()

@@ -150,7 +150,7 @@ impl BlobStore {
         if self.size(blob.hash)? == Some(blob.bytes) {
             return Ok(blob);
         }
-        let mut incoming = self.incoming(blob.bytes)?;
+        let mut incoming = self.incoming(blob.bytes)?.known(blob.hash);
         incoming.take(bytes)?;
         Ok(self.keep(incoming)?)
     }

@@ -8,11 +8,19 @@ use super::durable::{DiskError, Medium, OpenMedium};
 use super::room::Taken;
 use crate::names::{BlobHash, BlobRef};
 
+/// How it is known what a file has.
+enum Name {
+    /// By what was written.
+    Hashed(Box<blake3::Hasher>),
+    /// Before: hashing it again would keep a trainer waiting.
+    Known(BlobHash),
+}
+
 /// A file under `incoming/`; removed when dropped, unless it has been renamed.
 pub(super) struct Incoming {
     pub path: PathBuf,
     medium: Box<dyn Medium>,
-    hasher: blake3::Hasher,
+    name: Name,
     pub bytes: u64,
     _room: Taken,
 }
@@ -21,7 +29,13 @@ impl Incoming {
     /// Begins a file at this path, where there is none, in the room that was taken for it.
     pub fn new(path: PathBuf, open: OpenMedium, room: Taken) -> Result<Self, DiskError> {
         let medium = open(&path).map_err(DiskError::when("cannot make", &path))?;
-        Ok(Self { path, medium, hasher: blake3::Hasher::new(), bytes: 0, _room: room })
+        Ok(Self { path, medium, name: Name::Hashed(Box::default()), bytes: 0, _room: room })
+    }
+
+    /// What comes has this hash.
+    pub fn known(mut self, hash: BlobHash) -> Self {
+        self.name = Name::Known(hash);
+        self
     }
 
     /// Waits until all of it is on the disk.
@@ -31,13 +45,19 @@ impl Incoming {
 
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), DiskError> {
         self.medium.write_all(bytes).map_err(DiskError::when("cannot write", &self.path))?;
-        self.hasher.update(bytes);
+        if let Name::Hashed(hasher) = &mut self.name {
+            hasher.update(bytes);
+        }
         self.bytes += bytes.len() as u64;
         Ok(())
     }
 
     pub fn described(&self) -> BlobRef {
-        BlobRef { hash: BlobHash(*self.hasher.finalize().as_bytes()), bytes: self.bytes }
+        let hash = match &self.name {
+            Name::Hashed(hasher) => BlobHash(*hasher.finalize().as_bytes()),
+            Name::Known(hash) => *hash,
+        };
+        BlobRef { hash, bytes: self.bytes }
     }
 }
 

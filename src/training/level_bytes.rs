@@ -2,8 +2,13 @@
 
 /// Appends the values of all levels.
 pub fn put_levels<'a>(bytes: &mut Vec<u8>, levels: impl IntoIterator<Item = &'a Vec<f32>>) {
-    for value in levels.into_iter().flatten() {
-        bytes.extend(value.to_le_bytes());
+    for level in levels {
+        let before = bytes.len();
+        bytes.resize(before + 4 * level.len(), 0);
+        // As one copy: value by value, ten million of them keep a trainer waiting.
+        for (place, value) in bytes[before..].as_chunks_mut().0.iter_mut().zip(level) {
+            *place = value.to_le_bytes();
+        }
     }
 }
 

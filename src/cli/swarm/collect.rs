@@ -131,7 +131,7 @@ fn explain(error: CollectError) -> anyhow::Error {
 }
 
 fn print(output: Output, summary: &Summary) -> anyhow::Result<()> {
-    let Summary { folder, run, name, phases, modules, paths_without_text, best_before } = summary;
+    let Summary { folder, run, name, phases, modules, paths_without_text, paths_behind, best_before } = summary;
     let (lowest, highest) = summary.versions();
     let versions = if lowest == highest { format!("version {lowest}") } else { format!("versions {lowest}-{highest}") };
     output.text(&format!("run {name} ({}): {} modules at {versions}", run.short(), modules.len()))?;
@@ -148,6 +148,13 @@ fn print(output: Output, summary: &Summary) -> anyhow::Result<()> {
         let paths: Vec<String> = early.iter().map(|(path, phase)| format!("{path} before {phase}")).collect();
         output.text(&format!(
             "paths that were best before a phase, and are here as they were then: {}",
+            paths.join(", ")
+        ))?;
+    }
+    if !paths_behind.is_empty() {
+        let paths: Vec<String> = paths_behind.iter().map(ToString::to_string).collect();
+        output.text(&format!(
+            "paths that are here without what they have not sent, and are worse for it: {}; collect again once they are scored",
             paths.join(", ")
         ))?;
     }

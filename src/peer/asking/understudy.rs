@@ -99,7 +99,8 @@ impl Understudy {
         }
         // Only in the end does a path count as what it was best with.
         let config = &self.manifest.config;
-        if !config.outer.keep_unsent && !(over && config.training.early_stopping) {
+        let apart = config.outer.keep_unsent || (over && config.training.early_stopping);
+        if !apart {
             return Ok(Ok(Cast { states, trainer: None }));
         }
         Ok(self.trainer(from, path).await?.map(|trainer| Cast { states, trainer }))
@@ -158,6 +159,10 @@ impl Understudy {
                 self.blobs.put(trainer.hash, bytes);
             }
             return Ok(Ok(counts.then_some(trainer)));
+        }
+        if self.manifest.config.outer.keep_unsent {
+            tracing::warn!(%path, "nobody who can be reached says what it has not sent: it is played without that");
+            return Ok(Ok(None));
         }
         Ok(Err(format!("nobody who can be reached knows what path {path} has of its own")))
     }

@@ -67,6 +67,9 @@ pub struct Summary {
     pub modules: BTreeMap<String, ModuleSummary>,
     /// The run shares its text, but nobody had the test text of these paths.
     pub paths_without_text: Vec<PathId>,
+    /// Paths that are here without what they have not sent.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paths_behind: Vec<PathId>,
     /// Paths that were best before the end, and before which phase; the phases of the run for one that is here with what it
     /// has not sent.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -133,6 +136,7 @@ impl Unfinished {
             phases: decoded.config.training.phases,
             modules: BTreeMap::new(),
             paths_without_text: Vec::new(),
+            paths_behind: Vec::new(),
             best_before: BTreeMap::new(),
         };
         Ok(Writer { staged: self.staged, manifest: decoded, summary })
@@ -233,7 +237,12 @@ impl Writer {
         self.sum_up(module, head, about.parameters)
     }
 
-    /// What a path counts as in the end, from its trainer's bytes; whether these are of the run.
+    /// Whether what a path counts as is here.
+    pub(in crate::peer) fn has_own(&self, path: PathId) -> bool {
+        self.summary.best_before.contains_key(&path.to_string())
+    }
+
+    /// What a path counts as in the end, from its trainer's bytes; whether nobody else's have to be looked at.
     pub(in crate::peer) fn put_best(&mut self, path: PathId, trainer: &[u8]) -> Result<bool, WriteError> {
         let state = match PathState::decode(trainer, &self.manifest.level_counts()) {
             Ok(state) => state,
@@ -242,7 +251,10 @@ impl Writer {
                 return Ok(false);
             }
         };
-        let Some(best) = state.best.filter(|best| best.settled) else { return Ok(true) };
+        let Some(best) = state.best.filter(|best| best.settled) else {
+            // Others may have what it has not sent.
+            return Ok(!self.manifest.config.outer.keep_unsent);
+        };
         let notes = [
             ("run", self.summary.run.to_string()),
             ("path", path.to_string()),
@@ -257,7 +269,11 @@ impl Writer {
     }
 
     /// Puts the folder in its place.
-    pub(in crate::peer) fn finish(self) -> Result<Summary, WriteError> {
+    pub(in crate::peer) fn finish(mut self) -> Result<Summary, WriteError> {
+        if self.manifest.config.outer.keep_unsent {
+            let grid = self.manifest.config.grid().map_err(ManifestError::from)?;
+            self.summary.paths_behind = grid.paths().filter(|path| !self.has_own(*path)).collect();
+        }
         self.staged.put_in_place()?;
         Ok(self.summary)
     }

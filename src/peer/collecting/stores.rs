@@ -46,8 +46,8 @@ pub fn collect_from_stores(manifest: &[u8], folders: &[PathBuf], target: &Path) 
         return Err(CollectError::InNoFolder { modules: missing, folders: folders.len() });
     }
     let apart = writer.manifest.config.paths_end_apart();
-    for (path, trainer) in stores.trainers.clone().into_iter().filter(|_| apart) {
-        if let Some(bytes) = stores.find(trainer)? {
+    for (path, _, trainer) in stores.trainers.clone().into_iter().filter(|_| apart) {
+        if let Some(bytes) = stores.find(trainer)?.filter(|_| !writer.has_own(path)) {
             writer.put_best(path, &bytes)?;
         }
     }
@@ -64,8 +64,8 @@ pub(super) struct Stores {
     readers: Vec<StoreReader>,
     /// Of each module, newest first, with the reader that has it.
     heads: BTreeMap<ModuleId, Vec<(Head, usize)>>,
-    /// What the trainers of paths carry.
-    trainers: BTreeSet<(PathId, BlobRef)>,
+    /// What the trainers of paths carry, those of who only stands by a path after its holders'.
+    trainers: BTreeSet<(PathId, bool, BlobRef)>,
 }
 
 impl Stores {
@@ -89,7 +89,8 @@ impl Stores {
             let records = records.map_err(|source| CollectError::Record { folder: folder.clone(), source })?;
             // Whose store it is makes no difference to the chains in it.
             let node = Node::restore(PeerKey([0; 32]), plan.clone(), records);
-            self.trainers.extend(node.paths().into_iter().filter_map(|path| Some((path, node.trainer(path)?))));
+            let trainer = |path| Some((path, !node.holds(path), node.trainer(path)?));
+            self.trainers.extend(node.paths().into_iter().filter_map(trainer));
             for (module, chain) in node.chains().filter(|(module, _)| plan.seats.grid().contains(*module)) {
                 self.heads.entry(module).or_default().push((chain.head(), index));
             }

@@ -9,7 +9,7 @@ mod scores;
 mod stepping;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::manifest::Manifest;
 use super::path_state::{PathState, PathStateError, PhaseState};
@@ -204,15 +204,17 @@ impl Worker {
         let router = self.router(&modules(asked.start))?;
         self.texts.hold(drawn, router.as_ref())?;
         let last = self.last.take().filter(|(blob, _)| resume.is_none() && Some(*blob) == trainer.map(|it| it.hash));
-        if let Some((_, state)) = last {
-            let began = trainer.map(|trainer| trainer.hash);
-            return self.phase(desk, asked, Carried { state, began, middle: None });
-        }
-        let (middle, state) = (self.carried_blob(resume.map(|resume| resume.blob))?, self.carried_blob(trainer)?);
-        if middle.is_some() || state.is_some() {
+        let began = trainer.map(|trainer| trainer.hash);
+        let gone_on = if let Some((_, state)) = last {
+            Some(self.phase(desk, asked, Carried { state, began, middle: None }))
+        } else {
+            let (middle, state) = (self.carried_blob(resume.map(|resume| resume.blob))?, self.carried_blob(trainer)?);
             let middle = middle.as_deref().zip(resume.map(|resume| resume.steps));
-            let began = trainer.map(|trainer| trainer.hash);
-            match self.carry_on(desk, asked, middle, (state.as_deref(), began)) {
+            let any = middle.is_some() || state.is_some();
+            any.then(|| self.carry_on(desk, asked, middle, (state.as_deref(), began)))
+        };
+        if let Some(gone_on) = gone_on {
+            match gone_on {
                 Err(error) if blames_the_state(&error) => {
                     tracing::error!(error = %format!("{error:#}"), "what was carried so far does not do");
                 }
@@ -277,16 +279,21 @@ impl Worker {
     }
 
     /// Nothing if nobody listens any more.
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long it took besides its steps")]
     fn phase(&mut self, desk: &Desk, asked: &Asked, carried: Carried) -> anyhow::Result<Option<Told>> {
         let Asked { path, phase, part, start, .. } = *asked;
         let Carried { mut state, began, middle } = carried;
         let states = modules(start);
         let (made, levels) = middle.unwrap_or((part.first, None));
+        let asked_at = Instant::now();
+        // It trains again: what it counted as when the run was over is past.
+        state.best.take_if(|best| best.settled);
         let before = self.stand(asked, &mut state, levels)?;
         self.inner.restore(&state.inner)?;
         if made == 0 && !asked.again {
             self.keep_best(desk, asked, (&states, &before), &mut state);
         }
+        let ready_ms = asked_at.elapsed().as_millis();
         let steps = match self.inner_steps(desk, asked, made, &mut state)? {
             Steps::All(steps) => steps,
             Steps::Deserted => return Ok(None),
@@ -296,6 +303,7 @@ impl Worker {
                 return Ok(Some(Told::Paused { path, phase, middle: middle.map(|blob| (steps, blob)) }));
             }
         };
+        let stepped_at = Instant::now();
         let after = self.inner.levels()?;
         let mut offers = Vec::with_capacity(start.len());
         let router = self.router(&states)?;
@@ -309,6 +317,7 @@ impl Worker {
             let next = router.as_ref().map_or(0, |router| router.rounds + 1);
             offers.push((*from, self.scores_of_the_slice(desk, asked, next)?));
         }
+        let offers_ms = stepped_at.elapsed().as_millis();
         state.inner = self.inner.state()?;
         let mut stands_on = Vec::new();
         if let Some(own) = &mut state.own {
@@ -316,6 +325,12 @@ impl Worker {
         }
         let trainer = self.put(desk, &state.encode())?;
         self.last = self.streams().then_some((trainer.hash, state));
+        tracing::debug!(
+            ready_ms,
+            offers_ms,
+            stored_ms = stepped_at.elapsed().as_millis() - offers_ms,
+            "besides its steps"
+        );
         // What a phase goes on with another machine may have made.
         let class = if made == part.first { self.class } else { 0 };
         let made = (!self.streams()).then_some(Made { phase, steps, trainer: began, class });

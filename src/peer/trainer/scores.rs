@@ -36,12 +36,26 @@ impl Worker {
         let purposes = [Purpose::HeldOut, Purpose::Test];
         desk.report(Told::Alive { path, phase, steps: 0 });
         let (texts, state) = (self.texts_of(drawn, &purposes, states)?, self.of_its_own(trainer)?);
-        let mut own = self.parameters(states)?;
-        if let Some(state) = &state {
-            own = state.own_copy(&self.manifest.config, &own).into_owned();
-        }
-        self.inner.load(&own)?;
-        let mut scores = self.score_texts(desk, (path, phase), &texts)?;
+        let modules = self.parameters(states)?;
+        let (own, state, mut scores) = match state {
+            Some(state) => {
+                let own = state.own_copy(&self.manifest.config, &modules).into_owned();
+                match self.score_with(desk, (path, phase), (&own, &texts)) {
+                    Ok(scores) => (own, Some(state), scores),
+                    // Another may have made it: it costs the path no more than that.
+                    Err(error) if self.manifest.config.outer.keep_unsent => {
+                        tracing::error!(%path, error = %format!("{error:#}"), "what was not sent does not do");
+                        let scores = self.score_with(desk, (path, phase), (&modules, &texts))?;
+                        (modules, None, scores)
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            None => {
+                let scores = self.score_with(desk, (path, phase), (&modules, &texts))?;
+                (modules, None, scores)
+            }
+        };
         let mut reviewed = None;
         if let Some(mut state) = state {
             let in_the_end = loss(&scores[0]);
@@ -50,8 +64,7 @@ impl Worker {
             state.best = state.best.take().filter(|best| in_the_end.is_some_and(|loss| best.nats < loss));
             if let Some(best) = &mut state.best {
                 best.settled = true;
-                self.inner.load(&best.levels)?;
-                scores = self.score_texts(desk, (path, phase), &texts)?;
+                scores = self.score_with(desk, (path, phase), (&best.levels, &texts))?;
                 tracing::info!(%path, before = %best.phase, "it was best before the end");
             } else if self.manifest.config.outer.keep_unsent {
                 state.best = Some(Best { phase, nats: in_the_end.unwrap_or(0.0), settled: true, levels: own });
@@ -156,6 +169,17 @@ impl Worker {
     ) -> anyhow::Result<Vec<TokenSet>> {
         let router = self.router(states)?;
         purposes.iter().map(|purpose| self.texts.of(drawn, *purpose, router.as_ref())).collect()
+    }
+
+    /// With these parameters, which are loaded.
+    fn score_with(
+        &mut self,
+        desk: &Desk,
+        at: (PathId, Phase),
+        (levels, texts): (&[Vec<f32>], &[TokenSet]),
+    ) -> anyhow::Result<Vec<Score>> {
+        self.inner.load(levels)?;
+        self.score_texts(desk, at, texts)
     }
 
     /// With the parameters that are loaded.
