@@ -153,7 +153,7 @@ const BUGS: [Bug; 17] = [
         file: "outer/exact_sum.rs",
         right: "sum.wrapping_add(weighted_steps(*value, weight))",
         wrong: "(*sum as f32 + weighted_steps(*value, weight) as f32) as i64",
-        drill: "storm",
+        drill: "clipping",
         breaks: &["one sum"],
     },
 ];
