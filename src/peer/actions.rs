@@ -189,6 +189,11 @@ impl Driver {
                 tracing::warn!(peer = %peer.short(), ?addresses, "two machines run with the key of one peer");
             }
             Report::PathYielded(path) => self.forget_path(*path),
+            Report::PathTaken(path) if self.manifest.config.outer.keep_unsent => {
+                tracing::info!(%path, "took a path");
+                // As who stood by it, this peer left the scoring to another.
+                self.forget_path(*path);
+            }
             Report::Refused { module, by, reason } => {
                 tracing::warn!(%module, by = %by.short(), reason, "an update was refused");
                 self.blame(*by, Offence::WrongUpdate);

@@ -141,12 +141,14 @@ impl Driver {
         if !self.node.is_done() {
             return None;
         }
-        let (last, apart) = (Phase(self.manifest.config.training.phases), self.manifest.config.paths_end_apart());
-        let is_due = |path: &PathId| {
-            // Who stands by a path may have an older trainer than its holder.
-            let holds = !apart || self.node.holds(*path);
-            holds && !self.errands.scored.contains(path) && !self.texts.wants(self.node.path_at(*path, last))
-        };
+        let last = Phase(self.manifest.config.training.phases);
+        if self.manifest.config.outer.keep_unsent {
+            // Who stands by a path may have an older trainer than its holder, who scores it: here there is nothing to wait for.
+            let stood_by = self.node.paths().into_iter().filter(|path| !self.node.holds(*path));
+            self.errands.scored.extend(stood_by.collect::<Vec<_>>());
+        }
+        let is_due =
+            |path: &PathId| !self.errands.scored.contains(path) && !self.texts.wants(self.node.path_at(*path, last));
         let path = self.node.paths().into_iter().find(is_due)?;
         let states: BTreeMap<ModuleId, BlobRef> =
             self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();
