@@ -59,7 +59,7 @@ impl KeptDense {
     pub fn write(&self, step: u64, dense: &Dense) -> Result<(), DiskError> {
         let mut bytes = [&HEAD[..], &self.of.0, &step.to_le_bytes()].concat();
         put_levels(&mut bytes, &dense.levels);
-        bytes.extend(dense.inner.encode());
+        dense.inner.put(&mut bytes);
         let hash = blake3::hash(&bytes);
         bytes.extend(hash.as_bytes());
         write_file(&self.file, &bytes)

@@ -117,13 +117,19 @@ impl PathState {
     /// stands on, and the path's parameters; the residuals, little endian f32, level by level; the inner state. A path that
     /// was drawn keeps no best, and neither has parameters of its own between phases.
     pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.most_bytes());
+        self.put(&mut bytes);
+        bytes
+    }
+
+    /// Appends what [`PathState::encode`] makes.
+    fn put(&self, bytes: &mut Vec<u8>) {
         let version = match (&self.best, self.drawn, &self.own) {
             (_, Some(_), _) => VERSIONS[1],
             (Some(_), None, _) => VERSIONS[2],
             (None, None, Some(_)) => VERSIONS[3],
             (None, None, None) => VERSIONS[0],
         };
-        let mut bytes = Vec::with_capacity(16 * self.residuals.iter().map(Vec::len).sum::<usize>());
         bytes.extend(MAGIC);
         bytes.extend(version.to_le_bytes());
         bytes.extend([0; 2]);
@@ -132,15 +138,24 @@ impl PathState {
             bytes.extend(best.phase.0.to_le_bytes());
             bytes.extend(best.nats.to_le_bytes());
             bytes.extend(u32::from(best.settled).to_le_bytes());
-            put_levels(&mut bytes, &best.levels);
+            put_levels(bytes, &best.levels);
         }
         if let Some(own) = self.own.as_ref().filter(|_| version == VERSIONS[3]) {
             bytes.extend(own.stands_on.iter().flat_map(|update| update.0));
-            put_levels(&mut bytes, &own.levels);
+            put_levels(bytes, &own.levels);
         }
-        put_levels(&mut bytes, &self.residuals);
-        bytes.extend(self.inner.encode());
-        bytes
+        put_levels(bytes, &self.residuals);
+        self.inner.put(bytes);
+    }
+
+    /// At least as many bytes as the state has: one that is copied in the middle because it has no more room keeps the
+    /// trainer waiting.
+    fn most_bytes(&self) -> usize {
+        let sizes: Vec<usize> = self.residuals.iter().map(Vec::len).collect();
+        let level_bytes = 4 * sizes.iter().sum::<usize>();
+        let kept = usize::from(self.best.is_some()) + usize::from(self.own.is_some());
+        let fixed = MAGIC.len() + 8 + BEST_BYTES + OWN_BYTES * sizes.len();
+        fixed + (kept + 1) * level_bytes + InnerState::encoded_len(&sizes)
     }
 
     /// # Errors
@@ -199,9 +214,12 @@ pub struct PhaseState {
 impl PhaseState {
     /// `PSCK`, version u16, 0 u16, the steps u64; the parameters, little endian f32, level by level; the trainer's state.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = [&MIDDLE[..], &self.steps.to_le_bytes()].concat();
+        let parameters: usize = self.levels.iter().map(Vec::len).sum();
+        let mut bytes = Vec::with_capacity(MIDDLE.len() + 8 + 4 * parameters + self.state.most_bytes());
+        bytes.extend(MIDDLE);
+        bytes.extend(self.steps.to_le_bytes());
         put_levels(&mut bytes, &self.levels);
-        bytes.extend(self.state.encode());
+        self.state.put(&mut bytes);
         bytes
     }
 

@@ -362,6 +362,21 @@ async fn levels_that_are_brought_in_step_in_turn_are_trained_as_one_and_an_updat
 }
 
 #[tokio::test]
+async fn a_part_comes_to_the_same_from_memory_as_from_the_disk_whatever_was_scored_before() {
+    let mut tiny = Tiny::found(true);
+    tiny.decoded.config.outer.streaming = Some(Streaming { mix: 0.25, overlap: 1 });
+    let mut bench = Bench::on(tiny, 20);
+    let start = bench.genesis_of(PathId(0));
+    let lower = bench.part(0..10, 0, &start, None).await;
+    bench.evaluate(3.0, None).await;
+    let from_memory = bench.part(10..20, 1, &start, Some(lower.trainer)).await;
+    // What is in memory now is what came of that.
+    let from_the_disk = bench.part(10..20, 1, &start, Some(lower.trainer)).await;
+    assert_eq!(from_memory, from_the_disk);
+    bench.trainer.end();
+}
+
+#[tokio::test]
 async fn a_path_counts_as_what_it_was_best_with_if_that_was_before_the_end() {
     let mut bench = Bench::on(Tiny::stopping_early(), 4);
     let (as_founded, none) = bench.evaluate(1.0, None).await;

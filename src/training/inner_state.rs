@@ -4,6 +4,7 @@
 //! the first and the second moments (f32), then BLAKE3 of all before it. Little endian.
 
 use super::level_bytes::{LevelReader, put_levels};
+use crate::names::BlobHash;
 
 /// Steps, data cursor and AdamW's moments.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -60,15 +61,21 @@ impl InnerState {
     pub fn encode(&self) -> Vec<u8> {
         let sizes: Vec<usize> = self.moments.iter().map(|[first, _]| first.len()).collect();
         let mut bytes = Vec::with_capacity(Self::encoded_len(&sizes));
+        self.put(&mut bytes);
+        bytes
+    }
+
+    /// Appends the state to bytes; those before are no part of its checksum.
+    pub fn put(&self, bytes: &mut Vec<u8>) {
+        let before = bytes.len();
         bytes.extend(MAGIC);
         bytes.extend(self.steps.to_le_bytes());
         bytes.extend(self.cursor.to_le_bytes());
-        bytes.extend((sizes.len() as u32).to_le_bytes());
-        sizes.iter().for_each(|size| bytes.extend((*size as u64).to_le_bytes()));
-        put_levels(&mut bytes, self.moments.iter().flatten());
-        let checksum = blake3::hash(&bytes);
-        bytes.extend(checksum.as_bytes());
-        bytes
+        bytes.extend((self.moments.len() as u32).to_le_bytes());
+        self.moments.iter().for_each(|[first, _]| bytes.extend((first.len() as u64).to_le_bytes()));
+        put_levels(bytes, self.moments.iter().flatten());
+        let checksum = BlobHash::of(&bytes[before..]);
+        bytes.extend(checksum.0);
     }
 
     /// Reads the state of levels of these sizes.
@@ -84,7 +91,7 @@ impl InnerState {
             return Err(InnerStateError::Length { expected, found: bytes.len() });
         }
         let (body, checksum) = bytes.split_at(bytes.len() - CHECKSUM);
-        if blake3::hash(body) != *checksum {
+        if BlobHash::of(body).0 != checksum {
             return Err(InnerStateError::Checksum);
         }
         let mut rest = LevelReader(&body[MAGIC.len()..]);

@@ -98,6 +98,8 @@ struct Carried {
     began: Option<BlobHash>,
     /// Steps made and the parameters after them, if these are not the path's own, in the middle of the phase.
     middle: Option<(u64, Option<Vec<Vec<f32>>>)>,
+    /// AdamW stands as it is carried: nobody has trained since.
+    at_hand: bool,
 }
 
 impl Worker {
@@ -206,7 +208,7 @@ impl Worker {
         let last = self.last.take().filter(|(blob, _)| resume.is_none() && Some(*blob) == trainer.map(|it| it.hash));
         let began = trainer.map(|trainer| trainer.hash);
         let gone_on = if let Some((_, state)) = last {
-            Some(self.phase(desk, asked, Carried { state, began, middle: None }))
+            Some(self.phase(desk, asked, Carried { state, began, middle: None, at_hand: true }))
         } else {
             let (middle, state) = (self.carried_blob(resume.map(|resume| resume.blob))?, self.carried_blob(trainer)?);
             let middle = middle.as_deref().zip(resume.map(|resume| resume.steps));
@@ -225,7 +227,7 @@ impl Worker {
             tracing::error!("AdamW begins anew");
         }
         let state = PathState::fresh(self.names_path(asked), &self.counts, self.taken(phase));
-        self.phase(desk, asked, Carried { state, began: None, middle: None })
+        self.phase(desk, asked, Carried { state, began: None, middle: None, at_hand: false })
     }
 
     /// Sequences that those before a phase have taken from a path's shard, as if it had been trained in each.
@@ -261,18 +263,19 @@ impl Worker {
         let carried = match middle {
             // There, the parameters in the middle are what the path carries anyhow.
             Some((bytes, steps)) if self.streams() => {
-                Carried { state: PathState::decode(bytes, &self.counts)?, began, middle: Some((steps, None)) }
+                let state = PathState::decode(bytes, &self.counts)?;
+                Carried { state, began, middle: Some((steps, None)), at_hand: false }
             }
             Some((bytes, _)) => {
                 let PhaseState { steps, levels, state } = PhaseState::decode(bytes, &self.counts)?;
                 if state.drawn != self.names_path(asked) {
                     return Err(PathStateError::OtherPath.into());
                 }
-                Carried { state, began, middle: Some((steps, Some(levels))) }
+                Carried { state, began, middle: Some((steps, Some(levels))), at_hand: false }
             }
             None => {
                 let state = PathState::decode(state.unwrap_or(&[]), &self.counts)?;
-                Carried { state: self.for_path(asked, state)?, began, middle: None }
+                Carried { state: self.for_path(asked, state)?, began, middle: None, at_hand: false }
             }
         };
         self.phase(desk, asked, carried)
@@ -282,14 +285,16 @@ impl Worker {
     #[expect(clippy::disallowed_methods, reason = "an edge: how long it took besides its steps")]
     fn phase(&mut self, desk: &Desk, asked: &Asked, carried: Carried) -> anyhow::Result<Option<Told>> {
         let Asked { path, phase, part, start, .. } = *asked;
-        let Carried { mut state, began, middle } = carried;
+        let Carried { mut state, began, middle, at_hand } = carried;
         let states = modules(start);
         let (made, levels) = middle.unwrap_or((part.first, None));
         let asked_at = Instant::now();
         // It trains again: what it counted as when the run was over is past.
         state.best.take_if(|best| best.settled);
         let before = self.stand(asked, &mut state, levels)?;
-        self.inner.restore(&state.inner)?;
+        if !at_hand {
+            self.inner.restore(&state.inner)?;
+        }
         if made == 0 && !asked.again {
             self.keep_best(desk, asked, (&states, &before), &mut state);
         }
