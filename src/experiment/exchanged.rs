@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::outcome::Outcome;
 use super::plan::{Arm, Experiment};
-use super::report::Spread;
+use super::spread::Spread;
 use crate::compress::frame::{FrameError, decode};
 
 /// Frames in one direction, all together.

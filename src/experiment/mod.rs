@@ -4,9 +4,11 @@
 //! [`plan`] is what is compared, in [`files`]; [`material`] parts the text; [`sharing`] sends documents to paths; [`lockstep`] trains
 //! all paths of a run in one process, with a swarm's arithmetic and without its network, [`crew`] several at a time, [`every_step`] with each gradient averaged; [`arm`] takes one arm with one
 //! seed from its ancestor to its scores, [`identity`] tells trainings apart, [`kept`] keeps it in between, [`scoring`] says what it is worth, [`rerouting`] with routes chosen more
-//! often, [`exchanged`] what its outer steps cost, [`wall_clock`] what it had learnt when the quickest arm was done; [`outcome`] is what came of it, [`report`] and [`plots`] show it.
+//! often, [`exchanged`] what its outer steps cost, [`wall_clock`] what it had learnt when the quickest arm was done; [`outcome`] is what came of it, [`spread`] of all seeds, [`claims`] says whether that was expected, [`report`] and [`plots`]
+//! show it.
 
 pub mod arm;
+pub mod claims;
 pub mod crew;
 pub mod every_step;
 pub mod exchanged;
@@ -23,6 +25,7 @@ pub mod report;
 pub mod rerouting;
 pub mod scoring;
 pub mod sharing;
+pub mod spread;
 pub mod trainee;
 pub mod wall_clock;
 

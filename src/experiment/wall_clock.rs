@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::outcome::{Outcome, Point};
 use super::plan::Experiment;
-use super::report::{Spread, of_arm};
+use super::spread::{Spread, of_arm};
 
 /// Adds a table of seconds, and of the held out loss of each arm at the moment when the quickest was done.
 pub fn table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) {
