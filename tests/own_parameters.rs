@@ -84,8 +84,7 @@ fn a_path_that_keeps_what_it_has_not_sent_is_asked_and_collected_with_it() {
 #[test]
 fn who_only_stands_by_such_a_path_has_its_result_as_well() {
     let outer = "[outer]\ncodec = { top-k = 64 }\nkeep_unsent = true\n[training]";
-    let run =
-        RUN.replacen("sharing = { experts = 2 }", "sharing = \"shared\"", 1).replace("[training]", outer);
+    let run = RUN.replacen("sharing = { experts = 2 }", "sharing = \"shared\"", 1).replace("[training]", outer);
     let mut swarm = Swarm::start(&run, 3);
     let stands_by = |status: &Value| {
         let paths = status["paths"].as_array().map_or(&[][..], Vec::as_slice);

@@ -7,14 +7,15 @@ use std::time::Instant;
 use super::every_step::EveryStep;
 use super::identity::Identity;
 use super::kept::{Best, KeptArm, Unfinished};
-use super::laboratory::{CommonAncestor, Laboratory, News, Teacher, Tokens};
+use super::laboratory::{CommonAncestor, Laboratory, News, Tokens};
 use super::lockstep::Lockstep;
 use super::material::{Documents, Material};
-use super::outcome::{Honest, Outcome, Point};
+use super::outcome::{Honest, Outcome, Point, Routed};
 use super::plan::{Arm, Experiment, Kind};
 use super::rerouting::{Judged, reroute};
 use super::scoring::{CutOff, From, by_domain, cut_off};
 use super::sharing::{Features, Sharing, SharingError, discriminative, first_router};
+use super::teacher::Teacher;
 use super::trainee::{DenseTrainee, Trainee};
 use crate::config::RunConfig;
 use crate::names::{PathId, Phase};
@@ -310,6 +311,29 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
+    /// The test text with routes chosen as often as the arm asks for.
+    fn rerouted(
+        &self,
+        ancestor: &CommonAncestor,
+        state: &mut State<'_>,
+        paths: &[Levels],
+    ) -> anyhow::Result<Vec<Routed>> {
+        if self.arm.route_every.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Material { train, slice, test, token_bytes, .. } = &self.material;
+        let lesson = self.losses(&mut state.trainee, paths, slice)?;
+        let asked = self.losses(&mut state.trainee, paths, test)?;
+        let lesson = Judged { documents: slice, losses: &lesson, routes: &state.sharing.slice };
+        let asked = Judged { documents: test, losses: &asked, routes: &state.sharing.test };
+        let mut starts = self.run.starts();
+        starts.of_sequence = starts.of_sequence.max(self.identity.experiment.score_from);
+        let mut teacher = Teacher::new(self.laboratory, ancestor);
+        teacher.learn_homes(train, &state.sharing.homes, starts)?;
+        let reroute = |every| Ok(reroute(&mut teacher, (&lesson, &asked), token_bytes, (starts, every))?.into());
+        self.arm.route_every.iter().copied().map(reroute).collect()
+    }
+
     fn score(&self, ancestor: &CommonAncestor, mut state: State<'_>) -> anyhow::Result<Outcome> {
         let (paths, test) = (self.arm.paths(), &self.material.test);
         let last = state.levels();
@@ -327,21 +351,7 @@ impl<'a> Trial<'a> {
         let domains = names.names().filter_map(domain).collect();
         let honest = self.honest(&mut state.trainee, &early, &own)?;
         let right = self.right(&mut state.trainee, &early, &own)?;
-        let mut rerouted = Vec::new();
-        if !self.arm.route_every.is_empty() {
-            let slice = &self.material.slice;
-            let lesson = self.losses(&mut state.trainee, &early, slice)?;
-            let asked = self.losses(&mut state.trainee, &early, test)?;
-            let lesson = Judged { documents: slice, losses: &lesson, routes: &state.sharing.slice };
-            let asked = Judged { documents: test, losses: &asked, routes: &state.sharing.test };
-            for every in &self.arm.route_every {
-                let mut teacher = Teacher { laboratory: self.laboratory, ancestor };
-                let (mut starts, bytes) = (self.run.starts(), &self.material.token_bytes);
-                starts.of_sequence = starts.of_sequence.max(self.identity.experiment.score_from);
-                let found = reroute(&mut teacher, (&lesson, &asked), bytes, (starts, *every))?;
-                rerouted.push(found.into());
-            }
-        }
+        let rerouted = self.rerouted(ancestor, &mut state, &early)?;
         let training = &self.run.training;
         let of_sequence = self.run.model.stream_length(self.run.model.context);
         let of_ancestor = training.ancestor_steps * (training.batch_sequences * of_sequence) as u64;

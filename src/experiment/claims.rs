@@ -128,8 +128,10 @@ mod tests {
     #[test]
     fn what_routes_chosen_more_often_do_is_compared_with_the_same_seeds() {
         let numbers = |nats: f64| Numbers { nats, tokens: 1, bytes: 1 };
-        let routed =
-            |nats| Routed { every: 64, logistic: numbers(nats), transducer: numbers(nats), oracle: numbers(nats) };
+        let routed = |nats| {
+            let [logistic, transducer, oracle] = [numbers(nats); 3];
+            Routed { every: 64, logistic, transducer, so_far: None, oracle }
+        };
         let outcome = |seed, nats, rerouted: Vec<Routed>| Outcome {
             identity: String::new(),
             domains: Vec::new(),

@@ -10,8 +10,8 @@ use super::kept::KeptArm;
 use super::material::{Material, Shares};
 use super::outcome::Outcome;
 use super::plan::{Arm, Experiment};
-use super::rerouting::Ancestor;
 use super::sharing::Features;
+use super::teacher::Teacher;
 use crate::config::routing::{SLICE_DOCUMENTS, SLICE_SHARE};
 use crate::config::{MachineConfig, RunConfig};
 use crate::model::exchange;
@@ -20,10 +20,8 @@ use crate::peer::Turns;
 use crate::peer::dense::{Dense, KeptDense};
 use crate::peer::dense_trainer::{DenseTrainer, Stopped};
 use crate::peer::founding::{Documents, Stage, Text};
-use crate::peer::transducer::fine_tune;
 use crate::text::corpus::Domains;
 use crate::text::{CorpusSource, TokenSet, is_test, stream_corpus};
-use crate::training::{Marked, preferences};
 
 /// What happens, for whoever watches.
 #[derive(Clone, Debug)]
@@ -58,7 +56,8 @@ pub struct Laboratory<'a> {
     pub stop: &'a AtomicBool,
     watch: &'a dyn Fn(News<'_>),
     source: Source,
-    turns: Turns,
+    /// Of those who train on this machine.
+    pub(super) turns: Turns,
     texts: BTreeMap<BlobHash, Arc<Tokens>>,
 }
 
@@ -222,43 +221,14 @@ impl<'a> Laboratory<'a> {
     /// If a document does not fit the model, or the features are not finite.
     pub fn features(&self, ancestor: &CommonAncestor, material: &Material) -> anyhow::Result<Features> {
         let prefix = ancestor.run.routing.prefix_tokens;
-        let mut teacher = Teacher { laboratory: self, ancestor };
+        let teacher = Teacher::new(self, ancestor);
         let parts = [&material.train, &material.held_out, &material.slice, &material.test];
         let mut found = Vec::with_capacity(parts.len());
         for part in parts {
-            found.push(teacher.features(&part.prefixes(prefix))?);
+            found.push(teacher.features_of(&part.prefixes(prefix))?);
         }
         let [train, held_out, slice, test] = found.try_into().unwrap_or_default();
         let width = ancestor.run.model.width;
         Ok(Features { width, ancestor: BlobHash::of(&ancestor.file), train, held_out, slice, test })
-    }
-}
-
-/// The ancestor, asked for features and transducers.
-pub struct Teacher<'a> {
-    /// The machine.
-    pub laboratory: &'a Laboratory<'a>,
-    /// Which.
-    pub ancestor: &'a CommonAncestor,
-}
-
-impl Ancestor for Teacher<'_> {
-    fn features(&mut self, chunks: &[&[u32]]) -> anyhow::Result<Vec<f32>> {
-        let Laboratory { machine, turns, stop, .. } = self.laboratory;
-        let mut trainer = DenseTrainer::new(&self.ancestor.run, machine, turns, stop)?;
-        trainer.features(&self.ancestor.dense, chunks)
-    }
-
-    fn transduce(
-        &mut self,
-        lesson: &Marked<'_>,
-        [apart, test]: [&Marked<'_>; 2],
-        paths: usize,
-    ) -> anyhow::Result<[Vec<Vec<f32>>; 2]> {
-        let Laboratory { machine, stop, .. } = self.laboratory;
-        let CommonAncestor { run, dense, .. } = self.ancestor;
-        let inner = fine_tune(run, machine, &dense.levels, lesson, stop)?;
-        let said = |asked: &Marked<'_>| Ok(preferences(inner.model(), asked, paths)?.concat());
-        said(apart).and_then(|apart| Ok([apart, said(test)?]))
     }
 }

@@ -26,6 +26,7 @@ pub mod rerouting;
 pub mod scoring;
 pub mod sharing;
 pub mod spread;
+pub mod teacher;
 pub mod trainee;
 pub mod wall_clock;
 

@@ -64,13 +64,17 @@ pub struct Routed {
     pub logistic: Numbers,
     /// By a transducer fine-tuned from the ancestor.
     pub transducer: Numbers,
+    /// By what has been best so far in the document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub so_far: Option<Numbers>,
     /// By what turns out best: a bound.
     pub oracle: Numbers,
 }
 
 impl From<Rerouted> for Routed {
-    fn from(Rerouted { every, logistic, transducer, oracle }: Rerouted) -> Self {
-        Self { every, logistic: logistic.into(), transducer: transducer.into(), oracle: oracle.into() }
+    fn from(Rerouted { every, logistic, transducer, so_far, oracle }: Rerouted) -> Self {
+        let [logistic, transducer, so_far, oracle] = [logistic, transducer, so_far, oracle].map(Numbers::from);
+        Self { every, logistic, transducer, so_far: Some(so_far), oracle }
     }
 }
 

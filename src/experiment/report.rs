@@ -20,7 +20,8 @@ pub fn markdown(experiment: &Experiment, outcomes: &[Outcome], command: &str) ->
     let rerouted: Vec<&Arm> = experiment.arms.iter().filter(|arm| !arm.route_every.is_empty()).collect();
     if !rerouted.is_empty() {
         page += "\n## Routes chosen more often\n\nEarly stopped paths; the first window of a document is read on the \
-                 document's path. The oracle takes what turns out best: a bound, not a method.\n\n";
+                 document's path. *So far* takes the path that has read the document best up to there, for which all have to \
+                 read it. The oracle takes what turns out best: a bound, not a method.\n\n";
         rerouted_table(&mut page, &rerouted, outcomes);
     }
     domains_table(&mut page, experiment, outcomes);
@@ -63,7 +64,7 @@ fn arms_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) 
 }
 
 fn rerouted_table(page: &mut String, arms: &[&Arm], outcomes: &[Outcome]) {
-    *page += "| arm | every | logistic | transducer | oracle | once |\n|---|---|---|---|---|---|\n";
+    *page += "| arm | every | logistic | transducer | so far | oracle | once |\n|---|---|---|---|---|---|---|\n";
     for arm in arms {
         for every in &arm.route_every {
             let once = claims::once_beside(outcomes, &arm.name, Some(*every));
@@ -73,6 +74,7 @@ fn rerouted_table(page: &mut String, arms: &[&Arm], outcomes: &[Outcome]) {
             let columns = [
                 Spread::of(found().map(|routed| routed.logistic.perplexity())),
                 Spread::of(found().map(|routed| routed.transducer.perplexity())),
+                Spread::of(found().filter_map(|routed| Some(routed.so_far?.perplexity()))),
                 Spread::of(found().map(|routed| routed.oracle.perplexity())),
             ];
             let columns = columns.map(|spread| spread.map_or_else(String::new, |spread| spread.show(2)));

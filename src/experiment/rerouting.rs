@@ -60,6 +60,8 @@ pub struct Rerouted {
     pub logistic: Score,
     /// By the transducer.
     pub transducer: Score,
+    /// By what has been best from the document's first window on: every path has to read all of it.
+    pub so_far: Score,
     /// By what turns out best.
     pub oracle: Score,
 }
@@ -95,6 +97,7 @@ pub fn reroute(
     let loyalty = taught.loyalty(&apart);
     let homes = asked.iter().map(|window| test.routes[window.document].0);
     let by_transducer: Vec<u32> = said.iter().zip(homes).map(|(said, home)| loyalty.choose(said, home)).collect();
+    let by_the_past = best_so_far(&asked, test);
     let by_oracle: Vec<u32> = asked.iter().map(|window| least(&costs(window, test))).collect();
 
     let score = |choice: &[u32]| -> Score {
@@ -104,7 +107,27 @@ pub fn reroute(
         };
         asked.iter().zip(choice).map(of).sum()
     };
-    Ok(Rerouted { every, logistic: score(&by_logistic), transducer: score(&by_transducer), oracle: score(&by_oracle) })
+    Ok(Rerouted {
+        every,
+        logistic: score(&by_logistic),
+        transducer: score(&by_transducer),
+        so_far: score(&by_the_past),
+        oracle: score(&by_oracle),
+    })
+}
+
+/// For each window, the path that has needed least for those before it in the same document. Of a first one any.
+fn best_so_far(windows: &[Window], judged: &Judged<'_>) -> Vec<u32> {
+    let mut sums = Vec::new();
+    let of = |window: &Window| {
+        if window.first {
+            sums = vec![0.0; judged.losses.len()];
+        }
+        let best = least(&sums);
+        sums.iter_mut().zip(costs(window, judged)).for_each(|(sum, cost)| *sum += cost);
+        best
+    };
+    windows.iter().map(of).collect()
 }
 
 /// What each path needs for a window.
@@ -216,6 +239,18 @@ mod tests {
         assert!(found.iter().any(|window| window.pieces.len() == 2), "some lie across two sequences");
         let sum: f64 = found.iter().map(|window| nats(window, &documents, &all)).sum();
         assert_eq!(sum, all.iter().flatten().map(|loss| f64::from(*loss)).sum::<f64>());
+    }
+
+    #[test]
+    fn the_past_of_a_document_chooses_who_has_needed_least_and_that_of_another_says_nothing() {
+        let texts = [vec![7u32; 20], vec![1; 20]];
+        let (documents, routes) = (Documents::of(TokenSet::cut_for_scoring(&texts, 16)), [PathId(0); 2]);
+        let losses = vec![losses(&documents, 0..5), losses(&documents, 5..10)];
+        let judged = Judged { documents: &documents, losses: &losses, routes: &routes };
+        let places = windows(&documents.set, STARTS, 4);
+        let firsts: Vec<bool> = places.iter().map(|window| window.first).collect();
+        assert_eq!(firsts, [true, false, false, false, true, false, false, false]);
+        assert_eq!(best_so_far(&places, &judged), [0, 1, 1, 1, 0, 0, 0, 0]);
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct Features {
 pub struct Sharing {
     /// Training sequences by path.
     pub train: Vec<TokenSet>,
+    /// The best path of each training document.
+    pub homes: Vec<PathId>,
     /// Held out documents by path.
     pub held_out: Vec<Documents>,
     /// The path of each document of the slice.
@@ -98,18 +100,20 @@ impl Sharing {
         let slice = only(routes(&material.slice, &features.slice, 1));
         let test = only(routes(&material.test, &features.test, 1));
         let paths = || (0..router.paths()).map(PathId);
+        let homes = train.iter().map(|best| best[0]).collect();
         let train: Vec<TokenSet> = paths().map(|path| material.train.only(of_path(&train, path)).set).collect();
         if let Some(empty) = train.iter().position(TokenSet::is_empty) {
             return Err(SharingError::Empty(PathId(empty as u32)));
         }
         let held_out = paths().map(|path| material.held_out.only(of_path(&held_out, path))).collect();
-        Ok(Self { train, held_out, slice, test })
+        Ok(Self { train, homes, held_out, slice, test })
     }
 
     /// All text to one path.
     pub fn undivided(material: &Material) -> Self {
         Self {
             train: vec![material.train.set.clone()],
+            homes: vec![PathId(0); material.train.len()],
             held_out: vec![material.held_out.clone()],
             slice: vec![PathId(0); material.slice.len()],
             test: vec![PathId(0); material.test.len()],

@@ -57,7 +57,12 @@ impl<'a> Lesson<'a> {
         self.learnt.windows.is_empty()
     }
 
-    /// What is taught.
+    /// What is taught first: at each place, the path of the document.
+    pub fn homes(&self) -> Marked<'a> {
+        homes(self.set, self.homes, &self.learnt.windows)
+    }
+
+    /// What is taught then.
     pub fn learnt(&self) -> Marked<'a> {
         let votes = votes(&self.learnt.costs);
         Marked::at(self.set, &self.learnt.windows, &|place| votes[place].clone())
@@ -78,6 +83,11 @@ impl<'a> Lesson<'a> {
             .collect();
         Loyalty::fit(&places)
     }
+}
+
+/// The paths of documents, where their windows begin.
+pub fn homes<'a>(set: &'a TokenSet, homes: &[PathId], windows: &[Window]) -> Marked<'a> {
+    Marked::at(set, windows, &|place| vec![homes[windows[place].document].0])
 }
 
 #[cfg(test)]
@@ -125,7 +135,7 @@ mod tests {
         let of_home = lesson(&set, &home);
         assert_eq!(of_home.loyalty(&said(&of_home, 0.0, 1.0)), Loyalty::NONE, "leaving pays wherever it is said");
         let of_away = lesson(&set, &away);
-        let never = of_away.loyalty(&said(&of_away, 1.0, 0.0)).nats();
-        assert_eq!(never, f64::INFINITY, "leaving the better path never pays");
+        let firm = of_away.loyalty(&said(&of_away, 1.0, 0.0)).nats();
+        assert_eq!(firm, 1.0, "leaving the better path never pays with such a lead");
     }
 }

@@ -18,33 +18,37 @@ use crate::seed::Seed;
 use crate::text::{TokenSet, Tokenizer, Window};
 use crate::training::{BatchOrder, InnerTrainer, Marked, Sequences, preferences};
 
-/// Steps in which the ancestor is fine-tuned.
-const STEPS: u64 = 400;
+/// Steps in which it learns whose documents read like what it has just read: paths are trained on those, so that much is
+/// known of any document that has a path, without any path reading it.
+pub const STEPS_HOMES: u64 = 800;
+
+/// Steps in which it then learns how much better each path reads on.
+pub const STEPS_VOTES: u64 = 400;
 
 /// Of its peak learning rate, what that begins with.
 const RATE: f64 = 0.3;
 
-/// The ancestor's parameters, all in one level, made a transducer: it learns the marks of a lesson.
+/// A network of the ancestor's shape, all in one level, that learns the marks of a lesson in so many steps.
 ///
 /// # Errors
 /// If a step fails, or the user asks to stop.
 pub fn fine_tune(
     run: &RunConfig,
     machine: &MachineConfig,
-    ancestor: &[Vec<f32>],
-    lesson: &Marked<'_>,
+    levels: &[Vec<f32>],
+    (lesson, steps): (&Marked<'_>, u64),
     stop: &AtomicBool,
 ) -> anyhow::Result<InnerTrainer> {
     let mut run = run.clone();
     let training = &mut run.training;
     training.learning_rate *= RATE;
-    (training.ancestor_steps, training.phases, training.inner_steps) = (STEPS, 0, 1);
-    training.warmup_steps = training.warmup_steps.min(STEPS / 10);
+    (training.ancestor_steps, training.phases, training.inner_steps) = (steps, 0, 1);
+    training.warmup_steps = training.warmup_steps.min(steps / 10);
     training.decay_restarts.clear();
     let mut inner = InnerTrainer::new(&run, machine, open_device(machine.device)?)?;
-    inner.load(ancestor)?;
+    inner.load(levels)?;
     let order = BatchOrder { seed: Seed::root(run.seed).child("transducer"), sequences: lesson.len() };
-    for step in 0..STEPS {
+    for step in 0..steps {
         if stop.load(Ordering::Relaxed) {
             return Err(Stopped.into());
         }
@@ -131,7 +135,8 @@ pub fn make(
         anyhow::bail!("no document is longer than the {prefix} tokens that choose its path");
     }
     let ancestor = players.ancestor()?;
-    let inner = fine_tune(&run, machine, &[ancestor], &lesson.learnt(), stop)?;
+    let inner = fine_tune(&run, machine, &[ancestor], (&lesson.homes(), STEPS_HOMES), stop)?;
+    let inner = fine_tune(&run, machine, &inner.levels()?, (&lesson.learnt(), STEPS_VOTES), stop)?;
     let said = preferences(inner.model(), &lesson.apart(), paths as usize)?.concat();
     let loyalty = lesson.loyalty(&said).nats();
     let level = inner.levels()?.concat();

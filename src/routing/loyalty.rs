@@ -4,6 +4,10 @@
 //! nearly equal it names the wrong one half of the time. The path that a text's first tokens chose has been trained on
 //! text of this kind. So another path reads on only if it is likelier by more than some nats, and how many is what would
 //! have served best on documents that the transducer has not learnt from.
+//!
+//! Where routes are good, hardly any of those documents gains by leaving its path, and it is the rare text whose beginning
+//! misled the router that costs most. So of loyalties that serve equally well the least is taken: what is said with more
+//! certainty than was ever seen to be wrong is believed.
 
 /// Nats by which a path must be likelier than a text's own to read on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,17 +27,22 @@ impl Loyalty {
     /// None: the likeliest reads on.
     pub const NONE: Self = Self(0.0);
 
-    /// What has cost least at these places; of equals the firmest. Where nothing is known nobody else reads on.
+    /// What has cost least at these places; of equals the least firm. Where nothing is known nobody else reads on.
     pub fn fit(places: &[Place<'_>]) -> Self {
+        if places.is_empty() {
+            return Self(f64::INFINITY);
+        }
         let mut switches: Vec<(f64, f64)> = places.iter().filter_map(switch).filter(|(lead, _)| *lead > 0.0).collect();
         switches.sort_by(|a, b| b.0.total_cmp(&a.0));
-        let (mut saved, mut best) = (0.0, (0.0, f64::INFINITY));
+        // A rival whose lead is a loyalty does not read on any more.
+        let mut best = (0.0, switches.first().map_or(Self::NONE.0, |(lead, _)| *lead));
+        let mut saved = 0.0;
         for (number, (lead, saves)) in switches.iter().enumerate() {
             saved += saves;
-            let next = switches.get(number + 1).map(|(lead, _)| *lead);
-            // Only between two leads can a loyalty lie.
-            if next.is_none_or(|next| next < *lead) && saved > best.0 {
-                best = (saved, next.map_or(Self::NONE.0, |next| f64::midpoint(*lead, next)));
+            let next = switches.get(number + 1).map_or(Self::NONE.0, |(lead, _)| *lead);
+            // Equal leads cannot be told apart.
+            if next < *lead && saved >= best.0 {
+                best = (saved, next);
             }
         }
         Self(best.1)
@@ -96,8 +105,12 @@ mod tests {
             [([0.0, 3.0], [9.0, 4.0]), ([0.0, 2.0], [9.0, 5.0]), ([0.0, 1.0], [9.0, 15.0]), ([0.0, 0.5], [9.0, 8.0])];
         let places: Vec<Place<'_>> =
             known.iter().map(|(preferences, costs)| Place { preferences, home: 0, costs }).collect();
-        assert_eq!(Loyalty::fit(&places).nats(), 1.5);
-        assert_eq!(Loyalty::fit(&places[2..3]).nats(), f64::INFINITY, "a rival that only costs never reads on");
+        assert_eq!(Loyalty::fit(&places).nats(), 1.0);
+        assert_eq!(
+            Loyalty::fit(&places[2..3]).nats(),
+            1.0,
+            "only a rival that leads by more than one that costs reads on"
+        );
         assert_eq!(Loyalty::fit(&places[3..]), Loyalty::NONE, "one that only saves always does");
         assert_eq!(Loyalty::fit(&[]).nats(), f64::INFINITY);
     }
@@ -107,6 +120,6 @@ mod tests {
         let known = [([0.0, 1.0], [9.0, 1.0]), ([0.0, 1.0], [1.0, 19.0])];
         let places: Vec<Place<'_>> =
             known.iter().map(|(preferences, costs)| Place { preferences, home: 0, costs }).collect();
-        assert_eq!(Loyalty::fit(&places).nats(), f64::INFINITY, "together they cost");
+        assert_eq!(Loyalty::fit(&places).nats(), 1.0, "together they cost");
     }
 }

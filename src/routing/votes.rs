@@ -1,8 +1,12 @@
 //! Which path should read on, as votes: what a router learns of windows of text whose losses every path has told.
 //!
 //! Over a few dozen tokens the best of many paths is best by luck as often as not, and a router that learns the best alone
-//! learns that luck. So a window has several votes, shared by a softmax of the paths' losses whose temperature is the
-//! losses' own spread: a path that is nearly as good has nearly as many.
+//! learns that luck. So a window has several votes, shared by a softmax of the paths' losses: a path that needs hardly a
+//! nat more has nearly as many.
+
+/// A path that needs so many nats more for a window than another has e times fewer votes. What sets alien texts' paths apart
+/// is hundreds of nats, what sets those of kindred texts apart a few, and it is these that are to be told apart.
+const TEMPERATURE_NATS: f64 = 2.0;
 
 /// Votes of a window.
 pub const VOTES: usize = 16;
@@ -32,25 +36,13 @@ pub fn ahead(documents: &[usize], nats: &[Vec<f64>], count: usize) -> Vec<Vec<f6
 
 /// The votes of each window, from the nats that each path needs for it. Votes are paths' numbers, in order.
 pub fn votes(nats: &[Vec<f64>]) -> Vec<Vec<u32>> {
-    let spread = spread(nats);
-    nats.iter().map(|of_paths| shared_out(of_paths, spread)).collect()
-}
-
-/// The root of the mean square of what a path needs more or less than all do on average.
-fn spread(nats: &[Vec<f64>]) -> f64 {
-    let squares = |of_paths: &Vec<f64>| -> f64 {
-        let mean = of_paths.iter().sum::<f64>() / of_paths.len().max(1) as f64;
-        of_paths.iter().map(|nats| (nats - mean).powi(2)).sum()
-    };
-    let count: usize = nats.iter().map(Vec::len).sum();
-    (nats.iter().map(squares).sum::<f64>() / count.max(1) as f64).sqrt()
+    nats.iter().map(Vec::as_slice).map(shared_out).collect()
 }
 
 /// Equal steps through the paths' summed weights.
-fn shared_out(nats: &[f64], spread: f64) -> Vec<u32> {
+fn shared_out(nats: &[f64]) -> Vec<u32> {
     let least = nats.iter().copied().fold(f64::INFINITY, f64::min);
-    let temperature = if spread > 0.0 { spread } else { 1.0 };
-    let weights: Vec<f64> = nats.iter().map(|nats| ((least - nats) / temperature).exp()).collect();
+    let weights: Vec<f64> = nats.iter().map(|nats| ((least - nats) / TEMPERATURE_NATS).exp()).collect();
     let step = weights.iter().sum::<f64>() / VOTES as f64;
     let (mut votes, mut sum) = (Vec::with_capacity(VOTES), 0.0);
     for (path, weight) in weights.iter().enumerate() {
@@ -81,10 +73,9 @@ mod tests {
     }
 
     #[test]
-    fn votes_are_shared_by_the_softmax_at_the_losses_own_spread() {
-        // The spread is 1, so that the weights are 1 and e⁻².
+    fn votes_are_shared_by_a_softmax_of_nats() {
         let found = votes(&[vec![3.0, 5.0], vec![5.0, 3.0]]);
-        assert_eq!(of(&found[0], 0), (16.0 / (1.0 + (-2f64).exp())).round() as usize);
+        assert_eq!(of(&found[0], 0), (16.0 / (1.0 + (-1f64).exp())).round() as usize);
         assert_eq!(of(&found[1], 1), of(&found[0], 0));
     }
 
