@@ -1,17 +1,12 @@
 //! Peers that mean harm: they are kept out, and the others notice nothing.
 
-use std::time::Duration;
-
 use futures::AsyncReadExt;
 use pathswarm::names::PeerKey;
 use pathswarm::network::{Ban, FetchError, NetworkEvent, NetworkHandle, Offence, Published, limits};
 use pathswarm::protocol::{Message, wire};
 
 use crate::peers::{MODULE, Peer, QUIC, TCP, join};
-use crate::unmannered::{BLOBS, CONTROL, Rude};
-
-/// Far more than any of this takes.
-const DEADLINE: Duration = Duration::from_secs(60);
+use crate::unmannered::{BLOBS, CONTROL, DEADLINE, Rude};
 
 async fn banned(peer: &NetworkHandle, who: PeerKey) -> Ban {
     let mut bans = peer.watch_bans();
@@ -124,10 +119,9 @@ async fn streams_that_say_a_byte_and_no_more_are_ended_and_keep_nobody_out() {
     let blob = server.blobs.put(b"a small blob");
     let mut rude = Rude::at(server.addresses().await.remove(0)).await;
     let mut slow = Vec::new();
-    for _ in 0..limits::SERVINGS_PER_PEER {
-        slow.push(rude.stream(BLOBS, &[7]).await.unwrap());
+    for protocol in [BLOBS; limits::SERVINGS_PER_PEER].into_iter().chain([CONTROL]) {
+        slow.push(rude.keeps_asking(protocol, &[7]).await);
     }
-    slow.push(rude.stream(CONTROL, &[7]).await.unwrap());
     honest.handle.fetch(1, blob, vec![(server.key(), server.addresses().await)]).unwrap();
     let fetched = honest
         .wait_for("a blob", |event| match event {

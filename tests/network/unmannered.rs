@@ -1,10 +1,15 @@
 //! A peer without manners: streams of our protocols, and whatever is written into them.
 
+use std::time::Duration;
+
 use futures::{AsyncWriteExt, StreamExt};
 use libp2p::swarm::SwarmEvent;
 use libp2p::{Multiaddr, PeerId, Stream, StreamProtocol, SwarmBuilder, identify, noise, tcp, yamux};
 use libp2p_stream::{Control, IncomingStreams};
 use tokio::task::JoinHandle;
+
+/// Far more than any of this takes.
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 pub const BLOBS: &str = "/pathswarm/blob/2";
 pub const CONTROL: &str = "/pathswarm/control/1";
@@ -56,7 +61,19 @@ impl Rude {
         Self { control, of, running, _incoming: incoming }
     }
 
-    /// A stream with these first bytes; none if there is no connection any more.
+    /// A stream with these first bytes, however often it is asked for: a peer that has not yet taken the one before drops it.
+    pub async fn keeps_asking(&mut self, protocol: &'static str, bytes: &[u8]) -> Stream {
+        let asking = async {
+            loop {
+                if let Some(stream) = self.stream(protocol, bytes).await {
+                    return stream;
+                }
+            }
+        };
+        tokio::time::timeout(DEADLINE, asking).await.expect("no stream is taken")
+    }
+
+    /// A stream with these first bytes; none if there is no connection any more, or it was dropped at once.
     pub async fn stream(&mut self, protocol: &'static str, bytes: &[u8]) -> Option<Stream> {
         let mut stream = self.control.open_stream(self.of, StreamProtocol::new(protocol)).await.ok()?;
         stream.write_all(bytes).await.ok()?;
