@@ -290,7 +290,7 @@ impl<'a> Trial<'a> {
 
     /// Documents go where those of the slice are predicted best.
     fn reshard(&self, state: &mut State<'_>) -> anyhow::Result<()> {
-        let (paths, slice) = (self.arm.paths(), &self.material.slice);
+        let slice = &self.material.slice;
         let levels = state.levels();
         let losses = self.losses(&mut state.trainee, &levels, slice)?;
         let cost = |losses: &[Vec<f32>], sequences: &std::ops::Range<usize>| -> f64 {
@@ -301,8 +301,8 @@ impl<'a> Trial<'a> {
             costs.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(path, _)| path as u32)
         };
         let best: Vec<u32> = slice.sequences().iter().map(best).collect();
-        if let Some(features) = &state.features {
-            let router = discriminative(&self.run, paths, features, &best)?;
+        if let (Some(features), Some(current)) = (&state.features, &state.router) {
+            let router = discriminative(current, features, &best)?;
             state.sharing = self.share(&router, features)?;
             state.router = Some(router);
         }

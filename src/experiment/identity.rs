@@ -9,6 +9,9 @@ use super::plan::{Arm, Experiment};
 use crate::config::RunConfig;
 use crate::names::BlobHash;
 
+/// How text is shared out anew.
+const RESHARDING: &str = "near to the router before";
+
 /// How transducers are taught: what was scored in another way is scored anew.
 const LESSONS: &str = "homes, then votes";
 
@@ -38,12 +41,14 @@ impl Identity<'_> {
         let reshard: Vec<u64> = arm.reshard.iter().copied().filter(|other| *other < phase).collect();
         let slice = laboratory.slice_share(experiment, tokens);
         let text = (tokens.hash, slice, arm.text_share);
+        let shared_anew = (!reshard.is_empty()).then_some(RESHARDING);
         // When a path is at its best depends on what is scored.
         let scored = (experiment.score_from > 0).then_some(("from", experiment.score_from));
         let training = (run, arm.kind, reshard, text, laboratory.machine.precision);
-        match scored {
-            None => hash_of(&training),
-            Some(scored) => hash_of(&(training, scored)),
+        match (scored, shared_anew) {
+            (None, None) => hash_of(&training),
+            (scored, None) => hash_of(&(training, scored)),
+            (scored, anew) => hash_of(&(training, scored, anew)),
         }
     }
 

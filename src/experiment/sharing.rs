@@ -69,14 +69,14 @@ pub fn first_router(run: &RunConfig, paths: u32, features: &Features) -> Result<
     }
 }
 
-/// The router that sends documents where those of the slice were predicted best: `best` is the path of each.
+/// The router after another that sends documents where those of the slice were predicted best: `best` is the path of each.
 ///
 /// # Errors
 /// If there is no fit.
-pub fn discriminative(run: &RunConfig, paths: u32, features: &Features, best: &[u32]) -> Result<Router, SharingError> {
+pub fn discriminative(current: &Router, features: &Features, best: &[u32]) -> Result<Router, SharingError> {
     let Features { width, ancestor, train, slice, .. } = features;
     let rows = Rows { slice, train, width: *width, ancestor: *ancestor };
-    Ok(Router::by_best(rows, best, paths, run.routing.prefix_tokens)?)
+    Ok(Router::by_best(rows, best, current)?)
 }
 
 impl Sharing {

@@ -24,6 +24,8 @@ pub(super) struct CrossEntropy<'a> {
     pub(super) scale: &'a [f64],
     /// Half of it times the sum of squared weights is added.
     pub(super) l2: f64,
+    /// If given, the sum is that of the squared distances of all parameters from these.
+    pub(super) prior: Option<&'a [f64]>,
 }
 
 impl CrossEntropy<'_> {
@@ -36,9 +38,12 @@ impl CrossEntropy<'_> {
             .map(|(features, labels)| self.part(parameters, features, labels))
             .collect();
         let each = 1.0 / self.labels.len() as f64;
-        let (weights, _) = parameters.split_at(self.paths * self.width);
-        let mut value = 0.5 * self.l2 * dot(weights, weights);
-        let mut gradient: Vec<f64> = weights.iter().map(|weight| self.l2 * weight).collect();
+        let away: Vec<f64> = match self.prior {
+            Some(prior) => parameters.iter().zip(prior).map(|(value, prior)| value - prior).collect(),
+            None => parameters[..self.paths * self.width].to_vec(),
+        };
+        let mut value = 0.5 * self.l2 * dot(&away, &away);
+        let mut gradient: Vec<f64> = away.iter().map(|away| self.l2 * away).collect();
         gradient.resize(parameters.len(), 0.0);
         for (loss, slope) in parts {
             value += each * loss;
@@ -71,6 +76,15 @@ impl CrossEntropy<'_> {
         (loss, gradient)
     }
 
+    /// The parameters of scores for features as they are; a feature that does not vary here has no weight.
+    pub(super) fn unfolded(&self, weights: &[f64], bias: &[f64]) -> Vec<f64> {
+        let rows = weights.chunks_exact(self.width);
+        let standard = |(weight, scale): (&f64, &f64)| if *scale > 0.0 { weight / scale } else { 0.0 };
+        let biases = rows.clone().zip(bias).map(|(row, bias)| bias + dot(row, self.mean));
+        let standard: Vec<f64> = rows.flat_map(|row| row.iter().zip(self.scale).map(standard)).collect();
+        standard.into_iter().chain(biases).collect()
+    }
+
     /// Weights and biases of the same scores for features as they are.
     pub(super) fn folded(&self, parameters: &[f64]) -> (Vec<f64>, Vec<f64>) {
         let (weights, bias) = parameters.split_at(self.paths * self.width);
@@ -98,31 +112,41 @@ fn loss_of(scores: &mut [f64], label: usize) -> f64 {
 mod tests {
     use super::*;
 
+    const MEAN: [f64; 3] = [0.1, -0.2, 0.3];
+    const SCALE: [f64; 3] = [1.0, 2.0, 0.5];
+
+    fn loss<'a>(features: &'a [f32], labels: &'a [usize], prior: Option<&'a [f64]>) -> CrossEntropy<'a> {
+        CrossEntropy { features, width: 3, labels, paths: 4, mean: &MEAN, scale: &SCALE, l2: 0.3, prior }
+    }
+
     #[test]
     fn the_gradient_is_what_the_value_changes_by() {
         let features: Vec<f32> = (0..300).map(|at| (0.7 * at as f32).sin()).collect();
         let labels: Vec<usize> = (0..100).map(|document| (document * document) % 4).collect();
-        let (mean, scale) = ([0.1, -0.2, 0.3], [1.0, 2.0, 0.5]);
-        let loss = CrossEntropy {
-            features: &features,
-            width: 3,
-            labels: &labels,
-            paths: 4,
-            mean: &mean,
-            scale: &scale,
-            l2: 0.3,
-        };
-        let here: Vec<f64> = (0..16).map(|at| (1.3 * at as f64).cos()).collect();
-        let (_, gradient) = loss.at(&here);
-        for at in 0..16 {
-            let moved = |by: f64| {
-                let mut there = here.clone();
-                there[at] += by;
-                loss.at(&there).0
-            };
-            let slope = (moved(1e-5) - moved(-1e-5)) / 2e-5;
-            assert!((slope - gradient[at]).abs() < 1e-9, "{at}: {slope} {}", gradient[at]);
+        let (here, prior): (Vec<f64>, Vec<f64>) =
+            (0..16).map(|at| f64::from(at)).map(|at| ((1.3 * at).cos(), (0.9 * at).sin())).unzip();
+        for prior in [None, Some(&prior[..])] {
+            let loss = loss(&features, &labels, prior);
+            let (_, gradient) = loss.at(&here);
+            for at in 0..16 {
+                let moved = |by: f64| {
+                    let mut there = here.clone();
+                    there[at] += by;
+                    loss.at(&there).0
+                };
+                let slope = (moved(1e-5) - moved(-1e-5)) / 2e-5;
+                assert!((slope - gradient[at]).abs() < 1e-9, "{at}: {slope} {}", gradient[at]);
+            }
         }
+    }
+
+    #[test]
+    fn what_is_folded_can_be_unfolded() {
+        let loss = loss(&[], &[], None);
+        let here: Vec<f64> = (0..16).map(|at| (1.3 * f64::from(at)).cos()).collect();
+        let (weights, bias) = loss.folded(&here);
+        let back = loss.unfolded(&weights, &bias);
+        assert!(here.iter().zip(&back).all(|(a, b)| (a - b).abs() < 1e-12), "{here:?} {back:?}");
     }
 
     #[test]

@@ -97,19 +97,7 @@ impl Logistic {
     /// If there are fewer documents than paths, the features are no finite rows, the labels do not fit them or are no
     /// paths, `l2` is not above 0, or the loss is not finite.
     pub fn fit(features: &[f32], width: usize, labels: &[u32], paths: u32, l2: f64) -> Result<Self, LogisticError> {
-        let documents = rows(features, width)?;
-        if paths == 0 || documents < paths as usize {
-            return Err(LogisticError::TooFew { documents, paths });
-        }
-        if labels.len() != documents {
-            return Err(LogisticError::Labels { documents, labels: labels.len() });
-        }
-        if let Some(document) = labels.iter().position(|label| *label >= paths) {
-            return Err(LogisticError::Label { document, label: labels[document], paths });
-        }
-        if !(l2 > 0.0 && l2.is_finite()) {
-            return Err(LogisticError::Strength(l2));
-        }
+        check((features, width), labels, paths, l2)?;
         // Fitted are only the paths that are somebody's best, in order; the others would go to minus infinity.
         let mut place = vec![None; paths as usize];
         labels.iter().for_each(|label| place[*label as usize] = Some(0));
@@ -120,15 +108,36 @@ impl Logistic {
         });
         let labels: Vec<usize> = labels.iter().filter_map(|label| place[*label as usize]).collect();
         let (mean, scale) = moments(features, width);
-        let loss = CrossEntropy { features, width, labels: &labels, paths: present, mean: &mean, scale: &scale, l2 };
-        let start = vec![0.0; present * (width + 1)];
+        let (paths, mean, scale) = (present, &mean[..], &scale[..]);
+        let loss = CrossEntropy { features, width, labels: &labels, paths, mean, scale, l2, prior: None };
+        Ok(Self::least(&loss, vec![0.0; present * (width + 1)])?.with_absent(&place, features))
+    }
+
+    /// The same, but that what is penalised is how far weights and biases are from this one's: where the documents say
+    /// nothing, all stays as it is.
+    ///
+    /// # Errors
+    /// As [`Logistic::fit`].
+    pub fn refit(&self, features: &[f32], labels: &[u32], l2: f64) -> Result<Self, LogisticError> {
+        let width = self.width;
+        check((features, width), labels, self.paths(), l2)?;
+        let labels: Vec<usize> = labels.iter().map(|label| *label as usize).collect();
+        let (mean, scale) = moments(features, width);
+        let (paths, mean, scale) = (self.bias.len(), &mean[..], &scale[..]);
+        let loss = CrossEntropy { features, width, labels: &labels, paths, mean, scale, l2, prior: None };
+        let prior = loss.unfolded(&self.weights, &self.bias);
+        Self::least(&CrossEntropy { prior: Some(&prior), ..loss }, prior.clone())
+    }
+
+    /// What has the least loss, looked for from some parameters on.
+    fn least(loss: &CrossEntropy<'_>, start: Vec<f64>) -> Result<Self, LogisticError> {
         let found = minimise(start, TOLERANCE, MOST_ROUNDS, |at| loss.at(at)).ok_or(LogisticError::Diverged)?;
         let (weights, bias) = loss.folded(&found.at);
-        let fitted = Self { width, weights, bias };
+        let fitted = Self { width: loss.width, weights, bias };
         if fitted.weights.iter().chain(&fitted.bias).any(|value| !value.is_finite()) {
             return Err(LogisticError::Diverged);
         }
-        Ok(fitted.with_absent(&place, features))
+        Ok(fitted)
     }
 
     /// Moves the biases so that the shares of these documents that go to each path come as close to `target`, a share
@@ -242,6 +251,24 @@ impl Logistic {
     }
 }
 
+/// Whether there is something to be fitted.
+fn check((features, width): (&[f32], usize), labels: &[u32], paths: u32, l2: f64) -> Result<(), LogisticError> {
+    let documents = rows(features, width)?;
+    if paths == 0 || documents < paths as usize {
+        return Err(LogisticError::TooFew { documents, paths });
+    }
+    if labels.len() != documents {
+        return Err(LogisticError::Labels { documents, labels: labels.len() });
+    }
+    if let Some(document) = labels.iter().position(|label| *label >= paths) {
+        return Err(LogisticError::Label { document, label: labels[document], paths });
+    }
+    if !(l2 > 0.0 && l2.is_finite()) {
+        return Err(LogisticError::Strength(l2));
+    }
+    Ok(())
+}
+
 /// How many whole finite rows there are.
 fn rows(features: &[f32], width: usize) -> Result<usize, LogisticError> {
     if width == 0 || !features.len().is_multiple_of(width) {
@@ -298,6 +325,24 @@ mod tests {
         let off = found.calibrate(&features, &[0.3, 0.1, 0.3, 0.0, 0.3]).unwrap();
         let lifted = found.route(&features).iter().filter(|path| **path == 1).count();
         assert_eq!((off < 1e-12, lifted), (true, 15), "off by {off}");
+    }
+
+    #[test]
+    fn a_fit_anew_stays_what_it_was_where_documents_say_nothing() {
+        let (features, labels) = three_kinds();
+        let before = Logistic::fit(&features, 3, &labels, 3, 1e-3).unwrap();
+        // Of the third kind nothing is heard; those of the second are better read by the first path.
+        let heard = || (0..150).filter(|i| i % 3 != 2);
+        let some: Vec<f32> = heard().flat_map(|i| features[3 * i..][..3].to_vec()).collect();
+        let after = before.refit(&some, &vec![0; 100], 1e-3).unwrap();
+        let expected: Vec<u32> = (0..150).map(|i| [0, 0, 2][i % 3]).collect();
+        assert_eq!(after.route(&features), expected);
+        let same: Vec<u32> = heard().map(|i| labels[i]).collect();
+        assert_eq!(before.refit(&some, &same, 1e-3).unwrap().route(&features), labels);
+        assert_eq!(
+            before.refit(&some, &same[1..], 1.0).unwrap_err(),
+            LogisticError::Labels { documents: 100, labels: 99 }
+        );
     }
 
     #[test]

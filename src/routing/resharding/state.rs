@@ -127,7 +127,7 @@ impl RouterState {
         let labels = self.labels(&heard, atlas);
         let Atlas { slice, train, width, ancestor, .. } = atlas;
         let rows = Rows { slice, train: &train.features, width: *width, ancestor: *ancestor };
-        let router = Router::by_best(rows, &labels, self.router.paths(), self.router.prefix_tokens())?;
+        let router = Router::by_best(rows, &labels, &self.router)?;
         let mut sizes = vec![0; router.paths() as usize];
         for (place, paths) in train.places.iter().zip(routes(&router, train, *width, overlap)) {
             paths.iter().for_each(|path| sizes[path.0 as usize] += u64::from(place.sequences));
