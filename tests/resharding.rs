@@ -19,9 +19,9 @@ use swarm::{Swarm, holders, modules};
 /// The level above the model's two.
 const ROUTER: &str = "2.0";
 
-/// Paths begin with text by chance; before the third phase it is shared out anew.
+/// Paths begin with text by chance; before the third phase it is shared out anew, and before the fifth again.
 fn run() -> String {
-    RUN.replace("phases = 12", "phases = 5").replace("[routing]", "[routing]\nmethod = \"random\"\nreshard = [2]")
+    RUN.replace("phases = 12", "phases = 5").replace("[routing]", "[routing]\nmethod = \"random\"\nreshard = [2, 4]")
 }
 
 fn router(status: &Value) -> Option<&Value> {

@@ -21,6 +21,7 @@ use crate::config::RunConfig;
 use crate::names::{PathId, Phase};
 use crate::peer::dense_trainer::Stopped;
 use crate::routing::Router;
+use crate::routing::resharding::{PathScores, labels};
 use crate::seed::Seed;
 use crate::training::{InnerTrainer, Score, evaluate_each, right_classes, target_losses};
 
@@ -293,14 +294,12 @@ impl<'a> Trial<'a> {
         let slice = &self.material.slice;
         let levels = state.levels();
         let losses = self.losses(&mut state.trainee, &levels, slice)?;
-        let cost = |losses: &[Vec<f32>], sequences: &std::ops::Range<usize>| -> f64 {
-            losses[sequences.clone()].iter().flatten().map(|loss| f64::from(*loss)).sum()
+        let cost = |losses: &[Vec<f32>], document: &std::ops::Range<usize>| -> f32 {
+            losses[document.clone()].iter().flatten().map(|loss| f64::from(*loss)).sum::<f64>() as f32
         };
-        let best = |sequences: &std::ops::Range<usize>| -> u32 {
-            let costs = losses.iter().map(|losses| cost(losses, sequences)).enumerate();
-            costs.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(path, _)| path as u32)
-        };
-        let best: Vec<u32> = slice.sequences().iter().map(best).collect();
+        let nats = |losses: &Vec<Vec<f32>>| slice.sequences().iter().map(|document| cost(losses, document)).collect();
+        let scores = (0..).map(PathId).zip(&losses).map(|(path, losses)| PathScores { path, nats: nats(losses) });
+        let best = labels(&state.sharing.slice, &scores.collect::<Vec<_>>(), self.arm.paths());
         if let (Some(features), Some(current)) = (&state.features, &state.router) {
             let router = discriminative(current, features, &best)?;
             state.sharing = self.share(&router, features)?;

@@ -10,7 +10,7 @@ use crate::config::RunConfig;
 use crate::names::BlobHash;
 
 /// How text is shared out anew.
-const RESHARDING: &str = "near to the router before";
+const RESHARDING: &str = "near to the router before; who is nobody's best keeps what it has";
 
 /// How transducers are taught: what was scored in another way is scored anew.
 const LESSONS: &str = "homes, then votes";

@@ -6,13 +6,10 @@ use super::rerouting::Ancestor;
 use crate::config::Starts;
 use crate::names::PathId;
 use crate::peer::dense_trainer::DenseTrainer;
-use crate::peer::lesson;
+use crate::peer::lesson::{self, HOMES_EVERY};
 use crate::peer::transducer::{STEPS_HOMES, STEPS_VOTES, fine_tune};
 use crate::text::windows;
 use crate::training::{Marked, preferences};
-
-/// Tokens between two places where it learns whose document it reads.
-const HOMES_EVERY: usize = 32;
 
 /// Who learns from the ancestor's parameters on.
 pub struct Teacher<'a> {

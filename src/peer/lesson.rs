@@ -1,6 +1,8 @@
 //! What a transducer is taught: at many places of some documents, which paths would read on well. A part of the documents is
 //! kept apart from it, to see how far it can be trusted.
 
+use std::collections::BTreeSet;
+
 use crate::config::Starts;
 use crate::names::PathId;
 use crate::routing::{DocumentKey, Loyalty, Place, ahead, stride, votes};
@@ -11,11 +13,19 @@ use crate::training::Marked;
 /// This share of the documents is kept apart, by their hash.
 const APART: f64 = 0.2;
 
+/// So many documents at the most are read by every path, evenly taken. Where the others are at home is learnt, too.
+const MOST_READ: usize = 1024;
+
+/// Tokens between two places where it is taught whose document it reads.
+pub const HOMES_EVERY: usize = 32;
+
 /// Places in documents, and what each path needs for what follows there.
 pub struct Lesson<'a> {
     set: &'a TokenSet,
     /// The path of each document.
     homes: &'a [PathId],
+    /// In all documents but those that are kept apart.
+    at_home: Vec<Window>,
     learnt: Part,
     apart: Part,
 }
@@ -38,7 +48,11 @@ impl<'a> Lesson<'a> {
         (starts, every): (Starts, usize),
         nats: impl FnOnce(&[Window]) -> anyhow::Result<Vec<Vec<f64>>>,
     ) -> anyhow::Result<Self> {
-        let places = windows(set, starts, stride(every));
+        let mut places = windows(set, starts, stride(every));
+        let mut read: Vec<usize> = places.iter().map(|place| place.document).collect();
+        read.dedup();
+        let read: BTreeSet<usize> = read.iter().step_by(read.len().div_ceil(MOST_READ).max(1)).copied().collect();
+        places.retain(|place| read.contains(&place.document));
         let documents: Vec<usize> = places.iter().map(|place| place.document).collect();
         let costs = ahead(&documents, &nats(&places)?, every / stride(every));
         let is_apart = |sequences| falls_within(&DocumentKey::of(&set.span(sequences)).0, APART);
@@ -49,7 +63,9 @@ impl<'a> Lesson<'a> {
             part.windows.push(window);
             part.costs.push(costs);
         }
-        Ok(Self { set, homes, learnt, apart })
+        let mut at_home = windows(set, starts, HOMES_EVERY);
+        at_home.retain(|window| !is_apart[window.document]);
+        Ok(Self { set, homes, at_home, learnt, apart })
     }
 
     /// Whether there is nothing to learn.
@@ -59,7 +75,7 @@ impl<'a> Lesson<'a> {
 
     /// What is taught first: at each place, the path of the document.
     pub fn homes(&self) -> Marked<'a> {
-        homes(self.set, self.homes, &self.learnt.windows)
+        homes(self.set, self.homes, &self.at_home)
     }
 
     /// What is taught then.
@@ -119,6 +135,25 @@ mod tests {
             targets.iter().filter(|path| **path == 1).count() > targets.len() / 2,
             "the better path has more votes"
         );
+    }
+
+    #[test]
+    fn of_many_documents_some_are_read_by_every_path_and_the_homes_of_all_are_taught() {
+        // Every other one has no place where a path is chosen.
+        let long = |text: u32| if text.is_multiple_of(2) { 2 } else { 12 };
+        let documents: Vec<Vec<u32>> =
+            (0..4 * MOST_READ as u32 + 2).map(|text| (text..text + long(text)).collect()).collect();
+        let (set, homes) = (TokenSet::cut_for_scoring(&documents, 16), vec![PathId(0); documents.len()]);
+        let mut read = 0;
+        let nats = |places: &[Window]| {
+            read = places.len();
+            Ok(places.iter().map(|_| vec![4.0, 2.0]).collect())
+        };
+        let lesson = Lesson::new(&set, &homes, (STARTS, 10), nats).unwrap();
+        let long = documents.len() / 2;
+        assert_eq!(read, long.div_ceil(3));
+        let taught = lesson.homes().len();
+        assert!(taught * 10 > long * 7 && taught < long, "{taught}");
     }
 
     #[test]

@@ -135,8 +135,8 @@ pub fn make(
         anyhow::bail!("no document is longer than the {prefix} tokens that choose its path");
     }
     let ancestor = players.ancestor()?;
-    let inner = fine_tune(&run, machine, &[ancestor], (&lesson.homes(), STEPS_HOMES), stop)?;
-    let inner = fine_tune(&run, machine, &inner.levels()?, (&lesson.learnt(), STEPS_VOTES), stop)?;
+    let at_home = fine_tune(&run, machine, &[ancestor], (&lesson.homes(), STEPS_HOMES), stop)?.levels()?;
+    let inner = fine_tune(&run, machine, &at_home, (&lesson.learnt(), STEPS_VOTES), stop)?;
     let said = preferences(inner.model(), &lesson.apart(), paths as usize)?.concat();
     let loyalty = lesson.loyalty(&said).nats();
     let level = inner.levels()?.concat();

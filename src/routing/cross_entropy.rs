@@ -124,7 +124,7 @@ mod tests {
         let features: Vec<f32> = (0..300).map(|at| (0.7 * at as f32).sin()).collect();
         let labels: Vec<usize> = (0..100).map(|document| (document * document) % 4).collect();
         let (here, prior): (Vec<f64>, Vec<f64>) =
-            (0..16).map(|at| f64::from(at)).map(|at| ((1.3 * at).cos(), (0.9 * at).sin())).unzip();
+            (0..16).map(f64::from).map(|at| ((1.3 * at).cos(), (0.9 * at).sin())).unzip();
         for prior in [None, Some(&prior[..])] {
             let loss = loss(&features, &labels, prior);
             let (_, gradient) = loss.at(&here);

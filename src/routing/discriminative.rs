@@ -1,7 +1,7 @@
 //! The router that sends documents where those of a slice were predicted best (DiPaCo, section 2.4.2).
 
 use super::logistic::{Logistic, LogisticError};
-use super::router::Router;
+use super::router::{Router, Rule};
 use crate::names::BlobHash;
 
 /// Strength of the fit's penalty.
@@ -20,32 +20,34 @@ pub struct Rows<'a> {
     pub ancestor: BlobHash,
 }
 
-/// What documents have now is learnt from so many of them at the most, evenly taken.
+/// What documents have now is learnt from so many of them at the most, as many of each path.
 const MOST_ROWS: usize = 4096;
 
 impl Router {
     /// Fits one that follows `current`; `best` is the best path of each document of the slice.
     ///
     /// Where the present router goes by features, too, the new one is as near to it as the slice allows: what no document
-    /// of the slice speaks against stays, and a path's share of the training documents changes as its share of the slice
-    /// does. Otherwise each path has its share of the slice. Shares are a little evened out so that no path goes without.
+    /// of the slice speaks against stays nearly as it is, and a path's share of the training documents changes as its share
+    /// of the slice does. Otherwise each path has its share of the slice. Shares are a little evened out so that no path
+    /// goes without.
     ///
     /// # Errors
     /// If there is no fit.
     pub fn by_best(rows: Rows<'_>, best: &[u32], current: &Self) -> Result<Self, LogisticError> {
         let Rows { slice, train, width, ancestor } = rows;
         let paths = current.paths();
-        let counted = counts(best, paths);
         let (mut logistic, shares) = if current.needs_features() {
-            let (now, of_slice) = (current.by_features(train), current.by_features(slice));
-            let changed = counted.iter().zip(counts(&of_slice, paths)).map(|(after, before)| after / before);
-            let shares = counts(&now, paths).into_iter().zip(changed).map(|(now, changed)| now * changed).collect();
-            let step = now.len().div_ceil(MOST_ROWS).max(1);
-            let few: Vec<u32> = now.iter().step_by(step).copied().collect();
-            let few_rows: Vec<f32> = train.chunks_exact(width).step_by(step).flatten().copied().collect();
-            (Logistic::fit(&few_rows, width, &few, paths, PENALTY)?.refit(slice, best, PENALTY)?, shares)
+            let now = current.by_features(train);
+            let before = match &current.rule {
+                Rule::Logistic { logistic, .. } => logistic.clone(),
+                _ => learnt((train, width), &now, paths)?,
+            };
+            let counted = counts(&now, paths).into_iter().zip(counts(&current.by_features(slice), paths));
+            let share = |((now, before), after): ((f64, f64), f64)| (now * after / before).max(1.0);
+            let shares = counted.zip(counts(best, paths)).map(share).collect();
+            (before.refit(slice, best, train, PENALTY)?, shares)
         } else {
-            (Logistic::fit(slice, width, best, paths, PENALTY)?, counted)
+            (Logistic::fit(slice, width, best, paths, PENALTY)?, counts(best, paths))
         };
         let all: f64 = shares.iter().sum();
         let target: Vec<f64> = shares.into_iter().map(|share| share / all).collect();
@@ -59,10 +61,25 @@ impl Router {
     }
 }
 
+/// What another router says, as scores: of each path's documents every so many-th.
+fn learnt((features, width): (&[f32], usize), routes: &[u32], paths: u32) -> Result<Logistic, LogisticError> {
+    let of_each = (MOST_ROWS / paths as usize).max(1);
+    let (mut few, mut labels) = (Vec::new(), Vec::new());
+    for path in 0..paths {
+        let own: Vec<usize> = (0..routes.len()).filter(|row| routes[*row] == path).collect();
+        for row in own.iter().step_by(own.len().div_ceil(of_each).max(1)) {
+            few.extend_from_slice(&features[row * width..][..width]);
+            labels.push(path);
+        }
+    }
+    Logistic::fit(&few, width, &labels, paths, PENALTY)
+}
+
 /// How many documents each path has, and one more.
 fn counts(routes: &[u32], paths: u32) -> Vec<f64> {
     let mut counts = vec![1.0; paths as usize];
-    routes.iter().for_each(|path| counts[*path as usize] += 1.0);
+    let known = routes.iter().filter_map(|path| usize::try_from(*path).ok());
+    known.filter(|path| *path < paths as usize).for_each(|path| counts[path] += 1.0);
     counts
 }
 
@@ -100,6 +117,7 @@ mod tests {
         let (train, slice) = (heaps(600), heaps(60));
         let current = Router::fit((&train, 2), (4, false), 4, BlobHash::of(b"ancestor"), 50, Seed::root(1)).unwrap();
         let (loser, winner) = (current.by_features(&slice)[3], current.by_features(&slice)[4]);
+        assert_ne!(loser, winner);
         let moved = |path: u32| if path == loser { winner } else { path };
         let best: Vec<u32> = current.by_features(&slice).into_iter().map(moved).collect();
         let next = Router::by_best(rows(&slice, &train), &best, &current).unwrap();
@@ -107,5 +125,24 @@ mod tests {
         let wrong = before.iter().zip(&after).filter(|(before, after)| moved(**before) != **after).count();
         assert!(wrong < 30, "{wrong} of 600; the loser keeps a few, so that it goes on");
         assert!(after.contains(&loser));
+        let unknown = Router::by_best(rows(&slice, &train), &vec![4; best.len()], &current);
+        assert_eq!(unknown.unwrap_err(), LogisticError::Label { document: 0, label: 4, paths: 4 });
+    }
+
+    #[test]
+    fn what_was_fitted_before_is_where_the_next_fit_begins_and_all_peers_come_to_the_same_bytes() {
+        let (train, slice) = (heaps(600), heaps(60));
+        let first = Router::fit((&train, 2), (4, false), 4, BlobHash::of(b"ancestor"), 50, Seed::root(1)).unwrap();
+        let threads = |count| rayon::ThreadPoolBuilder::new().num_threads(count).build().unwrap();
+        let fitted = |count: usize, current: &Router| {
+            threads(count).install(|| {
+                let best = current.by_features(&slice);
+                Router::by_best(rows(&slice, &train), &best, current).unwrap()
+            })
+        };
+        let (second, third) = (fitted(1, &first), fitted(1, &fitted(1, &first)));
+        assert_eq!((second.encode(), third.encode()), (fitted(7, &first).encode(), fitted(7, &second).encode()));
+        let moved = second.by_features(&train).iter().zip(third.by_features(&train)).filter(|(a, b)| **a != *b).count();
+        assert!(moved <= 2, "{moved}");
     }
 }

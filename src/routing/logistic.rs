@@ -114,15 +114,17 @@ impl Logistic {
     }
 
     /// The same, but that what is penalised is how far weights and biases are from this one's: where the documents say
-    /// nothing, all stays as it is.
+    /// nothing, all stays nearly as it is. Features are standardised by what they are in `all` documents, so that one which
+    /// does not vary in these few keeps its weight.
     ///
     /// # Errors
     /// As [`Logistic::fit`].
-    pub fn refit(&self, features: &[f32], labels: &[u32], l2: f64) -> Result<Self, LogisticError> {
+    pub fn refit(&self, features: &[f32], labels: &[u32], all: &[f32], l2: f64) -> Result<Self, LogisticError> {
         let width = self.width;
         check((features, width), labels, self.paths(), l2)?;
+        rows(all, width)?;
         let labels: Vec<usize> = labels.iter().map(|label| *label as usize).collect();
-        let (mean, scale) = moments(features, width);
+        let (mean, scale) = moments(all, width);
         let (paths, mean, scale) = (self.bias.len(), &mean[..], &scale[..]);
         let loss = CrossEntropy { features, width, labels: &labels, paths, mean, scale, l2, prior: None };
         let prior = loss.unfolded(&self.weights, &self.bias);
@@ -334,15 +336,26 @@ mod tests {
         // Of the third kind nothing is heard; those of the second are better read by the first path.
         let heard = || (0..150).filter(|i| i % 3 != 2);
         let some: Vec<f32> = heard().flat_map(|i| features[3 * i..][..3].to_vec()).collect();
-        let after = before.refit(&some, &vec![0; 100], 1e-3).unwrap();
+        let after = before.refit(&some, &vec![0; 100], &features, 1e-3).unwrap();
         let expected: Vec<u32> = (0..150).map(|i| [0, 0, 2][i % 3]).collect();
         assert_eq!(after.route(&features), expected);
         let same: Vec<u32> = heard().map(|i| labels[i]).collect();
-        assert_eq!(before.refit(&some, &same, 1e-3).unwrap().route(&features), labels);
+        assert_eq!(before.refit(&some, &same, &features, 1e-3).unwrap().route(&features), labels);
         assert_eq!(
-            before.refit(&some, &same[1..], 1.0).unwrap_err(),
+            before.refit(&some, &same[1..], &features, 1.0).unwrap_err(),
             LogisticError::Labels { documents: 100, labels: 99 }
         );
+    }
+
+    #[test]
+    fn a_fit_anew_keeps_the_weight_of_what_does_not_vary_in_its_documents() {
+        // The first feature tells two paths apart in all documents; these few have but one value of it.
+        let all: Vec<f32> = (0..80).flat_map(|i| [(i % 2) as f32, (i % 5) as f32]).collect();
+        let labels: Vec<u32> = (0..80).map(|i| i % 2).collect();
+        let before = Logistic::fit(&all, 2, &labels, 2, 1e-3).unwrap();
+        let few: Vec<f32> = (0..20).flat_map(|i| [0.0, (i % 5) as f32]).collect();
+        let after = before.refit(&few, &[0; 20], &all, 1e-3).unwrap();
+        assert_eq!(after.route(&all), labels);
     }
 
     #[test]

@@ -9,6 +9,9 @@
 //! misled the router that costs most. So of loyalties that serve equally well the least is taken: what is said with more
 //! certainty than was ever seen to be wrong is believed.
 
+/// At fewer places than this it means little that no other path was ever said to be likelier.
+const FEW: usize = 30;
+
 /// Nats by which a path must be likelier than a text's own to read on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Loyalty(f64);
@@ -29,10 +32,10 @@ impl Loyalty {
 
     /// What has cost least at these places; of equals the least firm. Where nothing is known nobody else reads on.
     pub fn fit(places: &[Place<'_>]) -> Self {
-        if places.is_empty() {
+        let mut switches: Vec<(f64, f64)> = places.iter().filter_map(switch).filter(|(lead, _)| *lead > 0.0).collect();
+        if switches.is_empty() && places.len() < FEW {
             return Self(f64::INFINITY);
         }
-        let mut switches: Vec<(f64, f64)> = places.iter().filter_map(switch).filter(|(lead, _)| *lead > 0.0).collect();
         switches.sort_by(|a, b| b.0.total_cmp(&a.0));
         // A rival whose lead is a loyalty does not read on any more.
         let mut best = (0.0, switches.first().map_or(Self::NONE.0, |(lead, _)| *lead));
@@ -113,6 +116,13 @@ mod tests {
         );
         assert_eq!(Loyalty::fit(&places[3..]), Loyalty::NONE, "one that only saves always does");
         assert_eq!(Loyalty::fit(&[]).nats(), f64::INFINITY);
+    }
+
+    #[test]
+    fn that_no_rival_ever_led_says_something_only_of_many_places() {
+        let place = || Place { preferences: &[1.0, 0.0], home: 0, costs: &[1.0, 2.0] };
+        let of = |count| Loyalty::fit(&(0..count).map(|_| place()).collect::<Vec<_>>()).nats();
+        assert_eq!((of(FEW - 1), of(FEW)), (f64::INFINITY, 0.0));
     }
 
     #[test]

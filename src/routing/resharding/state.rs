@@ -1,8 +1,7 @@
 //! The router as a module of the run: what it is after each round of its paths.
 
-use std::collections::BTreeSet;
-
 use super::atlas::{Atlas, Catalogue};
+use super::labels::labels;
 use super::scores::PathScores;
 use crate::names::PathId;
 use crate::routing::discriminative::Rows;
@@ -120,12 +119,15 @@ impl RouterState {
     }
 
     fn fitted(&self, scores: &[PathScores], atlas: &Atlas, overlap: usize) -> Result<(Router, Vec<u64>), NotShared> {
-        let heard: Vec<&PathScores> = scores.iter().filter(|scores| !scores.nats.is_empty()).collect();
-        if heard.is_empty() {
+        if scores.iter().all(|scores| scores.nats.is_empty()) {
             return Err(NotShared::NoScores);
         }
-        let labels = self.labels(&heard, atlas);
         let Atlas { slice, train, width, ancestor, .. } = atlas;
+        let now = match self.fits {
+            0 => atlas.slice_routes.clone(),
+            _ => slice.chunks_exact(*width).map(|row| self.router.route(row, &[])).collect(),
+        };
+        let labels = labels(&now, scores, self.router.paths());
         let rows = Rows { slice, train: &train.features, width: *width, ancestor: *ancestor };
         let router = Router::by_best(rows, &labels, &self.router)?;
         let mut sizes = vec![0; router.paths() as usize];
@@ -144,43 +146,12 @@ impl RouterState {
         (size(&path) * others.len() as f64 / others.iter().map(size).sum::<f64>()) as f32
     }
 
-    /// The path of each document of the slice, by which the next rule is fitted. Who has said nothing, or is nobody's best,
-    /// keeps what it has; what it keeps may leave another without any, which then does so, too.
-    fn labels(&self, heard: &[&PathScores], atlas: &Atlas) -> Vec<u32> {
-        let now = match self.fits {
-            0 => atlas.slice_routes.clone(),
-            _ => atlas.slice.chunks_exact(atlas.width).map(|row| self.router.route(row, &[])).collect(),
-        };
-        let best: Vec<PathId> = now.iter().enumerate().map(|(document, now)| best(heard, document, *now)).collect();
-        let paths = || (0..self.router.paths()).map(PathId);
-        let mut keeps: BTreeSet<PathId> =
-            paths().filter(|path| heard.iter().all(|scores| scores.path != *path)).collect();
-        loop {
-            let label = |(now, best): (&PathId, &PathId)| if keeps.contains(now) { *now } else { *best };
-            let labels: Vec<PathId> = now.iter().zip(&best).map(label).collect();
-            let before = keeps.len();
-            keeps.extend(paths().filter(|path| !labels.contains(path)));
-            if keeps.len() == before {
-                return labels.into_iter().map(|path| path.0).collect();
-            }
-        }
-    }
-
     /// The documents of a catalogue that the rule gives a path, as their positions in it; `overlap` paths get each. Only of
     /// a fitted rule: the one that the run was founded with may need the documents themselves.
     pub fn documents_of(&self, path: PathId, catalogue: &Catalogue, width: usize, overlap: usize) -> Vec<usize> {
         let routes = routes(&self.router, catalogue, width, overlap).enumerate();
         routes.filter(|(_, paths)| paths.contains(&path)).map(|(document, _)| document).collect()
     }
-}
-
-/// The path that predicts a document best, of equals the first; where all are equal, the one that has it now: there is
-/// nothing in it to be predicted.
-fn best(heard: &[&PathScores], document: usize, now: PathId) -> PathId {
-    let nats = |scores: &&PathScores| scores.nats[document];
-    let least = heard.iter().min_by(|a, b| nats(a).total_cmp(&nats(b)));
-    let differ = heard.windows(2).any(|pair| nats(&pair[0]) != nats(&pair[1]));
-    least.filter(|_| differ || heard.len() == 1).map_or(now, |scores| scores.path)
 }
 
 /// The paths of each document.
