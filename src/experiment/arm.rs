@@ -158,6 +158,7 @@ impl<'a> Trial<'a> {
             for (_, kept) in partings.iter().filter(|(at, kept)| *at == phase && !kept.file.exists()) {
                 self.keep(state, phase, kept)?;
             }
+            let router = state.router.clone();
             if self.arm.reshard.contains(&phase) {
                 self.reshard(state)?;
             }
@@ -168,6 +169,8 @@ impl<'a> Trial<'a> {
             };
             if let Err(error) = state.trainee.phase(Phase(phase), &state.sharing.train, &mut done) {
                 if error.is::<Stopped>() {
+                    // Who goes on shares out the text for this phase again, from the same router.
+                    state.router = router;
                     self.keep(state, phase, &self.kept)?;
                 }
                 return Err(error);
