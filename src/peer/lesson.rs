@@ -1,8 +1,6 @@
 //! What a transducer is taught: at many places of some documents, which paths would read on well. A part of the documents is
 //! kept apart from it, to see how far it can be trusted.
 
-use std::collections::BTreeSet;
-
 use crate::config::Starts;
 use crate::names::PathId;
 use crate::routing::{DocumentKey, Loyalty, Place, ahead, stride, votes};
@@ -24,8 +22,9 @@ pub struct Lesson<'a> {
     set: &'a TokenSet,
     /// The path of each document.
     homes: &'a [PathId],
-    /// In all documents but those that are kept apart.
-    at_home: Vec<Window>,
+    starts: Starts,
+    /// Of each document, whether it is kept apart.
+    is_apart: Vec<bool>,
     learnt: Part,
     apart: Part,
 }
@@ -51,8 +50,8 @@ impl<'a> Lesson<'a> {
         let mut places = windows(set, starts, stride(every));
         let mut read: Vec<usize> = places.iter().map(|place| place.document).collect();
         read.dedup();
-        let read: BTreeSet<usize> = read.iter().step_by(read.len().div_ceil(MOST_READ).max(1)).copied().collect();
-        places.retain(|place| read.contains(&place.document));
+        let read: Vec<usize> = read.iter().step_by(read.len().div_ceil(MOST_READ).max(1)).copied().collect();
+        places.retain(|place| read.binary_search(&place.document).is_ok());
         let documents: Vec<usize> = places.iter().map(|place| place.document).collect();
         let costs = ahead(&documents, &nats(&places)?, every / stride(every));
         let is_apart = |sequences| falls_within(&DocumentKey::of(&set.span(sequences)).0, APART);
@@ -63,9 +62,7 @@ impl<'a> Lesson<'a> {
             part.windows.push(window);
             part.costs.push(costs);
         }
-        let mut at_home = windows(set, starts, HOMES_EVERY);
-        at_home.retain(|window| !is_apart[window.document]);
-        Ok(Self { set, homes, at_home, learnt, apart })
+        Ok(Self { set, homes, starts, is_apart, learnt, apart })
     }
 
     /// Whether there is nothing to learn.
@@ -75,7 +72,9 @@ impl<'a> Lesson<'a> {
 
     /// What is taught first: at each place, the path of the document.
     pub fn homes(&self) -> Marked<'a> {
-        homes(self.set, self.homes, &self.at_home)
+        let mut places = windows(self.set, self.starts, HOMES_EVERY);
+        places.retain(|place| !self.is_apart[place.document]);
+        homes(self.set, self.homes, &places)
     }
 
     /// What is taught then.

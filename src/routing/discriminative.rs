@@ -56,7 +56,7 @@ impl Router {
     }
 
     /// The path of each row of features, of a router that needs nothing else.
-    fn by_features(&self, features: &[f32]) -> Vec<u32> {
+    pub(super) fn by_features(&self, features: &[f32]) -> Vec<u32> {
         features.chunks_exact(self.width()).map(|row| self.route(row, &[]).0).collect()
     }
 }
@@ -78,8 +78,11 @@ fn learnt((features, width): (&[f32], usize), routes: &[u32], paths: u32) -> Res
 /// How many documents each path has, and one more.
 fn counts(routes: &[u32], paths: u32) -> Vec<f64> {
     let mut counts = vec![1.0; paths as usize];
-    let known = routes.iter().filter_map(|path| usize::try_from(*path).ok());
-    known.filter(|path| *path < paths as usize).for_each(|path| counts[path] += 1.0);
+    for path in routes {
+        if let Some(count) = counts.get_mut(*path as usize) {
+            *count += 1.0;
+        }
+    }
     counts
 }
 

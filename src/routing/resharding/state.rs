@@ -125,7 +125,7 @@ impl RouterState {
         let Atlas { slice, train, width, ancestor, .. } = atlas;
         let now = match self.fits {
             0 => atlas.slice_routes.clone(),
-            _ => slice.chunks_exact(*width).map(|row| self.router.route(row, &[])).collect(),
+            _ => self.router.by_features(slice).into_iter().map(PathId).collect(),
         };
         let labels = labels(&now, scores, self.router.paths());
         let rows = Rows { slice, train: &train.features, width: *width, ancestor: *ancestor };
