@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::action::Part;
 use super::message::{Head, UpdateHash};
 use super::phases::Readiness;
-use super::record::StartedFrom;
+use super::record::{Finished, StartedFrom};
 use super::{Module, Node, RunPlan};
 use crate::config::Stagger;
 use crate::names::{BlobRef, ModuleId, PathId, Phase, Version};
@@ -94,8 +94,21 @@ impl Node {
     }
 
     fn has_contributed(&self, path: PathId, module: ModuleId, update: UpdateHash) -> bool {
-        let of = self.finished.iter().filter(|finished| finished.path == path);
-        of.flat_map(|finished| &finished.offers).any(|(from, _)| from.module == module && from.update == update)
+        let of = |finished: &&Finished| finished.path == path;
+        self.finished.iter().filter(of).any(|finished| {
+            let mut offered = finished.offers.iter().map(|(from, _)| (from.module, from.update));
+            offered.any(|offered| offered == (module, update)) || Self::passed(finished, module, update)
+        })
+    }
+
+    /// Whether a part comes after that of a lower level, in the same phase: who takes a path in the middle of a phase
+    /// has not offered the parts before, but whoever trained them has.
+    fn passed(finished: &Finished, module: ModuleId, update: UpdateHash) -> bool {
+        let Some((of, _)) = finished.offers.first().filter(|(of, _)| module.level < of.module.level) else {
+            return false;
+        };
+        let mut stood_on = finished.stands_on.iter().map(|(from, _)| from);
+        stood_on.any(|from| (from.module, from.update, from.version) == (module, update, of.version))
     }
 
     fn head_of(&self, module: ModuleId) -> Option<Head> {

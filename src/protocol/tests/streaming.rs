@@ -145,6 +145,25 @@ fn after_a_restart_a_path_stands_where_it_stood() {
 }
 
 #[test]
+fn who_takes_a_path_in_the_middle_of_a_phase_does_not_train_the_parts_before_again() {
+    let start = genesis_of_both();
+    let middle = InnerCheckpoint {
+        path: PathId(0),
+        phase: Phase(0),
+        start: start.clone(),
+        steps: 40,
+        blob: BlobRef::of(b"middle"),
+    };
+    let (mut node, began) = member_of_both([records(), vec![Record::Checkpoint(middle)]].concat());
+    assert_eq!(trains(&began), Some((Phase(0), of_upper(), start.clone())), "where the one before was stopped");
+
+    let actions = node.handle(Millis(1_000), Event::Trained(part_done(0, &start, 1)));
+    assert_eq!(trains(&actions), None, "the one before has offered the lower level's part");
+    let (lower, actions) = update_lower(&mut node, 1_100);
+    assert_eq!(trains(&actions), Some((Phase(1), of_lower(), vec![at(LOWER, lower), start[1]])));
+}
+
+#[test]
 fn a_path_that_is_given_away_lets_go_of_what_it_stood_on() {
     let start = genesis_of_both();
     let given = Record::Lease { path: PathId(0), held: false, standby: false };
