@@ -65,7 +65,7 @@ fn harm(folder: &Path, damage: Damage, draws: &mut impl Rng) {
         Damage::IndexGarbage => overwrite(&db, &mut |bytes| draws.fill_bytes(bytes)),
         // What was being appended when it was killed, as far as that came.
         Damage::JournalTorn => overwrite(&folder.join("journal"), &mut |bytes| {
-            let mut torn = vec![0; draws.next_u32() as usize % 700];
+            let mut torn = vec![0; 1 + draws.next_u32() as usize % 700];
             draws.fill_bytes(&mut torn);
             bytes.extend(torn);
         }),

@@ -9,11 +9,8 @@ mod text;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use run::{PATIENCE, Peer, RUN, World};
+use run::{PATIENCE, Peer, RUN, UNHURRIED, World};
 use serde_json::Value;
-
-/// A phase takes a second: the founder's paths are missed, and taken, long before the end.
-const SLOWLY: [&str; 2] = ["--set", "train_tokens_per_s=10000"];
 
 /// Whether all of the run's text and all modules are here.
 fn has_all(status: &Value) -> bool {
@@ -31,11 +28,11 @@ fn paths(said: &Value) -> Vec<u64> {
 #[expect(clippy::disallowed_methods, reason = "patience has an end")]
 fn a_run_whose_founder_was_killed_is_trained_to_its_end_on_all_of_its_text() {
     let world =
-        World::of(&RUN.replace("inner_steps = 400", "inner_steps = 50").replace("phases = 12", "phases = 30"), 4);
-    let found = [&["found", &world.config, "--share-text", "--corpus", &world.corpus][..], &SLOWLY].concat();
+        World::of(&RUN.replace("inner_steps = 400", "inner_steps = 100").replace("phases = 12", "phases = 30"), 4);
+    let found = [&["found", &world.config, "--share-text", "--corpus", &world.corpus][..], &UNHURRIED].concat();
     let mut founder = Peer::start(&world.path("founder"), &found);
     let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
-    let mut member = Peer::start(&world.path("member"), &[&["join", &address][..], &SLOWLY].concat());
+    let mut member = Peer::start(&world.path("member"), &[&["join", &address][..], &UNHURRIED].concat());
     let status = loop {
         member.catch_up();
         if let Some(status) = member.status().filter(has_all) {
@@ -44,7 +41,7 @@ fn a_run_whose_founder_was_killed_is_trained_to_its_end_on_all_of_its_text() {
     };
     founder.kill();
     let address = status["addresses"][0].as_str().unwrap();
-    let newcomer = Peer::start(&world.path("newcomer"), &[&["join", address][..], &SLOWLY].concat());
+    let newcomer = Peer::start(&world.path("newcomer"), &[&["join", address][..], &UNHURRIED].concat());
     let mut peers = [member, newcomer];
     let mut scored: BTreeSet<u64> = peers.iter_mut().flat_map(|peer| paths(&peer.wait_for("result"))).collect();
     // Who was done with its own path before it took up one of the founder's says so once more.

@@ -1,9 +1,11 @@
 //! A run among houses: trained together through a hole in two routers, while a relay dies and the founder goes for good.
 
+use std::time::Instant;
+
 use serde_json::Value;
 
 use crate::internet::{Internet, Router};
-use crate::run::{Peer, RUN, World};
+use crate::run::{PATIENCE, Peer, RUN, UNHURRIED, World};
 use crate::{FIRST, SECOND};
 
 const LISTEN: &str = "/ip4/0.0.0.0/udp/4001/quic-v1";
@@ -17,16 +19,17 @@ fn relay(internet: &Internet, world: &World, ip: &str) -> (Peer, String) {
     (relay, address)
 }
 
-/// Waits, as long as the peer has something to say, until its status is so.
+/// Waits until the peer's status is so.
+#[expect(clippy::disallowed_methods, reason = "patience has an end")]
 fn until(peer: &mut Peer, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-    // A peer says something at least every few seconds.
-    for _ in 0..10_000 {
+    let began = Instant::now();
+    loop {
         peer.catch_up();
         if let Some(status) = peer.status().filter(&holds) {
             return status;
         }
+        assert!(began.elapsed() < PATIENCE, "{} never {what}", peer.folder.display());
     }
-    panic!("{} never {what}", peer.folder.display())
 }
 
 fn address_through(status: &Value, ip: &str) -> Option<String> {
@@ -48,14 +51,15 @@ fn two_houses_train_together_though_a_relay_dies_and_the_founder_goes_for_good_a
     let (mut second_relay, second) = relay(&internet, &world, SECOND);
     let relays = ["--relay", &first, "--relay", &second];
 
-    let found = [&["found", &world.config, "--share-text", "--corpus", &world.corpus][..], &relays].concat();
+    let found =
+        [&["found", &world.config, "--share-text", "--corpus", &world.corpus][..], &relays, &UNHURRIED].concat();
     let mut founder = Peer::start_at(LISTEN, internet.program_in_house(0), &world.path("founder"), &found);
     let status = until(&mut founder, "has places on both relays", |status| {
         address_through(status, FIRST).is_some() && address_through(status, SECOND).is_some()
     });
     let address = address_through(&status, FIRST).unwrap();
 
-    let join = [&["join", &address][..], &relays].concat();
+    let join = [&["join", &address][..], &relays, &UNHURRIED].concat();
     let mut member = Peer::start_at(LISTEN, internet.program_in_house(1), &world.path("member"), &join);
     until(&mut member, "trains", trains_one_of_several);
     // The members have found each other: nothing of theirs depends on this relay any more.
@@ -77,7 +81,7 @@ fn two_houses_train_together_though_a_relay_dies_and_the_founder_goes_for_good_a
         "{code:?}: it leaves in order, in the midst of the run or at its end"
     );
     let address = address_through(&status, SECOND).unwrap();
-    let join = ["join", &address, "--relay", &second];
+    let join = [&["join", &address, "--relay", &second][..], &UNHURRIED].concat();
     let mut newcomer = Peer::start_at(LISTEN, internet.program_in_house(0), &world.path("newcomer"), &join);
     for peer in [&mut member, &mut newcomer] {
         peer.wait_for("result");
