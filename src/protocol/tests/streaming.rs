@@ -121,6 +121,12 @@ fn an_update_that_comes_early_is_mixed_in_when_it_would_be_anyhow() {
     assert_eq!(trains(&actions), Some((Phase(1), of_lower(), vec![at(LOWER, head), start[1]])));
 }
 
+/// The first phase, stopped in the upper level's part.
+fn middle_of_upper(start: &[(StartedFrom, BlobRef)]) -> InnerCheckpoint {
+    let (path, phase, blob) = (PathId(0), Phase(0), BlobRef::of(b"middle"));
+    InnerCheckpoint { path, phase, start: start.to_vec(), steps: 40, blob }
+}
+
 #[test]
 fn after_a_restart_a_path_stands_where_it_stood() {
     let start = genesis_of_both();
@@ -130,13 +136,7 @@ fn after_a_restart_a_path_stands_where_it_stood() {
     assert_eq!(trains(&began), Some((Phase(0), of_upper(), start.clone())));
     assert_eq!(node.stands_on(PathId(0)), start);
 
-    let middle = InnerCheckpoint {
-        path: PathId(0),
-        phase: Phase(0),
-        start: start.clone(),
-        steps: 40,
-        blob: BlobRef::of(b"middle"),
-    };
+    let middle = middle_of_upper(&start);
     let (_, began) = member_of_both([again, vec![Record::Checkpoint(middle.clone())]].concat());
     let resume = Some(Resume { steps: 40, blob: middle.blob });
     let trainer = Some(finished.trainer);
@@ -147,13 +147,7 @@ fn after_a_restart_a_path_stands_where_it_stood() {
 #[test]
 fn who_takes_a_path_in_the_middle_of_a_phase_does_not_train_the_parts_before_again() {
     let start = genesis_of_both();
-    let middle = InnerCheckpoint {
-        path: PathId(0),
-        phase: Phase(0),
-        start: start.clone(),
-        steps: 40,
-        blob: BlobRef::of(b"middle"),
-    };
+    let middle = middle_of_upper(&start);
     let (mut node, began) = member_of_both([records(), vec![Record::Checkpoint(middle)]].concat());
     assert_eq!(trains(&began), Some((Phase(0), of_upper(), start.clone())), "where the one before was stopped");
 
