@@ -16,7 +16,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use run::{PATIENCE, Peer, RUN, UNHURRIED, World, complaints, program};
+use run::{PATIENCE, Peer, RUN, World, complaints, program, unhurried};
 use serde_json::Value;
 use swarm::{modules, newest, summary};
 
@@ -55,11 +55,11 @@ fn address(status: &Value) -> String {
 fn a_peer_whose_disk_is_full_serves_on_and_goes_on_when_there_is_room() {
     let world =
         World::of(&RUN.replace("phases = 12", "phases = 16").replace("inner_steps = 400", "inner_steps = 100"), 4);
-    let founder = [&["found", &world.config, "--share-text", "--corpus", &world.corpus][..], &UNHURRIED].concat();
+    let founder = unhurried(&["found", &world.config, "--share-text", "--corpus", &world.corpus]);
     let mut peers = vec![Peer::start(&world.path("founder"), &founder)];
     let join = peers[0].wait_for("join")["address"].as_str().unwrap().to_owned();
     let filled = world.path("filled");
-    peers.push(Peer::start_as(after("trap '' XFSZ"), &filled, &[&["join", &join][..], &UNHURRIED].concat()));
+    peers.push(Peer::start_as(after("trap '' XFSZ"), &filled, &unhurried(&["join", &join])));
     until(&mut peers, "both train", |statuses| {
         statuses.iter().all(|status| status["phases_trained"].as_u64() > Some(0)) && newest(statuses) > 0
     });
@@ -79,7 +79,7 @@ fn a_peer_whose_disk_is_full_serves_on_and_goes_on_when_there_is_room() {
     assert_eq!(gone_on[1]["waits_for"]["kind"], "disk");
 
     // Whoever knows nobody else gets the run's manifest, its blobs and its directory from the one with the full disk.
-    peers.push(Peer::start(&world.path("newcomer"), &[&["join", &address(&gone_on[1])][..], &UNHURRIED].concat()));
+    peers.push(Peer::start(&world.path("newcomer"), &unhurried(&["join", &address(&gone_on[1])])));
     until(&mut peers, "the newcomer trains", |statuses| statuses[2]["phases_trained"].as_u64() > Some(0));
 
     limit(&peers[1], "unlimited");

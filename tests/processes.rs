@@ -8,9 +8,9 @@ mod run;
 mod text;
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use run::{PATIENCE, Peer, RUN, UNHURRIED};
+use run::{PATIENCE, Peer, RUN, unhurried};
 use serde_json::Value;
 
 /// Every hash of every module version, on whichever member it was seen first.
@@ -69,7 +69,7 @@ fn who_stands_by_trains_again_what_a_holder_has_trained_and_comes_to_the_same_by
     std::fs::write(&config, run).unwrap();
     text::write_domains(&corpus, 1, 120);
     let found = ["found", config.to_str().unwrap(), "--share-text", "--corpus", corpus.to_str().unwrap()];
-    let mut founder = Peer::start(&world.path().join("a"), &[&found[..], &UNHURRIED].concat());
+    let mut founder = Peer::start(&world.path().join("a"), &unhurried(&found));
     let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
     let standby = Peer::start(&world.path().join("b"), &["join", address.as_str()]);
     let conduct = |status: &Value| status["conduct"].as_array().into_iter().flatten().next().cloned();
@@ -82,6 +82,7 @@ fn who_stands_by_trains_again_what_a_holder_has_trained_and_comes_to_the_same_by
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "it is measured how long it takes")]
 fn an_owner_that_is_killed_is_replaced_and_comes_back_byte_identical() {
     let world = tempfile::tempdir().unwrap();
     let (config, corpus) = (world.path().join("run.toml"), world.path().join("corpus"));
@@ -116,6 +117,7 @@ fn an_owner_that_is_killed_is_replaced_and_comes_back_byte_identical() {
         dead.event();
     }
     dead.kill();
+    let killed = Instant::now();
 
     let replaced = |statuses: &[Value]| {
         statuses
@@ -124,6 +126,8 @@ fn an_owner_that_is_killed_is_replaced_and_comes_back_byte_identical() {
             .any(|other| other["module"] == module && other["owner"].is_string() && other["owner"] != victims_key)
     };
     let statuses = until(&mut peers, &mut hashes, "another owner", replaced);
+    let took = killed.elapsed();
+    assert!(took < Duration::from_secs(10), "it took {took:?} until another peer owned module {module}");
     let before: u64 = statuses.iter().flat_map(versions).max().unwrap();
     until(&mut peers, &mut hashes, "the run goes on", |statuses| {
         statuses.iter().flat_map(versions).max().unwrap() > before

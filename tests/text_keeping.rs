@@ -9,7 +9,7 @@ mod text;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use run::{PATIENCE, Peer, RUN, UNHURRIED, World};
+use run::{PATIENCE, Peer, RUN, World, unhurried};
 use serde_json::Value;
 
 /// Whether all of the run's text and all modules are here.
@@ -29,10 +29,10 @@ fn paths(said: &Value) -> Vec<u64> {
 fn a_run_whose_founder_was_killed_is_trained_to_its_end_on_all_of_its_text() {
     let world =
         World::of(&RUN.replace("inner_steps = 400", "inner_steps = 100").replace("phases = 12", "phases = 30"), 4);
-    let found = [&["found", &world.config, "--share-text", "--corpus", &world.corpus][..], &UNHURRIED].concat();
+    let found = unhurried(&["found", &world.config, "--share-text", "--corpus", &world.corpus]);
     let mut founder = Peer::start(&world.path("founder"), &found);
     let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
-    let mut member = Peer::start(&world.path("member"), &[&["join", &address][..], &UNHURRIED].concat());
+    let mut member = Peer::start(&world.path("member"), &unhurried(&["join", &address]));
     let status = loop {
         member.catch_up();
         if let Some(status) = member.status().filter(has_all) {
@@ -41,7 +41,7 @@ fn a_run_whose_founder_was_killed_is_trained_to_its_end_on_all_of_its_text() {
     };
     founder.kill();
     let address = status["addresses"][0].as_str().unwrap();
-    let newcomer = Peer::start(&world.path("newcomer"), &[&["join", address][..], &UNHURRIED].concat());
+    let newcomer = Peer::start(&world.path("newcomer"), &unhurried(&["join", address]));
     let mut peers = [member, newcomer];
     let mut scored: BTreeSet<u64> = peers.iter_mut().flat_map(|peer| paths(&peer.wait_for("result"))).collect();
     // Who was done with its own path before it took up one of the founder's says so once more.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::internet::{Internet, Router};
-use crate::run::{PATIENCE, Peer, RUN, UNHURRIED, World};
+use crate::run::{PATIENCE, Peer, RUN, World, unhurried};
 use crate::{FIRST, SECOND};
 
 const LISTEN: &str = "/ip4/0.0.0.0/udp/4001/quic-v1";
@@ -51,15 +51,15 @@ fn two_houses_train_together_though_a_relay_dies_and_the_founder_goes_for_good_a
     let (mut second_relay, second) = relay(&internet, &world, SECOND);
     let relays = ["--relay", &first, "--relay", &second];
 
-    let found =
-        [&["found", &world.config, "--share-text", "--corpus", &world.corpus][..], &relays, &UNHURRIED].concat();
+    let found = [&["found", &world.config, "--share-text", "--corpus", &world.corpus][..], &relays].concat();
+    let found = unhurried(&found);
     let mut founder = Peer::start_at(LISTEN, internet.program_in_house(0), &world.path("founder"), &found);
     let status = until(&mut founder, "has places on both relays", |status| {
         address_through(status, FIRST).is_some() && address_through(status, SECOND).is_some()
     });
     let address = address_through(&status, FIRST).unwrap();
 
-    let join = [&["join", &address][..], &relays, &UNHURRIED].concat();
+    let join = unhurried(&[&["join", &address][..], &relays].concat());
     let mut member = Peer::start_at(LISTEN, internet.program_in_house(1), &world.path("member"), &join);
     until(&mut member, "trains", trains_one_of_several);
     // The members have found each other: nothing of theirs depends on this relay any more.
@@ -81,7 +81,7 @@ fn two_houses_train_together_though_a_relay_dies_and_the_founder_goes_for_good_a
         "{code:?}: it leaves in order, in the midst of the run or at its end"
     );
     let address = address_through(&status, SECOND).unwrap();
-    let join = [&["join", &address, "--relay", &second][..], &UNHURRIED].concat();
+    let join = unhurried(&["join", &address, "--relay", &second]);
     let mut newcomer = Peer::start_at(LISTEN, internet.program_in_house(0), &world.path("newcomer"), &join);
     for peer in [&mut member, &mut newcomer] {
         peer.wait_for("result");

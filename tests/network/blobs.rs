@@ -199,9 +199,7 @@ async fn what_came_before_a_donor_died_is_not_fetched_again() {
     let blob = other.blobs.put(&bytes);
     third.blobs.put(&bytes);
     one.handle.fetch(1, blob, vec![(from, other.addresses().await)]).unwrap();
-    while one.handle.traffic().blobs_received < 10 * PIECE_BYTES {
-        tokio::task::yield_now().await;
-    }
+    one.wait_for_bytes(10 * PIECE_BYTES).await;
     other.wait_for_end().await;
     match one.fetched(1).await.1 {
         Err(FetchError::Broken { from: named, .. } | FetchError::Stalled { from: named, .. }) => {
@@ -256,9 +254,7 @@ async fn two_who_fetch_from_a_capped_peer_get_the_same() {
         other.handle.fetch(id as u64, *blob, vec![(server.key(), vec![])]).unwrap();
     }
     // Not when it is stored: the other gets the whole rate meanwhile.
-    while one.handle.traffic().blobs_received < 2_000_000 {
-        tokio::task::yield_now().await;
-    }
+    one.wait_for_bytes(2_000_000).await;
     let received = other.handle.traffic().blobs_received;
     assert_eq!(one.fetched(0).await.1, Ok(()));
     assert!(received < 4_000_000, "three streams are no reason to get three times as much: {received}");

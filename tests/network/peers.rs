@@ -121,6 +121,16 @@ impl Peer {
         .await
     }
 
+    /// Until so many bytes of blobs have come, stored or not.
+    pub async fn wait_for_bytes(&self, bytes: u64) {
+        let coming = async {
+            while self.handle.traffic().blobs_received < bytes {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, coming).await.expect("waited for bytes in vain");
+    }
+
     pub async fn wait_for_end(mut self) {
         let ended = async { while self.events.next().await.is_some() {} };
         drop(self.handle);

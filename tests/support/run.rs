@@ -58,7 +58,9 @@ pub fn dna_run() -> String {
 
 /// A peer trains no faster than this on any machine: a run is not over before what a test waits for in it, however late
 /// that comes. 100 steps of [`RUN`] take 1.3 s.
-pub const UNHURRIED: [&str; 2] = ["--set", "train_tokens_per_s=20000"];
+pub fn unhurried<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    [arguments, &["--set", "train_tokens_per_s=20000"]].concat()
+}
 
 /// No single wait of this test takes longer on a machine that works.
 pub const PATIENCE: Duration = Duration::from_secs(240);

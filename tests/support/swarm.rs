@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::run::{PATIENCE, Peer, RUN, UNHURRIED, World};
+use super::run::{PATIENCE, Peer, RUN, World, unhurried};
 
 /// As many peers as the grid of [`run_of_eight`] has paths.
 pub const EIGHT: usize = 8;
@@ -70,14 +70,14 @@ impl Swarm {
         let command = ["found", &self.world.config, "--corpus", &self.world.corpus, "--share-text"];
         let command = if self.own_text { &command[..4] } else { &command[..] };
         let home = &mut self.homes[0];
-        home.peer = Some(Peer::start(&home.folder, &[command, &UNHURRIED].concat()));
+        home.peer = Some(Peer::start(&home.folder, &unhurried(command)));
     }
 
     fn join(&mut self, number: usize, address: &str) {
         let home = &mut self.homes[number];
         let command = ["join", address, "--corpus", &self.world.corpus];
         let command = if self.own_text { &command[..] } else { &command[..2] };
-        home.peer = Some(Peer::start(&home.folder, &[command, &UNHURRIED].concat()));
+        home.peer = Some(Peer::start(&home.folder, &unhurried(command)));
     }
 
     pub fn folder(&self, number: usize) -> PathBuf {
