@@ -52,9 +52,10 @@ fn every_scenario_of_the_folder_is_drilled_here() {
 fn a_quiet_swarm_counts_everything() {
     let quiet = drilled(scenario("quiet"), SEEDS);
     assert!(quiet.slowest_ms < 60_000, "took {} ms", quiet.slowest_ms);
-    // Four paths through two modules each, in four phases; and what was trained twice as paths changed hands.
-    assert!(quiet.tally.counted >= 4 * 2 * 4 * SEEDS as usize, "{:?}", quiet.tally);
+    // Four paths through two modules each, in four phases; what was trained twice as paths changed hands is counted once.
+    assert_eq!(quiet.tally.counted, 4 * 2 * 4 * SEEDS as usize);
     assert_eq!((quiet.tally.uncounted, quiet.tally.told, quiet.tally.gone), (0, 0, 0));
+    assert!(quiet.tally.twice < SEEDS as usize / 20, "{:?}", quiet.tally);
 }
 
 #[test]
@@ -198,12 +199,10 @@ fn among(lies: &[Lie], seeds: u64) -> (f64, u64) {
 #[test]
 fn two_of_eight_that_contribute_lies_cost_the_others_little_and_are_named() {
     let (honest, _) = among(&[], SEEDS);
-    // The mean of fifty seeds is known to a percent and a half. Copies cost 2.7% (docs/results/liars.md): they take more.
-    let lies = [(Lie::SignFlipped, 50), (Lie::NotFinite, 50), (Lie::Stale, 50), (Lie::Copied, SEEDS)];
-    for (lie, seeds) in lies {
-        let (loss, named) = among(&[lie, lie], seeds);
-        assert!(loss < 1.04 * honest, "{lie:?}: {loss}, not {honest}");
-        assert!(named >= 2 * seeds * 2 / 3, "{lie:?}: {named}");
+    for lie in [Lie::SignFlipped, Lie::NotFinite, Lie::Stale, Lie::Copied] {
+        let (loss, named) = among(&[lie, lie], SEEDS);
+        assert!(loss < 1.03 * honest, "{lie:?}: {loss}, not {honest}");
+        assert!(named >= 2 * SEEDS * 4 / 5, "{lie:?}: {named}");
     }
     let both = drilled(scenario("false-gradients"), SEEDS);
     assert_eq!(both.counts.named["lie: sign flipped"], SEEDS, "{:?}", both.counts.named);

@@ -129,8 +129,8 @@ fn print(output: Output, scenario: &str, given_loss: Option<f64>, summary: &Summ
         output.text(&format!("  liars named       {}", named.join(", ")))?;
     }
     output.text(&format!(
-        "  contributions     {} counted (of all chains {} late), {} uncounted at the end, {} too old, {} gone with their peer",
-        tally.counted, counts.late, tally.uncounted, tally.told, tally.gone
+        "  contributions     {} counted (of all chains {} late), {} trained twice, {} uncounted at the end, {} too old, {} gone with their peer",
+        tally.counted, counts.late, tally.twice, tally.uncounted, tally.told, tally.gone
     ))?;
     let (pace, loss) = (summary.pace(), summary.loss());
     output.text(&format!("  inner steps       {pace:.2} accepted a second, to a loss of {loss:.6}"))?;
@@ -152,7 +152,7 @@ fn print(output: Output, scenario: &str, given_loss: Option<f64>, summary: &Summ
         "chains_given_up": counts.switches, "went_back": counts.went_back, "named": counts.named,
         "trained_again": counts.trained_again.0, "came_out_otherwise": counts.trained_again.1,
         "apart_most_ppm": counts.apart_most_ppm, "wrong_updates": counts.wrong_updates.0, "wrong_updates_left": counts.wrong_updates.1, "late": counts.late, "recovery_longest_ms": recovery,
-        "counted": tally.counted, "uncounted": tally.uncounted, "too_old": tally.told, "gone": tally.gone,
+        "counted": tally.counted, "trained_twice": tally.twice, "uncounted": tally.uncounted, "too_old": tally.told, "gone": tally.gone,
         "trained_percent": counts.trained_percent(), "phase_ms": phase_ms, "control_bytes_per_phase": control_bytes, "reached": reached, "reached_ms": reached_ms,
         "slowest_seed_ms": slowest_ms, "accepted_steps": summary.accepted_steps, "took_ms": summary.took_ms, "loss": loss,
     }))?;

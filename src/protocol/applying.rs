@@ -6,7 +6,7 @@ use super::chain::head_of;
 use super::check::check_update;
 use super::fetching::Purpose;
 use super::limits::{MAX_REFUSED, MAX_TERM_JUMP, MEMBER_LEASE_MS, STATES_KEPT};
-use super::message::{Head, SignedUpdate};
+use super::message::{Head, SignedUpdate, Update};
 use super::record::Record;
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, Version};
@@ -240,6 +240,9 @@ impl Node {
         while state.states.len() > STATES_KEPT {
             let_go.extend(state.states.pop_front().map(|old| old.hash));
         }
+        if self.plan.counts_once() {
+            state.drop_made_twice(&signed.update);
+        }
         if let Some(oldest) = state.chain.as_mut().and_then(|chain| chain.push(signed)) {
             let_go.push(oldest.update.average.hash);
             let_go.extend(oldest.update.contributions.iter().map(|counted| counted.blob.hash));
@@ -252,6 +255,14 @@ impl Node {
 }
 
 impl super::Module {
+    /// Offers of paths that the next update counts: others have trained them from its parent as well.
+    fn drop_made_twice(&mut self, next: &Update) {
+        let counts = |path| {
+            next.contributions.iter().any(|counted| (counted.path, counted.parent.next()) == (path, next.version))
+        };
+        self.offers.retain(|(path, ..), (offer, _)| offer.parent_update != next.parent || !counts(*path));
+    }
+
     /// Offers that are counted by now, or cannot be any more.
     pub(super) fn prune_offers(&mut self) {
         if let Some(chain) = &self.chain {

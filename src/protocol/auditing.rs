@@ -316,7 +316,8 @@ impl Node {
             return;
         }
         if self.auditing.knows(offer.blob.hash) {
-            return;
+            // The same bytes again, of another, or for another version: others know them.
+            return self.blame(author, Fault::Broken, Some(offer.key()));
         }
         self.auditing.judge(offer.blob.hash);
         let case = Case::Contribution { author, key: offer.key(), blob: offer.blob };

@@ -106,8 +106,8 @@ impl Collection {
     }
 
     /// What has these bytes and has come so far.
-    pub fn in_hand(&self, blob: BlobHash, progress: Progress) -> Option<&Entry> {
-        self.entries.values().find(|entry| entry.offer.blob.hash == blob && entry.progress == progress)
+    pub fn in_hand(&self, blob: BlobHash, progress: Progress) -> impl Iterator<Item = &Entry> {
+        self.entries.values().filter(move |entry| entry.offer.blob.hash == blob && entry.progress == progress)
     }
 
     /// Drops what has these bytes and has come so far: it cannot be had or is not valid.
@@ -144,15 +144,37 @@ impl Collection {
 
     /// How many of a path's contributions to one version are in hand.
     pub fn times(&self, path: PathId, parent: Version) -> usize {
-        let (first, last) = ((path, parent, BlobHash([0; 32])), (path, parent, BlobHash([255; 32])));
-        self.entries.range(first..=last).count()
+        self.of(path, parent).count()
+    }
+
+    /// Whether the sum has another contribution of the same path, trained from the same update.
+    pub fn has_summed_another(&self, offer: &Offer) -> bool {
+        self.of(offer.path, offer.parent).any(|entry| {
+            let other = &entry.offer;
+            entry.progress != Progress::Fetching
+                && other.parent_update == offer.parent_update
+                && other.blob.hash != offer.blob.hash
+        })
+    }
+
+    /// What has come and has these bytes is dropped if the sum has [another](Self::has_summed_another). Whether anything is.
+    pub fn drop_made_twice(&mut self, blob: BlobHash) -> bool {
+        let twice = |entry: &&Entry| self.has_summed_another(&entry.offer);
+        let twice: Vec<_> =
+            self.in_hand(blob, Progress::Fetching).filter(twice).map(|entry| entry.offer.key()).collect();
+        twice.iter().for_each(|key| drop(self.entries.remove(key)));
+        !twice.is_empty()
     }
 
     /// A path's contributions to the version before the target.
     fn fresh(&self, path: PathId) -> impl Iterator<Item = Progress> {
-        let parent = Version(self.target.0.saturating_sub(1));
+        self.of(path, Version(self.target.0.saturating_sub(1))).map(|entry| entry.progress)
+    }
+
+    /// A path's contributions to one version.
+    fn of(&self, path: PathId, parent: Version) -> impl Iterator<Item = &Entry> {
         let (first, last) = ((path, parent, BlobHash([0; 32])), (path, parent, BlobHash([255; 32])));
-        self.entries.range(first..=last).map(|(_, entry)| entry.progress)
+        self.entries.range(first..=last).map(|(_, entry)| entry)
     }
 
     /// Whether so much of the expected weight is in that it can close after so many deadlines.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::action::{Action, Outer};
+use super::chain::Chain;
 use super::collect::{Collection, Entry, Progress};
 use super::fetching::Purpose;
 use super::limits::{MAX_OFFERS, MAX_RIVALS, VERSIONS_KEPT};
@@ -40,7 +41,7 @@ impl Node {
             OuterMode::Synchronous => state.durations.deadline_ms().map(|deadline_ms| now + deadline_ms),
             OuterMode::Asynchronous => Some(settled),
         };
-        let running = state.chain.as_ref().map_or(0, super::chain::Chain::running_norm);
+        let running = state.chain.as_ref().map_or(0, Chain::running_norm);
         let mut collection = Collection::new(target, now, settled, deadline);
         collection.began = state.phase_began;
         state.collection = Some(collection);
@@ -82,7 +83,7 @@ impl Node {
             return;
         }
         let key = offer.key();
-        if self.conducts.is_named(self.now, author) {
+        if self.conducts.is_named(self.now, author) || self.conducts.is_told(author, key) {
             return;
         }
         if let Some((fault, first)) = self.seen_before(module, author, &offer) {
@@ -149,7 +150,7 @@ impl Node {
             return;
         }
         collection.closing = true;
-        let running = state.chain.as_ref().map_or(0, super::chain::Chain::running_norm);
+        let running = state.chain.as_ref().map_or(0, Chain::running_norm);
         let (target, contributions) = (collection.target, collection.contributions(running, self.plan.norm_cap));
         let contributed = contributions.iter().map(|counted| counted.blob.hash);
         state.combining = Some(contributed.chain([head.state.hash]).collect());
@@ -162,9 +163,11 @@ impl Node {
         let plan = &self.plan;
         let Some(state) = self.modules.get_mut(&module) else { return };
         let (Some(chain), Some(collection)) = (&state.chain, &mut state.collection) else { return };
-        let fits = |parent: Version| parent < collection.target && chain.knows_all_since(parent);
-        let mut waiting: Vec<&(Offer, PeerKey)> =
-            state.offers.values().filter(|(offer, _)| fits(offer.parent) && collection.wants(offer.key())).collect();
+        let fits = |offer: &Offer| {
+            let known = offer.parent < collection.target && chain.knows_all_since(offer.parent);
+            known && collection.wants(offer.key()) && !(plan.counts_once() && collection.has_summed_another(offer))
+        };
+        let mut waiting: Vec<&(Offer, PeerKey)> = state.offers.values().filter(|(offer, _)| fits(offer)).collect();
         waiting.sort_by_key(|(offer, _)| (offer.parent, offer.path));
         let mut begun = Vec::new();
         for (offer, from) in waiting {
@@ -223,11 +226,15 @@ impl Node {
         let Some(collection) = self.modules.get_mut(&module).and_then(|state| state.collection.as_mut()) else {
             return;
         };
+        let dropped = self.plan.counts_once() && collection.drop_made_twice(blob);
         let target = collection.target;
         while !collection.closing
             && let Some(entry) = collection.advance(blob, Progress::Fetching, Progress::Adding)
         {
             self.actions.push(Action::Outer(Outer::Accumulate { module, target, blob, weight: entry.weight }));
+        }
+        if dropped {
+            self.forget(blob);
         }
     }
 
@@ -245,8 +252,9 @@ impl Node {
                 entry.into_iter().for_each(|entry| entry.norm = norm);
             }
             None => {
-                let broken = collection.in_hand(blob, Progress::Adding).map(|entry| (entry.from, entry.offer.clone()));
-                if let Some((author, offer)) = broken {
+                let broken = collection.in_hand(blob, Progress::Adding);
+                let broken: Vec<_> = broken.map(|entry| (entry.from, entry.offer.clone())).collect();
+                for (author, offer) in broken {
                     self.found_broken(module, author, &offer);
                 }
                 self.drop_contribution(module, blob, Progress::Adding);

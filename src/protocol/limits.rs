@@ -163,8 +163,8 @@ pub const STATES_KEPT: usize = 3;
 /// Contributions in one update. 64 × 56 bytes are 3.5 KiB, so that an update fits a gossip message.
 pub const MAX_CONTRIBUTIONS: usize = 64;
 
-/// Contributions of one path to one version. One is the rule; each side of a split, or a peer that gives a path away
-/// and the one that takes it, may train the same phase, and what both have done counts.
+/// Contributions of one path to one version. One is the rule; each side of a split may train the same phase, and what both
+/// have done counts.
 pub const MAX_RIVALS: usize = 4;
 
 /// How often an asynchronous path trains from one version when its modules do not move on: this leaves room among its

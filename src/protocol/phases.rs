@@ -340,14 +340,15 @@ impl Node {
         trained.chain(rescued)
     }
 
-    /// What of it no update counts, though one still may.
+    /// What of it no update counts, though one still may: another holder's work on the path may be counted in its place.
     pub(super) fn outstanding_offers(&self) -> impl Iterator<Item = Contribution> {
-        self.contributions().filter(|(module, path, (parent, _), blob)| {
+        self.contributions().filter(|(module, path, (parent, update), blob)| {
             let chain = self.modules.get(module).and_then(|state| state.chain.as_ref());
             chain.is_some_and(|chain| {
                 let head = chain.head();
                 let open = !self.plan.is_done(*module, head) && countable(head.version, *parent);
-                open && !chain.has_counted((*path, *parent, blob.hash))
+                let made_twice = self.plan.counts_once() && chain.has_counted_from(*path, (*parent, *update));
+                open && !made_twice && !chain.has_counted((*path, *parent, blob.hash))
             })
         })
     }

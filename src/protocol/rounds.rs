@@ -19,6 +19,12 @@ impl RunPlan {
         self.seats.through(module, Phase(0)).into_iter().map(weight).sum::<u64>().max(1)
     }
 
+    /// Whether of several that train a path from one update only the first is counted, so that a path that two peers hold
+    /// pulls no harder than others. Asynchronously each peer trains more than once from one update, by right.
+    pub fn counts_once(&self) -> bool {
+        self.mode == OuterMode::Synchronous
+    }
+
     /// How many rounds a module has had.
     pub fn phase_of(&self, module: ModuleId, head: Head) -> Phase {
         Phase(match self.mode {

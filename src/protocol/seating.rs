@@ -152,8 +152,13 @@ impl Node {
         modules
     }
 
+    /// Those that a path held here goes through, and those that a phase in the middle will contribute to, though the path
+    /// is drawn elsewhere by now.
     pub(super) fn needed_modules(&self) -> BTreeSet<ModuleId> {
-        self.held.keys().flat_map(|path| self.modules_around(*path)).collect()
+        let begun = |path: &PathId| self.checkpoints.get(path).into_iter().flat_map(|checkpoint| &checkpoint.start);
+        let of_path =
+            |path: &PathId| self.modules_around(*path).into_iter().chain(begun(path).map(|(from, _)| from.module));
+        self.held.keys().flat_map(of_path).collect()
     }
 
     /// The modules here that are not done, and how far they are.

@@ -80,14 +80,14 @@ impl Node {
     }
 }
 
-/// Whether a contribution is many times as long as the longest of late of most other paths; of an even number, the lesser
-/// middle one counts. A phase that was ended early comes to little, so the longest. Of two paths nobody knows which is as
-/// it should be.
+/// Whether a contribution is many times as long as the longest of late of most other paths; of an even number, the greater
+/// middle one counts: one of three that has come to rest must not make the two others overlong. A phase that was ended early
+/// comes to little, so the longest. Of two paths nobody knows which is as it should be.
 fn is_overlong(counted: &Counted, longest: &BTreeMap<PathId, u16>) -> bool {
     let others = longest.iter().filter(|(path, norm)| **path != counted.path && **norm > 0);
     let mut others: Vec<u16> = others.map(|(_, norm)| *norm).collect();
     others.sort_unstable();
-    let usual = others.get(others.len().saturating_sub(1) / 2).filter(|_| others.len() > 1);
+    let usual = others.get(others.len() / 2).filter(|_| others.len() > 1);
     usual.is_some_and(|usual| counted.norm >= usual.saturating_add(OVERLONG_OCTAVES * OCTAVE))
 }
 
@@ -110,6 +110,7 @@ mod tests {
         assert!(!of(&[1.0, 10.0], 0) && !of(&[1.0, 10.0], 1), "of two nobody knows");
         assert!(of(&[10.0, 1.0, 1.2, 0.9, 10.0], 0), "two of five");
         assert!(!of(&[3.9, 1.0, 1.0], 0) && of(&[4.0, 1.0, 1.0], 0));
+        assert!(!of(&[1.6, 0.3, 1.8], 0) && !of(&[1.6, 0.3, 1.8], 2), "one of three has come to rest");
         assert!(!of(&[5.0], 0) && !of(&[5.0, 1.0, 0.0], 0), "nobody to be measured by");
     }
 }

@@ -139,7 +139,10 @@ impl World {
         if let Record::Finished(finished) = &record {
             for (from, blob) in &finished.offers {
                 if self.plan.can_count(from.version) {
-                    self.invariants.none_lost.trained(index, from.module, (finished.path, from.version, blob.hash));
+                    let once = self.plan.counts_once();
+                    let contribution = (finished.path, from.version, blob.hash);
+                    let update = once.then_some(from.update);
+                    self.invariants.none_lost.trained(index, from.module, contribution, update);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::protocol::conduct::Fault;
-use crate::protocol::limits::{MAX_OFFERS, MAX_RIVALS, SETTLE_MS};
+use crate::protocol::limits::{DISTRUST_MS, MAX_OFFERS, MAX_RIVALS, SETTLE_MS};
 use crate::protocol::message::{Accusation, Accused};
 
 fn fetch(blob: BlobRef, from: PeerKey) -> Action {
@@ -132,6 +132,25 @@ fn who_offers_what_is_no_contribution_is_accused_and_others_may_offer() {
 }
 
 #[test]
+fn who_offers_the_same_broken_bytes_again_is_not_asked_for_them_and_for_another_version_is_named_again() {
+    let mut node = owner();
+    let blob = gradient(1, 0);
+    let tries = |node: &mut Node, now, offer: &Offer| {
+        node.handle(Millis(now), heard_beat(OTHER, beat(now, Some(genesis()), None)));
+        let heard = node.handle(Millis(now), heard(OTHER, Message::Offer(offer.clone())));
+        node.handle(Millis(now), fetched(blob, true));
+        let named = Action::Report(Report::Named { peer: OTHER, fault: Fault::Broken });
+        (heard.contains(&fetch(blob, OTHER)), node.handle(Millis(now), accumulated(blob, false)).contains(&named))
+    };
+    let first = offer(1, genesis());
+    assert_eq!(tries(&mut node, 2_001, &first), (true, true));
+    let later = 2_001 + DISTRUST_MS;
+    assert_eq!(tries(&mut node, later, &first), (false, false));
+    let beside = Offer { path: PathId(0), ..first };
+    assert_eq!(tries(&mut node, later, &beside), (true, true));
+}
+
+#[test]
 fn what_was_offered_for_another_path_or_version_is_not_taken_again() {
     let mut node = owner();
     let same = BlobRef::of(&b"what a neighbour has learned".repeat(3));
@@ -159,15 +178,37 @@ fn who_has_offered_a_lie_for_a_round_is_not_waited_for() {
 }
 
 #[test]
-fn two_peers_that_trained_the_same_path_are_both_counted() {
+fn of_two_peers_that_trained_a_path_from_the_same_update_the_first_that_is_here_is_counted() {
     let mut node = owner();
     let rival = Offer { blob: BlobRef::of(b"by another"), ..offer(1, genesis()) };
-    take_in(&mut node, OTHER, offer(1, genesis()));
-    take_in(&mut node, THIRD, rival.clone());
+    node.handle(Millis(2_001), heard(THIRD, Message::Offer(rival.clone())));
+    node.handle(Millis(2_001), heard(OTHER, Message::Offer(offer(1, genesis()))));
+    node.handle(Millis(2_001), fetched(gradient(1, 0), true));
+    assert_eq!(node.handle(Millis(2_001), fetched(rival.blob, true)), vec![Action::Forget(rival.blob.hash)]);
+    node.handle(Millis(2_001), accumulated(gradient(1, 0), true));
+    assert_eq!(node.handle(Millis(2_001), heard(THIRD, Message::Offer(rival))), vec![], "heard again");
     let actions = take_in(&mut node, THIRD, offer(0, genesis()));
-    let mut all = vec![counted(0, 0), counted(1, 0), Counted { blob: rival.blob, ..counted(1, 0) }];
+    assert_eq!(actions.last(), Some(&combine(vec![counted(0, 0), counted(1, 0)])));
+}
+
+#[test]
+fn what_was_trained_for_a_path_on_two_sides_of_a_split_is_both_counted() {
+    let mut node = owner();
+    take_in(&mut node, OTHER, offer(1, genesis()));
+    take_in(&mut node, THIRD, of_another_side());
+    let actions = take_in(&mut node, THIRD, offer(0, genesis()));
+    assert_eq!(actions.last(), Some(&combine(with_another_side())));
+}
+
+fn of_another_side() -> Offer {
+    let update = head(&update(genesis(), 7, OTHER)).update;
+    Offer { blob: BlobRef::of(b"by another"), parent_update: update, ..offer(1, genesis()) }
+}
+
+fn with_another_side() -> Vec<Counted> {
+    let mut all = vec![counted(0, 0), counted(1, 0), Counted { blob: of_another_side().blob, ..counted(1, 0) }];
     all.sort_by_key(Counted::key);
-    assert_eq!(actions.last(), Some(&combine(all)));
+    all
 }
 
 #[test]
@@ -218,7 +259,7 @@ fn an_average_made_for_a_collection_that_is_gone_goes_into_no_update() {
         assert!(now < 20_000);
     }
     let settled = Millis(now + SETTLE_MS);
-    let rival = Offer { blob: BlobRef::of(b"by another"), ..offer(1, genesis()) };
+    let rival = of_another_side();
     let mut actions = node.handle(settled, heard(OTHER, Message::Offer(rival.clone())));
     for blob in [gradient(0, 0), gradient(1, 0), rival.blob] {
         actions.extend(node.handle(settled, fetched(blob, true)));
@@ -229,11 +270,9 @@ fn an_average_made_for_a_collection_that_is_gone_goes_into_no_update() {
     assert!(!combines(&actions), "one average at a time");
     // The first average comes: it is let go, and only now the other is begun.
     let combined = Event::Combined { module: MODULE, target: Version(1), average: average(1), state: state(1) };
-    let mut all = vec![counted(0, 0), counted(1, 0), Counted { blob: rival.blob, ..counted(1, 0) }];
-    all.sort_by_key(Counted::key);
     let mut gone = vec![average(1).hash, state(1).hash];
     gone.sort();
-    let expected = [vec![combine(all)], gone.into_iter().map(Action::Forget).collect()].concat();
+    let expected = [vec![combine(with_another_side())], gone.into_iter().map(Action::Forget).collect()].concat();
     assert_eq!(node.handle(settled, combined), expected);
 }
 

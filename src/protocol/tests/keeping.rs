@@ -74,6 +74,23 @@ fn a_contribution_that_has_become_too_old_is_told_of_once() {
 }
 
 #[test]
+fn what_another_has_trained_as_well_is_offered_until_the_others_is_counted_and_told_of_when_it_is_too_old() {
+    let mut node = member_with_owner(&[]);
+    let mut finished = trained(0, genesis());
+    let twice = BlobRef::of(b"trained by another as well");
+    finished.offers[0].1 = twice;
+    let offers = |actions: &[Action]| {
+        let of_it = |action: &&Action| matches!(action, Action::Publish { message: Message::Offer(offer), .. } if offer.blob == twice);
+        actions.iter().filter(of_it).count()
+    };
+    assert_eq!(offers(&node.handle(Millis(10), Event::Trained(finished))), 1);
+    assert_eq!(offers(&node.handle(Millis(30_000), Event::Tick)), 1, "nothing of the path is counted yet");
+    advance(&mut node, &update(genesis(), 1, OTHER));
+    assert_eq!(offers(&node.handle(Millis(60_000), Event::Tick)), 0);
+    assert_eq!(node.uncounted().count(), 1, "it is kept: another chain may not have the other");
+}
+
+#[test]
 fn what_an_owner_combined_in_a_chain_that_is_given_up_is_offered_to_the_other() {
     let mine = update(genesis(), 1, ME);
     let mut node = member(&[mine]);

@@ -1,19 +1,26 @@
-//! No contribution is lost silently: at the end each is counted, or told of as too old, or shown as uncounted where it
-//! is kept, or went with the only peer that had it. One limit is known: who leaves a module after its contribution was
+//! No contribution is lost silently: at the end each is counted, or another's work on the path from the same update is, or it
+//! was told of as too old, or is shown as uncounted where it is kept, or went with the only peer that had it. One limit is known: who leaves a module after its contribution was
 //! counted keeps it no longer, and if that chain is given up later and its owner is gone as well, so is the contribution.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::names::{ModuleId, PathId, Version};
-use crate::protocol::message::ContributionKey;
+use crate::names::{BlobHash, ModuleId, PathId, Version};
+use crate::protocol::message::{ContributionKey, UpdateHash};
 
 /// Every contribution that was ever safely on a disk.
 #[derive(Debug, Default)]
 pub struct NoneLost {
-    trained: BTreeMap<(ModuleId, ContributionKey), BTreeSet<usize>>,
+    trained: BTreeMap<(ModuleId, ContributionKey), Trained>,
     told: BTreeMap<(ModuleId, PathId, Version), BTreeSet<usize>>,
     left: BTreeSet<(usize, ModuleId, ContributionKey)>,
     too_deep: BTreeSet<(ModuleId, ContributionKey)>,
+}
+
+/// Who has trained one, and from which update.
+#[derive(Debug, Default)]
+struct Trained {
+    peers: BTreeSet<usize>,
+    from: Option<UpdateHash>,
 }
 
 /// What became of them.
@@ -21,6 +28,8 @@ pub struct NoneLost {
 pub struct Tally {
     /// In a chain that goes on.
     pub counted: usize,
+    /// In no chain, as one has what another trained for the path from the same update.
+    pub twice: usize,
     /// Kept and shown as uncounted: the module was done before they came.
     pub uncounted: usize,
     /// Told of as too old.
@@ -33,6 +42,7 @@ impl Tally {
     /// Takes in another swarm's.
     pub fn add(&mut self, other: &Self) {
         self.counted += other.counted;
+        self.twice += other.twice;
         self.uncounted += other.uncounted;
         self.told += other.told;
         self.gone += other.gone;
@@ -40,9 +50,12 @@ impl Tally {
 }
 
 impl NoneLost {
-    /// A peer has finished training this, and its journal says so.
-    pub fn trained(&mut self, peer: usize, module: ModuleId, contribution: ContributionKey) {
-        self.trained.entry((module, contribution)).or_default().insert(peer);
+    /// A peer has finished training this, and its journal says so; from an update, if of what is trained from one only the
+    /// first is to be counted.
+    pub fn trained(&mut self, peer: usize, module: ModuleId, contribution: ContributionKey, from: Option<UpdateHash>) {
+        let trained = self.trained.entry((module, contribution)).or_default();
+        trained.peers.insert(peer);
+        trained.from = from;
     }
 
     /// A peer says that this has become too old.
@@ -57,7 +70,8 @@ impl NoneLost {
 
     /// A peer leaves a module, and no longer keeps what it trained for it.
     pub fn left(&mut self, peer: usize, module: ModuleId) {
-        let of_module = self.trained.iter().filter(|((of, _), peers)| *of == module && peers.contains(&peer));
+        let by_it = |trained: &Trained| trained.peers.contains(&peer);
+        let of_module = self.trained.iter().filter(|((of, _), trained)| *of == module && by_it(trained));
         self.left.extend(of_module.map(|((_, contribution), _)| (peer, module, *contribution)));
     }
 
@@ -71,8 +85,10 @@ impl NoneLost {
         alive: impl Fn(usize) -> bool,
     ) -> Result<Tally, String> {
         let mut tally = Tally::default();
-        for ((module, contribution), peers) in &self.trained {
+        for ((module, contribution), Trained { peers, from }) in &self.trained {
             let (path, parent, _) = *contribution;
+            let place = |blob| (*module, (path, parent, BlobHash(blob)));
+            let mut beside = self.trained.range(place([0; 32])..=place([255; 32]));
             let may_be_gone = |peer: &usize| {
                 self.left.contains(&(*peer, *module, *contribution)) && ever_counted(*module, *contribution)
             };
@@ -81,6 +97,10 @@ impl NoneLost {
             let is_told = told.is_some_and(|told| !told.is_disjoint(peers) || ever_counted(*module, *contribution));
             if counted(*module, *contribution) {
                 tally.counted += 1;
+            } else if from.is_some()
+                && beside.any(|((_, other), trained)| trained.from == *from && counted(*module, *other))
+            {
+                tally.twice += 1;
             } else if shown.contains(&(*module, *contribution)) {
                 tally.uncounted += 1;
             } else if is_told || self.too_deep.contains(&(*module, *contribution)) {
@@ -106,13 +126,27 @@ mod tests {
         let contribution = |path| (PathId(path), Version(3), BlobHash([path as u8; 32]));
         let mut ledger = NoneLost::default();
         for path in 0..4 {
-            ledger.trained(path as usize, module, contribution(path));
+            ledger.trained(path as usize, module, contribution(path), None);
         }
         let counted = |_, key| key == contribution(0);
         let shown = BTreeSet::from([(module, contribution(1))]);
         let settle = |ledger: &NoneLost| ledger.settle(counted, &shown, |_, _| false, |peer| peer != 2);
         assert!(settle(&ledger).is_err_and(|lost| lost.starts_with("path 3's contribution to module 0.0 version 3")));
         ledger.told(3, module, PathId(3), Version(3));
-        assert_eq!(settle(&ledger), Ok(Tally { counted: 1, uncounted: 1, told: 1, gone: 1 }));
+        assert_eq!(settle(&ledger), Ok(Tally { counted: 1, uncounted: 1, told: 1, gone: 1, twice: 0 }));
+    }
+
+    #[test]
+    fn what_two_have_trained_from_the_same_update_is_in_a_chain_once() {
+        let module = ModuleId { level: 0, expert: 0 };
+        let contribution = |byte| (PathId(1), Version(3), BlobHash([byte; 32]));
+        let mut ledger = NoneLost::default();
+        for (byte, from) in [(0, 7), (1, 7), (2, 8)] {
+            ledger.trained(usize::from(byte), module, contribution(byte), Some(BlobHash([from; 32])));
+        }
+        let shown = BTreeSet::from([(module, contribution(2))]);
+        let settled = |first| ledger.settle(|_, key| key == contribution(first), &shown, |_, _| false, |_| true);
+        assert_eq!(settled(1), Ok(Tally { counted: 1, twice: 1, uncounted: 1, ..Tally::default() }));
+        assert!(settled(2).is_err(), "the other side's is no reason to lose it");
     }
 }
