@@ -201,6 +201,10 @@ pub const TELLING_BYTES: u64 = 80;
 /// An outer gradient is overlong, and a fault, from so many doublings on of what most other paths come to.
 pub const OVERLONG_OCTAVES: u16 = 2;
 
+/// An owner that has taken so many further terms without an update is none. A good one takes one after a restart, where two
+/// have claimed the same, or where its update could not be had.
+pub const MAX_TERMS_IN_VAIN: u32 = 8;
+
 /// Updates remembered as refused, for each module.
 pub const MAX_REFUSED: usize = 16;
 

@@ -128,9 +128,11 @@ impl Node {
         if let Some((term, owner)) = owner {
             self.hear_owner(module, author, term, owner);
         }
-        self.settle_leases(author, &beat.leases);
+        if self.roster.member(author).is_some_and(|member| member.last_said(beat.sequence)) {
+            self.settle_leases(author, &beat.leases);
+            self.stand_by(author, &beat.leases);
+        }
         self.hear_wanted(&beat.wanted);
-        self.stand_by(author, &beat.leases);
         heard != Heard::Same
     }
 

@@ -127,6 +127,8 @@ struct Module {
     states: VecDeque<BlobRef>,
     term: Term,
     owner: Option<PeerKey>,
+    /// How often it has taken a further term, since the head or itself came.
+    terms_in_vain: u32,
     /// Since when it is this peer, in whatever terms.
     owner_since: Millis,
     /// When the head came to be here.

@@ -9,8 +9,8 @@ use super::action::{Action, Report};
 use super::collect::quorum;
 use super::gathering::offered;
 use super::limits::{
-    CLAIM_STAGGER_MS, DEADLINE_FACTOR, LONELY_RETURN_MS, MAX_TERM_JUMP, MEMBER_LEASE_MS, OVERDUE_MS, STEADY_MS,
-    UNMEASURED_DUE_MS,
+    CLAIM_STAGGER_MS, DEADLINE_FACTOR, LONELY_RETURN_MS, MAX_TERM_JUMP, MAX_TERMS_IN_VAIN, MEMBER_LEASE_MS, OVERDUE_MS,
+    STEADY_MS, UNMEASURED_DUE_MS,
 };
 use super::message::Head;
 use super::record::Record;
@@ -144,12 +144,18 @@ impl Node {
         let now = self.now;
         let Some(state) = self.modules.get_mut(&module) else { return };
         state.term = term;
-        if state.owner.replace(owner) != Some(owner) {
+        let again = state.owner.replace(owner) == Some(owner);
+        if !again {
             state.owner_since = now;
         }
+        state.terms_in_vain = if again { state.terms_in_vain + 1 } else { 0 };
+        let in_vain = state.terms_in_vain >= MAX_TERMS_IN_VAIN;
         state.deposed = None;
         state.vacant_since = None;
         self.act(Action::Report(Report::Owner { module, owner }));
+        if in_vain {
+            self.depose(module, format!("it has taken {MAX_TERMS_IN_VAIN} terms and made no update"));
+        }
         self.release_sealed(module);
         // The new owner may not have heard what is still outstanding.
         self.offered_at = None;
@@ -263,7 +269,8 @@ impl Node {
     fn due_ms(&self, module: ModuleId, state: &Module, offered_since: Millis) -> u64 {
         let slower = DEADLINE_FACTOR * self.turns(module).max(1);
         let usual_ms = state.advances.deadline_ms();
-        let seen_ms = usual_ms.unwrap_or(0).max(offered_since.since(state.advanced).saturating_mul(slower));
+        let took_ms = offered_since.since(state.advanced.max(self.began));
+        let seen_ms = usual_ms.unwrap_or(0).max(took_ms.saturating_mul(slower));
         if usual_ms.is_some() || state.phase_began.is_some() {
             return seen_ms;
         }
@@ -289,7 +296,7 @@ impl Node {
         if let Some(began) = before.filter(|_| !missed) {
             state.advances.add(now.since(began));
         }
-        (state.advanced, state.offered_since) = (now, None);
+        (state.advanced, state.offered_since, state.terms_in_vain) = (now, None, 0);
         self.moved = true;
     }
 }

@@ -182,9 +182,8 @@ impl Node {
     fn staying_holders(&self, module: ModuleId) -> usize {
         let mine = rank(module, self.me);
         let stays = |peer: PeerKey| {
-            let leases = self.roster.member(peer).map(|member| &member.leases);
-            let needs = leases
-                .is_some_and(|leases| leases.iter().any(|lease| self.plan.needs(lease.path, lease.phase, module)));
+            let Some(member) = self.roster.member(peer).filter(|member| !member.leaves()) else { return false };
+            let needs = member.leases.iter().any(|lease| self.plan.needs(lease.path, lease.phase, module));
             needs || rank(module, peer) > mine
         };
         self.roster.heads(self.now, module).filter(|(peer, _)| stays(*peer)).count()

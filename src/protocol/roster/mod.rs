@@ -77,6 +77,11 @@ impl Member {
         &mut self.topics[place]
     }
 
+    /// Whether it has said nothing newer on any topic: one that was on its way for long may tell of other paths.
+    pub fn last_said(&self, sequence: u64) -> bool {
+        sequence >= self.newest
+    }
+
     /// Whether it is about to go.
     pub fn leaves(&self) -> bool {
         self.leases.iter().any(|lease| lease.stage == Stage::Leaving)

@@ -1,7 +1,7 @@
 //! Who combines, and who takes over.
 
 use super::*;
-use crate::protocol::limits::{CLAIM_STAGGER_MS, LONELY_RETURN_MS, MAX_TERM_JUMP, MEMBER_LEASE_MS};
+use crate::protocol::limits::{CLAIM_STAGGER_MS, LONELY_RETURN_MS, MAX_TERM_JUMP, MAX_TERMS_IN_VAIN, MEMBER_LEASE_MS};
 use crate::protocol::ownership::rank;
 
 /// A peer that ranks before or after `ME`.
@@ -239,6 +239,35 @@ fn an_owner_that_beats_but_does_not_combine_is_replaced_and_not_believed_again()
     assert_eq!(actions.iter().filter(|action| deposed(action)).count(), 1);
     let actions = with_beats(&mut node, 40..50, 9);
     assert!(!actions.contains(&term(9, OTHER)), "it claims again, and is not believed");
+}
+
+#[test]
+fn an_owner_that_takes_one_term_after_another_and_combines_nothing_is_not_believed() {
+    let mut node = member_with_owner(&[]);
+    let until = MAX_TERMS_IN_VAIN + 3;
+    let mut terms = Vec::new();
+    for beats in 1..until {
+        let claims = beat(1 + u64::from(beats), Some(genesis()), Some((1 + u64::from(beats), OTHER)));
+        terms.push(node.handle(Millis(u64::from(100 * beats)), heard_beat(OTHER, claims)));
+    }
+    let deposed = |action: &Action| matches!(action, Action::Report(Report::Deposed { owner: OTHER, .. }));
+    let deposes = |actions: &Vec<Action>| actions.iter().any(deposed);
+    assert_eq!(terms.iter().position(deposes), Some(MAX_TERMS_IN_VAIN as usize - 1));
+    assert!(!terms[MAX_TERMS_IN_VAIN as usize].contains(&new_owner(OTHER)));
+}
+
+#[test]
+fn how_long_an_owner_may_take_does_not_follow_from_what_the_clock_says_when_a_run_begins() {
+    let begins_s = 50_000;
+    let held = Record::Lease { path: PathId(0), held: true, standby: false };
+    let owned = Record::Term { module: MODULE, term: Term(1), owner: OTHER };
+    let records = vec![Record::Genesis { module: MODULE, state: state(0) }, owned, held];
+    let mut node = Node::restore(ME, plan(), records);
+    node.handle(Millis(begins_s * 1_000), Event::Join(vec![]));
+    with_beats(&mut node, begins_s..begins_s + 2, 1);
+    node.handle(Millis((begins_s + 2) * 1_000), Event::Trained(trained(0, genesis())));
+    node.handle(Millis((begins_s + 2) * 1_000), heard(OTHER, Message::Offer(offer(1, genesis()))));
+    assert!(with_beats(&mut node, begins_s + 2..begins_s + 100, 1).contains(&term(2, ME)));
 }
 
 #[test]

@@ -114,6 +114,36 @@ fn one_that_dies_before_it_comes_is_replaced() {
     assert_eq!(after(&mut node, now, now + MEMBER_LEASE_MS + 2_000, &[(OTHER, 3)]), asks(OTHER));
 }
 
+/// `peer` says on a module that it has path 0 in this stage.
+fn holds(module: ModuleId, peer: PeerKey, sequence: u64, stage: Option<Stage>) -> Event {
+    let leases = stage.into_iter().map(|stage| lease(0, 0, stage)).collect();
+    let beat = Beat { leases, ..beat(sequence, Some(genesis()), Some((1, OTHER))) };
+    Event::Heard { module, author: peer, message: Message::Beat(beat).into() }
+}
+
+#[test]
+fn who_is_about_to_leave_is_no_holder_to_rely_on() {
+    let stays = |stage| {
+        let mut node = holder();
+        node.handle(Millis(100), holds(OWN, OTHER, 1, Some(Stage::Standby)));
+        node.handle(Millis(100), holds(OWN, THIRD, 1, Some(stage)));
+        node.stays_as_replica(OWN)
+    };
+    assert!(!stays(Stage::Standby) && stays(Stage::Leaving));
+}
+
+#[test]
+fn a_beat_that_comes_after_a_newer_one_on_another_topic_takes_no_path_away() {
+    let yields = |peer, sequence| {
+        let mut node = holder();
+        node.handle(Millis(100), holds(COMMON, peer, 5, None));
+        let actions = node.handle(Millis(200), holds(OWN, peer, sequence, Some(Stage::Training)));
+        actions.contains(&Action::Report(Report::PathYielded(PathId(0))))
+    };
+    let first = (4..=255).map(|byte| PeerKey([byte; 32])).find(|peer| yields(*peer, 6)).expect("one has it by right");
+    assert!(!yields(first, 3));
+}
+
 fn asked_for(modules: &[ModuleId], helper: PeerKey) -> Event {
     let wanted = modules.iter().map(|module| Wanted { module: *module, helper }).collect();
     let beat = Beat { wanted, ..beat(1, Some(genesis()), Some((1, OTHER))) };
