@@ -6,7 +6,7 @@ use super::chain::head_of;
 use super::check::check_update;
 use super::fetching::Purpose;
 use super::limits::{MAX_REFUSED, MAX_TERM_JUMP, MEMBER_LEASE_MS, STATES_KEPT};
-use super::message::{Head, SignedUpdate, Update};
+use super::message::{Head, Offer, SignedUpdate, Update};
 use super::record::Record;
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, Version};
@@ -241,7 +241,7 @@ impl Node {
             let_go.extend(state.states.pop_front().map(|old| old.hash));
         }
         if self.plan.counts_once() {
-            state.drop_made_twice(&signed.update);
+            state.note_counted_from(&signed.update);
         }
         if let Some(oldest) = state.chain.as_mut().and_then(|chain| chain.push(signed)) {
             let_go.push(oldest.update.average.hash);
@@ -255,20 +255,23 @@ impl Node {
 }
 
 impl super::Module {
-    /// Offers of paths that the next update counts: others have trained them from its parent as well.
-    fn drop_made_twice(&mut self, next: &Update) {
-        let counts = |path| {
-            next.contributions.iter().any(|counted| (counted.path, counted.parent.next()) == (path, next.version))
-        };
-        self.offers.retain(|(path, ..), (offer, _)| offer.parent_update != next.parent || !counts(*path));
+    /// What the next update counts began where its offer says; of who was not heard, where those do that are in time.
+    fn note_counted_from(&mut self, next: &Update) {
+        for counted in &next.contributions {
+            let heard = self.offers.get(&counted.key()).map(|(offer, _)| offer.parent_update);
+            let in_time = (counted.parent.next() == next.version).then_some(next.parent);
+            self.counted_from.extend(heard.or(in_time).map(|from| (counted.path, counted.parent, from)));
+        }
     }
 
-    /// Offers that are counted by now, or cannot be any more.
+    /// Offers that are counted by now, or another's in their place, or cannot be any more.
     pub(super) fn prune_offers(&mut self) {
         if let Some(chain) = &self.chain {
             let head = chain.head().version;
             let open = |parent: Version| super::gathering::countable(head, parent);
-            self.offers.retain(|key, _| open(key.1) && !chain.has_counted(*key));
+            self.counted_from.retain(|(_, parent, _)| open(*parent));
+            let twice = |offer: &Offer| self.counted_from.contains(&(offer.path, offer.parent, offer.parent_update));
+            self.offers.retain(|key, (offer, _)| open(key.1) && !chain.has_counted(*key) && !twice(offer));
         }
     }
 }

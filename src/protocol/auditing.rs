@@ -83,6 +83,8 @@ pub(super) struct Auditing {
     waiting: VecDeque<Audit>,
     /// What was found out of late.
     judged: VecDeque<BlobHash>,
+    /// Offered, and found to be no contribution; the last of them.
+    broken: VecDeque<BlobHash>,
     proven: VecDeque<Proven>,
     /// Updates that are not what they say, and who signed them; for good.
     condemned: VecDeque<Condemned>,
@@ -140,11 +142,21 @@ impl Auditing {
     }
 
     fn judge(&mut self, id: BlobHash) {
-        if self.judged.len() >= 2 * VERSIONS_KEPT as usize {
-            self.judged.pop_front();
-        }
-        self.judged.push_back(id);
+        remember(&mut self.judged, id);
     }
+
+    /// Whether these bytes are known to be no contribution, whoever offers them.
+    pub(super) fn is_broken(&self, blob: BlobHash) -> bool {
+        self.broken.contains(&blob)
+    }
+}
+
+/// The last so many.
+fn remember(known: &mut VecDeque<BlobHash>, blob: BlobHash) {
+    if known.len() >= 2 * VERSIONS_KEPT as usize {
+        known.pop_front();
+    }
+    known.push_back(blob);
 }
 
 impl Node {
@@ -298,7 +310,10 @@ impl Node {
     fn prove(&mut self, module: ModuleId, id: BlobHash, case: Case) {
         match &case {
             Case::Update(signed, _) => self.condemn(module, id, signed),
-            Case::Contribution { author, key, .. } => self.blame(*author, Fault::Broken, Some(*key)),
+            Case::Contribution { author, key, .. } => {
+                remember(&mut self.auditing.broken, id);
+                self.blame(*author, Fault::Broken, Some(*key));
+            }
         }
         if self.auditing.proven.len() >= MAX_AUDITS {
             let gone = self.auditing.proven.pop_front();

@@ -179,13 +179,6 @@ impl Chain {
         self.counted_after(parent).filter(|counted| counted.path == path && counted.parent == parent).count()
     }
 
-    /// Whether something is counted that was trained for a path from an update of this chain, since it is followed here. What
-    /// was trained before may be of the other side of a split, and is worth as much.
-    pub fn has_counted_from(&self, path: PathId, (parent, update): (Version, UpdateHash)) -> bool {
-        let followed = parent >= self.replays_from && self.update_of(parent) == Some(update);
-        followed && self.times_counted(path, parent) > 0
-    }
-
     /// The update that made a version, as far as it is known.
     pub fn update_of(&self, version: Version) -> Option<UpdateHash> {
         let Some(after) = version.0.checked_sub(self.base().0 + 1) else {
@@ -371,17 +364,6 @@ mod tests {
         assert!(chain.has_counted(one));
         assert!(!chain.has_counted((one.0, one.1, GENESIS)));
         assert_eq!(chain.since(Version(0), GENESIS), Since::Unknown);
-    }
-
-    #[test]
-    fn what_was_trained_from_an_update_is_counted_for_its_path_unless_the_chain_was_taken_over_since() {
-        let chain = chain_of(5);
-        let first = chain.counted_after(Version(2)).next().unwrap();
-        let from = (first.parent, chain.update_of(first.parent).unwrap());
-        assert!(chain.has_counted_from(first.path, from) && !chain.has_counted_from(PathId(77), from));
-        assert!(!chain.has_counted_from(first.path, (first.parent, GENESIS)), "it began on another side of a split");
-        let taken_over = Chain::of(chain.excerpt()).unwrap();
-        assert!(!taken_over.has_counted_from(first.path, from), "or may have");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::action::{Action, Outer};
 use super::chain::Chain;
 use super::collect::{Collection, Entry, Progress};
+use super::conduct::Fault;
 use super::fetching::Purpose;
 use super::limits::{MAX_OFFERS, MAX_RIVALS, VERSIONS_KEPT};
 use super::message::{ContributionKey, Lease, Message, Offer, SignedUpdate, Stage, Update};
@@ -83,8 +84,11 @@ impl Node {
             return;
         }
         let key = offer.key();
-        if self.conducts.is_named(self.now, author) || self.conducts.is_told(author, key) {
+        if self.conducts.is_named(self.now, author) {
             return;
+        }
+        if self.auditing.is_broken(offer.blob.hash) {
+            return self.blame(author, Fault::Broken, Some(key));
         }
         if let Some((fault, first)) = self.seen_before(module, author, &offer) {
             self.blame_copier(author, fault, (key, first));
@@ -97,6 +101,9 @@ impl Node {
         let head = chain.head().version;
         // One from ahead is kept: this member is about to catch up.
         if !countable(head, offer.parent) || chain.has_counted(key) {
+            return;
+        }
+        if state.counted_from.contains(&(offer.path, offer.parent, offer.parent_update)) {
             return;
         }
         if state.offers.contains_key(&key) {

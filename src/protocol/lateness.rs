@@ -12,7 +12,7 @@ use super::action::Action;
 use super::collect::quorum;
 use super::gathering::offered;
 use super::limits::LATE_START_MS;
-use super::message::{Lease, SignedUpdate};
+use super::message::{Counted, Lease, SignedUpdate};
 use super::phases::Training;
 use super::record::Finished;
 use super::{Node, phase_from};
@@ -53,9 +53,13 @@ impl Node {
         last.offers.iter().all(|(from, blob)| {
             let Some(state) = self.modules.get(&from.module) else { return true };
             let next = |signed: &&SignedUpdate| signed.update.version == from.version.next();
-            let key = (path, from.version, blob.hash);
             let update = state.chain.as_ref().and_then(|chain| chain.recent().find(next));
-            update.is_some_and(|signed| signed.update.contributions.iter().any(|counted| counted.key() == key))
+            // Where another's work on the path is counted in its place, it may have been as soon.
+            let is_it = |counted: &Counted| {
+                (counted.path, counted.parent) == (path, from.version)
+                    && (self.plan.counts_once() || counted.blob == *blob)
+            };
+            update.is_some_and(|signed| signed.update.contributions.iter().any(is_it))
         })
     }
 

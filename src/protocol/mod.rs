@@ -4,18 +4,18 @@
 //! and iterates only over ordered collections, so the same events at the same times give the same actions. The driver
 //! (`peer/`) and the simulator (`simulator/`) run this same code.
 //!
-//! The way of an outer step: [`phases`] starts training and offers what was trained; [`gathering`] is the owner's part,
-//! from offers to a signed update; [`applying`] takes an update to a new head. [`plan`] is what a run is, [`rounds`] says how far a module has come,
-//! [`pace`] how fast its paths are, [`seating`] where a path is whose modules change, [`streaming`] where one is whose levels are
-//! brought in step one after the other. [`membership`] beats and hears
-//! beats, [`liveness`] measures who is alive, [`ownership`] decides who combines, [`suspicion`] asks owners that fall
-//! silent, and [`trust`] who is believed to, [`placement`] decides who trains which path and [`idle`] who only says so,
-//! [`transfer`] how a member that is behind catches up, [`starts`] whether two run with one identity, [`replicas`] who
-//! else holds a module that one peer alone would have, [`evaluating`] how good a path is. [`lateness`] keeps who is late
-//! from holding up others. [`resuming`] goes on with phases that were left in the middle, [`watchdog`] watches over the
-//! trainer; [`handover`] gives a path with all that its trainer has to whoever takes it, and [`leaving`] goes in order.
-//! [`norm_cap`] says what counts in full, [`conduct`] remembers how peers behave, [`auditing`] counts updates again,
-//! [`going_back`] leaves one that was wrong, and [`rerunning`] trains again what others have trained. [`fetching`] gets blobs, [`keeping`] lets go of them, [`restore`] reads the journal. [`questions`] need no node.
+//! The way of an outer step: [`phases`] starts training and offers what was trained; [`gathering`] is the owner's part, from offers
+//! to a signed update; [`applying`] takes an update to a new head. [`plan`] is what a run is, [`rounds`] says how far a module has
+//! come, [`pace`] how fast its paths are, [`seating`] where a path is whose modules change, [`streaming`] where one is whose levels
+//! are brought in step one after the other. [`membership`] beats and hears beats, [`liveness`] measures who is alive, [`ownership`]
+//! decides who combines, [`suspicion`] asks owners that fall silent, and [`trust`] who is believed to, [`placement`] decides who
+//! trains which path and [`idle`] who only says so, [`transfer`] how a member that is behind catches up, [`starts`] whether two run
+//! with one identity, [`replicas`] who else holds a module that one peer alone would have, [`evaluating`] how good a path is.
+//! [`lateness`] keeps who is late from holding up others. [`resuming`] goes on with phases that were left in the middle, [`watchdog`]
+//! watches over the trainer; [`handover`] gives a path with all that its trainer has to whoever takes it, and [`leaving`] goes in
+//! order. [`norm_cap`] says what counts in full, [`conduct`] remembers how peers behave, [`auditing`] counts updates again,
+//! [`going_back`] leaves one that was wrong, and [`rerunning`] trains again what others have trained. [`fetching`] gets blobs,
+//! [`keeping`] lets go of them, [`restore`] reads the journal. [`questions`] need no node.
 
 pub mod action;
 pub mod admission;
@@ -127,7 +127,8 @@ struct Module {
     states: VecDeque<BlobRef>,
     term: Term,
     owner: Option<PeerKey>,
-    /// How often it has taken a further term, since the head or itself came.
+    /// The last term that it has claimed itself, and how many in a row since the head or itself came.
+    claimed: Term,
     terms_in_vain: u32,
     /// Since when it is this peer, in whatever terms.
     owner_since: Millis,
@@ -147,11 +148,12 @@ struct Module {
     vacant_since: Option<Millis>,
     /// Offers heard and not yet counted.
     offers: gathering::Offers,
+    /// From which updates what is counted was trained, as far as that was heard since this chain is followed.
+    counted_from: BTreeSet<(PathId, Version, UpdateHash)>,
     /// While this node is the owner.
     collection: Option<Collection>,
     durations: Durations,
-    /// What is read while an average is made and tried on the state, whether or not it is still wanted. No other is begun
-    /// meanwhile.
+    /// What is read while an average is made and tried on the state, wanted or not; no other is begun meanwhile.
     combining: Option<Vec<BlobHash>>,
     /// The update that is being applied.
     next: Option<Next>,
@@ -367,8 +369,7 @@ impl Node {
         std::mem::take(&mut self.actions)
     }
 
-    /// After every event: whatever has become possible is begun. What is heard on a module's topic makes nothing possible
-    /// for another, or nothing that could not wait for the next sweep.
+    /// After every event: whatever has become possible is begun; elsewhere than where it was heard, in the next sweep.
     fn go_on(&mut self, concerns: Concerns) {
         let modules: Vec<ModuleId> = match concerns {
             Concerns::Nothing => return,

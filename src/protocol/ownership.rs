@@ -73,6 +73,20 @@ impl Node {
         let first_heard = state.owner.is_none() && term >= state.term;
         if later || (author == owner && (same_term_but_first || first_heard)) {
             self.adopt_owner(module, term, owner);
+            if author == owner {
+                self.count_claim(module, term);
+            }
+        }
+    }
+
+    /// The owner has claimed a term itself. One that takes term after term and makes no update would outbid whoever claims
+    /// the module next. A term that others have said it had is not in the row: it has to claim a later one then.
+    fn count_claim(&mut self, module: ModuleId, term: Term) {
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let before = std::mem::replace(&mut state.claimed, term);
+        state.terms_in_vain += u32::from(term.0.checked_sub(1) == Some(before.0));
+        if state.terms_in_vain >= MAX_TERMS_IN_VAIN {
+            self.depose(module, format!("it has taken {MAX_TERMS_IN_VAIN} terms and made no update"));
         }
     }
 
@@ -146,16 +160,11 @@ impl Node {
         state.term = term;
         let again = state.owner.replace(owner) == Some(owner);
         if !again {
-            state.owner_since = now;
+            (state.owner_since, state.claimed, state.terms_in_vain) = (now, Term(0), 0);
         }
-        state.terms_in_vain = if again { state.terms_in_vain + 1 } else { 0 };
-        let in_vain = state.terms_in_vain >= MAX_TERMS_IN_VAIN;
         state.deposed = None;
         state.vacant_since = None;
         self.act(Action::Report(Report::Owner { module, owner }));
-        if in_vain {
-            self.depose(module, format!("it has taken {MAX_TERMS_IN_VAIN} terms and made no update"));
-        }
         self.release_sealed(module);
         // The new owner may not have heard what is still outstanding.
         self.offered_at = None;

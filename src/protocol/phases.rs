@@ -343,11 +343,11 @@ impl Node {
     /// What of it no update counts, though one still may: another holder's work on the path may be counted in its place.
     pub(super) fn outstanding_offers(&self) -> impl Iterator<Item = Contribution> {
         self.contributions().filter(|(module, path, (parent, update), blob)| {
-            let chain = self.modules.get(module).and_then(|state| state.chain.as_ref());
-            chain.is_some_and(|chain| {
+            let Some(state) = self.modules.get(module) else { return false };
+            state.chain.as_ref().is_some_and(|chain| {
                 let head = chain.head();
                 let open = !self.plan.is_done(*module, head) && countable(head.version, *parent);
-                let made_twice = self.plan.counts_once() && chain.has_counted_from(*path, (*parent, *update));
+                let made_twice = state.counted_from.contains(&(*path, *parent, *update));
                 open && !made_twice && !chain.has_counted((*path, *parent, blob.hash))
             })
         })

@@ -264,6 +264,7 @@ impl Node {
         let old_states = state.switch_states(&chain, self.plan.genesis.get(&module).copied());
         let given_up = state.chain.replace(chain);
         (state.catch_up.failures, state.catch_up.whole, state.tainted) = (0, false, None);
+        state.counted_from.clear();
         state.prune_offers();
         for old in old_states {
             self.forget(old.hash);

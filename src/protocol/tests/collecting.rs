@@ -137,17 +137,18 @@ fn who_offers_the_same_broken_bytes_again_is_not_asked_for_them_and_for_another_
     let blob = gradient(1, 0);
     let tries = |node: &mut Node, now, offer: &Offer| {
         node.handle(Millis(now), heard_beat(OTHER, beat(now, Some(genesis()), None)));
-        let heard = node.handle(Millis(now), heard(OTHER, Message::Offer(offer.clone())));
-        node.handle(Millis(now), fetched(blob, true));
+        let mut actions = node.handle(Millis(now), heard(OTHER, Message::Offer(offer.clone())));
+        actions.extend(node.handle(Millis(now), fetched(blob, true)));
+        actions.extend(node.handle(Millis(now), accumulated(blob, false)));
         let named = Action::Report(Report::Named { peer: OTHER, fault: Fault::Broken });
-        (heard.contains(&fetch(blob, OTHER)), node.handle(Millis(now), accumulated(blob, false)).contains(&named))
+        (actions.contains(&fetch(blob, OTHER)), actions.contains(&named))
     };
     let first = offer(1, genesis());
     assert_eq!(tries(&mut node, 2_001, &first), (true, true));
     let later = 2_001 + DISTRUST_MS;
     assert_eq!(tries(&mut node, later, &first), (false, false));
     let beside = Offer { path: PathId(0), ..first };
-    assert_eq!(tries(&mut node, later, &beside), (true, true));
+    assert_eq!(tries(&mut node, later, &beside), (false, true));
 }
 
 #[test]
@@ -189,6 +190,21 @@ fn of_two_peers_that_trained_a_path_from_the_same_update_the_first_that_is_here_
     assert_eq!(node.handle(Millis(2_001), heard(THIRD, Message::Offer(rival))), vec![], "heard again");
     let actions = take_in(&mut node, THIRD, offer(0, genesis()));
     assert_eq!(actions.last(), Some(&combine(vec![counted(0, 0), counted(1, 0)])));
+}
+
+#[test]
+fn what_was_trained_from_an_update_that_another_was_counted_for_is_not_counted_later_unless_it_is_of_another_side() {
+    let mut node = member_with_owner(&[]);
+    let first = update(genesis(), 1, OTHER);
+    node.handle(Millis(20), heard(OTHER, Message::Update(first.clone())));
+    node.handle(Millis(30), fetched(first.update.average, true));
+    node.handle(Millis(40), Event::Applied { module: MODULE, version: Version(1), state: Some(state(1)) });
+    let twin = Offer { blob: BlobRef::of(b"by another, later"), ..offer(1, genesis()) };
+    for offer in [twin, of_another_side()] {
+        node.handle(Millis(50), heard(THIRD, Message::Offer(offer)));
+    }
+    let known: Vec<BlobRef> = node.modules[&MODULE].offers.values().map(|(offer, _)| offer.blob).collect();
+    assert_eq!(known, [of_another_side().blob]);
 }
 
 #[test]

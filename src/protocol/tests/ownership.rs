@@ -243,17 +243,19 @@ fn an_owner_that_beats_but_does_not_combine_is_replaced_and_not_believed_again()
 
 #[test]
 fn an_owner_that_takes_one_term_after_another_and_combines_nothing_is_not_believed() {
-    let mut node = member_with_owner(&[]);
-    let until = MAX_TERMS_IN_VAIN + 3;
-    let mut terms = Vec::new();
-    for beats in 1..until {
-        let claims = beat(1 + u64::from(beats), Some(genesis()), Some((1 + u64::from(beats), OTHER)));
-        terms.push(node.handle(Millis(u64::from(100 * beats)), heard_beat(OTHER, claims)));
-    }
-    let deposed = |action: &Action| matches!(action, Action::Report(Report::Deposed { owner: OTHER, .. }));
-    let deposes = |actions: &Vec<Action>| actions.iter().any(deposed);
-    assert_eq!(terms.iter().position(deposes), Some(MAX_TERMS_IN_VAIN as usize - 1));
-    assert!(!terms[MAX_TERMS_IN_VAIN as usize].contains(&new_owner(OTHER)));
+    let after_terms_of = |author: PeerKey| {
+        let mut node = member_with_owner(&[]);
+        let mut terms = Vec::new();
+        for beats in 1..2 * u64::from(MAX_TERMS_IN_VAIN) {
+            let claims = beat(1 + beats, Some(genesis()), Some((2 + beats, OTHER)));
+            terms.push(node.handle(Millis(100 * beats), heard_beat(author, claims)));
+        }
+        let deposed = |action: &Action| matches!(action, Action::Report(Report::Deposed { owner: OTHER, .. }));
+        let at = terms.iter().position(|actions| actions.iter().any(deposed));
+        (at, at.is_some_and(|at| terms[at + 1].contains(&new_owner(OTHER))))
+    };
+    assert_eq!(after_terms_of(OTHER), (Some(MAX_TERMS_IN_VAIN as usize), false));
+    assert_eq!(after_terms_of(THIRD), (None, false), "who says that another claims does it no harm");
 }
 
 #[test]
