@@ -55,8 +55,8 @@ const BUGS: [Bug; 17] = [
     Bug {
         name: "a contribution is counted again",
         file: "protocol/gathering.rs",
-        right: "!countable(head, offer.parent) || chain.has_counted(key)",
-        wrong: "!countable(head, offer.parent)",
+        right: "chain.has_counted(key) || state.counted_from.contains(&offer.start())",
+        wrong: "false",
         drill: "rough",
         breaks: &["one state", "counted once"],
     },

@@ -270,7 +270,7 @@ impl super::Module {
             let head = chain.head().version;
             let open = |parent: Version| super::gathering::countable(head, parent);
             self.counted_from.retain(|(_, parent, _)| open(*parent));
-            let twice = |offer: &Offer| self.counted_from.contains(&(offer.path, offer.parent, offer.parent_update));
+            let twice = |offer: &Offer| self.counted_from.contains(&offer.start());
             self.offers.retain(|key, (offer, _)| open(key.1) && !chain.has_counted(*key) && !twice(offer));
         }
     }

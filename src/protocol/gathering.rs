@@ -100,10 +100,8 @@ impl Node {
         let Some(chain) = &state.chain else { return };
         let head = chain.head().version;
         // One from ahead is kept: this member is about to catch up.
-        if !countable(head, offer.parent) || chain.has_counted(key) {
-            return;
-        }
-        if state.counted_from.contains(&(offer.path, offer.parent, offer.parent_update)) {
+        let counted = || chain.has_counted(key) || state.counted_from.contains(&offer.start());
+        if !countable(head, offer.parent) || counted() {
             return;
         }
         if state.offers.contains_key(&key) {

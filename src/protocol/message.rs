@@ -182,6 +182,11 @@ impl Offer {
     pub fn key(&self) -> ContributionKey {
         (self.path, self.parent, self.blob.hash)
     }
+
+    /// Whose work it is and from where: the path, the version and the update that it was trained from.
+    pub fn start(&self) -> (PathId, Version, UpdateHash) {
+        (self.path, self.parent, self.parent_update)
+    }
 }
 
 /// A contribution as an update counts it.
