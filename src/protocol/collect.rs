@@ -162,7 +162,7 @@ impl Collection {
         let twice = |entry: &&Entry| self.has_summed_another(&entry.offer);
         let twice: Vec<_> =
             self.in_hand(blob, Progress::Fetching).filter(twice).map(|entry| entry.offer.key()).collect();
-        twice.iter().for_each(|key| drop(self.entries.remove(key)));
+        self.entries.retain(|key, _| !twice.contains(key));
         !twice.is_empty()
     }
 
