@@ -11,9 +11,10 @@ use serde_json::json;
 use super::globals::Globals;
 use super::mistake::{Mistake, OrMistake};
 use super::output::Output;
+use crate::names::BlobHash;
 use crate::observe::progress::{Progress, View};
 use crate::simulator::counts::median;
-use crate::simulator::drill::{Summary, drill};
+use crate::simulator::drill::{Summary, drill, trace_hash};
 use crate::simulator::{Failure, Scenario, Trace, run_traced};
 
 /// `pathswarm drill`
@@ -34,6 +35,9 @@ pub struct Drill {
     /// Print everything that happens in one seed.
     #[arg(long)]
     trace: bool,
+    /// Print a hash of all that happens in the seeds: it stays the same while a change leaves behaviour as it is.
+    #[arg(long, conflicts_with = "trace")]
+    trace_hash: bool,
 }
 
 fn seeds(text: &str) -> Result<Range<u64>, String> {
@@ -57,6 +61,12 @@ impl Drill {
             }
             let (progress, shown) = Progress::start(View::choose(globals.output().is_json()));
             let (name, all) = (file.display().to_string(), self.seeds.end - self.seeds.start);
+            if self.trace_hash {
+                let hash = trace_hash(&scenario, self.seeds.clone(), |done| progress.stage(&name, done, all));
+                drop(shown);
+                self.print_hash(globals.output(), &name, &hash.map_err(|failure| self.failed(file, &failure))?)?;
+                continue;
+            }
             let outcome = drill(&scenario, self.seeds.clone(), |done| progress.stage(&name, done, all));
             drop(shown);
             let summary = outcome.map_err(|failure| self.failed(file, &failure))?;
@@ -85,6 +95,14 @@ impl Drill {
         let out = std::io::BufWriter::new(std::io::stdout());
         let outcome = run_traced(scenario, self.seeds.start, Trace::Written(Box::new(out)));
         outcome.map(drop).map_err(|failure| self.failed(file, &failure))
+    }
+
+    /// As it stands in configs/drills/traces.txt.
+    fn print_hash(&self, output: Output, scenario: &str, hash: &BlobHash) -> anyhow::Result<()> {
+        let Range { start, end } = self.seeds;
+        output.text(&format!("{hash} {start}..{end} {scenario}"))?;
+        output.json(&json!({ "event": "traced", "scenario": scenario, "from": start, "to": end, "hash": hash }))?;
+        Ok(())
     }
 
     /// One line with all that is needed to see it again.

@@ -1,5 +1,7 @@
 //! What a node wants done. The driver and the simulator carry out actions in order.
 
+use serde::Serialize;
+
 use super::chain::TooDeep;
 use super::conduct::Fault;
 use super::event::{ReplyToken, RequestId};
@@ -8,7 +10,7 @@ use super::record::{Record, StartedFrom};
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
 
 /// Something to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Action {
     /// Write to the journal and sync, before any later action.
     Persist(Record),
@@ -114,7 +116,7 @@ pub enum Action {
 }
 
 /// What of a phase is trained in one go: all of it, but where levels are brought in step one after the other.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Part {
     /// Inner steps of the phase before it.
     pub first: u64,
@@ -134,7 +136,7 @@ impl Part {
 }
 
 /// The middle of a phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Resume {
     /// Inner steps made.
     pub steps: u64,
@@ -143,7 +145,7 @@ pub struct Resume {
 }
 
 /// The outer arithmetic of the modules, done in this order by a worker that keeps nothing but the open sums.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Outer {
     /// Begin an empty exact sum for this version of the module, in place of any other.
     OpenSum {
@@ -228,7 +230,7 @@ pub enum Outer {
 }
 
 /// What an update is to its module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Portion {
     /// The paths for which its average is rescaled: the P of √P.
     pub paths: usize,
@@ -256,7 +258,7 @@ impl Outer {
 }
 
 /// A thing worth telling.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Report {
     /// The peer took a path.
     PathTaken(PathId),
@@ -303,6 +305,7 @@ pub enum Report {
         /// Who.
         owner: PeerKey,
         /// For people.
+        #[serde(skip)]
         reason: String,
     },
     /// A module has a new head here.
@@ -321,6 +324,7 @@ pub enum Report {
         /// Who signed it, or sent the chain that it stands in.
         by: PeerKey,
         /// Why.
+        #[serde(skip)]
         reason: String,
     },
     /// Two machines run with the key of one peer.

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use serde::Serialize;
+
 use super::gathering::countable;
 use super::limits::VERSIONS_KEPT;
 use super::message::{ContributionKey, Counted, Excerpt, GENESIS, Head, SignedUpdate, Update, UpdateHash};
@@ -23,7 +25,7 @@ pub struct Chain {
 }
 
 /// What a chain that was given up had counted too long ago for anybody to have kept it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct TooDeep {
     /// Where the chains parted: this version is in both.
     pub after: Version,

@@ -2,20 +2,22 @@
 
 use std::sync::Arc;
 
+use serde::{Serialize, Serializer};
+
 use super::message::{Message, Request, Response, SignedUpdate};
 use super::record::Finished;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
 
 /// Names a request that a node made, so that a late answer finds nobody.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct RequestId(pub u64);
 
 /// Names a request that a peer made of this node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct ReplyToken(pub u64);
 
 /// A peer that a newcomer was told of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Contact {
     /// Who.
     pub peer: PeerKey,
@@ -24,7 +26,7 @@ pub struct Contact {
 }
 
 /// Something that happened, in the order in which the driver saw it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Event {
     /// The run's founder begins: it holds all genesis states and takes all paths.
     Found,
@@ -40,6 +42,7 @@ pub enum Event {
         /// Who said it.
         author: PeerKey,
         /// What.
+        #[serde(serialize_with = "shared")]
         message: Arc<Message>,
     },
     /// A peer asks. (A request for the manifest is answered by the driver.)
@@ -175,4 +178,9 @@ pub enum Event {
     Tick,
     /// The user asks the peer to leave in order.
     Leave,
+}
+
+/// What is shared is written as if it were not.
+fn shared<T: Serialize, S: Serializer>(value: &Arc<T>, serializer: S) -> Result<S::Ok, S::Error> {
+    value.as_ref().serialize(serializer)
 }

@@ -133,6 +133,13 @@ pub fn decode<T: Framed>(bytes: &[u8]) -> Result<T, WireError> {
     Ok(value)
 }
 
+/// A value without a header, for what compares values and never reads them back, such as a hash of what happened. Names of
+/// types and fields are not in it.
+pub fn encode_plain(value: &impl Serialize) -> Vec<u8> {
+    // What holds no map without a length and no lock is always encoded; if not, nothing of it is compared.
+    bincode::serde::encode_to_vec(value, configuration()).unwrap_or_default()
+}
+
 /// Whether bytes begin as a frame of this kind and version does. What follows may be anything.
 pub fn is_a<T: Framed>(bytes: &[u8]) -> bool {
     let [version, kind] = [WIRE_VERSION.to_le_bytes(), T::KIND.to_le_bytes()];

@@ -8,7 +8,9 @@ use rayon::prelude::*;
 
 use super::counts::Counts;
 use super::invariants::none_lost::Tally;
-use super::{Failure, Outcome, Scenario, run};
+use super::trace::{Trace, hash_of_seeds};
+use super::{Failure, Outcome, Scenario, run, run_traced};
+use crate::names::BlobHash;
 
 /// What all seeds of a drill came to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -67,6 +69,25 @@ pub fn drill(scenario: &Arc<Scenario>, seeds: Range<u64>, done: impl Fn(u64) + S
         outcome
     })?;
     Ok(outcomes.iter().fold(Summary::default(), Summary::with))
+}
+
+/// Runs the seeds and hashes their traces: one hash for all of them, in their order. It stays the same while a change leaves
+/// behaviour as it is. `done` is told after each how many have run.
+///
+/// # Errors
+/// The failure of the lowest seed that fails.
+pub fn trace_hash(
+    scenario: &Arc<Scenario>,
+    seeds: Range<u64>,
+    done: impl Fn(u64) + Sync,
+) -> Result<BlobHash, Box<Failure>> {
+    let ran = AtomicU64::new(0);
+    let hashes = up_to_the_first_failure(seeds, |seed| {
+        let outcome = run_traced(scenario, seed, Trace::hashed()).map_err(Box::new);
+        done(ran.fetch_add(1, Ordering::Relaxed) + 1);
+        outcome.map(|outcome| outcome.trace)
+    })?;
+    Ok(hash_of_seeds(&hashes.into_iter().flatten().collect::<Vec<_>>()))
 }
 
 /// What came of each seed, in their order; or of the lowest that failed, after which none is begun.

@@ -26,7 +26,7 @@ impl World {
         }
         self.counts.fault(kind);
         let now_ms = self.now_ms;
-        self.trace.line(format_args!("{now_ms} {index} {} until {}", kind.name(), when_ms.end));
+        self.trace.fault(now_ms, index, format_args!("{} until {}", kind.name(), when_ms.end));
         match kind {
             Kind::Freeze => self.freeze(index, when_ms.end),
             Kind::Hang => self.peers[index].trainer.hang(),
@@ -81,7 +81,7 @@ impl World {
 
     pub(super) fn crash(&mut self, index: usize) {
         let now_ms = self.now_ms;
-        self.trace.line(format_args!("{now_ms} {index} crashes"));
+        self.trace.fault(now_ms, index, format_args!("crashes"));
         self.note_crash(index);
         self.go_down(index);
         self.peers[index].disk.crash(&mut self.dice);

@@ -19,7 +19,7 @@ impl World {
     /// What others could do without goes first.
     pub(super) fn hold_up(&mut self, index: usize, actions: VecDeque<Action>) {
         let now_ms = self.now_ms;
-        self.trace.line(format_args!("{now_ms} {index} has no room on its disk"));
+        self.trace.fault(now_ms, index, format_args!("has no room on its disk"));
         let peer = &mut self.peers[index];
         peer.held_up = actions;
         for average in peer.node.spare_averages() {

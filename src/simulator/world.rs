@@ -372,7 +372,7 @@ impl World {
         self.counts.events += 1;
         let now_ms = self.now_ms;
         let peer = &mut self.peers[index];
-        self.trace.line(format_args!("{now_ms} {index} {event:?}"));
+        self.trace.event(now_ms, index, &event);
         let outdated = fenced::outdated(&peer.node, &event);
         let only_heard = matches!(event, Event::Heard { .. });
         let actions = peer.node.handle(peer.clock.shows(now_ms), event);
@@ -404,7 +404,7 @@ impl World {
                 return Ok(());
             }
             peer.dies_after = peer.dies_after.map(|left| left - 1);
-            self.trace.line(format_args!("  {action:?}"));
+            self.trace.action(&action);
             self.carry_out(index, action)?;
         }
         let peer = &mut self.peers[index];
