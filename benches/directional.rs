@@ -8,10 +8,10 @@ use std::process::Command;
 use std::time::Instant;
 
 use pathswarm::config::{DirectionalConfig, LevelConfig, ModelConfig, Pooling, Precision, RunConfig};
-use pathswarm::model::attention::rotation;
-use pathswarm::model::block::{Block, Reading};
 use pathswarm::model::initial_levels;
-use pathswarm::model::linear::{Kernel, Products};
+use pathswarm::model::layers::attention::rotation;
+use pathswarm::model::layers::block::{Block, Reading};
+use pathswarm::model::layers::linear::{Kernel, Products};
 use pathswarm::model::watch::Unwatched;
 use pathswarm::model::weights::Weights;
 use pathswarm::seed::Seed;

@@ -12,7 +12,7 @@ use pathswarm::model::watch::Unwatched;
 use pathswarm::model::{PathModel, initial_levels};
 use pathswarm::seed::Seed;
 use pathswarm::training::batches::{Batch, BatchLimits};
-use pathswarm::training::gradients::loss_and_gradients;
+use pathswarm::training::inner::gradients::loss_and_gradients;
 use tch::Device;
 
 /// Blocks that every token goes through, before it chooses.

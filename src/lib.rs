@@ -23,6 +23,8 @@ pub mod config;
 pub mod experiment;
 pub mod grid;
 #[cfg(feature = "learning")]
+pub mod images;
+#[cfg(feature = "learning")]
 pub mod inspect;
 #[cfg(feature = "learning")]
 pub mod model;
@@ -33,8 +35,6 @@ pub mod observe;
 pub mod outer;
 #[cfg(all(feature = "learning", feature = "network"))]
 pub mod peer;
-#[cfg(feature = "learning")]
-pub mod pictures;
 pub mod pieces;
 pub mod protocol;
 pub mod routing;

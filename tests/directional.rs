@@ -7,9 +7,9 @@ use std::process::Command;
 
 use pathswarm::config::{DirectionalConfig, LevelConfig, ModelConfig, Pooling, Precision, RunConfig};
 use pathswarm::grid::Sharing;
-use pathswarm::model::attention::rotation;
-use pathswarm::model::block::{Block, Reading};
-use pathswarm::model::linear::{Kernel, Products};
+use pathswarm::model::layers::attention::rotation;
+use pathswarm::model::layers::block::{Block, Reading};
+use pathswarm::model::layers::linear::{Kernel, Products};
 use pathswarm::model::watch::{Unwatched, Watch};
 use pathswarm::model::weights::Weights;
 use pathswarm::model::{Memory, PathModel, initial_levels};
@@ -250,6 +250,6 @@ fn settings_that_make_no_sense_are_refused_where_they_stand() {
     let refusal = pathswarm::model::hugging_face::weights(&model, &levels, &values).unwrap_err().to_string();
     assert!(refusal.contains("[model.directional] has no counterpart"), "{refusal}");
     let plain = LevelConfig { parts: vec!["router.0".to_owned()], sharing: Sharing::Shared };
-    let known = pathswarm::config::levels::check_levels(&ModelConfig { directional: None, ..model }, &[plain]);
+    let known = pathswarm::config::model::levels::check_levels(&ModelConfig { directional: None, ..model }, &[plain]);
     assert!(known.unwrap_err().to_string().contains("which this model does not have"));
 }

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use pathswarm::config::{Codec, Divide, Rescale, SampleConfig, Streaming};
 use pathswarm::grid::Sharing;
 use pathswarm::protocol::limits::BEAT_MS;
+use pathswarm::simulator::byzantine::Lie;
 use pathswarm::simulator::counts::median;
 use pathswarm::simulator::drill::{Summary, drill};
 use pathswarm::simulator::faults::{Kind, Rota};
-use pathswarm::simulator::liars::Lie;
 use pathswarm::simulator::{Scenario, Trace, run, run_traced};
 
 /// Of each scenario but the rota, which is long; thousands are for `pathswarm drill`.

@@ -7,10 +7,10 @@ mod text;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pathswarm::config::MachineConfig;
+use pathswarm::experiment::context::{Laboratory, News};
 use pathswarm::experiment::files::read;
-use pathswarm::experiment::laboratory::{Laboratory, News};
-use pathswarm::experiment::outcome::Outcome;
 use pathswarm::experiment::plan::Experiment;
+use pathswarm::experiment::results::outcome::Outcome;
 use pathswarm::experiment::{Results, Source, conduct};
 use pathswarm::text::CorpusSource;
 

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use image::{Rgb, RgbImage};
-use pathswarm::pictures::PreparedReader;
+use pathswarm::images::PreparedReader;
 use run::{mistake, pathswarm};
 use serde_json::Value;
 use tempfile::TempDir;

@@ -8,13 +8,13 @@ use pathswarm::config::{
     Activation, Architecture, LevelConfig, MachineConfig, ModelConfig, Positions, Precision, RunConfig,
 };
 use pathswarm::grid::Sharing;
-use pathswarm::model::attention::{Attention, rotation};
-use pathswarm::model::block::{Block, Reading};
-use pathswarm::model::linear::{Kernel, Products};
+use pathswarm::model::layers::attention::{Attention, rotation};
+use pathswarm::model::layers::block::{Block, Reading};
+use pathswarm::model::layers::linear::{Kernel, Products};
 use pathswarm::model::watch::Unwatched;
 use pathswarm::model::weights::Weights;
 use pathswarm::seed::Seed;
-use pathswarm::training::adamw::{AdamW, Moments, StepNow, norm};
+use pathswarm::training::inner::adamw::{AdamW, Moments, StepNow, norm};
 use pathswarm::training::{BatchOrder, InnerTrainer, learning_rate};
 use serde::Deserialize;
 use tch::{Device, Kind, Tensor};

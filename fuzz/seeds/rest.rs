@@ -1,16 +1,16 @@
 //! What only a program with libtorch and sockets reads: manifests and what they name, the disk of a peer, addresses.
 
 use pathswarm::config::{OuterMode, RunConfig, level_parameters};
-use pathswarm::experiment::kept::{Best, KeptArm, Unfinished};
+use pathswarm::experiment::training::checkpoint::{Best, KeptArm, Unfinished};
 use pathswarm::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, RunId, Version};
 use pathswarm::network::{Ban, Identity, Multiaddr};
 use pathswarm::outer::ModuleState;
-use pathswarm::peer::control_socket::Order;
-use pathswarm::peer::dense::{Dense, KeptDense};
-use pathswarm::peer::letters::to_text;
+use pathswarm::peer::driver::control_socket::Order;
+use pathswarm::peer::create::dense::{Dense, KeptDense};
+use pathswarm::peer::access::invitation_token::to_text;
 use pathswarm::peer::manifest::{FORMAT_VERSION, Manifest, Resharding};
-use pathswarm::peer::path_state::{Best as BestOfPath, Own, PathState, PhaseState};
-use pathswarm::peer::shard_table::{Shard, Shards, encode_table};
+use pathswarm::peer::trainer::path_state::{Best as BestOfPath, Own, PathState, PhaseState};
+use pathswarm::peer::manifest::shard_table::{Shard, Shards, encode_table};
 use pathswarm::protocol::invitations::Grant;
 use pathswarm::protocol::wire::WIRE_VERSION;
 use pathswarm::routing::resharding::RouterState;

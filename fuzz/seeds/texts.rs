@@ -10,7 +10,7 @@ use pathswarm::config::{ModelConfig, Positions, RunConfig, level_parameters};
 use pathswarm::model::exchange;
 use pathswarm::model::hugging_face::{self, settings};
 use pathswarm::names::{BlobHash, PathId};
-use pathswarm::pictures::PreparedWriter;
+use pathswarm::images::PreparedWriter;
 use pathswarm::routing::resharding::{Atlas, Catalogue, PathScores, Place, RouterState};
 use pathswarm::routing::{Logistic, Router, ShardIndex};
 use pathswarm::seed::Seed;

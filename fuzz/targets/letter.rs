@@ -5,8 +5,8 @@
 use libfuzzer_sys::fuzz_target;
 use pathswarm::inspect::directional::interventions::Intervention;
 use pathswarm::network::Ban;
-use pathswarm::peer::control_socket::Order;
-use pathswarm::peer::letters::{from_text, to_text};
+use pathswarm::peer::driver::control_socket::Order;
+use pathswarm::peer::access::invitation_token::{from_text, to_text};
 
 fuzz_target!(|text: &str| {
     if let Ok(letter) = from_text(text) {

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use libfuzzer_sys::fuzz_target;
 use pathswarm::names::BlobHash;
-use pathswarm::peer::dense::KeptDense;
-use pathswarm::peer::path_state::{PathState, PhaseState};
+use pathswarm::peer::create::dense::KeptDense;
+use pathswarm::peer::trainer::path_state::{PathState, PhaseState};
 use pathswarm::training::InnerState;
 
 /// Puts in the checksum of the inner state, which lies last: whoever sends one can make it.

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pathswarm::peer::shard_table::{decode_table, encode_table, weights};
+use pathswarm::peer::manifest::shard_table::{decode_table, encode_table, weights};
 use pathswarm::routing::{DocumentKey, ShardIndex};
 
 fuzz_target!(|input: &[u8]| {

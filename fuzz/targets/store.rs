@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use libfuzzer_sys::fuzz_target;
-use pathswarm::experiment::kept::KeptArm;
+use pathswarm::experiment::training::checkpoint::KeptArm;
 use pathswarm::names::BlobHash;
 use pathswarm::store::{Checkpoint, Journal};
 

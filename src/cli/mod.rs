@@ -98,7 +98,7 @@ pub fn main() -> ExitCode {
         Err(error) => mistake::report(&error, globals.output()),
     };
     #[cfg(all(feature = "learning", feature = "network"))]
-    if crate::peer::trainer_thread::left_behind() {
+    if crate::peer::trainer::thread::left_behind() {
         crate::model::end_process(status);
     }
     ExitCode::from(status)

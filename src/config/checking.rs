@@ -1,10 +1,10 @@
 //! What a run's configuration must fulfil beyond its types.
 
-use super::levels::{check_balance, check_levels};
 use super::outer::{Codec, Divide, OuterMode, Rescale};
 use super::routing::RoutingMethod;
 use super::run::{RunConfig, RunConfigError};
 use super::training::Decay;
+use crate::config::model::levels::{check_balance, check_levels};
 use crate::grid::{Grid, Sharing, halves};
 
 /// An update counts no more contributions, and a router that hears fewer paths than there are is a poor one.

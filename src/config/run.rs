@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use super::admission::Admission;
 use super::augment::AugmentError;
-use super::levels::{LevelConfig, LevelError};
 use super::model::{ModelConfig, ModelError};
 use super::outer::OuterConfig;
-use super::pictures::Reads;
 use super::routing::RoutingConfig;
 use super::sample::SampleConfig;
 use super::training::TrainingConfig;
+use crate::config::model::images::Reads;
+use crate::config::model::levels::{LevelConfig, LevelError};
 use crate::grid::{Grid, GridError, Sharing};
 use crate::names::ModuleId;
 use crate::sampling::{SampleError, Seats};

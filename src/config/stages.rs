@@ -1,10 +1,10 @@
 //! A run in two stages: first all levels are shared, so that the swarm grows its own ancestor (DiLoCo), then each document
 //! is routed to a path (DiPaCo, section 3.1).
 
-use super::levels::LevelConfig;
 use super::routing::{RoutingConfig, RoutingMethod};
 use super::run::{RunConfig, RunConfigError};
 use super::training::TrainingConfig;
+use crate::config::model::levels::LevelConfig;
 use crate::grid::Sharing;
 
 impl RunConfig {

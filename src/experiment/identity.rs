@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use super::kept::KeptArm;
-use super::laboratory::{Laboratory, Tokens, hash_of};
 use super::plan::{Arm, Experiment};
 use crate::config::RunConfig;
+use crate::experiment::context::{Laboratory, Tokens, hash_of};
+use crate::experiment::training::checkpoint::KeptArm;
 use crate::names::BlobHash;
 
 /// How text is shared out anew.

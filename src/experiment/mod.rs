@@ -8,27 +8,13 @@
 //! show it.
 
 pub mod arm;
-pub mod claims;
-pub mod crew;
-pub mod every_step;
-pub mod exchanged;
+pub mod context;
+pub mod dataset;
 pub mod files;
 pub mod identity;
-pub mod kept;
-pub mod laboratory;
-pub mod lockstep;
-pub mod material;
-pub mod outcome;
 pub mod plan;
-pub mod plots;
-pub mod report;
-pub mod rerouting;
-pub mod scoring;
-pub mod sharing;
-pub mod spread;
-pub mod teacher;
-pub mod trainee;
-pub mod wall_clock;
+pub mod results;
+pub mod training;
 
 use std::path::{Path, PathBuf};
 
@@ -37,14 +23,14 @@ use serde::de::DeserializeOwned;
 
 use self::arm::Trial;
 use self::identity::Identity;
-use self::kept::KeptArm;
-use self::laboratory::{Laboratory, News};
-use self::outcome::Outcome;
 use self::plan::{Arm, Experiment};
-use self::plots::Axis;
+use crate::experiment::context::{Laboratory, News};
+use crate::experiment::results::outcome::Outcome;
+use crate::experiment::results::plots::Axis;
+use crate::experiment::training::checkpoint::KeptArm;
 use crate::store::write_file;
 
-pub use self::laboratory::Source;
+pub use crate::experiment::context::Source;
 
 /// In the folder of results, what came of each arm.
 const RESULTS: &str = "results.json";
@@ -133,9 +119,12 @@ fn write(experiment: &Experiment, outcomes: &[Outcome], results: &Results<'_>) -
     let folder = results.folder;
     make(folder)?;
     write_file(&folder.join(RESULTS), &serde_json::to_vec_pretty(outcomes)?)?;
-    write_file(&folder.join("README.md"), report::markdown(experiment, outcomes, results.command).as_bytes())?;
+    write_file(
+        &folder.join("README.md"),
+        crate::experiment::results::report::markdown(experiment, outcomes, results.command).as_bytes(),
+    )?;
     for (name, axis) in [("steps.svg", Axis::Steps), ("tokens.svg", Axis::Tokens)] {
-        if let Some(picture) = plots::svg(experiment, outcomes, axis)? {
+        if let Some(picture) = crate::experiment::results::plots::svg(experiment, outcomes, axis)? {
             write_file(&folder.join(name), picture.as_bytes())?;
         }
     }

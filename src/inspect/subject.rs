@@ -10,7 +10,7 @@ use crate::model::watch::Watch;
 use crate::model::{ForwardError, PathModel};
 use crate::text::corpus::Domains;
 use crate::text::{TokenSet, Tokenizer};
-use crate::training::loss::row_losses;
+use crate::training::inner::loss::row_losses;
 
 /// Why a path cannot be looked at.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use crate::config::parts::Initial;
+use crate::config::model::parts::Initial;
 use crate::config::{LevelConfig, ModelConfig, level_tensors};
 use crate::seed::Seed;
 

@@ -2,17 +2,17 @@
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::attention::rotation;
-use super::block::{Block, Reading};
-use super::directional::Directional;
 use super::dna::Dna;
-use super::input::Input;
-use super::linear::{Kernel, Products};
-use super::memory::{Memory, Past};
-use super::norm::Norm;
 use super::watch::{Unwatched, Watch, Writer};
 use super::weights::{Weights, WeightsError, to_values};
 use crate::config::{LevelConfig, ModelConfig, Precision};
+use crate::model::layers::attention::rotation;
+use crate::model::layers::block::{Block, Reading};
+use crate::model::layers::directional::Directional;
+use crate::model::layers::input::Input;
+use crate::model::layers::kv_cache::{Memory, Past};
+use crate::model::layers::linear::{Kernel, Products};
+use crate::model::layers::norm::Norm;
 
 /// Why a network could not be computed.
 #[derive(Debug, thiserror::Error)]

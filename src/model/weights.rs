@@ -6,7 +6,7 @@
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::config::levels::check_levels;
+use crate::config::model::levels::check_levels;
 use crate::config::{LevelConfig, ModelConfig, level_tensors};
 
 /// Why parameters cannot be set or read.

@@ -14,61 +14,34 @@
 //!
 //! Nothing here knows what the bytes mean: that is the protocol's business.
 
-mod acquaintance;
-mod actor;
-mod addresses;
-mod banning;
-mod behaviour;
 mod blobs;
-mod cap;
-mod commands;
-mod conduct;
-mod connecting;
-mod control;
-mod crowd;
-mod dial_error;
-mod direct_only;
-mod events;
-mod fetching;
-mod giving;
+mod connectivity;
 mod gossip;
-mod handle;
 mod identity;
 pub mod limits;
-mod meeting;
-mod outside;
-mod places;
-mod providers;
-mod punching;
-mod rates;
-mod reachability;
-mod reaching;
-mod reactions;
-mod relay_server;
-mod relaying;
-mod serving;
-mod shaping;
-mod sharing_out;
+mod link_emulation;
+mod protection;
+mod relay;
+mod rpc;
 mod swarm;
 mod traffic;
-mod ways;
 
-pub use addresses::{
+pub use crate::network::blobs::fetch::Donor;
+pub use crate::network::connectivity::addresses::{
     is_loopback as is_loopback_address, is_relay_address, is_relayed, peer_at, with_peer, with_ports_of, worth_telling,
 };
+pub use crate::network::connectivity::connect::Unreachable;
+pub use crate::network::connectivity::dial_error::DialError;
+pub use crate::network::connectivity::observed_address::{Outside, Sight};
+pub use crate::network::connectivity::providers::{ProvideError, Provider};
+pub use crate::network::protection::score::{Ban, Offence, now_s};
+pub use crate::network::relay::server::{Relay, RelayBounds, RelayConfig, RelayCounts};
+pub use crate::network::rpc::{RequestError, RequestToken, read_prefixed};
+pub use crate::network::swarm::build::StartError;
+pub use crate::network::swarm::events::{NetworkEvent, NetworkEvents};
+pub use crate::network::swarm::handle::{Bandwidth, NetworkConfig, NetworkHandle, NotSent, Stopped, start};
 pub use blobs::{BlobAccess, BlobSink, BlobSource, FetchError};
-pub use conduct::{Ban, Offence, now_s};
-pub use connecting::Unreachable;
-pub use control::{RequestError, RequestToken, read_prefixed};
-pub use dial_error::DialError;
-pub use events::{NetworkEvent, NetworkEvents};
-pub use fetching::Donor;
 pub use gossip::{PublishError, Published, SubscribeError};
-pub use handle::{Bandwidth, NetworkConfig, NetworkHandle, NotSent, Stopped, start};
 pub use identity::{Identity, IdentityError, key_of, verify};
 pub use libp2p::Multiaddr;
-pub use outside::{Outside, Sight};
-pub use providers::{ProvideError, Provider};
-pub use relay_server::{Relay, RelayBounds, RelayConfig, RelayCounts};
-pub use swarm::StartError;
 pub use traffic::Traffic;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use libp2p::metrics::Registry;
 
-use super::cap::Way;
+use crate::network::blobs::rate_limiter::Way;
 
 /// Payload bytes since the start, as this layer hands them to libp2p and gets them from it. Not in it: encryption,
 /// framing, identify, ping, Kademlia, and gossip's copies: a message counts once when published, however many mesh

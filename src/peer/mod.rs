@@ -18,70 +18,26 @@
 //! A run may be by invitation: `letters` are what people hand on, `entering` is how a newcomer shows one, the [`doorkeeper`]
 //! says who may take part, and `admitting` is what the driver does about it. [`control_socket`] takes the user's orders.
 
-mod actions;
-mod admitting;
-mod answering;
-pub mod asking;
-mod banned;
-mod blob_access;
+pub mod access;
+pub mod aggregator;
+pub mod client;
+pub mod collect;
 pub mod collected;
-pub mod collecting;
-pub mod combiner;
-pub mod control_socket;
-pub mod dense;
-pub mod dense_trainer;
-pub mod doorkeeper;
-#[cfg(test)]
-mod doorkeeper_tests;
+pub mod create;
 pub mod driver;
-mod entering;
-mod errands;
-pub mod founding;
-mod genesis;
-mod inbox;
-pub mod joining;
-pub mod launch;
-pub mod lesson;
-pub mod letters;
+pub mod inference;
 pub mod manifest;
-#[cfg(test)]
-mod manifest_tests;
-pub mod news;
-pub mod observing;
-pub mod own_text;
-mod pace;
-pub mod path_state;
-mod performing;
-pub mod playing;
-mod reconnecting;
-mod router_rounds;
-pub mod sampling;
-pub mod scoring;
-pub mod shard_table;
-mod shortage;
-mod signatures;
+pub mod stages;
 pub mod start;
-pub mod status_socket;
-pub mod succession;
-pub mod tasks;
-mod text_keeping;
-mod texts;
-#[cfg(test)]
-mod tiny_run;
 pub mod trainer;
-#[cfg(test)]
-mod trainer_tests;
-pub mod trainer_thread;
 pub mod transducer;
-pub mod turns;
-pub mod visiting;
 
-pub use blob_access::StoredBlobs;
+pub use crate::peer::collect::{CollectError, collect_from_stores, collect_from_swarm};
+pub use crate::peer::driver::events::{News, Newsroom};
+pub use crate::peer::driver::status::PeerStatus;
+pub use crate::peer::start::assembly::{Peer, PeerPlan};
+pub use crate::peer::start::blob_access::StoredBlobs;
+pub use crate::peer::trainer::device_scheduler::Turns;
 pub use collected::{Collected, CollectedError};
-pub use collecting::{CollectError, collect_from_stores, collect_from_swarm};
 pub use driver::PeerError;
 pub use manifest::Manifest;
-pub use news::{News, Newsroom};
-pub use observing::PeerStatus;
-pub use start::{Peer, PeerPlan};
-pub use turns::Turns;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::faults::Kind;
-use super::liars::Lie;
 use crate::names::ModuleId;
+use crate::simulator::byzantine::Lie;
 
 /// One seed's, or several seeds' together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,29 +8,15 @@
 //! `carry_out` stands in the place of a peer's driver and workers and `post` in that of the network; `judge` looks at the
 //! [`invariants`] after every event and at the end. [`counts`] is what was seen, and [`drill`] runs thousands of seeds.
 
-mod agenda;
-mod ahead;
-mod carried;
-mod carry_out;
-pub mod clocks;
+pub mod byzantine;
 pub mod counts;
-pub mod dice;
-pub mod disk;
 pub mod drill;
-mod false_gradients;
 pub mod faults;
 pub mod invariants;
-mod judge;
-pub mod learner;
-pub mod liars;
-mod life;
-pub mod links;
-mod machine;
-mod post;
+mod peer;
+pub mod rng;
 pub mod scenario;
-mod shortage;
 pub mod trace;
-mod trainer;
 pub mod world;
 
 use std::sync::Arc;

@@ -2,15 +2,15 @@
 
 use serde::Deserialize;
 
-use super::clocks::Clocks;
-use super::dice::Between;
 use super::faults::{Faults, Kind, Rota};
-use super::liars::Lie;
-use super::links::Links;
 use crate::config::streaming::read_streaming;
 use crate::config::{Codec, Divide, OuterConfig, OuterMode, Rescale, SampleConfig, Streaming};
 use crate::grid::{Grid, GridError, Sharing};
 use crate::sampling::{SampleError, Seats};
+use crate::simulator::byzantine::Lie;
+use crate::simulator::peer::clocks::Clocks;
+use crate::simulator::rng::Between;
+use crate::simulator::world::links::Links;
 
 /// A drill.
 #[derive(Clone, Debug, Deserialize)]

@@ -10,10 +10,10 @@ use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
 
 use super::blobs::{BlobError, BlobStore};
-use super::checked::IndexError;
 use super::folder::StoreFolder;
 use super::index::Index;
 use super::journal::{Journal, JournalError};
+use crate::store::index::checked::IndexError;
 
 /// Commands that wait for the journal and the index. One that finds no room waits for it, and so slows its sender.
 pub const MAX_COMMANDS: usize = 64;

@@ -13,11 +13,11 @@ use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use super::blobs::BlobStore;
-use super::checked::IndexError;
 use super::durable::{DiskError, create_folder, open_file, replace};
 use super::index::Index;
 use super::journal::{Journal, JournalError};
 use crate::names::RunId;
+use crate::store::index::checked::IndexError;
 
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]

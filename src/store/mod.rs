@@ -17,36 +17,28 @@
 //! machine's cap.
 
 pub mod actor;
-mod arriving;
 pub mod blobs;
-mod checked;
 pub mod checkpoint;
+pub mod disk_pressure;
 mod durable;
 pub mod folder;
-mod incoming;
 pub mod index;
 pub mod journal;
-mod journal_frames;
-pub mod reading;
-mod receiving;
-mod room;
-mod serving;
-pub mod shortage;
+pub mod read_only;
 pub mod staging;
-mod streaming;
 
+pub use crate::store::blobs::receive::Receiving;
+pub use crate::store::blobs::serve::Served;
+pub use crate::store::disk_pressure::{Short, Shortage};
+pub use crate::store::index::checked::IndexError;
+pub use crate::store::read_only::StoreReader;
 pub use actor::{StoreError, StoreHandle};
 pub use blobs::{BlobError, BlobStore};
-pub use checked::IndexError;
 pub use checkpoint::{Checkpoint, ModuleCheckpoint};
 pub use durable::{DiskError, may_pass};
 pub use folder::{LockedStore, OpenError, StoreFolder};
 pub use index::{DocumentKey, Index};
 pub use journal::{Journal, JournalError};
-pub use reading::StoreReader;
-pub use receiving::Receiving;
-pub use serving::Served;
-pub use shortage::{Short, Shortage};
 pub use staging::{StagedFolder, StagingError};
 
 /// Writes a file so that it is there whole, or not at all.

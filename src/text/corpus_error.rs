@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::corpus::Skipped;
 use super::document::DocumentError;
 use super::files;
-use crate::pictures::PreparedError;
+use crate::images::PreparedError;
 
 /// Why there is no corpus.
 #[derive(Debug, thiserror::Error)]

@@ -14,7 +14,7 @@ use super::document::Document;
 use super::documents::Cutter;
 use super::parquet_file;
 use crate::config::TextConfig;
-use crate::pictures::PreparedReader;
+use crate::images::PreparedReader;
 
 /// The longest line that is read; bounds what a packed file can make of the memory.
 pub(super) const MAX_LINE_BYTES: u64 = 64 << 20;

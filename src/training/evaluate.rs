@@ -6,10 +6,10 @@ use std::ops::Add;
 use tch::TchError;
 
 use super::batches::{Batch, BatchError, BatchLimits, Sequences};
-use super::loss::row_losses;
 use crate::config::ModelConfig;
 use crate::model::PathModel;
 use crate::model::weights::to_values;
+use crate::training::inner::loss::row_losses;
 
 /// Padded tokens computed at once.
 const BATCH_TOKENS: usize = 8192;

@@ -1,25 +1,20 @@
 //! Inner steps on one path, and what is measured of it: loss, scores, samples.
 
-pub mod adamw;
-pub mod augmented;
-mod balance;
 pub mod batches;
 pub mod choose;
 pub mod classes;
 pub mod errors;
 pub mod evaluate;
 pub mod generate;
-pub mod gradients;
 pub mod inner;
-pub mod inner_state;
 pub mod level_bytes;
-pub mod loss;
-pub mod marked;
 pub mod outer_gradient;
 #[cfg(test)]
 pub(crate) mod samples;
-pub mod schedule;
 
+pub use crate::training::batches::marked::Marked;
+pub use crate::training::inner::schedule::{learning_rate, place_in_schedule};
+pub use crate::training::inner::state::{InnerState, InnerStateError};
 pub use batches::{BatchError, BatchOrder, Sequences};
 pub use choose::preferences;
 pub use classes::right_classes;
@@ -27,8 +22,5 @@ pub use errors::{StepError, TrainerError};
 pub use evaluate::{EvaluateError, Score, evaluate, evaluate_each, target_losses};
 pub use generate::{GenerateError, Sampling, generate, seen_from};
 pub use inner::{InnerTrainer, StepReport};
-pub use inner_state::{InnerState, InnerStateError};
 pub use level_bytes::{LevelReader, put_levels};
-pub use marked::Marked;
 pub use outer_gradient::{OuterGradientError, outer_gradient, own_copy};
-pub use schedule::{learning_rate, place_in_schedule};

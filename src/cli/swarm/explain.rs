@@ -2,20 +2,20 @@
 
 use std::error::Error;
 
-use super::invitations;
 use super::mistake::Mistake;
-use crate::experiment::sharing::SharingError;
+use crate::cli::swarm::access;
+use crate::experiment::training::assignment::SharingError;
 use crate::model::device::DeviceError;
 use crate::network::{IdentityError, StartError};
 use crate::observe::logging::LoggingError;
 use crate::peer::PeerError;
-use crate::peer::asking::AskError;
-use crate::peer::doorkeeper::DoorError;
-use crate::peer::founding::FoundingError;
-use crate::peer::joining::JoinError;
-use crate::peer::launch::{NeedsText, OtherText, PartGone};
+use crate::peer::access::access_control::DoorError;
+use crate::peer::client::VisitError;
+use crate::peer::create::FoundingError;
+use crate::peer::inference::client::AskError;
 use crate::peer::manifest::ManifestError;
-use crate::peer::visiting::VisitError;
+use crate::peer::start::join::JoinError;
+use crate::peer::start::{NeedsText, OtherText, PartGone};
 use crate::routing::{FeaturesError, KmeansError, LogisticError, RouterError, ShardError};
 use crate::store::OpenError;
 use crate::text::{CorpusError, TokenizerError};
@@ -76,10 +76,10 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
         return if matches!(error, OpenError::Disk(_)) { None } else { Some(OTHER_FOLDER) };
     }
     if let Some(AskError::Visit(VisitError::Join(JoinError::NotInvited { .. }))) = cause.downcast_ref() {
-        return Some(invitations::VISIT);
+        return Some(access::VISIT);
     }
     if let Some(error) = cause.downcast_ref::<DoorError>() {
-        return invitations::hint(error);
+        return access::hint(error);
     }
     if let Some(AskError::Visit(VisitError::Join(error))) = cause.downcast_ref() {
         return hint(error);
@@ -87,7 +87,7 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     match cause.downcast_ref::<JoinError>()? {
         JoinError::OtherRun { .. } => Some(OTHER_FOLDER),
         JoinError::TooLarge { .. } => Some("give it more in the machine's profile, or with --set disk_bytes=…"),
-        JoinError::NotInvited { .. } => Some(invitations::ASK),
+        JoinError::NotInvited { .. } => Some(access::ASK),
         JoinError::NotForMe { .. } => {
             Some("ask for one for this peer's key, or use --dir with the folder of that peer")
         }

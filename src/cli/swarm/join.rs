@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::Args;
 use serde_json::json;
 
-use super::corpus::TextFlags;
 use super::explain::explain;
 use super::interrupt::Interrupt;
 use super::mistake::Mistake;
 use super::running::Watch;
 use super::stages::{Journey, line_of};
-use super::{Globals, invitations, listen};
+use crate::cli::swarm::create::corpus::TextFlags;
+use crate::cli::swarm::{Globals, access, listen};
 use crate::names::RunId;
 use crate::observe::{Progress, View, logging};
-use crate::peer::launch::{Launch, OwnText};
-use crate::peer::succession::present_folder;
+use crate::peer::stages::present_folder;
+use crate::peer::start::{Launch, OwnText};
 use crate::peer::{Manifest, Turns};
 
 /// Join a swarm by the address of any of its peers, and train in it.
@@ -53,10 +53,10 @@ impl Join {
         let addresses = listen::listen(&self.listen, &machine)?;
         let announce = listen::announce(&machine)?;
         let relays = listen::relays(&self.relay, &machine)?;
-        let invitation = self.invitation.as_deref().map(invitations::read).transpose()?;
+        let invitation = self.invitation.as_deref().map(access::read).transpose()?;
         let address = match &self.address {
             Some(address) => listen::parse(address)?,
-            None => invitations::place(invitation.as_ref())?,
+            None => access::place(invitation.as_ref())?,
         };
         let chosen = !self.text.corpus.is_empty();
         if !chosen && !self.text.test_corpus.is_empty() {

@@ -1,35 +1,18 @@
 //! The commands that need text, tensors and the network: all that train a run, look at one or use it.
 
-mod asked;
-mod checkpoint;
-mod collect;
-mod collected_run;
-mod corpus;
+mod access;
+mod create;
 mod doctor;
-mod earlier;
-mod evaluate;
-mod experiment;
 mod explain;
-mod export;
-mod foreign_folder;
-mod found;
-mod founding_folder;
-mod founding_progress;
-mod generate;
-mod import;
-mod inspect;
-mod invitations;
-mod invite;
 mod join;
 mod listen;
+mod model;
 mod peer_progress;
-mod prepare;
-mod revoke;
+mod research;
 mod running;
 mod simulate;
 mod stages;
 mod status;
-mod transducer;
 
 use super::{Globals, commands, interrupt, mistake, output};
 
@@ -38,34 +21,34 @@ commands! {
         /// Train a run with several peers on this machine, and compare it with a dense path.
         Simulate(simulate::Simulate),
         /// Train the arms of an experiment, and write tables and plots of what came of them.
-        Experiment(experiment::Experiment),
+        Experiment(crate::cli::swarm::research::experiment::Experiment),
         /// Make one file of pictures in folders, from which runs that read pictures learn.
-        Prepare(prepare::Prepare),
+        Prepare(crate::cli::swarm::research::prepare::Prepare),
         /// Start a swarm, train in it, and print the line by which others join.
-        Found(found::Found),
+        Found(crate::cli::swarm::create::Found),
         /// Join a swarm by the address of any of its peers, and train in it.
         Join(join::Join),
         /// Look at this machine as a peer would need it, and at how others see it.
         Doctor(doctor::Doctor),
         /// Invite a peer to a run that is not open.
-        Invite(invite::Invite),
+        Invite(crate::cli::swarm::access::invite::Invite),
         /// Send a peer away from a run by invitation, or take an invitation back.
-        Revoke(revoke::Revoke),
+        Revoke(crate::cli::swarm::access::revoke::Revoke),
         /// Fetch all modules of a run into one folder.
-        Collect(collect::Collect),
+        Collect(crate::cli::swarm::model::collect::Collect),
         /// Show what running peers are doing.
         Status(status::Status),
         /// Score a run, in its swarm or collected, on its test text or on text of yours.
-        Evaluate(evaluate::Evaluate),
+        Evaluate(crate::cli::swarm::model::evaluate::Evaluate),
         /// Continue a text with a run, in its swarm or collected.
-        Generate(generate::Generate),
+        Generate(crate::cli::swarm::model::generate::Generate),
         /// Teach a copy of a run's ancestor which path reads on best, for `--route-every`.
-        Transducer(transducer::Transducer),
+        Transducer(crate::cli::swarm::research::transducer::Transducer),
         /// Look inside a path while it reads.
-        Inspect(inspect::Inspect),
+        Inspect(crate::cli::swarm::research::inspect::Inspect),
         /// Write a path of a collected run as a folder that transformers loads.
-        Export(export::Export),
+        Export(crate::cli::swarm::model::export::Export),
         /// Make a model of transformers the ancestor of a run.
-        Import(import::Import),
+        Import(crate::cli::swarm::model::import::Import),
     }
 }

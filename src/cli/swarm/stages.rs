@@ -6,24 +6,23 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::earlier::earlier_run;
 use super::explain::explain;
-use super::founding_progress;
 use super::interrupt::{Interrupt, Interrupted};
 use super::peer_progress::PeerLine;
 use super::running::{Watch, open_doors, scored};
+use crate::cli::swarm::create::earlier::earlier_run;
+use crate::cli::swarm::create::progress;
 use crate::config::RunConfig;
 use crate::names::RunId;
 use crate::network::Multiaddr;
 use crate::observe::Progress;
-use crate::peer::dense_trainer::Stopped;
-use crate::peer::founding::{self, Plan, TextFrom};
-use crate::peer::joining::JoinError;
-use crate::peer::launch::{Launch, Launched, NeedsText, OwnText, read_manifest};
-use crate::peer::succession::{
-    Scout, abandon, gather, is_first, next_folder, present_folder, remember_others, take_along,
-};
-use crate::peer::visiting::{Entrance, VisitError};
+use crate::peer::client::{Entrance, VisitError};
+use crate::peer::create;
+use crate::peer::create::dense_trainer::Stopped;
+use crate::peer::create::{Plan, TextFrom};
+use crate::peer::stages::{Scout, abandon, gather, is_first, next_folder, present_folder, remember_others, take_along};
+use crate::peer::start::join::JoinError;
+use crate::peer::start::{Launch, Launched, NeedsText, OwnText, read_manifest};
 use crate::peer::{CollectError, Manifest, collect_from_swarm};
 use crate::store::LockedStore;
 
@@ -212,11 +211,11 @@ impl Journey {
                 share_text,
                 ancestor: Some(levels),
             };
-            let mut told = |stage| founding_progress::show(&progress, stage);
-            let founded = founding::found(plan, &turns, interrupt.flag(), &mut told)?;
+            let mut told = |stage| progress::show(&progress, stage);
+            let founded = create::found(plan, &turns, interrupt.flag(), &mut told)?;
             anyhow::ensure!(founded.manifest.corpus == corpus, "this machine's copy of the text has changed");
             drop((founded.train, founded.test));
-            founding::settle(into, &founded.bytes)?;
+            create::settle(into, &founded.bytes)?;
             // Its blobs are in the shards now.
             let _ = std::fs::remove_dir_all(&gathered);
             Ok(founded.store)

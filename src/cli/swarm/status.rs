@@ -14,8 +14,8 @@ use super::explain::COPIED_IDENTITY;
 use super::mistake::Mistake;
 use super::output::Output;
 use crate::network::{Ban, now_s};
-use crate::peer::observing::{Invited, Traffic};
-use crate::peer::status_socket;
+use crate::peer::driver::status::{Invited, Traffic};
+use crate::peer::driver::status_socket;
 use crate::protocol::limits::FULL_WEIGHT;
 use crate::protocol::status::{
     ConductStatus, CopiedIdentity, ModuleStatus, PathStatus, ScoreStatus, Status as NodeStatus,

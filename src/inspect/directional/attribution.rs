@@ -85,7 +85,7 @@ pub fn attribute(subject: &Subject, prompt: &[u32], target: u32) -> Result<Attri
 fn reader(subject: &Subject, stream: &Tensor, target: u32) -> Result<Tensor, InspectError> {
     let weight = subject.model.final_norm().f_to_kind(Kind::Double)?;
     let row = subject.model.head().f_select(0, i64::from(target))?.f_to_kind(Kind::Double)?;
-    let scale = (stream.f_var(false)?.f_double_value(&[])? + crate::model::norm::EPSILON).sqrt();
+    let scale = (stream.f_var(false)?.f_double_value(&[])? + crate::model::layers::norm::EPSILON).sqrt();
     let wanted = weight.f_mul(&row)?.f_div_scalar(scale)?;
     // The norm takes the mean off what it is given: the same as taking it off what it is multiplied by.
     Ok(wanted.f_sub(&wanted.f_mean(Kind::Double)?)?)

@@ -26,11 +26,11 @@ pub use rows::Rows;
 use self::choices::on_device;
 use self::module::{Gathered, Module};
 use self::places::to_integers;
-use super::block::Reading;
-use super::linear::Products;
-use super::memory::Past;
 use super::weights::{Weights, WeightsError};
 use crate::config::{ModelConfig, Precision};
+use crate::model::layers::block::Reading;
+use crate::model::layers::kv_cache::Past;
+use crate::model::layers::linear::Products;
 
 /// What tokens chose in one step.
 pub struct Routed<'a> {

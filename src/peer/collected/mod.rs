@@ -13,7 +13,7 @@
 //! shards/table                   as the manifest names it, if it does
 //! ```
 //!
-//! [`writing`] makes such a folder; [`Local`](super::asking::Local) plays its paths.
+//! [`writing`] makes such a folder; [`Local`](crate::peer::inference::client::Local) plays its paths.
 
 #[cfg(test)]
 mod tests;

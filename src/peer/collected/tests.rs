@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::config::{DeviceChoice, Reads};
-use crate::peer::asking::Local;
-use crate::peer::collecting::{CollectError, collect_from_stores};
-use crate::peer::sampling::{Wish, continue_prompt};
-use crate::peer::scoring::{PathScore, ScoringError, score_corpus, score_test_text};
-use crate::peer::tiny_run::{Tiny, documents};
+use crate::peer::collect::{CollectError, collect_from_stores};
+use crate::peer::inference::client::Local;
+use crate::peer::inference::sample::{Wish, continue_prompt};
+use crate::peer::inference::score::{PathScore, ScoringError, score_corpus, score_test_text};
+use crate::peer::manifest::tiny_run::{Tiny, documents};
 use crate::protocol::wire::WIRE_VERSION;
 use crate::text::{CorpusSource, read_corpus};
 use crate::training::Score;

@@ -13,7 +13,7 @@ use crate::model::exchange::{self, ExchangeError};
 use crate::names::{BlobHash, ModuleId, PathId, RunId};
 use crate::outer::ModuleState;
 use crate::peer::manifest::{Manifest, ManifestError};
-use crate::peer::path_state::PathState;
+use crate::peer::trainer::path_state::PathState;
 use crate::protocol::message::Head;
 use crate::store::{DiskError, StagedFolder, StagingError};
 

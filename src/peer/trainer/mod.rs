@@ -4,24 +4,32 @@
 //! gradient of each module against the replicated copy it started from, compressed with what was left from last time,
 //! and all of it back to the store before anybody is told.
 
-mod ground;
+pub mod device_scheduler;
+pub mod path_state;
 mod scores;
+mod start_parameters;
 mod stepping;
+pub mod task;
+#[cfg(test)]
+mod tests;
+pub(super) mod text;
+pub mod thread;
+pub(super) mod throttle;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::manifest::Manifest;
-use super::path_state::{PathState, PathStateError, PhaseState};
-use super::tasks::{Task, Told};
-use super::texts::{Purpose, Texts};
-use super::trainer_thread::{Desk, Work};
 use crate::compress::{EncodeError, compress_with_feedback};
 use crate::config::MachineConfig;
 use crate::grid::Grid;
 use crate::model::{machine_class, open_device};
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase};
 use crate::outer::ModuleState;
+use crate::peer::trainer::path_state::{PathState, PathStateError, PhaseState};
+use crate::peer::trainer::task::{Task, Told};
+use crate::peer::trainer::text::{Purpose, Texts};
+use crate::peer::trainer::thread::{Desk, Work};
 use crate::protocol::message::Made;
 use crate::protocol::record::{Finished, StartedFrom};
 use crate::protocol::{Part, Resume};

@@ -3,11 +3,11 @@
 
 use super::{REPORT, Worker};
 use crate::names::{BlobRef, ModuleId, PathId, Phase};
-use crate::peer::path_state::{Best, PathState};
-use crate::peer::tasks::Told;
-use crate::peer::texts::Purpose;
 use crate::peer::trainer::Asked;
-use crate::peer::trainer_thread::Desk;
+use crate::peer::trainer::path_state::{Best, PathState};
+use crate::peer::trainer::task::Told;
+use crate::peer::trainer::text::Purpose;
+use crate::peer::trainer::thread::Desk;
 use crate::routing::resharding::PathScores;
 use crate::text::{TokenSet, Tokenizer};
 use crate::training::{Score, evaluate, target_losses};

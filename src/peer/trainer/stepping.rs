@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use super::{Asked, REPORT, Steps, Worker};
 use crate::names::{BlobRef, PathId};
-use crate::peer::pace::Pace;
-use crate::peer::path_state::{PathState, PhaseState};
-use crate::peer::tasks::{Stepped, Told};
-use crate::peer::trainer_thread::Desk;
-use crate::peer::turns::TURN_MS;
+use crate::peer::trainer::device_scheduler::TURN_MS;
+use crate::peer::trainer::path_state::{PathState, PhaseState};
+use crate::peer::trainer::task::{Stepped, Told};
+use crate::peer::trainer::thread::Desk;
+use crate::peer::trainer::throttle::Pace;
 use crate::seed::Seed;
 use crate::training::{BatchOrder, StepReport, place_in_schedule};
 

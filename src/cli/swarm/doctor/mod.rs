@@ -14,7 +14,7 @@ use self::finding::{Finding, Verdict};
 use super::listen::{self, parse};
 use super::mistake::Mistake;
 use super::output::Output;
-use super::{Globals, invitations};
+use crate::cli::swarm::{Globals, access};
 use crate::network::{
     Bandwidth, Identity, NetworkConfig, NetworkEvents, NetworkHandle, StartError, is_loopback_address, start,
 };
@@ -50,8 +50,8 @@ impl Doctor {
         let run = self.run.as_deref().map(|file| globals.run(file)).transpose()?.map(|run| run.value);
         let address = self.address.as_deref().map(parse).transpose()?;
         let identity = Identity::generate();
-        let sponsor = self.sponsor.as_deref().map(invitations::sponsor).transpose()?;
-        let shown = sponsor.map(|sponsor| sponsor.visitor(identity.key())).transpose().map_err(invitations::explain)?;
+        let sponsor = self.sponsor.as_deref().map(access::sponsor).transpose()?;
+        let shown = sponsor.map(|sponsor| sponsor.visitor(identity.key())).transpose().map_err(access::explain)?;
         let mut report = Report { output: globals.output(), found: Vec::new() };
         report.add(resources::disk(&machine))?;
         report.add(resources::clock())?;

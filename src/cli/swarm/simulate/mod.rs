@@ -13,22 +13,24 @@ use clap::{Args, ValueEnum};
 use self::outcome::{Outcome, Sample};
 use self::preparation::Preparation;
 use self::swarm::{Swarm, SwarmResult};
-use super::corpus::CorpusFlags;
-use super::earlier::{Earlier, earlier_run};
 use super::explain::explain;
-use super::founding_folder::{self, Wanted};
 use super::interrupt::{Interrupt, Interrupted};
 use super::mistake::Mistake;
-use super::{Globals, founding_progress};
+use crate::cli::swarm::Globals;
+use crate::cli::swarm::create::corpus::CorpusFlags;
+use crate::cli::swarm::create::earlier::{Earlier, earlier_run};
+use crate::cli::swarm::create::progress;
+use crate::cli::swarm::create::run_folder;
+use crate::cli::swarm::create::run_folder::Wanted;
 use crate::config::{Link, MachineConfig, RoutingMethod, RunConfig};
 use crate::names::PathId;
 use crate::observe::logging::{self, LogFilter, LogGuard};
 use crate::observe::{Progress, View};
-use crate::peer::asking::Local;
-use crate::peer::dense::Dense;
-use crate::peer::dense_trainer::{DenseTrainer, Stopped};
-use crate::peer::sampling::{Wish, continue_prompt};
-use crate::peer::scoring::score_test_text;
+use crate::peer::create::dense::Dense;
+use crate::peer::create::dense_trainer::{DenseTrainer, Stopped};
+use crate::peer::inference::client::Local;
+use crate::peer::inference::sample::{Wish, continue_prompt};
+use crate::peer::inference::score::score_test_text;
 use crate::peer::{Collected, Turns, collect_from_stores};
 use crate::training::Score;
 
@@ -90,7 +92,7 @@ impl Simulate {
             return Err(Mistake::new(format!("--peers {peers}")).hint(format!("give 1 to {MAX_PEERS}")).into());
         }
         let wanted = Wanted { text: &self.corpus.text, share_text: None };
-        founding_folder::check(&preparation::founder_folder(&folder), &run, &wanted)?;
+        run_folder::check(&preparation::founder_folder(&folder), &run, &wanted)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let outcome = {
             let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
@@ -215,7 +217,7 @@ impl Trial {
         };
         let (progress, interrupt) = (self.progress.clone(), interrupt.clone());
         let prepared = tokio::task::spawn_blocking(move || {
-            request.carry_out(interrupt.flag(), &mut |stage| founding_progress::show(&progress, stage))
+            request.carry_out(interrupt.flag(), &mut |stage| progress::show(&progress, stage))
         })
         .await?;
         prepared.map(Arc::new).map_err(stopped_or)

@@ -12,10 +12,11 @@ use anyhow::Context;
 use crate::config::{MachineConfig, RunConfig};
 use crate::model::exchange;
 use crate::names::BlobHash;
-use crate::peer::dense::{Dense, KeptDense};
-use crate::peer::founding::{self, Founded, Plan, Stage, TextFrom};
-use crate::peer::launch::{identity_of, lock_store, read_manifest};
-use crate::peer::path_state::PathState;
+use crate::peer::create;
+use crate::peer::create::dense::{Dense, KeptDense};
+use crate::peer::create::{Founded, Plan, Stage, TextFrom};
+use crate::peer::start::{identity_of, lock_store, read_manifest};
+use crate::peer::trainer::path_state::PathState;
 use crate::peer::{Manifest, Turns};
 use crate::store::write_file;
 use crate::text::{CorpusSource, IdsWriter, TokenSet, Tokenizer};
@@ -98,7 +99,7 @@ impl Request {
             share_text: true,
             ancestor: self.ancestor,
         };
-        let founded = founding::found(plan, &self.turns, stop, told)?;
+        let founded = create::found(plan, &self.turns, stop, told)?;
         Preparation::keep(folder, founded, &founder)
     }
 }
@@ -112,7 +113,7 @@ impl Preparation {
             set.write_to(&mut file)?;
             file.into_inner()?.sync_all()?;
         }
-        founding::settle(founder, &founded.bytes)?;
+        create::settle(founder, &founded.bytes)?;
         drop(founded.store);
         Self::read(folder, founded.manifest, founder)
     }

@@ -1,0 +1,94 @@
+//! What the commands that invite, join and visit have in common: reading invitations, and the peers in whose name they act.
+
+pub(super) mod invite;
+pub(super) mod revoke;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::cli::swarm::mistake::{Mistake, OrMistake};
+use crate::names::PeerKey;
+use crate::network::{Multiaddr, key_of};
+use crate::peer::access::access_control::{DoorError, Doorkeeper};
+use crate::peer::access::invitation_token;
+use crate::peer::stages::present_folder;
+use crate::peer::start::{identity_of, read_manifest};
+use crate::protocol::invitations::Letter;
+
+/// What to do without an invitation.
+pub const ASK: &str = "ask a peer of the run for one (pathswarm invite DIR --for KEY, with the key above), and give it with \
+    --invitation and the same --dir";
+
+/// What a visitor does.
+pub const VISIT: &str = "name the folder of a peer of this machine that takes part in the run: --as DIR";
+
+/// An invitation as it was given.
+///
+/// # Errors
+/// If it is none.
+pub fn read(given: &str) -> Result<Letter, Mistake> {
+    let shown: String = given.chars().take(60).collect();
+    let read = invitation_token::read(given).map_err(|error| format!("--invitation {shown}: {error}"));
+    read.or_mistake("copy the whole of what pathswarm invite printed, or name the file that it is in")
+}
+
+/// Where an invitation says to go.
+///
+/// # Errors
+/// If it does not.
+pub fn place(letter: Option<&Letter>) -> Result<Multiaddr, Mistake> {
+    let places = letter.into_iter().flat_map(|letter| &letter.addresses);
+    let first = places.filter_map(|place| place.parse().ok()).next();
+    first.ok_or_else(|| {
+        Mistake::new("the invitation does not say where the run is").hint("give the address of a running peer, too")
+    })
+}
+
+/// A peer's key, as people write it.
+///
+/// # Errors
+/// If it is none.
+pub fn key(text: &str) -> Result<PeerKey, Mistake> {
+    key_of(text).ok_or(format!("{text}: this is no peer's key")).or_mistake(
+        "a key has 64 hexadecimal digits, or begins with 12D3Koo: join without an invitation says which is its own, and \
+         status shows those of peers",
+    )
+}
+
+/// The doorkeeper of the peer in a folder, whether it runs or not.
+///
+/// # Errors
+/// If no peer of a run by invitation lives there.
+pub fn sponsor(folder: &Path) -> anyhow::Result<Arc<Doorkeeper>> {
+    let folder = present_folder(folder);
+    let Some((_, manifest, run)) = read_manifest(&folder)? else {
+        let message = format!("{}: no peer's folder", folder.display());
+        return Err(Mistake::new(message).hint("name the folder of a peer: the --dir of found or join").into());
+    };
+    match Doorkeeper::of(&folder, &identity_of(&folder)?, &manifest, run)? {
+        Some(doorkeeper) => Ok(doorkeeper),
+        None => Err(explain(DoorError::Open)),
+    }
+}
+
+/// What the user can do about it.
+pub fn hint(error: &DoorError) -> Option<&'static str> {
+    Some(match error {
+        DoorError::Open => "give the address alone; a run whose file says admission = \"invite\" is not open",
+        DoorError::NotInvited(_) => "ask for an invitation for this peer: pathswarm invite DIR --for KEY",
+        DoorError::NoRight(_) => {
+            "ask whoever invited it for more (pathswarm invite --may-invite 1), or to invite themselves"
+        }
+        DoorError::NotYours { .. } => "ask the founder, or whoever invited that peer",
+        DoorError::Full(_) => "send away the peer that invited them instead",
+        DoorError::Disk(_) => return None,
+    })
+}
+
+/// The same as an error of the command.
+pub fn explain(error: DoorError) -> anyhow::Error {
+    match hint(&error) {
+        Some(hint) => Mistake::new(error).hint(hint).into(),
+        None => error.into(),
+    }
+}

@@ -1,0 +1,90 @@
+//! `pathswarm revoke`: a peer is sent away, or an invitation taken back, by a peer in whose name it was invited.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::cli::swarm::mistake::Mistake;
+use crate::cli::swarm::{Globals, access};
+use crate::names::PeerKey;
+use crate::peer::access::access_control::Doorkeeper;
+use crate::peer::access::invitation_token;
+use crate::peer::driver::control_socket;
+use crate::peer::driver::control_socket::Order;
+use crate::peer::driver::status_socket;
+use crate::peer::stages::present_folder;
+use crate::peer::start::lock_store;
+use crate::protocol::invitations::{Grant, Letter};
+
+/// Send a peer away from a run by invitation, or take an invitation back.
+#[derive(Args)]
+pub struct Revoke {
+    /// The folder of the peer in whose name it was invited; it may run meanwhile or not.
+    folder: PathBuf,
+    /// Whom: a peer's key, as status shows it or in full; or the invitation that it was given, or the file that this is in.
+    whom: String,
+}
+
+impl Revoke {
+    /// # Errors
+    /// If the peer has no right to, or cannot remember it.
+    pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let order = self.order()?;
+        let doorkeeper = access::sponsor(&self.folder)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let done = match runtime.block_on(control_socket::order(&self.folder, &order))? {
+            Some(Ok(done)) => done,
+            Some(Err(reason)) => {
+                return Err(Mistake::new(reason).hint("ask the founder, or whoever invited that peer").into());
+            }
+            None => self.without_the_peer(&doorkeeper, order)?,
+        };
+        globals.output().text(&done)?;
+        globals.output().json(&json!({ "event": "revoked", "message": done }))?;
+        Ok(())
+    }
+
+    fn order(&self) -> Result<Order, Mistake> {
+        match invitation_token::read(&self.whom) {
+            Ok(Letter { grant: Grant::OneTime(one), .. }) => Ok(Order::TakeBack(one)),
+            Ok(Letter { grant: Grant::Pass(pass), .. }) => match pass.0.last() {
+                Some(last) => Ok(Order::SendAway(last.to)),
+                None => Err(Mistake::new("the invitation names nobody").hint("give a peer's key")),
+            },
+            Err(_) => match self.shown_as() {
+                Some(peer) => Ok(Order::SendAway(peer)),
+                None => Ok(Order::SendAway(access::key(&self.whom)?)),
+            },
+        }
+    }
+
+    /// The one peer that `status` shows so: by the first digits of its key.
+    fn shown_as(&self) -> Option<PeerKey> {
+        let digits = self.whom.trim_start_matches('…');
+        if !(8..64).contains(&digits.len()) || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+        let status: Value = serde_json::from_str(&runtime.block_on(status_socket::ask(&self.folder)).ok()?).ok()?;
+        let peers = status["peers"].as_array()?.iter().filter_map(Value::as_str);
+        let mut named = peers.filter(|peer| peer.starts_with(digits));
+        named.next().filter(|_| named.next().is_none())?.parse().ok()
+    }
+
+    /// The peer does not run: it says so to the others when it does.
+    fn without_the_peer(&self, doorkeeper: &Doorkeeper, order: Order) -> anyhow::Result<String> {
+        // Nor does it begin to, meanwhile.
+        let _lock = lock_store(&present_folder(&self.folder))?;
+        let revocation = match order {
+            Order::SendAway(peer) => doorkeeper.send_away(peer).map(Some),
+            Order::TakeBack(one) => doorkeeper.take_back(&one),
+        };
+        Ok(match revocation.map_err(access::explain)? {
+            Some(revocation) => {
+                format!("peer {} is sent away: the others hear of it once this peer runs", revocation.of)
+            }
+            None => "the invitation was not used yet, and nobody can use it any more".to_owned(),
+        })
+    }
+}

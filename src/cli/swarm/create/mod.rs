@@ -1,0 +1,178 @@
+//! `pathswarm found`: starts a swarm and prints the line by which others join it.
+
+pub(super) mod corpus;
+pub(super) mod earlier;
+pub(super) mod progress;
+pub(super) mod run_folder;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use anyhow::Context;
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::swarm::create::corpus::CorpusFlags;
+use crate::cli::swarm::create::earlier::earlier_run;
+use crate::cli::swarm::create::run_folder::Wanted;
+use crate::cli::swarm::explain::explain;
+use crate::cli::swarm::interrupt::{Interrupt, Interrupted};
+use crate::cli::swarm::running::Watch;
+use crate::cli::swarm::stages::{Journey, line_of, stages_of};
+use crate::cli::swarm::{Globals, listen};
+use crate::config::RunConfig;
+use crate::names::PeerKey;
+use crate::observe::{Progress, View, logging};
+use crate::peer::Turns;
+use crate::peer::create;
+use crate::peer::create::dense_trainer::Stopped;
+use crate::peer::create::{Plan, TextFrom};
+use crate::peer::stages::{elsewhere, present_folder};
+use crate::peer::start::{Launch, OwnText, read_manifest};
+use crate::store::LockedStore;
+use crate::text::CorpusSource;
+
+/// Start a swarm, train in it, and print the line by which others join.
+#[derive(Args)]
+pub struct Found {
+    /// What is trained, such as configs/demo.toml.
+    file: PathBuf,
+    #[command(flatten)]
+    corpus: CorpusFlags,
+    /// Send newcomers the text that they train on. Without it, everybody brings a copy of the corpus.
+    #[arg(long)]
+    share_text: bool,
+    /// Start every path from an earlier run or another model: a folder that `collect` or `import` made.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "tokenizer")]
+    ancestor: Option<PathBuf>,
+    /// Where to keep this peer's part; by default a folder of the run's name among the machine's runs.
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+    /// Where to listen, instead of what the machine's profile says.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<String>,
+    /// A relay through which others reach this machine if need be, besides those of its profile.
+    #[arg(long, value_name = "ADDRESS")]
+    relay: Vec<String>,
+}
+
+impl Found {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// What went wrong, and whether the user can mend it.
+    pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let run = globals.run(&self.file)?.value;
+        let machine = globals.machine()?.value;
+        let log_filter = globals.log_filter()?;
+        let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join(&run.name));
+        let addresses = listen::listen(&self.listen, &machine)?;
+        let announce = listen::announce(&machine)?;
+        let relays = listen::relays(&self.relay, &machine)?;
+        let wanted = Wanted { text: &self.corpus.text, share_text: Some(self.share_text) };
+        let (first, then) = stages_of(&run)?;
+        run_folder::check(&folder, &first, &wanted)?;
+        let source = self.corpus.text.source()?;
+        // A run's second stage has a folder of its own.
+        let (here, stage) = match (present_folder(&folder), &then) {
+            (here, Some(then)) if here != folder => (here, then),
+            _ => (folder.clone(), &first),
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
+        runtime.block_on(async {
+            let interrupt = Interrupt::listen()?;
+            let line = Arc::new(Mutex::new(Some(line_of(&progress, stage))));
+            let watch = Watch::new(&folder, progress.clone(), line);
+            let launch = Launch {
+                folder: here.clone(),
+                machine: machine.clone(),
+                listen: addresses,
+                announce,
+                relays,
+                link: None,
+                turns: Arc::new(Turns::default()),
+                newsroom: watch.newsroom.clone(),
+                invitation: None,
+            };
+            let own_text = Some(OwnText {
+                corpus: source.clone(),
+                test_corpus: self.corpus.text.test_source(),
+                chosen: !self.corpus.text.corpus.is_empty(),
+            });
+            let elsewhere = elsewhere(&folder).await?;
+            let listening = launch.clone().listen().await.map_err(explain)?;
+            let (told, stopping) = (progress.clone(), interrupt.clone());
+            let journey = Journey { folder: folder.clone(), launch, own_text, progress: told, interrupt: stopping };
+            let launched = match elsewhere {
+                Some(address) => listening.join(&address, journey.own_text.clone(), &mut |_, _| {}).await,
+                None => {
+                    let founder = match stage.admission.is_open() {
+                        true => None,
+                        false => Some(listening.founder().map_err(|error| explain(error.into()))?),
+                    };
+                    listening.found(self.prepare(&journey, stage, then.clone(), (source, founder)).await?).await
+                }
+            };
+            let launched = launched.map_err(explain)?;
+            let _log = logging::start(&folder, &log_filter).map_err(|error| explain(error.into()))?;
+            let joins = launched.network.join_addresses().await?;
+            let addresses: Vec<String> = joins.iter().map(ToString::to_string).collect();
+            let first = addresses.first().context("this peer listens nowhere")?;
+            progress.note(format!("others join with:\n  pathswarm join {first}"));
+            if addresses.len() > 1 {
+                progress.note(format!("or, where that address does not lead:\n  {}", addresses[1..].join("\n  ")));
+            }
+            if launched.doorkeeper.is_some() {
+                let folder = folder.display();
+                progress.note(format!(
+                    "this run is by invitation: pathswarm invite {folder} makes one, --invitation shows it"
+                ));
+            }
+            progress.result(json!({ "event": "join", "address": addresses[0], "addresses": addresses }));
+            journey.go(launched, watch).await.map_err(explain)
+        })
+    }
+
+    /// Founds the run, unless this folder has been founded before.
+    async fn prepare(
+        &self,
+        journey: &Journey,
+        run: &RunConfig,
+        then: Option<RunConfig>,
+        (corpus, founder): (CorpusSource, Option<PeerKey>),
+    ) -> anyhow::Result<Option<LockedStore>> {
+        let Journey { launch, progress, interrupt, .. } = journey;
+        if read_manifest(&launch.folder)?.is_some() {
+            return Ok(None);
+        }
+        if self.share_text {
+            progress.note("newcomers receive this run's text (--share-text)");
+        } else {
+            progress.note(
+                "newcomers would receive this run's text, which was not allowed (--share-text): each must bring the \
+                 same corpus (join --corpus), checked by its hash",
+            );
+        }
+        let (tokenizer, ancestor) = match &self.ancestor {
+            Some(earlier) => {
+                let (tokenizer, levels) = earlier_run(earlier, run)?;
+                (Some(tokenizer), Some(levels))
+            }
+            None => (self.corpus.tokenizer()?, None),
+        };
+        let text = TextFrom::Corpus { corpus, test: self.corpus.text.test_source(), tokenizer };
+        let (run, launch, share_text) = (run.clone(), launch.clone(), self.share_text);
+        let (progress, interrupt) = (progress.clone(), interrupt.clone());
+        let founded = tokio::task::spawn_blocking(move || -> anyhow::Result<Option<LockedStore>> {
+            let (run, machine, folder) = (&run, &launch.machine, launch.folder.as_path());
+            let plan = Plan { run, then, after: None, founder, machine, folder, text, share_text, ancestor };
+            let mut told = |stage| progress::show(&progress, stage);
+            let founded = create::found(plan, &launch.turns, interrupt.flag(), &mut told)?;
+            create::settle(folder, &founded.bytes)?;
+            Ok(Some(founded.store))
+        })
+        .await?;
+        founded.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { explain(error) })
+    }
+}

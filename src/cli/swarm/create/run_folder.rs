@@ -1,0 +1,65 @@
+//! Whether a run may be founded in a folder, or goes on there.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use crate::cli::swarm::create::corpus::TextFlags;
+use crate::cli::swarm::explain::explain;
+use crate::cli::swarm::mistake::Mistake;
+use crate::config::RunConfig;
+use crate::names::BlobHash;
+use crate::peer::Manifest;
+use crate::peer::start::{read_manifest, run_of_store};
+use crate::text::{CorpusSource, stream_corpus};
+
+/// What the user asks of the run besides its configuration.
+pub struct Wanted<'a> {
+    /// The text, where one is named.
+    pub text: &'a TextFlags,
+    /// Whether newcomers receive it, where that can be chosen.
+    pub share_text: Option<bool>,
+}
+
+/// A founder's folder of another run is not written to, and none goes on as if it were what is asked for now.
+///
+/// # Errors
+/// If the folder holds another run, or one of another configuration or text, or a peer that runs.
+pub fn check(folder: &Path, run: &RunConfig, wanted: &Wanted<'_>) -> anyhow::Result<()> {
+    let refused = |what: &str| {
+        let message = format!("{} holds {what}", folder.display());
+        Err(Mistake::new(message).hint("choose another folder with --dir, or remove that one").into())
+    };
+    let manifest = read_manifest(folder).map_err(explain)?.map(|(_, manifest, _)| manifest);
+    let of_store = run_of_store(folder).map_err(|error| explain(error.into()))?;
+    let Some(manifest) = manifest else {
+        return if of_store.is_some() { refused("the store of a run whose manifest is gone") } else { Ok(()) };
+    };
+    if manifest.config != *run {
+        return refused("a run of another configuration");
+    }
+    match other_wish(&manifest, wanted)? {
+        Some(what) => refused(&what),
+        None => Ok(()),
+    }
+}
+
+/// In what the run is not what is asked for. Text that is not named is taken for the run's.
+fn other_wish(manifest: &Manifest, wanted: &Wanted<'_>) -> anyhow::Result<Option<String>> {
+    match (manifest.share_text, wanted.share_text) {
+        (true, Some(false)) => return Ok(Some("a run that shares its text (--share-text)".to_owned())),
+        (false, Some(true)) => return Ok(Some("a run that does not share its text".to_owned())),
+        _ => {}
+    }
+    let named = |paths: &[std::path::PathBuf]| (!paths.is_empty()).then(|| CorpusSource::Paths(paths.to_vec()));
+    let text = &wanted.text;
+    for (source, expected) in [(named(&text.corpus), manifest.corpus), (named(&text.test_corpus), manifest.test_corpus)]
+    {
+        let Some(source) = source else { continue };
+        let survey = stream_corpus(&source, manifest.config.reading(), &mut |_| ControlFlow::Continue(()));
+        let found: BlobHash = survey.map_err(|error| explain(error.into()))?.hash;
+        if found != expected {
+            return Ok(Some(format!("a run of other text (hash {expected}) than {source} (hash {found})")));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,22 @@
+//! Opening a collected run, for the commands that use one.
+
+use std::path::Path;
+
+use crate::cli::swarm::mistake::{Mistake, OrMistake};
+use crate::peer::{Collected, CollectedError};
+
+const HINT: &str = "collect the run again: pathswarm collect DIR --from ADDRESS";
+
+/// # Errors
+/// What is missing from the folder, or wrong with it.
+pub(in crate::cli::swarm) fn open(folder: &Path) -> Result<Collected, Mistake> {
+    Collected::open(folder).or_mistake(HINT)
+}
+
+/// An error on the way, told as the user's to mend if the folder is at fault.
+pub(in crate::cli::swarm) fn explain(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<CollectedError>() {
+        Ok(damaged) => Mistake::new(damaged).hint(HINT).into(),
+        Err(other) => other,
+    }
+}

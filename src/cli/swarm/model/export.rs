@@ -1,0 +1,76 @@
+//! `pathswarm export`: a path of a collected run, as a folder that `transformers` loads.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::swarm::Globals;
+use crate::cli::swarm::mistake::OrMistake;
+use crate::cli::swarm::model::{checkpoint, collected_run, foreign_folder};
+use crate::model::hugging_face::{self, Layout, settings};
+use crate::names::PathId;
+use crate::store::StagedFolder;
+
+/// `pathswarm export`
+#[derive(Args)]
+pub struct Export {
+    /// A collected run.
+    run: PathBuf,
+    /// A new folder, for `transformers`.
+    folder: PathBuf,
+    /// Which path; its number, as `evaluate` shows it.
+    #[arg(long, value_name = "NUMBER", required_unless_present = "ancestor")]
+    path: Option<u32>,
+    /// The dense ancestor instead, which gives the features that text is routed by.
+    #[arg(long, conflicts_with = "path")]
+    ancestor: bool,
+}
+
+impl Export {
+    /// # Errors
+    /// If the run is not a whole one, has no such path, or its model has no counterpart.
+    pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let collected = collected_run::open(&self.run)?;
+        foreign_folder::must_be_new(&self.folder)?;
+        let (config, paths) = (&collected.manifest().config, collected.grid().path_count());
+        let values = checkpoint::of_collected(&collected, self.path.map(PathId))?.levels;
+        let name = self.path.map_or_else(|| "the ancestor".to_owned(), |path| format!("path {path}"));
+        let hint = "neither GPT-2 nor GPT-NeoX is such a model; the collected run's own safetensors files are complete";
+        let end_of_document = collected.tokenizer().end_of_document();
+        let settings = settings::write(&config.model, end_of_document).or_mistake(hint)?;
+        let weights = hugging_face::weights(&config.model, &config.levels, &values).or_mistake(hint)?;
+
+        let staged = StagedFolder::begin(&self.folder).context("cannot make the folder")?;
+        staged.write("config.json", &settings)?;
+        staged.write("model.safetensors", &weights)?;
+        staged.write("tokenizer.json", collected.tokenizer().json())?;
+        let end = collected.tokenizer().end_name();
+        let tokenizer = json!({
+            "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": config.model.context,
+            "bos_token": end, "eos_token": end, "clean_up_tokenization_spaces": false,
+        });
+        staged.write("tokenizer_config.json", &serde_json::to_vec_pretty(&tokenizer)?)?;
+        staged.write("router", &collected.router().encode())?;
+        let modules = |path: PathId| collected.grid().modules_of(path).into_iter();
+        let modules: Vec<_> = self.path.map(PathId).into_iter().flat_map(modules).collect();
+        let versions = modules.iter().map(|module| (module.to_string(), collected.modules()[module].version.0));
+        let origin = json!({
+            "run": collected.run().to_string(), "name": config.name, "path": self.path, "paths": paths,
+            "modules": versions.collect::<std::collections::BTreeMap<_, _>>(),
+            "prefix_tokens": config.routing.prefix_tokens,
+        });
+        staged.write("pathswarm.json", &serde_json::to_vec_pretty(&origin)?)?;
+        staged.put_in_place()?;
+
+        let kind = match Layout::of(&config.model) {
+            Layout::Gpt2 => "GPT-2",
+            Layout::GptNeox => "GPT-NeoX",
+        };
+        let output = globals.output();
+        output.text(&format!("{name} is in {} as a {kind}", self.folder.display()))?;
+        output.json(&json!({ "event": "result", "folder": self.folder, "layout": kind, "origin": origin }))?;
+        Ok(())
+    }
+}

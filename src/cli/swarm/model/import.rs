@@ -1,0 +1,136 @@
+//! `pathswarm import`: a model of `transformers`, made ready to be the ancestor of a run.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::swarm::Globals;
+use crate::cli::swarm::mistake::{Mistake, OrMistake};
+use crate::cli::swarm::model::foreign_folder;
+use crate::config::{LevelConfig, ModelConfig, RunConfig, level_tensors};
+use crate::grid::Sharing;
+use crate::model::{exchange, hugging_face};
+use crate::store::StagedFolder;
+use crate::text::Tokenizer;
+
+/// What the run is like, but for its model.
+const PATTERN: &str = include_str!("../../../../configs/dipaco-2x2.toml");
+
+/// `pathswarm import`
+#[derive(Args)]
+pub struct Import {
+    /// A folder with config.json, safetensors files and tokenizer.json, as save_pretrained makes.
+    model: PathBuf,
+    /// A new folder, for `found --ancestor`.
+    folder: PathBuf,
+    /// Experts of each level: the blocks are cut into so many levels of about the same depth.
+    #[arg(long, value_name = "NxN", default_value = "2x2")]
+    grid: String,
+    /// Longest sequence to train on, in tokens, if not as long as the model takes. Learned positions beyond it are dropped.
+    #[arg(long, value_name = "TOKENS")]
+    context: Option<usize>,
+}
+
+impl Import {
+    /// # Errors
+    /// If the folder holds no model that this program can compute.
+    pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        foreign_folder::must_be_new(&self.folder)?;
+        let of = |error: &dyn std::fmt::Display| format!("{}: {error}", self.model.display());
+        let full = hugging_face::settings::read(&foreign_folder::read(&self.model, "config.json")?)
+            .map_err(|error| of(&error))
+            .or_mistake("pathswarm trains what GPT-2 and GPT-NeoX without parallel residuals compute")?;
+        let tokenizer = foreign_folder::read(&self.model, "tokenizer.json")?;
+        let known =
+            Tokenizer::from_json(&tokenizer).map_err(|error| of(&error)).or_mistake("byte-level BPE is needed")?;
+        if known.vocabulary() > full.vocabulary {
+            return Err(Mistake::new(of(&format!(
+                "tokenizer.json has {} tokens, config.json says vocab_size = {}",
+                known.vocabulary(),
+                full.vocabulary
+            )))
+            .hint("give the model's own tokenizer")
+            .into());
+        }
+        let run = self.run_config(&full)?;
+        let files = foreign_folder::weights(&self.model)?;
+        let values = hugging_face::levels(&full, &run.levels, &files)
+            .map_err(|error| of(&error))
+            .or_mistake("the weights must be those that config.json describes")?;
+        let values = cut_to_context(&full, &run, values);
+        let pairs: Vec<_> = run.levels.iter().zip(values.iter().map(Vec::as_slice)).collect();
+
+        let staged = StagedFolder::begin(&self.folder).context("cannot make the folder")?;
+        staged.write("ancestor.safetensors", &exchange::encode(&run.model, &pairs, &[])?)?;
+        staged.write("tokenizer.json", &tokenizer)?;
+        let text = toml::to_string(&run)?;
+        let title = format!("# A run whose ancestor was imported from {}.\n\n", self.model.display());
+        staged.write("run.toml", (title + &text).as_bytes())?;
+        staged.put_in_place()?;
+
+        let file = self.folder.join("run.toml");
+        let output = globals.output();
+        let command = format!("pathswarm found {} --ancestor {}", file.display(), self.folder.display());
+        output.text(&format!("{} says what is trained; edit it, then:\n  {command}", file.display()))?;
+        output.json(&json!({ "event": "result", "folder": self.folder, "run": file, "found": command }))?;
+        Ok(())
+    }
+
+    fn run_config(&self, full: &ModelConfig) -> anyhow::Result<RunConfig> {
+        let hint = "such as --grid 2x2, or --grid 4 for a flat mixture";
+        let grid = format!("--grid {}", self.grid);
+        let experts: Vec<u32> = self
+            .grid
+            .split('x')
+            .map(|count| count.parse().ok().filter(|count| *count > 0))
+            .collect::<Option<_>>()
+            .ok_or_else(|| Mistake::new(format!("{grid} are no experts of levels")).hint(hint))?;
+        if experts.len() > full.blocks {
+            let error = format!("{grid}: the model has {} blocks for {} levels", full.blocks, experts.len());
+            return Err(Mistake::new(error).hint(hint).into());
+        }
+        let mut run = RunConfig::from_toml(PATTERN)?;
+        let name = self.folder.file_name().map(|name| name.to_string_lossy().into_owned());
+        run.name = name.unwrap_or_else(|| "imported".to_owned());
+        run.model = ModelConfig { context: self.context.unwrap_or(full.context), ..full.clone() };
+        if run.model.context > full.context {
+            let error = format!("--context {}: the model takes {} tokens", run.model.context, full.context);
+            return Err(Mistake::new(error).hint("give a shorter one").into());
+        }
+        run.levels = levels(&run.model, &experts);
+        run.training.ancestor_steps = 0;
+        run.check().or_mistake("give another --context or --grid, or rename the folder")?;
+        Ok(run)
+    }
+}
+
+/// The blocks, cut into levels of about the same depth, the embedding below and the head above.
+fn levels(model: &ModelConfig, experts: &[u32]) -> Vec<LevelConfig> {
+    let parts = model.parts();
+    let (blocks, levels) = (model.blocks, experts.len());
+    let level = |(index, experts): (usize, &u32)| {
+        let (first, after) = (index * blocks / levels, (index + 1) * blocks / levels);
+        let below = if index == 0 { 0 } else { 1 + first };
+        let above = if index + 1 == levels { parts.len() } else { 1 + after };
+        let sharing = if *experts == 1 { Sharing::Shared } else { Sharing::Experts(*experts) };
+        LevelConfig { parts: parts[below..above].iter().map(ToString::to_string).collect(), sharing }
+    };
+    experts.iter().enumerate().map(level).collect()
+}
+
+/// Learned positions are the one tensor whose size is the context's.
+fn cut_to_context(full: &ModelConfig, run: &RunConfig, values: Vec<Vec<f32>>) -> Vec<Vec<f32>> {
+    let cut = |(level, values): (&LevelConfig, Vec<f32>)| {
+        let mut rest = values.as_slice();
+        let mut kept = Vec::with_capacity(values.len());
+        for (whole, wanted) in level_tensors(full, level).iter().zip(level_tensors(&run.model, level)) {
+            let (own, after) = rest.split_at(whole.count());
+            rest = after;
+            kept.extend_from_slice(&own[..wanted.count()]);
+        }
+        kept
+    };
+    run.levels.iter().zip(values).map(cut).collect()
+}

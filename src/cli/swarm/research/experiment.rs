@@ -1,0 +1,124 @@
+//! `pathswarm experiment`: arms that differ in one thing, trained with several seeds, and tables of what it was good for.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cli::swarm::Globals;
+use crate::cli::swarm::create::corpus::CorpusFlags;
+use crate::cli::swarm::create::progress;
+use crate::cli::swarm::explain::explain;
+use crate::cli::swarm::interrupt::{Interrupt, Interrupted};
+use crate::cli::swarm::mistake::Mistake;
+use crate::experiment::context::{Laboratory, News};
+use crate::experiment::files::{FileError, read};
+use crate::experiment::plan::Experiment as Plan;
+use crate::experiment::results::claims::verdicts;
+use crate::experiment::results::outcome::Outcome;
+use crate::experiment::{Results, Source, conduct};
+use crate::observe::{Progress, View};
+use crate::peer::create::dense_trainer::Stopped;
+
+/// Train the arms of an experiment, and write tables and plots of what came of them.
+#[derive(Args)]
+pub struct Experiment {
+    /// What is compared, such as configs/experiments/table1.toml.
+    file: PathBuf,
+    #[command(flatten)]
+    corpus: CorpusFlags,
+    /// Where results are written; by default docs/results/ and the experiment's name.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Where unfinished work is kept, and what is done: no arm is trained twice, whatever experiments it stands in. By default
+    /// a folder among the machine's runs.
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+}
+
+impl Experiment {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// What went wrong, and whether the user can mend it.
+    pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let file = self.file.display();
+        let plan = read(&self.file).map_err(|error| {
+            let hint = match error {
+                FileError::Unreadable { .. } => {
+                    "give the path of an experiment, such as configs/experiments/table1.toml"
+                }
+                _ => "mend the file; configs/experiments has examples",
+            };
+            Mistake::new(error).hint(hint)
+        })?;
+        let machine = globals.machine()?.value;
+        let source = Source {
+            corpus: self.corpus.text.source()?,
+            test_corpus: self.corpus.text.test_source(),
+            tokenizer: self.corpus.tokenizer()?,
+        };
+        let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join("experiments"));
+        let out = self.out.clone().unwrap_or_else(|| PathBuf::from("docs/results").join(&plan.name));
+        let command = format!("pathswarm experiment {file}{}", self.corpus_words());
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let interrupt = runtime.block_on(async { Interrupt::listen() })?;
+        let outcomes = {
+            let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
+            let watch = |news: News<'_>| show(&progress, news);
+            let mut laboratory = Laboratory::new(&machine, folder, source, interrupt.flag(), &watch);
+            let results = Results { folder: &out, command: &command };
+            let outcomes = conduct(&plan, &mut laboratory, &results).map_err(stopped_or)?;
+            progress.result(serde_json::json!({ "event": "result", "arms": outcomes }));
+            outcomes
+        };
+        summary(globals, &plan, &outcomes, &out)
+    }
+
+    /// The flags that say which text, as they were given.
+    fn corpus_words(&self) -> String {
+        let text = &self.corpus.text;
+        let flags = [("--corpus", &text.corpus), ("--test-corpus", &text.test_corpus)];
+        let words = |(flag, paths): (&str, &Vec<PathBuf>)| {
+            let paths: String = paths.iter().map(|path| format!(" {}", path.display())).collect();
+            if paths.is_empty() { String::new() } else { format!(" {flag}{paths}") }
+        };
+        flags.into_iter().map(words).collect()
+    }
+}
+
+fn show(progress: &Progress, news: News<'_>) {
+    match news {
+        News::Text(stage) => progress::show(progress, stage),
+        News::Ancestor(step, steps) => progress.stage("ancestor", step, steps),
+        News::Phase(arm, done, total) => progress.stage(arm, done, total),
+        News::Done(outcome) => {
+            let (last, early) = (outcome.last.perplexity(), outcome.early.perplexity());
+            let Outcome { arm, seed, seconds, .. } = outcome;
+            let text = format!("{arm} · seed {seed}: perplexity {last:.2}, early stopped {early:.2}, {seconds:.0} s");
+            progress.note(text);
+        }
+    }
+}
+
+fn summary(globals: &Globals, plan: &Plan, outcomes: &[Outcome], out: &std::path::Path) -> anyhow::Result<()> {
+    let output = globals.output();
+    output.text(&format!(
+        "{} arms and seeds are trained; tables and plots are in {}",
+        outcomes.len(),
+        out.display()
+    ))?;
+    for (claim, verdict) in plan.claims.iter().zip(verdicts(plan, outcomes)) {
+        let every = claim.better_every.map_or_else(String::new, |every| format!(", every {every}"));
+        let equal = if claim.or_equal { "as good as or better than" } else { "better than" };
+        output.text(&format!("  {}{every} {equal} {}: {}", claim.better, claim.than, verdict.words()))?;
+    }
+    Ok(())
+}
+
+/// What was stopped in order is no failure of the part that noticed it first.
+fn stopped_or(error: anyhow::Error) -> anyhow::Error {
+    if error.chain().any(|cause| cause.is::<Stopped>()) {
+        return Interrupted.into();
+    }
+    explain(error)
+}

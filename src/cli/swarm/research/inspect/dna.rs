@@ -1,0 +1,226 @@
+//! `pathswarm inspect dna`
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cli::swarm::research::inspect::dreams::Dreams;
+use crate::cli::swarm::research::inspect::patches::class_name;
+use crate::cli::swarm::research::inspect::shown::{Shown, number};
+use crate::cli::swarm::research::inspect::{Globals, Looked, explain, open};
+use crate::config::{DnaConfig, Precision};
+use crate::inspect::dna::{Compute, Journey, Journeys, Ranks, compute, flow, likeness, ranks};
+use crate::inspect::plots::ways::{flow_picture, label, text_picture};
+use crate::inspect::plots::{Labels, Series, chart, heat};
+use crate::inspect::subject::InspectError;
+use crate::inspect::{Passages, Subject};
+use crate::model::{PathModel, initial_levels};
+use crate::names::PathId;
+use crate::seed::Seed;
+
+/// Ways and tokens that people see; programs get all.
+const ROWS: usize = 12;
+/// Tokens of a text that are drawn.
+const DRAWN: usize = 80;
+
+/// `pathswarm inspect dna`
+#[derive(Args)]
+pub struct Dna {
+    #[command(flatten)]
+    looked: Looked,
+    /// Another run of the same tokenizer, collected or of peers that have stopped, to compare the same path of.
+    #[arg(long, value_name = "RUN")]
+    against: Option<PathBuf>,
+    /// A folder for pictures.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Show who goes along this way: a word for each step, modules as the tables name them (T0+M4), skip for none, * for
+    /// whatever.
+    #[arg(long, value_name = "WAY")]
+    follow: Option<String>,
+    #[command(flatten)]
+    dreams: Dreams,
+}
+
+pub(super) struct Looking<'a> {
+    pub(super) subject: &'a Subject,
+    pub(super) passages: &'a Passages,
+    pub(super) dna: &'a DnaConfig,
+    pub(super) shown: Shown,
+}
+
+impl Dna {
+    /// # Errors
+    /// If tokens have no choice in this network, or the text is too short.
+    pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let machine = globals.machine_only()?;
+        let (subject, config) = self.looked.subject(&machine)?;
+        let dna = subject.config().dna.clone().ok_or_else(|| explain(InspectError::NoPool))?;
+        let path = (!self.looked.ancestor).then_some(PathId(self.looked.path));
+        let other = self.against.as_deref().map(|run| open(run, path, &machine)).transpose()?;
+        let passages = self.looked.passages(&subject, &config)?;
+        let shown = Shown::new(globals.output(), self.out)?;
+        let looking = Looking { subject: &subject, passages: &passages, dna: &dna, shown };
+        let journeys = Journeys::of(&subject.model, &passages).map_err(explain)?;
+        looking.flow(&journeys)?;
+        let ranks = looking.ranks(&journeys)?;
+        let computed = looking.compute(&journeys)?;
+        if subject.config().reads_pictures() {
+            looking.pictures(&journeys, &ranks, &computed)?;
+        } else {
+            looking.text(&journeys, &ranks)?;
+        }
+        self.follow.iter().try_for_each(|way| looking.follow(way, &journeys))?;
+        self.dreams.show(&looking)?;
+        if let Some((other, _)) = &other {
+            looking.likeness(&journeys, other)?;
+        }
+        Ok(())
+    }
+}
+
+/// A network of the same sizes that has learnt nothing.
+fn untrained(subject: &Subject) -> anyhow::Result<PathModel> {
+    let levels = subject.levels();
+    let model = subject.config();
+    let mut path = PathModel::new(model, &levels, subject.model.device(), Precision::F32)?;
+    for (level, values) in initial_levels(model, &levels, Seed::root(1)).iter().enumerate() {
+        path.set_level(level, values)?;
+    }
+    Ok(path)
+}
+
+impl Looking<'_> {
+    fn flow(&self, journeys: &Journeys) -> anyhow::Result<()> {
+        let found = flow(journeys, self.dna);
+        self.shown.event("flow", &found)?;
+        let modules: Vec<String> = (0..self.dna.modules.count()).map(|module| label(module, self.dna)).collect();
+        let head: Vec<&str> = ["step", "amounts to"].into_iter().chain(modules.iter().map(String::as_str)).collect();
+        let row = |(step, shares): (usize, &Vec<f64>)| {
+            let shares = shares.iter().map(|share| format!("{:.1}%", 100.0 * share));
+            [step.to_string(), format!("{:.2}", found.effective[step])].into_iter().chain(shares).collect()
+        };
+        let rows: Vec<Vec<String>> = found.shares.iter().enumerate().map(row).collect();
+        self.shown.table(
+            "How many modules a router's scores amount to, and each module's share of choices",
+            &head,
+            &rows,
+        )?;
+        self.shown.line(&format!("{:.1}% of choices skip", 100.0 * found.skipped))?;
+        self.shown.picture("flow.svg", || flow_picture(&found, self.dna))?;
+        let labels = Labels { title: "Share of choices", x: "module", y: "step" };
+        self.shown.picture("shares.svg", || heat(&labels, &found.shares))
+    }
+
+    fn ranks(&self, journeys: &Journeys) -> anyhow::Result<Ranks> {
+        let found = ranks(journeys, self.dna);
+        let other = untrained(self.subject)?;
+        let chance = ranks(&Journeys::of(&other, self.passages).map_err(explain)?, self.dna);
+        self.shown.event("ways", &serde_json::json!({ "trained": found, "untrained": chance }))?;
+        let row = |way: &crate::inspect::dna::Way| {
+            let tokens: Vec<String> = way.tokens.iter().map(|(token, _)| self.named(*token)).collect();
+            let steps: Vec<String> = way.modules.iter().map(|step| self.together(step)).collect();
+            vec![steps.join(" "), way.count.to_string(), tokens.join(" ")]
+        };
+        let rows: Vec<Vec<String>> = found.ways.iter().take(ROWS).map(row).collect();
+        self.shown.table("The commonest ways, and who takes them", &["way", "tokens", "the commonest"], &rows)?;
+        let exponent = |ranks: &Ranks| ranks.exponent.map_or_else(|| "too few".to_owned(), number);
+        self.shown.line(&format!(
+            "{} tokens take {} ways; count falls as rank to the power of -{}; untrained {} ways, -{}",
+            found.tokens,
+            found.ways.len(),
+            exponent(&found),
+            chance.ways.len(),
+            exponent(&chance),
+        ))?;
+        let points = |ranks: &Ranks| -> Vec<(f64, f64)> {
+            let ways = ranks.ways.iter().enumerate();
+            ways.map(|(rank, way)| ((rank as f64 + 1.0).log10(), (way.count as f64).log10())).collect()
+        };
+        let series = [("trained", &found), ("untrained", &chance)];
+        let series = series.map(|(name, ranks)| Series { name, points: points(ranks) });
+        let labels = Labels { title: "Ways by rank", x: "log10 of rank", y: "log10 of tokens" };
+        self.shown.picture("ways.svg", || chart(&labels, &series, false))?;
+        Ok(found)
+    }
+
+    fn together(&self, modules: &[u16]) -> String {
+        let names: Vec<String> = modules.iter().map(|module| label(usize::from(*module), self.dna)).collect();
+        if names.is_empty() { "skip".to_owned() } else { names.join("+") }
+    }
+
+    /// A token, or a patch's class.
+    fn named(&self, token: u32) -> String {
+        if self.subject.config().reads_pictures() {
+            return class_name(self.passages, token);
+        }
+        format!("{:?}", self.subject.tokenizer.decode(&[token]))
+    }
+
+    /// What a sequence begins with, or a picture's class.
+    fn beginning(&self, sequence: usize) -> String {
+        let tokens = &self.passages.sequences[sequence];
+        match tokens.last() {
+            Some(class) if self.subject.config().reads_pictures() => class_name(self.passages, *class),
+            _ => {
+                let text = self.subject.tokenizer.decode(tokens);
+                text.chars().filter(|letter| !letter.is_control()).take(60).collect()
+            }
+        }
+    }
+
+    fn compute(&self, journeys: &Journeys) -> anyhow::Result<Compute> {
+        let found = compute(journeys, self.subject.config(), self.passages);
+        self.shown.event("compute", &found)?;
+        let [low, middle, high] = found.quantiles;
+        self.shown.line(&format!(
+            "\nParameters that a token meets in the steps: {:.0} in the mean; 5% below {low:.0}, half below {middle:.0}, 5% \
+             above {high:.0}",
+            found.parameters
+        ))?;
+        let again = 100.0 * found.reused;
+        let together = found.skips_and_reuse.map_or_else(|| "not defined".to_owned(), number);
+        self.shown.line(&format!(
+            "{again:.1}% of visits are to a module where the token has been; correlation with its skips: {together}"
+        ))?;
+        let rows: Vec<Vec<String>> = ["least", "middling", "most"]
+            .iter()
+            .zip(&found.examples)
+            .flat_map(|(kind, sequences)| sequences.iter().map(move |sequence| (*kind, *sequence)))
+            .map(|(kind, sequence)| {
+                vec![kind.to_owned(), format!("{:.0}", found.by_sequence[sequence]), self.beginning(sequence)]
+            })
+            .collect();
+        self.shown.table("Sequences by how much is computed for a token", &["", "parameters", "begins with"], &rows)?;
+        Ok(found)
+    }
+
+    /// The first passage, token by token.
+    fn text(&self, journeys: &Journeys, ranks: &Ranks) -> anyhow::Result<()> {
+        let own: Vec<&Journey> = journeys.all.iter().take_while(|journey| journey.sequence == 0).take(DRAWN).collect();
+        let shown = |token: u32| format!("{:?}", self.subject.tokenizer.decode(&[token])).trim_matches('"').to_owned();
+        let tokens: Vec<(String, &Journey, Option<usize>)> =
+            own.iter().map(|journey| (shown(journey.token), *journey, ranks.of(journey, self.dna))).collect();
+        let listed: Vec<serde_json::Value> = tokens
+            .iter()
+            .map(|(text, journey, rank)| serde_json::json!({ "token": text, "chosen": journey.chosen, "rank": rank }))
+            .collect();
+        self.shown.event("text", &listed)?;
+        self.shown.picture("text.svg", || text_picture(&tokens, ranks.ways.len(), self.dna))
+    }
+
+    fn likeness(&self, journeys: &Journeys, other: &Subject) -> anyhow::Result<()> {
+        let others = Journeys::of(&other.model, self.passages).map_err(explain)?;
+        if others.all.len() != journeys.all.len() {
+            return Err(explain(InspectError::Differ("what is a token to them")));
+        }
+        let found = likeness((journeys, self.subject.config()), (&others, other.config()));
+        self.shown.event("likeness", &found)?;
+        let show = |value: Option<f64>| value.map_or_else(|| "not defined".to_owned(), number);
+        self.shown.line(&format!(
+            "\nBetween the two networks, token by token: correlation of what is computed {}, of what is used again {}",
+            show(found.compute),
+            show(found.reuse)
+        ))
+    }
+}

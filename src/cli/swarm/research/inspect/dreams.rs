@@ -1,0 +1,81 @@
+//! `pathswarm inspect dna --dream`: pictures that take the ways of a given one.
+
+use clap::Args;
+
+use crate::cli::mistake::Mistake;
+use crate::cli::swarm::research::inspect::dna::Looking;
+use crate::cli::swarm::research::inspect::explain;
+use crate::cli::swarm::research::inspect::patches::{bytes, class_name, tile};
+use crate::inspect::dna::{Dreamt, Wish, dream};
+use crate::inspect::plots::sheet::{Tile, sheet};
+use crate::seed::Seed;
+
+/// What is dreamt.
+#[derive(Args)]
+pub(super) struct Dreams {
+    /// Dream a picture whose patches take the ways of this one; its number among those that are read, from 0. With --out it is
+    /// drawn as dreams.png, behind the one that it is dreamt of.
+    #[arg(long, value_name = "PICTURE")]
+    dream: Option<usize>,
+    /// The last step whose choices count, from 0; without it, the network's last.
+    #[arg(long, value_name = "STEP", requires = "dream")]
+    dream_step: Option<usize>,
+    /// Only that step's choices count.
+    #[arg(long, requires = "dream")]
+    dream_alone: bool,
+    /// Only these patches' choices count, and only they are dreamt; as one reads, from 0.
+    #[arg(long, value_name = "PATCH", value_delimiter = ',', requires = "dream")]
+    dream_patches: Vec<usize>,
+    /// Around them lies the picture, and not grey.
+    #[arg(long, requires = "dream_patches")]
+    dream_context: bool,
+    /// How often the dream is changed.
+    #[arg(long, value_name = "COUNT", default_value_t = 256, requires = "dream", value_parser = clap::value_parser!(u32).range(1..))]
+    dream_rounds: u32,
+    /// Root of the dream's chance.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "dream")]
+    dream_seed: u64,
+}
+
+impl Dreams {
+    pub(super) fn show(&self, looking: &Looking<'_>) -> anyhow::Result<()> {
+        let Some(picture) = self.dream else { return Ok(()) };
+        let (model, passages) = (looking.subject.config(), looking.passages);
+        if !model.reads_pictures() {
+            let hint = "--dream is for runs with [model.pictures], such as configs/dna/swarm-pictures.toml";
+            return Err(Mistake::new("this run reads text, and dreams are pictures").hint(hint).into());
+        }
+        if picture >= passages.len() {
+            let message = format!("there is no picture {picture}; {} are read, from 0", passages.len());
+            return Err(Mistake::new(message).hint("give another number, or more --sequences").into());
+        }
+        let wish = Wish {
+            step: self.dream_step.unwrap_or(looking.dna.steps.saturating_sub(1)),
+            alone: self.dream_alone,
+            patches: self.dream_patches.clone(),
+            context: self.dream_context,
+            rounds: self.dream_rounds as usize,
+            learning_rate: 0.05,
+            noise: 0.2,
+            total_variation: 0.3,
+            shift: 1.0,
+            seed: Seed::root(self.dream_seed).child("dream"),
+        };
+        let dreamt = dream(&looking.subject.model, &bytes(passages, picture), &wish).map_err(explain)?;
+        looking.shown.event("dream", &dreamt)?;
+        let Dreamt { shared, shared_before, losses, .. } = &dreamt;
+        let row = |(step, (before, after)): (usize, (&f64, &f64))| {
+            vec![step.to_string(), format!("{:.1}%", 100.0 * before), format!("{:.1}%", 100.0 * after)]
+        };
+        let rows: Vec<Vec<String>> = shared_before.iter().zip(shared).enumerate().map(row).collect();
+        let class = passages.sequences[picture].last().map_or_else(String::new, |class| class_name(passages, *class));
+        let title = format!("Choices of picture {picture} ({class}) that a dream of it shares, by step");
+        looking.shown.table(&title, &["step", "before", "dreamt"], &rows)?;
+        looking
+            .shown
+            .line(&format!("mean of -log of what routers give them: {:.3}, then {:.3}", losses[0], losses[1]))?;
+        let side = model.side();
+        let tiles = vec![tile(passages, picture, side), Tile::of_planes(&dreamt.bytes, side)];
+        looking.shown.image("dreams.png", || sheet(&[tiles], 256))
+    }
+}

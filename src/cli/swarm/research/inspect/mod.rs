@@ -1,0 +1,112 @@
+//! `pathswarm inspect`: what a path does inside while it reads.
+
+mod directional;
+mod dna;
+mod dreams;
+mod followers;
+mod patches;
+mod shown;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+
+use crate::cli::swarm::Globals;
+use crate::cli::swarm::mistake::{Mistake, OrMistake};
+use crate::cli::swarm::model::checkpoint;
+use crate::config::{MachineConfig, Precision, RunConfig};
+use crate::inspect::subject::InspectError;
+use crate::inspect::{Passages, Subject};
+use crate::model::{PathModel, open_device, set_threads};
+use crate::names::PathId;
+use crate::peer::collect::Checkpoint;
+use crate::text::{CorpusSource, TokenSet, read_corpus};
+
+/// `pathswarm inspect`
+#[derive(Args)]
+pub struct Inspect {
+    #[command(subcommand)]
+    tool: Tool,
+}
+
+#[derive(Subcommand)]
+enum Tool {
+    /// Directional routing: what becomes of a text if it is switched off or changed, what each part says for a token, where
+    /// and for which domains weights differ, and what directions mean.
+    Directional(directional::Directional),
+    /// Tokens that choose their way: where they go step by step, which ways are common, how much is computed for whom, and
+    /// pictures of it.
+    Dna(dna::Dna),
+}
+
+impl Inspect {
+    /// # Errors
+    /// If the run is not a whole one, the text cannot be read, or there is nothing of the kind in the network.
+    pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        match self.tool {
+            Tool::Directional(directional) => directional.run(globals),
+            Tool::Dna(dna) => dna.run(globals),
+        }
+    }
+}
+
+/// Which network is looked at, and what it reads.
+#[derive(Args)]
+struct Looked {
+    /// A collected run, the folder of a peer that has stopped, or one that holds such folders.
+    run: PathBuf,
+    /// Which path; its number, as `evaluate` shows it.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    path: u32,
+    /// The dense ancestor instead.
+    #[arg(long, conflicts_with = "path")]
+    ancestor: bool,
+    /// Text to read: files, folders, JSON lines, Parquet; domains are told apart where it has a `domain` field. Or pictures
+    /// that were prepared; their classes are their domains.
+    #[arg(long, num_args = 1.., value_name = "FILE", required = true)]
+    text: Vec<PathBuf>,
+    /// Sequences read of each domain, the longest first.
+    #[arg(long, value_name = "COUNT", default_value_t = 40)]
+    sequences: usize,
+}
+
+impl Looked {
+    fn subject(&self, machine: &MachineConfig) -> anyhow::Result<(Subject, RunConfig)> {
+        open(&self.run, (!self.ancestor).then_some(PathId(self.path)), machine)
+    }
+
+    fn passages(&self, subject: &Subject, config: &RunConfig) -> anyhow::Result<Passages> {
+        let corpus = read_corpus(&CorpusSource::Paths(self.text.clone()), config.reading()).or_mistake(
+            "give files, folders, or JSON lines with a \"text\" field; to a run of pictures, a .pictures file",
+        )?;
+        let documents = corpus.ids(&subject.tokenizer)?;
+        let set = TokenSet::cut_for_scoring(&documents, config.model.context);
+        Passages::of(&set, &corpus.domains, config.starts(), self.sequences.max(1)).map_err(explain)
+    }
+}
+
+/// A path, or its ancestor, and the run that it is of.
+fn open(run: &Path, path: Option<PathId>, machine: &MachineConfig) -> anyhow::Result<(Subject, RunConfig)> {
+    set_threads(machine.threads);
+    let Checkpoint { config, tokenizer, levels } = checkpoint::open(run, path)?;
+    let mut model = PathModel::new(&config.model, &config.levels, open_device(machine.device)?, Precision::F32)?;
+    for (level, values) in levels.iter().enumerate() {
+        model.set_level(level, values)?;
+    }
+    Ok((Subject { model, tokenizer }, config))
+}
+
+/// What the user can mend, with what to do about it.
+fn explain(error: InspectError) -> anyhow::Error {
+    let hint = match error {
+        InspectError::Plain => "look at a run whose configuration has it, such as configs/directional-2x2.toml",
+        InspectError::NoPool => "look at a run whose configuration has it, such as configs/dna/swarm-2x2.toml",
+        InspectError::TooShort(_) => "give longer text",
+        InspectError::Unknown { .. } => "name one that is there; pathswarm config show has the model's sizes",
+        InspectError::Syntax { .. } => "for example --intervene layer=1:off --intervene layer=0,head=2:silent",
+        InspectError::Way { .. } => "for example --follow 'T0+T3 * skip'; the table of ways has them",
+        InspectError::Differ(_) => "give another run with --against",
+        InspectError::Forward(_) | InspectError::Tensor(_) => return error.into(),
+    };
+    Mistake::new(error).hint(hint).into()
+}

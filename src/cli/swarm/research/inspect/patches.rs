@@ -1,0 +1,107 @@
+//! What `inspect dna` shows where pictures are read: which way each patch takes, who takes the common ways, and for which
+//! pictures much is computed.
+
+use std::collections::BTreeMap;
+
+use crate::cli::swarm::research::inspect::dna::Looking;
+use crate::inspect::Passages;
+use crate::inspect::dna::{Compute, Journey, Journeys, Ranks};
+use crate::inspect::plots::sheet::{Tile, sheet};
+
+/// Pictures that are drawn.
+const PICTURES: usize = 24;
+/// Ways of which patches are drawn, and patches of each.
+const WAYS: usize = 16;
+const PATCHES: usize = 24;
+
+/// A picture of the passages.
+pub(super) fn tile(passages: &Passages, picture: usize, side: usize) -> Tile {
+    Tile::of_planes(&bytes(passages, picture), side)
+}
+
+/// The bytes of its planes.
+pub(super) fn bytes(passages: &Passages, picture: usize) -> Vec<u8> {
+    let tokens = passages.sequences.get(picture).map_or(&[][..], |tokens| &tokens[..tokens.len().saturating_sub(1)]);
+    tokens.iter().map(|byte| *byte as u8).collect()
+}
+
+/// What a class is called, where the pictures say so.
+pub(super) fn class_name(passages: &Passages, class: u32) -> String {
+    let mut pictures = passages.sequences.iter().zip(&passages.domains);
+    let domain = pictures.find_map(|(tokens, domain)| domain.filter(|_| tokens.last() == Some(&class)));
+    let name = domain.and_then(|domain| passages.names.get(domain as usize));
+    name.cloned().unwrap_or_else(|| format!("class {class}"))
+}
+
+/// So many of some, or all, with as much between them everywhere.
+fn evenly(all: usize, most: usize) -> Vec<usize> {
+    let taken = all.min(most);
+    (0..taken).map(|at| at * all / taken).collect()
+}
+
+impl Looking<'_> {
+    pub(super) fn sizes(&self) -> (usize, usize) {
+        let model = self.subject.config();
+        (model.side(), model.pictures.map_or(1, |pictures| pictures.patch))
+    }
+
+    /// Sheets of pictures, each beside what is said of its patches.
+    pub(super) fn pictures(&self, journeys: &Journeys, ranks: &Ranks, compute: &Compute) -> anyhow::Result<()> {
+        let by_way = ranks.by_way();
+        let rank = |journey: &Journey| {
+            let rank = by_way.get(&journey.way(self.dna)[..]).copied().unwrap_or(ranks.ways.len());
+            1.0 - (rank as f64 + 1.0).ln() / (ranks.ways.len().max(2) as f64).ln()
+        };
+        self.beside("ranks.png", journeys, &evenly(self.passages.len(), PICTURES), &rank)?;
+        let computing = self.dna.modules.computing();
+        let busy = |journey: &Journey| {
+            let chosen = journey.chosen.iter().flatten();
+            let all = journey.chosen.iter().map(Vec::len).sum::<usize>().max(1);
+            chosen.filter(|module| usize::from(**module) < computing).count() as f64 / all as f64
+        };
+        let mut order: Vec<usize> = (0..compute.by_sequence.len()).collect();
+        order.sort_by(|a, b| compute.by_sequence[*a].total_cmp(&compute.by_sequence[*b]));
+        let third = (PICTURES / 3).min(order.len());
+        let middle = (order.len() - third) / 2;
+        let some = [&order[..third], &order[middle..middle + third], &order[order.len() - third..]].concat();
+        self.beside("compute.png", journeys, &some, &busy)?;
+        self.followers(journeys, ranks)
+    }
+
+    /// Rows of eight pictures, and below each row the same tinted by a value of each patch.
+    fn beside(
+        &self,
+        name: &str,
+        journeys: &Journeys,
+        pictures: &[usize],
+        value: &dyn Fn(&Journey) -> f64,
+    ) -> anyhow::Result<()> {
+        let (side, patch) = self.sizes();
+        let mut values: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        for journey in journeys.all.iter().filter(|journey| pictures.contains(&journey.sequence)) {
+            values.entry(journey.sequence).or_default().push(value(journey));
+        }
+        let mut rows = Vec::new();
+        for row in pictures.chunks(8) {
+            let plain: Vec<Tile> = row.iter().map(|picture| tile(self.passages, *picture, side)).collect();
+            let tinted = plain.iter().zip(row).map(|(tile, picture)| tile.tinted(patch, &values[picture])).collect();
+            rows.extend([plain, tinted]);
+        }
+        self.shown.image(name, || sheet(&rows, 96))
+    }
+
+    /// In each row, patches that take one of the commonest ways.
+    fn followers(&self, journeys: &Journeys, ranks: &Ranks) -> anyhow::Result<()> {
+        let (side, patch) = self.sizes();
+        let by_way = ranks.by_way();
+        let mut followers = vec![Vec::new(); ranks.ways.len().min(WAYS)];
+        for journey in &journeys.all {
+            let rank = by_way.get(&journey.way(self.dna)[..]).copied().unwrap_or(usize::MAX);
+            followers.get_mut(rank).into_iter().for_each(|own| own.push(journey));
+        }
+        let cut = |own: &&Journey| tile(self.passages, own.sequence, side).patch(patch, own.position);
+        let row = |own: &Vec<&Journey>| evenly(own.len(), PATCHES).into_iter().map(|at| cut(&own[at])).collect();
+        let rows: Vec<Vec<Tile>> = followers.iter().map(row).collect();
+        self.shown.image("ways.png", || sheet(&rows, 40))
+    }
+}

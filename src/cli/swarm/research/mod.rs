@@ -1,0 +1,6 @@
+//! The commands for research: experiments, inspection, prepared data.
+
+pub(super) mod experiment;
+pub(super) mod inspect;
+pub(super) mod prepare;
+pub(super) mod transducer;

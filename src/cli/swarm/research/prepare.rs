@@ -1,0 +1,137 @@
+//! `pathswarm prepare`: folders of pictures, or CIFAR-10, as one file to train on.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::swarm::Globals;
+use crate::cli::swarm::mistake::{Mistake, OrMistake};
+use crate::cli::swarm::output::Output;
+use crate::images::{PrepareError, Prepared, PreparedError, PreparedReader, SourceError, prepare};
+use crate::observe::{Progress, View};
+
+/// How a prepared file's name ends.
+const ENDING: &str = "pictures";
+
+/// Rows of the table of classes that people see; programs get all.
+const MOST_ROWS: usize = 100;
+
+/// `pathswarm prepare`
+#[derive(Args)]
+pub struct Prepare {
+    /// Folders whose subfolders are the classes, with JPEG and PNG files in them; or CIFAR-10's binary version: the
+    /// folder with data_batch_*.bin to train on, or .bin files.
+    #[arg(value_name = "SOURCE", required = true)]
+    sources: Vec<PathBuf>,
+    /// The file to write; its name ends with .pictures.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Pixels along each side: pictures are cut to their middle square, and brought to this size.
+    #[arg(long, value_name = "PIXELS", default_value_t = 32)]
+    side: usize,
+    /// Number the classes as this prepared file does: for pictures to test on, the file to train on.
+    #[arg(long, value_name = "FILE.pictures")]
+    classes_of: Option<PathBuf>,
+}
+
+impl Prepare {
+    /// # Errors
+    /// If a source holds no pictures, or a class has none that can be read.
+    pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        self.check_out()?;
+        let names = self.class_names()?;
+        let made = {
+            let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
+            let mut told = |done, total| progress.stage("pictures", done, total);
+            prepare(&self.sources, self.side, names.as_deref(), &self.out, &mut told).map_err(explain)?
+        };
+        self.show(&made, globals.output())
+    }
+
+    /// What is there is replaced only if it has such a name.
+    fn check_out(&self) -> Result<(), Mistake> {
+        let out = self.out.display();
+        if self.out.extension().is_none_or(|ending| ending != ENDING) {
+            let hint = format!("give a name such as {}", self.out.with_extension(ENDING).display());
+            return Err(Mistake::new(format!("--out {out} does not end with .{ENDING}")).hint(hint));
+        }
+        if self.out.is_dir() {
+            return Err(Mistake::new(format!("--out {out} is a folder")).hint("name a file"));
+        }
+        Ok(())
+    }
+
+    /// The classes that another file has, if one is named.
+    fn class_names(&self) -> Result<Option<Vec<String>>, Mistake> {
+        let Some(path) = &self.classes_of else { return Ok(None) };
+        let reader = PreparedReader::open(path);
+        let reader = reader.map_err(|error| format!("--classes-of: {:#}", anyhow::Error::new(error)));
+        Ok(Some(reader.or_mistake("give a file that pathswarm prepare has written")?.classes().to_vec()))
+    }
+
+    fn show(&self, made: &Prepared, output: Output) -> anyhow::Result<()> {
+        let (out, side) = (self.out.display(), self.side);
+        let title =
+            format!("{out} has {} pictures of {} classes, {side} by {side} pixels", made.pictures, made.classes.len());
+        output.text(&title)?;
+        for line in table(&made.classes) {
+            output.text(&line)?;
+        }
+        if let Some((path, reason)) = &made.first_unreadable {
+            let count = made.unreadable;
+            output
+                .text(&format!("left out: {count} that cannot be read; the first is {}: {reason}", path.display()))?;
+        }
+        for (count, what) in [
+            (made.cut, "were not square, and were cut to their middle"),
+            (made.enlarged, "were smaller, and were enlarged"),
+            (made.other_files, "other files are no .jpg, .jpeg or .png, and were passed over"),
+        ] {
+            if count > 0 {
+                output.text(&format!("{count} {what}"))?;
+            }
+        }
+        let class = |(name, pictures): &(String, u64)| json!({ "name": name, "pictures": pictures });
+        let first = made.first_unreadable.as_ref().map(|(path, reason)| json!({ "file": path, "reason": reason }));
+        output.json(&json!({
+            "event": "result", "file": self.out, "side": side, "pictures": made.pictures,
+            "classes": made.classes.iter().map(class).collect::<Vec<_>>(),
+            "unreadable": made.unreadable, "first_unreadable": first, "cut": made.cut, "enlarged": made.enlarged,
+            "other_files": made.other_files,
+        }))?;
+        Ok(())
+    }
+}
+
+/// A line for each class, as many as people read.
+fn table(classes: &[(String, u64)]) -> Vec<String> {
+    let shown = &classes[..classes.len().min(MOST_ROWS)];
+    let name_width = shown.iter().map(|(name, _)| name.chars().count()).chain(["class".len()]).max().unwrap_or(0);
+    let count_width =
+        shown.iter().map(|(_, count)| count.to_string().len()).chain(["pictures".len()]).max().unwrap_or(0);
+    let line = |name: &str, count: &str| format!("  {name:name_width$}  {count:>count_width$}");
+    let mut lines = vec![line("class", "pictures")];
+    lines.extend(shown.iter().map(|(name, count)| line(name, &count.to_string())));
+    if shown.len() < classes.len() {
+        lines.push(format!("  and {} more; --format json lists all", classes.len() - shown.len()));
+    }
+    lines
+}
+
+/// A disk that is full, or may not be written to, is explained where all such are.
+fn explain(error: PrepareError) -> anyhow::Error {
+    let hint = match &error {
+        PrepareError::Prepared(PreparedError::Disk { .. }) => return error.into(),
+        PrepareError::Prepared(PreparedError::Header { field: "side of the pictures", .. }) => "give another --side",
+        PrepareError::Prepared(_) => "rename the classes' folders",
+        PrepareError::NothingReadable { .. } | PrepareError::NothingOfClass { .. } => {
+            "JPEG and PNG can be read, up to 16384 pixels a side; convert other pictures first"
+        }
+        PrepareError::Source(SourceError::UnknownClass { .. }) => {
+            "leave --classes-of out to number the classes anew, or remove what is of other classes"
+        }
+        PrepareError::Source(_) => "give folders whose subfolders are the classes, or .bin files of CIFAR-10",
+    };
+    Mistake::new(format!("{:#}", anyhow::Error::new(error))).hint(hint).into()
+}

@@ -1,0 +1,60 @@
+//! `pathswarm transducer`: what routes a run's texts every so many tokens.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cli::swarm::Globals;
+use crate::cli::swarm::interrupt::{Interrupt, Interrupted};
+use crate::cli::swarm::mistake::OrMistake;
+use crate::cli::swarm::model::source;
+use crate::cli::swarm::model::source::Whom;
+use crate::peer::create::dense_trainer::Stopped;
+use crate::peer::transducer;
+use crate::store::write_file;
+use crate::text::{CorpusSource, read_corpus};
+
+/// `pathswarm transducer`
+#[derive(Args)]
+pub struct Transducer {
+    #[command(flatten)]
+    whom: Whom,
+    /// Text to learn from, like that which the run was trained on, but not what it will be scored on: files, folders, JSON
+    /// lines, Parquet. Of all documents it learns which path they have; at most 1,024, evenly taken, are read by every path.
+    #[arg(long, num_args = 1.., value_name = "FILE", required = true)]
+    text: Vec<PathBuf>,
+    /// Where to write it.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+impl Transducer {
+    /// # Errors
+    /// If nobody can be asked, the text cannot be read or is too short, or the user asks to stop.
+    pub fn run(mut self, globals: &Globals) -> anyhow::Result<()> {
+        self.whom.take_address_from(&mut self.text);
+        let every = self
+            .whom
+            .route_every()
+            .ok_or("--route-every is missing")
+            .or_mistake("say after how many tokens the path is chosen anew: --route-every 64")?;
+        let mut players = self.whom.open(globals)?;
+        let corpus = read_corpus(&CorpusSource::Paths(self.text), players.config().reading())
+            .or_mistake("give files, folders, or JSON lines with a \"text\" field")?;
+        let machine = globals.machine_only()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let interrupt = runtime.block_on(async { Interrupt::listen() })?;
+        let made = transducer::make(&mut *players, &corpus.documents, every, &machine, interrupt.flag());
+        let made =
+            made.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { source::explain(error) })?;
+        write_file(&self.out, &made)?;
+        let output = globals.output();
+        output.text(&format!(
+            "{} routes every {every} tokens: give it with --route-every {every} --transducer",
+            self.out.display()
+        ))?;
+        output
+            .json(&serde_json::json!({ "event": "result", "file": self.out, "every": every, "bytes": made.len() }))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,278 @@
+//! Distributed neural architectures: after some blocks that every token goes through, each token chooses, step by step,
+//! which modules of a pool it goes through next.
+//!
+//! A pool has modules of four kinds, in this order: whole transformer blocks, attention alone, feed-forward alone, and
+//! identity, which does nothing and costs nothing. The first three are parts of the model, `module.0` and so on; identity has
+//! no parameters and is no part.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::model::ModelConfig;
+use crate::config::model::parts::{Initial, Part, TensorList};
+
+/// What a module of the pool computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModuleKind {
+    /// Attention and feed-forward.
+    Transformer,
+    /// Attention.
+    Attention,
+    /// Feed-forward.
+    Mlp,
+    /// Nothing.
+    Identity,
+}
+
+/// How many modules of each kind a pool has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Pool {
+    /// Whole blocks.
+    pub transformer: usize,
+    /// Attention alone.
+    pub attention: usize,
+    /// Feed-forward alone.
+    pub mlp: usize,
+    /// Skips.
+    pub identity: usize,
+}
+
+impl Pool {
+    /// Modules that compute something: these have parameters.
+    pub fn computing(&self) -> usize {
+        self.transformer.saturating_add(self.attention).saturating_add(self.mlp)
+    }
+
+    /// All modules.
+    pub fn count(&self) -> usize {
+        self.computing().saturating_add(self.identity)
+    }
+
+    /// Which are the identities: the last.
+    pub fn identities(&self) -> Range<usize> {
+        self.computing()..self.count()
+    }
+
+    /// What a module computes.
+    pub fn kind(&self, module: usize) -> ModuleKind {
+        match module {
+            module if module < self.transformer => ModuleKind::Transformer,
+            module if module < self.transformer + self.attention => ModuleKind::Attention,
+            module if module < self.computing() => ModuleKind::Mlp,
+            _ => ModuleKind::Identity,
+        }
+    }
+}
+
+/// `[model.dna]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DnaConfig {
+    /// The pool.
+    pub modules: Pool,
+    /// `N_r`: how many times each token chooses.
+    pub steps: usize,
+    /// `k`: how many modules it chooses each time.
+    #[serde(default = "one")]
+    pub top_k: usize,
+    /// `r`: the share of choices that is to fall on identities; where absent, routers say alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skips: Option<f64>,
+    /// `u`: how far an inner step moves the biases that bring that about.
+    #[serde(default = "bias_rate")]
+    pub bias_rate: f64,
+    /// Whether routers stay as they begin: a control.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fixed_routers: bool,
+}
+
+fn one() -> usize {
+    1
+}
+
+fn bias_rate() -> f64 {
+    1e-3
+}
+
+/// Why a pool and its steps make no network.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum DnaError {
+    /// A size out of range.
+    #[error("dna.{key} = {found}: must be {least} to {most}")]
+    Size {
+        /// The key.
+        key: &'static str,
+        /// What stands there.
+        found: usize,
+        /// Smallest allowed.
+        least: usize,
+        /// Largest allowed.
+        most: usize,
+    },
+    /// More choices than modules.
+    #[error(
+        "dna.top_k = {top_k}: the pool has {modules} modules, and a token chooses none twice; choose fewer or add modules"
+    )]
+    TopK {
+        /// `top_k`
+        top_k: usize,
+        /// Modules of the pool.
+        modules: usize,
+    },
+    /// Nothing is computed.
+    #[error("dna.modules has nothing but identities, which do nothing; add transformer, attention or mlp")]
+    NothingToCompute,
+    /// A share that the identities cannot have.
+    #[error("dna.skips = {skips}: with {identities} identities and top_k = {top_k} it must be 0 to {most}")]
+    Skips {
+        /// `skips`
+        skips: f64,
+        /// Identities in the pool.
+        identities: usize,
+        /// `top_k`
+        top_k: usize,
+        /// The largest share.
+        most: f64,
+    },
+    /// A step out of range.
+    #[error("dna.bias_rate = {0}: must be above 0 and at most 1")]
+    BiasRate(f64),
+    /// A table without its architecture, or the other way round.
+    #[error("architecture = \"dna\" and the table [model.dna] belong together; add the one or remove the other")]
+    HalfSaid,
+    /// Two kinds of routing.
+    #[error("[model.directional] and [model.dna] do not go together; remove one")]
+    Directional,
+}
+
+impl DnaError {
+    /// The key of `[model]`.
+    pub fn key(&self) -> &'static str {
+        match self {
+            Self::Size { key: "steps", .. } => "dna.steps",
+            Self::Size { .. } | Self::NothingToCompute => "dna.modules",
+            Self::TopK { .. } => "dna.top_k",
+            Self::Skips { .. } => "dna.skips",
+            Self::BiasRate(_) => "dna.bias_rate",
+            Self::HalfSaid => "architecture",
+            Self::Directional => "directional",
+        }
+    }
+}
+
+impl DnaConfig {
+    /// # Errors
+    /// If a number is out of range or does not fit the others.
+    pub(in crate::config) fn check(&self) -> Result<(), DnaError> {
+        let Self { modules, steps, top_k, skips, bias_rate, .. } = self;
+        let in_range = |key, found, least, most| {
+            if (least..=most).contains(&found) { Ok(()) } else { Err(DnaError::Size { key, found, least, most }) }
+        };
+        in_range("steps", *steps, 1, 1024)?;
+        for (key, found) in [
+            ("modules.transformer", modules.transformer),
+            ("modules.attention", modules.attention),
+            ("modules.mlp", modules.mlp),
+            ("modules.identity", modules.identity),
+        ] {
+            in_range(key, found, 0, 4096)?;
+        }
+        if modules.computing() == 0 {
+            return Err(DnaError::NothingToCompute);
+        }
+        if !(1..=modules.count()).contains(top_k) {
+            return Err(DnaError::TopK { top_k: *top_k, modules: modules.count() });
+        }
+        if let Some(skips) = *skips {
+            let most = (modules.identity as f64 / *top_k as f64).min(1.0);
+            if modules.identity == 0 || !(0.0..=most).contains(&skips) {
+                return Err(DnaError::Skips { skips, identities: modules.identity, top_k: *top_k, most });
+            }
+        }
+        if !(*bias_rate > 0.0 && *bias_rate <= 1.0) {
+            return Err(DnaError::BiasRate(*bias_rate));
+        }
+        Ok(())
+    }
+
+    /// Parts of the routed steps, in the order in which data meets them.
+    pub(in crate::config) fn parts(&self) -> impl Iterator<Item = Part> {
+        let modules = (0..self.modules.computing()).map(Part::Module);
+        (0..self.steps).map(Part::Router).chain(modules).chain([Part::Balance])
+    }
+
+    /// The tensors of a step's router, and of what keeps the shares of choices where they are to be:
+    ///
+    /// - `router.S.weight`, `[modules, width]`;
+    /// - `balance.biases`, `[steps]`: what all identities have added, when a token chooses;
+    /// - `balance.usage`, `[steps, modules]`: the running share of choices that each module gets.
+    pub(in crate::config) fn tensors(&self, part: Part, width: usize, initial: Initial, list: &mut TensorList) {
+        let modules = self.modules.count();
+        match part {
+            Part::Router(_) if self.fixed_routers => list.fixed("weight", &[modules, width], initial),
+            Part::Router(_) => list.add("weight", &[modules, width], initial),
+            Part::Balance => {
+                list.fixed("biases", &[self.steps], Initial::Zeros);
+                list.fixed("usage", &[self.steps, modules], Initial::Constant(1.0 / modules as f64));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl ModelConfig {
+    /// Parameters that act on one token, the embedding's rows of other tokens and positions left out: with modules that it
+    /// goes through twice counted `(twice, once)`, where every choice falls on what computes most but for the share of skips.
+    /// `None` where all act on all.
+    pub fn active_parameters(&self) -> Option<(u64, u64)> {
+        let dna = self.dna.as_ref()?;
+        let count = |part| self.parameters(part) as u64;
+        let routed = |part: &Part| matches!(part, Part::Module(_) | Part::Balance);
+        let always: u64 = self.parts().into_iter().filter(|part| !routed(part)).map(count).sum();
+        let mut modules: Vec<u64> = (0..dna.modules.computing()).map(|index| count(Part::Module(index))).collect();
+        let mean = modules.iter().sum::<u64>() as f64 / modules.len() as f64;
+        let choices = (dna.steps * dna.top_k) as f64 * (1.0 - dna.skips.unwrap_or(0.0));
+        let with_reuse = always + (choices * mean).round() as u64;
+        modules.sort_unstable_by(|a, b| b.cmp(a));
+        let distinct = (choices.round() as usize).min(modules.len());
+        Some((with_reuse, always + (distinct as f64 * mean).round() as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dna(modules: Pool) -> DnaConfig {
+        DnaConfig { modules, steps: 3, top_k: 2, skips: None, bias_rate: bias_rate(), fixed_routers: false }
+    }
+
+    #[test]
+    fn kinds_lie_in_order_and_identities_last() {
+        let pool = Pool { transformer: 2, attention: 1, mlp: 1, identity: 2 };
+        let kinds: Vec<ModuleKind> = (0..pool.count()).map(|module| pool.kind(module)).collect();
+        use ModuleKind::{Attention, Identity, Mlp, Transformer};
+        assert_eq!(kinds, [Transformer, Transformer, Attention, Mlp, Identity, Identity]);
+        assert_eq!((pool.computing(), pool.identities()), (4, 4..6));
+    }
+
+    #[test]
+    fn what_makes_no_network_is_refused_in_words() {
+        let pool = Pool { transformer: 3, identity: 1, ..Pool::default() };
+        assert_eq!(dna(pool).check(), Ok(()));
+        let error = |dna: DnaConfig| dna.check().unwrap_err();
+        assert_eq!(error(dna(Pool { identity: 4, ..Pool::default() })), DnaError::NothingToCompute);
+        assert_eq!(error(DnaConfig { top_k: 5, ..dna(pool) }), DnaError::TopK { top_k: 5, modules: 4 });
+        assert_eq!(error(DnaConfig { top_k: 0, ..dna(pool) }).key(), "dna.top_k");
+        assert_eq!(error(DnaConfig { steps: 0, ..dna(pool) }).key(), "dna.steps");
+        assert_eq!(error(DnaConfig { bias_rate: f64::NAN, ..dna(pool) }).key(), "dna.bias_rate");
+        for skips in [-0.1, 0.6, f64::NAN] {
+            assert_eq!(error(DnaConfig { skips: Some(skips), ..dna(pool) }).key(), "dna.skips", "one of two at most");
+        }
+        let none = Pool { identity: 0, ..pool };
+        assert_eq!(error(DnaConfig { skips: Some(0.0), ..dna(none) }).key(), "dna.skips");
+    }
+}

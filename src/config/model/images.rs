@@ -1,0 +1,179 @@
+//! A network that reads pictures, as `[model.pictures]` has it.
+//!
+//! To all but the network's first and last part a picture is a document: the bytes of its red, green and blue plane, row by
+//! row, and behind them its class. So `context` is how many bytes a picture has, `vocabulary` how many classes there are, and
+//! what is predicted is the last token of each sequence.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::model::parts::{Initial, TensorList};
+use crate::config::model::{ModelConfig, Positions};
+
+/// Red, green and blue.
+const PLANES: usize = 3;
+
+/// Values of a byte, and the end of a document, which the tokenizer of bytes has.
+const BYTE_IDS: usize = 257;
+
+/// `[model.pictures]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PicturesConfig {
+    /// A picture is cut into squares of so many pixels a side, which are what others call tokens.
+    pub patch: usize,
+}
+
+/// What a network reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// Text.
+    Text,
+    /// Pictures.
+    Pictures {
+        /// Pixels of a side.
+        side: usize,
+        /// Classes.
+        classes: usize,
+    },
+}
+
+/// Why a network cannot read pictures.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum PicturesError {
+    /// No square has so many bytes.
+    #[error("context = {0}: where pictures are read it is their bytes, 3 * side * side: 3072 for 32 pixels a side")]
+    Bytes(usize),
+    /// The picture is not a whole number of patches.
+    #[error("pictures.patch = {patch}: must divide a side of {side} pixels")]
+    Patch {
+        /// `patch`
+        patch: usize,
+        /// Pixels of a side.
+        side: usize,
+    },
+    /// What only goes with text.
+    #[error("{key}: where pictures are read it must be {expected}")]
+    OfText {
+        /// The key.
+        key: &'static str,
+        /// What may stand there.
+        expected: &'static str,
+    },
+}
+
+impl PicturesError {
+    /// The key of `[model]`.
+    pub fn key(&self) -> &'static str {
+        match self {
+            Self::Bytes(_) => "context",
+            Self::Patch { .. } => "pictures.patch",
+            Self::OfText { key, .. } => key,
+        }
+    }
+}
+
+impl ModelConfig {
+    /// Whether it reads pictures, and no text.
+    pub fn reads_pictures(&self) -> bool {
+        self.pictures.is_some()
+    }
+
+    /// What it reads.
+    pub fn reads(&self) -> Reads {
+        if !self.reads_pictures() {
+            return Reads::Text;
+        }
+        Reads::Pictures { side: self.side(), classes: self.vocabulary }
+    }
+
+    /// How many ids sequences may have: entries of the vocabulary, or bytes and classes.
+    pub fn ids(&self) -> usize {
+        if self.reads_pictures() { self.vocabulary.max(BYTE_IDS) } else { self.vocabulary }
+    }
+
+    /// Pixels of a picture's side.
+    pub fn side(&self) -> usize {
+        (self.context / PLANES).isqrt()
+    }
+
+    /// What goes through the network for a sequence of so many tokens: each of them, or a picture's patches.
+    pub fn stream_length(&self, tokens: usize) -> usize {
+        self.pictures.map_or(tokens, |pictures| (self.side() / pictures.patch.max(1)).pow(2))
+    }
+
+    pub(in crate::config) fn check_pictures(&self) -> Result<(), PicturesError> {
+        let Some(PicturesConfig { patch }) = self.pictures else { return Ok(()) };
+        let side = self.side();
+        if PLANES * side * side != self.context {
+            return Err(PicturesError::Bytes(self.context));
+        }
+        if patch == 0 || !side.is_multiple_of(patch) {
+            return Err(PicturesError::Patch { patch, side });
+        }
+        let of_text = |key, expected| Err(PicturesError::OfText { key, expected });
+        if self.positions != Positions::Learned {
+            return of_text("positions", "\"learned\"");
+        }
+        if self.tied_head {
+            return of_text("tied_head", "false");
+        }
+        if self.directional.is_some() {
+            return of_text("directional", "left out");
+        }
+        Ok(())
+    }
+
+    /// The tensors of the part that makes vectors of patches:
+    ///
+    /// - `embedding.patches.weight`, `[width, 3 · patch · patch]`: of a patch's planes, row by row;
+    /// - `embedding.positions.weight`, `[patches, width]`.
+    pub(in crate::config) fn patch_tensors(&self, pictures: PicturesConfig, positions: Initial, list: &mut TensorList) {
+        let inputs = PLANES * pictures.patch.pow(2);
+        list.linear("patches", self.width, inputs, self.starting(1.0 / (inputs as f64).sqrt()));
+        list.add("positions.weight", &[self.stream_length(self.context), self.width], positions);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RunConfig;
+    use crate::config::run::tests::SMALL;
+
+    fn model() -> ModelConfig {
+        let model = RunConfig::from_toml(SMALL).unwrap().model;
+        ModelConfig {
+            vocabulary: 10,
+            context: 3 * 32 * 32,
+            positions: Positions::Learned,
+            pictures: Some(PicturesConfig { patch: 4 }),
+            ..model
+        }
+    }
+
+    #[test]
+    fn a_picture_is_its_patches() {
+        let model = model();
+        assert_eq!(model.check(), Ok(()));
+        assert_eq!((model.side(), model.stream_length(3072), model.ids()), (32, 64, 257));
+        let names: Vec<_> =
+            model.tensors(crate::config::Part::Embedding).into_iter().map(|t| (t.name, t.shape)).collect();
+        let expected = [("embedding.patches.weight", vec![16, 48]), ("embedding.positions.weight", vec![64, 16])];
+        assert_eq!(names, expected.map(|(name, shape)| (name.to_owned(), shape)));
+    }
+
+    #[test]
+    fn what_is_no_picture_is_refused_in_words() {
+        let error = |change: fn(&mut ModelConfig)| {
+            let mut model = model();
+            change(&mut model);
+            model.check().unwrap_err().to_string()
+        };
+        assert!(error(|model| model.context = 3000).contains("3 * side * side"));
+        assert!(error(|model| model.pictures = Some(PicturesConfig { patch: 5 })).contains("divide a side of 32"));
+        assert!(error(|model| model.pictures = Some(PicturesConfig { patch: 0 })).contains("patch = 0"));
+        assert!(error(|model| model.positions = Positions::Rotary).starts_with("positions"));
+        assert!(error(|model| model.tied_head = true).starts_with("tied_head"));
+        assert!(error(|model| model.vocabulary = 1).contains("2 to"));
+    }
+}

@@ -1,0 +1,177 @@
+//! Which parts of the model make up each level, and what a level's flat buffer holds.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::model::ModelConfig;
+use crate::config::model::parts::{Part, TensorSpec};
+use crate::grid::Sharing;
+
+/// One `[[levels]]` table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LevelConfig {
+    /// `embedding`, `block.3`, `blocks.0-5`, `final-norm`, `head`; if attention is directional also `router.3`,
+    /// `routers.0-5`, `directions.3`, `directions.0-5`; if tokens choose their way also `router.3`, `module.3`, ranges of
+    /// them, and `balance`, in a level of its own. `layer.3` and `layers.0-5` are blocks with all that belongs to them.
+    pub parts: Vec<String>,
+    /// `"shared"`, `{ experts = K }` or `"path"`.
+    pub sharing: Sharing,
+}
+
+/// Ranges end before it, whatever a file says; no model has as many blocks, routers or modules.
+const MOST_OF_A_KIND: usize = 1 << 14;
+
+/// Why levels do not cover a model.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum LevelError {
+    /// Not the name of a part of this model.
+    #[error("level {level} lists {name:?}, which this model does not have; its parts are {parts}")]
+    Unknown {
+        /// Position of the level.
+        level: usize,
+        /// What stands there.
+        name: String,
+        /// What may stand there.
+        parts: String,
+    },
+    /// A part in two places.
+    #[error("{part} is listed in level {first} and again in level {second}; list it once")]
+    Twice {
+        /// The part.
+        part: String,
+        /// Where first.
+        first: usize,
+        /// Where again.
+        second: usize,
+    },
+    /// A part nowhere.
+    #[error("no level lists {0}; every parameter must belong to one level")]
+    Missing(String),
+    /// A level of nothing.
+    #[error("level {0} lists no parts; list some or remove it")]
+    Empty(usize),
+    /// What is not trained, with what is.
+    #[error(
+        "level {0} lists balance among other parts; it is agreed on in another way than they are: give it its own level"
+    )]
+    Balance(usize),
+    /// More levels than a module's name can count.
+    #[error("{0} levels are too many; at most 65535")]
+    TooMany(usize),
+}
+
+impl LevelConfig {
+    /// Whether it is what keeps shares of choices in balance, which is agreed on as it is, without learning.
+    pub fn is_balance(&self) -> bool {
+        self.parts == ["balance"]
+    }
+
+    /// The parts named, in the order written.
+    fn parse(&self, model: &ModelConfig, level: usize) -> Result<Vec<Part>, LevelError> {
+        let known = model.parts();
+        let mut found = Vec::new();
+        for name in &self.parts {
+            let listed = part_names(name, model).filter(|parts| parts.iter().all(|part| known.contains(part)));
+            let Some(parts) = listed else {
+                let parts = known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                return Err(LevelError::Unknown { level, name: name.clone(), parts });
+            };
+            found.extend(parts);
+            // One of them is listed twice: a few letters may stand for a thousand parts, again and again.
+            if found.len() > known.len() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn part_names(name: &str, model: &ModelConfig) -> Option<Vec<Part>> {
+    match name {
+        "embedding" => return Some(vec![Part::Embedding]),
+        "final-norm" => return Some(vec![Part::FinalNorm]),
+        "head" => return Some(vec![Part::Head]),
+        "balance" => return Some(vec![Part::Balance]),
+        _ => {}
+    }
+    let (kind, place) = name.split_once('.')?;
+    let (first, last) = match (place.split_once('-'), kind) {
+        (None, "block" | "router" | "directions" | "layer" | "module") => (place, place),
+        (Some(range), "blocks" | "routers" | "directions" | "layers" | "modules") => range,
+        _ => return None,
+    };
+    let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+    let parts = |index: usize| match kind {
+        "block" | "blocks" => vec![Part::Block(index)],
+        "router" | "routers" => vec![Part::Router(index)],
+        "directions" => vec![Part::Directions(index)],
+        "module" | "modules" => vec![Part::Module(index)],
+        _ => model.layer(index),
+    };
+    (first <= last && last < MOST_OF_A_KIND).then(|| (first..=last).flat_map(parts).collect())
+}
+
+/// # Errors
+/// If a part is unknown, listed twice or missing, or a level is empty.
+pub fn check_levels(model: &ModelConfig, levels: &[LevelConfig]) -> Result<(), LevelError> {
+    if levels.len() > usize::from(u16::MAX) {
+        return Err(LevelError::TooMany(levels.len()));
+    }
+    let mut places: Vec<(Part, usize)> = Vec::new();
+    for (level, config) in levels.iter().enumerate() {
+        let parts = config.parse(model, level)?;
+        if parts.is_empty() {
+            return Err(LevelError::Empty(level));
+        }
+        for part in parts {
+            if let Some((_, first)) = places.iter().find(|(placed, _)| *placed == part) {
+                return Err(LevelError::Twice { part: part.to_string(), first: *first, second: level });
+            }
+            places.push((part, level));
+        }
+    }
+    match model.parts().iter().find(|part| !places.iter().any(|(placed, _)| placed == *part)) {
+        Some(part @ (Part::Router(_) | Part::Directions(_))) if model.directional.is_some() => {
+            Err(LevelError::Missing(format!("{part} (layers.0-5 lists blocks with their routers and directions)")))
+        }
+        Some(part) => Err(LevelError::Missing(part.to_string())),
+        None => Ok(()),
+    }
+}
+
+/// What swarms must not do, though a network can be laid out so.
+///
+/// # Errors
+/// If what is agreed on without learning lies among what is learnt.
+pub fn check_balance(levels: &[LevelConfig]) -> Result<(), LevelError> {
+    let mixed = |level: &LevelConfig| level.parts.len() > 1 && level.parts.iter().any(|part| part == "balance");
+    levels.iter().position(mixed).map_or(Ok(()), |level| Err(LevelError::Balance(level)))
+}
+
+/// The tensors of a level's flat buffer, in order. The levels must have been checked.
+pub fn level_tensors(model: &ModelConfig, level: &LevelConfig) -> Vec<TensorSpec> {
+    let parts = level.parse(model, 0).unwrap_or_default();
+    parts.into_iter().flat_map(|part| model.tensors(part)).collect()
+}
+
+/// Number of values in a level's flat buffer.
+pub fn level_parameters(model: &ModelConfig, level: &LevelConfig) -> usize {
+    level_tensors(model, level).iter().map(TensorSpec::count).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RunConfig;
+    use crate::config::run::tests::SMALL;
+
+    #[test]
+    fn parts_that_are_listed_again_and_again_are_refused_before_they_are_all_looked_at() {
+        let mut run = RunConfig::from_toml(SMALL).unwrap();
+        run.model.blocks = 1024;
+        // What fits into a manifest. All of it would be 18 million parts, each looked for among a thousand.
+        run.levels[0].parts = vec!["blocks.0-1023".to_owned(); 18_000];
+        let refused = check_levels(&run.model, &run.levels).unwrap_err();
+        assert!(matches!(refused, LevelError::Twice { first: 0, second: 0, .. }), "{refused}");
+    }
+}

@@ -1,0 +1,139 @@
+//! The parts of a model, and the tensors that they are made of.
+
+use std::fmt;
+
+/// A part of a model: the smallest thing that a level can be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Token embedding and, if learned, positions.
+    Embedding,
+    /// One block.
+    Block(usize),
+    /// What says which of a block's directions are suppressed, or which modules tokens choose in a step.
+    Router(usize),
+    /// The directions of a block's heads.
+    Directions(usize),
+    /// One module of the pool that tokens choose from.
+    Module(usize),
+    /// What keeps the modules' shares of choices where they are to be. No gradient moves it.
+    Balance,
+    /// The norm before the head.
+    FinalNorm,
+    /// The output projection, if it is not tied.
+    Head,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Embedding => f.write_str("embedding"),
+            Self::Block(index) => write!(f, "block.{index}"),
+            Self::Router(index) => write!(f, "router.{index}"),
+            Self::Directions(index) => write!(f, "directions.{index}"),
+            Self::Module(index) => write!(f, "module.{index}"),
+            Self::Balance => f.write_str("balance"),
+            Self::FinalNorm => f.write_str("final-norm"),
+            Self::Head => f.write_str("head"),
+        }
+    }
+}
+
+/// How a tensor starts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Initial {
+    /// Normal with this standard deviation.
+    Normal(f64),
+    /// Normal with this standard deviation, drawn again where it is beyond twice of that.
+    Truncated(f64),
+    /// All the same.
+    Constant(f64),
+    /// All ones.
+    Ones,
+    /// All zeros.
+    Zeros,
+}
+
+/// One tensor of a module's flat buffer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorSpec {
+    /// For instance `block.3.attention.qkv.weight`.
+    pub name: String,
+    /// Row-major.
+    pub shape: Vec<usize>,
+    /// Initial values.
+    pub initial: Initial,
+    /// Whether gradients move it.
+    pub trained: bool,
+}
+
+impl TensorSpec {
+    /// Number of values.
+    pub fn count(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// What it is for, as tables of parameters have it.
+    pub fn purpose(&self) -> &'static str {
+        let is = |part: &str| self.name.split('.').any(|own| own == part);
+        let purposes = [
+            ("router", "routers"),
+            ("balance", "balance"),
+            ("directions", "directions"),
+            ("embedding", "embeddings"),
+            ("head", "head"),
+            ("attention", "attention"),
+            ("feed-forward", "feed-forward"),
+        ];
+        purposes.iter().find(|(part, _)| is(part)).map_or("norms", |(_, purpose)| purpose)
+    }
+}
+
+/// The tensors of a part, one after the other.
+pub(in crate::config) struct TensorList {
+    tensors: Vec<TensorSpec>,
+    part: Part,
+    biases: bool,
+}
+
+impl TensorList {
+    /// Those of a part, none yet; with biases, if the model has any.
+    pub(in crate::config) fn of(part: Part, biases: bool) -> Self {
+        Self { tensors: Vec::new(), part, biases }
+    }
+
+    /// All of them.
+    pub(in crate::config) fn done(self) -> Vec<TensorSpec> {
+        self.tensors
+    }
+
+    /// The next one.
+    pub(in crate::config) fn add(&mut self, name: &str, shape: &[usize], initial: Initial) {
+        let name = format!("{}.{name}", self.part);
+        self.tensors.push(TensorSpec { name, shape: shape.to_vec(), initial, trained: true });
+    }
+
+    /// The next one, which no gradient moves.
+    pub(in crate::config) fn fixed(&mut self, name: &str, shape: &[usize], initial: Initial) {
+        self.add(name, shape, initial);
+        if let Some(last) = self.tensors.last_mut() {
+            last.trained = false;
+        }
+    }
+
+    /// A linear layer.
+    pub(in crate::config) fn linear(&mut self, name: &str, outputs: usize, inputs: usize, initial: Initial) {
+        self.add(&format!("{name}.weight"), &[outputs, inputs], initial);
+        if self.biases {
+            self.add(&format!("{name}.bias"), &[outputs], Initial::Zeros);
+        }
+    }
+
+    /// A norm.
+    pub(in crate::config) fn norm(&mut self, name: &str, width: usize) {
+        let dotted = if name.is_empty() { String::new() } else { format!("{name}.") };
+        self.add(&format!("{dotted}weight"), &[width], Initial::Ones);
+        if self.biases {
+            self.add(&format!("{dotted}bias"), &[width], Initial::Zeros);
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! From a file, the environment and flags to one checked value, each part of which knows where it came from.
+//!
+//! A flag beats the environment, that beats the file, that beats the default.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
+
+use crate::config::machine::MachineConfig;
+use crate::config::model::ModelError;
+use crate::config::run::{RunConfig, RunConfigError};
+use crate::config::source::key_positions::Places;
+use crate::config::source::schema::keys_of;
+use crate::config::source::settings::{Origin, Setting, Settings, value_of};
+
+/// A longer file is no configuration.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Why there is no usable configuration. Each message names the file, variable or flag, and the key.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveError {
+    /// The file cannot be read.
+    #[error("{}: {reason}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// What was given is wrong: a syntax error, an unknown key, a wrong type, a value that makes no sense.
+    #[error("{place}: {message}")]
+    Refused {
+        /// The file and line, the variable or the flag.
+        place: String,
+        /// The key and what is wrong with it.
+        message: String,
+    },
+}
+
+impl ResolveError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Unreadable { .. } => "give the path of a TOML file; configs/ and peers/ have some",
+            Self::Refused { .. } => "mend it there; configs/ and peers/ show how each key is written",
+        }
+    }
+}
+
+impl Settings {
+    /// Reads a run's file and puts the settings over it.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, and where it was given.
+    pub fn run(&self, file: &Path) -> Result<Resolved<RunConfig>, ResolveError> {
+        self.resolve(Some(file), |run: &RunConfig| {
+            run.check().map_err(|error| (key_of_error(&error), error.to_string()))
+        })
+    }
+
+    /// Reads a machine's profile, if there is one, and puts the settings over it.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, and where it was given.
+    pub fn machine(&self, file: Option<&Path>) -> Result<Resolved<MachineConfig>, ResolveError> {
+        self.resolve(file, |_| Ok(()))
+    }
+
+    fn resolve<T: DeserializeOwned + Serialize>(
+        &self,
+        file: Option<&Path>,
+        check: impl Fn(&T) -> Result<(), (String, String)>,
+    ) -> Result<Resolved<T>, ResolveError> {
+        let sections = keys_of::<T>();
+        let settings = self.0.iter().filter(|setting| sections.contains(&setting.section())).cloned().collect();
+        let text = file.map(read).transpose()?.unwrap_or_default();
+        let source = Source { file: file.map(Path::to_owned), places: Places::of(&text), settings };
+        let table: Table = text.parse().map_err(|error| source.refuse(&error))?;
+        let value = source.value(&text, &table)?;
+        match check(&value) {
+            Ok(()) => Ok(Resolved { value, source }),
+            Err((key, message)) => Err(ResolveError::Refused { place: source.place(&key), message }),
+        }
+    }
+}
+
+/// The key that a check complains about, as far as it says.
+fn key_of_error(error: &RunConfigError) -> String {
+    match error {
+        RunConfigError::Range { key, .. } => (*key).to_owned(),
+        RunConfigError::Model(ModelError::Size { key, .. }) => format!("model.{key}"),
+        RunConfigError::Model(ModelError::Directional(error)) => format!("model.directional.{}", error.key()),
+        RunConfigError::Model(ModelError::Dna(error)) => format!("model.{}", error.key()),
+        RunConfigError::Model(ModelError::Pictures(error)) => format!("model.{}", error.key()),
+        RunConfigError::Model(ModelError::InitialDeviation(_)) => "model.initial_deviation".to_owned(),
+        RunConfigError::Model(_) => "model.heads".to_owned(),
+        RunConfigError::Augment(error) => format!("training.augment.{}", error.key),
+        RunConfigError::Levels(_) | RunConfigError::Grid(_) => "levels".to_owned(),
+        RunConfigError::Sample(_) => "sample.paths".to_owned(),
+        RunConfigError::Syntax(_) => String::new(),
+    }
+}
+
+fn read(path: &Path) -> Result<String, ResolveError> {
+    let unreadable = |reason: String| ResolveError::Unreadable { path: path.to_owned(), reason };
+    let described = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
+    if !described.is_file() {
+        return Err(unreadable("is not a file".to_owned()));
+    }
+    if described.len() > MAX_FILE_BYTES {
+        return Err(unreadable(format!("{} bytes are too many for a configuration", described.len())));
+    }
+    std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))
+}
+
+/// What a configuration was made of.
+#[derive(Debug)]
+struct Source {
+    file: Option<PathBuf>,
+    places: Places,
+    settings: Vec<Setting>,
+}
+
+impl Source {
+    /// Puts the settings over the file's table; if that is no `T`, says whether the file or a setting is at fault.
+    fn value<T: DeserializeOwned>(&self, text: &str, file: &Table) -> Result<T, ResolveError> {
+        let error = match over(file, &self.settings).try_into() {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        if let Err(error) = toml::from_str::<T>(text) {
+            return Err(self.refuse(&error));
+        }
+        let breaks = |count: &usize| over(file, &self.settings[..*count]).try_into::<T>().is_err();
+        let culprit = (1..=self.settings.len()).find(breaks).map(|count| &self.settings[count - 1]);
+        Err(ResolveError::Refused {
+            place: culprit.map_or_else(|| self.place(""), |setting| setting.origin.to_string()),
+            message: format!("{}: {}", culprit.map_or("", |setting| &setting.key), one_line(error.message())),
+        })
+    }
+
+    /// What TOML or serde say about the file, in one line.
+    fn refuse(&self, error: &toml::de::Error) -> ResolveError {
+        let file = self.file_name();
+        let Some(span) = error.span() else {
+            return ResolveError::Refused { place: file, message: one_line(error.message()) };
+        };
+        let key = self.places.key_at(span.start).map(|key| format!("{key}: ")).unwrap_or_default();
+        ResolveError::Refused {
+            place: format!("{file}:{}", self.places.line_at(span.start)),
+            message: format!("{key}{}", one_line(error.message())),
+        }
+    }
+
+    fn file_name(&self) -> String {
+        self.file.as_ref().map_or_else(|| "configuration".to_owned(), |path| path.display().to_string())
+    }
+
+    /// Where a key was given: the strongest setting of it or of a table around it, else the file, else nowhere.
+    fn origin(&self, key: &str) -> Origin {
+        let sets = |setting: &&Setting| {
+            key.strip_prefix(&setting.key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        if let Some(setting) = self.settings.iter().rev().find(sets) {
+            return setting.origin.clone();
+        }
+        match (&self.file, self.places.line_of(key)) {
+            (Some(file), Some(line)) => Origin::File(file.clone(), line),
+            _ => Origin::Default,
+        }
+    }
+
+    /// As [`Source::origin`], for a message: the file if nobody gave the key.
+    fn place(&self, key: &str) -> String {
+        let first_inside = format!("{key}[0]");
+        match (self.origin(key), self.places.line_of(&first_inside)) {
+            (Origin::Default, Some(line)) => format!("{}:{line}", self.file_name()),
+            (Origin::Default, None) => self.file_name(),
+            (origin, _) => origin.to_string(),
+        }
+    }
+}
+
+/// A table with settings put over it, the last the strongest.
+fn over(file: &Table, settings: &[Setting]) -> Table {
+    let mut whole = file.clone();
+    for Setting { key, value, .. } in settings {
+        let mut table = &mut whole;
+        let mut names = key.split('.').peekable();
+        while let Some(name) = names.next() {
+            if names.peek().is_none() {
+                table.insert(name.to_owned(), value.clone());
+                break;
+            }
+            let inner = table.entry(name).or_insert_with(|| Value::Table(Table::new()));
+            if !inner.is_table() {
+                *inner = Value::Table(Table::new());
+            }
+            let Value::Table(inner) = inner else { break };
+            table = inner;
+        }
+    }
+    whole
+}
+
+fn one_line(message: &str) -> String {
+    message.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A checked configuration that knows where each value came from.
+#[derive(Debug)]
+pub struct Resolved<T> {
+    /// The configuration.
+    pub value: T,
+    source: Source,
+}
+
+/// One value of a configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Dotted, such as `training.phases` or `levels[1].parts`.
+    pub key: String,
+    /// The value as TOML writes it.
+    pub text: String,
+    /// Where it came from.
+    pub origin: Origin,
+}
+
+impl Entry {
+    /// The value.
+    pub fn value(&self) -> Value {
+        value_of(&self.text)
+    }
+}
+
+impl<T: Serialize> Resolved<T> {
+    /// Every value, in the order in which the type lists them.
+    pub fn entries(&self) -> Vec<Entry> {
+        let text = toml::to_string(&self.value).expect("what was read from TOML can be written as TOML");
+        let entry = |(key, value): (&str, Range<usize>)| Entry {
+            key: key.to_owned(),
+            text: text[value].to_owned(),
+            origin: self.source.origin(key),
+        };
+        Places::of(&text).leaves().map(entry).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUN: &str = r#"
+name = "small"
+[model]
+blocks = 1
+width = 16
+heads = 2
+vocabulary = 300
+context = 64
+[[levels]]
+parts = ["embedding", "block.0", "final-norm", "head"]
+sharing = { experts = 2 }
+[training]
+batch_sequences = 2
+inner_steps = 5
+phases = 3
+ancestor_steps = 4
+learning_rate = 1e-3
+"#;
+
+    fn file(text: &str) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, text).unwrap();
+        file
+    }
+
+    fn settings(environment: &[(&str, &str)], flags: &[&str]) -> Settings {
+        let environment = environment.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+        let flags = flags.iter().map(|text| Setting::parse("--set", text).unwrap()).collect();
+        Settings::new(environment, flags).unwrap()
+    }
+
+    #[test]
+    fn a_flag_beats_the_environment_that_beats_the_file_that_beats_the_default() {
+        let file = file(RUN);
+        let variables = [("PATHSWARM_TRAINING_PHASES", "7"), ("PATHSWARM_TRAINING_INNER_STEPS", "8")];
+        let run = settings(&variables, &["training.phases=9"]).run(file.path()).unwrap();
+        assert_eq!((run.value.training.phases, run.value.training.inner_steps), (9, 8));
+        let entries = run.entries();
+        let origin = |key: &str| entries.iter().find(|entry| entry.key == key).unwrap().origin.to_string();
+        assert_eq!(origin("training.phases"), "--set");
+        assert_eq!(origin("training.inner_steps"), "PATHSWARM_TRAINING_INNER_STEPS");
+        assert_eq!(origin("levels[0].sharing.experts"), format!("{}:11", file.path().display()));
+        assert_eq!(origin("outer.learning_rate"), "default");
+    }
+
+    #[test]
+    fn values_are_shown_as_they_are_written() {
+        let run = Settings::default().run(file(RUN).path()).unwrap();
+        let entry = |key: &str| run.entries().into_iter().find(|entry| entry.key == key).unwrap();
+        assert_eq!(entry("outer.learning_rate").text, "0.7");
+        assert_eq!(entry("name").value(), Value::String("small".to_owned()));
+        assert_eq!(run.entries()[0].key, "name");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place() {
+        let wrong = |from: &str, to: &str| {
+            let file = file(&RUN.replace(from, to));
+            let error = Settings::default().run(file.path()).unwrap_err().to_string();
+            error.strip_prefix(&file.path().display().to_string()).unwrap().to_owned()
+        };
+        assert!(wrong("phases = 3", "fases = 3").starts_with(":15: training.fases: unknown field `fases`, expected"));
+        assert!(wrong("phases = 3\n", "").starts_with(":12: training: missing field `phases`"));
+        assert!(wrong("phases = 3", "phases = \"many\"").starts_with(":15: training.phases: invalid type"));
+        assert!(wrong("phases = 3", "phases = 0").starts_with(":15: training.phases = 0: 1 to"));
+        assert!(wrong("phases = 3", "phases 3").starts_with(":15: "));
+        assert!(wrong("width = 16", "width = 15").starts_with(":6: model: heads = 2 do not divide"));
+        assert!(wrong(", \"head\"", "").starts_with(":9: levels: no level lists head"));
+        assert!(wrong("context = 64", "context = 32").starts_with(": routing.prefix_tokens = 32: at least 1"));
+    }
+
+    #[test]
+    fn a_wrong_setting_is_blamed_and_not_the_file() {
+        let file = file(RUN);
+        let error = |settings: Settings| settings.run(file.path()).unwrap_err().to_string();
+        let fine = ("PATHSWARM_SEED", "4");
+        let found = error(settings(&[fine, ("PATHSWARM_TRAINING_PHASES", "many")], &[]));
+        assert!(found.starts_with("PATHSWARM_TRAINING_PHASES: training.phases: invalid type"), "{found}");
+        let found = error(settings(&[fine], &["training.fases=3"]));
+        assert!(found.starts_with("--set: training.fases: unknown field `fases`"), "{found}");
+        let found = error(settings(&[fine], &["training.phases=0"]));
+        assert!(found.starts_with("--set: training.phases = 0"), "{found}");
+    }
+
+    #[test]
+    fn a_machine_needs_no_file() {
+        let machine = settings(&[("PATHSWARM_DEVICE", "cpu")], &["training.phases=3"]).machine(None).unwrap();
+        assert_eq!(machine.value.device, crate::config::DeviceChoice::Cpu);
+        let origins: Vec<String> = machine.entries().iter().map(|entry| entry.origin.to_string()).collect();
+        assert_eq!(origins[..2], ["PATHSWARM_DEVICE", "default"]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_named() {
+        let error = Settings::default().machine(Some(Path::new("no/such.toml"))).unwrap_err();
+        assert!(error.to_string().starts_with("no/such.toml: No such file"), "{error}");
+        let folder = tempfile::tempdir().unwrap();
+        let error = Settings::default().machine(Some(folder.path())).unwrap_err().to_string();
+        assert!(error.ends_with("is not a file"), "{error}");
+    }
+}

@@ -1,0 +1,234 @@
+//! What arms share: the text, and the ancestors, of which each is trained once and kept.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::config::routing::{SLICE_DOCUMENTS, SLICE_SHARE};
+use crate::config::{MachineConfig, RunConfig};
+use crate::experiment::dataset::{Material, Shares};
+use crate::experiment::plan::{Arm, Experiment};
+use crate::experiment::results::outcome::Outcome;
+use crate::experiment::training::assignment::Features;
+use crate::experiment::training::checkpoint::KeptArm;
+use crate::experiment::training::features::Teacher;
+use crate::model::exchange;
+use crate::names::BlobHash;
+use crate::peer::Turns;
+use crate::peer::create::dense::{Dense, KeptDense};
+use crate::peer::create::dense_trainer::{DenseTrainer, Stopped};
+use crate::peer::create::{Documents, Stage, Text};
+use crate::text::corpus::Domains;
+use crate::text::{CorpusSource, TokenSet, is_test, stream_corpus};
+
+/// What happens, for whoever watches.
+#[derive(Clone, Debug)]
+pub enum News<'a> {
+    /// The text was read, or is tokens.
+    Text(Stage),
+    /// A step of an ancestor: how many of how many.
+    Ancestor(u64, u64),
+    /// A phase of a path of an arm with a seed: how many of how many.
+    Phase(&'a str, u64, u64),
+    /// An arm with a seed is done.
+    Done(&'a Outcome),
+}
+
+/// What is to be trained on.
+pub struct Source {
+    /// Text to train on.
+    pub corpus: CorpusSource,
+    /// Text to test on; if absent, a share of the corpus.
+    pub test_corpus: Option<CorpusSource>,
+    /// A `tokenizer.json` to use instead of training one.
+    pub tokenizer: Option<Vec<u8>>,
+}
+
+/// Where arms are trained.
+pub struct Laboratory<'a> {
+    /// This machine.
+    pub machine: &'a MachineConfig,
+    /// Where unfinished work and ancestors are kept.
+    pub folder: PathBuf,
+    /// Whether the user asked to stop.
+    pub stop: &'a AtomicBool,
+    watch: &'a dyn Fn(News<'_>),
+    source: Source,
+    /// Of those who train on this machine.
+    pub(super) turns: Turns,
+    texts: BTreeMap<BlobHash, Arc<Tokens>>,
+}
+
+/// Text as tokens.
+pub struct Tokens {
+    /// Names text and tokenizer.
+    pub hash: BlobHash,
+    train: TokenSet,
+    test: TokenSet,
+    token_bytes: Vec<u32>,
+    /// Of the test documents.
+    pub domains: Domains,
+}
+
+/// The dense network that all paths of an arm start from.
+pub struct CommonAncestor {
+    /// The run with one level that holds all parameters.
+    pub run: RunConfig,
+    /// Its parameters and its AdamW.
+    pub dense: Dense,
+    /// A safetensors file of it.
+    file: Vec<u8>,
+}
+
+impl CommonAncestor {
+    /// Its parameters in the levels of an arm.
+    ///
+    /// # Errors
+    /// If the arm has another model.
+    pub fn levels(&self, run: &RunConfig) -> anyhow::Result<Vec<Vec<f32>>> {
+        let level = |level| exchange::decode_level(&self.file, &run.model, level);
+        Ok(run.levels.iter().map(level).collect::<Result<_, _>>()?)
+    }
+}
+
+/// Names a value by what it is as JSON.
+///
+/// # Errors
+/// If it cannot be written down.
+pub(super) fn hash_of(value: &impl serde::Serialize) -> serde_json::Result<BlobHash> {
+    Ok(BlobHash::of(&serde_json::to_vec(value)?))
+}
+
+impl<'a> Laboratory<'a> {
+    /// An empty one.
+    pub fn new(
+        machine: &'a MachineConfig,
+        folder: PathBuf,
+        source: Source,
+        stop: &'a AtomicBool,
+        watch: &'a dyn Fn(News<'_>),
+    ) -> Self {
+        Self { machine, folder, stop, watch, source, turns: Turns::default(), texts: BTreeMap::new() }
+    }
+
+    /// Tells whoever watches.
+    pub fn tell(&self, news: News<'_>) {
+        (self.watch)(news);
+    }
+
+    /// The text as tokens of an arm's model.
+    ///
+    /// # Errors
+    /// If it cannot be read, or the tokenizer does not fit.
+    pub fn tokens(&mut self, run: &RunConfig) -> anyhow::Result<Arc<Tokens>> {
+        let key = hash_of(&(&run.text, run.model.vocabulary, run.model.context))?;
+        if let Some(known) = self.texts.get(&key) {
+            return Ok(known.clone());
+        }
+        let mut told = |stage| (self.watch)(News::Text(stage));
+        let test_corpus = self.source.test_corpus.as_ref();
+        let learn = self.source.tokenizer.is_none();
+        let documents = Documents::read(&self.source.corpus, test_corpus, (run, learn), self.stop, &mut told)?;
+        let text = Text::of(documents, self.source.tokenizer.as_deref(), run, (None, self.stop), &mut told)?;
+        let hash = hash_of(&(key, text.corpus, text.test_corpus, BlobHash::of(text.tokenizer.json())))?;
+        let token_bytes = text.tokenizer.token_bytes_for(&run.model);
+        let domains = self.domains_of_tests(run)?;
+        let tokens = Arc::new(Tokens { hash, train: text.train, test: text.test, token_bytes, domains });
+        self.texts.insert(key, tokens.clone());
+        Ok(tokens)
+    }
+
+    fn domains_of_tests(&self, run: &RunConfig) -> anyhow::Result<Domains> {
+        let (source, parted) = match &self.source.test_corpus {
+            Some(source) => (source, false),
+            None => (&self.source.corpus, true),
+        };
+        let mut domains = Domains::default();
+        let read = stream_corpus(source, run.reading(), &mut |found| {
+            if !parted || is_test(found.document.bytes(), run.text.test_share) {
+                domains.push(found.domain);
+            }
+            if self.stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        match read {
+            Err(_) if self.stop.load(Ordering::Relaxed) => Err(Stopped.into()),
+            read => Ok(read.map(|_| domains)?),
+        }
+    }
+
+    /// Of the training documents, the share that routers are fitted on: enough for the arm that needs most, the same for
+    /// all.
+    pub fn slice_share(&self, experiment: &Experiment, tokens: &Tokens) -> f64 {
+        let documents = tokens.train.documents().len().max(1);
+        let least = (SLICE_DOCUMENTS * experiment.fitted_paths() as usize) as f64 / documents as f64;
+        let share = experiment.slice_share.unwrap_or(if least > 0.0 { SLICE_SHARE } else { 0.0 });
+        share.max(least).min(0.5)
+    }
+
+    /// The parts of the text for an arm.
+    pub fn material(&self, experiment: &Experiment, arm: &Arm, tokens: &Tokens) -> Material {
+        let (held_out, slice) = (arm.run.text.held_out_share, self.slice_share(experiment, tokens));
+        let shares = Shares { held_out, slice, train: arm.text_share.unwrap_or(1.0) };
+        Material::part(tokens.train.clone(), tokens.test.clone(), tokens.token_bytes.clone(), shares)
+    }
+
+    /// Where an arm in training is kept.
+    pub fn kept(&self, of: BlobHash) -> KeptArm {
+        self.arm_file(of, "unfinished")
+    }
+
+    /// Where a trained arm is kept: whoever wants to score it in another way need not train it again.
+    pub fn trained(&self, of: BlobHash) -> KeptArm {
+        self.arm_file(of, "trained")
+    }
+
+    fn arm_file(&self, of: BlobHash, what: &str) -> KeptArm {
+        KeptArm { file: self.folder.join(format!("arm-{}.{what}", &of.to_string()[..16])), of }
+    }
+
+    /// The ancestor of an arm, trained on its training documents, or read if it was trained before.
+    ///
+    /// # Errors
+    /// If training fails, the disk does, or the user asks to stop.
+    pub fn ancestor(&self, run: &RunConfig, tokens: &Tokens, text: &TokenSet) -> anyhow::Result<CommonAncestor> {
+        let run = run.undivided();
+        let of = hash_of(&(&run.model, &run.training, run.seed, tokens.hash, text.len(), text.tokens()))?;
+        let kept = KeptDense { file: self.folder.join(format!("ancestor-{}.dense", &of.to_string()[..16])), of };
+        let steps = run.training.ancestor_steps;
+        let initial = Dense::initial(&run);
+        let sizes: Vec<usize> = initial.levels.iter().map(Vec::len).collect();
+        let ready = if kept.file.exists() { kept.read(&sizes).filter(|(step, _)| *step == steps) } else { None };
+        let dense = match ready {
+            Some((_, dense)) => dense,
+            None => {
+                let mut trainer = DenseTrainer::new(&run, self.machine, &self.turns, self.stop)?;
+                let mut told = |step, _| self.tell(News::Ancestor(step, steps));
+                let dense = trainer.train(initial, text, 0..steps, &kept, &mut told)?;
+                kept.write(steps, &dense)?;
+                dense
+            }
+        };
+        let pairs: Vec<_> = run.levels.iter().zip(dense.levels.iter().map(Vec::as_slice)).collect();
+        let file = exchange::encode(&run.model, &pairs, &[])?;
+        Ok(CommonAncestor { run, dense, file })
+    }
+
+    /// The ancestor's features of all text.
+    ///
+    /// # Errors
+    /// If a document does not fit the model, or the features are not finite.
+    pub fn features(&self, ancestor: &CommonAncestor, material: &Material) -> anyhow::Result<Features> {
+        let prefix = ancestor.run.routing.prefix_tokens;
+        let teacher = Teacher::new(self, ancestor);
+        let parts = [&material.train, &material.held_out, &material.slice, &material.test];
+        let mut found = Vec::with_capacity(parts.len());
+        for part in parts {
+            found.push(teacher.features_of(&part.prefixes(prefix))?);
+        }
+        let [train, held_out, slice, test] = found.try_into().unwrap_or_default();
+        let width = ancestor.run.model.width;
+        Ok(Features { width, ancestor: BlobHash::of(&ancestor.file), train, held_out, slice, test })
+    }
+}

@@ -1,0 +1,10 @@
+//! What the arms of an experiment came to: scores, claims, tables and plots.
+
+pub mod claims;
+pub mod communication;
+pub mod outcome;
+pub mod plots;
+pub mod report;
+pub mod scoring;
+pub mod spread;
+pub mod wall_clock;

@@ -1,0 +1,127 @@
+//! Which path trains on which documents: by clusters of their features, by hash, or by which path predicts them best.
+
+use crate::config::{RoutingMethod, RunConfig};
+use crate::experiment::dataset::{Documents, Material};
+use crate::names::{BlobHash, PathId};
+use crate::routing::discriminative::Rows;
+use crate::routing::{Router, RouterError};
+use crate::seed::Seed;
+use crate::text::TokenSet;
+
+/// Features of the frozen ancestor, `[documents, width]` of each part of the text.
+pub struct Features {
+    /// How many each document has; none if the router does not look at any.
+    pub width: usize,
+    /// BLAKE3 of the ancestor's parameters.
+    pub ancestor: BlobHash,
+    /// Of the training documents.
+    pub train: Vec<f32>,
+    /// Of the held out ones.
+    pub held_out: Vec<f32>,
+    /// Of the slice.
+    pub slice: Vec<f32>,
+    /// Of the test documents.
+    pub test: Vec<f32>,
+}
+
+/// What each path trains on and is measured by.
+pub struct Sharing {
+    /// Training sequences by path.
+    pub train: Vec<TokenSet>,
+    /// The best path of each training document.
+    pub homes: Vec<PathId>,
+    /// Held out documents by path.
+    pub held_out: Vec<Documents>,
+    /// The path of each document of the slice.
+    pub slice: Vec<PathId>,
+    /// The path of each test document.
+    pub test: Vec<PathId>,
+}
+
+/// Why the text cannot be shared out.
+#[derive(Debug, thiserror::Error)]
+pub enum SharingError {
+    /// A path with nothing to train on.
+    #[error("path {0} has no training sequences; give more text or use fewer paths")]
+    Empty(PathId),
+    /// No router.
+    #[error(transparent)]
+    Router(#[from] RouterError),
+    /// No discriminative router.
+    #[error("the discriminative router: {0}")]
+    Logistic(#[from] crate::routing::LogisticError),
+}
+
+/// The router that an arm begins with.
+///
+/// # Errors
+/// If the text is too little for its paths.
+pub fn first_router(run: &RunConfig, paths: u32, features: &Features) -> Result<Router, RouterError> {
+    let seed = Seed::root(run.seed).child("routing");
+    let (prefix, rounds) = (run.routing.prefix_tokens, run.routing.kmeans_rounds);
+    let product = run.routing.method == RoutingMethod::ProductKmeans;
+    match run.routing.method {
+        RoutingMethod::Random => Ok(Router::random(paths, prefix, seed)),
+        RoutingMethod::Kmeans | RoutingMethod::ProductKmeans => {
+            let rows = (&features.train[..], features.width);
+            Router::fit(rows, (paths, product), prefix, features.ancestor, rounds, seed)
+        }
+    }
+}
+
+/// The router after another that sends documents where those of the slice were predicted best: `best` is the path of each.
+///
+/// # Errors
+/// If there is no fit.
+pub fn discriminative(current: &Router, features: &Features, best: &[u32]) -> Result<Router, SharingError> {
+    let Features { width, ancestor, train, slice, .. } = features;
+    let rows = Rows { slice, train, width: *width, ancestor: *ancestor };
+    Ok(Router::by_best(rows, best, current)?)
+}
+
+impl Sharing {
+    /// Shares out the text by a router; each training document goes to its `overlap` best paths.
+    ///
+    /// # Errors
+    /// If a path gets nothing.
+    pub fn by(router: &Router, material: &Material, features: &Features, overlap: usize) -> Result<Self, SharingError> {
+        let routes = |documents: &Documents, features: &[f32], n: usize| -> Vec<Vec<PathId>> {
+            let n = n.min(router.paths() as usize);
+            let features = if router.needs_features() { features } else { &[] };
+            let routes = router.top_all(features, &documents.prefixes(router.prefix_tokens()), n);
+            routes.chunks(n).map(<[PathId]>::to_vec).collect()
+        };
+        let of_path = |routes: &[Vec<PathId>], path: PathId| -> Vec<usize> {
+            (0..routes.len()).filter(|document| routes[*document].contains(&path)).collect()
+        };
+        let train = routes(&material.train, &features.train, overlap);
+        let held_out = routes(&material.held_out, &features.held_out, 1);
+        let only = |routes: Vec<Vec<PathId>>| routes.into_iter().map(|best| best[0]).collect();
+        let slice = only(routes(&material.slice, &features.slice, 1));
+        let test = only(routes(&material.test, &features.test, 1));
+        let paths = || (0..router.paths()).map(PathId);
+        let homes = train.iter().map(|best| best[0]).collect();
+        let train: Vec<TokenSet> = paths().map(|path| material.train.only(of_path(&train, path)).set).collect();
+        if let Some(empty) = train.iter().position(TokenSet::is_empty) {
+            return Err(SharingError::Empty(PathId(empty as u32)));
+        }
+        let held_out = paths().map(|path| material.held_out.only(of_path(&held_out, path))).collect();
+        Ok(Self { train, homes, held_out, slice, test })
+    }
+
+    /// All text to one path.
+    pub fn undivided(material: &Material) -> Self {
+        Self {
+            train: vec![material.train.set.clone()],
+            homes: vec![PathId(0); material.train.len()],
+            held_out: vec![material.held_out.clone()],
+            slice: vec![PathId(0); material.slice.len()],
+            test: vec![PathId(0); material.test.len()],
+        }
+    }
+
+    /// Training sequences of each path.
+    pub fn sizes(&self) -> Vec<usize> {
+        self.train.iter().map(TokenSet::len).collect()
+    }
+}

@@ -1,0 +1,10 @@
+//! How the arms of an experiment are trained in one process.
+
+pub mod assignment;
+pub mod checkpoint;
+pub mod every_step;
+pub mod features;
+pub mod lockstep;
+pub mod rerouting;
+pub mod trained_arm;
+pub mod worker_pool;

@@ -1,0 +1,274 @@
+//! Routes that are chosen anew every so many tokens: by a logistic fit on what was just read, by a transducer fine-tuned
+//! from the ancestor, and, as a bound, by what turns out best (DiPaCo, section 2.4.3 and supplement 7.2.2).
+//!
+//! A path reads all of a document's tokens before it, also those that another path has scored. So its losses on whole
+//! documents are all that is needed to say what any choice of paths costs.
+
+use std::ops::Range;
+
+use crate::config::Starts;
+use crate::experiment::dataset::Documents;
+use crate::names::PathId;
+use crate::peer::transducer::training_set::Lesson;
+use crate::routing::Logistic;
+use crate::text::{Window, windows};
+use crate::training::{Marked, Score};
+
+/// Strength of the logistic fit's penalty.
+const PENALTY: f64 = 1e-3;
+
+/// The logistic router is fitted on so many windows at the most, evenly taken.
+const MOST_ROWS: usize = 8192;
+
+/// Documents and what every path makes of them.
+pub struct Judged<'a> {
+    /// Which.
+    pub documents: &'a Documents,
+    /// The path of each.
+    pub routes: &'a [PathId],
+    /// By path, the losses of each sequence's last tokens.
+    pub losses: &'a [Vec<Vec<f32>>],
+}
+
+/// What the ancestor's network can be asked for.
+pub trait Ancestor {
+    /// Features of some tokens, `[chunks, width]`.
+    ///
+    /// # Errors
+    /// If the model cannot take them.
+    fn features(&mut self, chunks: &[&[u32]]) -> anyhow::Result<Vec<f32>>;
+
+    /// Fine-tunes a copy of it until it predicts `lesson`'s targets, which are below `paths`; how likely it then finds each
+    /// of those at the targets of what it is `asked`, one set after the other: log-probabilities, `[targets][paths]`.
+    ///
+    /// # Errors
+    /// If training fails.
+    fn transduce(
+        &mut self,
+        lesson: &Marked<'_>,
+        asked: [&Marked<'_>; 2],
+        paths: usize,
+    ) -> anyhow::Result<[Vec<Vec<f32>>; 2]>;
+}
+
+/// What a text costs with a route every so many tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rerouted {
+    /// Tokens between two choices.
+    pub every: usize,
+    /// By the logistic router.
+    pub logistic: Score,
+    /// By the transducer.
+    pub transducer: Score,
+    /// By what has been best from the document's first window on: every path has to read all of it.
+    pub so_far: Score,
+    /// By what turns out best.
+    pub oracle: Score,
+}
+
+/// Fits the routers on one text and scores them on another, whose documents' routes are `routes`.
+///
+/// # Errors
+/// If a router cannot be fitted.
+pub fn reroute(
+    ancestor: &mut dyn Ancestor,
+    (lesson, test): (&Judged<'_>, &Judged<'_>),
+    token_bytes: &[u32],
+    (starts, every): (Starts, usize),
+) -> anyhow::Result<Rerouted> {
+    let paths = test.losses.len();
+    let learnt = windows(&lesson.documents.set, starts, every);
+    let asked = windows(&test.documents.set, starts, every);
+    let labels: Vec<u32> = learnt.iter().map(|window| least(&costs(window, lesson))).collect();
+
+    let reach = starts.of_document.max(every);
+    let step = learnt.len().div_ceil(MOST_ROWS).max(1);
+    let chunks: Vec<&[u32]> = learnt.iter().step_by(step).map(|window| before(window, lesson, reach)).collect();
+    let few: Vec<u32> = labels.iter().step_by(step).copied().collect();
+    let features = ancestor.features(&chunks)?;
+    let logistic = Logistic::fit(&features, features.len() / chunks.len().max(1), &few, paths as u32, PENALTY)?;
+    let chunks: Vec<&[u32]> = asked.iter().map(|window| before(window, test, reach)).collect();
+    let by_logistic = logistic.route(&ancestor.features(&chunks)?);
+
+    let of_places = |places: &[Window]| Ok(places.iter().map(|place| costs(place, lesson)).collect());
+    let taught = Lesson::new(&lesson.documents.set, lesson.routes, (starts, every), of_places)?;
+    let test_marks = Marked::at(&test.documents.set, &asked, &|_| vec![0]);
+    let [apart, said] = ancestor.transduce(&taught.learnt(), [&taught.apart(), &test_marks], paths)?;
+    let loyalty = taught.loyalty(&apart);
+    let homes = asked.iter().map(|window| test.routes[window.document].0);
+    let by_transducer: Vec<u32> = said.iter().zip(homes).map(|(said, home)| loyalty.choose(said, home)).collect();
+    let by_the_past = best_so_far(&asked, test);
+    let by_oracle: Vec<u32> = asked.iter().map(|window| least(&costs(window, test))).collect();
+
+    let score = |choice: &[u32]| -> Score {
+        let of = |(window, path): (&Window, &u32)| {
+            let path = if window.first { test.routes[window.document].0 } else { *path };
+            Score { nats: nats(window, test.documents, &test.losses[path as usize]), ..size(window, test, token_bytes) }
+        };
+        asked.iter().zip(choice).map(of).sum()
+    };
+    Ok(Rerouted {
+        every,
+        logistic: score(&by_logistic),
+        transducer: score(&by_transducer),
+        so_far: score(&by_the_past),
+        oracle: score(&by_oracle),
+    })
+}
+
+/// For each window, the path that has needed least for those before it in the same document. Of a first one any.
+fn best_so_far(windows: &[Window], judged: &Judged<'_>) -> Vec<u32> {
+    let mut sums = Vec::new();
+    let of = |window: &Window| {
+        if window.first {
+            sums = vec![0.0; judged.losses.len()];
+        }
+        let best = least(&sums);
+        sums.iter_mut().zip(costs(window, judged)).for_each(|(sum, cost)| *sum += cost);
+        best
+    };
+    windows.iter().map(of).collect()
+}
+
+/// What each path needs for a window.
+fn costs(window: &Window, judged: &Judged<'_>) -> Vec<f64> {
+    judged.losses.iter().map(|losses| nats(window, judged.documents, losses)).collect()
+}
+
+/// The path that needs least, the first of equals.
+fn least(costs: &[f64]) -> u32 {
+    let first_least =
+        |least: (u32, f64), (path, cost): (usize, &f64)| if *cost < least.1 { (path as u32, *cost) } else { least };
+    costs.iter().enumerate().fold((0, f64::INFINITY), first_least).0
+}
+
+/// The last tokens before a window, at most `reach`.
+fn before<'a>(window: &Window, judged: &Judged<'a>, reach: usize) -> &'a [u32] {
+    let (sequence, begin) = window.beginning();
+    &judged.documents.set.sequence(sequence)[begin.saturating_sub(reach)..begin]
+}
+
+fn size(window: &Window, judged: &Judged<'_>, token_bytes: &[u32]) -> Score {
+    let tokens =
+        window.pieces.iter().flat_map(|(sequence, range)| &judged.documents.set.sequence(*sequence)[range.clone()]);
+    let (count, bytes) =
+        tokens.fold((0, 0), |(count, bytes), token| (count + 1, bytes + u64::from(token_bytes[*token as usize])));
+    Score { nats: 0.0, tokens: count, bytes }
+}
+
+/// The losses of a path on the tokens of a window. `losses` has those of each sequence's last tokens.
+fn nats(window: &Window, documents: &Documents, losses: &[Vec<f32>]) -> f64 {
+    let of_piece = |(sequence, tokens): &(usize, Range<usize>)| -> f64 {
+        let known = &losses[*sequence];
+        let skipped = documents.set.sequence(*sequence).len() - known.len();
+        known[tokens.start - skipped..tokens.end - skipped].iter().map(|loss| f64::from(*loss)).sum()
+    };
+    window.pieces.iter().map(of_piece).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::TokenSet;
+    use crate::training::Sequences;
+
+    const STARTS: Starts = Starts { of_document: 4, of_sequence: 0 };
+
+    /// Knows a chunk by its last token.
+    struct LastToken;
+
+    impl Ancestor for LastToken {
+        fn features(&mut self, chunks: &[&[u32]]) -> anyhow::Result<Vec<f32>> {
+            Ok(chunks.iter().map(|chunk| *chunk.last().unwrap() as f32).collect())
+        }
+
+        fn transduce(
+            &mut self,
+            lesson: &Marked<'_>,
+            asked: [&Marked<'_>; 2],
+            paths: usize,
+        ) -> anyhow::Result<[Vec<Vec<f32>>; 2]> {
+            let mut votes = std::collections::BTreeMap::new();
+            for index in 0..lesson.len() {
+                for (position, path) in lesson.targets(index, 1) {
+                    let votes: &mut Vec<u32> = votes.entry(lesson.sequence(index)[position]).or_default();
+                    votes.resize(paths, 0);
+                    votes[path as usize] += 1;
+                }
+            }
+            Ok(asked.map(|asked| {
+                let at = |index: usize| asked.targets(index, 1).into_iter().map(move |(position, _)| (index, position));
+                let known = |(index, position)| -> Vec<f32> {
+                    votes[&asked.sequence(index)[position]].iter().map(|votes| *votes as f32).collect()
+                };
+                (0..asked.len()).flat_map(at).map(known).collect()
+            }))
+        }
+    }
+
+    /// Runs of four tokens: after a 0 the next four are of the kind that path 0 knows, after a 9 those that path 1 does.
+    fn documents(count: u32) -> Documents {
+        let document = |seed: u32| -> Vec<u32> {
+            (0..9u32).flat_map(|run| if (seed >> (run % 5)) & 1 == 0 { [1, 2, 3, 0] } else { [5, 6, 7, 9] }).collect()
+        };
+        // The token that ends a run tells of the next one: shift the ends by a run.
+        let shifted = |mut tokens: Vec<u32>| {
+            for end in (3..tokens.len() - 4).step_by(4) {
+                tokens[end] = if tokens[end + 1] < 4 { 0 } else { 9 };
+            }
+            tokens
+        };
+        Documents::of(TokenSet::cut_for_scoring(
+            &(0..count).map(|seed| shifted(document(seed))).collect::<Vec<_>>(),
+            16,
+        ))
+    }
+
+    fn losses(documents: &Documents, good: std::ops::Range<u32>) -> Vec<Vec<f32>> {
+        let set = &documents.set;
+        let cost = |token: &u32| if good.contains(token) { 1.0 } else { 3.0 };
+        let of = |at| set.sequence(at)[if set.begins_document(at) { 4 } else { 1 }..].iter().map(cost).collect();
+        (0..set.len()).map(of).collect()
+    }
+
+    #[test]
+    fn what_windows_cost_is_what_their_tokens_cost() {
+        let documents = documents(3);
+        let all = losses(&documents, 0..5);
+        let found = windows(&documents.set, STARTS, 3);
+        assert!(found.iter().any(|window| window.pieces.len() == 2), "some lie across two sequences");
+        let sum: f64 = found.iter().map(|window| nats(window, &documents, &all)).sum();
+        assert_eq!(sum, all.iter().flatten().map(|loss| f64::from(*loss)).sum::<f64>());
+    }
+
+    #[test]
+    fn the_past_of_a_document_chooses_who_has_needed_least_and_that_of_another_says_nothing() {
+        let texts = [vec![7u32; 20], vec![1; 20]];
+        let (documents, routes) = (Documents::of(TokenSet::cut_for_scoring(&texts, 16)), [PathId(0); 2]);
+        let losses = vec![losses(&documents, 0..5), losses(&documents, 5..10)];
+        let judged = Judged { documents: &documents, losses: &losses, routes: &routes };
+        let places = windows(&documents.set, STARTS, 4);
+        let firsts: Vec<bool> = places.iter().map(|window| window.first).collect();
+        assert_eq!(firsts, [true, false, false, false, true, false, false, false]);
+        assert_eq!(best_so_far(&places, &judged), [0, 1, 1, 1, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn routers_that_see_what_comes_next_do_as_well_as_the_best_and_a_single_route_does_worse() {
+        let (lesson, test) = (documents(32), documents(7));
+        let by_path = |documents: &Documents| vec![losses(documents, 0..5), losses(documents, 5..10)];
+        let (lesson_losses, test_losses) = (by_path(&lesson), by_path(&test));
+        let routes = vec![PathId(0); 32];
+        let judged = |documents, losses| Judged { documents, losses, routes: &routes };
+        let (lesson, test) = (judged(&lesson, &lesson_losses), judged(&test, &test_losses));
+        let found = reroute(&mut LastToken, (&lesson, &test), &[1; 10], (STARTS, 4)).unwrap();
+        let once: f64 = windows(&test.documents.set, STARTS, 4)
+            .iter()
+            .map(|window| nats(window, test.documents, &test_losses[0]))
+            .sum();
+        assert_eq!(found.logistic, found.oracle);
+        assert_eq!(found.transducer, found.oracle);
+        assert_eq!((found.oracle.tokens, found.oracle.bytes), (7 * 32, 7 * 32));
+        assert!(found.oracle.nats < 0.9 * once, "{} {once}", found.oracle.nats);
+    }
+}

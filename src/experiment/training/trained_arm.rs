@@ -1,0 +1,186 @@
+//! What an arm trains: paths in lockstep, paths that share every step, or one dense network. All are asked the same.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::config::{MachineConfig, RunConfig};
+use crate::experiment::results::communication::Exchanged;
+use crate::experiment::training::every_step::EveryStep;
+use crate::experiment::training::lockstep::{Kept, Lockstep};
+use crate::experiment::training::worker_pool::Crew;
+use crate::names::{PathId, Phase};
+use crate::peer::create::dense::Dense;
+use crate::peer::create::dense_trainer::Stopped;
+use crate::peer::trainer::path_state::PathState;
+use crate::seed::Seed;
+use crate::text::TokenSet;
+use crate::training::{BatchOrder, InnerTrainer};
+
+/// One network on all the text.
+pub struct DenseTrainee<'a> {
+    run: &'a RunConfig,
+    crew: Crew,
+    stop: &'a AtomicBool,
+    now: Dense,
+    tokens: u64,
+}
+
+/// What an arm trains.
+pub enum Trainee<'a> {
+    /// Paths.
+    Paths(Box<Lockstep<'a>>),
+    /// Paths that average each step.
+    EveryStep(Box<EveryStep<'a>>),
+    /// One network.
+    Dense(Box<DenseTrainee<'a>>),
+}
+
+impl<'a> DenseTrainee<'a> {
+    /// # Errors
+    /// If the device cannot be opened or the model not be made.
+    pub fn new(
+        run: &'a RunConfig,
+        machine: &MachineConfig,
+        ancestor: Dense,
+        stop: &'a AtomicBool,
+    ) -> anyhow::Result<Self> {
+        let crew = Crew::new(run, machine, 1)?;
+        Ok(Self { run, crew, stop, now: ancestor, tokens: 0 })
+    }
+
+    /// Inner steps of the schedule on some text.
+    fn train(&mut self, text: &TokenSet, steps: Range<u64>) -> anyhow::Result<()> {
+        let (now, stop) = (&self.now, self.stop);
+        let order = BatchOrder { seed: Seed::root(self.run.seed).child("dense batches"), sequences: text.len() };
+        let work = |inner: &mut InnerTrainer, _| {
+            inner.load(&now.levels)?;
+            inner.restore(&now.inner)?;
+            let mut tokens = 0;
+            for step in steps.clone() {
+                if stop.load(Ordering::Relaxed) {
+                    return Err(Stopped.into());
+                }
+                tokens += inner.step(text, &order, step)?.tokens;
+            }
+            Ok((Dense { levels: inner.levels()?, inner: inner.state()? }, tokens))
+        };
+        for (after, tokens) in self.crew.each(1, work, &mut || {})? {
+            self.now = after;
+            self.tokens += tokens;
+        }
+        Ok(())
+    }
+}
+
+impl Trainee<'_> {
+    /// A phase. `done` hears of each path that is.
+    ///
+    /// # Errors
+    /// If a step fails, or the user asks to stop.
+    pub fn phase(&mut self, phase: Phase, shards: &[TokenSet], done: &mut dyn FnMut()) -> anyhow::Result<()> {
+        match self {
+            Self::Paths(lockstep) => lockstep.phase(phase, shards, done),
+            Self::EveryStep(paths) => paths.phase(phase, shards, done),
+            Self::Dense(dense) => {
+                let training = &dense.run.training;
+                let begin = training.ancestor_steps + phase.0 * training.inner_steps;
+                dense.train(&shards[0], begin..begin + training.inner_steps)?;
+                done();
+                Ok(())
+            }
+        }
+    }
+
+    /// The parameters of a path, level by level.
+    pub fn levels_of(&self, path: PathId) -> Vec<Vec<f32>> {
+        match self {
+            Self::Paths(lockstep) => lockstep.levels_of(path),
+            Self::EveryStep(paths) => paths.levels_of(path),
+            Self::Dense(dense) => dense.now.levels.clone(),
+        }
+    }
+
+    /// What its modules alone make of a path, level by level, where it keeps what it has not sent.
+    pub fn replicated_of(&self, path: PathId) -> Option<Vec<Vec<f32>>> {
+        match self {
+            Self::Paths(lockstep) if lockstep.keeps_unsent() => Some(lockstep.replicated_of(path)),
+            Self::Paths(_) | Self::EveryStep(_) | Self::Dense(_) => None,
+        }
+    }
+
+    /// The networks that it is trained and scored with.
+    pub fn crew(&mut self) -> &mut Crew {
+        match self {
+            Self::Paths(lockstep) => lockstep.crew(),
+            Self::EveryStep(paths) => paths.crew(),
+            Self::Dense(dense) => &mut dense.crew,
+        }
+    }
+
+    /// Parameters of all modules together.
+    pub fn parameters(&self) -> u64 {
+        match self {
+            Self::Paths(lockstep) => lockstep.parameters(),
+            Self::EveryStep(paths) => paths.parameters(),
+            Self::Dense(dense) => dense.now.levels.iter().map(|level| level.len() as u64).sum(),
+        }
+    }
+
+    /// Tokens trained on since the ancestor.
+    pub fn tokens(&self) -> u64 {
+        match self {
+            Self::Paths(lockstep) => lockstep.tokens(),
+            Self::EveryStep(paths) => paths.tokens(),
+            Self::Dense(dense) => dense.tokens,
+        }
+    }
+
+    /// What travelled in outer steps, where there are any.
+    pub fn exchanged(&self) -> Option<Exchanged> {
+        match self {
+            Self::Paths(lockstep) => Some(lockstep.exchanged()).filter(|both| both.up.values > 0),
+            Self::EveryStep(_) | Self::Dense(_) => None,
+        }
+    }
+
+    /// What must be kept to go on.
+    pub fn kept(&self) -> Kept {
+        match self {
+            Self::Paths(lockstep) => lockstep.kept(),
+            Self::EveryStep(paths) => paths.kept(),
+            Self::Dense(dense) => {
+                let levels = dense.now.levels.iter();
+                let modules = levels.map(|level| level.iter().flat_map(|value| value.to_le_bytes()).collect());
+                let paths = vec![dense.now.state().encode()];
+                Kept { tokens: dense.tokens, modules: modules.collect(), paths, ..Kept::default() }
+            }
+        }
+    }
+
+    /// Goes on from there.
+    ///
+    /// # Errors
+    /// If it is another run's.
+    pub fn resume(&mut self, kept: &Kept) -> anyhow::Result<()> {
+        match self {
+            Self::Paths(lockstep) => lockstep.resume(kept),
+            Self::EveryStep(paths) => paths.resume(kept),
+            Self::Dense(dense) => {
+                let sizes: Vec<usize> = dense.now.levels.iter().map(Vec::len).collect();
+                let inner = match &kept.paths[..] {
+                    [] => dense.now.inner.clone(),
+                    [state] => PathState::decode(state, &sizes)?.inner,
+                    _ => anyhow::bail!("what was kept is of several paths"),
+                };
+                let found = kept.modules.iter().map(|bytes| bytes.as_chunks().0);
+                let levels: Vec<Vec<f32>> =
+                    found.map(|values| values.iter().map(|value| f32::from_le_bytes(*value)).collect()).collect();
+                if levels.iter().map(Vec::len).ne(sizes) {
+                    anyhow::bail!("what was kept is of another model");
+                }
+                (dense.now, dense.tokens) = (Dense { levels, inner }, kept.tokens);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Prepares pictures: all that the sources hold, decoded on all cores, in one file.
+
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+
+use crate::images::fitting::Fitted;
+use crate::images::prepared::{PreparedError, pixel_bytes};
+use crate::images::prepared_writer::PreparedWriter;
+use crate::images::source::{Found, Offer, SourceError, find};
+
+/// So many pictures are decoded at a time, or as many as take so much memory, once they are small.
+const CHUNK: usize = 256;
+const CHUNK_BYTES: usize = 64 << 20;
+
+/// Why pictures were not prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    /// What is wrong with the sources.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// What is wrong with the file to be written.
+    #[error(transparent)]
+    Prepared(#[from] PreparedError),
+    /// Not a single picture.
+    #[error("none of {offered} pictures can be read; the first is {}: {reason}", path.display())]
+    NothingReadable {
+        /// How many there are.
+        offered: u64,
+        /// The first.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A class of which nothing is left.
+    #[error(
+        "class {name:?} has no picture that can be read, of {offered} that there are; mend them or remove the class"
+    )]
+    NothingOfClass {
+        /// The class.
+        name: String,
+        /// How many pictures it has.
+        offered: u64,
+    },
+}
+
+/// What became of pictures.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prepared {
+    /// How many were written.
+    pub pictures: u64,
+    /// The classes in order of their numbers, and how many pictures of each were written.
+    pub classes: Vec<(String, u64)>,
+    /// How many could not be read, and were left out.
+    pub unreadable: u64,
+    /// The first of these, and what is wrong with it.
+    pub first_unreadable: Option<(PathBuf, String)>,
+    /// How many were not square, and were cut.
+    pub cut: u64,
+    /// How many were smaller, and were enlarged.
+    pub enlarged: u64,
+    /// How many files in the folders of classes are neither JPEG nor PNG by their names, and were passed over.
+    pub other_files: u64,
+}
+
+/// Writes the pictures of the sources to one file, each `side` pixels high and wide. Classes are numbered as in
+/// `names`, if there are any; `told` hears how many pictures are done, and of how many. The same sources give the same
+/// file.
+///
+/// # Errors
+/// If a source is none, a class or all of them have no readable picture, or the disk fails. No file is left then.
+pub fn prepare(
+    sources: &[PathBuf],
+    side: usize,
+    names: Option<&[String]>,
+    out: &Path,
+    told: &mut dyn FnMut(u64, u64),
+) -> Result<Prepared, PrepareError> {
+    let found = find(sources, names)?;
+    let mut writer = PreparedWriter::begin(out, side, &found.classes)?;
+    let mut tally = Tally::new(&found);
+    let (mut done, total) = (0, found.pictures());
+    let chunk = (CHUNK_BYTES / pixel_bytes(side)).clamp(1, CHUNK);
+    let mut offers = found.offers();
+    told(done, total);
+    loop {
+        let offered = offers.by_ref().take(chunk).collect::<Result<Vec<Offer>, _>>()?;
+        if offered.is_empty() {
+            break;
+        }
+        let fitted: Vec<_> = offered.par_iter().map(|offer| offer.fitted(side)).collect();
+        done += offered.len() as u64;
+        for (offer, fitted) in offered.into_iter().zip(fitted) {
+            if let Some(fitted) = tally.count(&offer, fitted) {
+                writer.push(&fitted.pixels, offer.class)?;
+            }
+        }
+        told(done, total);
+    }
+    tally.check(names.is_some())?;
+    writer.finish()?;
+    Ok(tally.prepared)
+}
+
+/// Counts on the way.
+struct Tally {
+    prepared: Prepared,
+    /// Pictures that there are, by class.
+    offered: Vec<u64>,
+}
+
+impl Tally {
+    fn new(found: &Found) -> Self {
+        let classes: Vec<_> = found.classes.iter().map(|name| (name.clone(), 0)).collect();
+        let offered = vec![0; classes.len()];
+        Self { prepared: Prepared { classes, other_files: found.other_files, ..Prepared::default() }, offered }
+    }
+
+    /// The picture, if there is one to be written.
+    fn count(&mut self, offer: &Offer, fitted: Result<Fitted, String>) -> Option<Fitted> {
+        let (prepared, class) = (&mut self.prepared, usize::from(offer.class));
+        self.offered[class] += 1;
+        match fitted {
+            Ok(fitted) => {
+                prepared.pictures += 1;
+                prepared.classes[class].1 += 1;
+                prepared.cut += u64::from(fitted.cut);
+                prepared.enlarged += u64::from(fitted.enlarged);
+                Some(fitted)
+            }
+            Err(reason) => {
+                prepared.unreadable += 1;
+                prepared.first_unreadable.get_or_insert_with(|| (offer.path.clone(), reason));
+                None
+            }
+        }
+    }
+
+    /// Every class must have a picture, but for those that only another file's list has.
+    fn check(&self, listed: bool) -> Result<(), PrepareError> {
+        let prepared = &self.prepared;
+        if let (0, Some((path, reason))) = (prepared.pictures, &prepared.first_unreadable) {
+            let (path, reason) = (path.clone(), reason.clone());
+            return Err(PrepareError::NothingReadable { offered: prepared.unreadable, path, reason });
+        }
+        let empty = |((_, written), offered): &(&(String, u64), &u64)| *written == 0 && (!listed || **offered > 0);
+        match prepared.classes.iter().zip(&self.offered).find(empty) {
+            Some(((name, _), offered)) => Err(PrepareError::NothingOfClass { name: name.clone(), offered: *offered }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use image::{Rgb, RgbImage};
+
+    use super::*;
+    use crate::images::PreparedReader;
+
+    /// A folder of classes, each of pictures in one shade that are as wide and high as said.
+    fn world(pictures: &[(&str, u8, (u32, u32))]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, shade, (width, height)) in pictures {
+            let path = folder.path().join("in").join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            RgbImage::from_pixel(*width, *height, Rgb([*shade; 3])).save(path).unwrap();
+        }
+        folder
+    }
+
+    fn prepared(folder: &tempfile::TempDir, names: Option<&[String]>) -> Result<Prepared, PrepareError> {
+        let out = folder.path().join("out.pictures");
+        let prepared = prepare(&[folder.path().join("in")], 4, names, &out, &mut |_, _| {});
+        assert_eq!(out.exists(), prepared.is_ok());
+        prepared
+    }
+
+    /// The first byte and the class of each picture.
+    fn shades(folder: &tempfile::TempDir) -> Vec<(u8, u8)> {
+        let mut reader = PreparedReader::open(&folder.path().join("out.pictures")).unwrap();
+        let (mut shades, mut record) = (Vec::new(), Vec::new());
+        while reader.next(&mut record).unwrap() {
+            assert_eq!(record.len(), 3 * 16 + 2);
+            shades.push((record[0], record[48]));
+        }
+        shades
+    }
+
+    #[test]
+    fn pictures_are_written_in_order_and_counted() {
+        let pictures = [
+            ("dog/1.png", 10, (4, 4)),
+            ("cat/2.png", 20, (8, 4)),
+            ("cat/1.png", 30, (2, 2)),
+            ("dog/2.png", 40, (3, 9)),
+        ];
+        let folder = world(&pictures);
+        std::fs::write(folder.path().join("in/cat/3.png"), "no picture").unwrap();
+        std::fs::write(folder.path().join("in/cat/4.jpg"), "none either").unwrap();
+        std::fs::write(folder.path().join("in/cat/5.webp"), "unknown").unwrap();
+        let made = prepared(&folder, None).unwrap();
+        assert_eq!((made.pictures, made.unreadable, made.cut, made.enlarged, made.other_files), (4, 2, 2, 2, 1));
+        assert_eq!(made.classes, [("cat".to_owned(), 2), ("dog".to_owned(), 2)]);
+        let (path, reason) = made.first_unreadable.unwrap();
+        assert!(path.ends_with("cat/3.png") && !reason.is_empty(), "{reason}");
+        assert_eq!(shades(&folder), [(30, 0), (20, 0), (10, 1), (40, 1)]);
+    }
+
+    #[test]
+    fn the_same_sources_give_the_same_file_and_progress_reaches_its_end() {
+        let names: Vec<String> = (0..300).map(|number| format!("c{}/{number:03}.png", number % 3)).collect();
+        let pictures: Vec<_> = names.iter().enumerate().map(|(i, name)| (name.as_str(), i as u8, (5, 5))).collect();
+        let folder = world(&pictures);
+        let out = folder.path().join("out.pictures");
+        let mut files = Vec::new();
+        for _ in 0..2 {
+            let mut told = Vec::new();
+            let mut hear = |done, total| told.push((done, total));
+            prepare(&[folder.path().join("in")], 3, None, &out, &mut hear).unwrap();
+            assert_eq!(told, [(0, 300), (256, 300), (300, 300)]);
+            files.push(std::fs::read(&out).unwrap());
+        }
+        assert_eq!(files[0], files[1]);
+    }
+
+    #[test]
+    fn a_class_of_which_nothing_is_left_is_named() {
+        let folder = world(&[("cat/1.png", 1, (4, 4)), ("dog/1.png", 1, (4, 4))]);
+        std::fs::write(folder.path().join("in/dog/1.png"), "broken").unwrap();
+        let error = prepared(&folder, None).unwrap_err();
+        assert!(matches!(&error, PrepareError::NothingOfClass { name, offered: 1 } if name == "dog"), "{error}");
+        let names = ["dog", "cat"].map(str::to_owned);
+        assert!(matches!(prepared(&folder, Some(&names)), Err(PrepareError::NothingOfClass { .. })));
+        std::fs::write(folder.path().join("in/cat/1.png"), "broken").unwrap();
+        let error = prepared(&folder, None).unwrap_err();
+        assert!(matches!(&error, PrepareError::NothingReadable { offered: 2, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_class_that_only_the_list_has_may_be_missing() {
+        let folder = world(&[("cat/1.png", 9, (4, 4))]);
+        let names = ["ant", "bee", "cat"].map(str::to_owned);
+        let made = prepared(&folder, Some(&names)).unwrap();
+        assert_eq!(made.classes.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [0, 0, 1]);
+        assert_eq!(shades(&folder), [(9, 2)]);
+    }
+
+    #[test]
+    fn a_side_that_no_file_can_have_is_refused() {
+        let folder = world(&[("cat/1.png", 9, (4, 4))]);
+        for side in [0, 1025] {
+            let out = folder.path().join("out.pictures");
+            let error = prepare(&[folder.path().join("in")], side, None, &out, &mut |_, _| {}).unwrap_err();
+            assert!(error.to_string().contains("from 1 to 1024"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Writes prepared files, so that one is there whole or not at all.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use crate::images::prepared::{
+    COUNT_AT, HEAD_BYTES, MAGIC, PreparedError, VERSION, check_names, check_side, pixel_bytes,
+};
+
+/// A prepared file in the making. It has another name until [`PreparedWriter::finish`], and goes if that is not
+/// reached.
+#[derive(Debug)]
+pub struct PreparedWriter {
+    out: PathBuf,
+    folder: PathBuf,
+    file: BufWriter<NamedTempFile>,
+    side: usize,
+    classes: usize,
+    pictures: u64,
+}
+
+impl PreparedWriter {
+    /// Begins a file for pictures of this side and these classes. What is there stays until the new one is finished.
+    ///
+    /// # Errors
+    /// If the side or the names are none that a file can have, or the disk fails.
+    pub fn begin(out: &Path, side: usize, classes: &[String]) -> Result<Self, PreparedError> {
+        check_side(out, side)?;
+        check_names(out, classes)?;
+        let folder = match out.parent() {
+            Some(folder) if folder != Path::new("") => folder.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        fs::create_dir_all(&folder).map_err(PreparedError::disk("make", &folder))?;
+        let name = out.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        let file = tempfile::Builder::new()
+            .prefix(&format!(".{name}."))
+            .suffix(".unfinished")
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(&folder);
+        let file = file.map_err(PreparedError::disk("write", out))?;
+        let file = BufWriter::with_capacity(1 << 16, file);
+        let mut writer = Self { out: out.to_owned(), folder, file, side, classes: classes.len(), pictures: 0 };
+        writer.write_header(classes).map_err(PreparedError::disk("write", out))?;
+        Ok(writer)
+    }
+
+    /// `PSPI`, version u16, side u16, pictures u64 (none yet), classes u16; of each class the length of its name, u16,
+    /// and the name.
+    fn write_header(&mut self, classes: &[String]) -> io::Result<()> {
+        let mut header = Vec::with_capacity(HEAD_BYTES);
+        header.extend(MAGIC);
+        header.extend(VERSION.to_le_bytes());
+        header.extend((self.side as u16).to_le_bytes());
+        header.extend(0u64.to_le_bytes());
+        header.extend((classes.len() as u16).to_le_bytes());
+        for name in classes {
+            header.extend((name.len() as u16).to_le_bytes());
+            header.extend(name.as_bytes());
+        }
+        self.file.write_all(&header)
+    }
+
+    /// Adds a picture, planar.
+    ///
+    /// # Errors
+    /// If it has another size or a class that the file does not have, or the disk fails.
+    pub fn push(&mut self, pixels: &[u8], class: u16) -> Result<(), PreparedError> {
+        let (path, picture, classes) = (|| self.out.clone(), self.pictures, self.classes);
+        let (expected, found) = (pixel_bytes(self.side), pixels.len());
+        if found != expected {
+            return Err(PreparedError::Pixels { path: path(), picture, expected, found });
+        }
+        if usize::from(class) >= classes {
+            return Err(PreparedError::Class { path: path(), picture, class, classes });
+        }
+        let written = self.file.write_all(pixels).and_then(|()| self.file.write_all(&class.to_le_bytes()));
+        written.map_err(PreparedError::disk("write", &self.out))?;
+        self.pictures += 1;
+        Ok(())
+    }
+
+    /// Puts the file in its place, and gives the number of its pictures. It outlasts a loss of power from here on.
+    ///
+    /// # Errors
+    /// If the disk fails; what was there before stays.
+    pub fn finish(self) -> Result<u64, PreparedError> {
+        let Self { out, folder, file, pictures, .. } = self;
+        put_in_place(file, pictures, &folder, &out).map_err(PreparedError::disk("write", &out))?;
+        Ok(pictures)
+    }
+}
+
+fn put_in_place(mut file: BufWriter<NamedTempFile>, pictures: u64, folder: &Path, out: &Path) -> io::Result<()> {
+    file.seek(SeekFrom::Start(COUNT_AT))?;
+    file.write_all(&pictures.to_le_bytes())?;
+    let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.as_file().sync_all()?;
+    file.persist(out).map_err(|error| error.error)?;
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::images::PreparedReader;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("new/a.pictures");
+        let mut writer = PreparedWriter::begin(&out, 2, &names(&["cat", "dog"])).unwrap();
+        let pictures: Vec<Vec<u8>> = (0..5).map(|picture| (picture..picture + 12).collect()).collect();
+        for (index, pixels) in pictures.iter().enumerate() {
+            writer.push(pixels, index as u16 % 2).unwrap();
+        }
+        assert_eq!(writer.finish().unwrap(), 5);
+        let mut reader = PreparedReader::open(&out).unwrap();
+        assert_eq!((reader.len(), reader.side()), (5, 2));
+        assert_eq!(reader.classes(), ["cat", "dog"]);
+        let mut record = Vec::new();
+        for (index, pixels) in pictures.iter().enumerate() {
+            assert!(reader.next(&mut record).unwrap());
+            assert_eq!(record, [&pixels[..], &[index as u8 % 2, 0]].concat());
+        }
+        assert!(!reader.next(&mut record).unwrap());
+        assert_eq!(reader.read_bytes(), fs::metadata(&out).unwrap().len());
+    }
+
+    #[test]
+    fn nothing_half_written_is_left_and_what_was_there_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("a.pictures");
+        fs::write(&out, "what was there").unwrap();
+        let mut writer = PreparedWriter::begin(&out, 1, &names(&["cat"])).unwrap();
+        writer.push(&[1, 2, 3], 0).unwrap();
+        assert_eq!(fs::read(&out).unwrap(), b"what was there");
+        drop(writer);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(fs::read(&out).unwrap(), b"what was there");
+        PreparedWriter::begin(&out, 1, &names(&["cat"])).unwrap().finish().unwrap();
+        assert!(PreparedReader::open(&out).unwrap().is_empty());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_no_file_can_have_is_refused_before_it_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("a.pictures");
+        for (side, classes) in [(0, &["a"][..]), (1025, &["a"]), (1, &[]), (1, &[""]), (1, &["a", "a"])] {
+            let error = PreparedWriter::begin(&out, side, &names(classes)).unwrap_err();
+            assert!(matches!(error, PreparedError::Header { .. }), "{error}");
+        }
+        let long = vec!["n".repeat(256)];
+        assert!(PreparedWriter::begin(&out, 1, &long).is_err());
+        let mut writer = PreparedWriter::begin(&out, 1, &names(&["a"])).unwrap();
+        assert!(matches!(writer.push(&[0; 4], 0), Err(PreparedError::Pixels { expected: 3, found: 4, .. })));
+        assert!(matches!(writer.push(&[0; 3], 1), Err(PreparedError::Class { class: 1, classes: 1, .. })));
+        drop(writer);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

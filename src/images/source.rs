@@ -1,0 +1,257 @@
+//! Where pictures come from: folders whose subfolders are the classes, or the binary files of CIFAR-10.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, FileType};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::images::cifar;
+use crate::images::cifar::{CifarFile, Records};
+use crate::images::class_folders;
+use crate::images::class_folders::ClassFolder;
+
+/// Why sources hold no pictures that could be prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// Nothing was named.
+    #[error("no source of pictures is named; give a folder of classes, or files of CIFAR-10")]
+    None,
+    /// Nothing is there.
+    #[error("there is no {}; give a folder of classes, or files of CIFAR-10", path.display())]
+    Missing {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// A file of another kind.
+    #[error(
+        "{} is neither a folder of classes nor a .bin file of CIFAR-10; single pictures are given by such a folder",
+        path.display()
+    )]
+    Kind {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// A folder without folders.
+    #[error("{} has no folders; the pictures of each class go into a folder with the class's name", path.display())]
+    NoClasses {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A folder with files of CIFAR-10, but none of those to train on.
+    #[error(
+        "{} has .bin files, but no data_batch_*.bin; name the files themselves, such as test_batch.bin",
+        path.display()
+    )]
+    NoBatches {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A class's folder without pictures.
+    #[error("{} has no .jpg, .jpeg or .png file; put some there, or remove it", path.display())]
+    EmptyClass {
+        /// The class's folder.
+        path: PathBuf,
+    },
+    /// A folder whose name is no text.
+    #[error("{} is not named in UTF-8; rename it, since a class is called as its folder", path.display())]
+    ClassName {
+        /// The class's folder.
+        path: PathBuf,
+    },
+    /// A class that the wanted list does not have.
+    #[error("{}: there is no class {name:?} among those to be numbered by; remove it, or rename it", path.display())]
+    UnknownClass {
+        /// The class's folder, or the file that it is in.
+        path: PathBuf,
+        /// Its name.
+        name: String,
+    },
+    /// Both kinds at once.
+    #[error("{} and {} are of different kinds; prepare them one at a time", first.display(), other.display())]
+    Mixed {
+        /// The first source.
+        first: PathBuf,
+        /// One of the other kind.
+        other: PathBuf,
+    },
+    /// A file that is not made of records.
+    #[error(
+        "{} has {found} bytes, no multiple of {}: it is cut, or not of CIFAR-10's binary version",
+        path.display(), cifar::RECORD_BYTES
+    )]
+    Size {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        found: u64,
+    },
+    /// A record of no class.
+    #[error("{}: record {record} is of class {class}, and CIFAR-10 has 0 to 9; fetch the file anew", path.display())]
+    Class {
+        /// The file.
+        path: PathBuf,
+        /// Which record, from 0.
+        record: u64,
+        /// Its class.
+        class: u8,
+    },
+    /// Names of classes that are not ten, or not the same everywhere.
+    #[error("{} does not name the ten classes as other sources do, each once; mend it, or remove it", path.display())]
+    Names {
+        /// The file of names.
+        path: PathBuf,
+    },
+    /// The disk.
+    #[error("cannot read {}", path.display())]
+    Disk {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+}
+
+impl SourceError {
+    /// What the operating system said of that.
+    pub(super) fn disk(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Disk { path: path.to_owned(), source }
+    }
+}
+
+/// A picture that is offered, and its class.
+pub(super) struct Offer {
+    /// The file that it is, or is in.
+    pub path: PathBuf,
+    /// Its class.
+    pub class: u16,
+    /// Its pixels, planar, if the file has more than this picture.
+    pub pixels: Option<Vec<u8>>,
+}
+
+/// What sources hold.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// The classes, by number.
+    pub classes: Vec<String>,
+    /// Files beside the pictures that are passed over.
+    pub other_files: u64,
+    origin: Origin,
+}
+
+#[derive(Debug)]
+enum Origin {
+    Folders(Vec<ClassFolder>),
+    /// The files, and the number of each of the ten classes.
+    Cifar(Vec<CifarFile>, Vec<u16>),
+}
+
+impl Found {
+    /// How many pictures are offered.
+    pub fn pictures(&self) -> u64 {
+        match &self.origin {
+            Origin::Folders(folders) => folders.iter().map(|folder| folder.files.len() as u64).sum(),
+            Origin::Cifar(files, _) => files.iter().map(|file| file.records).sum(),
+        }
+    }
+
+    /// All of them: by source, class and name, or by source and place in the file.
+    pub fn offers(&self) -> Box<dyn Iterator<Item = Result<Offer, SourceError>> + '_> {
+        match &self.origin {
+            Origin::Folders(folders) => {
+                let of = |folder: &'_ ClassFolder, name| {
+                    Ok(Offer { path: folder.path.join(name), class: folder.class, pixels: None })
+                };
+                Box::new(folders.iter().flat_map(move |folder| folder.files.iter().map(move |name| of(folder, name))))
+            }
+            Origin::Cifar(files, numbers) => {
+                let numbered = |offer: Offer| Offer { class: numbers[usize::from(offer.class)], ..offer };
+                let records = files.iter().flat_map(Records::of);
+                Box::new(records.map(move |offer| offer.map(numbered)))
+            }
+        }
+    }
+}
+
+/// Finds out what sources hold. Classes are numbered as in `names`, if there are any, else in order of name.
+///
+/// # Errors
+/// If they hold nothing that could be prepared, or cannot be read.
+pub(super) fn find(sources: &[PathBuf], names: Option<&[String]>) -> Result<Found, SourceError> {
+    let Some(first) = sources.first() else { return Err(SourceError::None) };
+    let kinds = sources.iter().map(|source| is_cifar(source)).collect::<Result<Vec<bool>, _>>()?;
+    if let Some(other) = kinds.iter().position(|kind| *kind != kinds[0]) {
+        return Err(SourceError::Mixed { first: first.clone(), other: sources[other].clone() });
+    }
+    if kinds[0] {
+        let files = sources.iter().map(|source| cifar::files_of(source)).collect::<Result<Vec<_>, _>>()?.concat();
+        let own = cifar::class_names(&files)?;
+        let known = by_name(names.unwrap_or(&own));
+        let numbers = own.iter().map(|name| number_of(name, &known, first)).collect::<Result<_, _>>()?;
+        let classes = names.map_or(own, <[String]>::to_vec);
+        return Ok(Found { classes, other_files: 0, origin: Origin::Cifar(files, numbers) });
+    }
+    let (folders, classes, other_files) = class_folders::find(sources, names)?;
+    Ok(Found { classes, other_files, origin: Origin::Folders(folders) })
+}
+
+/// The numbers of classes; there are no more than a file can have.
+pub(super) fn by_name(names: &[String]) -> BTreeMap<&str, u16> {
+    names.iter().map(String::as_str).zip(0..=u16::MAX).collect()
+}
+
+/// The number of a class that is found here.
+pub(super) fn number_of(name: &str, known: &BTreeMap<&str, u16>, path: &Path) -> Result<u16, SourceError> {
+    let unknown = || SourceError::UnknownClass { path: path.to_owned(), name: name.to_owned() };
+    known.get(name).copied().ok_or_else(unknown)
+}
+
+/// What a folder holds, in order of name, but for what is hidden.
+pub(super) fn visible(folder: &Path) -> Result<Vec<(OsString, FileType)>, SourceError> {
+    let entries = fs::read_dir(folder).map_err(SourceError::disk(folder))?;
+    let named = |entry: io::Result<fs::DirEntry>| entry.and_then(|entry| Ok((entry.file_name(), entry.file_type()?)));
+    let mut found = entries.map(named).collect::<io::Result<Vec<_>>>().map_err(SourceError::disk(folder))?;
+    found.retain(|(name, _)| !name.as_encoded_bytes().starts_with(b"."));
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(found)
+}
+
+/// Whether a source is of CIFAR-10, and not a folder of classes.
+fn is_cifar(source: &Path) -> Result<bool, SourceError> {
+    match fs::metadata(source) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(SourceError::Missing { path: source.to_owned() }),
+        Err(error) => Err(SourceError::disk(source)(error)),
+        Ok(found) if found.is_dir() => cifar::is_folder(source),
+        Ok(_) if source.extension().is_some_and(|ending| ending == "bin") => Ok(true),
+        Ok(_) => Err(SourceError::Kind { path: source.to_owned() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_is_no_source_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        assert!(matches!(find(&[], None), Err(SourceError::None)));
+        let error = find(&[at("missing")], None).unwrap_err();
+        assert!(matches!(&error, SourceError::Missing { path } if *path == at("missing")), "{error}");
+        fs::write(at("one.jpg"), "picture").unwrap();
+        assert!(matches!(find(&[at("one.jpg")], None), Err(SourceError::Kind { .. })));
+        let error = find(&[folder.path().to_owned()], None).unwrap_err();
+        assert!(matches!(error, SourceError::NoClasses { .. }), "{error}");
+    }
+
+    #[test]
+    fn two_kinds_do_not_mix() {
+        let folder = tempfile::tempdir().unwrap();
+        let batch = folder.path().join("test_batch.bin");
+        fs::write(&batch, [0; cifar::RECORD_BYTES]).unwrap();
+        fs::create_dir_all(folder.path().join("classes/cat")).unwrap();
+        fs::write(folder.path().join("classes/cat/1.png"), "picture").unwrap();
+        let error = find(&[folder.path().join("classes"), batch.clone()], None).unwrap_err();
+        assert!(matches!(&error, SourceError::Mixed { other, .. } if *other == batch), "{error}");
+    }
+}

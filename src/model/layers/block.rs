@@ -1,0 +1,90 @@
+//! A transformer block: attention and feed-forward, each behind a norm and added to the residual stream.
+
+use tch::{TchError, Tensor};
+
+use crate::config::ModelConfig;
+use crate::model::layers::attention::Attention;
+use crate::model::layers::directional::Directional;
+use crate::model::layers::feed_forward::FeedForward;
+use crate::model::layers::kv_cache::Past;
+use crate::model::layers::linear::Products;
+use crate::model::layers::norm::Norm;
+use crate::model::watch::{Watch, Writer};
+use crate::model::weights::{Weights, WeightsError};
+
+/// How some tokens are read.
+pub struct Reading<'a> {
+    /// How products are computed.
+    pub products: &'a Products,
+    /// `[time, 1, 1, head/2]`, complex, if positions are rotary.
+    pub rotation: Option<&'a Tensor>,
+    /// How many tokens of each sequence are no padding, `[batch]`; nothing if none is.
+    pub lengths: Option<&'a Tensor>,
+    /// Who looks on.
+    pub watch: &'a dyn Watch,
+}
+
+/// One block.
+pub struct Block {
+    index: usize,
+    attention_norm: Norm,
+    attention: Attention,
+    directional: Option<Directional>,
+    feed_forward: FeedForward,
+}
+
+impl Block {
+    /// Takes its tensors from the weights.
+    ///
+    /// # Errors
+    /// If one is missing.
+    pub fn new(weights: &Weights, index: usize, model: &ModelConfig) -> Result<Self, WeightsError> {
+        let name = |part: &str| format!("block.{index}.{part}");
+        Ok(Self {
+            index,
+            attention_norm: Norm::new(weights, &name("attention-norm"))?,
+            attention: Attention::new(weights, &name("attention"), model)?,
+            directional: Directional::new(weights, index, model)?,
+            feed_forward: FeedForward::new(weights, &format!("block.{index}"), model)?,
+        })
+    }
+
+    /// Its attention.
+    pub(crate) fn attention(&self) -> &Attention {
+        &self.attention
+    }
+
+    /// What routes its attention's directions, if they are.
+    pub(crate) fn directional(&self) -> Option<&Directional> {
+        self.directional.as_ref()
+    }
+
+    /// The residual stream `[batch, time, width]` after this block. `past` is of the tokens before, if there are any.
+    ///
+    /// # Errors
+    /// If shapes do not fit or memory is short.
+    pub fn forward(
+        &self,
+        stream: &Tensor,
+        reading: &Reading<'_>,
+        mut past: Option<&mut Past>,
+    ) -> Result<Tensor, TchError> {
+        let Reading { products, watch, .. } = *reading;
+        let input = self.attention_norm.forward(stream)?;
+        let heads = self.attention.heads(&input, products, reading.rotation, past.as_deref_mut())?;
+        let heads = watch.heads(self.index, heads)?;
+        let mut mixed = products.widen(self.attention.project(&heads, products)?)?;
+        watch.added(Writer::Heads(self.index), &mixed)?;
+        if let Some(directional) = &self.directional {
+            let routing = directional.routing(&input, products, reading.lengths, past)?;
+            let routing = watch.routing(self.index, routing)?;
+            let taken = products.widen(directional.suppression(&heads, &routing, self.attention.out(), products)?)?;
+            watch.added(Writer::Routing(self.index), &taken)?;
+            mixed = mixed.f_add(&taken)?;
+        }
+        let stream = stream.f_add(&mixed)?;
+        let fed = self.feed_forward.forward(&stream, products)?;
+        watch.added(Writer::FeedForward(self.index), &fed)?;
+        stream.f_add(&fed)
+    }
+}

@@ -1,0 +1,10 @@
+//! The layers of a network: attention, feed-forward, norms, and the cache of keys and values.
+
+pub mod attention;
+pub mod block;
+pub mod directional;
+pub mod feed_forward;
+pub mod input;
+pub mod kv_cache;
+pub mod linear;
+pub mod norm;

@@ -1,0 +1,312 @@
+//! Blobs: bytes of any size, named by their hash, pulled from several peers at once, piece by piece.
+//!
+//! The asker names the blob on a stream of its own and hears whether all of it is there, a part or nothing; then it asks
+//! for one piece after the other, several at a time, and each is answered in turn. Little goes up and much comes down,
+//! and every wait is bounded by silence, not by the whole.
+
+pub(super) mod fetch;
+pub(super) mod piece_fetch;
+pub(super) mod piece_scheduler;
+pub(super) mod rate_limiter;
+pub(super) mod serve;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use libp2p::StreamProtocol;
+
+use super::limits::{BLOB_IDLE, BLOB_SLICE_TIMEOUT};
+use crate::names::{BlobRef, PeerKey};
+use crate::network::connectivity::connect::Unreachable;
+use crate::pieces::{PieceSet, PieceTree};
+
+/// The protocol of a blob's stream.
+pub(super) const BLOB_PROTOCOL: StreamProtocol = StreamProtocol::new("/pathswarm/blob/2");
+
+/// All of the blob is here.
+pub(super) const STATUS_HERE: u8 = 0;
+/// This peer does not have it.
+pub(super) const STATUS_NOT_HERE: u8 = 1;
+/// Too many are being served: ask another, or later.
+pub(super) const STATUS_BUSY: u8 = 2;
+/// Some pieces are here, and more will be.
+pub(super) const STATUS_IN_PART: u8 = 3;
+
+/// In the place of a piece's number: which pieces are there?
+pub(super) const ASK_WHICH: u32 = u32::MAX;
+/// In the place of a piece's number: what do all pieces hash to?
+pub(super) const ASK_TREE: u32 = u32::MAX - 1;
+
+/// What was asked for follows.
+pub(super) const GIVEN: u8 = 0;
+/// It is not here.
+pub(super) const LACKING: u8 = 1;
+
+/// You are not invited: the run is not open.
+pub(super) const STATUS_NOT_INVITED: u8 = 4;
+
+/// The store, as the network sees it. Called on threads that may block.
+pub trait BlobAccess: Send + Sync + 'static {
+    /// Whether a peer may have any. Asked in the network's own tasks: never waits.
+    fn admits(&self, _peer: PeerKey) -> bool {
+        true
+    }
+
+    /// What is here of a blob; nothing if none of it.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn open(&self, blob: BlobRef) -> io::Result<Option<Box<dyn BlobSource>>>;
+
+    /// A place for a blob that is about to arrive.
+    ///
+    /// # Errors
+    /// The disk's, or there is no room.
+    fn receive(&self, blob: BlobRef) -> io::Result<Box<dyn BlobSink>>;
+}
+
+/// A blob to be served, or as much of it as is here.
+pub trait BlobSource: Send + Sync {
+    /// Which pieces are here by now.
+    fn pieces(&self) -> PieceSet;
+
+    /// What the pieces hash to, if that is known.
+    ///
+    /// # Errors
+    /// The disk's, or the blob has changed on it.
+    fn tree(&self) -> io::Result<Option<Arc<PieceTree>>>;
+
+    /// Reads a piece; whether it is here.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn read(&self, piece: u32, into: &mut Vec<u8>) -> io::Result<bool>;
+}
+
+/// A blob on its way in. Dropped before [`BlobSink::finish`], it leaves at most what can be gone on with.
+pub trait BlobSink: Send + Sync {
+    /// What the pieces hash to, if that is known from before.
+    fn tree(&self) -> Option<Arc<PieceTree>>;
+
+    /// Says what the pieces hash to; which of them are here already.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn begin(&self, tree: &Arc<PieceTree>) -> io::Result<PieceSet>;
+
+    /// Takes in a piece, which has been verified.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn write(&self, piece: u32, bytes: &[u8]) -> io::Result<()>;
+
+    /// All pieces are there: keep the blob.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn finish(&self) -> io::Result<()>;
+}
+
+/// Why a blob was not fetched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FetchError {
+    /// There is no way to the peer.
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+    /// Blobs do not go through relays, and nothing came of a direct connection.
+    #[error("peer {} is connected through a relay only, which carries no blobs, and no direct way to it was found", from.short())]
+    OnlyRelayed {
+        /// Who was asked.
+        from: PeerKey,
+    },
+    /// The peer does not have it.
+    #[error("peer {} does not have the blob", from.short())]
+    NotHere {
+        /// Who was asked.
+        from: PeerKey,
+    },
+    /// The peer serves many already.
+    #[error("peer {} is busy: ask another, or later", from.short())]
+    Busy {
+        /// Who was asked.
+        from: PeerKey,
+    },
+    /// The peer does not know that this one is invited.
+    #[error("peer {} sends blobs only to who is invited", from.short())]
+    NotInvited {
+        /// Who was asked.
+        from: PeerKey,
+    },
+    /// No blob is as large.
+    #[error("{bytes} bytes are more than any blob has")]
+    TooLarge {
+        /// By the reference.
+        bytes: u64,
+    },
+    /// They all promise, and nothing comes.
+    #[error("no piece of the blob of {bytes} bytes has come for a long time, whoever was asked")]
+    Stuck {
+        /// By the reference.
+        bytes: u64,
+    },
+    /// Nobody was named.
+    #[error("nobody is known who has the blob")]
+    Nobody,
+    /// The peer, or its disk, lies.
+    #[error("peer {} sent other bytes than the blob's", from.short())]
+    WrongHash {
+        /// Who was asked.
+        from: PeerKey,
+    },
+    /// The peer fell silent.
+    #[error("peer {} fell silent after {received} bytes", from.short())]
+    Stalled {
+        /// Who was asked.
+        from: PeerKey,
+        /// Bytes until then.
+        received: u64,
+    },
+    /// The stream ended early, or could not be opened.
+    #[error("the stream from peer {} broke after {received} bytes: {reason}", from.short())]
+    Broken {
+        /// Who was asked.
+        from: PeerKey,
+        /// Bytes until then.
+        received: u64,
+        /// What was said.
+        reason: String,
+    },
+    /// Our own disk.
+    #[error("the blob could not be stored: {reason}")]
+    Storage {
+        /// Of what kind.
+        kind: io::ErrorKind,
+        /// What was said.
+        reason: String,
+    },
+}
+
+/// How long a transfer waits: for any byte, and for a slice.
+pub(super) struct Patience {
+    idle: Duration,
+    slice: Duration,
+}
+
+/// Silence of 10 s ends a transfer, and so does a slice of at most 64 KiB that takes 30 s. The whole may take as long as it takes.
+pub(super) const PATIENCE: Patience = Patience { idle: BLOB_IDLE, slice: BLOB_SLICE_TIMEOUT };
+
+impl Patience {
+    /// Fills a slice.
+    pub(super) async fn read(&self, stream: &mut (impl AsyncRead + Unpin), slice: &mut [u8]) -> io::Result<()> {
+        within(self.slice, async {
+            let mut filled = 0;
+            while filled < slice.len() {
+                match within(self.idle, stream.read(&mut slice[filled..])).await? {
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    more => filled += more,
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Writes a slice.
+    pub(super) async fn write(&self, stream: &mut (impl AsyncWrite + Unpin), slice: &[u8]) -> io::Result<()> {
+        within(self.slice, async {
+            let mut written = 0;
+            while written < slice.len() {
+                match within(self.idle, stream.write(&slice[written..])).await? {
+                    0 => return Err(io::ErrorKind::WriteZero.into()),
+                    more => written += more,
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// A wait with an end.
+pub(super) async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+/// Work for a thread that may block.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use futures::{StreamExt, TryStreamExt, stream};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(600);
+    const SHORT: Duration = Duration::from_millis(50);
+
+    /// A byte at a time, with a pause after each in which clocks are looked at.
+    fn trickle() -> impl AsyncRead + Unpin {
+        let byte = |byte: u8| async move {
+            tokio::task::yield_now().await;
+            Some((io::Result::Ok([byte]), byte.wrapping_add(1)))
+        };
+        stream::unfold(0, byte).boxed().into_async_read()
+    }
+
+    /// Takes nothing, ever.
+    struct Stuck;
+
+    impl AsyncWrite for Stuck {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Pending
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+
+        fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test]
+    async fn a_slow_stream_is_read_to_its_end() {
+        let mut piece = [0; 20];
+        Patience { idle: LONG, slice: LONG }.read(&mut trickle(), &mut piece).await.unwrap();
+        assert_eq!(piece[..], (0..20).collect::<Vec<u8>>());
+    }
+
+    #[tokio::test]
+    async fn silence_ends_a_transfer() {
+        let mut silence = stream::pending::<io::Result<[u8; 1]>>().into_async_read();
+        let patience = Patience { idle: SHORT, slice: LONG };
+        let error = patience.read(&mut silence, &mut [0; 1]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let error = patience.write(&mut Stuck, &[0; 1]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_trickle_is_not_waited_for_for_ever() {
+        let patience = Patience { idle: LONG, slice: SHORT };
+        let error = patience.read(&mut trickle(), &mut vec![0; 1 << 28]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_ends_early_is_an_error() {
+        let mut short: &[u8] = &[1, 2, 3];
+        let error = PATIENCE.read(&mut short, &mut [0; 4]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

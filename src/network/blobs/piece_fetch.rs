@@ -1,0 +1,373 @@
+//! What one peer gives of a blob, over one stream: several pieces are asked for at a time, and each is verified before
+//! it is kept.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::AsyncWriteExt;
+use libp2p::{PeerId, Stream};
+use libp2p_stream::OpenStreamError;
+use tokio::task::JoinHandle;
+
+use crate::names::PeerKey;
+use crate::network::blobs::fetch::{Fetcher, Transfer};
+use crate::network::blobs::piece_scheduler::{DonorId, Next};
+use crate::network::blobs::{
+    ASK_TREE, ASK_WHICH, BLOB_PROTOCOL, FetchError, GIVEN, LACKING, PATIENCE, STATUS_BUSY, STATUS_HERE, STATUS_IN_PART,
+    STATUS_NOT_HERE, STATUS_NOT_INVITED, blocking, within,
+};
+use crate::network::limits::{
+    BLOB_OPEN_TIMEOUT, BLOB_SLICE_BYTES, DONOR_RESTS, DONOR_WAITS, PIECE_LATENESS, PIECES_ASKED, PIECES_ASKED_AT_FIRST,
+    PIECES_LACKED,
+};
+use crate::pieces::{PieceSet, PieceTree, piece_bytes, piece_count};
+
+/// How often a stream to a peer is opened before it counts as broken, and the first pause between two.
+const KNOCKS: u32 = 5;
+const BETWEEN_KNOCKS: Duration = Duration::from_millis(20);
+
+/// How a donor's part ended.
+pub(in crate::network) enum Ended {
+    /// All pieces are here.
+    Done,
+    /// It may have more later.
+    Rests(FetchError),
+    /// It is of no use.
+    Failed(FetchError),
+    /// Our own disk.
+    Storage(io::Error),
+}
+
+/// Why a donor's part ended early.
+enum Stop {
+    Ended(Ended),
+    /// The stream's.
+    Stream(io::Error),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Stream(error)
+    }
+}
+
+/// Takes from one peer until all pieces are here or it has no more.
+pub(in crate::network) async fn give(
+    fetcher: &Fetcher,
+    transfer: &Arc<Transfer>,
+    (donor, peer, from): (DonorId, PeerId, PeerKey),
+) -> Ended {
+    let mut giving = Giving {
+        fetcher,
+        transfer,
+        donor,
+        peer,
+        from,
+        received: 0,
+        asked: VecDeque::new(),
+        most: PIECES_ASKED_AT_FIRST,
+        is_whole: false,
+        lacked: 0,
+        storing: None,
+    };
+    match giving.run().await {
+        Ok(()) => Ended::Done,
+        Err(Stop::Ended(ended)) => ended,
+        Err(Stop::Stream(error)) => {
+            let received = giving.received;
+            Ended::Failed(match error.kind() {
+                io::ErrorKind::TimedOut => FetchError::Stalled { from, received },
+                _ => FetchError::Broken { from, received, reason: error.to_string() },
+            })
+        }
+    }
+}
+
+struct Giving<'a> {
+    fetcher: &'a Fetcher,
+    transfer: &'a Arc<Transfer>,
+    donor: DonorId,
+    peer: PeerId,
+    from: PeerKey,
+    received: u64,
+    /// The pieces that it was asked for and has not given, and since when.
+    asked: VecDeque<(u32, Instant)>,
+    /// How many it is asked for at a time.
+    most: usize,
+    /// Whether it has all pieces.
+    is_whole: bool,
+    /// How often it did not have what it had said to have.
+    lacked: u32,
+    /// The piece before, on its way to the disk.
+    storing: Option<JoinHandle<io::Result<Vec<u8>>>>,
+}
+
+impl Giving<'_> {
+    async fn run(&mut self) -> Result<(), Stop> {
+        let mut stream = self.open().await?;
+        if self.transfer.tree().is_none() {
+            self.learn_tree(&mut stream).await?;
+        }
+        self.learn_pieces(&mut stream).await?;
+        let mut spare = Vec::new();
+        loop {
+            let is_done = self.ask_for_more(&mut stream).await?;
+            let Some((piece, since)) = self.asked.front().copied() else {
+                self.stored().await?;
+                if is_done {
+                    // Politeness: whether it hears it does not matter.
+                    let _ = within(Duration::from_secs(1), stream.close()).await;
+                    return Ok(());
+                }
+                self.wait_for_more(&mut stream).await?;
+                continue;
+            };
+            let bytes = self.read_piece(&mut stream, piece, spare).await?;
+            self.asked.pop_front();
+            self.adapt(since);
+            spare = match bytes {
+                Some(bytes) => self.keep(piece, bytes).await?,
+                None => Vec::new(),
+            };
+        }
+    }
+
+    /// A stream on which the peer has said that it has some of the blob. Several peers may meet at its door, so who is
+    /// turned away unread knocks again.
+    async fn open(&mut self) -> Result<Stream, Stop> {
+        let door = self.fetcher.door(self.peer);
+        let _inside = door.lock().await;
+        let mut knocks = 1;
+        loop {
+            let mut stream = self.negotiate().await?;
+            match self.begin(&mut stream).await {
+                Err(error) if turned_away(&error) && knocks < KNOCKS => {
+                    tokio::time::sleep(BETWEEN_KNOCKS * knocks).await;
+                    knocks += 1;
+                }
+                Err(error) => return Err(error.into()),
+                Ok(STATUS_HERE) => {
+                    self.is_whole = true;
+                    return Ok(stream);
+                }
+                Ok(STATUS_IN_PART) => return Ok(stream),
+                Ok(STATUS_NOT_HERE) => return Err(Stop::Ended(Ended::Rests(FetchError::NotHere { from: self.from }))),
+                Ok(STATUS_NOT_INVITED) => {
+                    // What shows that it is may be on its way.
+                    return Err(Stop::Ended(Ended::Rests(FetchError::NotInvited { from: self.from })));
+                }
+                Ok(STATUS_BUSY) => return Err(Stop::Ended(Ended::Rests(FetchError::Busy { from: self.from }))),
+                Ok(other) => return Err(unknown(other)),
+            }
+        }
+    }
+
+    async fn negotiate(&self) -> io::Result<Stream> {
+        let mut control = self.fetcher.control.clone();
+        within(BLOB_OPEN_TIMEOUT, async {
+            control.open_stream(self.peer, BLOB_PROTOCOL).await.map_err(|error| match error {
+                OpenStreamError::Io(error) => error,
+                other => io::Error::other(other.to_string()),
+            })
+        })
+        .await
+    }
+
+    /// Names the blob and reads what the peer says to it.
+    async fn begin(&self, stream: &mut Stream) -> io::Result<u8> {
+        let blob = self.transfer.blob;
+        let mut named = [0; 40];
+        named[..32].copy_from_slice(&blob.hash.0);
+        named[32..].copy_from_slice(&blob.bytes.to_le_bytes());
+        PATIENCE.write(stream, &named).await?;
+        within(BLOB_OPEN_TIMEOUT, stream.flush()).await?;
+        read_byte(stream).await
+    }
+
+    async fn learn_tree(&mut self, stream: &mut Stream) -> Result<(), Stop> {
+        let blob = self.transfer.blob;
+        ask(stream, ASK_TREE).await?;
+        match read_byte(stream).await? {
+            GIVEN => {}
+            LACKING => return Err(Stop::Ended(Ended::Rests(FetchError::NotHere { from: self.from }))),
+            other => return Err(unknown(other)),
+        }
+        let mut values = vec![[0; 32]; piece_count(blob.bytes).unwrap_or(0) as usize];
+        self.read(stream, values.as_flattened_mut()).await?;
+        let tree = PieceTree::of_values(blob, values).map(Arc::new);
+        let tree = tree.ok_or(Stop::Ended(Ended::Failed(FetchError::WrongHash { from: self.from })))?;
+        let transfer = self.transfer.clone();
+        blocking(move || transfer.begin(tree)).await.map_err(ours)
+    }
+
+    /// What the peer has.
+    async fn learn_pieces(&mut self, stream: &mut Stream) -> Result<(), Stop> {
+        let count = piece_count(self.transfer.blob.bytes).unwrap_or(0);
+        let pieces = match self.is_whole {
+            true => PieceSet::all(count),
+            false => {
+                ask(stream, ASK_WHICH).await?;
+                match read_byte(stream).await? {
+                    GIVEN => {}
+                    other => return Err(unknown(other)),
+                }
+                let mut bits = vec![0; count.div_ceil(8) as usize];
+                PATIENCE.read(stream, &mut bits).await?;
+                PieceSet::of_bytes(count, &bits).unwrap_or_else(|| PieceSet::none(count))
+            }
+        };
+        if let Some(mut sharing) = self.transfer.sharing() {
+            sharing.offers(self.donor, pieces);
+        }
+        Ok(())
+    }
+
+    /// Asks for as many pieces as may be under way; whether all pieces are here.
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long a piece takes")]
+    async fn ask_for_more(&mut self, stream: &mut Stream) -> io::Result<bool> {
+        let mut wishes = Vec::new();
+        let now = self.transfer.began.elapsed();
+        let mut is_done = false;
+        while self.asked.len() < self.most {
+            let next = self.transfer.sharing().map(|mut sharing| sharing.next(self.donor, self.asked.len(), now));
+            match next {
+                Some(Next::Ask(piece)) => {
+                    self.asked.push_back((piece, Instant::now()));
+                    wishes.extend(piece.to_le_bytes());
+                }
+                Some(Next::Done) => {
+                    is_done = true;
+                    break;
+                }
+                Some(Next::Nothing) | None => break,
+            }
+        }
+        if !wishes.is_empty() {
+            PATIENCE.write(stream, &wishes).await?;
+            within(BLOB_OPEN_TIMEOUT, stream.flush()).await?;
+        }
+        // What was asked for is read, even if another has given it meanwhile: the next answers come behind it.
+        Ok(is_done)
+    }
+
+    /// There is nothing for it to give just now.
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long a donor waits")]
+    async fn wait_for_more(&mut self, stream: &mut Stream) -> Result<(), Stop> {
+        let began = Instant::now();
+        while began.elapsed() < DONOR_WAITS {
+            // What changes between the two is seen after the pause.
+            let _ = tokio::time::timeout(DONOR_RESTS, self.transfer.changed.notified()).await;
+            if !self.is_whole {
+                self.learn_pieces(stream).await?;
+            }
+            if self.ask_for_more(stream).await? || !self.asked.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(Stop::Ended(Ended::Rests(FetchError::NotHere { from: self.from })))
+    }
+
+    /// The next answer; nothing if the peer does not have the piece.
+    async fn read_piece(
+        &mut self,
+        stream: &mut Stream,
+        piece: u32,
+        mut into: Vec<u8>,
+    ) -> Result<Option<Vec<u8>>, Stop> {
+        match read_byte(stream).await? {
+            GIVEN => {}
+            LACKING => {
+                if let Some(mut sharing) = self.transfer.sharing() {
+                    sharing.lacks(self.donor, piece);
+                }
+                self.transfer.changed.notify_waiters();
+                self.lacked += 1;
+                if self.lacked > PIECES_LACKED {
+                    return Err(Stop::Ended(Ended::Rests(FetchError::NotHere { from: self.from })));
+                }
+                return Ok(None);
+            }
+            other => return Err(unknown(other)),
+        }
+        into.resize(piece_bytes(self.transfer.blob.bytes, piece), 0);
+        self.read(stream, &mut into).await?;
+        Ok(Some(into))
+    }
+
+    /// Reads under the machine's cap, and counts.
+    async fn read(&mut self, stream: &mut Stream, into: &mut [u8]) -> io::Result<()> {
+        let cap = &self.fetcher.cap;
+        for slice in into.chunks_mut(cap.slice(BLOB_SLICE_BYTES)) {
+            cap.take(self.peer, slice.len()).await;
+            PATIENCE.read(stream, slice).await?;
+            self.received = self.transfer.count(self.donor, slice.len());
+            self.fetcher.counters.blobs_received.add(slice.len());
+        }
+        Ok(())
+    }
+
+    /// As many pieces are asked for as the peer gives within [`PIECE_LATENESS`]: enough to fill the way, and no more that
+    /// others could give.
+    fn adapt(&mut self, since: Instant) {
+        match since.elapsed() {
+            took if took > 2 * PIECE_LATENESS => self.most = (self.most - 1).max(PIECES_ASKED_AT_FIRST),
+            took if took < PIECE_LATENESS => self.most = (self.most + 1).min(PIECES_ASKED),
+            _ => {}
+        }
+    }
+
+    /// Has a piece verified and stored while the next one comes; the buffer of the one before.
+    async fn keep(&mut self, piece: u32, bytes: Vec<u8>) -> Result<Vec<u8>, Stop> {
+        let spare = self.stored().await?;
+        let (transfer, from) = (self.transfer.clone(), self.from);
+        self.storing = Some(tokio::task::spawn_blocking(move || {
+            if !transfer.tree().is_some_and(|tree| tree.verifies(piece, &bytes)) {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, FetchError::WrongHash { from }));
+            }
+            transfer.sink.write(piece, &bytes)?;
+            if let Some(mut sharing) = transfer.sharing() {
+                sharing.came(piece);
+            }
+            transfer.changed.notify_waiters();
+            Ok(bytes)
+        }));
+        Ok(spare)
+    }
+
+    /// Waits until the piece before is on the disk.
+    async fn stored(&mut self) -> Result<Vec<u8>, Stop> {
+        let Some(storing) = self.storing.take() else { return Ok(Vec::new()) };
+        let stored = storing.await.map_err(io::Error::other)?;
+        stored.map_err(|error| match error.get_ref().is_some_and(|inner| inner.is::<FetchError>()) {
+            true => Stop::Ended(Ended::Failed(FetchError::WrongHash { from: self.from })),
+            false => ours(error),
+        })
+    }
+}
+
+fn ours(error: io::Error) -> Stop {
+    Stop::Ended(Ended::Storage(error))
+}
+
+fn unknown(byte: u8) -> Stop {
+    Stop::Stream(io::Error::new(io::ErrorKind::InvalidData, format!("unknown status {byte}")))
+}
+
+async fn ask(stream: &mut Stream, what: u32) -> io::Result<()> {
+    PATIENCE.write(stream, &what.to_le_bytes()).await?;
+    within(BLOB_OPEN_TIMEOUT, stream.flush()).await
+}
+
+async fn read_byte(stream: &mut Stream) -> io::Result<u8> {
+    let mut byte = [0];
+    PATIENCE.read(stream, &mut byte).await?;
+    Ok(byte[0])
+}
+
+/// Whether the stream ended before the answer was whole.
+fn turned_away(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof, WriteZero};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof | WriteZero)
+}

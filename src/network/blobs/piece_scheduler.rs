@@ -1,0 +1,207 @@
+//! Who gives which piece of a blob.
+//!
+//! Each donor is asked for a few pieces at a time and for the next when one has come, so whoever is slow gives few. The
+//! piece that fewest donors have comes first, and by lot where that is equal: two who fetch the same blob then have
+//! something for each other soon. When every piece has been asked of somebody, whoever has nothing to do is asked for
+//! one that another is late with. Knows no clock: it is told what time it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::network::limits::PIECE_IS_LATE;
+use crate::pieces::PieceSet;
+
+/// Among so many that come first by lot the rarest is sought.
+const CANDIDATES: usize = 1024;
+
+/// At most so many are asked for one piece.
+const ASKED_AT_ONCE: usize = 2;
+
+/// Which donor of a blob.
+pub(in crate::network) type DonorId = usize;
+
+/// What a donor does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::network) enum Next {
+    /// It is asked for this piece.
+    Ask(u32),
+    /// There is nothing for it just now.
+    Nothing,
+    /// All pieces are here.
+    Done,
+}
+
+/// Of whom a piece was asked, and when last.
+#[derive(Debug)]
+struct Asked {
+    of: Vec<DonorId>,
+    at: Duration,
+}
+
+/// The pieces of a blob on its way.
+#[derive(Debug)]
+pub(in crate::network) struct SharingOut {
+    here: PieceSet,
+    /// Where each piece came in the lot.
+    lot: Vec<u32>,
+    /// Neither here nor asked for, by lot.
+    missing: BTreeSet<(u32, u32)>,
+    asked: BTreeMap<u32, Asked>,
+    /// What each has.
+    donors: BTreeMap<DonorId, PieceSet>,
+}
+
+impl SharingOut {
+    /// Of a blob of which some pieces are here; `lot` is a permutation of them all.
+    pub(in crate::network) fn new(here: PieceSet, lot: Vec<u32>) -> Self {
+        let missing = lot.iter().zip(0..).filter(|(_, piece)| !here.has(*piece)).map(|(lot, piece)| (*lot, piece));
+        Self { missing: missing.collect(), here, lot, asked: BTreeMap::new(), donors: BTreeMap::new() }
+    }
+
+    pub(in crate::network) fn is_done(&self) -> bool {
+        self.here.is_whole()
+    }
+
+    pub(in crate::network) fn pieces_here(&self) -> u32 {
+        self.here.count()
+    }
+
+    /// A donor says what it has.
+    pub(in crate::network) fn offers(&mut self, donor: DonorId, pieces: PieceSet) {
+        self.donors.insert(donor, pieces);
+    }
+
+    /// What to ask of a donor that has been asked for so many already.
+    pub(in crate::network) fn next(&mut self, donor: DonorId, under_way: usize, now: Duration) -> Next {
+        if self.is_done() {
+            return Next::Done;
+        }
+        let Some(offered) = self.donors.get(&donor) else { return Next::Nothing };
+        let rarity = |piece: u32| self.donors.values().filter(|pieces| pieces.has(piece)).count();
+        let missing = self.missing.iter().filter(|(_, piece)| offered.has(*piece));
+        let found = match self.donors.values().all(PieceSet::is_whole) {
+            true => missing.map(|(_, piece)| *piece).next(),
+            false => {
+                missing.take(CANDIDATES).min_by_key(|(lot, piece)| (rarity(*piece), *lot)).map(|(_, piece)| *piece)
+            }
+        };
+        let late = || {
+            let late = self.asked.iter().filter(|(piece, Asked { of, at })| {
+                let is_late = now.saturating_sub(*at) >= PIECE_IS_LATE;
+                is_late && offered.has(**piece) && of.len() < ASKED_AT_ONCE && !of.contains(&donor)
+            });
+            late.map(|(piece, _)| *piece).min_by_key(|piece| self.lot[*piece as usize])
+        };
+        let Some(piece) = found.or_else(|| if under_way == 0 { late() } else { None }) else { return Next::Nothing };
+        self.missing.remove(&(self.lot[piece as usize], piece));
+        let asked = self.asked.entry(piece).or_insert(Asked { of: Vec::new(), at: now });
+        asked.of.push(donor);
+        asked.at = now;
+        Next::Ask(piece)
+    }
+
+    /// A piece has come and was verified; whether it is the first to come.
+    pub(in crate::network) fn came(&mut self, piece: u32) -> bool {
+        self.asked.remove(&piece);
+        self.missing.remove(&(self.lot[piece as usize], piece));
+        self.here.insert(piece)
+    }
+
+    /// A donor does not have a piece that it was asked for.
+    pub(in crate::network) fn lacks(&mut self, donor: DonorId, piece: u32) {
+        if let Some(pieces) = self.donors.get_mut(&donor) {
+            pieces.remove(piece);
+        }
+        self.not_from(donor, piece);
+    }
+
+    /// A donor gives no more. What it was asked for is asked of others.
+    pub(in crate::network) fn ends(&mut self, donor: DonorId) {
+        self.donors.remove(&donor);
+        let his = self.asked.iter().filter(|(_, asked)| asked.of.contains(&donor));
+        let his: Vec<u32> = his.map(|(piece, _)| *piece).collect();
+        his.into_iter().for_each(|piece| self.not_from(donor, piece));
+    }
+
+    fn not_from(&mut self, donor: DonorId, piece: u32) {
+        let Some(asked) = self.asked.get_mut(&piece) else { return };
+        asked.of.retain(|other| *other != donor);
+        if asked.of.is_empty() {
+            self.asked.remove(&piece);
+            self.missing.insert((self.lot[piece as usize], piece));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PIECES: u32 = 12;
+    const NOW: Duration = Duration::from_secs(7);
+    const LATER: Duration = Duration::from_secs(7).saturating_add(PIECE_IS_LATE);
+
+    fn some(pieces: &[u32]) -> PieceSet {
+        let mut set = PieceSet::none(PIECES);
+        pieces.iter().for_each(|piece| assert!(set.insert(*piece)));
+        set
+    }
+
+    /// The lot goes backwards, so that it shows.
+    fn blob(here: &[u32]) -> SharingOut {
+        SharingOut::new(some(here), (0..PIECES).rev().collect())
+    }
+
+    fn asks(sharing: &mut SharingOut, donor: DonorId, count: usize) -> Vec<Next> {
+        (0..count).map(|under_way| sharing.next(donor, under_way, NOW)).collect()
+    }
+
+    #[test]
+    fn pieces_are_asked_by_lot_each_of_one_donor_and_what_is_here_of_none() {
+        let mut sharing = blob(&[10]);
+        sharing.offers(0, PieceSet::all(PIECES));
+        sharing.offers(1, PieceSet::all(PIECES));
+        assert_eq!(asks(&mut sharing, 0, 2), [Next::Ask(11), Next::Ask(9)]);
+        assert_eq!(asks(&mut sharing, 1, 1), [Next::Ask(8)]);
+        assert_eq!(sharing.next(7, 0, NOW), Next::Nothing, "it has said nothing yet");
+    }
+
+    #[test]
+    fn what_few_have_comes_first() {
+        let mut sharing = blob(&[]);
+        sharing.offers(0, PieceSet::all(PIECES));
+        sharing.offers(1, some(&[11, 10, 9, 8, 7, 6, 4, 3, 2, 1, 0]));
+        sharing.offers(2, some(&[11, 5]));
+        assert_eq!(sharing.next(1, 0, NOW), Next::Ask(10), "three have 11");
+        sharing.ends(2);
+        assert_eq!(sharing.next(0, 0, NOW), Next::Ask(5), "nobody else has it any more");
+    }
+
+    #[test]
+    fn a_donor_that_is_late_is_helped_out_once_by_one_that_has_nothing_to_do() {
+        let mut sharing = blob(&(2..PIECES).collect::<Vec<_>>());
+        (0..3).for_each(|donor| sharing.offers(donor, PieceSet::all(PIECES)));
+        assert_eq!(asks(&mut sharing, 0, 2), [Next::Ask(1), Next::Ask(0)]);
+        assert_eq!(sharing.next(0, 2, NOW), Next::Nothing);
+        assert_eq!(sharing.next(1, 0, NOW), Next::Nothing, "it may still come in time");
+        assert_eq!(sharing.next(1, 1, LATER), Next::Nothing, "this one has something to do");
+        assert_eq!((sharing.next(1, 0, LATER), sharing.next(2, 0, LATER)), (Next::Ask(1), Next::Ask(0)));
+        assert_eq!(sharing.next(2, 0, 2 * LATER), Next::Nothing, "two are asked for each");
+        assert!(sharing.came(1) && !sharing.came(1));
+        assert!(sharing.came(0) && sharing.is_done());
+        assert_eq!(sharing.next(2, 0, NOW), Next::Done);
+    }
+
+    #[test]
+    fn what_a_donor_does_not_give_is_asked_of_others() {
+        let mut sharing = blob(&(2..PIECES).collect::<Vec<_>>());
+        sharing.offers(0, PieceSet::all(PIECES));
+        assert_eq!(asks(&mut sharing, 0, 2), [Next::Ask(1), Next::Ask(0)]);
+        sharing.lacks(0, 1);
+        assert_eq!(sharing.next(0, 1, NOW), Next::Nothing, "it does not have it");
+        sharing.offers(1, PieceSet::all(PIECES));
+        assert_eq!(sharing.next(1, 0, NOW), Next::Ask(1));
+        sharing.ends(0);
+        assert_eq!(sharing.next(1, 1, NOW), Next::Ask(0));
+    }
+}

@@ -1,0 +1,282 @@
+//! Multiaddresses: which peer one names, and which are worth passing on.
+
+use libp2p::multiaddr::Protocol;
+use libp2p::{Multiaddr, PeerId};
+
+use crate::names::PeerKey;
+use crate::network::identity::{peer_id, peer_key};
+use crate::network::limits::{ADDRESSES_PER_PEER, RELAYED_ADDRESSES, RELAYS_AT_ONCE};
+
+/// The peer that an address ends with (`/p2p/…`).
+pub(in crate::network) fn named_peer(address: &Multiaddr) -> Option<PeerId> {
+    match address.iter().last() {
+        Some(Protocol::P2p(peer)) => Some(peer),
+        _ => None,
+    }
+}
+
+/// Who is at a full address, if it is one of ours.
+pub fn peer_at(address: &Multiaddr) -> Option<PeerKey> {
+    peer_key(&named_peer(address)?)
+}
+
+/// The address with `/p2p/<peer>` at its end: what somebody else needs to join. As it was, if the key is no key.
+pub fn with_peer(address: &Multiaddr, peer: PeerKey) -> Multiaddr {
+    match peer_id(peer) {
+        Some(peer) => full(address, peer),
+        None => address.clone(),
+    }
+}
+
+pub(in crate::network) fn full(address: &Multiaddr, peer: PeerId) -> Multiaddr {
+    match named_peer(address) {
+        Some(_) => address.clone(),
+        None => address.clone().with(Protocol::P2p(peer)),
+    }
+}
+
+/// Whether we can dial it: a machine by number or name, then TCP or QUIC; or a relay that is dialled so, and a circuit.
+pub(in crate::network) fn dialable(address: &Multiaddr) -> bool {
+    let mut parts = address.iter();
+    let machine = matches!(
+        parts.next(),
+        Some(Protocol::Ip4(_) | Protocol::Ip6(_) | Protocol::Dns(_) | Protocol::Dns4(_) | Protocol::Dns6(_))
+    );
+    let transport = match parts.next() {
+        Some(Protocol::Tcp(_)) => true,
+        Some(Protocol::Udp(_)) => matches!(parts.next(), Some(Protocol::QuicV1)),
+        _ => false,
+    };
+    let rest: Vec<_> = parts.collect();
+    use Protocol::{P2p, P2pCircuit};
+    machine && transport && matches!(rest[..], [] | [P2p(_)] | [P2p(_), P2pCircuit] | [P2p(_), P2pCircuit, P2p(_)])
+}
+
+/// Whether it leads through a relay.
+pub fn is_relayed(address: &Multiaddr) -> bool {
+    address.iter().any(|part| matches!(part, Protocol::P2pCircuit))
+}
+
+/// A relay's full address in two: who it is, and where. None if it is not one that can be dialled directly.
+pub(in crate::network) fn relay_and_place(address: &Multiaddr) -> Option<(PeerId, Multiaddr)> {
+    let relay = named_peer(address).filter(|_| dialable(address) && !is_relayed(address))?;
+    Some((relay, without_peer(address)))
+}
+
+/// Whether it is one by which a relay may be asked for a place: dialled directly, with the relay's name at its end.
+pub fn is_relay_address(address: &Multiaddr) -> bool {
+    relay_and_place(address).is_some()
+}
+
+/// Those that others should try first come first: public before relayed before private, loopback last, QUIC before TCP.
+pub(in crate::network) fn in_order(mut addresses: Vec<Multiaddr>) -> Vec<Multiaddr> {
+    addresses.sort_by_cached_key(|address| {
+        let nearness = match address {
+            _ if is_loopback(address) => 3,
+            _ if is_private(address) => 2,
+            _ if is_relayed(address) => 1,
+            _ => 0,
+        };
+        (nearness, is_relayed(address), is_tcp(address), address.to_string())
+    });
+    addresses.dedup();
+    addresses
+}
+
+/// What a peer tells others of where it is: in the order in which they should try, without repetition, at most so many;
+/// of those through relays no more than [`RELAYED_ADDRESSES`], and of each relay no more than its share.
+pub fn worth_telling(addresses: Vec<Multiaddr>, most: usize) -> Vec<Multiaddr> {
+    let relay_of =
+        |address: &Multiaddr| address.iter().find(|part| matches!(part, Protocol::P2p(_))).map(Protocol::acquire);
+    let mut told: Vec<Multiaddr> = Vec::new();
+    for address in in_order(addresses) {
+        let (mut of_all, mut of_this) = (0, 0);
+        for other in told.iter().filter(|other| is_relayed(other)) {
+            of_all += 1;
+            of_this += usize::from(relay_of(other) == relay_of(&address));
+        }
+        let one_too_many = of_all >= RELAYED_ADDRESSES || of_this >= RELAYED_ADDRESSES / RELAYS_AT_ONCE;
+        if told.len() < most && !(is_relayed(&address) && one_too_many) {
+            told.push(address);
+        }
+    }
+    told
+}
+
+fn is_tcp(address: &Multiaddr) -> bool {
+    address.iter().any(|part| matches!(part, Protocol::Tcp(_)))
+}
+
+/// Whether it means something only to those in the same house.
+pub(in crate::network) fn is_private(address: &Multiaddr) -> bool {
+    match address.iter().next() {
+        Some(Protocol::Ip4(ip)) => ip.is_private() || ip.is_link_local(),
+        Some(Protocol::Ip6(ip)) => ip.is_unique_local() || ip.is_unicast_link_local(),
+        _ => false,
+    }
+}
+
+/// At most [`ADDRESSES_PER_PEER`] of those that can be dialled and name this peer or nobody, without repetition, in
+/// their order.
+pub(in crate::network) fn usable(addresses: Vec<Multiaddr>, peer: PeerId) -> Vec<Multiaddr> {
+    let mut usable = Vec::new();
+    for address in addresses {
+        let fits = dialable(&address) && named_peer(&address).is_none_or(|named| named == peer);
+        let address = full(&address, peer);
+        if fits && !usable.contains(&address) {
+            usable.push(address);
+        }
+        if usable.len() == ADDRESSES_PER_PEER {
+            break;
+        }
+    }
+    usable
+}
+
+/// The same addresses, with the ports of others in place of "any port". A relay's port is none of ours.
+pub fn with_ports_of(others: &[Multiaddr], listen: &[Multiaddr]) -> Vec<Multiaddr> {
+    let own = |address: &&Multiaddr| !is_relayed(address);
+    let other =
+        |any: &Protocol<'_>| others.iter().filter(own).flat_map(Multiaddr::iter).find(|part| part.tag() == any.tag());
+    let chosen = |part: Protocol<'_>| match part {
+        Protocol::Tcp(0) | Protocol::Udp(0) => other(&part).unwrap_or(part).acquire(),
+        part => part.acquire(),
+    };
+    listen.iter().map(|address| address.iter().map(chosen).collect()).collect()
+}
+
+/// Whether two addresses differ at most in saying who is there.
+pub(in crate::network) fn same_place(one: &Multiaddr, other: &Multiaddr) -> bool {
+    without_peer(one) == without_peer(other)
+}
+
+pub(in crate::network) fn without_peer(address: &Multiaddr) -> Multiaddr {
+    let mut address = address.clone();
+    if named_peer(&address).is_some() {
+        address.pop();
+    }
+    address
+}
+
+/// Whether an address means "this machine", whoever reads it.
+pub fn is_loopback(address: &Multiaddr) -> bool {
+    address.iter().any(|part| match part {
+        Protocol::Ip4(ip) => ip.is_loopback(),
+        Protocol::Ip6(ip) => ip.is_loopback(),
+        _ => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::Identity;
+
+    #[test]
+    fn a_full_address_names_its_peer_once() {
+        let key = Identity::generate().key();
+        let bare: Multiaddr = "/ip4/127.0.0.1/udp/4001/quic-v1".parse().unwrap();
+        let once = with_peer(&bare, key);
+        assert_eq!(with_peer(&once, key), once);
+        assert_eq!(named_peer(&once), peer_id(key));
+        assert_eq!(named_peer(&bare), None);
+    }
+
+    #[test]
+    fn addresses_of_other_peers_and_floods_are_left_out() {
+        let peer = peer_id(Identity::generate().key()).unwrap();
+        let stranger = peer_id(Identity::generate().key()).unwrap();
+        let tcp = |port: u16| -> Multiaddr { format!("/ip4/10.0.0.1/tcp/{port}").parse().unwrap() };
+        let mut addresses = vec![full(&tcp(1), stranger), tcp(2), full(&tcp(2), peer)];
+        assert_eq!(usable(addresses.clone(), peer), [full(&tcp(2), peer)]);
+        addresses.extend((0..500).map(tcp));
+        assert_eq!(usable(addresses, peer).len(), ADDRESSES_PER_PEER);
+    }
+
+    #[test]
+    fn what_cannot_be_dialled_is_known_before_it_is_tried() {
+        let can = |address: &str| dialable(&address.parse().unwrap());
+        assert!(can("/ip4/10.0.0.1/tcp/1") && can("/ip6/::1/udp/1/quic-v1") && can("/dns4/example.org/tcp/1"));
+        assert!(!can("/ip4/10.0.0.1/udp/1") && !can("/ip4/10.0.0.1") && !can("/ip4/10.0.0.1/tcp/1/ws"));
+        let [relay, peer] = [(), ()].map(|()| peer_id(Identity::generate().key()).unwrap());
+        assert!(can(&format!("/ip4/10.0.0.1/tcp/1/p2p/{relay}/p2p-circuit/p2p/{peer}")));
+        assert!(!can(&format!("/ip4/10.0.0.1/tcp/1/p2p-circuit/p2p/{peer}")), "through which relay?");
+        assert!(!can(&format!("/p2p/{relay}/p2p-circuit/p2p/{peer}")), "where is the relay?");
+        assert!(!can(&format!("/ip4/10.0.0.1/tcp/1/p2p/{relay}/p2p-circuit/p2p/{peer}/p2p-circuit/p2p/{relay}")));
+    }
+
+    #[test]
+    fn a_relayed_address_names_who_is_at_its_end() {
+        let [relay, peer] = [(), ()].map(|()| peer_id(Identity::generate().key()).unwrap());
+        let circuit: Multiaddr = format!("/ip4/203.0.113.7/tcp/1/p2p/{relay}/p2p-circuit").parse().unwrap();
+        assert_eq!(named_peer(&full(&circuit, peer)), Some(peer));
+        assert_eq!(usable(vec![full(&circuit, peer)], peer), [full(&circuit, peer)]);
+        assert_eq!(usable(vec![full(&circuit, relay)], peer), [], "somebody else");
+        assert_eq!(relay_and_place(&full(&circuit, peer)), None, "a relay is not behind another");
+        let place: Multiaddr = "/ip4/203.0.113.7/tcp/1".parse().unwrap();
+        assert_eq!(relay_and_place(&full(&place, relay)), Some((relay, place.clone())));
+        assert_eq!(relay_and_place(&place), None);
+    }
+
+    #[test]
+    fn the_longest_address_through_a_relay_is_passed_on() {
+        let [relay, peer] = [(), ()].map(|()| peer_id(Identity::generate().key()).unwrap());
+        let name = "x".repeat(63);
+        let longest: Multiaddr =
+            format!("/dns4/{name}/udp/65535/quic-v1/p2p/{relay}/p2p-circuit/p2p/{peer}").parse().unwrap();
+        assert!(longest.len() <= crate::network::limits::KAD_ADDRESS_BYTES, "{}", longest.len());
+        assert!(longest.to_string().len() <= crate::protocol::limits::MAX_ADDRESS_BYTES, "{longest}");
+    }
+
+    #[test]
+    fn others_are_told_of_two_relays_and_still_of_the_way_through_the_house() {
+        let relays = [1, 2, 3].map(|_| peer_id(Identity::generate().key()).unwrap());
+        let peer = peer_id(Identity::generate().key()).unwrap();
+        let circuits = relays.iter().zip(1..).flat_map(|(relay, place)| {
+            let ports = 1..=4;
+            ports.map(move |port| format!("/ip4/203.0.113.{place}/tcp/{port}/p2p/{relay}/p2p-circuit/p2p/{peer}"))
+        });
+        let direct = ["/ip4/192.168.1.5/udp/1/quic-v1", "/ip4/127.0.0.1/udp/1/quic-v1", "/ip4/198.51.100.1/tcp/1"];
+        let all = circuits.chain(direct.map(str::to_owned)).map(|text| text.parse().unwrap()).collect();
+        let told: Vec<String> = worth_telling(all, 6).iter().map(ToString::to_string).collect();
+        assert_eq!(told[0], direct[2]);
+        assert_eq!(told[5], direct[0]);
+        let through = |relay: &PeerId| told.iter().filter(|text| text.contains(&relay.to_string())).count();
+        let mut each = relays.each_ref().map(through);
+        each.sort_unstable();
+        assert_eq!(each, [0, 2, 2]);
+    }
+
+    #[test]
+    fn public_quic_addresses_come_first_and_loopback_last() {
+        let order = ["/ip4/10.0.0.1/udp/1/quic-v1", "/ip4/10.0.0.1/tcp/1", "/ip4/127.0.0.1/udp/1/quic-v1"];
+        let addresses = order.map(|address| address.parse().unwrap()).to_vec();
+        assert_eq!(in_order(addresses.iter().rev().cloned().collect()), addresses);
+    }
+
+    #[test]
+    fn loopback_is_known_in_both_families() {
+        assert!(is_loopback(&"/ip4/127.0.0.1/tcp/1".parse().unwrap()));
+        assert!(is_loopback(&"/ip6/::1/udp/1/quic-v1".parse().unwrap()));
+        assert!(!is_loopback(&"/ip4/192.168.1.2/tcp/1".parse().unwrap()));
+    }
+
+    #[test]
+    fn only_any_port_becomes_that_of_another_address() {
+        let addresses = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<Multiaddr>>();
+        let any = addresses(&["/ip4/0.0.0.0/udp/0/quic-v1", "/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/tcp/4001"]);
+        assert_eq!(with_ports_of(&[], &any), any);
+        let others = addresses(&["/ip4/192.168.1.5/udp/5000/quic-v1", "/ip4/192.168.1.5/tcp/6000"]);
+        let expected = ["/ip4/0.0.0.0/udp/5000/quic-v1", "/ip4/0.0.0.0/tcp/6000", "/ip4/0.0.0.0/tcp/4001"];
+        assert_eq!(with_ports_of(&others, &any), addresses(&expected));
+    }
+
+    #[test]
+    fn public_addresses_come_before_private_ones_and_loopback_last() {
+        let told =
+            ["/ip4/127.0.0.1/tcp/1", "/ip4/172.17.0.1/tcp/1", "/ip4/203.0.113.7/tcp/1", "/ip4/192.168.1.5/tcp/1"];
+        let sorted = in_order(told.iter().map(|text| text.parse().unwrap()).collect());
+        let sorted: Vec<String> = sorted.iter().map(ToString::to_string).collect();
+        assert_eq!(sorted, [told[2], told[1], told[3], told[0]]);
+    }
+}

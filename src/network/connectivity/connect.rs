@@ -1,0 +1,245 @@
+//! From a peer and some addresses to a connection: one attempt for each peer, however many wait for it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use libp2p::swarm::ConnectionId;
+use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
+use libp2p::{Multiaddr, PeerId, Swarm, swarm};
+use tokio::sync::oneshot;
+
+use crate::names::PeerKey;
+use crate::network::blobs::FetchError;
+use crate::network::connectivity::addresses::{is_relayed, same_place, usable};
+use crate::network::connectivity::dial_error::{DialError, explain};
+use crate::network::limits::{ADDRESSES_PER_PEER, DIALLED_PEERS};
+use crate::network::swarm::behaviour::Behaviour;
+use crate::network::swarm::events::Slot;
+
+/// There is no way to a peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
+#[error("no connection to the peer after {:.1} s: {reason}", waited.as_secs_f64())]
+pub struct Unreachable {
+    /// The addresses that were tried; Kademlia may have added some of its own.
+    pub tried: Vec<Multiaddr>,
+    /// How long.
+    pub waited: Duration,
+    /// What went wrong.
+    pub reason: String,
+}
+
+/// What a connection is for.
+pub(in crate::network) enum Purpose {
+    /// Somebody waits for [`crate::network::NetworkHandle::dial`].
+    Dial { address: Multiaddr, asked: Instant, reply: oneshot::Sender<Result<PeerKey, DialError>> },
+    /// A request is sent next.
+    Request { id: u64, to: PeerKey, bytes: Vec<u8>, slot: Slot },
+    /// A blob is fetched next, by whoever hears this.
+    Fetch { from: PeerKey, connected: oneshot::Sender<Result<PeerId, FetchError>> },
+}
+
+/// Why an attempt ended without a connection.
+pub(in crate::network) enum Failure {
+    /// libp2p's reason.
+    Swarm(swarm::DialError),
+    /// Ours.
+    Busy,
+}
+
+/// An attempt that came to nothing, and who waited for it.
+pub(in crate::network) struct Failed {
+    pub waiting: Vec<Purpose>,
+    tried: Vec<Multiaddr>,
+    waited: Duration,
+    failure: Failure,
+}
+
+impl Failed {
+    /// For those who asked something of the peer.
+    pub(in crate::network) fn unreachable(&self) -> Unreachable {
+        let reason = match (&self.failure, self.tried.first()) {
+            (Failure::Busy, _) => "too many connections are being made already".to_owned(),
+            (Failure::Swarm(swarm::DialError::NoAddresses), _) => "no address of it is known".to_owned(),
+            (Failure::Swarm(error), Some(address)) => explain(error, address, self.waited).to_string(),
+            (Failure::Swarm(error), None) => error.to_string(),
+        };
+        Unreachable { tried: self.tried.clone(), waited: self.waited, reason }
+    }
+
+    /// For somebody who dialled this address.
+    pub(in crate::network) fn dial_error(&self, address: Multiaddr, asked: Instant) -> DialError {
+        match &self.failure {
+            Failure::Busy => DialError::Busy(address),
+            Failure::Swarm(error) => explain(error, &address, asked.elapsed()),
+        }
+    }
+}
+
+struct Attempt {
+    connection: ConnectionId,
+    began: Instant,
+    tried: Vec<Multiaddr>,
+    /// Learnt while the attempt was under way: tried if it fails.
+    next: Vec<Multiaddr>,
+    /// Where other peers live.
+    wrong: Vec<Multiaddr>,
+    waiting: Vec<Purpose>,
+    beside: Beside,
+}
+
+/// What else there is to the peer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    /// Nothing.
+    Nothing,
+    /// A connection through a relay: a direct one is sought.
+    ARelay,
+}
+
+/// The attempts under way.
+#[derive(Default)]
+pub(in crate::network) struct Connecting {
+    attempts: BTreeMap<PeerId, Attempt>,
+}
+
+impl Connecting {
+    /// Begins an attempt, or joins the one under way. Not to be called for a connected peer.
+    pub(in crate::network) fn begin(
+        &mut self,
+        swarm: &mut Swarm<Behaviour>,
+        peer: PeerId,
+        addresses: Vec<Multiaddr>,
+        purpose: Option<Purpose>,
+    ) -> Result<(), Box<Failed>> {
+        self.begin_one(swarm, peer, usable(addresses, peer), purpose, Beside::Nothing)
+    }
+
+    /// The same for a direct connection to a peer to which there is one through a relay.
+    pub(in crate::network) fn begin_beside(
+        &mut self,
+        swarm: &mut Swarm<Behaviour>,
+        peer: PeerId,
+        addresses: Vec<Multiaddr>,
+    ) {
+        let mut addresses = usable(addresses, peer);
+        addresses.retain(|address| !is_relayed(address));
+        if !addresses.is_empty()
+            && let Err(failed) = self.begin_one(swarm, peer, addresses, None, Beside::ARelay)
+        {
+            tracing::debug!(%peer, error = %failed.unreachable(), "not dialled beside a relay");
+        }
+    }
+
+    /// Whether an attempt is under way.
+    pub(in crate::network) fn is_dialling(&self, peer: &PeerId) -> bool {
+        self.attempts.contains_key(peer)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
+    fn begin_one(
+        &mut self,
+        swarm: &mut Swarm<Behaviour>,
+        peer: PeerId,
+        mut addresses: Vec<Multiaddr>,
+        purpose: Option<Purpose>,
+        beside: Beside,
+    ) -> Result<(), Box<Failed>> {
+        if let Some(attempt) = self.attempts.get_mut(&peer) {
+            addresses.retain(|address| !attempt.tried.contains(address) && !attempt.next.contains(address));
+            attempt.next.extend(addresses);
+            attempt.next.truncate(ADDRESSES_PER_PEER);
+            attempt.waiting.extend(purpose);
+            return Ok(());
+        }
+        let failed = |failure, tried, purpose: Option<Purpose>| {
+            let waiting = purpose.into_iter().collect();
+            Err(Box::new(Failed { waiting, tried, waited: Duration::ZERO, failure }))
+        };
+        if self.attempts.len() >= DIALLED_PEERS {
+            return failed(Failure::Busy, addresses, purpose);
+        }
+        match dial(swarm, peer, addresses.clone(), Known::Too, beside) {
+            Ok(connection) => {
+                let waiting = purpose.into_iter().collect();
+                let attempt = Attempt {
+                    connection,
+                    began: Instant::now(),
+                    tried: addresses,
+                    next: Vec::new(),
+                    wrong: Vec::new(),
+                    waiting,
+                    beside,
+                };
+                self.attempts.insert(peer, attempt);
+                Ok(())
+            }
+            Err(error) => failed(Failure::Swarm(error), addresses, purpose),
+        }
+    }
+
+    /// A peer has been connected, by whichever side: these were waiting for it.
+    pub(in crate::network) fn connected(&mut self, peer: PeerId) -> Vec<Purpose> {
+        self.attempts.remove(&peer).map(|attempt| attempt.waiting).unwrap_or_default()
+    }
+
+    /// A dial has failed. Nothing to tell if it was not ours, or if there are more addresses to try.
+    pub(in crate::network) fn failed(
+        &mut self,
+        swarm: &mut Swarm<Behaviour>,
+        peer: PeerId,
+        connection: ConnectionId,
+        error: swarm::DialError,
+    ) -> Option<Failed> {
+        let attempt = self.attempts.get_mut(&peer).filter(|attempt| attempt.connection == connection)?;
+        let mut error = error;
+        let mut next = std::mem::take(&mut attempt.next);
+        attempt.tried.extend(next.iter().cloned());
+        // libp2p gives up on all addresses when another peer answers at one of them: the rest are tried again.
+        if let swarm::DialError::WrongPeerId { address, .. } = &error {
+            attempt.wrong.push(address.clone());
+            next = attempt.tried.clone();
+            next.retain(|tried| !attempt.wrong.iter().any(|wrong| same_place(tried, wrong)));
+        }
+        if !next.is_empty() && attempt.wrong.len() <= ADDRESSES_PER_PEER {
+            match dial(swarm, peer, next, Known::No, attempt.beside) {
+                Ok(connection) => {
+                    attempt.connection = connection;
+                    return None;
+                }
+                Err(second) => error = second,
+            }
+        }
+        let Attempt { began, tried, waiting, .. } = self.attempts.remove(&peer)?;
+        Some(Failed { waiting, tried, waited: began.elapsed(), failure: Failure::Swarm(error) })
+    }
+}
+
+/// Whether those addresses are tried too that Kademlia and mDNS know.
+#[derive(PartialEq, Eq)]
+enum Known {
+    Too,
+    No,
+}
+
+/// Whatever else may be dialling the same peer (Kademlia, with other addresses) does not stop us. A port of its own:
+/// libp2p would else dial from the listening port, which only helps to punch holes, and fails on a quick reconnect.
+fn dial(
+    swarm: &mut Swarm<Behaviour>,
+    peer: PeerId,
+    addresses: Vec<Multiaddr>,
+    known: Known,
+    beside: Beside,
+) -> Result<ConnectionId, swarm::DialError> {
+    let condition = match beside {
+        Beside::Nothing => PeerCondition::Disconnected,
+        Beside::ARelay => PeerCondition::Always,
+    };
+    let mut options = DialOpts::peer_id(peer).condition(condition).addresses(addresses).allocate_new_port();
+    if known == Known::Too && beside == Beside::Nothing {
+        options = options.extend_addresses_through_behaviour();
+    }
+    let options = options.build();
+    let connection = options.connection_id();
+    swarm.dial(options)?;
+    Ok(connection)
+}

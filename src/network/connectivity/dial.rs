@@ -1,0 +1,149 @@
+//! From a wish to a connection, and what it was wanted for.
+
+use std::time::Instant;
+
+use libp2p::{Multiaddr, PeerId};
+use tokio::sync::oneshot;
+
+use crate::names::{BlobRef, PeerKey};
+use crate::network::connectivity::addresses::{dialable, named_peer, usable};
+use crate::network::connectivity::connect::{Failed, Purpose, Unreachable};
+use crate::network::connectivity::dial_error::DialError;
+use crate::network::identity::{peer_id, peer_key};
+use crate::network::limits::{DIALS, DONORS, REQUESTS_PER_PEER};
+use crate::network::rpc::RequestError;
+use crate::network::swarm::actor::{Actor, Asked, Joining};
+use crate::network::swarm::events::{NetworkEvent, Slot};
+
+impl Actor {
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
+    pub(in crate::network) fn dial(&mut self, address: Multiaddr, reply: oneshot::Sender<Result<PeerKey, DialError>>) {
+        let error = match named_peer(&address) {
+            _ if !dialable(&address) => DialError::NotSupported(address),
+            None => DialError::NoPeer(address),
+            Some(peer) if peer == *self.swarm.local_peer_id() => DialError::Myself(address),
+            Some(peer) => match peer_key(&peer) {
+                None => DialError::NotOurKind(address),
+                Some(_) if self.joining.len() >= DIALS => DialError::Busy(address),
+                Some(key) => {
+                    let purpose = Purpose::Dial { address: address.clone(), asked: Instant::now(), reply };
+                    return self.connect(key, vec![address], purpose);
+                }
+            },
+        };
+        let _ = reply.send(Err(error));
+    }
+
+    pub(in crate::network) fn dial_peer(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) {
+        let Some(id) = peer_id(peer).filter(|id| id != self.swarm.local_peer_id()) else { return };
+        if self.swarm.is_connected(&id) {
+            return self.seek_direct(id, addresses);
+        }
+        self.seek(id, addresses, None);
+    }
+
+    /// Beside a connection through a relay: two behind the same router do not reach each other through a hole in it, but
+    /// they do as neighbours.
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
+    fn seek_direct(&mut self, peer: PeerId, addresses: Vec<Multiaddr>) {
+        let relayed = self.swarm.behaviour().ways.relayed_since(&peer).is_some();
+        if relayed && !self.punching.is_in_vain(&peer, Instant::now()) {
+            self.connecting.begin_beside(&mut self.swarm, peer, addresses);
+        }
+    }
+
+    pub(in crate::network) fn connect(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>, purpose: Purpose) {
+        let Some(id) = peer_id(peer) else {
+            let reason = format!("{peer} is no ed25519 key");
+            return unreachable(purpose, Unreachable { reason, ..Unreachable::default() });
+        };
+        if self.swarm.is_connected(&id) {
+            if matches!(purpose, Purpose::Fetch { .. }) {
+                self.seek_direct(id, addresses);
+            }
+            return self.go_on(id, purpose);
+        }
+        self.seek(id, addresses, Some(purpose));
+    }
+
+    /// Connects to all that may have a blob, and fetches it from those that answer.
+    pub(in crate::network) fn fetch(
+        &mut self,
+        id: u64,
+        blob: BlobRef,
+        from: Vec<(PeerKey, Vec<Multiaddr>)>,
+        slot: Slot,
+    ) {
+        let mut holders = Vec::new();
+        for (from, addresses) in from.into_iter().take(DONORS) {
+            let (connected, word) = oneshot::channel();
+            holders.push((from, word));
+            self.connect(from, addresses, Purpose::Fetch { from, connected });
+        }
+        let fetcher = self.fetcher.clone();
+        self.transfers.spawn(async move {
+            let (donors, result) = fetcher.fetch(blob, holders).await;
+            slot.send(NetworkEvent::Fetched { id, blob, donors, result });
+        });
+    }
+
+    fn seek(&mut self, peer: PeerId, addresses: Vec<Multiaddr>, purpose: Option<Purpose>) {
+        if let Some((addresses, purpose)) = self.meet_first(peer, usable(addresses, peer), purpose) {
+            self.begin(peer, addresses, purpose);
+        }
+    }
+
+    /// There is a connection: what it was wanted for is done.
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
+    pub(in crate::network) fn go_on(&mut self, peer: PeerId, purpose: Purpose) {
+        match purpose {
+            Purpose::Dial { address, asked, reply } => {
+                let known = self.identified.contains(&peer) || self.relays_met.contains(&peer);
+                match peer_key(&peer).filter(|_| known) {
+                    Some(key) => drop(reply.send(Ok(key))),
+                    None => self.joining.push(Joining { peer, address, asked, connected: Instant::now(), reply }),
+                }
+            }
+            Purpose::Request { id, to, slot, .. } if self.requests_to(to) >= REQUESTS_PER_PEER => {
+                slot.send(NetworkEvent::Response { id, from: to, result: Err(RequestError::Busy) });
+            }
+            Purpose::Request { id, to, bytes, slot } => {
+                self.counters.control_sent.add(bytes.len());
+                let request = self.swarm.behaviour_mut().control.send_request(&peer, bytes);
+                self.asked.insert(request, Asked { id, to, slot });
+            }
+            Purpose::Fetch { .. } if let Some(since) = self.swarm.behaviour().ways.relayed_since(&peer) => {
+                self.wait_for_direct(peer, since, purpose);
+            }
+            // Whoever fetched may have all by now.
+            Purpose::Fetch { connected, .. } => drop(connected.send(Ok(peer))),
+        }
+    }
+
+    fn requests_to(&self, peer: PeerKey) -> usize {
+        self.asked.values().filter(|asked| asked.to == peer).count()
+    }
+}
+
+/// Tells all who waited for a connection that there is none.
+pub(in crate::network) fn give_up(mut failed: Failed) {
+    for purpose in std::mem::take(&mut failed.waiting) {
+        match purpose {
+            Purpose::Dial { address, asked, reply } => drop(reply.send(Err(failed.dial_error(address, asked)))),
+            other => unreachable(other, failed.unreachable()),
+        }
+    }
+}
+
+fn unreachable(purpose: Purpose, error: Unreachable) {
+    match purpose {
+        Purpose::Dial { address, asked, reply } => {
+            let failed = DialError::Failed { address, waited: asked.elapsed(), reason: error.reason };
+            drop(reply.send(Err(failed)));
+        }
+        Purpose::Request { id, to, slot, .. } => {
+            drop(slot.send(NetworkEvent::Response { id, from: to, result: Err(error.into()) }));
+        }
+        Purpose::Fetch { connected, .. } => drop(connected.send(Err(error.into()))),
+    }
+}

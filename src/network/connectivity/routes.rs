@@ -1,0 +1,160 @@
+//! The ways to each connected peer: directly, or through a relay.
+//!
+//! A way through a relay is a detour: slow, short-lived, and somebody else's bytes. Where there is a direct connection,
+//! another one through a relay is refused; where there was one through a relay first, it is closed soon after a direct one
+//! was made. Bulk asks here before it goes anywhere.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use libp2p::core::Endpoint;
+use libp2p::core::connection::ConnectedPoint;
+use libp2p::core::transport::PortUse;
+use libp2p::swarm::behaviour::{ConnectionClosed, ConnectionEstablished};
+use libp2p::swarm::{
+    CloseConnection, ConnectionDenied, ConnectionId, FromSwarm, NetworkBehaviour, THandler, THandlerInEvent,
+    THandlerOutEvent, ToSwarm, dummy,
+};
+use libp2p::{Multiaddr, PeerId};
+
+use crate::network::connectivity::addresses::is_relayed;
+use crate::network::limits::DETOUR_LASTS;
+
+/// Why another connection was refused.
+#[derive(Debug, thiserror::Error)]
+#[error("there is a direct connection to the peer already")]
+struct Detour;
+
+/// A direct connection.
+struct Direct {
+    since: Instant,
+    /// We made it, from the port at which we listen.
+    from_listening_port: bool,
+}
+
+/// The connections to one peer; those through relays with their beginnings.
+#[derive(Default)]
+struct Way {
+    direct: BTreeMap<ConnectionId, Direct>,
+    relayed: BTreeMap<ConnectionId, Instant>,
+}
+
+/// Knows the ways, and closes detours.
+#[derive(Default)]
+pub(in crate::network) struct Ways {
+    peers: BTreeMap<PeerId, Way>,
+    to_close: VecDeque<(PeerId, ConnectionId)>,
+    /// Our own addresses as others saw them, for AutoNAT and DCUtR.
+    seen: VecDeque<Multiaddr>,
+}
+
+impl Ways {
+    /// Whether there is a direct connection.
+    pub(in crate::network) fn is_direct(&self, peer: &PeerId) -> bool {
+        self.peers.get(peer).is_some_and(|way| !way.direct.is_empty())
+    }
+
+    /// If all connections to a peer go through relays, since when there has been one.
+    pub(in crate::network) fn relayed_since(&self, peer: &PeerId) -> Option<Instant> {
+        let way = self.peers.get(peer).filter(|way| way.direct.is_empty())?;
+        way.relayed.values().min().copied()
+    }
+
+    /// Whether we made this connection from the port at which we listen, so that the other saw that port.
+    pub(in crate::network) fn is_from_listening_port(&self, peer: &PeerId, connection: ConnectionId) -> bool {
+        let way = self.peers.get(peer).and_then(|way| way.direct.get(&connection));
+        way.is_some_and(|direct| direct.from_listening_port)
+    }
+
+    /// Closes those detours beside which a direct connection has stood long enough.
+    pub(in crate::network) fn close_detours(&mut self, now: Instant) {
+        for (peer, way) in &self.peers {
+            if way.direct.values().any(|direct| now.duration_since(direct.since) >= DETOUR_LASTS) {
+                self.to_close.extend(way.relayed.keys().map(|connection| (*peer, *connection)));
+            }
+        }
+    }
+
+    /// This is where our listening port appeared to somebody outside.
+    pub(in crate::network) fn seen_at(&mut self, address: Multiaddr) {
+        self.seen.push_back(address);
+    }
+
+    fn admit(&self, peer: &PeerId, address: &Multiaddr) -> Result<dummy::ConnectionHandler, ConnectionDenied> {
+        match is_relayed(address) && self.is_direct(peer) {
+            true => Err(ConnectionDenied::new(Detour)),
+            false => Ok(dummy::ConnectionHandler),
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "an edge: how old a connection is")]
+    fn established(&mut self, event: &ConnectionEstablished<'_>) {
+        let way = self.peers.entry(event.peer_id).or_default();
+        let since = Instant::now();
+        if event.endpoint.is_relayed() {
+            way.relayed.insert(event.connection_id, since);
+        } else {
+            let from_listening_port = matches!(event.endpoint, ConnectedPoint::Dialer { port_use: PortUse::Reuse, .. });
+            way.direct.insert(event.connection_id, Direct { since, from_listening_port });
+        }
+    }
+
+    fn closed(&mut self, event: &ConnectionClosed<'_>) {
+        let Some(way) = self.peers.get_mut(&event.peer_id) else { return };
+        way.direct.remove(&event.connection_id);
+        way.relayed.remove(&event.connection_id);
+        if way.direct.is_empty() && way.relayed.is_empty() {
+            self.peers.remove(&event.peer_id);
+        }
+    }
+}
+
+impl NetworkBehaviour for Ways {
+    type ConnectionHandler = dummy::ConnectionHandler;
+    type ToSwarm = std::convert::Infallible;
+
+    fn handle_established_inbound_connection(
+        &mut self,
+        _: ConnectionId,
+        peer: PeerId,
+        local: &Multiaddr,
+        _: &Multiaddr,
+    ) -> Result<THandler<Self>, ConnectionDenied> {
+        self.admit(&peer, local)
+    }
+
+    fn handle_established_outbound_connection(
+        &mut self,
+        _: ConnectionId,
+        peer: PeerId,
+        address: &Multiaddr,
+        _: Endpoint,
+        _: PortUse,
+    ) -> Result<THandler<Self>, ConnectionDenied> {
+        self.admit(&peer, address)
+    }
+
+    fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
+        match event {
+            FromSwarm::ConnectionEstablished(event) => self.established(&event),
+            FromSwarm::ConnectionClosed(event) => self.closed(&event),
+            _ => {}
+        }
+    }
+
+    fn on_connection_handler_event(&mut self, _: PeerId, _: ConnectionId, event: THandlerOutEvent<Self>) {
+        match event {}
+    }
+
+    fn poll(&mut self, _: &mut Context<'_>) -> Poll<ToSwarm<Self::ToSwarm, THandlerInEvent<Self>>> {
+        if let Some((peer_id, connection)) = self.to_close.pop_front() {
+            let connection = CloseConnection::One(connection);
+            return Poll::Ready(ToSwarm::CloseConnection { peer_id, connection });
+        }
+        match self.seen.pop_front() {
+            Some(address) => Poll::Ready(ToSwarm::NewExternalAddrCandidate(address)),
+            None => Poll::Pending,
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! How many connections may come from one address of the internet: keys cost nothing, addresses do.
+//!
+//! An IPv6 network of 64 bits counts as one address. This machine's own are not counted, nor are connections through a relay,
+//! which counts for itself.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::task::{Context, Poll};
+
+use libp2p::core::Endpoint;
+use libp2p::core::transport::PortUse;
+use libp2p::multiaddr::Protocol;
+use libp2p::swarm::{
+    ConnectionDenied, ConnectionId, FromSwarm, NetworkBehaviour, THandler, THandlerInEvent, THandlerOutEvent, ToSwarm,
+    dummy,
+};
+use libp2p::{Multiaddr, PeerId};
+
+use crate::network::connectivity::addresses::is_relayed;
+use crate::network::limits::{COMING_BURST, COMING_PER_SECOND, CONNECTIONS_PER_IP, PENDING_PER_IP};
+use crate::network::protection::rate_limiter::Rates;
+
+/// Why a connection was refused.
+#[derive(Debug, thiserror::Error)]
+#[error("too many connections come from {0}")]
+struct Crowded(IpAddr);
+
+/// The connections that came from one address.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    pending: usize,
+    established: usize,
+}
+
+/// Counts them.
+pub(in crate::network) struct Crowd {
+    coming: Rates<IpAddr>,
+    from: BTreeMap<IpAddr, Count>,
+    pending: HashMap<ConnectionId, IpAddr>,
+    established: HashMap<ConnectionId, IpAddr>,
+}
+
+impl Default for Crowd {
+    fn default() -> Self {
+        let coming = Rates::new((COMING_PER_SECOND, COMING_BURST));
+        Self { coming, from: BTreeMap::new(), pending: HashMap::new(), established: HashMap::new() }
+    }
+}
+
+/// Where a connection comes from, as far as that is counted.
+fn origin(local: &Multiaddr, remote: &Multiaddr) -> Option<IpAddr> {
+    let ip = match remote.iter().next()? {
+        Protocol::Ip4(ip) => IpAddr::V4(ip),
+        Protocol::Ip6(ip) => match ip.to_ipv4_mapped() {
+            Some(ip) => IpAddr::V4(ip),
+            None => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),
+        },
+        _ => return None,
+    };
+    let own = matches!(remote.iter().next(), Some(Protocol::Ip6(ip)) if ip.is_loopback()) || ip.is_loopback();
+    (!own && !is_relayed(local) && !is_relayed(remote)).then_some(ip)
+}
+
+impl Crowd {
+    fn forget(&mut self, ip: IpAddr, which: fn(&mut Count) -> &mut usize) {
+        if let Some(count) = self.from.get_mut(&ip) {
+            let one = which(count);
+            *one = one.saturating_sub(1);
+            if count.pending + count.established == 0 {
+                self.from.remove(&ip);
+            }
+        }
+    }
+
+    fn settle(&mut self, connection: ConnectionId) {
+        if let Some(ip) = self.pending.remove(&connection) {
+            self.forget(ip, |count| &mut count.pending);
+        }
+    }
+
+    fn close(&mut self, connection: ConnectionId) {
+        self.settle(connection);
+        if let Some(ip) = self.established.remove(&connection) {
+            self.forget(ip, |count| &mut count.established);
+        }
+    }
+}
+
+impl NetworkBehaviour for Crowd {
+    type ConnectionHandler = dummy::ConnectionHandler;
+    type ToSwarm = std::convert::Infallible;
+
+    fn handle_pending_inbound_connection(
+        &mut self,
+        connection: ConnectionId,
+        local: &Multiaddr,
+        remote: &Multiaddr,
+    ) -> Result<(), ConnectionDenied> {
+        let Some(ip) = origin(local, remote) else { return Ok(()) };
+        let count = self.from.get(&ip).copied().unwrap_or_default();
+        let room = count.pending < PENDING_PER_IP && count.established < CONNECTIONS_PER_IP;
+        if !room || !self.coming.allows(&ip) {
+            return Err(ConnectionDenied::new(Crowded(ip)));
+        }
+        self.from.entry(ip).or_default().pending += 1;
+        self.pending.insert(connection, ip);
+        Ok(())
+    }
+
+    fn handle_established_inbound_connection(
+        &mut self,
+        connection: ConnectionId,
+        _: PeerId,
+        local: &Multiaddr,
+        remote: &Multiaddr,
+    ) -> Result<THandler<Self>, ConnectionDenied> {
+        self.settle(connection);
+        let Some(ip) = origin(local, remote) else { return Ok(dummy::ConnectionHandler) };
+        if self.from.get(&ip).is_some_and(|count| count.established >= CONNECTIONS_PER_IP) {
+            return Err(ConnectionDenied::new(Crowded(ip)));
+        }
+        self.from.entry(ip).or_default().established += 1;
+        self.established.insert(connection, ip);
+        Ok(dummy::ConnectionHandler)
+    }
+
+    fn handle_established_outbound_connection(
+        &mut self,
+        _: ConnectionId,
+        _: PeerId,
+        _: &Multiaddr,
+        _: Endpoint,
+        _: PortUse,
+    ) -> Result<THandler<Self>, ConnectionDenied> {
+        Ok(dummy::ConnectionHandler)
+    }
+
+    fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
+        match event {
+            FromSwarm::ConnectionClosed(event) => self.close(event.connection_id),
+            // Also one that another part has refused.
+            FromSwarm::ListenFailure(event) => self.close(event.connection_id),
+            _ => {}
+        }
+    }
+
+    fn on_connection_handler_event(&mut self, _: PeerId, _: ConnectionId, event: THandlerOutEvent<Self>) {
+        match event {}
+    }
+
+    fn poll(&mut self, _: &mut Context<'_>) -> Poll<ToSwarm<Self::ToSwarm, THandlerInEvent<Self>>> {
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(address: &str) -> Multiaddr {
+        address.parse().unwrap()
+    }
+
+    fn comes(crowd: &mut Crowd, id: usize, from: &str) -> bool {
+        let (id, local) = (ConnectionId::new_unchecked(id), at("/ip4/192.0.2.1/tcp/4001"));
+        crowd.handle_pending_inbound_connection(id, &local, &at(from)).is_ok()
+    }
+
+    fn stays(crowd: &mut Crowd, id: usize, from: &str) -> bool {
+        let (id, local) = (ConnectionId::new_unchecked(id), at("/ip4/192.0.2.1/tcp/4001"));
+        crowd.handle_established_inbound_connection(id, PeerId::random(), &local, &at(from)).is_ok()
+    }
+
+    #[test]
+    fn one_address_cannot_take_all_handshakes_nor_all_connections() {
+        let mut crowd = Crowd::default();
+        let from = "/ip4/198.51.100.7/tcp/5";
+        let pending = (0..200).filter(|id| comes(&mut crowd, *id, from)).count();
+        assert_eq!(pending, PENDING_PER_IP);
+        assert!(comes(&mut crowd, 900, "/ip4/198.51.100.8/tcp/5"), "its neighbour");
+        let staying = (0..200).filter(|id| stays(&mut crowd, *id, from)).count();
+        assert_eq!(staying, CONNECTIONS_PER_IP);
+        assert!(!comes(&mut crowd, 901, from));
+        (0..200).for_each(|id| crowd.close(ConnectionId::new_unchecked(id)));
+        assert!(comes(&mut crowd, 902, from), "when they have gone");
+        crowd.close(ConnectionId::new_unchecked(900));
+        crowd.close(ConnectionId::new_unchecked(902));
+        assert!(crowd.from.is_empty() && crowd.pending.is_empty() && crowd.established.is_empty());
+    }
+
+    #[test]
+    fn who_comes_and_goes_too_fast_is_refused_for_a_while() {
+        let mut crowd = Crowd::default();
+        let mut come = 0;
+        for id in 0..1_000 {
+            come += usize::from(comes(&mut crowd, id, "/ip4/198.51.100.7/udp/5/quic-v1"));
+            crowd.close(ConnectionId::new_unchecked(id));
+        }
+        assert!((COMING_BURST as usize..COMING_BURST as usize + 100).contains(&come), "{come}");
+    }
+
+    #[test]
+    fn a_network_of_64_bits_is_one_address_and_this_machine_is_not_counted() {
+        let local = at("/ip6/2001:db8::1/tcp/1");
+        let origin_of = |remote: &str| origin(&local, &at(remote));
+        assert_eq!(origin_of("/ip6/2001:db8:1:2:3:4:5:6/tcp/1"), origin_of("/ip6/2001:db8:1:2::9/tcp/1"));
+        assert_ne!(origin_of("/ip6/2001:db8:1:2::9/tcp/1"), origin_of("/ip6/2001:db8:1:3::9/tcp/1"));
+        assert_eq!(origin_of("/ip6/::ffff:198.51.100.7/tcp/1"), origin_of("/ip4/198.51.100.7/tcp/1"));
+        assert_eq!(origin_of("/ip4/127.0.0.1/tcp/1"), None);
+        assert_eq!(origin_of("/ip6/::1/tcp/1"), None);
+        let relay = PeerId::random();
+        assert_eq!(origin_of(&format!("/ip4/198.51.100.7/tcp/1/p2p/{relay}/p2p-circuit")), None);
+    }
+}

@@ -1,0 +1,150 @@
+//! How much peers may say and ask in a second (GCRA, by the `governor` crate).
+//!
+//! Whoever passes on what others have written answers for less than whoever writes: a message that its author sends itself,
+//! on its own connection, is its author's doing; one that comes through somebody else may have been held back and said again
+//! by anybody. So only an author's own flood counts against it, and against whoever passes on no more than what no honest
+//! peer would ever let through. What is too much is dropped in any case, and not passed on.
+
+use std::hash::Hash;
+use std::num::NonZeroU32;
+
+use governor::clock::DefaultClock;
+use governor::state::keyed::HashMapStateStore;
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota, RateLimiter};
+use libp2p::PeerId;
+
+use crate::network::limits::{
+    ASKED_BURST, ASKED_PER_SECOND, BLOBS_BURST, BLOBS_PER_SECOND, FLOOD_BURST, FLOOD_PER_SECOND, GOSSIP_BURST,
+    GOSSIP_PER_SECOND, PASSED_ON_BURST, PASSED_ON_PER_SECOND, RATED_PEERS, SAID_BURST, SAID_PER_SECOND,
+};
+
+fn quota((per_second, burst): (u32, u32)) -> Quota {
+    let some = |count| NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
+    Quota::per_second(some(per_second)).allow_burst(some(burst))
+}
+
+/// One rate for each of many, of whom no more than [`RATED_PEERS`] are remembered.
+pub(in crate::network) struct Rates<K: Hash + Eq + Clone> {
+    rate: (u32, u32),
+    limiter: RateLimiter<K, HashMapStateStore<K>, DefaultClock>,
+}
+
+impl<K: Hash + Eq + Clone> Rates<K> {
+    /// So many a second, and so many at once.
+    pub(in crate::network) fn new(rate: (u32, u32)) -> Self {
+        Self { rate, limiter: RateLimiter::hashmap(quota(rate)) }
+    }
+
+    /// Whether one more is within the rate.
+    pub(in crate::network) fn allows(&mut self, key: &K) -> bool {
+        if self.limiter.len() >= RATED_PEERS {
+            self.limiter.retain_recent();
+        }
+        if self.limiter.len() >= RATED_PEERS {
+            // So many at once are made up: all begin anew.
+            *self = Self::new(self.rate);
+        }
+        self.limiter.check_key(key).is_ok()
+    }
+}
+
+/// What becomes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::network) enum Pace {
+    /// Heard, and passed on.
+    Fine,
+    /// Dropped, and nobody's fault for certain.
+    TooMuch,
+    /// Dropped, and the fault of whoever it came from.
+    Flood,
+}
+
+/// The rates of gossip.
+pub(in crate::network) struct GossipRates {
+    authors: Rates<PeerId>,
+    passed_on: Rates<PeerId>,
+    floods: Rates<PeerId>,
+    all: RateLimiter<NotKeyed, InMemoryState, DefaultClock>,
+}
+
+impl Default for GossipRates {
+    fn default() -> Self {
+        Self {
+            authors: Rates::new((SAID_PER_SECOND, SAID_BURST)),
+            passed_on: Rates::new((PASSED_ON_PER_SECOND, PASSED_ON_BURST)),
+            floods: Rates::new((FLOOD_PER_SECOND, FLOOD_BURST)),
+            all: RateLimiter::direct(quota((GOSSIP_PER_SECOND, GOSSIP_BURST))),
+        }
+    }
+}
+
+impl GossipRates {
+    /// A message of `author` has come from `from`.
+    pub(in crate::network) fn heard(&mut self, from: &PeerId, author: &PeerId) -> Pace {
+        if from == author {
+            return match self.authors.allows(author) {
+                false => Pace::Flood,
+                true if self.all.check().is_err() => Pace::TooMuch,
+                true => Pace::Fine,
+            };
+        }
+        if !self.floods.allows(from) {
+            return Pace::Flood;
+        }
+        match self.passed_on.allows(from) && self.authors.allows(author) && self.all.check().is_ok() {
+            true => Pace::Fine,
+            false => Pace::TooMuch,
+        }
+    }
+}
+
+/// The rate of requests.
+pub(in crate::network) fn requests() -> Rates<PeerId> {
+    Rates::new((ASKED_PER_SECOND, ASKED_BURST))
+}
+
+/// The rate of streams for blobs.
+pub(in crate::network) fn blob_streams() -> Rates<PeerId> {
+    Rates::new((BLOBS_PER_SECOND, BLOBS_BURST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authors_own_flood_is_its_fault_and_a_forwarders_is_not() {
+        let mut rates = GossipRates::default();
+        let [author, honest] = [PeerId::random(), PeerId::random()];
+        let mut of = [0; 3];
+        for _ in 0..3 * SAID_BURST {
+            of[rates.heard(&author, &author) as usize] += 1;
+        }
+        assert!(of[Pace::Fine as usize] >= SAID_BURST && of[Pace::Flood as usize] > SAID_BURST, "{of:?}");
+        // The same messages once more, by way of somebody else.
+        assert_ne!(rates.heard(&honest, &author), Pace::Flood);
+        assert_eq!(rates.heard(&honest, &honest), Pace::Fine);
+    }
+
+    #[test]
+    fn what_an_honest_peer_passes_on_under_attack_is_not_held_against_it() {
+        // A peer lets through what it hears within its own rates: the most that another gets of it in 10 s.
+        let most = u64::from(GOSSIP_PER_SECOND) * 10 + u64::from(GOSSIP_BURST);
+        assert!(most <= u64::from(FLOOD_PER_SECOND) * 10 + u64::from(FLOOD_BURST));
+        let mut rates = GossipRates::default();
+        let from = PeerId::random();
+        for _ in 0..GOSSIP_BURST {
+            assert_ne!(rates.heard(&from, &PeerId::random()), Pace::Flood);
+        }
+    }
+
+    #[test]
+    fn names_that_are_made_up_do_not_fill_the_memory() {
+        let mut rates = Rates::new((1, 1));
+        for name in 0..3 * RATED_PEERS {
+            rates.allows(&name);
+            assert!(rates.limiter.len() <= RATED_PEERS);
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! A relay: a small machine that anybody reaches, for those whom nobody does.
+//!
+//! It keeps places for peers and carries circuits to them, within bounds; tells peers whether they are reached from
+//! outside (AutoNAT v2); and is a neighbour for Kademlia, so that a newcomer that knows nothing but a relay's circuit
+//! finds the members of any module. It belongs to no run, keeps nothing but provider records, and sees only what is
+//! encrypted between others.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use futures::StreamExt;
+use libp2p::identity::Keypair;
+use libp2p::kad::{self, InboundRequest};
+use libp2p::metrics::Registry;
+use libp2p::request_response::{self, Message};
+use libp2p::swarm::{NetworkBehaviour, SwarmEvent};
+use libp2p::{Multiaddr, PeerId, Swarm, autonat, connection_limits, identify, ping, relay};
+use tokio::sync::watch;
+
+use crate::network::connectivity::addresses::{full, in_order, is_loopback};
+use crate::network::connectivity::providers::{Kept, Providers, learn, providers};
+use crate::network::identity::Identity;
+use crate::network::limits::{
+    CIRCUIT_BYTES, CIRCUIT_EVERY, CIRCUIT_LASTS, CIRCUITS, CIRCUITS_IN_A_ROW, CIRCUITS_PER_PEER, INTERFACES_WITHIN,
+    LISTEN_TIMEOUT, PEERS_PER_IP, RELAY_CONNECTIONS, RESERVATION_EVERY, RESERVATION_LASTS, RESERVATIONS,
+    RESERVATIONS_IN_A_ROW, RESERVATIONS_PER_PEER,
+};
+use crate::network::rpc::{CONTROL_PROTOCOL, Control, control};
+use crate::network::swarm::behaviour::{introduction, limits, pings};
+use crate::network::swarm::build::{StartError, build_relay, listen};
+use crate::network::traffic::bytes_of_connections;
+use crate::protocol::message::Response;
+use crate::protocol::wire;
+
+/// What a relay needs to know before it starts.
+#[derive(Clone, Debug)]
+pub struct RelayConfig {
+    /// Who it is.
+    pub identity: Identity,
+    /// Where it listens.
+    pub listen: Vec<Multiaddr>,
+    /// Where others reach it, if not there.
+    pub announce: Vec<Multiaddr>,
+    /// How much it carries.
+    pub bounds: RelayBounds,
+}
+
+/// How much a relay carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelayBounds {
+    /// Peers that it keeps a place for.
+    pub reservations: usize,
+    /// Circuits at once.
+    pub circuits: usize,
+    /// Of those, to or from one peer.
+    pub circuits_per_peer: usize,
+    /// Bytes through one circuit, both ways together.
+    pub circuit_bytes: u64,
+    /// How long a circuit lasts.
+    pub circuit_lasts: Duration,
+}
+
+impl Default for RelayBounds {
+    fn default() -> Self {
+        Self {
+            reservations: RESERVATIONS,
+            circuits: CIRCUITS,
+            circuits_per_peer: CIRCUITS_PER_PEER,
+            circuit_bytes: CIRCUIT_BYTES,
+            circuit_lasts: CIRCUIT_LASTS,
+        }
+    }
+}
+
+/// What a relay has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct RelayCounts {
+    /// Peers that have a place.
+    pub reservations: u64,
+    /// Circuits that stand.
+    pub circuits: u64,
+    /// Circuits since the start.
+    pub circuits_ever: u64,
+    /// Places and circuits refused since the start.
+    pub refused: u64,
+    /// Bytes in, of all connections: circuits, and what it takes to keep them.
+    pub bytes_in: u64,
+    /// Bytes out.
+    pub bytes_out: u64,
+}
+
+#[derive(NetworkBehaviour)]
+#[behaviour(prelude = "libp2p::swarm::derive_prelude")]
+pub(in crate::network) struct Server {
+    limits: connection_limits::Behaviour,
+    relay: relay::Behaviour,
+    probes: autonat::v2::server::Behaviour,
+    identify: identify::Behaviour,
+    providers: Providers,
+    control: Control,
+    ping: ping::Behaviour,
+}
+
+impl Server {
+    pub(in crate::network) fn new(keypair: &Keypair, bounds: RelayBounds) -> Self {
+        let me = keypair.public().to_peer_id();
+        Self {
+            limits: connection_limits::Behaviour::new(limits().with_max_established(Some(RELAY_CONNECTIONS))),
+            relay: relay::Behaviour::new(me, relaying(bounds)),
+            probes: autonat::v2::server::Behaviour::default(),
+            identify: introduction(keypair),
+            providers: providers(me),
+            control: control(),
+            ping: pings(),
+        }
+    }
+}
+
+/// libp2p refuses what goes beyond one more than it is told for a peer.
+fn relaying(bounds: RelayBounds) -> relay::Config {
+    let per_ip = |in_a_row: u32| NonZeroU32::new(in_a_row * PEERS_PER_IP).unwrap_or(NonZeroU32::MIN);
+    let in_a_row = |number: u32| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
+    relay::Config {
+        max_reservations: bounds.reservations,
+        max_reservations_per_peer: RESERVATIONS_PER_PEER - 1,
+        reservation_duration: RESERVATION_LASTS,
+        reservation_rate_limiters: Vec::new(),
+        max_circuits: bounds.circuits,
+        max_circuits_per_peer: bounds.circuits_per_peer.saturating_sub(1),
+        max_circuit_duration: bounds.circuit_lasts,
+        max_circuit_bytes: bounds.circuit_bytes,
+        circuit_src_rate_limiters: Vec::new(),
+    }
+    .reservation_rate_per_peer(in_a_row(RESERVATIONS_IN_A_ROW), RESERVATION_EVERY)
+    .reservation_rate_per_ip(per_ip(RESERVATIONS_IN_A_ROW), RESERVATION_EVERY / PEERS_PER_IP)
+    .circuit_src_per_peer(in_a_row(CIRCUITS_IN_A_ROW), CIRCUIT_EVERY)
+    .circuit_src_per_ip(per_ip(CIRCUITS_IN_A_ROW), CIRCUIT_EVERY / PEERS_PER_IP)
+}
+
+/// A relay that runs. Dropped, it stops.
+pub struct Relay {
+    addresses: Vec<Multiaddr>,
+    counts: watch::Receiver<RelayCounts>,
+    metrics: Registry,
+}
+
+impl Relay {
+    /// Starts a relay, and returns once it listens on all addresses. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// An address cannot be listened on; the error names it.
+    pub async fn start(config: RelayConfig) -> Result<Self, StartError> {
+        let (mut swarm, metrics) = build_relay(&config.identity, config.bounds)?;
+        for address in &config.announce {
+            swarm.add_external_address(address.clone());
+        }
+        let (told, counts) = watch::channel(RelayCounts::default());
+        let announced = !config.announce.is_empty();
+        let mut task = Task { swarm, announced, kept: Kept::default(), places: BTreeSet::new(), counts: told };
+        for address in &config.listen {
+            task.listen(address).await?;
+        }
+        let addresses = task.addresses().await;
+        tokio::spawn(task.run());
+        Ok(Self { addresses, counts, metrics })
+    }
+
+    /// Where it is, in full: what a machine's profile names under `relays`.
+    pub fn addresses(&self) -> &[Multiaddr] {
+        &self.addresses
+    }
+
+    /// What it has done so far.
+    pub fn counts(&self) -> RelayCounts {
+        let (bytes_in, bytes_out) = bytes_of_connections(&self.metrics);
+        RelayCounts { bytes_in, bytes_out, ..*self.counts.borrow() }
+    }
+
+    /// Waits until what it has done, bytes aside, is as wanted.
+    pub async fn wait_until(&self, mut wanted: impl FnMut(&RelayCounts) -> bool) {
+        // The task ends no sooner than this relay is dropped.
+        let _ = self.counts.clone().wait_for(|counts| wanted(counts)).await;
+    }
+}
+
+/// The task that owns the relay's swarm.
+struct Task {
+    swarm: Swarm<Server>,
+    /// Somebody has said where others reach it.
+    announced: bool,
+    kept: Kept,
+    places: BTreeSet<PeerId>,
+    counts: watch::Sender<RelayCounts>,
+}
+
+impl Task {
+    async fn listen(&mut self, address: &Multiaddr) -> Result<(), StartError> {
+        let listener = listen(&mut self.swarm, address)?;
+        let up = async {
+            loop {
+                let event = self.swarm.select_next_some().await;
+                let failed = match &event {
+                    SwarmEvent::NewListenAddr { listener_id, .. } if *listener_id == listener => Some(None),
+                    SwarmEvent::ListenerClosed { listener_id, reason: Err(error), .. } if *listener_id == listener => {
+                        Some(Some(error.to_string()))
+                    }
+                    _ => None,
+                };
+                self.on_event(event);
+                if let Some(failed) = failed {
+                    return failed.map_or(Ok(()), Err);
+                }
+            }
+        };
+        let silent = format!("no interface with such an address came up within {} s", LISTEN_TIMEOUT.as_secs());
+        let up = tokio::time::timeout(LISTEN_TIMEOUT, up).await.unwrap_or(Err(silent));
+        up.map_err(|reason| StartError::NotListening { address: address.clone(), reason })
+    }
+
+    /// Where others reach it, in full. A listener on all interfaces tells of one after the other.
+    async fn addresses(&mut self) -> Vec<Multiaddr> {
+        let told = async {
+            while let Ok(event) = tokio::time::timeout(INTERFACES_WITHIN, self.swarm.select_next_some()).await {
+                self.on_event(event);
+            }
+        };
+        // Peers that come at once are no reason to wait for ever.
+        let _ = tokio::time::timeout(LISTEN_TIMEOUT, told).await;
+        if self.swarm.external_addresses().next().is_none() {
+            for address in self.swarm.listeners().cloned().collect::<Vec<_>>() {
+                self.swarm.add_external_address(address);
+            }
+        }
+        let addresses = in_order(self.swarm.external_addresses().cloned().collect());
+        addresses.iter().map(|address| full(address, *self.swarm.local_peer_id())).collect()
+    }
+
+    /// Until the relay is dropped.
+    async fn run(mut self) {
+        loop {
+            tokio::select! {
+                () = self.counts.closed() => return,
+                event = self.swarm.select_next_some() => self.on_event(event),
+            }
+        }
+    }
+
+    fn on_event(&mut self, event: SwarmEvent<ServerEvent>) {
+        match event {
+            SwarmEvent::Behaviour(ServerEvent::Relay(event)) => self.on_relay(&event),
+            SwarmEvent::Behaviour(ServerEvent::Identify(event)) => self.on_identify(event),
+            SwarmEvent::Behaviour(ServerEvent::Providers(kad::Event::InboundRequest {
+                request: InboundRequest::AddProvider { record: Some(record) },
+            })) => self.kept.keep(&mut self.swarm.behaviour_mut().providers, record),
+            SwarmEvent::Behaviour(ServerEvent::Control(event)) => self.on_control(event),
+            SwarmEvent::Behaviour(ServerEvent::Ping(ping::Event { connection, result: Err(error), .. }))
+                if !matches!(error, ping::Failure::Unsupported) =>
+            {
+                self.swarm.close_connection(connection);
+            }
+            // Without an address a relay gives no places. Its own are good if nothing else was said: it is a public machine.
+            SwarmEvent::NewListenAddr { address, .. } if !self.announced && !is_loopback(&address) => {
+                self.swarm.add_external_address(address);
+            }
+            SwarmEvent::ConnectionClosed { peer_id, num_established: 0, .. } => {
+                self.places.remove(&peer_id);
+                self.count(|_| {});
+            }
+            _ => {}
+        }
+    }
+
+    fn on_relay(&mut self, event: &relay::Event) {
+        tracing::debug!(?event, "as a relay");
+        match event {
+            relay::Event::ReservationReqAccepted { src_peer_id, .. } => {
+                self.places.insert(*src_peer_id);
+                self.count(|_| {});
+            }
+            relay::Event::ReservationTimedOut { src_peer_id } => {
+                self.places.remove(src_peer_id);
+                self.count(|_| {});
+            }
+            relay::Event::CircuitReqAccepted { .. } => self.count(|counts| {
+                counts.circuits += 1;
+                counts.circuits_ever += 1;
+            }),
+            relay::Event::CircuitClosed { .. } => self.count(|counts| counts.circuits -= 1),
+            relay::Event::ReservationReqDenied { .. } | relay::Event::CircuitReqDenied { .. } => {
+                self.count(|counts| counts.refused += 1);
+            }
+            _ => {}
+        }
+    }
+
+    fn count(&self, change: impl FnOnce(&mut RelayCounts)) {
+        let reservations = self.places.len() as u64;
+        self.counts.send_modify(|counts| {
+            change(counts);
+            counts.reservations = reservations;
+        });
+    }
+
+    fn on_identify(&mut self, event: identify::Event) {
+        let identify::Event::Received { peer_id, info, .. } = event else { return };
+        if !info.protocols.contains(&CONTROL_PROTOCOL) {
+            tracing::debug!(peer = %peer_id, agent = info.agent_version, "a peer speaks another version");
+            let _ = self.swarm.disconnect_peer_id(peer_id);
+            return;
+        }
+        let mut addresses = info.listen_addrs;
+        addresses.retain(|address| !is_loopback(address) || is_loopback(&info.observed_addr));
+        learn(&mut self.swarm.behaviour_mut().providers, peer_id, addresses);
+    }
+
+    /// Somebody took it for a peer of a run.
+    fn on_control(&mut self, event: request_response::Event<Vec<u8>, Vec<u8>>) {
+        let request_response::Event::Message { message: Message::Request { channel, .. }, .. } = event else { return };
+        let reason = "this is a relay, and belongs to no run: give the address of a peer, which may lead through it";
+        if let Ok(bytes) = wire::encode(&Response::Refused(reason.to_owned())) {
+            let _ = self.swarm.behaviour_mut().control.send_response(channel, bytes);
+        }
+    }
+}

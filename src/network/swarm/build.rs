@@ -1,0 +1,180 @@
+//! Building the swarm and opening its listening addresses.
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use libp2p::core::transport::{ListenerId, TransportError};
+use libp2p::metrics::Registry;
+use libp2p::multiaddr::Protocol;
+use libp2p::swarm::NetworkBehaviour;
+use libp2p::{Multiaddr, Swarm, SwarmBuilder, noise, tcp, yamux};
+
+use crate::config::Link;
+use crate::network::connectivity::dial_error::system_error;
+use crate::network::identity::Identity;
+use crate::network::limits::{CONNECT_TIMEOUT, IDLE_CONNECTION, NEGOTIATING_STREAMS, RELAY_IDLE};
+use crate::network::link_emulation::shaped_tcp;
+use crate::network::relay::server::{RelayBounds, Server};
+use crate::network::swarm::behaviour::{Behaviour, Optional};
+
+/// Why the network did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A part of libp2p could not be made.
+    #[error("{part} could not be set up: {reason}")]
+    NotBuilt {
+        /// Which part.
+        part: &'static str,
+        /// What it said.
+        reason: String,
+    },
+    /// Somebody else listens there.
+    #[error("cannot listen on {0}: the port is taken, by another peer perhaps; stop that one or choose another port")]
+    PortTaken(Multiaddr),
+    /// Not an address that this program can listen on.
+    #[error("cannot listen on {0}: give an address such as /ip4/0.0.0.0/udp/4001/quic-v1 or /ip4/0.0.0.0/tcp/4001")]
+    NotAnAddress(Multiaddr),
+    /// Not an address of a relay.
+    #[error(
+        "{0} is no relay that this program can ask: copy the whole address that `pathswarm relay` printed, /p2p/ included"
+    )]
+    NotARelay(Multiaddr),
+    /// Anything else.
+    #[error("cannot listen on {address}: {reason}")]
+    NotListening {
+        /// Where.
+        address: Multiaddr,
+        /// What the system said.
+        reason: String,
+    },
+}
+
+/// TCP (noise, yamux) and QUIC, both with names looked up by DNS; and circuits through relays, secured as TCP is.
+pub(in crate::network) fn build(
+    identity: &Identity,
+    optional: Optional,
+    link: Option<Link>,
+) -> Result<Swarm<Behaviour>, StartError> {
+    if let Some(link) = link {
+        return build_shaped(identity, optional, link);
+    }
+    let swarm = SwarmBuilder::with_existing_identity(identity.keypair())
+        .with_tokio()
+        .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, yamux::Config::default)
+        .map_err(not_built("TCP"))?
+        .with_quic()
+        .with_dns()
+        .map_err(not_built("DNS"))?
+        .with_relay_client(noise::Config::new, yamux::Config::default)
+        .map_err(not_built("relays"))?
+        .with_behaviour(|keypair, relay| Behaviour::new(keypair, relay, optional).map_err(Into::into))
+        .map_err(not_built("gossip"))?
+        .with_swarm_config(|config| settings(config, IDLE_CONNECTION))
+        .with_connection_timeout(CONNECT_TIMEOUT)
+        .build();
+    Ok(swarm)
+}
+
+/// TCP alone, on a link that is made slow.
+fn build_shaped(identity: &Identity, optional: Optional, link: Link) -> Result<Swarm<Behaviour>, StartError> {
+    let swarm = SwarmBuilder::with_existing_identity(identity.keypair())
+        .with_tokio()
+        .with_other_transport(|keypair| shaped_tcp(keypair, link).map_err(Into::into))
+        .map_err(not_built("the link"))?
+        .with_relay_client(noise::Config::new, yamux::Config::default)
+        .map_err(not_built("relays"))?
+        .with_behaviour(|keypair, relay| Behaviour::new(keypair, relay, optional).map_err(Into::into))
+        .map_err(not_built("gossip"))?
+        .with_swarm_config(|config| settings(config, IDLE_CONNECTION))
+        .with_connection_timeout(CONNECT_TIMEOUT)
+        .build();
+    Ok(swarm)
+}
+
+/// The same transports for a relay, which goes through none, and counts bytes.
+pub(in crate::network) fn build_relay(
+    identity: &Identity,
+    bounds: RelayBounds,
+) -> Result<(Swarm<Server>, Registry), StartError> {
+    let mut metrics = Registry::default();
+    let swarm = SwarmBuilder::with_existing_identity(identity.keypair())
+        .with_tokio()
+        .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, yamux::Config::default)
+        .map_err(not_built("TCP"))?
+        .with_quic()
+        .with_dns()
+        .map_err(not_built("DNS"))?
+        .with_bandwidth_metrics(&mut metrics)
+        .with_behaviour(|keypair| Server::new(keypair, bounds))
+        .map_err(not_built("the relay"))?
+        .with_swarm_config(|config| settings(config, RELAY_IDLE))
+        .with_connection_timeout(CONNECT_TIMEOUT)
+        .build();
+    Ok((swarm, metrics))
+}
+
+fn not_built<E: std::fmt::Display>(part: &'static str) -> impl FnOnce(E) -> StartError {
+    move |error| StartError::NotBuilt { part, reason: error.to_string() }
+}
+
+fn settings(config: libp2p::swarm::Config, idle: Duration) -> libp2p::swarm::Config {
+    config.with_idle_connection_timeout(idle).with_max_negotiating_inbound_streams(NEGOTIATING_STREAMS)
+}
+
+/// Listens on an address.
+///
+/// # Errors
+/// The port is taken, or this is no address to listen on.
+pub(in crate::network) fn listen<B: NetworkBehaviour>(
+    swarm: &mut Swarm<B>,
+    address: &Multiaddr,
+) -> Result<ListenerId, StartError> {
+    let failed = |error: std::io::Error| match system_error(&error.to_string()) {
+        Some(std::io::ErrorKind::AddrInUse) => StartError::PortTaken(address.clone()),
+        _ => StartError::NotListening { address: address.clone(), reason: error.to_string() },
+    };
+    // libp2p shares its TCP port (SO_REUSEPORT): two peers on one port would take turns instead of failing.
+    // So whether it is free is asked first, with a socket that does not share.
+    // Nor can the socket keep to one family, so a port of the other one that is ours is not asked for.
+    if let Some(socket) = tcp_socket(address)
+        && !has_port(swarm, socket.port())
+    {
+        TcpListener::bind(socket).map_err(failed)?;
+    }
+    swarm.listen_on(address.clone()).map_err(|error| match error {
+        TransportError::MultiaddrNotSupported(address) => StartError::NotAnAddress(address),
+        TransportError::Other(error) => failed(error),
+    })
+}
+
+fn has_port<B: NetworkBehaviour>(swarm: &Swarm<B>, port: u16) -> bool {
+    swarm.listeners().any(|address| address.iter().any(|part| part == Protocol::Tcp(port)))
+}
+
+/// The socket of a plain TCP address with a fixed port.
+fn tcp_socket(address: &Multiaddr) -> Option<SocketAddr> {
+    let mut parts = address.iter();
+    let ip = match parts.next()? {
+        Protocol::Ip4(ip) => ip.into(),
+        Protocol::Ip6(ip) => ip.into(),
+        _ => return None,
+    };
+    match parts.next()? {
+        Protocol::Tcp(port) if port != 0 => Some(SocketAddr::new(ip, port)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_tcp_with_a_port_is_asked_for_first() {
+        let socket = |address: &str| tcp_socket(&address.parse().unwrap());
+        assert_eq!(socket("/ip4/127.0.0.1/tcp/4001"), Some("127.0.0.1:4001".parse().unwrap()));
+        assert_eq!(socket("/ip6/::1/tcp/4001"), Some("[::1]:4001".parse().unwrap()));
+        assert_eq!(socket("/ip4/127.0.0.1/tcp/0"), None);
+        assert_eq!(socket("/ip4/127.0.0.1/udp/4001/quic-v1"), None);
+    }
+}

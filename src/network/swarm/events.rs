@@ -1,0 +1,294 @@
+//! What the network tells the application, and what happens when the application is slow to listen.
+//!
+//! Four bounded queues, one for each way in which lateness may be dealt with:
+//! - *results* (responses, fetched blobs, lookups): never lost. A result's place is taken before its request is sent.
+//! - *changes* (connections, addresses): never lost, but merged: what came and went untold is not told.
+//! - *requests* from others: what does not fit is turned away at once, and the other peer hears it.
+//! - *gossip*: what does not fit is dropped and counted; members repeat what matters.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use libp2p::Multiaddr;
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::OwnedPermit;
+
+use crate::names::{BlobRef, ModuleId, PeerKey};
+use crate::network::blobs::FetchError;
+use crate::network::blobs::fetch::Donor;
+use crate::network::connectivity::providers::Provider;
+use crate::network::limits::{CHANGES, GOSSIP_EVENTS, RESULTS, UNANSWERED_REQUESTS};
+use crate::network::rpc::{RequestError, RequestToken};
+use crate::network::traffic::Counters;
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum NetworkEvent {
+    /// A member said something to a module. Its signature has been checked.
+    Gossip {
+        /// Whose topic.
+        module: ModuleId,
+        /// Who signed it, not who passed it on.
+        author: PeerKey,
+        /// At most [`crate::network::limits::GOSSIP_BYTES`].
+        bytes: Vec<u8>,
+    },
+    /// A connected peer hears what is said to one of our modules from now on: a good moment to say that we are here.
+    /// A hint, in the gossip queue.
+    Subscribed {
+        /// Whose topic.
+        module: ModuleId,
+        /// Who listens.
+        peer: PeerKey,
+    },
+    /// A peer asks something. Answer with [`crate::network::NetworkHandle::respond`].
+    Request {
+        /// Who asks.
+        from: PeerKey,
+        /// For the response.
+        token: RequestToken,
+        /// At most [`crate::network::limits::CONTROL_BYTES`].
+        bytes: Vec<u8>,
+    },
+    /// What became of a request.
+    Response {
+        /// As given with the request.
+        id: u64,
+        /// Who was asked.
+        from: PeerKey,
+        /// At most [`crate::network::limits::CONTROL_BYTES`].
+        result: Result<Vec<u8>, RequestError>,
+    },
+    /// What became of a fetch. If it went well, the blob is stored and verified.
+    Fetched {
+        /// As given with the fetch.
+        id: u64,
+        /// Which blob.
+        blob: BlobRef,
+        /// What each of those that were named did. One that gave wrong bytes failed with [`FetchError::WrongHash`].
+        donors: Vec<Donor>,
+        /// Why it failed, if so.
+        result: Result<(), FetchError>,
+    },
+    /// The peers found that say they are members of a module; none if nobody was found in time.
+    Providers {
+        /// As given with the lookup.
+        id: u64,
+        /// Which module.
+        module: ModuleId,
+        /// At most [`crate::network::limits::PROVIDERS_FOUND`], without this peer itself.
+        providers: Vec<Provider>,
+    },
+    /// This peer can be reached at another address, given in full with `/p2p/`.
+    Listening(Multiaddr),
+    /// It can no longer be reached there: a relay has gone, or a network.
+    NotListening(Multiaddr),
+    /// A connection was made, by either side, and the peer speaks our version.
+    Connected(PeerKey),
+    /// The last connection to such a peer has ended.
+    Disconnected(PeerKey),
+}
+
+/// A place in the queue of results, taken in advance.
+pub(in crate::network) type Slot = OwnedPermit<NetworkEvent>;
+
+/// Where events come out. Dropping it does not stop the network, but nothing more can be asked of it.
+#[derive(Debug)]
+pub struct NetworkEvents {
+    results: mpsc::Receiver<NetworkEvent>,
+    changes: mpsc::Receiver<NetworkEvent>,
+    requests: mpsc::Receiver<NetworkEvent>,
+    gossip: mpsc::Receiver<NetworkEvent>,
+}
+
+impl NetworkEvents {
+    /// The next event; results and changes before requests before gossip. None once the network has stopped.
+    /// Safe to cancel: no event is lost.
+    pub async fn next(&mut self) -> Option<NetworkEvent> {
+        let Self { results, changes, requests, gossip } = self;
+        tokio::select! {
+            biased;
+            Some(event) = results.recv() => Some(event),
+            Some(event) = changes.recv() => Some(event),
+            Some(event) = requests.recv() => Some(event),
+            Some(event) = gossip.recv() => Some(event),
+            else => None,
+        }
+    }
+
+    /// The next event, if there is one already.
+    #[cfg(test)]
+    fn try_next(&mut self) -> Option<NetworkEvent> {
+        let Self { results, changes, requests, gossip } = self;
+        [results, changes, requests, gossip].into_iter().find_map(|queue| queue.try_recv().ok())
+    }
+}
+
+/// The task's ends of the queues.
+pub(in crate::network) struct EventQueues {
+    /// Only kept open: results go through slots.
+    _results: mpsc::Sender<NetworkEvent>,
+    changes: mpsc::Sender<NetworkEvent>,
+    requests: mpsc::Sender<NetworkEvent>,
+    gossip: mpsc::Sender<NetworkEvent>,
+    untold: Untold,
+    counters: Arc<Counters>,
+}
+
+/// The queues, and what hands out places in the queue of results.
+pub(in crate::network) fn event_queues(
+    counters: Arc<Counters>,
+) -> (EventQueues, mpsc::WeakSender<NetworkEvent>, NetworkEvents) {
+    let (results, results_out) = mpsc::channel(RESULTS);
+    let (changes, changes_out) = mpsc::channel(CHANGES);
+    let (requests, requests_out) = mpsc::channel(UNANSWERED_REQUESTS);
+    let (gossip, gossip_out) = mpsc::channel(GOSSIP_EVENTS);
+    let slots = results.downgrade();
+    let queues = EventQueues { _results: results, changes, requests, gossip, untold: Untold::default(), counters };
+    let events =
+        NetworkEvents { results: results_out, changes: changes_out, requests: requests_out, gossip: gossip_out };
+    (queues, slots, events)
+}
+
+impl EventQueues {
+    pub(in crate::network) fn gossip(&self, module: ModuleId, author: PeerKey, bytes: Vec<u8>) {
+        self.offer(NetworkEvent::Gossip { module, author, bytes });
+    }
+
+    pub(in crate::network) fn subscribed(&self, module: ModuleId, peer: PeerKey) {
+        self.offer(NetworkEvent::Subscribed { module, peer });
+    }
+
+    fn offer(&self, event: NetworkEvent) {
+        if self.gossip.try_send(event).is_err() {
+            self.counters.gossip_dropped.add(1);
+        }
+    }
+
+    /// Whether there was room.
+    pub(in crate::network) fn request(&self, from: PeerKey, token: RequestToken, bytes: Vec<u8>) -> bool {
+        self.requests.try_send(NetworkEvent::Request { from, token, bytes }).is_ok()
+    }
+
+    pub(in crate::network) fn connected(&mut self, peer: PeerKey, connected: bool) {
+        self.untold.connected(peer, connected);
+    }
+
+    pub(in crate::network) fn listening(&mut self, address: Multiaddr) {
+        self.untold.listening(address, true);
+    }
+
+    pub(in crate::network) fn not_listening(&mut self, address: Multiaddr) {
+        self.untold.listening(address, false);
+    }
+
+    /// Tells the next change as soon as there is room. Never returns while there is none to tell.
+    pub(in crate::network) async fn tell(&mut self) {
+        if self.untold.is_empty() {
+            return std::future::pending().await;
+        }
+        match self.changes.reserve().await {
+            Ok(place) => {
+                if let Some(event) = self.untold.next() {
+                    place.send(event);
+                }
+            }
+            // Nobody listens any more.
+            Err(_) => self.untold = Untold::default(),
+        }
+    }
+}
+
+/// Changes that the application has not heard of yet, as the difference between what is and what it knows: bounded by
+/// the number of connections, however often they come and go.
+#[derive(Default)]
+struct Untold {
+    told: BTreeSet<PeerKey>,
+    changed: BTreeSet<PeerKey>,
+    /// The newest news of each.
+    addresses: VecDeque<(Multiaddr, bool)>,
+}
+
+impl Untold {
+    fn connected(&mut self, peer: PeerKey, connected: bool) {
+        if self.told.contains(&peer) == connected {
+            self.changed.remove(&peer);
+        } else {
+            self.changed.insert(peer);
+        }
+    }
+
+    fn listening(&mut self, address: Multiaddr, listening: bool) {
+        self.addresses.retain(|(other, _)| *other != address);
+        if self.addresses.len() == CHANGES {
+            self.addresses.pop_front();
+        }
+        self.addresses.push_back((address, listening));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.changed.is_empty() && self.addresses.is_empty()
+    }
+
+    fn next(&mut self) -> Option<NetworkEvent> {
+        match self.addresses.pop_front() {
+            Some((address, true)) => return Some(NetworkEvent::Listening(address)),
+            Some((address, false)) => return Some(NetworkEvent::NotListening(address)),
+            None => {}
+        }
+        let peer = self.changed.pop_first()?;
+        if self.told.remove(&peer) {
+            return Some(NetworkEvent::Disconnected(peer));
+        }
+        self.told.insert(peer);
+        Some(NetworkEvent::Connected(peer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: PeerKey = PeerKey([1; 32]);
+    const MODULE: ModuleId = ModuleId { level: 0, expert: 0 };
+
+    #[test]
+    fn a_connection_that_came_and_went_untold_is_not_told() {
+        let mut untold = Untold::default();
+        untold.connected(PEER, true);
+        untold.connected(PEER, false);
+        assert!(untold.next().is_none());
+        untold.connected(PEER, true);
+        assert!(matches!(untold.next(), Some(NetworkEvent::Connected(PEER))));
+        untold.connected(PEER, false);
+        untold.connected(PEER, true);
+        assert!(untold.is_empty());
+        untold.connected(PEER, false);
+        assert!(matches!(untold.next(), Some(NetworkEvent::Disconnected(PEER))));
+    }
+
+    #[test]
+    fn a_flood_of_gossip_is_dropped_and_counted_and_costs_no_result() {
+        let counters = Arc::new(Counters::default());
+        let (queues, slots, mut events) = event_queues(counters.clone());
+        for _ in 0..GOSSIP_EVENTS + 5 {
+            queues.gossip(MODULE, PEER, vec![]);
+        }
+        assert_eq!(counters.read().gossip_dropped, 5);
+        let slot = slots.upgrade().unwrap().try_reserve_owned().unwrap();
+        slot.send(NetworkEvent::Response { id: 7, from: PEER, result: Ok(vec![]) });
+        assert!(matches!(events.try_next(), Some(NetworkEvent::Response { id: 7, .. })), "results come first");
+    }
+
+    #[test]
+    fn results_are_bounded_by_the_places_taken_in_advance() {
+        let (_queues, slots, mut events) = event_queues(Arc::default());
+        let take = || slots.upgrade().unwrap().try_reserve_owned();
+        let mut taken: Vec<Slot> = (0..RESULTS).map(|_| take().unwrap()).collect();
+        assert!(take().is_err());
+        taken.pop().unwrap().send(NetworkEvent::Response { id: 0, from: PEER, result: Ok(vec![]) });
+        assert!(take().is_err(), "the place is free only once the application has taken the result");
+        assert!(events.try_next().is_some());
+        assert!(take().is_ok());
+    }
+}

@@ -1,0 +1,393 @@
+//! What libp2p's events lead to. The other half of the actor.
+
+use std::time::Instant;
+
+use futures::StreamExt;
+use libp2p::core::transport::ListenerId;
+use libp2p::gossipsub::{self, MessageAcceptance};
+use libp2p::kad::{self, GetProvidersOk, InboundRequest, QueryResult};
+use libp2p::multiaddr::Protocol;
+use libp2p::request_response::{self, Message};
+use libp2p::swarm::SwarmEvent;
+use libp2p::{Multiaddr, PeerId, identify, ping};
+
+use crate::network::connectivity::addresses::{full, is_loopback, with_ports_of};
+use crate::network::connectivity::dial_error::DialError;
+use crate::network::connectivity::providers::{found, learn};
+use crate::network::connectivity::reachability::is_relay;
+use crate::network::identity::peer_key;
+use crate::network::limits::{
+    GOSSIP_BYTES, IDENTIFY_TIMEOUT, LISTEN_TIMEOUT, PROVIDERS_FOUND, UNANSWERED_REQUESTS, UNANSWERED_REQUESTS_PER_PEER,
+};
+use crate::network::protection::rate_limiter::Pace;
+use crate::network::protection::score::{Offence, now_s};
+use crate::network::rpc::{CONTROL_PROTOCOL, RequestError, RequestToken};
+use crate::network::swarm::actor::{Actor, Asked, Joining, Unanswered};
+use crate::network::swarm::behaviour::BehaviourEvent;
+use crate::network::swarm::build::{StartError, listen};
+use crate::network::swarm::events::NetworkEvent;
+
+type ControlEvent = request_response::Event<Vec<u8>, Vec<u8>>;
+
+impl Actor {
+    /// Opens the listening addresses and waits until each is up, so that they can be told to others at once.
+    pub(in crate::network) async fn listen(
+        &mut self,
+        addresses: &[Multiaddr],
+        announced: &[Multiaddr],
+    ) -> Result<(), StartError> {
+        self.announced = announced.to_vec();
+        for address in announced {
+            self.swarm.add_external_address(address.clone());
+        }
+        for address in addresses {
+            match self.open(address).await {
+                Err(StartError::NotListening { address, reason }) if self.can_do_without(&address) => {
+                    tracing::warn!(%address, reason, "this machine has no IPv6");
+                }
+                opened => opened?,
+            }
+        }
+        Ok(())
+    }
+
+    fn can_do_without(&self, address: &Multiaddr) -> bool {
+        let any_v6 = matches!(address.iter().next(), Some(Protocol::Ip6(ip)) if ip.is_unspecified());
+        any_v6 && self.swarm.listeners().next().is_some()
+    }
+
+    /// Where any port will do, the one of a listener that is there already: whoever opens ports in a router or firewall
+    /// has one to open, for both families.
+    async fn open(&mut self, address: &Multiaddr) -> Result<(), StartError> {
+        let listeners: Vec<Multiaddr> = self.swarm.listeners().cloned().collect();
+        let same_port = with_ports_of(&listeners, std::slice::from_ref(address));
+        match same_port.first().filter(|same| *same != address).map(|same| listen(&mut self.swarm, same)) {
+            Some(Ok(listener)) => self.is_up(listener, address).await,
+            _ => {
+                let listener = listen(&mut self.swarm, address)?;
+                self.is_up(listener, address).await
+            }
+        }
+    }
+
+    async fn is_up(&mut self, listener: ListenerId, address: &Multiaddr) -> Result<(), StartError> {
+        let up = async {
+            loop {
+                match self.swarm.select_next_some().await {
+                    SwarmEvent::NewListenAddr { listener_id, address } => {
+                        self.queues.listening(full(&address, *self.swarm.local_peer_id()));
+                        if listener_id == listener {
+                            return Ok(());
+                        }
+                    }
+                    SwarmEvent::ListenerClosed { listener_id, reason: Err(error), .. } if listener_id == listener => {
+                        return Err(error.to_string());
+                    }
+                    other => self.on_swarm_event(other),
+                }
+            }
+        };
+        let silent = format!("no interface with such an address came up within {} s", LISTEN_TIMEOUT.as_secs());
+        tokio::time::timeout(LISTEN_TIMEOUT, up)
+            .await
+            .unwrap_or(Err(silent))
+            .map_err(|reason| StartError::NotListening { address: address.clone(), reason })
+    }
+
+    /// Waits a while for a place on a relay, if one is needed, so that it stands in the first address that others hear.
+    #[expect(clippy::disallowed_methods, reason = "an edge: when a relay is asked")]
+    pub(in crate::network) async fn find_a_place(&mut self) {
+        self.meet_relays();
+        self.seek_places(Instant::now());
+        let settled = async {
+            while !self.relaying.is_settled() {
+                let event = self.swarm.select_next_some().await;
+                self.on_swarm_event(event);
+            }
+        };
+        // Without a place it is sought again while the peer runs.
+        let _ = tokio::time::timeout(LISTEN_TIMEOUT, settled).await;
+    }
+
+    pub(in crate::network) fn on_swarm_event(&mut self, event: SwarmEvent<BehaviourEvent>) {
+        match event {
+            SwarmEvent::Behaviour(BehaviourEvent::Gossip(event)) => self.on_gossip(event),
+            SwarmEvent::Behaviour(BehaviourEvent::Control(event)) => self.on_control(event),
+            SwarmEvent::Behaviour(BehaviourEvent::Providers(event)) => self.on_providers(event),
+            SwarmEvent::Behaviour(BehaviourEvent::Identify(event)) => self.on_identify(event),
+            SwarmEvent::Behaviour(BehaviourEvent::Ping(event)) => self.on_ping(&event),
+            SwarmEvent::Behaviour(BehaviourEvent::Relay(event)) => self.on_relay_client(&event),
+            SwarmEvent::Behaviour(BehaviourEvent::Punching(event)) => self.on_punched(&event),
+            SwarmEvent::Behaviour(BehaviourEvent::Prober(event)) => Self::on_probed(&event),
+            SwarmEvent::Behaviour(BehaviourEvent::Router(event)) => Self::on_router(&event),
+            SwarmEvent::Behaviour(BehaviourEvent::Neighbours(event)) => self.on_neighbours(&event),
+            SwarmEvent::ConnectionEstablished { peer_id, endpoint, .. } => {
+                for purpose in self.connecting.connected(peer_id) {
+                    self.go_on(peer_id, purpose);
+                }
+                if !endpoint.is_relayed() {
+                    self.on_direct(peer_id);
+                }
+            }
+            SwarmEvent::ConnectionClosed { peer_id, num_established: 0, cause, .. } => {
+                let why = cause.map_or_else(|| "without a reason".to_owned(), |cause| cause.to_string());
+                self.on_gone(peer_id, &why);
+            }
+            SwarmEvent::OutgoingConnectionError { peer_id: Some(peer), connection_id, error } => {
+                if let Some(failed) = self.connecting.failed(&mut self.swarm, peer, connection_id, error) {
+                    self.on_failed(peer, failed);
+                }
+                if !self.swarm.is_connected(&peer) {
+                    self.on_met(&peer);
+                }
+            }
+            SwarmEvent::NewListenAddr { address, .. } => {
+                self.queues.listening(full(&address, *self.swarm.local_peer_id()));
+            }
+            SwarmEvent::ExpiredListenAddr { address, .. } => {
+                self.queues.not_listening(full(&address, *self.swarm.local_peer_id()));
+            }
+            SwarmEvent::ListenerClosed { listener_id, addresses, reason } => {
+                let why = reason.map_or_else(|error| error.to_string(), |()| "it was closed".to_owned());
+                self.on_listener_closed(listener_id, addresses, &why);
+            }
+            SwarmEvent::NewExternalAddrCandidate { address } => self.on_candidate(address),
+            SwarmEvent::ExternalAddrConfirmed { address } => self.on_confirmed(&address),
+            SwarmEvent::ExternalAddrExpired { address } => self.on_lost(&address),
+            SwarmEvent::IncomingConnectionError { error, .. } => {
+                tracing::debug!(%error, "somebody failed to connect");
+            }
+            _ => {}
+        }
+    }
+
+    fn on_gossip(&mut self, event: gossipsub::Event) {
+        match event {
+            gossipsub::Event::Message { propagation_source, message_id, message } => {
+                let module = self.topics.get(&message.topic).copied();
+                let author = message.source.as_ref().and_then(peer_key);
+                let fits = message.data.len() <= GOSSIP_BYTES;
+                let banned = author.is_some_and(|author| self.conduct.is_banned(author, now_s()));
+                let pace = match &message.source {
+                    _ if banned => Pace::TooMuch,
+                    Some(author) => self.gossip_rates.heard(&propagation_source, author),
+                    None => Pace::Fine,
+                };
+                let acceptance = match (module, author) {
+                    _ if pace != Pace::Fine => MessageAcceptance::Ignore,
+                    (Some(_), Some(_)) if fits => MessageAcceptance::Accept,
+                    (None, _) => MessageAcceptance::Ignore,
+                    _ => MessageAcceptance::Reject,
+                };
+                // At once, and by looks alone: what it means is judged by each receiver, and the mesh must not wait.
+                let gossip = &mut self.swarm.behaviour_mut().gossip;
+                gossip.report_message_validation_result(&message_id, &propagation_source, acceptance);
+                if pace != Pace::Fine {
+                    self.counters.gossip_dropped.add(1);
+                }
+                if pace == Pace::Flood {
+                    return self.blame(&propagation_source, Offence::TooFast);
+                }
+                if let (Some(module), Some(author), true) = (module, author, fits && pace == Pace::Fine) {
+                    self.counters.gossip_received.add(message.data.len());
+                    self.queues.gossip(module, author, message.data);
+                }
+            }
+            gossipsub::Event::Subscribed { peer_id, topic } => {
+                if let (Some(module), Some(peer)) = (self.topics.get(&topic), peer_key(&peer_id)) {
+                    self.queues.subscribed(*module, peer);
+                }
+            }
+            gossipsub::Event::SlowPeer { peer_id, failed_messages } => {
+                let unsent = failed_messages.priority + failed_messages.non_priority;
+                self.counters.gossip_unsent.add(unsent);
+                tracing::debug!(peer = %peer_id, unsent, "a peer is slow to take gossip");
+            }
+            _ => {}
+        }
+    }
+
+    fn on_control(&mut self, event: ControlEvent) {
+        match event {
+            ControlEvent::Message { peer, message: Message::Request { request_id, request, channel }, .. } => {
+                self.on_request(peer, request, Unanswered { peer, request: request_id, channel });
+            }
+            ControlEvent::Message { message: Message::Response { request_id, response }, .. } => {
+                self.counters.control_received.add(response.len());
+                if let Some(Asked { id, to, slot }) = self.asked.remove(&request_id) {
+                    slot.send(NetworkEvent::Response { id, from: to, result: Ok(response) });
+                }
+            }
+            ControlEvent::OutboundFailure { request_id, error, .. } => {
+                if let Some(Asked { id, to, slot }) = self.asked.remove(&request_id) {
+                    slot.send(NetworkEvent::Response { id, from: to, result: Err(RequestError::from(error)) });
+                }
+            }
+            ControlEvent::InboundFailure { request_id, .. } => {
+                self.unanswered.retain(|_, unanswered| unanswered.request != request_id);
+            }
+            ControlEvent::ResponseSent { .. } => {}
+        }
+    }
+
+    /// Dropping the channel hangs up, which tells the asker at once.
+    fn on_request(&mut self, peer: PeerId, bytes: Vec<u8>, unanswered: Unanswered) {
+        self.counters.control_received.add(bytes.len());
+        let Some(from) = peer_key(&peer) else { return };
+        if !self.request_rates.allows(&peer) {
+            self.counters.requests_refused.add(1);
+            return self.blame(&peer, Offence::TooFast);
+        }
+        let of_this_peer = self.unanswered.values().filter(|unanswered| unanswered.peer == peer).count();
+        let token = RequestToken(self.next_token);
+        if of_this_peer >= UNANSWERED_REQUESTS_PER_PEER
+            || self.unanswered.len() >= UNANSWERED_REQUESTS
+            || !self.queues.request(from, token, bytes)
+        {
+            self.counters.requests_refused.add(1);
+            return;
+        }
+        self.next_token += 1;
+        self.unanswered.insert(token, unanswered);
+    }
+
+    fn on_providers(&mut self, event: kad::Event) {
+        let local = *self.swarm.local_peer_id();
+        let providers = &mut self.swarm.behaviour_mut().providers;
+        match event {
+            kad::Event::InboundRequest { request: InboundRequest::AddProvider { record: Some(record) } } => {
+                self.kept.keep(providers, record);
+            }
+            kad::Event::OutboundQueryProgressed { id, result: QueryResult::GetProviders(result), step, .. } => {
+                if let Some(lookup) = self.lookups.get_mut(&id)
+                    && let Ok(GetProvidersOk::FoundProviders { providers: peers, .. }) = result
+                {
+                    for peer in peers.into_iter().filter(|peer| *peer != local) {
+                        let Some(provider) = found(providers, &lookup.key, peer) else { continue };
+                        let known = lookup.found.get(&provider.peer);
+                        let better = known.is_none_or(|known| known.addresses.len() < provider.addresses.len());
+                        if better && (known.is_some() || lookup.found.len() < PROVIDERS_FOUND) {
+                            lookup.found.insert(provider.peer, provider);
+                        }
+                    }
+                    if lookup.found.len() >= PROVIDERS_FOUND
+                        && let Some(mut query) = providers.query_mut(&id)
+                    {
+                        query.finish();
+                    }
+                }
+                if step.last
+                    && let Some(lookup) = self.lookups.remove(&id)
+                {
+                    let providers = lookup.found.into_values().collect();
+                    lookup.slot.send(NetworkEvent::Providers { id: lookup.id, module: lookup.module, providers });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_identify(&mut self, event: identify::Event) {
+        match event {
+            identify::Event::Received { peer_id, info, connection_id } if self.swarm.is_connected(&peer_id) => {
+                if !info.protocols.contains(&CONTROL_PROTOCOL) {
+                    self.on_stranger(peer_id, &info.agent_version);
+                    return;
+                }
+                // Loopback means something only to a peer on this machine, which sees us there too.
+                self.on_seen(&peer_id, connection_id, &info);
+                let relay = is_relay(&info);
+                let mut addresses = info.listen_addrs;
+                addresses.retain(|address| !is_loopback(address) || is_loopback(&info.observed_addr));
+                match relay {
+                    true => self.on_relay(peer_id, addresses),
+                    false => learn(&mut self.swarm.behaviour_mut().providers, peer_id, addresses),
+                }
+                self.on_identified(peer_id, relay);
+            }
+            identify::Event::Error { peer_id, error, .. } => {
+                tracing::debug!(peer = %peer_id, %error, "a peer did not introduce itself");
+                if !self.identified.contains(&peer_id) {
+                    self.on_stranger(peer_id, "unknown: it does not introduce itself");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A relay is a neighbour for Kademlia, but no company.
+    fn on_identified(&mut self, peer: PeerId, relay: bool) {
+        let Some(key) = peer_key(&peer) else { return };
+        let first = match relay {
+            true => self.relays_met.insert(peer) && self.identified.is_empty(),
+            false => self.identified.insert(peer) && self.identified.len() == 1,
+        };
+        if !relay {
+            self.queues.connected(key, true);
+        }
+        if first {
+            self.provide_again();
+        }
+        if relay {
+            self.on_met(&peer);
+        }
+        let joined = self.leave_joining(|joining| joining.peer == peer);
+        if !joined.is_empty() {
+            // Fails only if nobody is known, and then there is nobody to ask.
+            let _ = self.swarm.behaviour_mut().providers.bootstrap();
+        }
+        for Joining { reply, .. } in joined {
+            drop(reply.send(Ok(key)));
+        }
+    }
+
+    /// A peer that does not speak our version only takes up a connection.
+    fn on_stranger(&mut self, peer: PeerId, agent: &str) {
+        let found: String = agent.chars().take(80).collect();
+        tracing::debug!(%peer, agent = found, "a peer speaks another version");
+        for Joining { address, reply, .. } in self.leave_joining(|joining| joining.peer == peer) {
+            drop(reply.send(Err(DialError::AnotherVersion { address, found: found.clone() })));
+        }
+        let _ = self.swarm.disconnect_peer_id(peer);
+    }
+
+    fn on_gone(&mut self, peer: PeerId, why: &str) {
+        self.relays_met.remove(&peer);
+        self.end_waiting(peer);
+        if self.identified.remove(&peer)
+            && let Some(key) = peer_key(&peer)
+        {
+            self.queues.connected(key, false);
+        }
+        for Joining { address, asked, reply, .. } in self.leave_joining(|joining| joining.peer == peer) {
+            let reason = format!("the connection was closed {why}");
+            drop(reply.send(Err(DialError::Failed { address, waited: asked.elapsed(), reason })));
+        }
+    }
+
+    /// libp2p reports a failed ping and leaves the rest to us: a dead connection would be kept until it is written to.
+    fn on_ping(&mut self, event: &ping::Event) {
+        match &event.result {
+            Err(ping::Failure::Unsupported) | Ok(_) => {}
+            Err(error) => {
+                tracing::debug!(peer = %event.peer, %error, "a connection is dead");
+                self.swarm.close_connection(event.connection);
+            }
+        }
+    }
+
+    pub(in crate::network) fn give_up_joining(&mut self, now: Instant) {
+        for Joining { address, asked, reply, .. } in
+            self.leave_joining(|joining| now.duration_since(joining.connected) >= IDENTIFY_TIMEOUT)
+        {
+            let reason = "it did not say what it speaks".to_owned();
+            drop(reply.send(Err(DialError::Failed { address, waited: asked.elapsed(), reason })));
+        }
+    }
+
+    fn leave_joining(&mut self, which: impl Fn(&Joining) -> bool) -> Vec<Joining> {
+        let (left, stay) = std::mem::take(&mut self.joining).into_iter().partition(which);
+        self.joining = stay;
+        left
+    }
+}

@@ -1,0 +1,7 @@
+//! Access control for a run by invitation: tokens, credentials and the access list.
+
+pub mod access_control;
+#[cfg(test)]
+mod access_control_tests;
+pub(super) mod authentication;
+pub mod invitation_token;

@@ -1,0 +1,382 @@
+//! The outer arithmetic, on a thread of its own: sums of contributions, averages, and the states they make.
+//!
+//! It works on blobs alone: states and frames come from the store and go back there, so that it keeps nothing but the
+//! open sums, and nothing is lost with it.
+
+pub(super) mod router;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use crate::compress::frame;
+use crate::config::OuterConfig;
+use crate::names::{BlobHash, BlobRef, ModuleId, Version};
+use crate::outer::apart::apart_ppm;
+use crate::outer::recount::{NotSo, Onto, Part, check_average, measured, recount};
+use crate::outer::{ExactSum, Share, step};
+use crate::peer::aggregator::router::RouterRounds;
+use crate::peer::create::genesis;
+use crate::peer::manifest::Manifest;
+use crate::protocol::message::Counted;
+use crate::protocol::norm_cap::capped_weight;
+use crate::protocol::{Event, Outer, Portion};
+use crate::store::{BlobError, BlobStore};
+
+/// Commands that may wait. The driver sends the next one when the last is answered, so one is enough.
+const MAILBOX: usize = 1;
+
+/// Why the combiner had to give up: this peer's disk or memory, never another peer's bytes.
+#[derive(Debug, thiserror::Error)]
+pub enum CombineError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] BlobError),
+    /// A state that should be here is not.
+    #[error("module {module}: the state {state} is not in the store")]
+    StateGone {
+        /// The module.
+        module: ModuleId,
+        /// Its state's hash.
+        state: BlobHash,
+    },
+    /// The sum does not hold what it should.
+    #[error("module {module} version {target}: the sum does not hold the contributions it should")]
+    Sum {
+        /// The module.
+        module: ModuleId,
+        /// The version.
+        target: Version,
+    },
+    /// The average cannot be compressed.
+    #[error("module {module}: {source}")]
+    Encode {
+        /// The module.
+        module: ModuleId,
+        /// Why.
+        source: crate::compress::EncodeError,
+    },
+    /// What the router is made of does not read.
+    #[error("module {module}, the router: {reason}")]
+    Router {
+        /// The module.
+        module: ModuleId,
+        /// Why.
+        reason: String,
+    },
+    /// The state does not decode, or the own average does not apply.
+    #[error("module {module}: {source}")]
+    Apply {
+        /// The module.
+        module: ModuleId,
+        /// Why.
+        source: step::ApplyError,
+    },
+}
+
+/// What there is to do.
+#[derive(Debug)]
+pub enum Work {
+    /// What the node wants.
+    Outer(Outer),
+    /// The state that a module begins with.
+    Genesis {
+        /// The module.
+        module: ModuleId,
+        /// What it should come to.
+        state: BlobRef,
+    },
+}
+
+/// What came of a command; nothing of one that needs no answer.
+pub type Answer = Result<Option<Event>, CombineError>;
+
+/// Tells the combiner what to do. The thread ends when the handle is dropped.
+#[derive(Debug)]
+pub struct Combiner {
+    work: mpsc::Sender<Work>,
+}
+
+fn parts(contributions: &[Counted]) -> Vec<Part> {
+    contributions.iter().map(|it| Part { blob: it.blob, weight: it.weight, norm: it.norm }).collect()
+}
+
+struct Worker {
+    manifest: Arc<Manifest>,
+    blobs: BlobStore,
+    answers: mpsc::Sender<Answer>,
+    /// Of each level.
+    outer: Vec<OuterConfig>,
+    counts: Vec<usize>,
+    /// Open sums, and the running norm by which what comes into them is capped.
+    sums: BTreeMap<ModuleId, (Version, ExactSum, u32)>,
+    /// Where the text is shared out anew.
+    router: Option<RouterRounds>,
+}
+
+impl Combiner {
+    /// Starts the thread. Answers come out of the receiver, one for each command, in order.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn start(blobs: BlobStore, manifest: &Arc<Manifest>) -> std::io::Result<(Self, mpsc::Receiver<Answer>)> {
+        let (work, mut mailbox) = mpsc::channel(MAILBOX);
+        let (answers, receiver) = mpsc::channel(MAILBOX);
+        let router = RouterRounds::new(manifest.clone(), blobs.clone());
+        let counts = manifest.level_counts();
+        let outer = (0..counts.len()).map(|level| manifest.config.outer_of(level)).collect();
+        let mut worker =
+            Worker { manifest: manifest.clone(), blobs, answers, outer, counts, sums: BTreeMap::new(), router };
+        let span = tracing::Span::current();
+        std::thread::Builder::new().name("combiner".to_owned()).spawn(move || {
+            let _peer = span.enter();
+            while let Some(work) = mailbox.blocking_recv() {
+                let answer = match work {
+                    Work::Outer(work) => worker.carry_out(work),
+                    Work::Genesis { module, state } => worker.begin_module(module, state),
+                };
+                if worker.answers.blocking_send(answer).is_err() {
+                    break;
+                }
+            }
+        })?;
+        Ok((Self { work }, receiver))
+    }
+
+    /// Hands over a command. To be called when the one before is answered; then there is room.
+    pub fn begin(&self, work: Work) -> bool {
+        self.work.try_send(work).is_ok()
+    }
+}
+
+impl Worker {
+    fn carry_out(&mut self, work: Outer) -> Answer {
+        let span = tracing::info_span!("module", module = %work.module());
+        let _entered = span.enter();
+        if let Some(mut router) = self.router.take_if(|router| router.module() == work.module()) {
+            let answer = self.of_router(&mut router, work);
+            self.router = Some(router);
+            return answer;
+        }
+        match work {
+            Outer::OpenSum { module, target, running } => {
+                let sum = ExactSum::of_run(self.count(module), self.outer(module));
+                self.sums.insert(module, (target, sum, running));
+                Ok(None)
+            }
+            Outer::Accumulate { module, target, blob, weight } => {
+                let norm = self.accumulate(module, target, blob, weight)?;
+                Ok(Some(Event::Accumulated { module, target, blob, norm }))
+            }
+            Outer::Combine { module, target, from, contributions, portion } => {
+                self.combine(module, target, from, &contributions, portion).map(Some)
+            }
+            Outer::Audit { module, id, contributions, average, portion, from } => {
+                let so = self.audit((module, from), &contributions, average, portion)?;
+                Ok(Some(Event::Audited { id, so }))
+            }
+            Outer::Inspect { module, id, blob } => {
+                let bytes = self.bytes(blob)?;
+                let so = bytes.map(|bytes| measured(&bytes, self.count(module), self.outer(module)).is_ok());
+                Ok(Some(Event::Audited { id, so }))
+            }
+            Outer::Compare { module, theirs, ours } => {
+                let both = self.bytes(theirs)?.zip(self.bytes(ours)?);
+                let apart = |(theirs, ours): (Vec<u8>, Vec<u8>)| {
+                    apart_ppm(&theirs, &ours, self.count(module), self.outer(module)).ok()
+                };
+                Ok(Some(Event::Compared { theirs: theirs.hash, apart_ppm: both.and_then(apart) }))
+            }
+            Outer::Apply { module, version, from, average, portion } => {
+                let state = self.apply(module, from, average, portion)?;
+                Ok(Some(Event::Applied { module, version, state }))
+            }
+        }
+    }
+
+    fn of_router(&self, router: &mut RouterRounds, work: Outer) -> Answer {
+        match work {
+            Outer::OpenSum { target, .. } => {
+                router.open(target);
+                Ok(None)
+            }
+            Outer::Accumulate { module, target, blob, .. } => {
+                // Scores have no length.
+                let norm = router.accumulate(target, blob)?.then_some(0);
+                Ok(Some(Event::Accumulated { module, target, blob, norm }))
+            }
+            Outer::Combine { module, target, from, contributions, .. } => {
+                let (average, made) = router.combine(target, from, &contributions)?;
+                let (average, state) = (self.put(&average)?, self.put(&made)?);
+                Ok(Some(Event::Combined { module, target, average, state }))
+            }
+            Outer::Audit { id, contributions, average, .. } => {
+                let so = router.audit(&contributions, average)?;
+                Ok(Some(Event::Audited { id, so }))
+            }
+            Outer::Inspect { id, blob, .. } => {
+                let so = router.scores(blob)?.map(|scores| scores.is_some());
+                Ok(Some(Event::Audited { id, so }))
+            }
+            // Where there is a router, no phase is trained again.
+            Outer::Compare { theirs, .. } => Ok(Some(Event::Compared { theirs: theirs.hash, apart_ppm: None })),
+            Outer::Apply { module, version, from, average, .. } => {
+                let made = match self.blobs.get(average.hash, average.bytes)? {
+                    Some(average) => router.apply(from, &average)?,
+                    None => None,
+                };
+                let state = made.map(|made| self.put(&made)).transpose()?;
+                Ok(Some(Event::Applied { module, version, state }))
+            }
+        }
+    }
+
+    fn outer(&self, module: ModuleId) -> &OuterConfig {
+        &self.outer[usize::from(module.level)]
+    }
+
+    fn count(&self, module: ModuleId) -> usize {
+        self.counts[usize::from(module.level)]
+    }
+
+    fn onto(&self, module: ModuleId, from: Option<BlobRef>, portion: Portion) -> Onto {
+        Onto { module, count: self.count(module), from, paths: portion.paths }
+    }
+
+    /// How long the contribution is, which is in the sum now; nothing if it is none. Where nobody knows yet by what to
+    /// cap or clip it, it is only measured.
+    fn accumulate(
+        &mut self,
+        module: ModuleId,
+        target: Version,
+        blob: BlobHash,
+        weight: u32,
+    ) -> Result<Option<u16>, CombineError> {
+        let count = self.count(module);
+        let outer = &self.outer[usize::from(module.level)];
+        let most = frame::max_bytes(outer.codec, count);
+        let Some((open, sum, running)) = self.sums.get_mut(&module) else { return Ok(None) };
+        if *open != target {
+            return Ok(None);
+        }
+        let bytes = match self.blobs.get(blob, most) {
+            // Here for another purpose: whoever offers it lies.
+            Err(BlobError::TooLarge { .. }) => None,
+            found => found?,
+        };
+        let Some(bytes) = bytes else { return Ok(None) };
+        match measured(&bytes, count, outer) {
+            Ok((_, norm)) if *running == 0 || outer.centred_clipping => Ok(Some(norm)),
+            Ok((values, norm)) => {
+                let weight = capped_weight(weight, norm, *running, outer.cap());
+                Ok(sum.add(&values, weight).is_ok().then_some(norm))
+            }
+            Err(error) => {
+                tracing::warn!(%module, %blob, %error, "a contribution is not valid");
+                Ok(None)
+            }
+        }
+    }
+
+    fn begin_module(&self, module: ModuleId, state: BlobRef) -> Answer {
+        let made = genesis::make(&self.manifest, &self.blobs, module)?;
+        let found = made.map(|made| self.put(&made)).transpose()?.is_some_and(|made| made == state);
+        Ok(Some(Event::Fetched { blob: state.hash, found }))
+    }
+
+    /// Waits for the disk, unless nobody listens any more.
+    fn put(&self, bytes: &[u8]) -> Result<BlobRef, BlobError> {
+        self.blobs.put_patiently(bytes, || !self.answers.is_closed())
+    }
+
+    /// Nothing if it is not here, or here for another purpose, with another size.
+    fn bytes(&self, blob: BlobRef) -> Result<Option<Vec<u8>>, BlobError> {
+        match self.blobs.get(blob.hash, blob.bytes) {
+            Err(BlobError::TooLarge { .. }) => Ok(None),
+            found => found,
+        }
+    }
+
+    fn state(&self, module: ModuleId, state: BlobRef) -> Result<Vec<u8>, CombineError> {
+        let bytes = self.blobs.get(state.hash, state.bytes)?;
+        bytes.ok_or(CombineError::StateGone { module, state: state.hash })
+    }
+
+    fn combine(
+        &mut self,
+        module: ModuleId,
+        target: Version,
+        from: BlobRef,
+        contributions: &[Counted],
+        portion: Portion,
+    ) -> Result<Event, CombineError> {
+        let weight: u64 = contributions.iter().map(|counted| u64::from(counted.weight)).sum();
+        let lost = CombineError::Sum { module, target };
+        let Some((_, sum, running)) = self.sums.remove(&module).filter(|(open, ..)| *open == target) else {
+            return Err(lost);
+        };
+        let outer = self.outer(module);
+        let sum = if running == 0 || outer.centred_clipping {
+            let onto = self.onto(module, Some(from), portion);
+            let sum = recount(&parts(contributions), &onto, outer, |blob| self.bytes(blob))?;
+            sum.map_err(|_| CombineError::Sum { module, target })?
+        } else {
+            sum
+        };
+        if sum.weight() != weight {
+            return Err(lost);
+        }
+        let sum = sum.capped_from(portion.uncapped);
+        let frame = step::combine(&sum, portion.paths, self.outer(module))
+            .map_err(|source| CombineError::Encode { module, source })?;
+        let state = self.state(module, from)?;
+        let share = Share::new(portion.weight, portion.full_weight);
+        let made = step::apply(&state, module, self.count(module), &frame, share, self.outer(module))
+            .map_err(|source| CombineError::Apply { module, source })?;
+        let (average, state) = (self.put(&frame)?, self.put(&made)?);
+        Ok(Event::Combined { module, target, average, state })
+    }
+
+    /// Whether contributions make this average; nothing if any of it is not here.
+    fn audit(
+        &self,
+        (module, from): (ModuleId, Option<BlobRef>),
+        contributions: &[Counted],
+        average: BlobRef,
+        portion: Portion,
+    ) -> Result<Option<bool>, CombineError> {
+        let Some(average) = self.bytes(average)? else { return Ok(None) };
+        let onto = self.onto(module, from, portion);
+        let sum = recount(&parts(contributions), &onto, self.outer(module), |blob| self.bytes(blob))?;
+        let sum = sum.map(|sum| sum.capped_from(portion.uncapped));
+        match sum.and_then(|sum| check_average(&sum, &average, portion.paths, self.outer(module))) {
+            Ok(()) => Ok(Some(true)),
+            Err(NotSo::Gone(_) | NotSo::NoState) => Ok(None),
+            Err(error) => {
+                tracing::warn!(%module, %error, "an update is not what its contributions make");
+                Ok(Some(false))
+            }
+        }
+    }
+
+    /// Another's average may be broken: then there is no state, and no error of ours.
+    fn apply(
+        &self,
+        module: ModuleId,
+        from: BlobRef,
+        average: BlobRef,
+        portion: Portion,
+    ) -> Result<Option<BlobRef>, CombineError> {
+        let Some(frame) = self.blobs.get(average.hash, average.bytes)? else { return Ok(None) };
+        let state = self.state(module, from)?;
+        let share = Share::new(portion.weight, portion.full_weight);
+        match step::apply(&state, module, self.count(module), &frame, share, self.outer(module)) {
+            Ok(made) => Ok(Some(self.put(&made)?)),
+            Err(error) => {
+                tracing::warn!(%module, %error, "an average cannot be applied");
+                Ok(None)
+            }
+        }
+    }
+}

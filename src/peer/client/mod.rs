@@ -1,0 +1,93 @@
+//! Visiting a swarm: whoever asks and fetches, and serves nothing. It listens nowhere, takes no path, and has a key for the
+//! occasion.
+//!
+//! [`visit`] goes to an address and comes back with the run's manifest and a [`client`]; a [`directory`] leads it from peer
+//! to peer, [`heads`] says where modules stand. [`collecting`](crate::peer::collect) and [`asking`](crate::peer::inference::client) are visitors.
+
+pub(super) mod connection;
+pub(super) mod directory;
+pub(super) mod heads;
+
+use std::sync::Arc;
+
+use crate::names::PeerKey;
+use crate::network::{BlobAccess, Identity, Multiaddr, NetworkConfig, StartError, Stopped};
+use crate::peer::access::access_control::{DoorError, Doorkeeper};
+use crate::peer::client::connection::Client;
+use crate::peer::start::join::{JoinError, fetch_manifest};
+
+/// Why a swarm could not be visited.
+#[derive(Debug, thiserror::Error)]
+pub enum VisitError {
+    /// There is nowhere to go.
+    #[error("no address was given")]
+    NoAddress,
+    /// Nobody at the address, or not one of us.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// In the name of a peer that has no right to.
+    #[error(transparent)]
+    Door(#[from] DoorError),
+    /// The network did not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The network went away.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+/// Where a swarm is entered, and in whose name, if it is by invitation.
+#[derive(Clone, Copy)]
+pub struct Entrance<'a> {
+    /// Addresses of its peers.
+    pub addresses: &'a [Multiaddr],
+    /// A peer of this machine that takes part in it.
+    pub sponsor: Option<&'a Doorkeeper>,
+}
+
+impl<'a> From<&'a [Multiaddr]> for Entrance<'a> {
+    fn from(addresses: &'a [Multiaddr]) -> Self {
+        Self { addresses, sponsor: None }
+    }
+}
+
+impl<'a> From<&'a Multiaddr> for Entrance<'a> {
+    fn from(address: &'a Multiaddr) -> Self {
+        std::slice::from_ref(address).into()
+    }
+}
+
+/// A run, seen from outside.
+pub(super) struct Visit {
+    /// Asks and fetches.
+    pub client: Client,
+    /// Who answered first.
+    pub contact: PeerKey,
+    /// Where.
+    pub address: Multiaddr,
+    /// The manifest's bytes.
+    pub manifest: Vec<u8>,
+}
+
+/// Goes to the first of these addresses that answers. What is fetched goes to `blobs`.
+///
+/// # Errors
+/// Why the first did not answer, if none does.
+pub(super) async fn visit(entrance: Entrance<'_>, blobs: Arc<dyn BlobAccess>) -> Result<Visit, VisitError> {
+    let identity = Identity::generate();
+    let shown = entrance.sponsor.map(|sponsor| sponsor.visitor(identity.key())).transpose()?;
+    let (network, mut events) = crate::network::start(NetworkConfig::visitor(identity), blobs).await?;
+    let mut refusal = None;
+    for address in entrance.addresses {
+        match fetch_manifest(&network, &mut events, address, shown.as_ref()).await {
+            Ok((contact, manifest, _, run)) => {
+                network.join_run(run).await?;
+                let mut client = Client::new(network, events, shown);
+                client.learn(contact, vec![address.clone()]);
+                return Ok(Visit { client, contact, address: address.clone(), manifest });
+            }
+            Err(error) => drop(refusal.get_or_insert(error)),
+        }
+    }
+    Err(refusal.map_or(VisitError::NoAddress, VisitError::Join))
+}

@@ -1,0 +1,80 @@
+//! One path as it stands: of a collected run, or in the folders of peers that have stopped, without the rest of its run.
+
+use std::path::PathBuf;
+
+use crate::config::RunConfig;
+use crate::model::exchange;
+use crate::names::{PathId, RunId};
+use crate::outer::ModuleState;
+use crate::peer::Collected;
+use crate::peer::collect::stores::{Stores, manifest_of};
+use crate::peer::collect::{CollectError, no_path};
+use crate::peer::manifest::{Manifest, ManifestError};
+use crate::text::Tokenizer;
+
+/// A path, or its ancestor, and what its tokens mean.
+pub struct Checkpoint {
+    /// Its run.
+    pub config: RunConfig,
+    /// Its tokens.
+    pub tokenizer: Tokenizer,
+    /// Its parameters, level by level.
+    pub levels: Vec<Vec<f32>>,
+}
+
+impl Checkpoint {
+    /// Of a collected run; the ancestor if no path is named.
+    ///
+    /// # Errors
+    /// If there is no such path, or a file of the folder is broken.
+    pub fn of_collected(collected: &Collected, path: Option<PathId>) -> Result<Self, CollectError> {
+        let levels = match path {
+            None => collected.ancestor().to_vec(),
+            Some(path) => {
+                no_path(path, collected.grid())?;
+                collected.levels_of(path)?
+            }
+        };
+        let tokenizer = Tokenizer::from_json(collected.tokenizer().json())?;
+        Ok(Self { config: collected.manifest().config.clone(), tokenizer, levels })
+    }
+
+    /// As the newest states of a path's modules in these folders make it; the ancestor if no path is named.
+    ///
+    /// # Errors
+    /// If a peer still runs, the folders are of several runs, or none has some part of the path.
+    pub fn in_stores(folders: &[PathBuf], path: Option<PathId>) -> Result<Self, CollectError> {
+        let first = folders.first().ok_or(CollectError::PartInNoFolder("the run"))?;
+        let bytes = manifest_of(first)?;
+        let run = RunId(*blake3::hash(&bytes).as_bytes());
+        let (mut manifest, _) = Manifest::decode(&bytes)?;
+        let mut stores = Stores::open(folders, run)?;
+        if let Some(table) = manifest.shards.table() {
+            manifest.take_table(&stores.part(table, "the shard table")?)?;
+        }
+        stores.look(folders, &manifest.plan()?)?;
+        let tokenizer = Tokenizer::from_json(&stores.part(manifest.tokenizer, "the tokenizer")?)?;
+        let levels = match path {
+            None => {
+                let file = stores.part(manifest.ancestor, "the ancestor")?;
+                let level = |level| exchange::decode_level(&file, &manifest.config.model, level);
+                manifest.config.levels.iter().map(level).collect::<Result<_, _>>()?
+            }
+            Some(path) => newest(&stores, &manifest, path, folders.len())?,
+        };
+        Ok(Self { config: manifest.config, tokenizer, levels })
+    }
+}
+
+fn newest(stores: &Stores, manifest: &Manifest, path: PathId, folders: usize) -> Result<Vec<Vec<f32>>, CollectError> {
+    let grid = manifest.config.grid().map_err(ManifestError::from)?;
+    no_path(path, &grid)?;
+    let (mut levels, mut missing) = (Vec::new(), Vec::new());
+    for (module, count) in grid.modules_of(path).into_iter().zip(manifest.level_counts()) {
+        match stores.states(module).next().transpose()? {
+            Some((bytes, _)) => levels.push(ModuleState::decode(&bytes, module, count)?.parameters),
+            None => missing.push(module),
+        }
+    }
+    if missing.is_empty() { Ok(levels) } else { Err(CollectError::InNoFolder { modules: missing, folders }) }
+}

@@ -1,0 +1,153 @@
+//! Trains dense paths on all the text.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::config::{MachineConfig, RunConfig};
+use crate::model::open_device;
+use crate::peer::create::dense::{Dense, KeptDense};
+use crate::peer::trainer::device_scheduler::Turns;
+use crate::seed::Seed;
+use crate::text::TokenSet;
+use crate::training::{BatchOrder, InnerTrainer, Score, evaluate};
+
+/// A dense path in training is written to disk this often: what a crash may cost.
+const KEEP_EVERY: Duration = Duration::from_secs(300);
+
+/// The user asked to stop.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped before it was done; the same command goes on")]
+pub struct Stopped;
+
+/// A trainer for dense paths, in turns with all others of the machine.
+pub struct DenseTrainer<'a> {
+    run: &'a RunConfig,
+    turns: &'a Turns,
+    stop: &'a AtomicBool,
+    inner: InnerTrainer,
+}
+
+impl<'a> DenseTrainer<'a> {
+    /// # Errors
+    /// If the device cannot be opened or the model not be made.
+    pub fn new(
+        run: &'a RunConfig,
+        machine: &MachineConfig,
+        turns: &'a Turns,
+        stop: &'a AtomicBool,
+    ) -> anyhow::Result<Self> {
+        let device = open_device(machine.device)?;
+        Ok(Self { run, turns, stop, inner: InnerTrainer::new(run, machine, device)? })
+    }
+
+    /// Trains from one step of the schedule up to another, or on from where it was kept in between. `told` hears of the
+    /// steps done and the loss.
+    ///
+    /// # Errors
+    /// If a step fails, the disk does, or the user asks to stop.
+    #[expect(clippy::disallowed_methods, reason = "an edge: when a turn is over")]
+    pub fn train(
+        &mut self,
+        dense: Dense,
+        text: &TokenSet,
+        steps: Range<u64>,
+        kept: &KeptDense,
+        told: &mut dyn FnMut(u64, f64),
+    ) -> anyhow::Result<Dense> {
+        let sizes: Vec<usize> = dense.levels.iter().map(Vec::len).collect();
+        let between = kept.read(&sizes).filter(|(step, _)| steps.contains(step));
+        let (mut step, dense) = between.unwrap_or((steps.start, dense));
+        self.load(&dense)?;
+        self.inner.restore(&dense.inner)?;
+        let seed = Seed::root(self.run.seed).child("dense batches");
+        let order = BatchOrder { seed, sequences: text.len() };
+        let mut written = Instant::now();
+        while step < steps.end {
+            let stopped = self.stop.load(Ordering::Relaxed);
+            if stopped || written.elapsed() >= KEEP_EVERY {
+                kept.write(step, &self.dense()?)?;
+                written = Instant::now();
+            }
+            if stopped {
+                return Err(Stopped.into());
+            }
+            let _turn = self.turns.take();
+            let began = Instant::now();
+            let turn = Duration::from_millis(crate::peer::trainer::device_scheduler::TURN_MS);
+            while step < steps.end && began.elapsed() < turn && !self.stop.load(Ordering::Relaxed) {
+                let report = self.inner.step(text, &order, step)?;
+                step += 1;
+                told(step - steps.start, report.loss);
+            }
+        }
+        self.dense()
+    }
+
+    fn dense(&self) -> anyhow::Result<Dense> {
+        Ok(Dense { levels: self.inner.levels()?, inner: self.inner.state()? })
+    }
+
+    fn load(&mut self, dense: &Dense) -> anyhow::Result<()> {
+        Ok(self.inner.load(&dense.levels)?)
+    }
+
+    /// The score of a dense path on some text.
+    ///
+    /// # Errors
+    /// If the text does not fit the model.
+    pub fn score(&mut self, dense: &Dense, text: &TokenSet, token_bytes: &[u32]) -> anyhow::Result<Score> {
+        self.load(dense)?;
+        let _turn = self.turns.take();
+        Ok(evaluate(self.inner.model(), text, self.run.routing.prefix_tokens, token_bytes, &mut || {})?)
+    }
+
+    /// The features by which documents are routed: row-major, a row for each prefix.
+    ///
+    /// # Errors
+    /// If a prefix does not fit the model, or the features are not finite.
+    pub fn features(&mut self, dense: &Dense, prefixes: &[&[u32]]) -> anyhow::Result<Vec<f32>> {
+        self.load(dense)?;
+        let _turn = self.turns.take();
+        let mut failed = None;
+        let model = self.inner.model();
+        let features = crate::routing::features_of(prefixes, self.run.model.width, &mut |batch| {
+            model.prefix_features(batch).unwrap_or_else(|error| {
+                failed.get_or_insert(error);
+                Vec::new()
+            })
+        });
+        match failed {
+            Some(error) => Err(error.into()),
+            None => Ok(features?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::BlobHash;
+    use crate::peer::manifest::tiny_run::machine;
+    use crate::training::samples::{small_run, small_set};
+
+    #[test]
+    fn training_that_was_stopped_goes_on_as_if_it_had_not_been() {
+        let (run, text) = (small_run(), TokenSet::cut(&small_set(40), 48));
+        let folder = tempfile::tempdir().unwrap();
+        let kept = |name: &str| KeptDense { file: folder.path().join(name), of: BlobHash::of(b"this text") };
+        let (turns, stop) = (Turns::default(), AtomicBool::new(false));
+        let mut trainer = DenseTrainer::new(&run, &machine(), &turns, &stop).unwrap();
+        let whole = trainer.train(Dense::initial(&run), &text, 0..6, &kept("whole"), &mut |_, _| {}).unwrap();
+
+        let mut stop_at_two = |step, _| stop.store(step == 2, Ordering::Relaxed);
+        let mut begin = || trainer.train(Dense::initial(&run), &text, 0..6, &kept("parts"), &mut stop_at_two);
+        assert!(begin().unwrap_err().is::<Stopped>());
+        stop.store(false, Ordering::Relaxed);
+        let mut steps = Vec::new();
+        let mut note = |step, _| steps.push(step);
+        let parts = trainer.train(Dense::initial(&run), &text, 0..6, &kept("parts"), &mut note).unwrap();
+        assert_eq!(steps, [3, 4, 5, 6]);
+        assert_eq!(parts, whole);
+    }
+}

@@ -1,0 +1,402 @@
+//! From text to a run: tokenizer, ancestor, router, shards, and the manifest that names them all.
+
+pub mod dense;
+pub mod dense_trainer;
+mod error;
+pub(super) mod genesis;
+pub(in crate::peer::create) mod resharding;
+pub(in crate::peer::create) mod routing;
+mod text;
+pub(in crate::peer::create) mod tokenize;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use crate::peer::create::error::FoundingError;
+pub use crate::peer::create::text::{Documents, Text};
+
+use crate::config::{MachineConfig, OuterMode, RunConfig};
+use crate::model::{exchange, open_device};
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, RunId};
+use crate::network::limits::TOPICS_PER_PEER;
+use crate::peer::create::dense::{Dense, KeptDense};
+use crate::peer::create::dense_trainer::{DenseTrainer, Stopped};
+use crate::peer::create::genesis::first_state;
+use crate::peer::create::resharding::{Founding, set_apart};
+use crate::peer::create::routing::{Routing, routed_to};
+use crate::peer::manifest::shard_table::{Shard, Shards, encode_table};
+use crate::peer::manifest::{FORMAT_VERSION, Manifest, ManifestError};
+use crate::peer::start::{lock_store, read_manifest, write_manifest};
+use crate::peer::trainer::device_scheduler::Turns;
+use crate::protocol::wire::WIRE_VERSION;
+use crate::routing::ShardIndex;
+use crate::routing::resharding::RouterState;
+use crate::store::{BlobError, BlobStore, LockedStore};
+use crate::text::{CorpusSource, Survey, TokenSet};
+
+/// The text that a run is founded on.
+pub enum TextFrom {
+    /// Documents.
+    Corpus {
+        /// To train on.
+        corpus: CorpusSource,
+        /// To test on; if absent, a share of the corpus.
+        test: Option<CorpusSource>,
+        /// A `tokenizer.json` to use instead of training one.
+        tokenizer: Option<Vec<u8>>,
+    },
+    /// Tokens of a run that there was before.
+    Tokens(Box<Text>),
+}
+
+/// What a run is founded from.
+pub struct Plan<'a> {
+    /// The run.
+    pub run: &'a RunConfig,
+    /// What the swarm trains when it is done.
+    pub then: Option<RunConfig>,
+    /// The run that the swarm trained before.
+    pub after: Option<RunId>,
+    /// This machine.
+    pub machine: &'a MachineConfig,
+    /// The founder's folder.
+    pub folder: &'a Path,
+    /// Its text.
+    pub text: TextFrom,
+    /// Whether newcomers receive their shard from peers.
+    pub share_text: bool,
+    /// Whose invitations are the first, if the run is by invitation.
+    pub founder: Option<PeerKey>,
+    /// A trained ancestor to start from instead of training one: its parameters, level by level.
+    pub ancestor: Option<Vec<Vec<f32>>>,
+}
+
+/// A step of founding, for whoever watches.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stage {
+    /// The text is being read: so much of so much of its files.
+    Reading(u64, u64),
+    /// The text was read.
+    Corpus(Box<Survey>),
+    /// The tokenizer is ready: its entries, and the training text's tokens and sequences.
+    Tokens {
+        /// Entries.
+        vocabulary: usize,
+        /// Tokens to train on.
+        tokens: u64,
+        /// Sequences to train on.
+        sequences: usize,
+    },
+    /// The text becomes tokens: so many bytes of so many.
+    Tokenizing(u64, u64),
+    /// A step of the ancestor: how many of how many, and the loss.
+    Ancestor(u64, u64, f64),
+    /// Training sequences by path.
+    Shards(Vec<u64>),
+}
+
+/// A run that can begin.
+pub struct Founded {
+    /// Its founder's store, which has all blobs.
+    pub store: LockedStore,
+    /// What it is.
+    pub manifest: Manifest,
+    /// The manifest's bytes.
+    pub bytes: Vec<u8>,
+    /// Its name.
+    pub id: RunId,
+    /// The ancestor with its AdamW, for the dense control.
+    pub ancestor: Dense,
+    /// All training text.
+    pub train: TokenSet,
+    /// All test text.
+    pub test: TokenSet,
+}
+
+/// Where a folder keeps tokens until they are parted into shards.
+const TEXT_FOLDER: &str = "text";
+
+/// Documents that a path needs at the least to be called a shard.
+const LEAST_DOCUMENTS: usize = 8;
+
+/// Reads the text, trains what has to be trained and puts every blob of the run into the founder's store. What an
+/// ancestor has learnt when this is stopped is kept in its folder.
+///
+/// The store is opened when the text is known to be enough: a mistake leaves nothing behind.
+///
+/// # Errors
+/// If the text cannot be read or is too small, training fails, or the store does.
+pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn FnMut(Stage)) -> anyhow::Result<Founded> {
+    let run = plan.run;
+    let grid = run.grid()?;
+    let most_paths = check_size(&plan)?;
+    // A device that is not there is known before any work is done.
+    open_device(plan.machine.device)?;
+    let paths = grid.path_count();
+    let found = read(plan.text, run, most_paths, stop, told)?;
+    go_on(stop)?;
+    let store = lock_store(plan.folder)?;
+    if read_manifest(plan.folder)?.is_some() {
+        return Err(FoundingError::Meanwhile(plan.folder.to_owned()).into());
+    }
+    let mut text = found.tokens(run, (&text_folder(plan.folder), stop), told)?;
+    let slice;
+    (text.train, slice) = set_apart(run, paths, &text.train)?;
+    go_on(stop)?;
+    let blobs = &store.blobs;
+    let mut trainer = DenseTrainer::new(run, plan.machine, turns, stop)?;
+    let initial = Dense::initial(run);
+    let steps = run.training.ancestor_steps;
+    let ancestor = match plan.ancestor {
+        Some(levels) => Dense { levels, inner: initial.inner },
+        None => {
+            let kept = unfinished_ancestor(plan.folder, of_text(run, &text)?);
+            let mut told = |step, loss| told(Stage::Ancestor(step, steps, loss));
+            trainer.train(initial, &text.train, 0..steps, &kept, &mut told)?
+        }
+    };
+    let pairs: Vec<_> = run.levels.iter().zip(ancestor.levels.iter().map(Vec::as_slice)).collect();
+    let ancestor_file = exchange::encode(&run.model, &pairs, &[])?;
+    let ancestor_hash = BlobHash::of(&ancestor_file);
+
+    go_on(stop)?;
+    let routing = Routing::new(run, &mut trainer, &ancestor, ancestor_hash, &text.train)?;
+    let train_routes = routing.routes(&mut trainer, &ancestor, &text.train, run.routing.overlap)?;
+    let index = ShardIndex::build(&text.train, &train_routes, paths, run.text.held_out_share)?;
+    told(Stage::Shards(index.sizes()));
+    go_on(stop)?;
+    let test_routes = routing.routes(&mut trainer, &ancestor, &text.test, 1)?;
+
+    let founding = Founding { shards: shard_texts(&index, &test_routes, &text), slice };
+    let sizes = index.sizes();
+    let shards = put_shards(&founding, &sizes, blobs)?;
+    let mut states = genesis(&grid.modules(), &ancestor.levels, run.outer.mode, blobs)?;
+    let mut resharding = None;
+    if let Some(module) = run.router_module() {
+        let atlas = founding.atlas(run, &mut trainer, (&ancestor, ancestor_hash), &routing.router)?;
+        resharding = Some(founding.put_apart(&atlas, blobs)?);
+        let state = RouterState::initial(routing.router.clone(), sizes);
+        states.push((module, blobs.put(&state.encode(run.model.width))?));
+    }
+    let mut manifest = Manifest {
+        format_version: FORMAT_VERSION,
+        wire_version: WIRE_VERSION,
+        config: run.clone(),
+        corpus: text.corpus,
+        test_corpus: text.test_corpus,
+        share_text: plan.share_text,
+        tokenizer: blobs.put(text.tokenizer.json())?,
+        router: blobs.put(&routing.router.encode())?,
+        shard_index: blobs.put(&index.encode())?,
+        test_routes: blobs.put(&test_routes.iter().flat_map(|path| path.0.to_le_bytes()).collect::<Vec<u8>>())?,
+        ancestor: blobs.put(&ancestor_file)?,
+        shards: Shards::Listed(shards),
+        resharding,
+        genesis: states,
+        then: plan.then.map(Box::new),
+        after: plan.after,
+        founder: plan.founder,
+    };
+    let bytes = encode(&mut manifest, blobs)?;
+    let (manifest, id) = Manifest::decode(&bytes)?;
+    let manifest = manifest.with_table_in(blobs)?;
+    Ok(Founded { manifest, bytes, id, ancestor, train: text.train, test: text.test, store })
+}
+
+/// The most paths that a stage of the run has: the text must be enough for what follows, too.
+fn check_size(plan: &Plan<'_>) -> anyhow::Result<u32> {
+    let mut most_paths = 1;
+    for stage in std::iter::once(plan.run).chain(plan.then.as_ref()) {
+        let modules = stage.seats()?.grid().modules().len();
+        if modules > TOPICS_PER_PEER {
+            return Err(FoundingError::Modules(modules).into());
+        }
+        most_paths = most_paths.max(stage.grid()?.path_count());
+    }
+    Ok(most_paths)
+}
+
+/// Text that is known to be enough.
+enum Read {
+    Documents(Documents, Option<Vec<u8>>),
+    Tokens(Box<Text>),
+}
+
+impl Read {
+    fn tokens(
+        self,
+        run: &RunConfig,
+        (folder, stop): (&Path, &AtomicBool),
+        told: &mut dyn FnMut(Stage),
+    ) -> anyhow::Result<Text> {
+        match self {
+            Self::Tokens(text) => Ok(*text),
+            Self::Documents(documents, tokenizer) => {
+                Text::of(documents, tokenizer.as_deref(), run, (Some(folder), stop), told)
+            }
+        }
+    }
+}
+
+/// Looks through the text: whether it is enough is known before anything is made of it.
+fn read(
+    text: TextFrom,
+    run: &RunConfig,
+    paths: u32,
+    stop: &AtomicBool,
+    told: &mut dyn FnMut(Stage),
+) -> anyhow::Result<Read> {
+    let least = LEAST_DOCUMENTS * paths as usize;
+    let (read, documents, corpus) = match text {
+        TextFrom::Corpus { corpus, test, tokenizer } => {
+            let documents = Documents::read(&corpus, test.as_ref(), (run, tokenizer.is_none()), stop, told)?;
+            let train = documents.train;
+            (Read::Documents(documents, tokenizer), train, corpus.to_string())
+        }
+        TextFrom::Tokens(text) => {
+            let train = text.train.documents().len() as u64;
+            (Read::Tokens(text), train, "the text of the run before".to_owned())
+        }
+    };
+    if documents < least as u64 {
+        return Err(FoundingError::Small { corpus, documents, paths, least }.into());
+    }
+    Ok(read)
+}
+
+/// Where tokens of a peer in this folder are kept until they are in shards.
+pub fn text_folder(folder: &Path) -> PathBuf {
+    folder.join(TEXT_FOLDER)
+}
+
+/// Removes those tokens.
+pub fn remove_text(folder: &Path) {
+    let text = text_folder(folder);
+    match std::fs::remove_dir_all(&text) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => tracing::warn!("{} is not needed any more, but cannot be removed: {error}", text.display()),
+    }
+}
+
+/// The manifest's bytes; the shards go to a blob if they are too many for it.
+fn encode(manifest: &mut Manifest, blobs: &BlobStore) -> anyhow::Result<Vec<u8>> {
+    match manifest.encode() {
+        Err(ManifestError::Large(_)) => {
+            let shards = manifest.shards.listed().to_vec();
+            let table = blobs.put(&encode_table(&shards))?;
+            manifest.shards = Shards::in_table(shards, table);
+            Ok(manifest.encode()?)
+        }
+        encoded => Ok(encoded?),
+    }
+}
+
+/// Each stage takes a while; between two, the user may stop.
+fn go_on(stop: &AtomicBool) -> Result<(), Stopped> {
+    if stop.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) }
+}
+
+/// Where an ancestor in training is kept, until the run is founded.
+fn unfinished_ancestor(folder: &Path, of: BlobHash) -> KeptDense {
+    KeptDense { file: folder.join("ancestor.unfinished"), of }
+}
+
+/// Names what an ancestor is trained by and on.
+fn of_text(run: &RunConfig, text: &Text) -> anyhow::Result<BlobHash> {
+    let config = BlobHash::of(&serde_json::to_vec(run)?);
+    let parts = [config, text.corpus, BlobHash::of(text.tokenizer.json())];
+    Ok(BlobHash::of(&parts.map(|part| part.0).concat()))
+}
+
+/// Puts the manifest of a run into its founder's folder: from then on it is founded.
+///
+/// # Errors
+/// If the disk fails.
+pub fn settle(folder: &Path, manifest: &[u8]) -> anyhow::Result<()> {
+    write_manifest(folder, manifest)?;
+    unfinished_ancestor(folder, BlobHash::of(b"")).remove();
+    remove_text(folder);
+    Ok(())
+}
+
+/// What each path trains on, what is held out of that, and its test text.
+fn shard_texts(index: &ShardIndex, test_routes: &[PathId], text: &Text) -> Vec<[TokenSet; 3]> {
+    let of = |path: PathId| {
+        let part = |held_out| text.train.subset(&index.select(&text.train, path, held_out));
+        [part(false), part(true), text.test.subset(&routed_to(&text.test, test_routes, path))]
+    };
+    (0..index.paths()).map(|path| of(PathId(path))).collect()
+}
+
+fn put_shards(founding: &Founding, sizes: &[u64], blobs: &BlobStore) -> Result<Vec<Shard>, BlobError> {
+    let put = |set: &TokenSet| blobs.put_written(set.encoded_bytes(), |out| set.write_to(out));
+    let shard = |([train, held_out, test], sequences): (&[TokenSet; 3], &u64)| {
+        Ok(Shard { train: put(train)?, held_out: put(held_out)?, test: put(test)?, sequences: *sequences })
+    };
+    founding.shards.iter().zip(sizes).map(shard).collect()
+}
+
+/// Every module starts as the ancestor's level; its state says which module it is.
+fn genesis(
+    modules: &[ModuleId],
+    levels: &[Vec<f32>],
+    mode: OuterMode,
+    blobs: &BlobStore,
+) -> anyhow::Result<Vec<(ModuleId, BlobRef)>> {
+    let state = |module: &ModuleId| {
+        let parameters = levels[usize::from(module.level)].clone();
+        Ok((*module, blobs.put(&first_state(*module, parameters, mode))?))
+    };
+    modules.iter().map(state).collect()
+}
+
+/// The shards of a run made again from its text: how a peer with its own copy of the corpus gets them.
+///
+/// # Errors
+/// If a shard comes out differently, or the disk fails.
+pub fn make_shards(manifest: &Manifest, text: &Text, blobs: &BlobStore) -> anyhow::Result<()> {
+    let read = |blob: BlobRef| -> anyhow::Result<Vec<u8>> {
+        blobs.get(blob.hash, blob.bytes)?.ok_or_else(|| anyhow::anyhow!("blob {} is not in the store", blob.hash))
+    };
+    let index = ShardIndex::decode(&read(manifest.shard_index)?)?;
+    let routes = read(manifest.test_routes)?;
+    let routes: Vec<PathId> =
+        routes.as_chunks::<4>().0.iter().map(|route| PathId(u32::from_le_bytes(*route))).collect();
+    for (path, (shard, made)) in manifest.shards.listed().iter().zip(shard_texts(&index, &routes, text)).enumerate() {
+        for (blob, set) in shard.blobs().into_iter().zip(made) {
+            if blobs.put_written(set.encoded_bytes(), |out| set.write_to(out))? != blob {
+                anyhow::bail!("the shard of path {path} comes out differently from this text; is it the run's?");
+            }
+        }
+    }
+    if let Some(parts) = manifest.resharding {
+        let (_, slice) = set_apart(&manifest.config, index.paths(), &text.train)?;
+        if blobs.put(&slice.encode())? != parts.slice {
+            anyhow::bail!("the slice that paths score comes out differently from this text; is it the run's?");
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::manifest::tiny_run::Tiny;
+    use crate::protocol::limits::MAX_CONTROL_BYTES;
+
+    #[test]
+    fn shards_that_are_too_many_for_the_manifest_go_to_a_blob_that_it_names() {
+        let tiny = Tiny::found(true);
+        let shard = tiny.decoded.shard(PathId(0)).clone();
+        let with = |paths| Manifest { shards: Shards::Listed(vec![shard.clone(); paths]), ..tiny.decoded.clone() };
+        let mut few = with(300);
+        encode(&mut few, &tiny.blobs).unwrap();
+        assert_eq!(few.shards.table(), None);
+        let mut many = with(3_000);
+        let bytes = encode(&mut many, &tiny.blobs).unwrap();
+        let table = many.shards.table().unwrap();
+        assert!(bytes.len() < MAX_CONTROL_BYTES && tiny.blobs.has(table.hash).unwrap());
+        assert_eq!(many.shards.listed().len(), 3_000);
+    }
+}

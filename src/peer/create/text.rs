@@ -1,0 +1,314 @@
+//! The text of a run: documents, parted into what is trained on and what is tested on, and their tokens. It is read twice:
+//! once to know what there is and to have a tokenizer learn from a part of it, and once to become tokens; in between no
+//! more of it is in memory than that part.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::config::RunConfig;
+use crate::names::BlobHash;
+use crate::peer::create::dense_trainer::Stopped;
+use crate::peer::create::tokenize::{Part, Tokenizing, forget};
+use crate::peer::create::{FoundingError, Stage};
+use crate::store::write_file;
+use crate::text::{CorpusError, CorpusSource, Document, Found, Survey, TokenSet, Tokenizer, is_test, stream_corpus};
+
+/// A tokenizer learns from so much text at the most, evenly taken.
+const SAMPLE_BYTES: usize = 256 << 20;
+
+/// The text of a run as tokens.
+pub struct Text {
+    /// The tokenizer.
+    pub tokenizer: Tokenizer,
+    /// To train on.
+    pub train: TokenSet,
+    /// To test on.
+    pub test: TokenSet,
+    /// Hash of the corpus.
+    pub corpus: BlobHash,
+    /// Hash of the test corpus, or of the corpus again if a share of it is the test text.
+    pub test_corpus: BlobHash,
+}
+
+/// Where a run's text is, and what it was found to be.
+pub struct Documents {
+    sources: Vec<(CorpusSource, Survey)>,
+    sample: Sample,
+    /// How many there are to train on.
+    pub train: u64,
+}
+
+impl Documents {
+    /// Looks through a corpus, and through the one to test on if there is one; else the first is parted in two. With `learn`
+    /// some of it is kept for a tokenizer to learn from.
+    ///
+    /// # Errors
+    /// If a file cannot be read, nothing is left, or the user asks to stop.
+    pub fn read(
+        corpus: &CorpusSource,
+        test_corpus: Option<&CorpusSource>,
+        (run, learn): (&RunConfig, bool),
+        stop: &AtomicBool,
+        told: &mut dyn FnMut(Stage),
+    ) -> anyhow::Result<Self> {
+        let (mut sample, mut train) = (Sample::new(SAMPLE_BYTES), 0);
+        let (parted, mut steps) = (test_corpus.is_none(), Steps::default());
+        let survey = each(corpus, run, stop, &mut |found| {
+            if !(parted && is_test(found.document.bytes(), run.text.test_share)) {
+                if let (true, Document::Text(text)) = (learn, found.document) {
+                    sample.take(text);
+                }
+                train += 1;
+            }
+            let (read, all) = found.progress;
+            if steps.passed(read, all) {
+                told(Stage::Reading(read, all));
+            }
+            Ok(())
+        })?;
+        told(Stage::Reading(1, 1));
+        told(Stage::Corpus(Box::new(survey.clone())));
+        let mut sources = vec![(corpus.clone(), survey)];
+        if let Some(source) = test_corpus {
+            let tested = each(source, run, stop, &mut |_| Ok(()))?;
+            if tested.classes != sources[0].1.classes {
+                return Err(FoundingError::Classes(source.to_string()).into());
+            }
+            sources.push((source.clone(), tested));
+        }
+        Ok(Self { sources, sample, train })
+    }
+
+    /// Hash of the corpus, and of the test corpus, or of the corpus again if a share of it is the test text.
+    pub fn hashes(&self) -> [BlobHash; 2] {
+        let hash = |(_, survey): &(_, Survey)| survey.hash;
+        [self.sources.first(), self.sources.last()].map(|source| source.map_or(BlobHash([0; 32]), hash))
+    }
+}
+
+impl Text {
+    /// Makes sequences of documents, with this `tokenizer.json` or with one that is trained on them. With a folder, tokens
+    /// stay there, and so does what is done if it is stopped.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot be used, or does not fit the model; if the text is not what it was, the disk fails, or the
+    /// user asks to stop.
+    pub fn of(
+        documents: Documents,
+        tokenizer: Option<&[u8]>,
+        run: &RunConfig,
+        (folder, stop): (Option<&Path>, &AtomicBool),
+        told: &mut dyn FnMut(Stage),
+    ) -> anyhow::Result<Self> {
+        let [corpus, test_corpus] = documents.hashes();
+        let Documents { sources, sample, .. } = documents;
+        let tokenizer = match tokenizer {
+            Some(_) if run.model.reads_pictures() => return Err(FoundingError::NoTokenizer.into()),
+            Some(json) => Tokenizer::from_json(json)?,
+            None => learnt(sample.documents, (corpus, sources.len(), run), folder)?,
+        };
+        let (found, expected) = (tokenizer.vocabulary(), run.model.ids());
+        if found > expected {
+            return Err(FoundingError::Vocabulary { found, expected }.into());
+        }
+        let parts = (corpus, test_corpus, sources.len(), &run.text, BlobHash::of(tokenizer.json()));
+        let of = BlobHash::of(&serde_json::to_vec(&parts)?);
+        let mut work = Tokenizing::begin(&tokenizer, folder, of)?;
+        if let Err(error) = tokenize(&sources, run, &mut work, stop, told) {
+            if matches!(error.downcast_ref(), Some(FoundingError::Changed(_))) {
+                // Some of it is of one text, some of the other.
+                drop(work);
+                folder.map(forget).transpose()?;
+            }
+            return Err(error);
+        }
+        let [train, test] = work.finish()?;
+        let context = run.model.context;
+        let (train, test) = (train.cut_for_training(context), test.cut_for_scoring(context));
+        told(Stage::Tokens { vocabulary: found, tokens: train.tokens(), sequences: train.len() });
+        Ok(Self { tokenizer, train, test, corpus, test_corpus })
+    }
+}
+
+/// All documents of the sources; the second is the test text.
+fn tokenize(
+    sources: &[(CorpusSource, Survey)],
+    run: &RunConfig,
+    work: &mut Tokenizing<'_>,
+    stop: &AtomicBool,
+    told: &mut dyn FnMut(Stage),
+) -> anyhow::Result<()> {
+    let all: u64 = sources.iter().map(|(_, survey)| survey.bytes).sum();
+    let (mut bytes, mut steps) = (0, Steps::default());
+    for (number, (source, survey)) in sources.iter().enumerate() {
+        let tested = |found: &Found<'_>| {
+            number > 0 || (sources.len() == 1 && is_test(found.document.bytes(), run.text.test_share))
+        };
+        let taken = each(source, run, stop, &mut |found| {
+            bytes += found.document.bytes().len() as u64;
+            if steps.passed(bytes, all) {
+                told(Stage::Tokenizing(bytes, all));
+            }
+            work.take(found.document, if tested(&found) { Part::Test } else { Part::Train })
+        });
+        match taken {
+            Ok(again) if again.hash == survey.hash => {}
+            Ok(_) => return Err(FoundingError::Changed(source.to_string()).into()),
+            Err(error) => {
+                work.keep()?;
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The tokenizer that was trained on this text before, or one that is now.
+fn learnt(
+    sample: Vec<String>,
+    (corpus, sources, run): (BlobHash, usize, &RunConfig),
+    folder: Option<&Path>,
+) -> anyhow::Result<Tokenizer> {
+    let of = BlobHash::of(&serde_json::to_vec(&(corpus, sources, &run.text, run.model.vocabulary))?);
+    let file = folder.map(|folder| folder.join(format!("tokenizer-{}.json", &of.to_string()[..16])));
+    let known = file.as_ref().and_then(|file| Tokenizer::from_json(&std::fs::read(file).ok()?).ok());
+    if let Some(tokenizer) = known {
+        return Ok(tokenizer);
+    }
+    // Pictures are bytes, and that is what a tokenizer knows that has read nothing.
+    let tokenizer = Tokenizer::train(&sample, if run.model.reads_pictures() { 257 } else { run.model.vocabulary })?;
+    if let Some(file) = file {
+        write_file(&file, tokenizer.json())?;
+    }
+    Ok(tokenizer)
+}
+
+/// Hands on the documents of a source until one is not taken, or the user asks to stop.
+fn each(
+    source: &CorpusSource,
+    run: &RunConfig,
+    stop: &AtomicBool,
+    taker: &mut dyn FnMut(Found<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<Survey> {
+    let mut failed = None;
+    let survey = stream_corpus(source, run.reading(), &mut |found| {
+        let taken = if stop.load(Ordering::Relaxed) { Err(Stopped.into()) } else { taker(found) };
+        match taken {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    });
+    match (survey, failed) {
+        (Err(CorpusError::Refused), Some(error)) => Err(error),
+        (survey, _) => Ok(survey?),
+    }
+}
+
+/// When it is worth telling how far something is.
+#[derive(Default)]
+struct Steps {
+    next: u64,
+}
+
+impl Steps {
+    /// Whether another two hundredth of all is done, or all.
+    fn passed(&mut self, done: u64, all: u64) -> bool {
+        let passed = done >= self.next || done >= all;
+        if passed {
+            self.next = done + (all / 200).max(1);
+        }
+        passed
+    }
+}
+
+/// Documents taken evenly from all that come, of a bounded size together: every one, then every second one, and so on.
+struct Sample {
+    documents: Vec<String>,
+    bytes: usize,
+    most_bytes: usize,
+    seen: usize,
+    every: usize,
+}
+
+impl Sample {
+    fn new(most_bytes: usize) -> Self {
+        Self { documents: Vec::new(), bytes: 0, most_bytes, seen: 0, every: 1 }
+    }
+
+    fn take(&mut self, document: &str) {
+        if self.seen.is_multiple_of(self.every) {
+            self.bytes += document.len();
+            self.documents.push(document.to_owned());
+        }
+        self.seen += 1;
+        while self.bytes > self.most_bytes && self.documents.len() > 1 {
+            self.every *= 2;
+            let mut number = 0;
+            self.documents.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+            self.bytes = self.documents.iter().map(String::len).sum();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::run::tests::SMALL;
+
+    #[test]
+    fn a_sample_is_even_and_bounded_however_much_comes() {
+        let mut sample = Sample::new(100);
+        for i in 0..1_000 {
+            sample.take(&format!("{i:05}"));
+            assert!(sample.bytes <= 100 && sample.bytes == 5 * sample.documents.len());
+        }
+        let taken: Vec<usize> = sample.documents.iter().map(|text| text.parse().unwrap()).collect();
+        assert!(sample.every == 64 && taken == (0..1_000).step_by(64).collect::<Vec<_>>(), "{taken:?}");
+        let mut small = Sample::new(100);
+        ["one", "two", "three"].iter().for_each(|text| small.take(text));
+        assert_eq!(small.documents, ["one", "two", "three"]);
+    }
+
+    #[test]
+    fn tokens_are_the_same_on_the_disk_after_a_stop_and_a_text_that_changes_in_between_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, kept) = (folder.path().join("a.jsonl"), folder.path().join("text"));
+        let line = |i: usize| format!("{{\"text\": \"document {i} {}\"}}\n", "of words ".repeat(i % 9));
+        std::fs::write(&file, (0..200).map(line).collect::<String>()).unwrap();
+        let (source, stop) = (CorpusSource::Paths(vec![file.clone()]), AtomicBool::new(false));
+        let mut run = RunConfig::from_toml(SMALL).unwrap();
+        run.text.test_share = 0.1;
+        let read = || Documents::read(&source, None, (&run, true), &stop, &mut |_| {}).unwrap();
+        let text = |documents, folder| Text::of(documents, None, &run, (folder, &stop), &mut |_| {});
+        let expected = text(read(), None).unwrap();
+        assert!(expected.test.documents().len() > 5);
+        assert_eq!(read().train as usize, expected.train.documents().len());
+
+        let documents = read();
+        let mut stages = 0;
+        let mut stops = |stage: Stage| {
+            stages += usize::from(matches!(stage, Stage::Tokenizing(..)));
+            stop.store(stages > 40, Ordering::Relaxed);
+        };
+        let stopped = Text::of(documents, None, &run, (Some(&kept), &stop), &mut stops);
+        assert!(stopped.err().unwrap().is::<Stopped>());
+        assert!(kept.join("done.json").exists());
+        stop.store(false, Ordering::Relaxed);
+        let found = text(read(), Some(&kept)).unwrap();
+        assert!(found.train == expected.train && found.test == expected.test);
+        assert_eq!(found.tokenizer.json(), expected.tokenizer.json());
+
+        let documents = read();
+        std::fs::write(&file, (0..201).map(line).collect::<String>()).unwrap();
+        let error = text(documents, Some(&kept)).err().unwrap().to_string();
+        assert!(!kept.join("done.json").exists(), "nothing is known of what is there");
+        assert!(error.contains("a.jsonl") && error.contains("changed while it was read"), "{error}");
+    }
+}

@@ -1,0 +1,248 @@
+//! What each of the node's actions comes to.
+
+use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
+use crate::network::{Multiaddr, Offence};
+use crate::peer::aggregator::Work;
+use crate::peer::driver::events::News;
+use crate::peer::driver::{Driver, PeerError};
+use crate::peer::trainer::task::Task;
+use crate::protocol::chain::TooDeep;
+use crate::protocol::record::{Finished, StartedFrom};
+use crate::protocol::{Action, Event, Message, Outer, Record, Report, SignedUpdate, Update, wire};
+use crate::store::{Checkpoint, ModuleCheckpoint};
+
+/// A journal beyond this, and beyond twice its size when it was last rewritten, is rewritten.
+const JOURNAL_BYTES: u64 = 1 << 20;
+
+impl Driver {
+    pub(in crate::peer) async fn carry_out(&mut self, action: Action) -> Result<(), PeerError> {
+        match action {
+            Action::Persist(record) => self.persist(record).await?,
+            Action::Subscribe(module) => self.subscribe(module).await,
+            Action::Unsubscribe(module) => self.unsubscribe(module).await,
+            Action::Publish { module, message } => self.publish(module, &message).await,
+            Action::Learn { peer, addresses } => {
+                let addresses: Vec<Multiaddr> = addresses.iter().filter_map(|address| address.parse().ok()).collect();
+                self.remember(peer, &addresses).await;
+                self.learn(peer, addresses);
+            }
+            Action::Ask { id, to, request } => match wire::encode(&request) {
+                Ok(bytes) if self.must_knock(to) => self.hold_back(to, id, bytes),
+                Ok(bytes) => self.ask(id, to, bytes),
+                Err(_) => self.events.push_back(Event::Answered { id, response: None }),
+            },
+            Action::Reply { token, response } => self.reply(token, &response),
+            Action::Fetch { blob, from } => {
+                let from: Vec<_> = from.into_iter().filter(|peer| *peer != self.node.me()).collect();
+                if self.blobs.has(blob.hash)? || from.is_empty() {
+                    let found = self.blobs.holds(blob)?;
+                    self.events.push_back(Event::Fetched { blob: blob.hash, found });
+                } else {
+                    self.obtain(blob, from);
+                }
+            }
+            Action::Forget(blob) => self.forget(blob),
+            Action::Train { path, phase, part, start, trainer, resume } => {
+                let drawn = self.node.path_at(path, phase);
+                self.queue_task(Task::Train { path, drawn, phase, part, start, trainer, resume, again: false });
+            }
+            Action::TrainAgain { path, phase, part, start, trainer } => {
+                let drawn = self.node.path_at(path, phase);
+                self.queue_task(Task::Train { path, drawn, phase, part, start, trainer, resume: None, again: true });
+            }
+            Action::Evaluate { path, phase, states } => {
+                let drawn = self.node.path_at(path, phase);
+                self.queue_scoring(Task::Score { path, drawn, phase, states });
+            }
+            Action::Gone => self.gone = true,
+            Action::Pause => self.pause_trainer(),
+            Action::EndPhase => self.end_phase(),
+            Action::RestartTrainer => self.restart_trainer()?,
+            Action::GiveUp { restarts } => return Err(PeerError::TrainerStuck(restarts)),
+            Action::Outer(work) => {
+                match &work {
+                    Outer::Accumulate { module, blob, .. } => self.count_contribution(*module, *blob),
+                    Outer::Apply { module, average, .. } => self.count_average(*module, average.hash),
+                    Outer::OpenSum { .. }
+                    | Outer::Combine { .. }
+                    | Outer::Audit { .. }
+                    | Outer::Inspect { .. }
+                    | Outer::Compare { .. } => {}
+                }
+                self.queue_work(Work::Outer(work));
+            }
+            Action::Seal(update) => self.seal(update),
+            Action::Report(report) => self.report(report)?,
+        }
+        Ok(())
+    }
+
+    /// For the next start: without it, only the address that the user typed would be known then.
+    async fn remember(&self, peer: PeerKey, addresses: &[Multiaddr]) {
+        let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        if addresses.is_empty() {
+            return;
+        }
+        if let Err(error) = self.store.index(move |index| index.set_peer(peer, &addresses)).await {
+            tracing::warn!(%error, "a peer's addresses were not kept");
+        }
+    }
+
+    /// Where a path stands, for whoever looks into the index; the journal is what a restart goes by.
+    async fn note_checkpoint(&self, finished: &Finished) {
+        let states = self.node.states();
+        let module = |(from, _): &(StartedFrom, BlobRef)| {
+            let (_, version, state) = states.iter().find(|(module, _, _)| *module == from.module)?;
+            Some(ModuleCheckpoint { module: from.module, version: *version, state: *state })
+        };
+        let all = if finished.stands_on.is_empty() { &finished.offers } else { &finished.stands_on };
+        let modules = all.iter().filter_map(module).collect();
+        let checkpoint = Checkpoint { phase: finished.phase, trainer: Some(finished.trainer), modules };
+        let path = finished.path;
+        if let Err(error) = self.store.index(move |index| index.set_checkpoint(path, &checkpoint)).await {
+            tracing::warn!(%error, "a path's checkpoint was not noted in the index");
+        }
+    }
+
+    async fn persist(&mut self, record: Record) -> Result<(), PeerError> {
+        if let Record::Finished(finished) = &record {
+            self.note_checkpoint(finished).await;
+        }
+        let size = match self.store.persist(vec![wire::encode(&record)?]).await {
+            Err(error) if error.may_pass() => {
+                self.hold(record, &error);
+                return Ok(());
+            }
+            written => written?,
+        };
+        if size > JOURNAL_BYTES.max(2 * self.compacted_bytes) {
+            match self.compact().await {
+                Err(PeerError::Store(error)) if error.may_pass() => {
+                    tracing::warn!(%error, "the journal was not shortened");
+                    self.compacted_bytes = size;
+                }
+                compacted => compacted?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Rewrites the journal to what still matters.
+    pub(in crate::peer) async fn compact(&mut self) -> Result<(), PeerError> {
+        let records = self.node.records().iter().map(wire::encode).collect::<Result<_, _>>()?;
+        self.compacted_bytes = self.store.rewrite(records).await?;
+        Ok(())
+    }
+
+    async fn subscribe(&mut self, module: ModuleId) {
+        self.admitting.joined(module);
+        if let Err(error) = self.network.subscribe(module).await {
+            tracing::error!(%module, %error, "a module's topic cannot be heard");
+        }
+        if let Err(error) = self.network.provide(module).await {
+            tracing::warn!(%module, %error, "newcomers cannot find this member of a module");
+        }
+    }
+
+    async fn unsubscribe(&mut self, module: ModuleId) {
+        self.admitting.left(module);
+        let gone = self.network.unsubscribe(module).await.is_err() || self.network.stop_providing(module).is_err();
+        if gone {
+            tracing::warn!(%module, "a module's topic could not be left");
+        }
+    }
+
+    async fn publish(&mut self, module: ModuleId, message: &Message) {
+        let bytes = match wire::encode(message) {
+            Ok(bytes) => bytes,
+            Err(error) => return tracing::error!(%module, %error, "a message is too large"),
+        };
+        if let Err(error) = self.network.publish(module, bytes).await {
+            tracing::warn!(%module, %error, "a message was not sent");
+        }
+    }
+
+    /// What the run itself consists of stays.
+    fn forget(&mut self, blob: BlobHash) {
+        self.forget_arrival(blob);
+        if !self.pinned.contains(&blob)
+            && let Err(error) = self.blobs.remove(blob)
+        {
+            tracing::warn!(%error, "a blob that nothing needs stays until the next start");
+        }
+    }
+
+    fn seal(&mut self, update: Update) {
+        match wire::encode(&update) {
+            Ok(bytes) => {
+                let signature = self.identity.sign(&bytes).to_vec();
+                self.events.push_back(Event::Sealed(SignedUpdate { update, signature }));
+            }
+            Err(error) => tracing::error!(%error, "an update is too large"),
+        }
+    }
+
+    fn report(&mut self, report: Report) -> Result<(), PeerError> {
+        match &report {
+            Report::CopiedIdentity { gives_way: true, .. } => return Err(PeerError::CopiedIdentity),
+            Report::CopiedIdentity { peer, addresses, .. } => {
+                tracing::warn!(peer = %peer.short(), ?addresses, "two machines run with the key of one peer");
+            }
+            Report::PathYielded(path) => self.forget_path(*path),
+            Report::PathTaken(path) if self.manifest.config.outer.keep_unsent => {
+                tracing::info!(%path, "took a path");
+                // As who stood by it, this peer left the scoring to another.
+                self.forget_path(*path);
+            }
+            Report::Refused { module, by, reason } => {
+                tracing::warn!(%module, by = %by.short(), reason, "an update was refused");
+                self.blame(*by, Offence::WrongUpdate);
+            }
+            Report::Caught { module, owner, version } => {
+                tracing::error!(%module, owner = %owner.short(), %version, "an update was counted again, and is wrong: its owner is believed nothing any more");
+            }
+            Report::TrainedAgain { path, phase, peer, apart_ppm, alike: true } => {
+                tracing::info!(%path, %phase, peer = %peer.short(), apart_ppm, "a phase that was trained again comes to the same");
+            }
+            Report::TrainedAgain { path, phase, peer, apart_ppm, alike: false } => {
+                tracing::warn!(%path, %phase, peer = %peer.short(), apart_ppm, "a phase that was trained again comes to something else");
+            }
+            Report::WentBack { module, from, to } => {
+                tracing::warn!(%module, %from, %to, "a chain ends before an update that is wrong");
+            }
+            Report::Named { peer, fault } => {
+                tracing::warn!(peer = %peer.short(), "a peer {}: what it offers is not taken for now", fault.describe());
+            }
+            Report::Deposed { module, owner, reason } => {
+                tracing::warn!(%module, owner = %owner.short(), reason, "an owner is replaced");
+            }
+            Report::ChainSwitched { module, from, to } => {
+                tracing::warn!(%module, %from, %to, "a heavier chain took the place of ours");
+            }
+            Report::Advanced { module, version, contributions } => {
+                tracing::info!(%module, %version, contributions, "a module advanced");
+            }
+            Report::Owner { module, owner } => tracing::info!(%module, owner = %owner.short(), "a module's owner"),
+            Report::Lost { module, path, parent, weight } => {
+                tracing::warn!(%module, %path, %parent, weight, "a contribution became too old to be counted");
+            }
+            Report::TooDeep { module, part: TooDeep { after, until, weight, .. } } => {
+                tracing::warn!(%module, %after, %until, weight, "a chain was given up, and what it had counted by then is lost");
+            }
+            Report::TrainerStuck { path, steps, silent_ms } => {
+                tracing::error!(%path, ?steps, silent_ms, "the trainer hangs, and is started anew");
+            }
+            Report::TrainerDied => tracing::error!("the trainer has died, and is started anew"),
+            Report::Inherited { path, from } => {
+                tracing::info!(%path, from = %from.short(), "a path came with its trainer");
+            }
+            Report::BeganAfresh { path, from } => {
+                tracing::warn!(%path, from = %from.short(), "a path came without its trainer: AdamW begins anew");
+            }
+            Report::PathTaken(path) => tracing::info!(%path, "took a path"),
+            Report::PathDone(path) => tracing::info!(%path, "a path is done"),
+        }
+        (self.newsroom)(News::Reported(report));
+        Ok(())
+    }
+}

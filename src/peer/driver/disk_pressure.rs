@@ -1,0 +1,130 @@
+//! A peer whose disk does not take what is written: it is full, say, or read-only.
+//!
+//! What a peer might forget it must not act upon. So its node stands still: no event reaches it, and nothing is said or
+//! done that follows from what could not be written. To the other peers it is like one that is frozen: they take over
+//! what it owned and trained. It goes on serving the blobs that it has, and answers requests and `status` from what it
+//! knows. What could not be written is tried again every few seconds, here or by the worker that made it; once all of
+//! it is on the disk, the peer goes on where it stood.
+
+use std::collections::BTreeSet;
+
+use crate::clock::Millis;
+use crate::names::{BlobHash, PathId, PeerKey};
+use crate::peer::driver::events::News;
+use crate::peer::driver::tasks::Fetch;
+use crate::peer::driver::{Driver, PeerError};
+use crate::protocol::{Action, Record};
+use crate::store::disk_pressure::RETRY;
+use crate::store::{Short, StoreError};
+
+/// Pauses between two attempts double up to this: what is fetched again in vain costs the network something.
+const LONGEST_PAUSE_MS: u64 = 30_000;
+
+/// What the driver itself could not write. Trainer and combiner keep what they have made.
+#[derive(Default)]
+pub(in crate::peer) struct Unwritten {
+    /// A record, which is the first of the actions that wait.
+    journal: Option<Short>,
+    /// Blobs that other peers sent, and from whom.
+    fetches: Vec<(Fetch, Vec<PeerKey>)>,
+    again_at: Option<Millis>,
+    pause_ms: u64,
+    /// What was said last.
+    told: Option<String>,
+}
+
+impl Unwritten {
+    pub(in crate::peer) fn again_at(&self) -> Option<Millis> {
+        self.again_at
+    }
+}
+
+impl Driver {
+    /// Whether somebody here waits for the disk.
+    pub(in crate::peer) fn stands_still(&self) -> bool {
+        self.blobs.shortage().is_felt()
+    }
+
+    /// A record was not written: it stays the next thing to do.
+    pub(in crate::peer) fn hold(&mut self, record: Record, error: &StoreError) {
+        self.unwritten.journal = Some(self.blobs.shortage().begin(error));
+        self.actions.push_front(Action::Persist(record));
+    }
+
+    /// A blob that another peer sent was not stored: it will be fetched again.
+    pub(in crate::peer) fn hold_fetch(&mut self, mut fetch: Fetch, from: Vec<PeerKey>, reason: &str) {
+        fetch.short = Some(self.blobs.shortage().begin(reason));
+        self.unwritten.fetches.push((fetch, from));
+    }
+
+    /// Tries again what was not written. A whole new journal is written, since the old one may be in doubt.
+    pub(in crate::peer) async fn write_again(&mut self) -> Result<(), PeerError> {
+        self.wait(2 * self.unwritten.pause_ms);
+        if self.unwritten.journal.is_some() {
+            match self.compact().await {
+                Ok(()) => self.unwritten.journal = None,
+                Err(PeerError::Store(error)) if error.may_pass() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for (fetch, from) in std::mem::take(&mut self.unwritten.fetches) {
+            self.fetch(fetch, from);
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, pause_ms: u64) {
+        self.unwritten.pause_ms = pause_ms.min(LONGEST_PAUSE_MS);
+        self.unwritten.again_at = Some(self.now() + self.unwritten.pause_ms);
+    }
+
+    /// Says when the disk takes nothing, and when it does again.
+    pub(in crate::peer) fn tell_shortage(&mut self) {
+        let reason = self.blobs.shortage().reason();
+        match (&reason, self.unwritten.told.is_some()) {
+            (Some(reason), false) => {
+                tracing::error!(reason, "the disk does not take what is written: nothing is trained or combined");
+                self.make_room();
+                self.wait(RETRY.as_millis() as u64);
+                (self.newsroom)(News::ShortOfDisk(reason.clone()));
+            }
+            (None, true) => {
+                tracing::info!("the disk takes what is written: going on");
+                self.unwritten.again_at = None;
+                (self.newsroom)(News::DiskTakes);
+            }
+            _ => return,
+        }
+        self.unwritten.told = reason;
+    }
+
+    /// What is kept only for the convenience of others goes first.
+    fn make_room(&mut self) {
+        let mut removed = 0;
+        for average in self.node.spare_averages() {
+            removed += usize::from(self.blobs.remove(average).unwrap_or(false));
+        }
+        if removed > 0 {
+            tracing::warn!(removed, "let go of averages that members who lag could have replayed");
+        }
+        let drawn_here = self.node.paths_drawn_here();
+        let for_others: BTreeSet<PathId> = self.texts.no_room().difference(&drawn_here).copied().collect();
+        self.let_go_of_text(
+            for_others.iter().flat_map(|path| self.manifest.text_for(*path)).map(|blob| blob.hash).collect(),
+        );
+        let shards = self.manifest.shards.listed();
+        let is_here = |blob: BlobHash| self.blobs.has(blob).unwrap_or(true);
+        // Whoever has all of the text may be the only one, as the founder is at first.
+        if self.manifest.config.sample.is_none() || shards.iter().all(|shard| is_here(shard.train.hash)) {
+            return;
+        }
+        self.let_go_of_text(self.manifest.text_besides(&drawn_here));
+    }
+
+    fn let_go_of_text(&self, spare: BTreeSet<BlobHash>) {
+        let removed = spare.into_iter().filter(|text| self.blobs.remove(*text).unwrap_or(false)).count();
+        if removed > 0 {
+            tracing::warn!(removed, "let go of text that no path here is drawn for now");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What the network says, as events for the node. What does not read, or lacks its signature, ends here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::names::{ModuleId, PeerKey};
+use crate::network::{Multiaddr, NetworkEvent, NetworkHandle, Offence, RequestToken, with_peer, worth_telling};
+use crate::peer::driver::access::Admitting;
+use crate::peer::driver::signatures::{signature_holds, signatures_hold, start_holds};
+use crate::peer::driver::{Driver, PeerError};
+use crate::protocol::invitations::{Doorway, Knock, Notice};
+use crate::protocol::limits::MAX_ADDRESSES;
+use crate::protocol::message::{Accusation, Accused};
+use crate::protocol::wire::{Framed, WireError};
+use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response, wire};
+
+/// Most addresses remembered; beyond it, new peers are not.
+const MAX_ADDRESS_BOOK: usize = 4_096;
+
+/// Requests of other peers that the node has not answered yet.
+#[derive(Default)]
+pub(in crate::peer) struct Requests {
+    tokens: BTreeMap<ReplyToken, RequestToken>,
+    next_token: u64,
+}
+
+impl Driver {
+    pub(in crate::peer) fn network_said(&mut self, event: NetworkEvent) -> Result<(), PeerError> {
+        match event {
+            NetworkEvent::Gossip { module, author, bytes } => self.gossip(module, author, &bytes),
+            NetworkEvent::Request { from, token, bytes } => self.requested(from, token, &bytes),
+            NetworkEvent::Response { id, from, result } if Admitting::is_knock(id) => self.knocked(id, from, result),
+            NetworkEvent::Response { id, from, result } => {
+                if matches!(&result, Ok(bytes) if wire::is_a::<Doorway>(bytes)) {
+                    self.admitting.forgotten_by(from);
+                }
+                let response = result
+                    .inspect_err(|error| tracing::debug!(peer = %from.short(), %error, "a request failed"))
+                    .ok()
+                    .and_then(|bytes| wire::decode::<Response>(&bytes).ok())
+                    .filter(signatures_hold);
+                let id = RequestId(id);
+                self.events.push_back(Event::Answered { id, response });
+            }
+            NetworkEvent::Fetched { id, blob, donors, result } => self.fetched(id, blob, donors, result)?,
+            NetworkEvent::Listening(address) => self.listens_at(vec![address]),
+            NetworkEvent::NotListening(address) => self.listens_no_longer_at(&address),
+            NetworkEvent::Providers { providers, .. } => {
+                for provider in providers {
+                    self.learn(provider.peer, provider.addresses);
+                }
+            }
+            NetworkEvent::Connected(peer) => {
+                self.observed.heard_anybody = true;
+                self.reconnecting.found(peer);
+                self.came(peer);
+                tracing::debug!(peer = %peer.short(), "connected");
+            }
+            // Its first beat follows within a second, and says more.
+            NetworkEvent::Subscribed { module, peer } => {
+                tracing::debug!(%module, peer = %peer.short(), "a member");
+                self.admitting.must_hear(module);
+            }
+            NetworkEvent::Disconnected(peer) => {
+                self.admitting.went(peer);
+                tracing::debug!(peer = %peer.short(), "disconnected");
+                if self.node.knows(peer) {
+                    self.reconnecting.lost(self.now(), peer);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(in crate::peer) fn reconnect(&mut self) {
+        for peer in self.reconnecting.due(self.now()) {
+            let addresses = self.addresses.get(&peer).cloned().unwrap_or_default();
+            if self.network.dial_peer(peer, addresses).is_err() {
+                tracing::debug!(peer = %peer.short(), "too much under way to dial again");
+            }
+        }
+    }
+
+    pub(in crate::peer) fn learn(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) {
+        let room = self.addresses.len() < MAX_ADDRESS_BOOK || self.addresses.contains_key(&peer);
+        if peer == self.node.me() || addresses.is_empty() || !room {
+            return;
+        }
+        if self.network.dial_peer(peer, addresses.clone()).is_err() {
+            tracing::warn!(peer = %peer.short(), "too much under way to connect to a peer");
+        }
+        self.addresses.insert(peer, addresses);
+    }
+
+    fn gossip(&mut self, module: ModuleId, author: PeerKey, bytes: &[u8]) {
+        if self.stands_still() {
+            return;
+        }
+        if wire::is_a::<Notice>(bytes) {
+            return self.noticed(author, bytes);
+        }
+        if !self.admitting.hears(author) {
+            return tracing::debug!(%module, author = %author.short(), "not invited, or not known to be");
+        }
+        match wire::decode::<Message>(bytes) {
+            Ok(Message::Update(signed) | Message::Accusation(Accusation { what: Accused::Update(signed), .. }))
+                if !self.admitting.hears(signed.update.owner) =>
+            {
+                tracing::debug!(%module, owner = %signed.update.owner.short(), "an update of one who is not invited");
+            }
+            Ok(Message::Update(signed) | Message::Accusation(Accusation { what: Accused::Update(signed), .. }))
+                if !signature_holds(&signed) =>
+            {
+                tracing::warn!(%module, author = %author.short(), "an update without its owner's signature");
+                self.blame(author, Offence::Unsigned);
+            }
+            Ok(Message::Beat(mut beat)) => {
+                let me = self.node.me();
+                // Whoever could make this up could stop this peer.
+                beat.copied.retain(|named| named.peer != me || start_holds(me, &named.start));
+                self.events.push_back(Event::Heard { module, author, message: Arc::new(Message::Beat(beat)) });
+            }
+            Ok(message) => self.events.push_back(Event::Heard { module, author, message: Arc::new(message) }),
+            Err(error) => {
+                tracing::debug!(%module, author = %author.short(), %error, "not a message");
+                self.blame_for(author, &error);
+            }
+        }
+    }
+
+    fn requested(&mut self, from: PeerKey, token: RequestToken, bytes: &[u8]) {
+        if wire::is_a::<Knock>(bytes) {
+            return respond(&self.network, token, &self.open_door(from, bytes));
+        }
+        if let Some(turned_away) = self.admitting.turned_away(from) {
+            return respond(&self.network, token, &turned_away);
+        }
+        match wire::decode::<Request>(bytes) {
+            Ok(Request::Manifest) => self.respond(token, &Response::Manifest(self.manifest_bytes.to_vec())),
+            Ok(Request::Play(question)) => self.play(from, token, question),
+            // It tells what the node knows, and does not wake it.
+            Ok(request) if self.stands_still() => self.respond(token, &self.node.answer(&request)),
+            Ok(request) => {
+                let ours = ReplyToken(self.requests.next_token);
+                self.requests.next_token += 1;
+                self.requests.tokens.insert(ours, token);
+                self.events.push_back(Event::Asked { from, token: ours, request });
+            }
+            Err(error) => {
+                self.respond(token, &Response::Refused(error.to_string()));
+                self.blame_for(from, &error);
+            }
+        }
+    }
+
+    /// A peer itself has done something that no honest one does.
+    pub(in crate::peer) fn blame(&self, peer: PeerKey, offence: Offence) {
+        if peer != self.node.me() && self.network.blame(peer, offence).is_err() {
+            tracing::debug!(peer = %peer.short(), ?offence, "too much under way to remember an offence");
+        }
+    }
+
+    /// What another version says is no offence.
+    fn blame_for(&self, peer: PeerKey, error: &WireError) {
+        if !matches!(error, WireError::Version { .. }) {
+            self.blame(peer, Offence::Unreadable);
+        }
+    }
+
+    pub(in crate::peer) fn reply(&mut self, token: ReplyToken, response: &Response) {
+        if let Some(token) = self.requests.tokens.remove(&token) {
+            self.respond(token, response);
+        }
+    }
+
+    fn respond(&self, token: RequestToken, response: &Response) {
+        respond(&self.network, token, response);
+    }
+
+    /// Addresses of this peer, which may be known already: the network tells each as it comes, and all when asked.
+    pub(in crate::peer) fn listens_at(&mut self, addresses: Vec<Multiaddr>) {
+        add_new(&mut self.listening, addresses, self.node.me());
+        self.tell_addresses();
+    }
+
+    fn listens_no_longer_at(&mut self, address: &Multiaddr) {
+        let gone = with_peer(address, self.node.me());
+        self.listening.retain(|address| *address != gone);
+        self.tell_addresses();
+    }
+
+    fn tell_addresses(&mut self) {
+        let told = worth_telling(self.listening.clone(), MAX_ADDRESSES);
+        self.events.push_back(Event::Listening(told.iter().map(ToString::to_string).collect()));
+    }
+}
+
+/// Answers a request. Never waits.
+pub(in crate::peer) fn respond<T: Framed>(network: &NetworkHandle, token: RequestToken, response: &T) {
+    let bytes = wire::encode(response).or_else(|error| wire::encode(&Response::Refused(error.to_string())));
+    let sent = bytes.map(|bytes| network.respond(token, bytes));
+    if !matches!(sent, Ok(Ok(()))) {
+        tracing::warn!("a request could not be answered");
+    }
+}
+
+/// The addresses with whose they are, each once.
+fn add_new(known: &mut Vec<Multiaddr>, addresses: Vec<Multiaddr>, me: PeerKey) {
+    for address in addresses.iter().map(|address| with_peer(address, me)) {
+        if !known.contains(&address) {
+            known.push(address);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::Identity;
+
+    #[test]
+    fn an_address_that_is_told_twice_is_known_once() {
+        let me = Identity::generate().key();
+        let [quic, tcp]: [Multiaddr; 2] =
+            ["/ip4/127.0.0.1/udp/4001/quic-v1", "/ip4/127.0.0.1/tcp/4001"].map(|address| address.parse().unwrap());
+        let mut known = Vec::new();
+        add_new(&mut known, vec![with_peer(&quic, me), with_peer(&tcp, me)], me);
+        add_new(&mut known, vec![quic.clone()], me);
+        add_new(&mut known, vec![with_peer(&tcp, me)], me);
+        assert_eq!(known, [with_peer(&quic, me), with_peer(&tcp, me)]);
+    }
+}

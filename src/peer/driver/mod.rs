@@ -1,0 +1,348 @@
+//! The driver: one task that turns what happens into events, gives them to the node, and has its actions carried out.
+//!
+//! It owns the node and nothing else that matters: tensors are the trainer's, sums the combiner's, sockets the
+//! network's, files the store's. Each worker has at most one command of ours under way, so no queue between us can
+//! fill up in both directions.
+
+pub(super) mod access;
+pub(super) mod actions;
+pub mod control_socket;
+pub(super) mod disk_pressure;
+pub mod events;
+pub(super) mod inbound;
+pub(super) mod redial;
+pub(super) mod signatures;
+pub mod status;
+pub mod status_socket;
+pub(super) mod tasks;
+pub(super) mod text_replication;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::manifest::Manifest;
+use crate::clock::Millis;
+use crate::names::{BlobHash, PathId, PeerKey};
+use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
+use crate::peer::access::access_control::Doorkeeper;
+use crate::peer::aggregator::{Answer, Combiner, Work};
+use crate::peer::driver::access::Admitting;
+use crate::peer::driver::control_socket::Order;
+use crate::peer::driver::disk_pressure::Unwritten;
+use crate::peer::driver::events::Newsroom;
+use crate::peer::driver::inbound::Requests;
+use crate::peer::driver::redial::Reconnecting;
+use crate::peer::driver::status::{Observed, PeerStatus};
+use crate::peer::driver::tasks::Errands;
+use crate::peer::driver::text_replication::TextKeeping;
+use crate::peer::inference::server::Answering;
+use crate::peer::manifest::shard_table::Shard;
+use crate::peer::trainer::thread::TrainerThread;
+use crate::protocol::{Action, Event, Node};
+use crate::store::{BlobStore, StoreHandle};
+
+/// Commands from whoever started the peer.
+pub(super) const COMMANDS: usize = 16;
+
+/// Asked of a running peer.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// What are you doing?
+    Status(oneshot::Sender<PeerStatus>),
+    /// The same, with the hashes of parameters.
+    StatusWithHashes(oneshot::Sender<PeerStatus>),
+    /// Where are the others?
+    Contacts(oneshot::Sender<Vec<Multiaddr>>),
+    /// Do this for the user.
+    Order(Order, oneshot::Sender<Result<String, String>>),
+    /// Leave in order.
+    Stop(oneshot::Sender<()>),
+}
+
+/// Why a peer had to stop.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerError {
+    /// Its store failed.
+    #[error(transparent)]
+    Store(#[from] crate::store::StoreError),
+    /// Its disk failed.
+    #[error(transparent)]
+    Disk(#[from] crate::store::DiskError),
+    /// The outer arithmetic failed.
+    #[error(transparent)]
+    Combine(#[from] crate::peer::aggregator::CombineError),
+    /// What must survive a kill does not fit the journal.
+    #[error("a record for the journal: {0}")]
+    Record(#[from] crate::protocol::wire::WireError),
+    /// What another peer sent could not be stored, and never will be.
+    #[error(transparent)]
+    Fetched(std::io::Error),
+    /// Training failed.
+    #[error(transparent)]
+    Training(anyhow::Error),
+    /// The text of a path is gone, and no other peer sends it.
+    #[error("the text of path {0} is not in the store, and this run sends no text; join with --corpus and a new --dir")]
+    TextGone(PathId),
+    /// Another machine runs with a copy of this peer's key, and has started later.
+    #[error("another machine runs with this peer's identity, and goes on as this peer; this one has stopped")]
+    CopiedIdentity,
+    /// Its trainer hangs or dies, again and again.
+    #[error("the trainer was started anew {0} times and got no further; the log says more")]
+    TrainerStuck(u32),
+    /// There is no thread for the trainer.
+    #[error("the trainer cannot be started anew: {0}")]
+    TrainerThread(std::io::Error),
+    /// A worker is gone without a word.
+    #[error("the {0} has stopped unexpectedly; the log says more")]
+    Worker(&'static str),
+}
+
+pub(super) struct Driver {
+    pub(super) node: Node,
+    pub(super) manifest: Arc<Manifest>,
+    pub(super) manifest_bytes: Arc<Vec<u8>>,
+    pub(super) run: String,
+    pub(super) identity: Identity,
+    pub(super) store: StoreHandle,
+    pub(super) blobs: BlobStore,
+    pub(super) network: NetworkHandle,
+    pub(super) trainer: TrainerThread,
+    pub(super) combiner: Combiner,
+    pub(super) answering: Answering,
+    pub(super) newsroom: Newsroom,
+    pub(super) pinned: BTreeSet<BlobHash>,
+    pub(super) contacts: Vec<String>,
+    pub(super) began: Instant,
+    pub(super) events: VecDeque<Event>,
+    /// What the node wants done, in order. They wait while the disk takes nothing.
+    pub(super) actions: VecDeque<Action>,
+    pub(super) unwritten: Unwritten,
+    pub(super) reconnecting: Reconnecting,
+    pub(super) texts: TextKeeping,
+    pub(super) addresses: BTreeMap<PeerKey, Vec<Multiaddr>>,
+    pub(super) listening: Vec<Multiaddr>,
+    pub(super) compacted_bytes: u64,
+    pub(super) level_counts: Vec<usize>,
+    pub(super) requests: Requests,
+    pub(super) errands: Errands,
+    pub(super) observed: Observed,
+    pub(super) admitting: Admitting,
+    /// It has left the swarm.
+    pub(super) gone: bool,
+    /// For the combiner.
+    work: VecDeque<Work>,
+    combining: bool,
+}
+
+/// Everything that the driver listens to.
+pub(super) struct Inputs {
+    pub(super) network: NetworkEvents,
+    pub(super) combiner: mpsc::Receiver<Answer>,
+    pub(super) commands: mpsc::Receiver<Command>,
+}
+
+impl Driver {
+    #[expect(clippy::too_many_arguments, reason = "called once, by the assembly of a peer, which names each")]
+    #[expect(clippy::disallowed_methods, reason = "an edge: where the peer's clock begins")]
+    pub(super) fn new(
+        node: Node,
+        manifest: Arc<Manifest>,
+        manifest_bytes: Arc<Vec<u8>>,
+        run: String,
+        identity: Identity,
+        store: StoreHandle,
+        blobs: BlobStore,
+        network: NetworkHandle,
+        trainer: TrainerThread,
+        combiner: Combiner,
+        answering: Answering,
+        newsroom: Newsroom,
+        contacts: Vec<String>,
+        doorkeeper: Option<Arc<Doorkeeper>>,
+    ) -> Self {
+        let mut pinned: BTreeSet<BlobHash> = manifest.for_everybody().iter().map(|blob| blob.hash).collect();
+        pinned.extend(manifest.shards.listed().iter().flat_map(Shard::hashes));
+        pinned.extend(manifest.resharding.map(|parts| parts.slice.hash));
+        pinned.insert(manifest.test_routes.hash);
+        pinned.extend(manifest.genesis.iter().map(|(_, state)| state.hash));
+        let level_counts = manifest.level_counts();
+        Self {
+            node,
+            manifest,
+            manifest_bytes,
+            run,
+            identity,
+            store,
+            blobs,
+            network,
+            trainer,
+            combiner,
+            answering,
+            newsroom,
+            pinned,
+            contacts,
+            began: Instant::now(),
+            events: VecDeque::new(),
+            actions: VecDeque::new(),
+            unwritten: Unwritten::default(),
+            reconnecting: Reconnecting::default(),
+            texts: TextKeeping::default(),
+            addresses: BTreeMap::new(),
+            listening: Vec::new(),
+            compacted_bytes: 0,
+            level_counts,
+            requests: Requests::default(),
+            errands: Errands::default(),
+            observed: Observed::default(),
+            admitting: Admitting::new(doorkeeper),
+            gone: false,
+            work: VecDeque::new(),
+            combining: false,
+        }
+    }
+
+    /// What a crash or an earlier version left behind.
+    pub(super) fn remove_unreferenced_blobs(&self) -> Result<(), PeerError> {
+        let mut kept = self.node.referenced_blobs();
+        kept.extend(&self.pinned);
+        let removed = self.blobs.remove_all_but(&kept)?;
+        if removed > 0 {
+            tracing::info!(removed, "removed blobs that nothing refers to");
+        }
+        Ok(())
+    }
+
+    pub(super) fn now(&self) -> Millis {
+        Millis(self.began.elapsed().as_millis() as u64)
+    }
+
+    /// A node that stands still has no deadlines; what could not be written has one.
+    fn until_deadline_ms(&self) -> Option<u64> {
+        let deadline = if self.stands_still() { self.unwritten.again_at() } else { self.node.next_deadline() };
+        deadline.map(|deadline| deadline.since(self.now()))
+    }
+
+    /// Runs until it is told to stop, or cannot go on; then the threads that compute have ended.
+    pub(super) async fn run(mut self, inputs: Inputs) -> Result<(), PeerError> {
+        let outcome = self.attend(inputs).await;
+        let (trainer, answering) = (self.trainer, self.answering);
+        let end = move || {
+            trainer.end();
+            answering.end();
+        };
+        // A panic there would be the thread's, which has been told of.
+        drop(tokio::task::spawn_blocking(end).await);
+        outcome
+    }
+
+    async fn attend(&mut self, mut inputs: Inputs) -> Result<(), PeerError> {
+        let mut shortage = self.blobs.shortage().watch();
+        let mut asked_to_stop = None;
+        loop {
+            self.settle().await?;
+            self.reconnect();
+            self.attend_door().await;
+            // To the others, one that stands still is gone already.
+            if self.gone || (asked_to_stop.is_some() && self.stands_still()) {
+                if let Some(reply) = asked_to_stop {
+                    // Whoever asked may be gone, too.
+                    let _ = oneshot::Sender::send(reply, ());
+                }
+                return Ok(());
+            }
+            // Before all that arrives: a flood of messages must not keep this peer from saying that it lives.
+            if self.until_deadline_ms() == Some(0) {
+                self.tick().await?;
+                self.settle().await?;
+            }
+            let tick = tokio::time::sleep(Duration::from_millis(self.until_deadline_ms().unwrap_or(1_000)));
+            tokio::select! {
+                biased;
+                command = inputs.commands.recv() => match command {
+                    Some(Command::Status(reply)) => {
+                        let status = self.status();
+                        // Whoever asked may be gone.
+                        drop(reply.send(status));
+                    }
+                    Some(Command::StatusWithHashes(reply)) => self.tell_with_hashes(reply),
+                    Some(Command::Contacts(reply)) => {
+                        // Whoever asked may be gone.
+                        drop(reply.send(self.addresses.values().flatten().cloned().collect()));
+                    }
+                    Some(Command::Order(order, reply)) => {
+                        let done = self.carry_out_order(order);
+                        // Whoever asked may be gone.
+                        drop(reply.send(done));
+                    }
+                    Some(Command::Stop(reply)) => {
+                        self.events.push_back(Event::Leave);
+                        asked_to_stop = Some(reply);
+                    }
+                    None => return Ok(()),
+                },
+                told = self.trainer.told() => match told {
+                    Some(told) => self.trainer_told(told)?,
+                    None => self.events.push_back(Event::TrainerDied),
+                },
+                answer = inputs.combiner.recv() => {
+                    self.combining = false;
+                    match answer.ok_or(PeerError::Worker("combiner"))?? {
+                        Some(Event::Fetched { blob, found }) if self.fetch_in_place(blob, found) => {}
+                        answer => self.events.extend(answer),
+                    }
+                }
+                event = inputs.network.next() => {
+                    self.network_said(event.ok_or(PeerError::Worker("network"))?)?;
+                }
+                // It ends only with the store, which ends after this.
+                _ = shortage.changed() => {}
+                () = tick => {}
+            }
+        }
+    }
+
+    async fn tick(&mut self) -> Result<(), PeerError> {
+        if self.stands_still() {
+            return self.write_again().await;
+        }
+        self.keep_text()?;
+        self.events.push_back(Event::Tick);
+        Ok(())
+    }
+
+    /// Lets the node handle everything that has happened, and the workers begin what they can.
+    async fn settle(&mut self) -> Result<(), PeerError> {
+        while !self.stands_still() {
+            if let Some(action) = self.actions.pop_front() {
+                self.carry_out(action).await?;
+            } else if let Some(event) = self.events.pop_front() {
+                let actions = self.node.handle(self.now(), event);
+                self.actions.extend(actions);
+            } else {
+                self.feed_combiner();
+                self.feed_trainer()?;
+                if self.events.is_empty() {
+                    break;
+                }
+            }
+        }
+        self.tell_shortage();
+        self.tell_waiting();
+        Ok(())
+    }
+
+    fn feed_combiner(&mut self) {
+        if !self.combining
+            && let Some(work) = self.work.pop_front()
+        {
+            self.combining = self.combiner.begin(work);
+        }
+    }
+
+    pub(super) fn queue_work(&mut self, work: Work) {
+        self.work.push_back(work);
+    }
+}

@@ -1,0 +1,82 @@
+//! Members whose connection has ended are dialled again, less and less often: a network that fails for a while must not
+//! part two members for good.
+
+use std::collections::BTreeMap;
+
+use crate::clock::Millis;
+use crate::names::PeerKey;
+
+/// Between the first two dials; each further pause is twice as long.
+const FIRST_PAUSE_MS: u64 = 1_000;
+
+/// The longest pause.
+const LONGEST_PAUSE_MS: u64 = 10 * 60_000;
+
+/// After so long a peer is given up; whoever starts again dials those that it remembers.
+const GIVEN_UP_MS: u64 = 24 * 3_600_000;
+
+/// Peers looked for at a time; beyond it, further ones are not.
+const MAX_LOST: usize = 256;
+
+struct Lost {
+    since: Millis,
+    next: Millis,
+    pause_ms: u64,
+}
+
+/// Who is looked for.
+#[derive(Default)]
+pub(in crate::peer) struct Reconnecting {
+    lost: BTreeMap<PeerKey, Lost>,
+}
+
+impl Reconnecting {
+    /// The last connection to a member has ended.
+    pub(in crate::peer) fn lost(&mut self, now: Millis, peer: PeerKey) {
+        if self.lost.len() < MAX_LOST {
+            self.lost.entry(peer).or_insert(Lost { since: now, next: now, pause_ms: FIRST_PAUSE_MS });
+        }
+    }
+
+    /// There is a connection again.
+    pub(in crate::peer) fn found(&mut self, peer: PeerKey) {
+        self.lost.remove(&peer);
+    }
+
+    /// Whom to dial now.
+    pub(in crate::peer) fn due(&mut self, now: Millis) -> Vec<PeerKey> {
+        self.lost.retain(|_, lost| now.since(lost.since) < GIVEN_UP_MS);
+        let due = self.lost.iter_mut().filter(|(_, lost)| now >= lost.next);
+        due.map(|(peer, lost)| {
+            lost.next = now + lost.pause_ms;
+            lost.pause_ms = (2 * lost.pause_ms).min(LONGEST_PAUSE_MS);
+            *peer
+        })
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: PeerKey = PeerKey([1; 32]);
+
+    #[test]
+    fn a_lost_member_is_dialled_at_once_and_then_less_and_less_often_until_it_is_found() {
+        let mut reconnecting = Reconnecting::default();
+        reconnecting.lost(Millis(5_000), PEER);
+        let dials = |reconnecting: &mut Reconnecting, from: u64, to: u64| -> Vec<u64> {
+            (from..to).filter(|s| !reconnecting.due(Millis(s * 1_000)).is_empty()).collect()
+        };
+        assert_eq!(dials(&mut reconnecting, 5, 40), [5, 6, 8, 12, 20, 36]);
+        // It keeps its place, however often its loss is told.
+        reconnecting.lost(Millis(40_000), PEER);
+        assert_eq!(dials(&mut reconnecting, 40, 69), [68]);
+        assert_eq!(dials(&mut reconnecting, 10_000, 11_300), [10_000, 10_128, 10_384, 10_896]);
+        reconnecting.found(PEER);
+        assert!(dials(&mut reconnecting, 11_300, 13_000).is_empty());
+        reconnecting.lost(Millis(13_000_000), PEER);
+        assert!(reconnecting.due(Millis(13_000_000 + GIVEN_UP_MS)).is_empty());
+    }
+}

@@ -1,0 +1,234 @@
+//! What a peer tells about itself: its status, with the hashes of its parameters and what its traffic was for, and why
+//! nothing trains here.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::names::{BlobHash, BlobRef, ModuleId};
+use crate::network::{Ban, now_s};
+use crate::outer::ModuleState;
+use crate::peer::driver::Driver;
+use crate::peer::driver::events::News;
+use crate::peer::driver::text_replication::TextHere;
+use crate::protocol::status::Status;
+use crate::protocol::waiting::Waiting;
+use crate::store::BlobStore;
+
+/// How long a peer may be alone before it says so.
+const ALONE: Duration = Duration::from_secs(20);
+
+/// A node's status and its machine's part.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct PeerStatus {
+    /// The run.
+    pub run: String,
+    /// The run's name.
+    pub name: String,
+    /// The protocol's part.
+    #[serde(flatten)]
+    pub node: Status,
+    /// BLAKE3 of each module's parameters alone, by module.
+    pub parameter_hashes: BTreeMap<String, String>,
+    /// Where the peer can be joined.
+    pub addresses: Vec<String>,
+    /// Payload bytes sent and received.
+    pub traffic: Traffic,
+    /// What outer steps cost.
+    pub synced: Synced,
+    /// How much of the run's text is here, if peers send it to each other.
+    pub text: Option<TextHere>,
+    /// Phases trained here.
+    pub phases_trained: u64,
+    /// Paths scored here.
+    pub scored: Vec<u32>,
+    /// Peers that are banned now, and why.
+    pub bans: Vec<Ban>,
+    /// Who may take part, where the run is by invitation.
+    pub invited: Option<Invited>,
+}
+
+/// A run by invitation, as one peer knows it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Invited {
+    /// Peers whose invitations are known here.
+    pub known: usize,
+    /// Peers that were sent away.
+    pub revoked: usize,
+    /// Until when this peer's own invitation is good, in seconds since 1970; nothing if it does not end.
+    pub until_s: Option<u64>,
+    /// Why others do not let this one in.
+    pub refused: Option<String>,
+}
+
+/// Payload bytes by kind; what transports add is not in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Traffic {
+    /// Contributions, averages, states, text.
+    pub blob_bytes_sent: u64,
+    /// The same.
+    pub blob_bytes_received: u64,
+    /// Beats, offers, updates, and questions.
+    pub message_bytes_sent: u64,
+    /// The same.
+    pub message_bytes_received: u64,
+}
+
+/// What outer steps cost here: what other peers sent, and how many parameters it was for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Synced {
+    /// Compressed outer gradients fetched as owner.
+    pub contribution_bytes: u64,
+    /// Parameters that they are for.
+    pub contribution_parameters: u64,
+    /// Compressed averages fetched as member.
+    pub average_bytes: u64,
+    /// Parameters that they are for.
+    pub average_parameters: u64,
+}
+
+/// What has been seen and said.
+#[derive(Default)]
+pub(in crate::peer) struct Observed {
+    /// Blobs that other peers sent, until it is known what for.
+    pub(in crate::peer) arrived: BTreeMap<BlobHash, u64>,
+    synced: Synced,
+    /// What was said last about waiting.
+    pub(in crate::peer) waiting: Option<Waiting>,
+    pub(in crate::peer) heard_anybody: bool,
+    said_alone: bool,
+    /// Of parameters, by their state's.
+    hashes: Arc<Mutex<BTreeMap<BlobHash, String>>>,
+}
+
+impl Driver {
+    /// A contribution is added: if another peer sent it, that is what it cost.
+    pub(in crate::peer) fn count_contribution(&mut self, module: ModuleId, blob: BlobHash) {
+        if let Some(bytes) = self.observed.arrived.remove(&blob) {
+            self.observed.synced.contribution_bytes += bytes;
+            self.observed.synced.contribution_parameters +=
+                self.level_counts.get(usize::from(module.level)).map_or(0, |count| *count as u64);
+        }
+    }
+
+    /// The same for an average.
+    pub(in crate::peer) fn count_average(&mut self, module: ModuleId, blob: BlobHash) {
+        if let Some(bytes) = self.observed.arrived.remove(&blob) {
+            self.observed.synced.average_bytes += bytes;
+            self.observed.synced.average_parameters +=
+                self.level_counts.get(usize::from(module.level)).map_or(0, |count| *count as u64);
+        }
+    }
+
+    pub(in crate::peer) fn forget_arrival(&mut self, blob: BlobHash) {
+        self.observed.arrived.remove(&blob);
+    }
+
+    pub(in crate::peer) fn tell_waiting(&mut self) {
+        if !self.observed.heard_anybody && !self.observed.said_alone && self.began.elapsed() >= ALONE {
+            self.observed.said_alone = true;
+            self.tell_alone();
+        }
+        if let Some(reason) = self.waits()
+            && self.observed.waiting.as_ref() != Some(&reason)
+        {
+            (self.newsroom)(News::Waiting(reason.clone()));
+            self.observed.waiting = Some(reason);
+        }
+    }
+
+    /// Without waiting for the network, which has to be asked.
+    fn tell_alone(&self) {
+        let (network, newsroom, tried) = (self.network.clone(), self.newsroom.clone(), self.contacts.clone());
+        tokio::spawn(async move {
+            let outlook = network.outlook().await.unwrap_or_default();
+            newsroom(News::Alone { seconds: ALONE.as_secs(), tried, outlook });
+        });
+    }
+
+    /// Why nothing trains here.
+    fn waits(&self) -> Option<Waiting> {
+        if let Some(reason) = self.blobs.shortage().reason() {
+            return Some(Waiting::Disk { reason });
+        }
+        let text = || self.texts.first_wanted().map(|path| Waiting::Text { path: path.0 });
+        match self.errands.training {
+            true => None,
+            false => text().filter(|_| self.node.is_done()).or_else(|| self.node.waits()),
+        }
+    }
+
+    /// All but the hashes of parameters.
+    pub(in crate::peer) fn status(&self) -> PeerStatus {
+        let traffic = self.network.traffic();
+        let addresses = self.listening.iter().map(ToString::to_string).collect();
+        PeerStatus {
+            run: self.run.clone(),
+            name: self.manifest.config.name.clone(),
+            node: Status { waits_for: self.waits(), ..self.node.status() },
+            parameter_hashes: BTreeMap::new(),
+            addresses,
+            traffic: Traffic {
+                blob_bytes_sent: traffic.blobs_sent,
+                blob_bytes_received: traffic.blobs_received,
+                message_bytes_sent: traffic.gossip_sent + traffic.control_sent,
+                message_bytes_received: traffic.gossip_received + traffic.control_received,
+            },
+            synced: self.observed.synced,
+            text: self.text_here(),
+            phases_trained: self.errands.phases_trained,
+            scored: self.errands.scored.iter().map(|path| path.0).collect(),
+            bans: self.network.bans().into_iter().filter(|ban| ban.until_s > now_s()).collect(),
+            invited: self.admitting.invited(),
+        }
+    }
+
+    /// Reads the states elsewhere: a large run's take seconds, in which beats must go on.
+    pub(in crate::peer) fn tell_with_hashes(&self, reply: oneshot::Sender<PeerStatus>) {
+        let mut status = self.status();
+        let states: Vec<_> = self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();
+        let (known, counts, store) = (self.observed.hashes.clone(), self.level_counts.clone(), self.store.clone());
+        tokio::spawn(async move {
+            let hashes = store.with_blobs(move |blobs| Ok(parameter_hashes(blobs, &states, &counts, &known))).await;
+            status.parameter_hashes = hashes.unwrap_or_default();
+            // Whoever asked may be gone.
+            drop(reply.send(status));
+        });
+    }
+}
+
+/// By module; those in `known` need not be computed.
+fn parameter_hashes(
+    blobs: &BlobStore,
+    states: &[(ModuleId, BlobRef)],
+    counts: &[usize],
+    known: &Mutex<BTreeMap<BlobHash, String>>,
+) -> BTreeMap<String, String> {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    known.retain(|hash, _| states.iter().any(|(_, state)| state.hash == *hash));
+    let mut hashes = BTreeMap::new();
+    for (module, state) in states {
+        // The router, which has none of its own, is all that it is.
+        let hash = known.get(&state.hash).cloned().or_else(|| match counts.get(usize::from(module.level)) {
+            Some(count) => parameter_hash(blobs, *module, *state, *count),
+            None => Some(state.hash.to_string()),
+        });
+        if let Some(hash) = hash {
+            known.insert(state.hash, hash.clone());
+            hashes.insert(module.to_string(), hash);
+        }
+    }
+    hashes
+}
+
+fn parameter_hash(blobs: &BlobStore, module: ModuleId, state: BlobRef, count: usize) -> Option<String> {
+    let bytes = blobs.get(state.hash, state.bytes).ok()??;
+    let state = ModuleState::decode(&bytes, module, count).ok()?;
+    let mut hasher = blake3::Hasher::new();
+    for value in &state.parameters {
+        hasher.update(&value.to_le_bytes());
+    }
+    Some(hasher.finalize().to_string())
+}

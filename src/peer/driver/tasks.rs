@@ -1,0 +1,363 @@
+//! What a peer does besides the protocol: fetching the blobs that the node or a path needs, and giving the trainer its
+//! tasks, one at a time, once their text is here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase};
+use crate::network::{Donor, FetchError, Offence};
+use crate::peer::driver::events::News;
+use crate::peer::driver::{Driver, PeerError};
+use crate::peer::trainer::task::{Stepped, Task, Told};
+use crate::protocol::Event;
+use crate::store::{Short, may_pass};
+use crate::training::Score;
+
+/// Files of text that are fetched at a time: what the node waits for must not stand in line behind them.
+const MOST_TEXTS: usize = 4;
+
+/// Peers that are asked for one at a time: who has which is not known.
+const TEXT_HOLDERS: usize = 4;
+
+/// A blob on its way.
+pub(in crate::peer) struct Fetch {
+    blob: BlobRef,
+    /// For the node; otherwise for a shard that a path needs.
+    for_node: bool,
+    /// While the disk has not taken it.
+    pub(in crate::peer) short: Option<Short>,
+}
+
+/// What is under way, and what has been done.
+#[derive(Default)]
+pub(in crate::peer) struct Errands {
+    fetches: BTreeMap<u64, Fetch>,
+    next_fetch: u64,
+    /// The trainer's next.
+    pub(in crate::peer) task: Option<Task>,
+    /// To be scored when there is nothing else to do.
+    checkpoint: Option<Task>,
+    pub(in crate::peer) training: bool,
+    /// It is at a phase that another has trained.
+    again: bool,
+    /// The checkpoint that the trainer scores.
+    scoring: Option<(PathId, Phase)>,
+    pub(in crate::peer) scored: BTreeSet<PathId>,
+    /// Of paths that count as something of their own in the end, the trainer that has those parameters.
+    pub(in crate::peer) best: BTreeMap<PathId, BlobRef>,
+    pub(in crate::peer) phases_trained: u64,
+    /// First states of modules that are made here, and who has them; no more than the run has modules.
+    pub(in crate::peer) making: BTreeMap<BlobHash, (BlobRef, Vec<PeerKey>)>,
+    /// And those that did not come out as the manifest says.
+    pub(in crate::peer) not_made: BTreeSet<BlobHash>,
+    /// Who is asked for text, of all peers known.
+    shard_holder: usize,
+}
+
+impl Driver {
+    /// What is trained comes before what was to be scored.
+    pub(in crate::peer) fn queue_task(&mut self, task: Task) {
+        if let Some(Task::Score { path, phase, .. }) = self.errands.task.replace(task) {
+            self.scored(path, phase, None);
+        }
+    }
+
+    pub(in crate::peer) fn queue_scoring(&mut self, task: Task) {
+        self.errands.checkpoint = Some(task);
+    }
+
+    fn scored(&mut self, path: PathId, phase: Phase, held_out: Option<Score>) {
+        let scored = held_out.and_then(|score| score.bits_per_byte()).map(|bits| bits * 1_000.0);
+        let fits = scored.filter(|millibits| (0.0..f64::from(u32::MAX)).contains(millibits));
+        let millibits_per_byte = fits.map(|millibits| millibits.round() as u32);
+        self.events.push_back(Event::Evaluated { path, phase, millibits_per_byte });
+    }
+
+    /// Begins a task once the text it needs is here.
+    pub(in crate::peer) fn feed_trainer(&mut self) -> Result<(), PeerError> {
+        if self.errands.training {
+            return Ok(());
+        }
+        if self.errands.task.is_none() {
+            self.errands.task = self.next_evaluation().or_else(|| self.errands.checkpoint.take());
+        }
+        let is_here = match &self.errands.task {
+            // Whoever has not the text lets it be.
+            Some(Task::Train { path, drawn, phase, again: true, .. })
+                if !self.manifest.share_text && !self.all_here(&self.manifest.text_for(*drawn))? =>
+            {
+                self.events.push_back(Event::Paused { path: *path, phase: *phase, middle: None });
+                self.errands.task = None;
+                return Ok(());
+            }
+            Some(Task::Train { drawn, .. } | Task::Evaluate { drawn, .. }) => {
+                let drawn = *drawn;
+                self.has_text(drawn)? || self.put_off(drawn)
+            }
+            Some(Task::Score { path, drawn, phase, .. }) => {
+                let (path, drawn, phase) = (*path, *drawn, *phase);
+                let text = self.manifest.text_to_score(drawn);
+                if !self.manifest.share_text && !self.all_here(&text)? {
+                    self.errands.task = None;
+                    self.scored(path, phase, None);
+                    return Ok(());
+                }
+                self.has_blobs(drawn, text)?
+            }
+            None => return Ok(()),
+        };
+        if !is_here {
+            return Ok(());
+        }
+        if let Some(task) = self.errands.task.take() {
+            let next = self.drawn_next(&task);
+            (self.errands.scoring, self.errands.again) = (task.scores(), task.is_again());
+            self.errands.training = self.trainer.begin(task);
+            if let Some(next) = next.filter(|_| self.manifest.share_text) {
+                // What cannot be had now is fetched when it is needed.
+                self.has_text(next)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Something else is done until a path's text is here. It is not.
+    fn put_off(&mut self, drawn: PathId) -> bool {
+        self.texts.want(drawn);
+        if let Some(Task::Train { path, phase, .. }) = self.errands.task.take() {
+            self.events.push_back(Event::TextMissing { path, phase });
+        }
+        false
+    }
+
+    /// What a seat will stand for after the phase that begins, if that is another path of the grid: its text is fetched
+    /// meanwhile.
+    fn drawn_next(&self, task: &Task) -> Option<PathId> {
+        let Task::Train { path, drawn, phase, again: false, .. } = task else { return None };
+        Some(self.node.path_at(*path, phase.next())).filter(|next| next != drawn)
+    }
+
+    /// A path whose phases are all done is scored once.
+    fn next_evaluation(&mut self) -> Option<Task> {
+        if !self.node.is_done() {
+            return None;
+        }
+        let last = Phase(self.manifest.config.training.phases);
+        if self.manifest.config.outer.keep_unsent {
+            // Who stands by a path may have an older trainer than its holder, who scores it: here there is nothing to wait for.
+            let stood_by = self.node.paths().into_iter().filter(|path| !self.node.holds(*path));
+            self.errands.scored.extend(stood_by.collect::<Vec<_>>());
+        }
+        let is_due =
+            |path: &PathId| !self.errands.scored.contains(path) && !self.texts.wants(self.node.path_at(*path, last));
+        let path = self.node.paths().into_iter().find(is_due)?;
+        let states: BTreeMap<ModuleId, BlobRef> =
+            self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();
+        let modules = self.node.modules_of(path);
+        let states = modules.into_iter().map(|module| Some((module, *states.get(&module)?))).collect::<Option<_>>()?;
+        let drawn = self.node.path_at(path, last);
+        Some(Task::Evaluate { path, drawn, states, trainer: self.node.trainer(path) })
+    }
+
+    pub(in crate::peer) fn all_here(&self, blobs: &[BlobRef]) -> Result<bool, PeerError> {
+        for blob in blobs {
+            if !self.blobs.has(blob.hash)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether the text of a path of the grid is here; if not, it is being fetched.
+    pub(in crate::peer) fn has_text(&mut self, path: PathId) -> Result<bool, PeerError> {
+        self.has_blobs(path, self.manifest.text_for(path))
+    }
+
+    fn has_blobs(&mut self, path: PathId, blobs: Vec<BlobRef>) -> Result<bool, PeerError> {
+        let mut all = true;
+        for blob in blobs {
+            if self.blobs.has(blob.hash)? {
+                continue;
+            }
+            if !self.manifest.share_text {
+                return Err(PeerError::TextGone(path));
+            }
+            all = false;
+            let texts = || self.errands.fetches.values().filter(|fetch| !fetch.for_node);
+            let waits = texts().any(|fetch| fetch.blob == blob) || texts().count() >= MOST_TEXTS;
+            let mut holders: Vec<PeerKey> = self.addresses.keys().copied().collect();
+            if !waits && !holders.is_empty() {
+                let first = self.errands.shard_holder % holders.len();
+                holders.rotate_left(first);
+                holders.truncate(TEXT_HOLDERS);
+                self.begin_fetch(blob, holders, false);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Whether text is on its way.
+    pub(in crate::peer) fn fetches_text(&self) -> bool {
+        self.errands.fetches.values().any(|fetch| !fetch.for_node)
+    }
+
+    pub(in crate::peer) fn begin_fetch(&mut self, blob: BlobRef, from: Vec<PeerKey>, for_node: bool) {
+        self.fetch(Fetch { blob, for_node, short: None }, from);
+    }
+
+    pub(in crate::peer) fn fetch(&mut self, fetch: Fetch, from: Vec<PeerKey>) {
+        // Who has not seen our pass sees it now, and is asked again if it was too late.
+        from.iter().for_each(|peer| self.introduce(*peer));
+        let id = self.errands.next_fetch;
+        self.errands.next_fetch += 1;
+        let book = &self.addresses;
+        let from = from.into_iter().map(|peer| (peer, book.get(&peer).cloned().unwrap_or_default())).collect();
+        if self.network.fetch(id, fetch.blob, from).is_ok() {
+            self.errands.fetches.insert(id, fetch);
+        } else if fetch.for_node {
+            self.events.push_back(Event::Fetched { blob: fetch.blob.hash, found: false });
+        }
+    }
+
+    pub(in crate::peer) fn trainer_told(&mut self, told: Told) -> Result<(), PeerError> {
+        match told {
+            Told::Alive { path, phase, steps } => self.progressed(path, phase, steps),
+            Told::Checkpointed { path, phase, steps, blob } => {
+                self.events.push_back(Event::Checkpointed { path, phase, steps, blob });
+            }
+            Told::Paused { path, phase, middle } => {
+                self.errands.training = false;
+                self.events.push_back(Event::Paused { path, phase, middle });
+            }
+            Told::Step(stepped) => {
+                self.observed.waiting = None;
+                let Stepped { path, phase, step, .. } = stepped;
+                self.progressed(path, phase, step);
+                (self.newsroom)(News::Stepped {
+                    path: stepped.path,
+                    phase: stepped.phase,
+                    step: stepped.step,
+                    loss: stepped.loss,
+                    tokens: stepped.tokens,
+                    seconds: stepped.seconds,
+                });
+            }
+            Told::Trained(finished) => {
+                self.errands.training = false;
+                if !self.errands.again {
+                    self.errands.phases_trained += 1;
+                    // What it counted as before is not what it has come to now.
+                    self.forget_path(finished.path);
+                }
+                self.events.push_back(Event::Trained(finished));
+            }
+            Told::Scored { path, phase, held_out } => {
+                self.errands.training = false;
+                self.errands.scoring = None;
+                self.scored(path, phase, held_out);
+            }
+            Told::Evaluated { path, drawn, held_out, test, reviewed } => {
+                self.errands.training = false;
+                self.errands.scored.insert(path);
+                if let Some((trainer, stands)) = reviewed {
+                    self.errands.best.extend(stands.then_some((path, trainer)));
+                    self.events.push_back(Event::Reviewed { path, trainer });
+                }
+                self.scored(path, Phase(self.manifest.config.training.phases), Some(held_out));
+                (self.newsroom)(News::Scored { path, drawn, held_out, test });
+            }
+            Told::Failed(error) => return Err(PeerError::Training(error)),
+        }
+        Ok(())
+    }
+
+    /// A node that stands still misses no signs of life.
+    fn progressed(&mut self, path: PathId, phase: Phase, steps: u64) {
+        if !self.stands_still() {
+            self.events.push_back(Event::Progress { path, phase, steps });
+        }
+    }
+
+    /// A phase that has not begun need not be stopped in the middle.
+    pub(in crate::peer) fn pause_trainer(&mut self) {
+        match self.errands.task.take_if(|task| matches!(task, Task::Train { .. })) {
+            Some(Task::Train { path, phase, .. }) => {
+                self.events.push_back(Event::Paused { path, phase, middle: None });
+            }
+            _ => self.trainer.pause(),
+        }
+    }
+
+    /// One that has not begun makes a step.
+    pub(in crate::peer) fn end_phase(&mut self) {
+        match &mut self.errands.task {
+            Some(Task::Train { part, resume, .. }) => {
+                part.last = (resume.map_or(part.first, |resume| resume.steps) + 1).min(part.last);
+            }
+            _ => self.trainer.end_phase(),
+        }
+    }
+
+    /// Whatever the old one had in hand is asked for again, by the node or as the next evaluation.
+    pub(in crate::peer) fn restart_trainer(&mut self) -> Result<(), PeerError> {
+        let dropped = self.errands.task.take().and_then(|task| task.scores());
+        for (path, phase) in dropped.into_iter().chain(self.errands.scoring.take()) {
+            self.scored(path, phase, None);
+        }
+        self.errands.training = false;
+        self.trainer.restart().map_err(PeerError::TrainerThread)
+    }
+
+    pub(in crate::peer) fn forget_path(&mut self, path: PathId) {
+        self.errands.scored.remove(&path);
+        self.errands.best.remove(&path);
+    }
+
+    /// A fetch has ended. What the node asked for is its to judge; text is asked of the next peer.
+    pub(in crate::peer) fn fetched(
+        &mut self,
+        id: u64,
+        blob: BlobRef,
+        donors: Vec<Donor>,
+        result: Result<(), FetchError>,
+    ) -> Result<(), PeerError> {
+        let Some(fetch) = self.errands.fetches.remove(&id) else { return Ok(()) };
+        for Donor { peer, failed, .. } in &donors {
+            match failed {
+                Some(error @ FetchError::WrongHash { .. }) => {
+                    tracing::warn!(peer = %peer.short(), blob = %blob.hash.short(), %error, "bytes were made up");
+                    (self.newsroom)(News::WrongBytes { peer: *peer, blob: blob.hash });
+                    self.blame(*peer, Offence::WrongBytes);
+                }
+                Some(error) => {
+                    if matches!(error, FetchError::NotInvited { .. }) {
+                        self.admitting.forgotten_by(*peer);
+                    }
+                    tracing::debug!(peer = %peer.short(), blob = %blob.hash.short(), %error, "a peer was asked for a blob in vain");
+                }
+                None => {}
+            }
+        }
+        match &result {
+            Err(FetchError::Storage { kind, reason }) if may_pass(*kind) => {
+                let from = donors.into_iter().map(|donor| donor.peer).collect();
+                self.hold_fetch(fetch, from, reason);
+                return Ok(());
+            }
+            Err(FetchError::Storage { kind, reason }) => {
+                return Err(PeerError::Fetched(std::io::Error::new(*kind, reason.clone())));
+            }
+            _ => {}
+        }
+        if let Err(error) = &result {
+            tracing::debug!(blob = %blob.hash.short(), %error, "a blob was not fetched");
+            self.errands.shard_holder += if fetch.for_node { 0 } else { TEXT_HOLDERS };
+        }
+        if fetch.for_node && result.is_ok() {
+            self.observed.arrived.insert(blob.hash, blob.bytes);
+        }
+        if fetch.for_node {
+            self.events.push_back(Event::Fetched { blob: blob.hash, found: result.is_ok() });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,108 @@
+//! Text of a run that peers send each other: what paths here wait for, and what is kept for others' sake. Two living peers
+//! have every path's text besides whoever trains it, so that whoever founded the run may go for good.
+
+use std::collections::BTreeSet;
+
+use crate::names::{BlobHash, PathId, PeerKey};
+use crate::peer::driver::{Driver, PeerError};
+use crate::protocol::Event;
+
+/// Peers that keep a path's text.
+const KEEPERS: usize = 2;
+
+/// Paths that are looked at in one go: each costs a look at the disk.
+const PATHS_AT_ONCE: u32 = 16;
+
+/// Which text is here, and which is missing.
+#[derive(Debug, Default)]
+pub(in crate::peer) struct TextKeeping {
+    /// Paths of the grid whose text was missing when it was needed.
+    wanted: BTreeSet<PathId>,
+    /// Paths of the grid all of whose text is here.
+    here: BTreeSet<PathId>,
+    /// Those of which something was fetched for others' sake.
+    for_others: BTreeSet<PathId>,
+    /// The next path to look at.
+    next: u32,
+    /// The disk was full, or as full as it may be: nothing is kept for others any more.
+    no_room: bool,
+}
+
+/// How much text of a run is at one peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct TextHere {
+    /// Paths of the grid whose text is here.
+    pub here: u64,
+    /// Paths of the grid.
+    pub of: u64,
+}
+
+impl TextKeeping {
+    /// A path's text is to come.
+    pub(in crate::peer) fn want(&mut self, drawn: PathId) {
+        self.wanted.insert(drawn);
+    }
+
+    /// Whether a path's text is to come.
+    pub(in crate::peer) fn wants(&self, drawn: PathId) -> bool {
+        self.wanted.contains(&drawn)
+    }
+
+    /// One of those whose text is to come.
+    pub(in crate::peer) fn first_wanted(&self) -> Option<PathId> {
+        self.wanted.first().copied()
+    }
+
+    /// Keeps no more for others. Returns what it did keep for them.
+    pub(in crate::peer) fn no_room(&mut self) -> BTreeSet<PathId> {
+        (self.no_room, self.here) = (true, BTreeSet::new());
+        std::mem::take(&mut self.for_others)
+    }
+}
+
+impl Driver {
+    /// Fetches what paths here wait for; when that is here, what is kept for others.
+    pub(in crate::peer) fn keep_text(&mut self) -> Result<(), PeerError> {
+        if !self.manifest.share_text {
+            return Ok(());
+        }
+        for drawn in self.texts.wanted.clone() {
+            if self.has_text(drawn)? {
+                self.texts.wanted.remove(&drawn);
+                self.events.push_back(Event::TextHere(drawn));
+            }
+        }
+        let paths = self.manifest.shards.listed().len() as u32;
+        for _ in 0..PATHS_AT_ONCE.min(paths) {
+            let path = PathId(self.texts.next % paths);
+            self.texts.next = path.0 + 1;
+            if self.texts.here.contains(&path) {
+                continue;
+            }
+            if self.all_here(&self.manifest.text_for(path))? {
+                self.texts.here.insert(path);
+            } else if !self.texts.no_room && !self.fetches_text() && self.is_keeper(path) {
+                self.texts.for_others.insert(path);
+                self.has_text(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this peer is one of those that keep a path's text, as far as it knows who lives.
+    fn is_keeper(&self, path: PathId) -> bool {
+        let mine = rank(path, self.node.me());
+        self.node.living().filter(|peer| rank(path, *peer) > mine).take(KEEPERS).count() < KEEPERS
+    }
+
+    /// How much of the run's text is here, if peers send it to each other.
+    pub(in crate::peer) fn text_here(&self) -> Option<TextHere> {
+        let of = self.manifest.shards.listed().len() as u64;
+        self.manifest.share_text.then_some(TextHere { here: self.texts.here.len() as u64, of })
+    }
+}
+
+/// The highest keep it: chance that is the same everywhere.
+fn rank(path: PathId, peer: PeerKey) -> BlobHash {
+    BlobHash::of(&[&path.0.to_le_bytes()[..], &peer.0].concat())
+}

@@ -1,0 +1,100 @@
+//! A collected run, which plays all of its paths on this machine.
+
+use crate::config::{DeviceChoice, RunConfig};
+use crate::model::PathModel;
+use crate::names::{PathId, PeerKey};
+use crate::peer::collected::Collected;
+use crate::peer::inference::client::{Draw, Players};
+use crate::peer::inference::model_slot::{Part, Stage, go_on, nats, right, routes};
+use crate::protocol::questions::{Opening, Piece, Player};
+use crate::text::{TokenSet, Tokenizer};
+
+/// A collected run and a network.
+pub struct Local {
+    collected: Collected,
+    stage: Stage,
+}
+
+impl Local {
+    /// # Errors
+    /// If the device cannot be opened, or memory is short.
+    pub fn new(collected: Collected, device: DeviceChoice) -> anyhow::Result<Self> {
+        let stage = Stage::new(&collected.manifest().config, device)?;
+        Ok(Self { collected, stage })
+    }
+
+    fn cast(&mut self, player: Player) -> anyhow::Result<&PathModel> {
+        let collected = &self.collected;
+        match player {
+            Player::Ancestor => self.stage.cast_whole(Part::Ancestor, || Ok(collected.ancestor().to_vec())),
+            Player::Path(path) if let Some(best) = collected.best(path) => {
+                self.stage.cast_whole(Part::Own(best), || Ok(collected.levels_of(path)?))
+            }
+            Player::Path(path) => {
+                let modules = collected.grid().modules_of(path);
+                let part = |module| Part::Module(collected.modules()[module].parameters);
+                let parts: Vec<Part> = modules.iter().map(part).collect();
+                self.stage.cast(&parts, &mut |level| Ok(collected.parameters_of(modules[level])?))
+            }
+        }
+    }
+}
+
+impl Players for Local {
+    fn config(&self) -> &RunConfig {
+        &self.collected.manifest().config
+    }
+
+    fn tokenizer(&self) -> &Tokenizer {
+        self.collected.tokenizer()
+    }
+
+    fn shares_text(&self) -> bool {
+        self.collected.manifest().share_text
+    }
+
+    fn place(&self) -> String {
+        self.collected.folder().display().to_string()
+    }
+
+    fn test_text(&mut self, path: PathId) -> anyhow::Result<Option<TokenSet>> {
+        Ok(self.collected.test_text(path)?)
+    }
+
+    fn ancestor(&mut self) -> anyhow::Result<Vec<f32>> {
+        Ok(self.collected.whole_ancestor()?)
+    }
+
+    fn routes(&mut self, prefixes: &[&[u32]]) -> anyhow::Result<Vec<PathId>> {
+        if self.collected.router().needs_features() {
+            self.cast(Player::Ancestor)?;
+        }
+        routes(self.collected.router(), Some(self.stage.model()), prefixes)
+    }
+
+    fn nats(&mut self, readings: &[(Player, &[Piece])]) -> anyhow::Result<Vec<Vec<f64>>> {
+        readings.iter().map(|(player, pieces)| Ok(nats(self.cast(*player)?, pieces)?)).collect()
+    }
+
+    fn right(&mut self, readings: &[(PathId, &[Piece])]) -> anyhow::Result<Option<Vec<u64>>> {
+        readings.iter().map(|(path, pieces)| Ok(Some(right(self.cast(Player::Path(*path))?, pieces)?))).collect()
+    }
+
+    fn go_on(&mut self, path: PathId, text: &[u32], count: usize, draw: &Draw) -> anyhow::Result<Vec<u32>> {
+        let opening = Opening {
+            path,
+            tokens: text.to_vec(),
+            before: 0,
+            count: u32::try_from(count)?,
+            temperature: draw.temperature.into(),
+            top_k: u32::try_from(draw.top_k).unwrap_or(u32::MAX),
+            seed: draw.seed,
+            stop: self.tokenizer().end_of_document(),
+        };
+        Ok(go_on(self.cast(Player::Path(path))?, &opening)?)
+    }
+
+    fn answered(&self) -> Vec<PeerKey> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,127 @@
+//! Blobs in memory: of a swarm that is only asked, nothing is left on the disk.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::names::{BlobHash, BlobRef};
+use crate::network::{BlobAccess, BlobSink, BlobSource};
+use crate::peer::inference::engine::Blobs;
+use crate::pieces::{PieceSet, PieceTree, piece_count};
+
+/// No blob that is asked for has more bytes: they are text and tables, and states of modules.
+const MOST_BYTES: u64 = 1 << 32;
+
+/// What has been fetched and not yet been taken.
+#[derive(Clone, Default)]
+pub(super) struct BlobsInMemory(Arc<Mutex<BTreeMap<BlobHash, Vec<u8>>>>);
+
+impl BlobsInMemory {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<BlobHash, Vec<u8>>> {
+        // A blob is put in whole or not at all.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a blob is here.
+    pub fn has(&self, hash: BlobHash) -> bool {
+        self.lock().contains_key(&hash)
+    }
+
+    /// Forgets all but these.
+    pub fn keep(&self, hashes: &[BlobHash]) {
+        self.lock().retain(|hash, _| hashes.contains(hash));
+    }
+
+    /// Puts one in that has been checked.
+    pub fn put(&self, hash: BlobHash, bytes: Vec<u8>) {
+        self.lock().insert(hash, bytes);
+    }
+
+    /// Takes a blob out.
+    pub fn take(&self, hash: BlobHash) -> Option<Vec<u8>> {
+        self.lock().remove(&hash)
+    }
+}
+
+impl Blobs for BlobsInMemory {
+    fn read(&self, blob: BlobRef) -> anyhow::Result<Option<Vec<u8>>> {
+        Ok(self.lock().get(&blob.hash).cloned())
+    }
+}
+
+impl BlobAccess for BlobsInMemory {
+    fn open(&self, _: BlobRef) -> io::Result<Option<Box<dyn BlobSource>>> {
+        // A visitor serves nothing.
+        Ok(None)
+    }
+
+    fn receive(&self, blob: BlobRef) -> io::Result<Box<dyn BlobSink>> {
+        if blob.bytes > MOST_BYTES {
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, format!("{} bytes to hold in memory", blob.bytes)));
+        }
+        Ok(Box::new(Sink { blobs: self.clone(), blob, arrived: Mutex::default() }))
+    }
+}
+
+struct Sink {
+    blobs: BlobsInMemory,
+    blob: BlobRef,
+    arrived: Mutex<BTreeMap<u32, Vec<u8>>>,
+}
+
+impl Sink {
+    fn arrived(&self) -> MutexGuard<'_, BTreeMap<u32, Vec<u8>>> {
+        // A piece is put in whole or not at all.
+        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl BlobSink for Sink {
+    fn tree(&self) -> Option<Arc<PieceTree>> {
+        None
+    }
+
+    fn begin(&self, _: &Arc<PieceTree>) -> io::Result<PieceSet> {
+        Ok(PieceSet::none(piece_count(self.blob.bytes).unwrap_or(0)))
+    }
+
+    fn write(&self, piece: u32, bytes: &[u8]) -> io::Result<()> {
+        self.arrived().insert(piece, bytes.to_vec());
+        Ok(())
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        let whole: Vec<u8> = std::mem::take(&mut *self.arrived()).into_values().flatten().collect();
+        if whole.len() as u64 != self.blob.bytes {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not all of its pieces are here"));
+        }
+        self.blobs.put(self.blob.hash, whole);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pieces::PIECE_BYTES;
+
+    #[test]
+    fn a_blob_is_there_once_it_is_whole_and_can_be_taken_once() {
+        let contents = vec![7; PIECE_BYTES as usize + 1];
+        let (blobs, blob) = (BlobsInMemory::default(), BlobRef::of(&contents));
+        let (first, last) = contents.split_at(PIECE_BYTES as usize);
+        let sink = blobs.receive(blob).unwrap();
+        sink.write(1, last).unwrap();
+        assert!(sink.finish().is_err());
+        assert_eq!(blobs.take(blob.hash), None);
+        sink.write(1, last).unwrap();
+        sink.write(0, first).unwrap();
+        sink.finish().unwrap();
+        blobs.keep(&[blob.hash]);
+        assert!(blobs.read(blob).unwrap().unwrap() == contents);
+        assert!(blobs.take(blob.hash).unwrap() == contents);
+        assert_eq!(blobs.take(blob.hash), None);
+        assert!(!blobs.has(blob.hash) && blobs.read(blob).unwrap().is_none());
+        assert!(blobs.receive(BlobRef { bytes: u64::MAX, ..blob }).is_err());
+    }
+}

@@ -1,0 +1,189 @@
+//! What is asked in as many questions as it takes, one after the other, of whoever can play one part.
+
+use crate::names::PathId;
+use crate::peer::inference::client::Draw;
+use crate::protocol::limits::{MAX_MADE_TOKENS, MAX_PIECES};
+use crate::protocol::questions::{Bounds, Opening, Piece, Played, Player, Question};
+use crate::training::seen_from;
+
+/// Something to be found out by questions.
+pub(super) trait Errand {
+    /// Who has to be asked.
+    fn player(&self) -> Player;
+
+    /// The next question, of `bounds` and, where peers are slow, of a part of what they allow: halved so often. Nothing if
+    /// all is known.
+    fn next(&self, bounds: &Bounds, halved: u32) -> Option<Question>;
+
+    /// What came of it; the answer has been checked.
+    fn take(&mut self, answer: Played);
+}
+
+/// As many of the first of these as may be asked at once, one at the least.
+fn some<'a, T>(of: &'a [T], tokens: impl Fn(&T) -> usize, bounds: &Bounds, halved: u32) -> &'a [T] {
+    let most = bounds.most_tokens() >> halved;
+    let mut sum = 0;
+    let fit = of.iter().take(MAX_PIECES).take_while(|one| {
+        sum += tokens(one);
+        sum <= most
+    });
+    &of[..fit.count().max(1).min(of.len())]
+}
+
+/// The paths of texts.
+pub(super) struct Routing<'a> {
+    pub prefixes: &'a [&'a [u32]],
+    pub paths: Vec<PathId>,
+}
+
+impl Errand for Routing<'_> {
+    fn player(&self) -> Player {
+        Player::Ancestor
+    }
+
+    fn next(&self, bounds: &Bounds, halved: u32) -> Option<Question> {
+        let some = some(&self.prefixes[self.paths.len()..], |prefix| prefix.len(), bounds, halved);
+        (!some.is_empty()).then(|| Question::Route(some.iter().map(|prefix| prefix.to_vec()).collect()))
+    }
+
+    fn take(&mut self, answer: Played) {
+        if let Played::Routes(paths) = answer {
+            self.paths.extend(paths);
+        }
+    }
+}
+
+/// What pieces cost.
+pub(super) struct Scoring<'a> {
+    pub player: Player,
+    pub pieces: &'a [Piece],
+    pub nats: Vec<f64>,
+}
+
+impl Errand for Scoring<'_> {
+    fn player(&self) -> Player {
+        self.player
+    }
+
+    fn next(&self, bounds: &Bounds, halved: u32) -> Option<Question> {
+        let some = some(&self.pieces[self.nats.len()..], |piece| piece.tokens.len(), bounds, halved);
+        (!some.is_empty()).then(|| Question::Score(self.player, some.to_vec()))
+    }
+
+    fn take(&mut self, answer: Played) {
+        if let Played::Nats(nats) = answer {
+            self.nats.extend(nats.into_iter().map(|nats| nats.get()));
+        }
+    }
+}
+
+/// How a text goes on.
+pub(super) struct Continuing {
+    pub path: PathId,
+    /// The text, and what was made of it so far.
+    pub text: Vec<u32>,
+    /// Tokens to make still.
+    pub left: usize,
+    pub draw: Draw,
+    pub stop: u32,
+}
+
+impl Errand for Continuing {
+    fn player(&self) -> Player {
+        Player::Path(self.path)
+    }
+
+    fn next(&self, bounds: &Bounds, halved: u32) -> Option<Question> {
+        let count = (MAX_MADE_TOKENS >> halved).max(1).min(self.left);
+        let before = seen_from(self.text.len(), bounds.context);
+        (count > 0).then(|| {
+            Question::Continue(Opening {
+                path: self.path,
+                tokens: self.text[before..].to_vec(),
+                before: before as u64,
+                count: count as u32,
+                temperature: self.draw.temperature.into(),
+                top_k: u32::try_from(self.draw.top_k).unwrap_or(u32::MAX),
+                seed: self.draw.seed,
+                stop: self.stop,
+            })
+        })
+    }
+
+    fn take(&mut self, answer: Played) {
+        if let Played::Tokens(tokens, ended) = answer {
+            self.left = if ended { 0 } else { self.left.saturating_sub(tokens.len()) };
+            self.text.extend(tokens);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { paths: 4, vocabulary: 300, context: 64, prefix_tokens: 8 };
+
+    /// Asks until all is known; the sizes of the questions.
+    fn ask(errand: &mut dyn Errand, halved: u32, answer: impl Fn(&Question) -> (usize, Played)) -> Vec<usize> {
+        let mut sizes = Vec::new();
+        while let Some(question) = errand.next(&BOUNDS, halved) {
+            assert_eq!(BOUNDS.check(&question), Ok(()));
+            let (size, played) = answer(&question);
+            assert_eq!(BOUNDS.check_answer(&question, &played), Ok(()));
+            sizes.push(size);
+            errand.take(played);
+        }
+        sizes
+    }
+
+    #[test]
+    fn pieces_are_asked_in_questions_that_are_answered_and_smaller_ones_of_slow_peers() {
+        let pieces: Vec<Piece> = (0..150).map(|number| Piece { tokens: vec![number; 65], from: 1 }).collect();
+        for (halved, expected) in [(0, vec![63, 63, 24]), (1, vec![31, 31, 31, 31, 26]), (12, vec![1; 150])] {
+            let mut errand = Scoring { player: Player::Ancestor, pieces: &pieces, nats: Vec::new() };
+            let sizes = ask(&mut errand, halved, |question| {
+                let Question::Score(_, pieces) = question else { unreachable!() };
+                let nats = pieces.iter().map(|piece| f64::from(piece.tokens[0]).into());
+                (pieces.len(), Played::Nats(nats.collect()))
+            });
+            assert_eq!(sizes, expected);
+            assert_eq!(errand.nats, (0..150).map(f64::from).collect::<Vec<f64>>());
+        }
+    }
+
+    #[test]
+    fn texts_are_routed_some_at_a_time() {
+        let prefixes: Vec<[u32; 8]> = (0..700).map(|number| [number % 300; 8]).collect();
+        let prefixes: Vec<&[u32]> = prefixes.iter().map(|prefix| &prefix[..]).collect();
+        let mut errand = Routing { prefixes: &prefixes, paths: Vec::new() };
+        let sizes = ask(&mut errand, 0, |question| {
+            let Question::Route(prefixes) = question else { unreachable!() };
+            (prefixes.len(), Played::Routes(prefixes.iter().map(|prefix| PathId(prefix[0] % 4)).collect()))
+        });
+        assert_eq!(sizes, [512, 188]);
+        assert!(errand.paths.iter().zip(&prefixes).all(|(path, prefix)| path.0 == prefix[0] % 4));
+    }
+
+    #[test]
+    fn a_text_goes_on_until_it_is_long_enough_or_ends() {
+        let continuing = |left| Continuing {
+            path: PathId(1),
+            text: vec![9; 100],
+            left,
+            draw: Draw { temperature: 0.0, top_k: 0, seed: 1 },
+            stop: 0,
+        };
+        let mut errand = continuing(70);
+        let sizes = ask(&mut errand, 0, |question| {
+            let Question::Continue(opening) = question else { unreachable!() };
+            let place = opening.before as usize + opening.tokens.len();
+            (opening.count as usize, Played::Tokens(vec![place as u32; opening.count as usize], false))
+        });
+        assert_eq!(sizes, [32, 32, 6]);
+        assert_eq!((errand.text.len(), errand.text[131], errand.text[169]), (170, 100, 164));
+        let mut errand = continuing(70);
+        assert_eq!(ask(&mut errand, 2, |_| (0, Played::Tokens(vec![5; 3], true))), [0]);
+        assert_eq!(errand.text.len(), 103);
+    }
+}

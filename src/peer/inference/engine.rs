@@ -1,0 +1,202 @@
+//! Plays questions about text from a run's blobs: the ancestor, its router, or a path whose modules' states are at hand.
+//!
+//! A peer that is [asked](crate::peer::inference::server) has them in its store, a [visitor](crate::peer::inference::client) fetches those of a path that no
+//! peer can play.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+
+use crate::config::DeviceChoice;
+use crate::model::{PathModel, exchange};
+use crate::names::{BlobHash, BlobRef, ModuleId};
+use crate::outer::ModuleState;
+use crate::peer::inference::model_slot::{Part, Stage, go_on, nats, routes};
+use crate::peer::manifest::Manifest;
+use crate::peer::trainer::path_state::PathState;
+use crate::protocol::Response;
+use crate::protocol::questions::{Bounds, Played, Player, Question};
+use crate::routing::Router;
+use crate::store::BlobStore;
+
+/// What a run's questions are held to.
+///
+/// # Errors
+/// If the manifest's levels make no grid.
+pub(in crate::peer) fn bounds(manifest: &Manifest) -> anyhow::Result<Bounds> {
+    let config = &manifest.config;
+    Ok(Bounds {
+        paths: config.grid()?.path_count(),
+        vocabulary: config.model.ids(),
+        context: config.model.context,
+        prefix_tokens: config.routing.prefix_tokens,
+    })
+}
+
+/// Where blobs are read.
+pub(in crate::peer) trait Blobs: Send {
+    /// # Errors
+    /// If the disk fails.
+    fn read(&self, blob: BlobRef) -> anyhow::Result<Option<Vec<u8>>>;
+}
+
+impl Blobs for BlobStore {
+    fn read(&self, blob: BlobRef) -> anyhow::Result<Option<Vec<u8>>> {
+        Ok(self.get(blob.hash, blob.bytes)?)
+    }
+}
+
+/// What plays a path.
+pub(in crate::peer) struct Cast {
+    /// Its modules, one for each level, and their states.
+    pub states: Vec<(ModuleId, BlobRef)>,
+    /// The trainer that has what the path counts as, where these alone are not that.
+    pub trainer: Option<BlobRef>,
+}
+
+/// Plays.
+pub(in crate::peer) struct Performer {
+    manifest: Arc<Manifest>,
+    device: DeviceChoice,
+    blobs: Box<dyn Blobs>,
+    counts: Vec<usize>,
+    stage: Option<Stage>,
+    /// Which, and the state or file that it is from.
+    router: Option<(BlobHash, Router)>,
+}
+
+/// A state that was here when the question came, and is not any more.
+#[derive(Debug, thiserror::Error)]
+#[error("module {0} has moved on meanwhile: ask again")]
+struct MovedOn(ModuleId);
+
+impl Performer {
+    /// One that has opened no network yet.
+    pub fn new(manifest: Arc<Manifest>, device: DeviceChoice, blobs: Box<dyn Blobs>) -> Self {
+        Self { counts: manifest.level_counts(), manifest, device, blobs, stage: None, router: None }
+    }
+
+    /// Gives the network's memory back.
+    pub fn rest(&mut self) {
+        self.stage = None;
+    }
+
+    /// The answer, or a refusal in words.
+    pub fn answer(&mut self, question: &Question, cast: &Cast) -> Response {
+        match self.played(question, cast) {
+            Ok(played) => Response::Played(played),
+            Err(error) if error.is::<MovedOn>() => Response::Refused(error.to_string()),
+            Err(error) => {
+                // What the disk or the device says is nobody else's business.
+                tracing::warn!(error = %format!("{error:#}"), "a question about text was not answered");
+                Response::Refused("I cannot play it; my log says why".to_owned())
+            }
+        }
+    }
+
+    /// The answer.
+    ///
+    /// # Errors
+    /// If a blob cannot be read or is not what it should be, or the device fails.
+    pub fn played(&mut self, question: &Question, cast: &Cast) -> anyhow::Result<Played> {
+        Ok(match question {
+            Question::Route(prefixes) => {
+                self.read_router(&cast.states)?;
+                let prefixes: Vec<&[u32]> = prefixes.iter().map(Vec::as_slice).collect();
+                let (by, router) = self.router.take().context("the router has been read")?;
+                let ancestor = if router.needs_features() { self.ancestor().map(Some) } else { Ok(None) };
+                let paths = ancestor.and_then(|ancestor| routes(&router, ancestor, &prefixes));
+                self.router = Some((by, router));
+                Played::Routes(paths?)
+            }
+            Question::Score(player, pieces) => {
+                let model = match player {
+                    Player::Ancestor => self.ancestor()?,
+                    Player::Path(_) => self.path(cast)?,
+                };
+                Played::Nats(nats(model, pieces)?.into_iter().map(Into::into).collect())
+            }
+            Question::Continue(opening) => {
+                let tokens = go_on(self.path(cast)?, opening)?;
+                let ended = tokens.len() < opening.count as usize;
+                Played::Tokens(tokens, ended)
+            }
+        })
+    }
+
+    fn read(&self, blob: BlobRef, what: &'static str) -> anyhow::Result<Vec<u8>> {
+        self.blobs.read(blob)?.with_context(|| format!("{what} is not in the store"))
+    }
+
+    /// The one in this state, or else the one that the run was founded with.
+    fn read_router(&mut self, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<()> {
+        let by = states.first().map_or(self.manifest.router.hash, |(_, state)| state.hash);
+        if self.router.as_ref().is_some_and(|(known, _)| *known == by) {
+            return Ok(());
+        }
+        let router = match states.first() {
+            Some((module, state)) => {
+                let bytes = self.blobs.read(*state)?.ok_or(MovedOn(*module))?;
+                self.manifest.router_state(&bytes)?.router
+            }
+            None => Router::decode(&self.read(self.manifest.router, "the router")?)?,
+        };
+        let (bounds, width) = (bounds(&self.manifest)?, self.manifest.config.model.width);
+        router.check(bounds.paths, width, bounds.prefix_tokens)?;
+        self.router = Some((by, router));
+        Ok(())
+    }
+
+    /// The network, opened if it is not.
+    fn stage(&mut self) -> anyhow::Result<Stage> {
+        self.stage.take().map_or_else(|| Stage::new(&self.manifest.config, self.device), Ok)
+    }
+
+    fn ancestor(&mut self) -> anyhow::Result<&PathModel> {
+        let mut stage = self.stage()?;
+        let config = &self.manifest.config;
+        let cast = stage.cast_whole(Part::Ancestor, || {
+            let file = self.read(self.manifest.ancestor, "the ancestor")?;
+            let level = |level| Ok(exchange::decode_level(&file, &config.model, level)?);
+            config.levels.iter().map(level).collect()
+        });
+        let failed = cast.map(drop).err();
+        let model = self.stage.insert(stage).model();
+        failed.map_or(Ok(model), Err)
+    }
+
+    fn parameters_of(&self, level: usize, (module, state): (ModuleId, BlobRef)) -> anyhow::Result<Vec<f32>> {
+        let bytes = self.blobs.read(state)?.ok_or(MovedOn(module))?;
+        Ok(ModuleState::decode(&bytes, module, self.counts[level])?.parameters)
+    }
+
+    /// What a path counts as by its trainer: as what it was best with, if that is settled, or else as its modules without what
+    /// it has not sent.
+    fn own(&self, states: &[(ModuleId, BlobRef)], trainer: BlobRef) -> anyhow::Result<Vec<Vec<f32>>> {
+        let (module, _) = states.first().context("a path has modules")?;
+        let bytes = self.blobs.read(trainer)?.ok_or(MovedOn(*module))?;
+        let mut trainer = PathState::decode(&bytes, &self.counts)?;
+        if let Some(best) = trainer.best.take_if(|best| best.settled) {
+            return Ok(best.levels);
+        }
+        let replicated = states.iter().enumerate().map(|(level, state)| self.parameters_of(level, *state));
+        let replicated: Vec<Vec<f32>> = replicated.collect::<anyhow::Result<_>>()?;
+        Ok(trainer.own_copy(&self.manifest.config, &replicated).into_owned())
+    }
+
+    fn path(&mut self, Cast { states, trainer }: &Cast) -> anyhow::Result<&PathModel> {
+        let mut stage = self.stage()?;
+        let parts: Vec<Part> = states.iter().map(|(_, state)| Part::Module(state.hash)).collect();
+        let cast = match trainer {
+            Some(trainer) => {
+                let hashes = states.iter().map(|(_, state)| state.hash).chain([trainer.hash]);
+                let own = BlobHash::of(&hashes.flat_map(|hash| hash.0).collect::<Vec<u8>>());
+                stage.cast_whole(Part::Own(own), || self.own(states, *trainer))
+            }
+            None => stage.cast(&parts, &mut |level| self.parameters_of(level, states[level])),
+        };
+        let failed = cast.map(drop).err();
+        let model = self.stage.insert(stage).model();
+        failed.map_or(Ok(model), Err)
+    }
+}

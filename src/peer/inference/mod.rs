@@ -1,0 +1,8 @@
+//! Questions about text: the engine, the server that answers other peers, and the client that asks them.
+
+pub mod client;
+pub(super) mod engine;
+pub mod model_slot;
+pub mod sample;
+pub mod score;
+pub(super) mod server;

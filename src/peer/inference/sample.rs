@@ -1,0 +1,78 @@
+//! A text continued by the path that its beginning is routed to, or by one path after the other.
+
+use crate::names::PathId;
+use crate::peer::inference::client::{Draw, Players};
+use crate::training::GenerateError;
+
+/// How to continue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wish {
+    /// Tokens to make, at most.
+    pub tokens: usize,
+    /// 0 takes the likeliest token always.
+    pub temperature: f64,
+    /// Only so many of the likeliest tokens are drawn from; 0 for all.
+    pub top_k: usize,
+    /// Root of the draws.
+    pub seed: u64,
+    /// After so many tokens the path is chosen anew, by the last ones; nothing for never.
+    pub every: Option<usize>,
+}
+
+impl Default for Wish {
+    fn default() -> Self {
+        Self { tokens: 100, temperature: 0.8, top_k: 40, seed: 1, every: None }
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Continuation {
+    /// The paths that went on with the text, in turn, and how many tokens each made; the first is the prompt's.
+    pub paths: Vec<(PathId, usize)>,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens made.
+    pub tokens: usize,
+    /// Their text, without the prompt.
+    pub text: String,
+    /// Whether a path ended the document by itself.
+    pub ended: bool,
+}
+
+/// Routes a prompt by its first tokens, as many as there are, and continues it.
+///
+/// # Errors
+/// If the prompt is empty, a setting out of range, or a path cannot be played.
+pub fn continue_prompt(players: &mut dyn Players, prompt: &str, wish: &Wish) -> anyhow::Result<Continuation> {
+    let mut text = players.tokenizer().encode(prompt)?;
+    let prompt_tokens = text.len();
+    if text.is_empty() {
+        return Err(GenerateError::EmptyPrompt.into());
+    }
+    if !wish.temperature.is_finite() || wish.temperature < 0.0 {
+        return Err(GenerateError::Temperature(wish.temperature).into());
+    }
+    let draw = Draw { temperature: wish.temperature, top_k: wish.top_k, seed: wish.seed };
+    let prefix = players.config().routing.prefix_tokens;
+    let mut paths: Vec<(PathId, usize)> = Vec::new();
+    let (mut left, mut ended) = (wish.tokens, false);
+    while paths.is_empty() || (left > 0 && !ended) {
+        let routes = match paths.first() {
+            None => players.routes(&[&text[..text.len().min(prefix)]])?,
+            Some((own, _)) => players.routes_on(&[(*own, &text[text.len().saturating_sub(players.reach())..])])?,
+        };
+        let path = routes.first().copied().unwrap_or(PathId(0));
+        let count = left.min(wish.every.unwrap_or(left));
+        let made = players.go_on(path, &text, count, &draw)?;
+        ended = made.len() < count;
+        left -= made.len();
+        match paths.last_mut() {
+            Some((last, tokens)) if *last == path => *tokens += made.len(),
+            _ => paths.push((path, made.len())),
+        }
+        text.extend(made);
+    }
+    let made = text.split_off(prompt_tokens);
+    Ok(Continuation { paths, prompt_tokens, tokens: made.len(), text: players.tokenizer().decode(&made), ended })
+}

@@ -1,0 +1,209 @@
+//! Answers others' questions about text: a thread with a network of its own, which plays the ancestor or a path whose
+//! modules are all here, in turn with the machine's trainers.
+//!
+//! The network is opened at the first question and given back when nobody has asked for a while. The driver looks up which
+//! states a path has now, hands the question over and forgets it; the thread answers by itself. A state that is replaced
+//! before it is read is gone: the asker is told so, and asks again.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::config::DeviceChoice;
+use crate::grid::Grid;
+use crate::names::{BlobRef, ModuleId, PathId, PeerKey};
+use crate::network::{NetworkHandle, RequestToken};
+use crate::peer::driver::Driver;
+use crate::peer::driver::inbound::respond;
+use crate::peer::inference::engine::{Cast, Performer, bounds};
+use crate::peer::manifest::Manifest;
+use crate::peer::trainer::device_scheduler::Turns;
+use crate::peer::trainer::thread::leave_behind;
+use crate::protocol::Response;
+use crate::protocol::limits::{MAX_QUESTIONS, MAX_QUESTIONS_OF_ONE};
+use crate::protocol::questions::{Bounds, Player, Question};
+use crate::store::BlobStore;
+
+/// Without a question for so long, the network's memory is given back.
+const IDLE: Duration = Duration::from_secs(120);
+
+/// How long the question in hand may take when the peer stops.
+const END_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A question, and where the answer goes.
+struct Asked {
+    from: PeerKey,
+    token: RequestToken,
+    question: Question,
+    /// Of the path that is to play, or the router.
+    cast: Cast,
+}
+
+/// How many questions of each peer are here.
+type Waiting = Arc<Mutex<BTreeMap<PeerKey, usize>>>;
+
+fn lock(waiting: &Waiting) -> MutexGuard<'_, BTreeMap<PeerKey, usize>> {
+    // Counters are whole whatever happened to a thread that held them.
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The thread, to whoever hands over questions.
+pub(in crate::peer) struct Answering {
+    bounds: Bounds,
+    grid: Grid,
+    questions: SyncSender<Asked>,
+    waiting: Waiting,
+    stops: Arc<AtomicBool>,
+    /// Hangs up when the thread ends.
+    ended: Mutex<mpsc::Receiver<()>>,
+    thread: JoinHandle<()>,
+}
+
+impl Answering {
+    /// Starts the thread. It takes no memory to speak of before the first question.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn start(
+        manifest: Arc<Manifest>,
+        device: DeviceChoice,
+        blobs: BlobStore,
+        turns: Arc<Turns>,
+        network: NetworkHandle,
+    ) -> anyhow::Result<Self> {
+        let (bounds, grid) = (bounds(&manifest)?, manifest.config.grid()?);
+        let (questions, asked) = mpsc::sync_channel::<Asked>(MAX_QUESTIONS);
+        let (alive, ended) = mpsc::sync_channel(0);
+        let (waiting, stops) = (Waiting::default(), Arc::new(AtomicBool::new(false)));
+        let mut performer = Performer::new(manifest, device, Box::new(blobs));
+        let (done_with, stopping, span) = (waiting.clone(), stops.clone(), tracing::Span::current());
+        let thread = std::thread::Builder::new().name("answering".to_owned()).spawn(move || {
+            let _alive: SyncSender<()> = alive;
+            let _peer = span.enter();
+            loop {
+                let Asked { from, token, question, cast } = match asked.recv_timeout(IDLE) {
+                    Ok(asked) => asked,
+                    Err(RecvTimeoutError::Timeout) => {
+                        performer.rest();
+                        continue;
+                    }
+                    Err(RecvTimeoutError::Disconnected) => return,
+                };
+                let response = match stopping.load(Ordering::SeqCst) {
+                    true => Response::Refused("I am leaving".to_owned()),
+                    false => {
+                        let _turn = turns.take();
+                        performer.answer(&question, &cast)
+                    }
+                };
+                respond(&network, token, &response);
+                release(&done_with, from);
+            }
+        })?;
+        Ok(Self { bounds, grid, questions, waiting, stops, ended: Mutex::new(ended), thread })
+    }
+
+    /// Hands a question over, or says why not.
+    fn ask(&self, asked: Asked) -> Result<(), String> {
+        let from = asked.from;
+        {
+            let mut waiting = lock(&self.waiting);
+            let own = waiting.entry(from).or_default();
+            if *own >= MAX_QUESTIONS_OF_ONE {
+                return Err(format!("busy: {MAX_QUESTIONS_OF_ONE} questions of yours are here already"));
+            }
+            *own += 1;
+        }
+        self.questions.try_send(asked).map_err(|error| {
+            release(&self.waiting, from);
+            match error {
+                TrySendError::Full(_) => format!("busy: {MAX_QUESTIONS} questions are waiting"),
+                TrySendError::Disconnected(_) => "I answer no more questions".to_owned(),
+            }
+        })
+    }
+
+    /// Answers no further question, and waits for the one in hand, but not for ever: libtorch must not be torn down under
+    /// it. Blocks.
+    pub fn end(self) {
+        let Self { questions, stops, ended, thread, .. } = self;
+        stops.store(true, Ordering::SeqCst);
+        drop(questions);
+        let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // Nothing is ever sent.
+        match ended.recv_timeout(END_PATIENCE) {
+            Err(RecvTimeoutError::Timeout) => leave_behind(),
+            // If it panicked, it has said so.
+            _ => drop(thread.join()),
+        }
+    }
+}
+
+fn release(waiting: &Waiting, from: PeerKey) {
+    let mut waiting = lock(waiting);
+    if let Some(own) = waiting.get_mut(&from) {
+        *own = own.saturating_sub(1);
+    }
+    waiting.retain(|_, own| *own > 0);
+}
+
+impl Driver {
+    /// Hands a question about text over, if it is one that can be answered here.
+    pub(in crate::peer) fn play(&self, from: PeerKey, token: RequestToken, question: Question) {
+        let handed = self.answering.bounds.check(&question).map_err(|error| error.to_string()).and_then(|()| {
+            let states = match &question {
+                Question::Score(Player::Path(path), _) => self.states_of(*path)?,
+                Question::Continue(opening) => self.states_of(opening.path)?,
+                Question::Route(_) => self.state_of_the_router(),
+                Question::Score(Player::Ancestor, _) => Vec::new(),
+            };
+            let path = match &question {
+                Question::Score(Player::Path(path), _) => Some(*path),
+                Question::Continue(opening) => Some(opening.path),
+                Question::Route(_) | Question::Score(Player::Ancestor, _) => None,
+            };
+            let trainer = path.and_then(|path| self.counts_by(path));
+            self.answering.ask(Asked { from, token, question, cast: Cast { states, trainer } })
+        });
+        if let Err(reason) = handed {
+            respond(&self.network, token, &Response::Refused(reason));
+        }
+    }
+
+    /// The trainer of a path that counts as something of its own.
+    fn counts_by(&self, path: PathId) -> Option<BlobRef> {
+        let unsent = || self.node.trainer(path).filter(|_| self.manifest.config.outer.keep_unsent);
+        self.errands.best.get(&path).copied().or_else(unsent)
+    }
+
+    /// As it is by now, where the text is shared out anew.
+    fn state_of_the_router(&self) -> Vec<(ModuleId, BlobRef)> {
+        let module = self.manifest.config.router_module();
+        let states = self.node.states().into_iter().filter(|(held, ..)| Some(*held) == module);
+        states.map(|(module, _, state)| (module, state)).collect()
+    }
+
+    /// What a path of the grid is made of, if all of its modules are here.
+    fn states_of(&self, path: PathId) -> Result<Vec<(ModuleId, BlobRef)>, String> {
+        // Only who holds it knows what it has not sent, and in the end, what it was best with.
+        let config = &self.manifest.config;
+        let apart = config.outer.keep_unsent || (config.training.early_stopping && self.node.is_done());
+        if apart && !self.node.holds(path) {
+            return Err(format!("I do not hold path {path}, which counts as something of its own"));
+        }
+        let begun = self.node.states().iter().any(|(_, version, _)| version.0 > 0);
+        if config.outer.keep_unsent && begun && self.counts_by(path).is_none() {
+            return Err(format!("I do not have what path {path} has not sent"));
+        }
+        let here: BTreeMap<ModuleId, BlobRef> =
+            self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();
+        let state = |module: ModuleId| {
+            let state = here.get(&module).ok_or_else(|| format!("I do not hold module {module} of path {path}"))?;
+            Ok((module, *state))
+        };
+        self.answering.grid.modules_of(path).into_iter().map(state).collect()
+    }
+}

@@ -1,0 +1,63 @@
+//! A run that does not send its text: everybody brings a copy, which is known by its hash.
+
+use std::sync::atomic::AtomicBool;
+
+use crate::names::BlobHash;
+use crate::peer::create::Documents;
+use crate::peer::manifest::Manifest;
+use crate::text::CorpusSource;
+
+/// A peer's own copy of the corpus.
+#[derive(Clone)]
+pub struct OwnText {
+    /// To train on.
+    pub corpus: CorpusSource,
+    /// To test on, if the run has a test text of its own.
+    pub test_corpus: Option<CorpusSource>,
+    /// Whether the user named it; else it is only tried.
+    pub chosen: bool,
+}
+
+/// The run does not share its text, and no own copy was given.
+#[derive(Debug, thiserror::Error)]
+#[error("this run does not send its text to newcomers; its corpus has hash {corpus}")]
+pub struct NeedsText {
+    /// What the own copy must hash to.
+    pub corpus: BlobHash,
+}
+
+/// The text given is not the run's.
+#[derive(Debug, thiserror::Error)]
+#[error("{corpus} has hash {found}, the run's text has {expected}")]
+pub struct OtherText {
+    /// What was given.
+    pub corpus: String,
+    /// Its hash.
+    pub found: BlobHash,
+    /// The run's.
+    pub expected: BlobHash,
+}
+
+/// The run's text from this machine's own copy, known by its hash.
+pub(in crate::peer) fn own_documents(
+    manifest: &Manifest,
+    own: Option<OwnText>,
+    stop: &AtomicBool,
+) -> anyhow::Result<Documents> {
+    let Some(own) = own else { return Err(NeedsText { corpus: manifest.corpus }.into()) };
+    let run = (&manifest.config, false);
+    let documents = Documents::read(&own.corpus, own.test_corpus.as_ref(), run, stop, &mut |_| {})?;
+    let [corpus, test_corpus] = documents.hashes();
+    let tested = own.test_corpus.as_ref().unwrap_or(&own.corpus);
+    for (source, found, expected) in
+        [(&own.corpus, corpus, manifest.corpus), (tested, test_corpus, manifest.test_corpus)]
+    {
+        if found != expected && !own.chosen {
+            return Err(NeedsText { corpus: manifest.corpus }.into());
+        }
+        if found != expected {
+            return Err(OtherText { corpus: source.to_string(), found, expected }.into());
+        }
+    }
+    Ok(documents)
+}

@@ -1,0 +1,410 @@
+//! The manifest: everything that makes a run this run. Its BLAKE3 is the run's id; all it names is fetched by hash.
+
+pub mod local_text;
+pub mod shard_table;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(super) mod tiny_run;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use crate::compress::frame;
+use crate::config::run::RunConfigError;
+use crate::config::{Codec, OuterConfig, OuterMode, RunConfig, Stagger, level_parameters};
+use crate::grid::GridError;
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, RunId};
+use crate::outer::ModuleState;
+use crate::peer::manifest::shard_table::{Shard, Shards, TableError, table_bytes, weights};
+use crate::protocol::RunPlan;
+use crate::protocol::limits::{FULL_WEIGHT, MAX_CONTROL_BYTES};
+use crate::protocol::wire::WIRE_VERSION;
+use crate::routing::resharding::{Atlas, AtlasError, PathScores, RouterState, StateError};
+use crate::store::BlobStore;
+
+/// Changes when the manifest, a blob's format or the outer arithmetic does: peers that differ refuse each other.
+pub const FORMAT_VERSION: u32 = 2;
+
+/// Of the slice that paths score: a bound for what a manifest can make a peer allocate.
+pub const MAX_SLICE_DOCUMENTS: u32 = 1 << 20;
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// [`FORMAT_VERSION`] of the founder.
+    pub format_version: u32,
+    /// Version of the messages.
+    pub wire_version: u16,
+    /// What is trained.
+    pub config: RunConfig,
+    /// The text, before it was cut into tokens.
+    pub corpus: BlobHash,
+    /// The text of the test set.
+    pub test_corpus: BlobHash,
+    /// Whether newcomers receive their shard from peers.
+    pub share_text: bool,
+    /// A `tokenizer.json`.
+    pub tokenizer: BlobRef,
+    /// The router.
+    pub router: BlobRef,
+    /// Which document is in which shard.
+    pub shard_index: BlobRef,
+    /// The path of each test document, in order: u32, little endian.
+    pub test_routes: BlobRef,
+    /// Parameters of the dense ancestor, which the router needs too: a safetensors file.
+    pub ancestor: BlobRef,
+    /// By path.
+    pub shards: Shards,
+    /// What it takes to share the text out anew, where that is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resharding: Option<Resharding>,
+    /// The state of each module before the first update.
+    pub genesis: Vec<(ModuleId, BlobRef)>,
+    /// What the swarm trains when this is done, from what it has learnt here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub then: Option<Box<RunConfig>>,
+    /// The run that the swarm trained before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<RunId>,
+    /// Where the run is by invitation, whose are the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub founder: Option<PeerKey>,
+}
+
+/// What it takes to share the text of a run out anew.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resharding {
+    /// The features of all documents, and where these lie.
+    pub atlas: BlobRef,
+    /// The documents that paths score.
+    pub slice: BlobRef,
+    /// How many.
+    pub slice_documents: u32,
+}
+
+/// Why a manifest is not this run's, or not one that this program can take part in.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// Not JSON of this shape.
+    #[error("the manifest does not read: {0}")]
+    Syntax(#[from] serde_json::Error),
+    /// Founded by another version of the program.
+    #[error(
+        "the run speaks wire version {wire} and format version {format}, this program {WIRE_VERSION} and {FORMAT_VERSION}; \
+         use the founder's version of pathswarm"
+    )]
+    Version {
+        /// Of messages.
+        wire: u16,
+        /// Of files.
+        format: u32,
+    },
+    /// The configuration in it is wrong.
+    #[error("the configuration in the manifest: {0}")]
+    Config(#[from] RunConfigError),
+    /// The levels in it make no grid.
+    #[error("the configuration in the manifest: {0}")]
+    Grid(#[from] GridError),
+    /// It is not complete.
+    #[error("the manifest names {found} {what}, its grid has {expected}")]
+    Count {
+        /// Shards or modules.
+        what: &'static str,
+        /// In the manifest.
+        found: usize,
+        /// In the grid.
+        expected: usize,
+    },
+    /// The shards are in a blob, which has not been read.
+    #[error("the run's shard table has not been read")]
+    NoTable,
+    /// That blob is not what it should be.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// A size in it is not what its configuration makes.
+    #[error("the manifest gives module {0} a state of the wrong size")]
+    StateSize(ModuleId),
+    /// The text is to be shared out anew, and what that takes is not there, or the other way round.
+    #[error("the manifest and its configuration differ in whether the text is shared out anew")]
+    Resharding,
+    /// By invitation, and nobody invites; or the other way round.
+    #[error("the manifest and its configuration differ in whether the run is by invitation")]
+    Admission,
+    /// Too large to be sent.
+    #[error("the manifest has {0} bytes, at most {MAX_CONTROL_BYTES} can be sent; use a smaller grid")]
+    Large(usize),
+}
+
+impl Manifest {
+    /// The bytes whose hash is the run's id.
+    ///
+    /// # Errors
+    /// If they are too many to be sent to a newcomer.
+    pub fn encode(&self) -> Result<Vec<u8>, ManifestError> {
+        let bytes = serde_json::to_vec_pretty(self)?;
+        // An answer's own header and length come on top.
+        if bytes.len() + 64 > MAX_CONTROL_BYTES {
+            return Err(ManifestError::Large(bytes.len()));
+        }
+        Ok(bytes)
+    }
+
+    /// Reads and checks a manifest, wherever it came from.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn decode(bytes: &[u8]) -> Result<(Self, RunId), ManifestError> {
+        #[derive(Deserialize)]
+        struct Versions {
+            format_version: u32,
+            wire_version: u16,
+        }
+        let versions: Versions = serde_json::from_slice(bytes)?;
+        let (wire, format) = (versions.wire_version, versions.format_version);
+        if (wire, format) != (WIRE_VERSION, FORMAT_VERSION) {
+            return Err(ManifestError::Version { wire, format });
+        }
+        let manifest: Self = serde_json::from_slice(bytes)?;
+        manifest.check()?;
+        Ok((manifest, RunId(*blake3::hash(bytes).as_bytes())))
+    }
+
+    fn check(&self) -> Result<(), ManifestError> {
+        self.config.check()?;
+        self.then.as_ref().map_or(Ok(()), |then| then.check())?;
+        if self.config.admission.is_open() != self.founder.is_none() {
+            return Err(ManifestError::Admission);
+        }
+        let grid = self.config.grid()?;
+        let counted = |what, found: usize, expected: usize| {
+            if found == expected { Ok(()) } else { Err(ManifestError::Count { what, found, expected }) }
+        };
+        let paths = grid.path_count() as usize;
+        match &self.shards {
+            Shards::Listed(shards) => counted("shards", shards.len(), paths)?,
+            Shards::Table(_) if self.shards.table().is_none_or(|table| table.bytes != table_bytes(paths)) => {
+                return Err(TableError::Header(paths).into());
+            }
+            Shards::Table(_) => {}
+        }
+        let (router, seats) = (self.config.router_module(), self.config.seats()?);
+        let most = MAX_SLICE_DOCUMENTS;
+        if router.is_some() != self.resharding.is_some_and(|parts| (1..=most).contains(&parts.slice_documents)) {
+            return Err(ManifestError::Resharding);
+        }
+        // Before they are listed: a manifest of 100 kB can ask for a thousand million.
+        counted("modules", self.genesis.len(), seats.grid().module_count())?;
+        let counts = self.level_counts();
+        for (expected, (module, state)) in seats.grid().modules().into_iter().zip(&self.genesis) {
+            let size = match counts.get(usize::from(expected.level)) {
+                Some(count) => ModuleState::size_bytes(*count, self.config.outer.mode),
+                None => RouterState::size_bytes(grid.path_count(), self.config.model.width),
+            };
+            if *module != expected || state.bytes != size {
+                return Err(ManifestError::StateSize(expected));
+            }
+        }
+        Ok(())
+    }
+
+    /// Values in a module of each level of the model.
+    pub fn level_counts(&self) -> Vec<usize> {
+        self.config.levels.iter().map(|level| level_parameters(&self.config.model, level)).collect()
+    }
+
+    /// No trainer of a path has more: residuals, two moments and the best parameters, and what frames them.
+    pub fn most_trainer_bytes(&self) -> u64 {
+        16 * self.level_counts().iter().sum::<usize>() as u64 + (1 << 16)
+    }
+
+    /// What the protocol needs to know.
+    ///
+    /// # Errors
+    /// If the shards have not been read. (`decode` has excluded that the levels make no grid, or cannot be sampled so.)
+    pub fn plan(&self) -> Result<RunPlan, ManifestError> {
+        let seats = self.config.seats()?;
+        let shards = self.shards.listed();
+        if shards.len() != seats.grid().path_count() as usize {
+            return Err(ManifestError::NoTable);
+        }
+        let outer = &self.config.outer;
+        let counts = self.level_counts();
+        let frames = |codec: fn(&OuterConfig) -> Codec| {
+            let most =
+                move |(level, count): (usize, &usize)| frame::max_bytes(codec(&self.config.outer_of(level)), *count);
+            counts.iter().enumerate().map(most)
+        };
+        let paths = seats.grid().path_count();
+        let scores = self.resharding.map(|parts| PathScores::max_bytes(paths, parts.slice_documents as usize));
+        // Where sizes change, each path scales what it contributes by its own, and all count the same.
+        let weights = match self.resharding {
+            Some(_) => vec![FULL_WEIGHT; shards.len()],
+            None => weights(shards.iter().map(|shard| shard.sequences)),
+        };
+        Ok(RunPlan {
+            seats,
+            mode: self.config.outer.mode,
+            phases: self.config.training.phases,
+            inner_steps: self.config.training.inner_steps,
+            streaming: outer.streaming.map(|streaming| {
+                Stagger::new(self.config.levels.len(), self.config.training.inner_steps, streaming.overlap)
+            }),
+            reshard: self.config.routing.reshard.clone(),
+            weights,
+            genesis: self.genesis.iter().copied().collect::<BTreeMap<_, _>>(),
+            offer_bytes: frames(|outer| outer.codec).chain(scores).collect(),
+            average_bytes: frames(OuterConfig::average_codec).chain(scores).collect(),
+            norm_cap: outer.cap(),
+            audit_share: outer.audit_share,
+            rerun_share: outer.rerun_share,
+            rerun_tolerance: outer.rerun_tolerance,
+            centred_clipping: outer.centred_clipping,
+        })
+    }
+
+    /// Takes the table of shards, if the manifest only names it.
+    ///
+    /// # Errors
+    /// If it is not the one that it names.
+    pub fn take_table(&mut self, bytes: &[u8]) -> Result<(), ManifestError> {
+        let paths = self.config.grid()?.path_count() as usize;
+        Ok(self.shards.take_table(bytes, paths)?)
+    }
+
+    /// The same, from a store that may have it.
+    ///
+    /// # Errors
+    /// If it has not, or the disk fails.
+    pub fn with_table_in(mut self, blobs: &BlobStore) -> anyhow::Result<Self> {
+        if let Some(table) = self.shards.table() {
+            let bytes = blobs.get(table.hash, table.bytes)?;
+            self.take_table(&bytes.context("the run's shard table is not in the store")?)?;
+        }
+        Ok(self)
+    }
+
+    /// Reads a state of the run's router.
+    ///
+    /// # Errors
+    /// If it is not one.
+    pub fn router_state(&self, bytes: &[u8]) -> Result<RouterState, StateError> {
+        let (paths, run) = (self.shards.listed().len() as u32, &self.config);
+        let state = RouterState::decode(bytes, paths, run.model.width, run.routing.prefix_tokens)?;
+        let possible = state.rounds <= run.training.phases && u64::from(state.fits) <= state.rounds;
+        let fitted = state.fits == 0 || state.router.ancestor() == Some(self.ancestor.hash);
+        if possible && fitted { Ok(state) } else { Err(StateError::Format("what no round of this run makes")) }
+    }
+
+    /// Reads the atlas of the run.
+    ///
+    /// # Errors
+    /// If it is not the run's.
+    pub fn decode_atlas(&self, bytes: &[u8]) -> Result<Atlas, AtlasError> {
+        let atlas = Atlas::decode(bytes, self.shards.listed().len() as u32)?;
+        let documents = self.resharding.map_or(0, |parts| parts.slice_documents as usize);
+        let own = (self.config.model.width, self.ancestor.hash, documents);
+        let found = (atlas.width, atlas.ancestor, atlas.slice_documents());
+        if found == own { Ok(atlas) } else { Err(AtlasError::Format("of another model, ancestor or slice")) }
+    }
+
+    /// One path's part of the text; the shards have been read.
+    pub fn shard(&self, path: PathId) -> &Shard {
+        &self.shards.listed()[path.0 as usize]
+    }
+
+    /// The run that invitations to this one name, and whose are the first; nothing if it is open. A run of two stages is one
+    /// run to those who were invited.
+    pub fn invites(&self, run: RunId) -> Option<(RunId, PeerKey)> {
+        self.founder.map(|founder| (self.after.unwrap_or(run), founder))
+    }
+
+    /// What a peer sends to nobody: the text, unless the run shares it.
+    pub fn private_blobs(&self) -> BTreeSet<BlobHash> {
+        if self.share_text {
+            return BTreeSet::new();
+        }
+        let slice = self.resharding.map(|parts| parts.slice.hash);
+        self.shards.listed().iter().flat_map(Shard::hashes).chain(slice).collect()
+    }
+
+    /// All text that must be here for a path to be trained: its shard, or all shards where they are made anew of each other.
+    pub fn text_for(&self, path: PathId) -> Vec<BlobRef> {
+        let Some(parts) = self.resharding else { return self.shard(path).blobs().to_vec() };
+        self.shards.listed().iter().flat_map(Shard::blobs).chain([parts.slice]).collect()
+    }
+
+    /// What of it a path is scored on.
+    pub fn text_to_score(&self, path: PathId) -> Vec<BlobRef> {
+        match self.resharding {
+            Some(_) => self.shards.listed().iter().map(|shard| shard.held_out).collect(),
+            None => vec![self.shard(path).held_out],
+        }
+    }
+
+    /// The text that peers send each other but for that of these paths, if they do.
+    pub fn text_besides(&self, paths: &BTreeSet<PathId>) -> BTreeSet<BlobHash> {
+        if !self.share_text || self.resharding.is_some() {
+            return BTreeSet::new();
+        }
+        let kept: BTreeSet<BlobHash> = paths.iter().flat_map(|path| self.shard(*path).hashes()).collect();
+        self.shards.listed().iter().flat_map(Shard::hashes).filter(|blob| !kept.contains(blob)).collect()
+    }
+
+    /// What every peer of the run keeps, whatever its paths.
+    pub fn for_everybody(&self) -> Vec<BlobRef> {
+        let parts = [self.tokenizer, self.router, self.shard_index, self.test_routes, self.ancestor];
+        let atlas = self.resharding.map(|parts| parts.atlas);
+        self.shards.table().into_iter().chain(parts).chain(atlas).collect()
+    }
+
+    /// Bytes that a peer of one path downloads at first, keeps on disk and holds in memory, about.
+    pub fn cost_of_a_path(&self) -> PathCost {
+        // Nobody has looked at the sizes that a manifest names.
+        let sum = |parts: &[u64]| parts.iter().fold(0, |sum: u64, part| sum.saturating_add(*part));
+        let everybody = sum(&self.for_everybody().iter().map(|blob| blob.bytes).collect::<Vec<_>>());
+        let drawn_anew = self.config.seats().is_ok_and(|seats| seats.are_drawn_anew());
+        // That of the next path comes while the present one is trained.
+        let shard_bytes = self.shards.largest_bytes();
+        let text = match self.resharding {
+            Some(parts) => {
+                let paths = self.config.grid().map_or(1, |grid| u64::from(grid.path_count()));
+                shard_bytes.saturating_mul(paths).saturating_add(parts.slice.bytes)
+            }
+            None => shard_bytes.saturating_mul(if drawn_anew { 2 } else { 1 }),
+        };
+        let text_download = if self.share_text { text } else { 0 };
+        let parameters: u64 = self.level_counts().into_iter().map(|count| count as u64).sum();
+        let states = match self.config.outer.mode {
+            OuterMode::Synchronous => 8 * parameters,
+            OuterMode::Asynchronous => 12 * parameters,
+        };
+        // Twice, as the trainer and the combiner have it.
+        let atlas_bytes = self.resharding.map_or(0, |parts| parts.atlas.bytes).saturating_mul(2);
+        let best_bytes = if self.config.paths_end_apart() { 4 * parameters } else { 0 };
+        // What the trainer carries, which stays in memory from one part of a phase to the next.
+        let last_bytes = if self.config.outer.streaming.is_some() { 16 * parameters } else { 0 };
+        PathCost {
+            download_bytes: sum(&[everybody, text_download, states]),
+            // Two states of each module, the trainer's moments and residual, and compressed gradients besides.
+            disk_bytes: sum(&[everybody, text, 2 * states + 12 * parameters + 16 * parameters + 2 * best_bytes]),
+            // Parameters, gradient, two moments, and the states in hand while an update is applied.
+            memory_bytes: sum(&[16 * parameters + 2 * states, text, atlas_bytes, best_bytes, last_bytes]),
+        }
+    }
+}
+
+/// What taking part costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PathCost {
+    /// Over the network, once.
+    pub download_bytes: u64,
+    /// In the run's folder.
+    pub disk_bytes: u64,
+    /// Besides what the tensors of a batch need.
+    pub memory_bytes: u64,
+}

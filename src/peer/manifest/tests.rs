@@ -1,0 +1,81 @@
+//! What a manifest tells, and what is refused of one.
+
+use std::collections::BTreeSet;
+
+use crate::config::LevelConfig;
+use crate::grid::Sharing;
+use crate::names::{BlobRef, PathId};
+use crate::peer::manifest::shard_table::{Shards, TableError, encode_table, table_bytes};
+use crate::peer::manifest::tiny_run::Tiny;
+use crate::peer::manifest::{Manifest, ManifestError, Resharding};
+
+#[test]
+fn text_that_is_kept_for_others_may_go_but_not_what_is_needed_nor_what_nobody_sends() {
+    let mut tiny = Tiny::found(true);
+    let Shards::Listed(shards) = &mut tiny.decoded.shards else { panic!("a table for two paths") };
+    // As two paths without any test text would have.
+    shards[1].test = shards[0].test;
+    for (shard, text) in shards.iter_mut().zip([b"a", b"b"]) {
+        shard.held_out = BlobRef::of(text);
+    }
+    let besides = |tiny: &Tiny, path| tiny.decoded.text_besides(&BTreeSet::from([PathId(path)]));
+    let shards = tiny.decoded.shards.listed().to_vec();
+    assert_eq!(besides(&tiny, 0), BTreeSet::from([shards[1].train.hash, shards[1].held_out.hash]));
+    assert_eq!(besides(&tiny, 1), BTreeSet::from([shards[0].train.hash, shards[0].held_out.hash]));
+    tiny.decoded.share_text = false;
+    assert_eq!(besides(&tiny, 0), BTreeSet::new());
+}
+
+#[test]
+fn sizes_that_cannot_be_are_told_of_as_what_they_are() {
+    let mut tiny = Tiny::found(true).decoded;
+    (tiny.ancestor.bytes, tiny.router.bytes) = (u64::MAX, u64::MAX);
+    let Shards::Listed(shards) = &mut tiny.shards else { panic!("a table for two paths") };
+    (shards[0].train.bytes, shards[0].test.bytes) = (u64::MAX, u64::MAX);
+    let parts = Resharding { atlas: tiny.ancestor, slice: tiny.ancestor, slice_documents: 1 };
+    for resharding in [None, Some(parts)] {
+        let cost = Manifest { resharding, ..tiny.clone() }.cost_of_a_path();
+        assert_eq!([cost.download_bytes, cost.disk_bytes, cost.memory_bytes], [u64::MAX; 3]);
+    }
+}
+
+#[test]
+fn more_modules_than_can_be_listed_are_refused_before_they_are_listed() {
+    let mut tiny = Tiny::found(true).decoded;
+    let config = &mut tiny.config;
+    config.model.blocks = 1024;
+    let level = |part: String, sharing| LevelConfig { parts: vec![part], sharing };
+    config.levels = (0..1024).map(|block| level(format!("block.{block}"), Sharing::Path)).collect();
+    config.levels.push(level("embedding".to_owned(), Sharing::Experts(1 << 10)));
+    config.levels.push(level("final-norm".to_owned(), Sharing::Experts(1 << 10)));
+    if !config.model.tied_head {
+        config.levels.push(level("head".to_owned(), Sharing::Shared));
+    }
+    let table = BlobRef { bytes: table_bytes(1 << 20), ..tiny.ancestor };
+    tiny.shards = Shards::in_table(Vec::new(), table);
+    let refused = Manifest::decode(&tiny.encode().unwrap()).unwrap_err();
+    let least = 1024 << 20;
+    assert!(matches!(refused, ManifestError::Count { what: "modules", expected, .. } if expected > least), "{refused}");
+}
+
+#[test]
+fn shards_in_a_blob_have_to_be_read_before_anything_is_planned() {
+    let tiny = Tiny::found(true);
+    let shards = tiny.decoded.shards.listed().to_vec();
+    let table = encode_table(&shards);
+    let named = Shards::in_table(shards, BlobRef::of(&table));
+    let bytes = Manifest { shards: named, ..tiny.decoded.clone() }.encode().unwrap();
+    let (mut manifest, _) = Manifest::decode(&bytes).unwrap();
+    assert!(manifest.for_everybody().contains(&BlobRef::of(&table)));
+    assert_eq!(manifest.cost_of_a_path().memory_bytes, tiny.decoded.cost_of_a_path().memory_bytes);
+    assert!(matches!(manifest.plan(), Err(ManifestError::NoTable)));
+    assert!(manifest.clone().with_table_in(&tiny.blobs).is_err());
+    assert!(manifest.take_table(&tiny.manifest).is_err());
+    assert!(matches!(manifest.plan(), Err(ManifestError::NoTable)));
+    tiny.blobs.put(&table).unwrap();
+    let manifest = manifest.with_table_in(&tiny.blobs).unwrap();
+    assert_eq!(manifest.plan().unwrap().weights, tiny.decoded.plan().unwrap().weights);
+    let short = Shards::in_table(vec![], BlobRef::of(&encode_table(&[])));
+    let bytes = Manifest { shards: short, ..manifest }.encode().unwrap();
+    assert!(matches!(Manifest::decode(&bytes), Err(ManifestError::Table(TableError::Header(2)))));
+}

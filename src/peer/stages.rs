@@ -1,0 +1,271 @@
+//! From the first stage of a run to the second, without anybody in charge: each is a run of its own, and the manifest of the
+//! second names the first.
+//!
+//! A peer whose part of the first is done looks whether another of its peers has gone on ([`Scout`]), and follows it. If none
+//! has, the owner of the first module founds the second, from what all have trained and from the text that all have
+//! ([`gather`]). Whoever owns that module when its owner is gone does it instead.
+
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+
+use crate::names::{BlobRef, PathId, PeerKey, RunId};
+use crate::network::{Identity, Multiaddr, NetworkConfig, NetworkEvents, NetworkHandle, StartError};
+use crate::peer::StoredBlobs;
+use crate::peer::access::access_control::{Doorkeeper, guests_file, invitation_file};
+use crate::peer::client::directory::Directory;
+use crate::peer::client::{Entrance, Visit, visit};
+use crate::peer::create::Text;
+use crate::peer::driver::status::PeerStatus;
+use crate::peer::manifest::Manifest;
+use crate::peer::start::join::{JoinError, fetch_manifest};
+use crate::peer::start::{key_file, lock_store, manifest_file, ports_file, read_manifest};
+use crate::store::{BlobStore, DiskError, write_file};
+use crate::text::{IdsWriter, TokenSet, Tokenizer};
+
+/// Where a peer of this folder keeps its part of the second stage.
+pub fn next_folder(folder: &Path) -> PathBuf {
+    folder.join("next")
+}
+
+/// Where it keeps its part of the stage that it has come to.
+pub fn present_folder(folder: &Path) -> PathBuf {
+    let next = next_folder(folder);
+    if manifest_file(&next).exists() { next } else { folder.to_owned() }
+}
+
+/// In the second stage a peer is who it was, and listens where it did.
+///
+/// # Errors
+/// If the disk fails.
+pub fn take_along(folder: &Path) -> std::io::Result<PathBuf> {
+    let next = next_folder(folder);
+    std::fs::create_dir_all(&next)?;
+    for file in [key_file, ports_file] {
+        let unfinished = file(&next).with_extension("taken");
+        match std::fs::copy(file(folder), &unfinished) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            copied => {
+                copied?;
+                std::fs::rename(&unfinished, file(&next))?;
+            }
+        }
+    }
+    // What it knows of the door it may know better there by now.
+    for file in [invitation_file, guests_file] {
+        if file(folder).exists() && !file(&next).exists() {
+            let unfinished = file(&next).with_extension("taken");
+            std::fs::copy(file(folder), &unfinished)?;
+            std::fs::rename(&unfinished, file(&next))?;
+        }
+    }
+    Ok(next)
+}
+
+/// Whether a manifest is of the second stage of a run, as that has it.
+pub fn follows(next: &Manifest, first: &Manifest, run: RunId) -> bool {
+    let text = |manifest: &Manifest| (manifest.corpus, manifest.test_corpus, manifest.share_text);
+    let same = text(next) == text(first) && next.founder == first.founder;
+    next.after == Some(run) && first.then.as_deref() == Some(&next.config) && same
+}
+
+/// Leaves a second stage that others have not followed. Its folder is set aside, and no manifest is in it any more.
+///
+/// # Errors
+/// If the disk fails.
+pub fn abandon(folder: &Path) -> std::io::Result<()> {
+    let (next, aside) = (next_folder(folder), folder.join("next.left"));
+    match std::fs::remove_file(manifest_file(&next)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    if aside.exists() {
+        std::fs::remove_dir_all(&aside)?;
+    }
+    std::fs::rename(next, aside)
+}
+
+/// Where the other peers of the first stage were, one address a line: whoever founds the second may find, when it comes back
+/// from a crash, that they have gone on without it.
+fn others_file(next: &Path) -> PathBuf {
+    next.join("others")
+}
+
+/// Writes that down.
+///
+/// # Errors
+/// If the disk fails.
+pub fn remember_others(next: &Path, others: &[Multiaddr]) -> Result<(), DiskError> {
+    let lines: String = others.iter().map(|address| format!("{address}\n")).collect();
+    write_file(&others_file(next), lines.as_bytes())
+}
+
+/// Whether the others have gone on to another run than the one that this peer has founded: then where, and its own is
+/// removed.
+///
+/// # Errors
+/// If the network does not start, or the disk fails.
+pub async fn elsewhere(folder: &Path) -> anyhow::Result<Option<Multiaddr>> {
+    let next = next_folder(folder);
+    let (Some((_, _, own)), Some((_, first, before))) = (read_manifest(&next)?, read_manifest(folder)?) else {
+        return Ok(None);
+    };
+    // A peer that runs there is not disturbed.
+    let _lock = lock_store(&next)?;
+    let others = std::fs::read_to_string(others_file(&next)).unwrap_or_default();
+    let others: Vec<Multiaddr> = others.lines().filter_map(|line| line.parse().ok()).collect();
+    if others.is_empty() {
+        return Ok(None);
+    }
+    let identity = Identity::load_or_generate(&key_file(folder))?;
+    let sponsor = Doorkeeper::of(folder, &identity, &first, before)?;
+    match Scout::start(sponsor).await?.successor(&others, (&first, before)).await {
+        Some((address, run)) if run != own => {
+            tracing::warn!(%run, %own, "the others have gone on without this peer, which follows them");
+            abandon(folder)?;
+            take_along(folder)?;
+            Ok(Some(address))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Whether a peer is the one that founds the second stage: its part of the first is done, and it owns the first module.
+pub fn is_first(status: &PeerStatus) -> bool {
+    status.node.done && status.node.modules.iter().any(|module| module.module == "0.0" && module.owned_here)
+}
+
+/// Asks peers which run they are in, in the name of a peer of this machine where that is asked for.
+pub struct Scout {
+    network: NetworkHandle,
+    events: NetworkEvents,
+    sponsor: Option<Arc<Doorkeeper>>,
+}
+
+impl Scout {
+    /// Listens nowhere.
+    ///
+    /// # Errors
+    /// If the network does not start.
+    pub async fn start(sponsor: Option<Arc<Doorkeeper>>) -> Result<Self, StartError> {
+        let config = NetworkConfig::visitor(Identity::generate());
+        let (network, events) = crate::network::start(config, Arc::new(StoredBlobs::default())).await?;
+        Ok(Self { network, events, sponsor })
+    }
+
+    /// Where a peer is that has gone on from a run, and to which.
+    pub async fn successor(
+        &mut self,
+        addresses: &[Multiaddr],
+        (first, of): (&Manifest, RunId),
+    ) -> Option<(Multiaddr, RunId)> {
+        // A visit ends after a while, a stage may last for weeks.
+        let shown = self.sponsor.as_ref().and_then(|sponsor| sponsor.visitor(self.network.me()).ok());
+        for address in addresses {
+            let asked = fetch_manifest(&self.network, &mut self.events, address, shown.as_ref()).await;
+            if let Ok((_, _, manifest, run)) = asked
+                && follows(&manifest, first, of)
+            {
+                return Some((address.clone(), run));
+            }
+        }
+        None
+    }
+}
+
+/// The text of a run that shares it, from the peers at these addresses and those that they know. It is kept in `folder` while
+/// it is read.
+///
+/// # Errors
+/// If nobody answers, a shard has no holder that sends it, or the disk fails.
+pub async fn gather(entrance: Entrance<'_>, of: RunId, folder: &Path) -> anyhow::Result<Text> {
+    let blobs = BlobStore::open(folder)?;
+    let access = StoredBlobs::default();
+    access.take_in(blobs.clone());
+    let Visit { mut client, contact, address, manifest, .. } = visit(entrance, Arc::new(access)).await?;
+    let (mut manifest, run) = Manifest::decode(&manifest)?;
+    anyhow::ensure!(run == of, "the peer at {address} is in another run by now");
+    let mut directory = Directory::default();
+    let mut wanted = vec![(manifest.tokenizer, "the tokenizer", None)];
+    if let Some(table) = manifest.shards.table() {
+        let fetched = client.fetch(table, &[contact]).await?;
+        fetched.map_err(|reason| lacking("the shard table", &address, reason))?;
+        manifest = manifest.with_table_in(&blobs)?;
+    }
+    let plan = manifest.plan()?;
+    directory.search(&mut client, &plan, &plan.seats.grid().modules()).await?;
+    for path in plan.seats.grid().paths() {
+        wanted.extend(manifest.shard(path).blobs().map(|blob| (blob, "the text of a path", Some(path))));
+    }
+    for (blob, what, path) in wanted {
+        let of_path = path.map(|path: PathId| directory.holders_of_path(&plan, path)).unwrap_or_default();
+        let from: Vec<PeerKey> = of_path.into_iter().chain([contact]).chain(directory.answering()).collect();
+        if !blobs.holds(blob)? {
+            client.fetch(blob, &from).await?.map_err(|reason| lacking(what, &address, reason))?;
+        }
+    }
+    tokio::task::spawn_blocking(move || text_of(&manifest, &blobs)).await?
+}
+
+fn lacking(what: &'static str, from: &Multiaddr, reason: String) -> JoinError {
+    JoinError::Blob { what, from: format!("{from} and the peers it knows"), reason }
+}
+
+/// All shards in one: what was held out of them is training text again.
+fn text_of(manifest: &Manifest, blobs: &BlobStore) -> anyhow::Result<Text> {
+    let model = &manifest.config.model;
+    let set = |blob: BlobRef| -> anyhow::Result<TokenSet> {
+        let file = blobs.verified(blob)?.context("it was fetched, and is gone again")?;
+        let ids = IdsWriter::unnamed(&blobs.scratch())?;
+        Ok(TokenSet::read_for(model, BufReader::new(file), blob.bytes, ids)?)
+    };
+    let (mut train, mut test) = (Vec::new(), Vec::new());
+    for shard in manifest.shards.listed() {
+        train.extend([set(shard.train)?, set(shard.held_out)?]);
+        test.push(set(shard.test)?);
+    }
+    let tokenizer = blobs.get(manifest.tokenizer.hash, manifest.tokenizer.bytes)?;
+    let joined = |sets: &[TokenSet]| TokenSet::joined(sets, IdsWriter::unnamed(&blobs.scratch())?);
+    Ok(Text {
+        tokenizer: Tokenizer::from_json(&tokenizer.context("the tokenizer was fetched, and is gone again")?)?,
+        train: joined(&train)?,
+        test: joined(&test)?,
+        corpus: manifest.corpus,
+        test_corpus: manifest.test_corpus,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::manifest::tiny_run::Tiny;
+
+    #[test]
+    fn all_shards_together_are_the_text_again() {
+        let tiny = Tiny::found(true);
+        let text = text_of(&tiny.decoded, &tiny.blobs).unwrap();
+        let documents = |set: &TokenSet| {
+            let mut spans: Vec<Vec<u32>> = set.documents().map(|document| set.span(document)).collect();
+            spans.sort();
+            spans
+        };
+        assert_eq!(documents(&text.train), documents(&tiny.train));
+        assert_eq!(documents(&text.test), documents(&tiny.test));
+        assert_eq!(text.corpus, tiny.decoded.corpus);
+        assert!(!text.train.is_empty());
+    }
+
+    #[test]
+    fn a_peer_takes_its_key_and_its_ports_along() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(key_file(folder.path()), b"key").unwrap();
+        assert_eq!(present_folder(folder.path()), folder.path());
+        let next = take_along(folder.path()).unwrap();
+        assert_eq!(std::fs::read(key_file(&next)).unwrap(), b"key");
+        assert!(!ports_file(&next).exists(), "there were none");
+        std::fs::write(manifest_file(&next), b"{}").unwrap();
+        assert_eq!(present_folder(folder.path()), next);
+    }
+}

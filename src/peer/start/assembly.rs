@@ -1,0 +1,310 @@
+//! A peer's assembly: opens its store, restores its node, and starts its actors.
+
+use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tracing::Instrument;
+
+use crate::config::MachineConfig;
+use crate::names::{PathId, PeerKey, RunId};
+use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
+use crate::peer::access::access_control::Doorkeeper;
+use crate::peer::aggregator::Combiner;
+use crate::peer::driver::control_socket::Order;
+use crate::peer::driver::events::Newsroom;
+use crate::peer::driver::status::PeerStatus;
+use crate::peer::driver::{COMMANDS, Command, Driver, Inputs, PeerError};
+use crate::peer::inference::server::Answering;
+use crate::peer::manifest::Manifest;
+use crate::peer::start::blob_access::StoredBlobs;
+use crate::peer::trainer;
+use crate::peer::trainer::device_scheduler::Turns;
+use crate::peer::trainer::thread::TrainerThread;
+use crate::protocol::{Contact, Event, Node, Record, wire};
+use crate::routing::ShardIndex;
+use crate::store::actor::StoreThreads;
+use crate::store::{BlobStore, DiskError, LockedStore, StoreHandle};
+
+/// What a peer is made of.
+pub struct PeerPlan {
+    /// Its store.
+    pub store: LockedStore,
+    /// The run's manifest, as its bytes.
+    pub manifest: Vec<u8>,
+    /// Who it is.
+    pub identity: Identity,
+    /// What the machine brings.
+    pub machine: MachineConfig,
+    /// The machine's queue for trainers.
+    pub turns: Arc<Turns>,
+    /// The network, started with this identity.
+    pub network: NetworkHandle,
+    /// What comes out of it.
+    pub network_events: NetworkEvents,
+    /// What the network serves, once the store is open.
+    pub access: StoredBlobs,
+    /// Peers to begin with; none for the founder.
+    pub contacts: Vec<(PeerKey, Vec<Multiaddr>)>,
+    /// Whether this peer founded the run.
+    pub founder: bool,
+    /// Takes its news.
+    pub newsroom: Newsroom,
+    /// Watches its door, if the run is by invitation.
+    pub doorkeeper: Option<Arc<Doorkeeper>>,
+}
+
+/// A running peer. It stops when this is dropped.
+pub struct Peer {
+    key: PeerKey,
+    commands: mpsc::Sender<Command>,
+    task: JoinHandle<Result<(), PeerError>>,
+    store: StoreThreads,
+}
+
+/// Where a peer keeps its store.
+pub fn store_folder(folder: &std::path::Path) -> PathBuf {
+    folder.join("store")
+}
+
+impl Peer {
+    /// Starts a peer whose manifest and first blobs are in its store.
+    ///
+    /// # Errors
+    /// If the store is another run's, or in use; the manifest is not this program's; or threads are short.
+    pub async fn start(plan: PeerPlan) -> anyhow::Result<Self> {
+        let (manifest, run) = Manifest::decode(&plan.manifest)?;
+        let folder = plan.store.of_run(run)?;
+        let manifest = Arc::new(manifest.with_table_in(&folder.blobs)?);
+        let records = decode_records(&folder.records)?;
+        let known = folder.index.peers()?;
+        let blobs = folder.blobs.clone();
+        plan.access.take_in(blobs.clone());
+        plan.access.serve_all_but(manifest.private_blobs(), plan.doorkeeper.clone());
+        let (store, threads) = crate::store::actor::start(folder)?;
+        fill_index(&store, &manifest, run).await?;
+
+        let key = plan.identity.key();
+        let mut node = Node::restore(key, manifest.plan()?, records.clone());
+        let mut lost = without_states(&node, &blobs)?;
+        lost.extend(without_checkpoints(&node, &blobs)?);
+        if !lost.is_empty() {
+            let encoded = lost.iter().map(wire::encode).collect::<Result<_, _>>()?;
+            store.persist(encoded).await?;
+            node = Node::restore(key, manifest.plan()?, records.into_iter().chain(lost).collect());
+        }
+        let mut node = node.started_as(RandomState::new().hash_one(run.0), |bytes| plan.identity.sign(bytes).to_vec());
+        if plan.machine.disk_bytes > 0 {
+            let spare_bytes = plan.machine.disk_bytes.saturating_sub(manifest.cost_of_a_path().disk_bytes);
+            node = node.replicating_within(spare_bytes);
+        }
+        // One that was killed in its first second has records, but nothing to go on from.
+        let fresh = node.is_blank();
+        // Whatever this peer logs is known as its own: several may run in one process.
+        let span = tracing::info_span!("peer", key = %key.short());
+        let (combiner, combined) = span.in_scope(|| Combiner::start(blobs.clone(), &manifest))?;
+        let (device, turns, network) = (plan.machine.device, plan.turns.clone(), plan.network.clone());
+        let answering = span.in_scope(|| Answering::start(manifest.clone(), device, blobs.clone(), turns, network))?;
+        let work = trainer::work(manifest.clone(), plan.machine, blobs.clone());
+        let trainer = span.in_scope(|| TrainerThread::start(work, plan.turns))?;
+        plan.network.join_run(run).await?;
+
+        let contacts = contacts(plan.contacts, known);
+        let tried = contacts.iter().flat_map(|contact| contact.addresses.clone()).collect();
+        let mut driver = Driver::new(
+            node,
+            manifest,
+            Arc::new(plan.manifest),
+            run.to_string(),
+            plan.identity,
+            store,
+            blobs,
+            plan.network.clone(),
+            trainer,
+            combiner,
+            answering,
+            plan.newsroom,
+            tried,
+            plan.doorkeeper,
+        );
+        driver.remove_unreferenced_blobs()?;
+        driver.listens_at(plan.network.join_addresses().await?);
+        driver.events.push_back(if plan.founder && fresh { Event::Found } else { Event::Join(contacts) });
+
+        let (commands, mailbox) = mpsc::channel(COMMANDS);
+        let inputs = Inputs { network: plan.network_events, combiner: combined, commands: mailbox };
+        let task = tokio::spawn(driver.run(inputs).instrument(span));
+        Ok(Self { key, commands, task, store: threads })
+    }
+
+    /// Who it is.
+    pub fn key(&self) -> PeerKey {
+        self.key
+    }
+
+    /// A way to ask it for its status.
+    pub fn watcher(&self) -> Watcher {
+        Watcher { commands: self.commands.clone() }
+    }
+
+    /// Leaves the swarm in order, and waits until that is done.
+    ///
+    /// # Errors
+    /// What the peer had to stop for before.
+    pub async fn stop(self) -> Result<(), PeerError> {
+        let (reply, stopped) = oneshot::channel();
+        if self.commands.send(Command::Stop(reply)).await.is_ok() {
+            // If it fails first, the task says why.
+            drop(stopped.await);
+        }
+        self.finished().await
+    }
+
+    /// Waits until the peer stops by itself.
+    ///
+    /// # Errors
+    /// What it had to stop for.
+    pub async fn finished(self) -> Result<(), PeerError> {
+        let outcome = self.task.await.unwrap_or(Err(PeerError::Worker("driver")));
+        // The store is free for whoever comes next once its threads have ended.
+        match tokio::task::spawn_blocking(|| self.store.join()).await {
+            Err(_) => Err(PeerError::Worker("store")),
+            Ok(()) => outcome,
+        }
+    }
+
+    /// Whether it has stopped by itself.
+    pub fn has_stopped(&self) -> bool {
+        self.task.is_finished()
+    }
+}
+
+/// Asks a running peer.
+#[derive(Clone)]
+pub struct Watcher {
+    commands: mpsc::Sender<Command>,
+}
+
+impl Watcher {
+    /// What the peer is doing, without the hashes of its parameters; nothing if it has stopped.
+    pub async fn status(&self) -> Option<PeerStatus> {
+        self.ask(Command::Status).await
+    }
+
+    /// The same with the hashes: each new state is read once for them.
+    pub async fn status_with_hashes(&self) -> Option<PeerStatus> {
+        self.ask(Command::StatusWithHashes).await
+    }
+
+    /// Where the peers that it knows can be found; nothing if it has stopped.
+    pub async fn contacts(&self) -> Option<Vec<Multiaddr>> {
+        self.ask(Command::Contacts).await
+    }
+
+    /// Carries out an order of the user; nothing if it has stopped.
+    pub async fn order(&self, order: Order) -> Option<Result<String, String>> {
+        self.ask(|reply| Command::Order(order, reply)).await
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(command(reply)).await.ok()?;
+        answer.await.ok()
+    }
+}
+
+fn decode_records(records: &[Vec<u8>]) -> anyhow::Result<Vec<Record>> {
+    let decode = |bytes: &Vec<u8>| {
+        wire::decode::<Record>(bytes).map_err(|error| anyhow::anyhow!("a record of the journal: {error}"))
+    };
+    records.iter().map(decode).collect()
+}
+
+/// What the journal must say of modules whose states the disk has lost: they are left, and with them the paths through
+/// them, so that this peer comes back as a newcomer and fetches them from others.
+fn without_states(node: &Node, blobs: &BlobStore) -> Result<Vec<Record>, DiskError> {
+    let mut lost = Vec::new();
+    for (module, version, state) in node.states() {
+        if !blobs.has(state.hash)? {
+            tracing::error!(%module, %version, state = %state.hash, "a state is gone from the disk: it is fetched anew");
+            lost.push(module);
+        }
+    }
+    let through = |path: &PathId| node.modules_of(*path).iter().any(|module| lost.contains(module));
+    let paths = node.paths().into_iter().filter(through);
+    let mut records: Vec<Record> = paths.map(|path| Record::Lease { path, held: false, standby: false }).collect();
+    records.extend(lost.iter().copied().map(Record::Left));
+    Ok(records)
+}
+
+/// The same of phases left in the middle: they begin anew.
+fn without_checkpoints(node: &Node, blobs: &BlobStore) -> Result<Vec<Record>, DiskError> {
+    let mut lost = Vec::new();
+    for checkpoint in node.checkpoints() {
+        let needed = checkpoint.start.iter().map(|(_, state)| state.hash).chain([checkpoint.blob.hash]);
+        let here = needed.map(|blob| blobs.has(blob)).collect::<Result<Vec<bool>, _>>()?;
+        if here.contains(&false) {
+            tracing::error!(path = %checkpoint.path, "the middle of a phase is gone from the disk: it begins anew");
+            lost.push(Record::Abandoned(checkpoint.path));
+        }
+    }
+    Ok(lost)
+}
+
+/// Those given, and those known from before.
+fn contacts(given: Vec<(PeerKey, Vec<Multiaddr>)>, known: Vec<(PeerKey, Vec<String>)>) -> Vec<Contact> {
+    let given = given
+        .into_iter()
+        .map(|(peer, addresses)| Contact { peer, addresses: addresses.iter().map(ToString::to_string).collect() });
+    let known = known.into_iter().map(|(peer, addresses)| Contact { peer, addresses });
+    given.chain(known).collect()
+}
+
+/// Puts the shard index into sled, where one document's shard is looked up.
+async fn fill_index(store: &StoreHandle, manifest: &Manifest, run: RunId) -> anyhow::Result<()> {
+    let hash = manifest.shard_index.hash;
+    if store.index(|index| index.shards_of()).await? == Some(hash) {
+        return Ok(());
+    }
+    let bytes = store.blobs().get(hash, manifest.shard_index.bytes)?;
+    let bytes = bytes.ok_or_else(|| anyhow::anyhow!("the shard index of run {run} is not in the store"))?;
+    let index = ShardIndex::decode(&bytes)?;
+    let mut shards: Vec<(_, Vec<_>)> = Vec::new();
+    for (key, shard) in index.iter() {
+        if shards.last().is_none_or(|(last, _)| *last != key.0) {
+            shards.push((key.0, Vec::new()));
+        }
+        shards.last_mut().into_iter().for_each(|(_, places)| places.push((shard.path, shard.held_out)));
+    }
+    store.index(move |index| index.replace_shards(hash, shards)).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::manifest::tiny_run::Tiny;
+    use crate::store::StoreFolder;
+
+    #[test]
+    fn a_peer_whose_disk_has_lost_a_state_comes_back_as_a_newcomer() {
+        let tiny = Tiny::found(true);
+        let folder = tiny.peer("damaged", &[("0.0", 2), ("1.0", 1)]);
+        let store = StoreFolder::open(&store_folder(&folder), tiny.run).unwrap();
+        let mut records = decode_records(&store.records).unwrap();
+        records.push(Record::Lease { path: PathId(0), held: true, standby: false });
+        let restored =
+            |records: &[Record]| Node::restore(PeerKey([1; 32]), tiny.decoded.plan().unwrap(), records.to_vec());
+        assert_eq!(without_states(&restored(&records), &store.blobs).unwrap(), []);
+
+        let (module, _, state) = restored(&records).states()[0];
+        store.blobs.remove(state.hash).unwrap();
+        let lost = without_states(&restored(&records), &store.blobs).unwrap();
+        assert_eq!(lost, [Record::Lease { path: PathId(0), held: false, standby: false }, Record::Left(module)]);
+        records.extend(lost);
+        let node = restored(&records);
+        assert!(node.paths().is_empty() && node.states().len() == 1);
+    }
+}

@@ -1,0 +1,440 @@
+//! Three ways to begin: as the founder of a run, as a newcomer with an address, or again from one's own folder.
+//!
+//! Each leaves the peer's folder complete before the peer starts: its key, the manifest, and a store with what
+//! everybody of the run keeps.
+
+pub mod assembly;
+pub(super) mod bans;
+pub(super) mod blob_access;
+pub mod join;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use crate::config::{Link, MachineConfig};
+use crate::names::{PeerKey, RunId};
+use crate::network::{
+    Bandwidth, Identity, IdentityError, Multiaddr, NetworkConfig, NetworkEvents, NetworkHandle, is_relayed, peer_at,
+    with_ports_of,
+};
+use crate::peer::access::access_control::Doorkeeper;
+use crate::peer::access::authentication::Newcomer;
+use crate::peer::create;
+use crate::peer::create::Text;
+use crate::peer::driver::events::Newsroom;
+use crate::peer::manifest::Manifest;
+use crate::peer::manifest::local_text::own_documents;
+pub use crate::peer::manifest::local_text::{NeedsText, OtherText, OwnText};
+use crate::peer::manifest::shard_table::Shard;
+use crate::peer::stages::{follows, take_along};
+use crate::peer::start::assembly::{Peer, PeerPlan, store_folder};
+use crate::peer::start::join::JoinError;
+use crate::peer::{StoredBlobs, Turns};
+use crate::protocol::invitations::Letter;
+use crate::store::{DiskError, LockedStore, OpenError, StoreReader, write_file};
+
+/// How long the system may take to close the sockets of a network that has stopped.
+const CLOSES_WITHIN: Duration = Duration::from_secs(5);
+
+/// What every way has in common.
+#[derive(Clone)]
+pub struct Launch {
+    /// The peer's folder.
+    pub folder: PathBuf,
+    /// What the machine brings.
+    pub machine: MachineConfig,
+    /// Where to listen.
+    pub listen: Vec<Multiaddr>,
+    /// Where others reach this peer besides.
+    pub announce: Vec<Multiaddr>,
+    /// Relays through which they do if need be.
+    pub relays: Vec<Multiaddr>,
+    /// A link that it is made to have; none for that of the machine.
+    pub link: Option<Link>,
+    /// The machine's queue for trainers.
+    pub turns: Arc<Turns>,
+    /// Takes the peer's news.
+    pub newsroom: Newsroom,
+    /// By which it comes, if the run is by invitation; what the folder has from before goes first.
+    pub invitation: Option<Letter>,
+}
+
+/// A peer that listens, before it is certain that it will run.
+pub struct Listening {
+    launch: Launch,
+    identity: Identity,
+    network: NetworkHandle,
+    events: NetworkEvents,
+    access: StoredBlobs,
+}
+
+/// A peer that runs, and how to reach it.
+pub struct Launched {
+    /// The peer.
+    pub peer: Peer,
+    /// Its network, to ask for addresses and traffic.
+    pub network: NetworkHandle,
+    /// Watches its door, if the run is by invitation.
+    pub doorkeeper: Option<Arc<Doorkeeper>>,
+}
+
+/// Where a peer's manifest is.
+pub fn manifest_file(folder: &Path) -> PathBuf {
+    folder.join("manifest.json")
+}
+
+/// Takes the store of a peer's folder, before it is known whose run it will be.
+///
+/// # Errors
+/// If another process has it, or the disk fails.
+pub fn lock_store(folder: &Path) -> Result<LockedStore, OpenError> {
+    LockedStore::open(&store_folder(folder))
+}
+
+/// The manifest in a folder, if there is one.
+///
+/// # Errors
+/// If it cannot be read or is not one of this program's.
+pub fn read_manifest(folder: &Path) -> anyhow::Result<Option<(Vec<u8>, Manifest, RunId)>> {
+    let path = manifest_file(folder);
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    let (manifest, run) = Manifest::decode(&bytes).with_context(|| path.display().to_string())?;
+    Ok(Some((bytes, manifest, run)))
+}
+
+/// Puts a manifest into a folder, whole or not at all.
+///
+/// # Errors
+/// If the disk fails.
+pub fn write_manifest(folder: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    crate::store::write_file(&manifest_file(folder), bytes)?;
+    Ok(())
+}
+
+/// The run that the store in a peer's folder belongs to; nothing if there is no store yet.
+///
+/// # Errors
+/// If a peer is using it, or it cannot be read.
+pub fn run_of_store(folder: &Path) -> Result<Option<RunId>, OpenError> {
+    match StoreReader::open(&store_folder(folder)) {
+        Ok(store) => Ok(Some(store.run())),
+        Err(OpenError::NotAStore(_)) => Ok(None),
+        // Made, but stopped before it was given to a run.
+        Err(OpenError::NoRun(file)) if !file.exists() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Where a peer's secret key is.
+pub(super) fn key_file(folder: &Path) -> PathBuf {
+    folder.join("key")
+}
+
+/// Who the peer in a folder is, from now on if it was nobody yet.
+///
+/// # Errors
+/// If the key cannot be read or written.
+pub fn identity_of(folder: &Path) -> Result<Identity, IdentityError> {
+    let identity = Identity::load_or_generate(&key_file(folder))?;
+    identity.keep(&key_file(folder))?;
+    Ok(identity)
+}
+
+/// Where a peer listened last: it asks for the same ports, so that a join line, a forwarded port and what others remember
+/// stay true.
+pub(super) fn ports_file(folder: &Path) -> PathBuf {
+    folder.join("ports")
+}
+
+/// What that file says: nothing if it listened nowhere yet.
+pub fn ports_before(folder: &Path) -> Vec<Multiaddr> {
+    let kept = std::fs::read_to_string(ports_file(folder)).unwrap_or_default();
+    kept.lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+fn keep_ports(launch: &Launch, addresses: &[Multiaddr]) -> Result<(), DiskError> {
+    // A port that is announced may be a router's, and one of a circuit is a relay's.
+    let outer = |address: &Multiaddr| launch.announce.iter().any(|outer| address.starts_with(outer));
+    let own = addresses.iter().filter(|address| !outer(address) && !is_relayed(address));
+    let lines: String = own.map(|address| format!("{address}\n")).collect();
+    write_file(&ports_file(&launch.folder), lines.as_bytes())
+}
+
+fn limit(store: &LockedStore, machine: &MachineConfig) {
+    if machine.disk_bytes > 0 {
+        store.blobs.limit(machine.disk_bytes);
+    }
+}
+
+impl Launch {
+    /// Takes the peer's place on the network, so that a port that is taken is known before anything is made. Writes
+    /// nothing.
+    ///
+    /// # Errors
+    /// If it cannot listen, or the key in the folder is none.
+    pub async fn listen(self) -> anyhow::Result<Listening> {
+        self.listen_within(Duration::ZERO).await
+    }
+
+    /// The same where this process has just left that place: its sockets take a moment to close.
+    ///
+    /// # Errors
+    /// As [`Launch::listen`].
+    pub async fn listen_again(self) -> anyhow::Result<Listening> {
+        self.listen_within(CLOSES_WITHIN).await
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long sockets take to close")]
+    async fn listen_within(self, patience: Duration) -> anyhow::Result<Listening> {
+        let identity = Identity::load_or_generate(&key_file(&self.folder))?;
+        let access = StoredBlobs::default();
+        let begin = |listen| {
+            let config = NetworkConfig {
+                identity: identity.clone(),
+                listen,
+                announce: self.announce.clone(),
+                relays: self.relays.clone(),
+                bandwidth: Bandwidth {
+                    upload_bytes_per_s: self.machine.upload_bytes_per_s,
+                    download_bytes_per_s: self.machine.download_bytes_per_s,
+                },
+                link: self.link,
+                mdns: self.machine.mdns,
+                upnp: self.machine.upnp,
+            };
+            crate::network::start(config, Arc::new(access.clone()))
+        };
+        let before = with_ports_of(&ports_before(&self.folder), &self.listen);
+        let began = Instant::now();
+        let (network, events) = loop {
+            match begin(before.clone()).await {
+                Err(_) if began.elapsed() < patience => tokio::time::sleep(Duration::from_millis(50)).await,
+                // Another program has them now.
+                Err(_) if before != self.listen => break begin(self.listen.clone()).await?,
+                begun => break begun?,
+            }
+        };
+        Ok(Listening { launch: self, identity, network, events, access })
+    }
+}
+
+impl Listening {
+    /// The store is this run's, or is still to be made.
+    fn check_store(&self, run: RunId) -> Result<(), OpenError> {
+        let folder = &self.launch.folder;
+        match run_of_store(folder)? {
+            Some(found) if found != run => {
+                Err(OpenError::OtherRun { folder: store_folder(folder), found, expected: run })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn start(
+        self,
+        store: LockedStore,
+        manifest: Vec<u8>,
+        contacts: Vec<(PeerKey, Vec<Multiaddr>)>,
+        founder: bool,
+    ) -> anyhow::Result<Launched> {
+        let Self { launch, identity, network, events, access } = self;
+        let (decoded, run) = Manifest::decode(&manifest)?;
+        let doorkeeper = Doorkeeper::of(&launch.folder, &identity, &decoded, run)?;
+        limit(&store, &launch.machine);
+        // Whoever has the store has the key, too.
+        identity.keep(&key_file(&launch.folder))?;
+        keep_ports(&launch, &network.join_addresses().await?)?;
+        bans::keep(&network, &launch.folder);
+        let plan = PeerPlan {
+            store,
+            manifest,
+            identity,
+            machine: launch.machine,
+            turns: launch.turns,
+            network: network.clone(),
+            network_events: events,
+            access,
+            contacts,
+            founder,
+            newsroom: launch.newsroom,
+            doorkeeper: doorkeeper.clone(),
+        };
+        Ok(Launched { peer: Peer::start(plan).await?, network, doorkeeper })
+    }
+
+    /// The key of a run's founder, which is there from before the run on: the run's manifest names it.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn founder(&self) -> Result<PeerKey, IdentityError> {
+        self.identity.keep(&key_file(&self.launch.folder))?;
+        Ok(self.identity.key())
+    }
+
+    /// Shows what there is to show, and asks which run it is.
+    async fn ask_for_manifest(
+        &mut self,
+        address: &Multiaddr,
+    ) -> anyhow::Result<Result<(PeerKey, Vec<u8>, Manifest, RunId), JoinError>> {
+        let Self { network, events, identity, launch, .. } = self;
+        let mut newcomer = Newcomer { network, events, identity, folder: &launch.folder };
+        let asked = match newcomer.enter(address, launch.invitation.as_ref()).await {
+            Ok(()) => join::fetch_manifest(network, events, address, None).await,
+            Err(error) => Err(error.downcast::<JoinError>()?),
+        };
+        // Whoever was turned away can be invited by its key, which stays then.
+        if matches!(asked, Err(JoinError::NotInvited { .. } | JoinError::NotForMe { .. })) {
+            identity.keep(&key_file(&launch.folder))?;
+        }
+        Ok(asked)
+    }
+
+    /// Begins as founder, or goes on as the founder that one was: the folder has the manifest, and its store, which may
+    /// still be held from founding, all blobs.
+    ///
+    /// # Errors
+    /// If the folder has no manifest, or the peer cannot start.
+    pub async fn found(self, held: Option<LockedStore>) -> anyhow::Result<Launched> {
+        let (bytes, manifest, run) = read_manifest(&self.launch.folder)?.context("the folder has no manifest")?;
+        let store = match held {
+            Some(store) => store,
+            None => {
+                self.check_store(run)?;
+                lock_store(&self.launch.folder)?
+            }
+        };
+        for (blob, what) in join::parts(&manifest) {
+            if !store.blobs.has(blob.hash)? {
+                return Err(PartGone { folder: store_folder(&self.launch.folder), what }.into());
+            }
+        }
+        // One that has only followed a founder takes nothing that others have.
+        let shards = manifest.clone().with_table_in(&store.blobs)?;
+        let all = manifest.genesis.iter().map(|(_, state)| *state);
+        let all = all.chain(shards.shards.listed().iter().flat_map(Shard::blobs));
+        let founder = all.map(|blob| store.blobs.has(blob.hash)).collect::<Result<Vec<bool>, _>>()?;
+        self.start(store, bytes, Vec::new(), !founder.contains(&false)).await
+    }
+
+    /// Goes on in the folder's run, with the peers that were known before.
+    /// The address that did not answer may do so later.
+    async fn come_back(self, manifest: Vec<u8>, run: RunId, address: Option<&Multiaddr>) -> anyhow::Result<Launched> {
+        self.check_store(run)?;
+        let store = lock_store(&self.launch.folder)?;
+        let contact = address.and_then(|address| Some((peer_at(address)?, vec![address.clone()])));
+        self.start(store, manifest, contact.into_iter().collect(), false).await
+    }
+
+    /// Begins with nothing but an address, or comes back to the run that the folder holds.
+    ///
+    /// `own_text` is this machine's own copy of the corpus, for runs that do not share theirs. `told` hears the
+    /// manifest before anything is downloaded.
+    ///
+    /// # Errors
+    /// If nobody answers, it is another run than the folder's, or a part of the run cannot be had.
+    pub async fn join(
+        mut self,
+        address: &Multiaddr,
+        own_text: Option<OwnText>,
+        told: &mut dyn FnMut(&Manifest, RunId),
+    ) -> anyhow::Result<Launched> {
+        let mut held = read_manifest(&self.launch.folder)?;
+        let asked = self.ask_for_manifest(address).await?;
+        let (peer, bytes, manifest, run) = match (asked, &held) {
+            (Ok(asked), _) => asked,
+            // One that comes back may know others, even if this one is gone.
+            (Err(JoinError::Dial(error)), Some((bytes, manifest, run))) => {
+                tracing::warn!(%error, "the address does not answer; trying the peers known from before");
+                told(manifest, *run);
+                return self.come_back(bytes.clone(), *run, Some(address)).await;
+            }
+            (Err(error), _) => return Err(error.into()),
+        };
+        if let Some((bytes, held, own)) = &held
+            && held.after == Some(run)
+        {
+            tracing::warn!("the peer at the address is in the stage before; trying the peers known from this one");
+            told(held, *own);
+            return self.come_back(bytes.clone(), *own, None).await;
+        }
+        if let Some((_, known, before)) = &held
+            && follows(&manifest, known, *before)
+        {
+            // The swarm has gone on to the next stage meanwhile.
+            self.launch.folder = take_along(&self.launch.folder)?;
+            held = read_manifest(&self.launch.folder)?;
+        }
+        if let Some((_, _, expected)) = &held
+            && *expected != run
+        {
+            return Err(JoinError::OtherRun { address: address.to_string(), found: run, expected: *expected }.into());
+        }
+        self.check_store(run)?;
+        let abandoned = Abandoned::default();
+        // A folder with the manifest has had its text before.
+        let own_text = match manifest.share_text || held.is_some() {
+            true => None,
+            false => {
+                let manifest = manifest.clone();
+                let stop = abandoned.0.clone();
+                Some(tokio::task::spawn_blocking(move || own_documents(&manifest, own_text, &stop)).await??)
+            }
+        };
+        told(&manifest, run);
+        let (needs_bytes, disk_bytes) = (manifest.cost_of_a_path().disk_bytes, self.launch.machine.disk_bytes);
+        if disk_bytes > 0 && needs_bytes > disk_bytes {
+            return Err(JoinError::TooLarge { needs_bytes, disk_bytes }.into());
+        }
+        let store = lock_store(&self.launch.folder)?;
+        limit(&store, &self.launch.machine);
+        let blobs = store.blobs.clone();
+        self.access.take_in(blobs.clone());
+        for (blob, what) in join::parts(&manifest) {
+            if !blobs.has(blob.hash)? {
+                join::fetch_blob(&self.network, &mut self.events, blob, what, (peer, address)).await?;
+            }
+        }
+        if let Some(documents) = own_text {
+            let tokenizer = blobs.get(manifest.tokenizer.hash, manifest.tokenizer.bytes)?;
+            let (kept, stop) = (create::text_folder(&self.launch.folder), abandoned.0.clone());
+            let make = move || -> anyhow::Result<()> {
+                let manifest = manifest.with_table_in(&blobs)?;
+                let kept = (Some(kept.as_path()), &*stop);
+                let text = Text::of(documents, tokenizer.as_deref(), &manifest.config, kept, &mut |_| {})?;
+                create::make_shards(&manifest, &text, &blobs)
+            };
+            tokio::task::spawn_blocking(make).await??;
+        }
+        write_manifest(&self.launch.folder, &bytes)?;
+        create::remove_text(&self.launch.folder);
+        self.start(store, bytes, vec![(peer, vec![address.clone()])], false).await
+    }
+}
+
+/// Tells work on another thread that nobody waits for it any more.
+#[derive(Default)]
+struct Abandoned(Arc<AtomicBool>);
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The founder's store has lost what it was founded with.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} of this run is not in {} any more", folder.display())]
+pub struct PartGone {
+    /// The store.
+    pub folder: PathBuf,
+    /// Which part.
+    pub what: &'static str,
+}

@@ -1,0 +1,49 @@
+//! The parameters with which a path begins a phase, or a part of one.
+//!
+//! They are the modules' states, without what the path has not sent of its changes, where it keeps that. Where levels are
+//! brought in step one after the other, the path goes on with what it has made of them, and an update that it does not
+//! stand on yet is mixed in.
+
+use crate::outer::mix;
+use crate::peer::trainer::path_state::{Own, PathState};
+use crate::peer::trainer::{Asked, Worker};
+use crate::protocol::message::UpdateHash;
+
+impl Worker {
+    /// Whether levels are brought in step one after the other.
+    pub(super) fn streams(&self) -> bool {
+        self.manifest.config.outer.streaming.is_some()
+    }
+
+    /// Loads the parameters with which the phase begins, or goes on. What outer gradients are taken against is returned,
+    /// level by level; a level that is not needed is empty.
+    ///
+    /// # Errors
+    /// If a state cannot be read, or parameters are not the model's.
+    pub(super) fn stand(
+        &mut self,
+        asked: &Asked,
+        state: &mut PathState,
+        middle: Option<Vec<Vec<f32>>>,
+    ) -> anyhow::Result<Vec<Vec<f32>>> {
+        let own = state.own.take();
+        let stands_on: Vec<UpdateHash> = asked.start.iter().map(|(from, _)| from.update).collect();
+        let is_new = |level: usize| own.as_ref().is_none_or(|own| own.stands_on[level] != stands_on[level]);
+        let mut before = Vec::with_capacity(self.counts.len());
+        for (level, (from, blob)) in asked.start.iter().enumerate().take(self.counts.len()) {
+            let is_read = is_new(level) || asked.part.due.contains(&from.module);
+            before.push(if is_read { self.parameters_of(from.module, *blob)? } else { Vec::new() });
+        }
+        let new: Vec<usize> = (0..before.len()).filter(|level| is_new(*level)).collect();
+        match (middle, own, self.manifest.config.outer.streaming) {
+            (Some(levels), ..) => self.inner.load(&levels)?,
+            (None, Some(mut own), Some(streaming)) => {
+                new.into_iter().for_each(|level| mix(&mut own.levels[level], &before[level], streaming.mix));
+                self.inner.load(&own.levels)?;
+            }
+            (None, ..) => self.inner.load(&state.own_copy(&self.manifest.config, &before))?,
+        }
+        state.own = self.streams().then(|| Own { stands_on, levels: Vec::new() });
+        Ok(before)
+    }
+}

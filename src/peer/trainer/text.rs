@@ -1,0 +1,146 @@
+//! The text of a path as its trainer reads it: as the run was founded, or as it was shared out since.
+
+use std::io::BufReader;
+use std::sync::Arc;
+
+use crate::names::{BlobHash, BlobRef, PathId};
+use crate::peer::manifest::Manifest;
+use crate::peer::manifest::shard_table::Shard;
+use crate::routing::resharding::{Atlas, Catalogue, RouterState};
+use crate::store::BlobStore;
+use crate::text::{IdsWriter, TokenSet};
+
+/// What a path's text is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To train on.
+    Train,
+    /// To see how good the path is.
+    HeldOut,
+    /// To test the run by.
+    Test,
+}
+
+impl Purpose {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Train => "the shard",
+            Self::HeldOut => "the held-out slice",
+            Self::Test => "the test text",
+        }
+    }
+
+    fn of_shard(self, shard: &Shard) -> BlobRef {
+        match self {
+            Self::Train => shard.train,
+            Self::HeldOut => shard.held_out,
+            Self::Test => shard.test,
+        }
+    }
+
+    fn of_atlas(self, atlas: &Atlas) -> &Catalogue {
+        match self {
+            Self::Train => &atlas.train,
+            Self::HeldOut => &atlas.held_out,
+            Self::Test => &atlas.test,
+        }
+    }
+}
+
+/// Reads them from the store.
+pub struct Texts {
+    manifest: Arc<Manifest>,
+    blobs: BlobStore,
+    atlas: Option<Atlas>,
+    /// The shard in hand: paths that take turns reload theirs, which is cheap against a phase.
+    held: Option<(PathId, Option<BlobHash>, TokenSet)>,
+}
+
+impl Texts {
+    /// None is read yet.
+    pub fn new(manifest: Arc<Manifest>, blobs: BlobStore) -> Self {
+        Self { manifest, blobs, atlas: None, held: None }
+    }
+
+    /// What a path trains on; it stays in hand.
+    ///
+    /// # Errors
+    /// As [`Texts::of`].
+    pub fn hold(&mut self, path: PathId, router: Option<&RouterState>) -> anyhow::Result<()> {
+        let rule = fitted(router).map(|router| router.router.hash());
+        if self.held.as_ref().is_none_or(|(held, by, _)| (*held, *by) != (path, rule)) {
+            self.held = Some((path, rule, self.of(path, Purpose::Train, router)?));
+        }
+        Ok(())
+    }
+
+    /// What is in hand.
+    pub fn held(&self) -> Option<&TokenSet> {
+        self.held.as_ref().map(|(.., text)| text)
+    }
+
+    /// A path's text, as a router shares it out, if one does.
+    ///
+    /// # Errors
+    /// If it is not in the store, or not what it should be.
+    pub fn of(&mut self, path: PathId, purpose: Purpose, router: Option<&RouterState>) -> anyhow::Result<TokenSet> {
+        let Some(router) = fitted(router) else {
+            return self.tokens(purpose.of_shard(self.manifest.shard(path)), purpose.name());
+        };
+        let overlap = if purpose == Purpose::Train { self.manifest.config.routing.overlap } else { 1 };
+        let atlas = self.take_atlas()?;
+        let (catalogue, mut parts) = (purpose.of_atlas(&atlas), Vec::new());
+        let documents = router.documents_of(path, catalogue, atlas.width, overlap);
+        for own in documents.chunk_by(|a, b| catalogue.places[*a].shard == catalogue.places[*b].shard) {
+            let shard = catalogue.places[own[0]].shard;
+            let text = self.tokens(purpose.of_shard(self.manifest.shard(shard)), purpose.name())?;
+            let ranges: Vec<_> = text.documents().collect();
+            let mut sequences = Vec::new();
+            for document in own {
+                let range = ranges.get(catalogue.places[*document].document as usize);
+                sequences.extend(range.cloned().ok_or_else(|| anyhow::anyhow!("the atlas is of other text"))?);
+            }
+            parts.push(text.subset(&sequences));
+        }
+        self.atlas = Some(atlas);
+        Ok(TokenSet::joined(&parts, IdsWriter::unnamed(&self.blobs.scratch())?)?)
+    }
+
+    /// The slice that paths score.
+    ///
+    /// # Errors
+    /// If it is not in the store, or not what it should be.
+    pub fn slice(&self) -> anyhow::Result<TokenSet> {
+        let parts = self.manifest.resharding.ok_or_else(|| anyhow::anyhow!("this run shares its text out once"))?;
+        self.tokens(parts.slice, "the slice")
+    }
+
+    fn take_atlas(&mut self) -> anyhow::Result<Atlas> {
+        if let Some(atlas) = self.atlas.take() {
+            return Ok(atlas);
+        }
+        let parts = self.manifest.resharding.ok_or_else(|| anyhow::anyhow!("this run shares its text out once"))?;
+        Ok(self.manifest.decode_atlas(&self.read(parts.atlas, "the atlas")?)?)
+    }
+
+    fn tokens(&self, blob: BlobRef, what: &str) -> anyhow::Result<TokenSet> {
+        let model = &self.manifest.config.model;
+        let file = self.blobs.verified(blob)?.ok_or_else(|| gone(blob, what))?;
+        let ids = IdsWriter::unnamed(&self.blobs.scratch())?;
+        Ok(TokenSet::read_for(model, BufReader::new(file), blob.bytes, ids)?)
+    }
+
+    fn read(&self, blob: BlobRef, what: &str) -> anyhow::Result<Vec<u8>> {
+        let bytes = self.blobs.get(blob.hash, blob.bytes)?;
+        bytes.ok_or_else(|| gone(blob, what))
+    }
+}
+
+fn gone(blob: BlobRef, what: &str) -> anyhow::Error {
+    anyhow::anyhow!("{what} ({}) is not in the store", blob.hash)
+}
+
+/// Before the first fit, paths have what the run was founded with.
+fn fitted(router: Option<&RouterState>) -> Option<&RouterState> {
+    router.filter(|router| router.fits > 0)
+}

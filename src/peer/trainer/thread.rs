@@ -1,0 +1,290 @@
+//! The thread of a trainer: tasks in, reports out, and a new one where the old one is stuck or has died.
+//!
+//! A thread that is stuck in a device's driver cannot be ended from outside. It is left behind: nobody hears what it
+//! still reports, and the machine's turn that it may hold goes to the next.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc as blocking;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::peer::trainer::device_scheduler::{Turn, Turns};
+use crate::peer::trainer::task::{Task, Told};
+
+/// Commands and reports that may wait: the driver has one command under way, and takes reports as they come.
+const MAILBOX: usize = 1;
+
+/// How long the inner step in hand may take to end when the peer stops.
+const END_PATIENCE: Duration = Duration::from_secs(120);
+
+/// What the driver wishes of the task in hand.
+const GO_ON: u8 = 0;
+const PAUSE: u8 = 1;
+const END: u8 = 2;
+
+/// No turn is held.
+const NO_TURN: u64 = u64::MAX;
+
+/// Whether this process has left a thread behind that may still be within libtorch.
+static LEFT_BEHIND: AtomicBool = AtomicBool::new(false);
+
+/// Whether a thread was left behind and is still there: libtorch must not be torn down under it, so the
+/// process has to end without.
+pub fn left_behind() -> bool {
+    LEFT_BEHIND.load(Ordering::SeqCst)
+}
+
+/// Says so.
+pub(in crate::peer) fn leave_behind() {
+    LEFT_BEHIND.store(true, Ordering::SeqCst);
+}
+
+/// What a trainer's thread has to do with the others.
+pub struct Desk {
+    tasks: mpsc::Receiver<Task>,
+    told: mpsc::Sender<Told>,
+    turns: Arc<Turns>,
+    holds: Arc<AtomicU64>,
+    wish: Arc<AtomicU8>,
+}
+
+impl Desk {
+    /// Waits for the next task; nothing if none will come.
+    pub fn next_task(&mut self) -> Option<Task> {
+        self.tasks.blocking_recv()
+    }
+
+    /// Reports, and waits until there is room. Whether anybody listens.
+    pub fn report(&self, told: Told) -> bool {
+        self.told.blocking_send(told).is_ok()
+    }
+
+    /// Reports, if the driver is not busy. Whether it has been told.
+    pub fn mention(&self, told: Told) -> bool {
+        self.told.try_send(told).is_ok()
+    }
+
+    /// Whether nobody listens any more.
+    pub fn is_deserted(&self) -> bool {
+        self.told.is_closed()
+    }
+
+    /// Whether the task in hand is to be stopped in the middle.
+    pub fn is_paused(&self) -> bool {
+        self.wish.load(Ordering::SeqCst) == PAUSE
+    }
+
+    /// Whether the phase in hand is to end with what it has come to.
+    pub fn is_to_end(&self) -> bool {
+        self.wish.load(Ordering::SeqCst) == END
+    }
+
+    /// Whether nobody listens, or whoever does wants it to do something else.
+    pub fn has_a_wish(&self) -> bool {
+        self.is_deserted() || self.is_paused() || self.is_to_end()
+    }
+
+    /// Waits for the machine, and says every so often that it waits.
+    pub fn take_turn(&self, every: Duration, waits: &mut dyn FnMut()) -> DeskTurn<'_> {
+        let turn = self.turns.take_and_say(every, waits);
+        self.holds.store(turn.ticket(), Ordering::SeqCst);
+        DeskTurn { holds: &self.holds, _turn: turn }
+    }
+}
+
+/// The machine is this trainer's until it is dropped, or the trainer is left behind.
+pub struct DeskTurn<'a> {
+    holds: &'a AtomicU64,
+    _turn: Turn<'a>,
+}
+
+impl Drop for DeskTurn<'_> {
+    fn drop(&mut self) {
+        self.holds.store(NO_TURN, Ordering::SeqCst);
+    }
+}
+
+/// What a trainer's thread does from its beginning to its end.
+pub type Work = Arc<dyn Fn(Desk) + Send + Sync>;
+
+struct Running {
+    tasks: mpsc::Sender<Task>,
+    told: mpsc::Receiver<Told>,
+    holds: Arc<AtomicU64>,
+    wish: Arc<AtomicU8>,
+    /// Hangs up when the thread ends, however it does.
+    ended: Mutex<blocking::Receiver<()>>,
+    thread: JoinHandle<()>,
+}
+
+/// Tells the trainer what to do. Its thread ends, after the inner step in hand, when this is dropped.
+pub struct TrainerThread {
+    work: Work,
+    turns: Arc<Turns>,
+    span: tracing::Span,
+    running: Running,
+    left: Vec<JoinHandle<()>>,
+}
+
+impl TrainerThread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn start(work: Work, turns: Arc<Turns>) -> std::io::Result<Self> {
+        let span = tracing::Span::current();
+        let running = run(&work, &turns, &span)?;
+        Ok(Self { work, turns, span, running, left: Vec::new() })
+    }
+
+    /// Starts another thread, and leaves this one behind.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn restart(&mut self) -> std::io::Result<()> {
+        let Running { holds, thread, .. } =
+            std::mem::replace(&mut self.running, run(&self.work, &self.turns, &self.span)?);
+        self.turns.end(holds.load(Ordering::SeqCst));
+        self.left.push(thread);
+        self.left.retain(|thread| !thread.is_finished());
+        Ok(())
+    }
+
+    /// Hands over a task. To be called when the one before is answered; then there is room.
+    pub fn begin(&self, task: Task) -> bool {
+        self.running.wish.store(GO_ON, Ordering::SeqCst);
+        self.running.tasks.try_send(task).is_ok()
+    }
+
+    /// Stops the task in hand in the middle, if it is a phase and not done by then.
+    pub fn pause(&self) {
+        self.running.wish.store(PAUSE, Ordering::SeqCst);
+    }
+
+    /// Ends the phase in hand with what it has come to, once it has made a step.
+    pub fn end_phase(&self) {
+        self.running.wish.store(END, Ordering::SeqCst);
+    }
+
+    /// The next report; nothing if the thread has died.
+    pub async fn told(&mut self) -> Option<Told> {
+        self.running.told.recv().await
+    }
+
+    /// Ends the thread, and waits until it has ended, since libtorch would be torn down under an inner step; but not for
+    /// ever. Those left behind earlier are not waited for. Blocks.
+    pub fn end(self) {
+        let Running { tasks, told, ended, thread, holds, .. } = self.running;
+        drop((tasks, told));
+        let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // Nothing is ever sent.
+        let hangs = ended.recv_timeout(END_PATIENCE) == Err(blocking::RecvTimeoutError::Timeout);
+        if hangs {
+            self.turns.end(holds.load(Ordering::SeqCst));
+        } else {
+            // Whoever died has been told of.
+            drop(thread.join());
+        }
+        if hangs || self.left.iter().any(|thread| !thread.is_finished()) {
+            leave_behind();
+        }
+    }
+}
+
+fn run(work: &Work, turns: &Arc<Turns>, span: &tracing::Span) -> std::io::Result<Running> {
+    let (tasks, mailbox) = mpsc::channel(MAILBOX);
+    let (sender, told) = mpsc::channel(MAILBOX);
+    let (alive, ended) = blocking::sync_channel(0);
+    let holds = Arc::new(AtomicU64::new(NO_TURN));
+    let wish = Arc::new(AtomicU8::new(GO_ON));
+    let desk = Desk { tasks: mailbox, told: sender, turns: turns.clone(), holds: holds.clone(), wish: wish.clone() };
+    let (work, span) = (work.clone(), span.clone());
+    let thread = std::thread::Builder::new().name("trainer".to_owned()).spawn(move || {
+        let _alive: blocking::SyncSender<()> = alive;
+        let _peer = span.enter();
+        work(desk);
+    })?;
+    Ok(Running { tasks, told, holds, wish, ended: Mutex::new(ended), thread })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::names::{PathId, Phase};
+    use crate::protocol::Part;
+
+    fn task() -> Task {
+        let (path, drawn, phase) = (PathId(0), PathId(0), Phase(0));
+        let (part, start) = (Part::whole(1, vec![]), vec![]);
+        Task::Train { path, drawn, phase, part, start, trainer: None, resume: None, again: false }
+    }
+
+    fn alive(steps: u64) -> Told {
+        Told::Alive { path: PathId(0), phase: Phase(0), steps }
+    }
+
+    fn steps(told: Option<Told>) -> Option<u64> {
+        match told {
+            Some(Told::Alive { steps, .. }) => Some(steps),
+            _ => None,
+        }
+    }
+
+    /// The first hangs in its first task, with the machine's turn, until it is let go; the others work.
+    fn hanging_once(let_go: Arc<Barrier>, ended: blocking::SyncSender<bool>) -> Work {
+        let started = AtomicUsize::new(0);
+        Arc::new(move |mut desk: Desk| {
+            let attempt = started.fetch_add(1, Ordering::SeqCst);
+            while desk.next_task().is_some() {
+                let turn = desk.take_turn(Duration::MAX, &mut || {});
+                if attempt == 0 {
+                    desk.report(alive(7));
+                    let_go.wait();
+                    ended.send(desk.report(alive(8))).unwrap();
+                    return;
+                }
+                drop(turn);
+                desk.report(alive(attempt as u64));
+            }
+        })
+    }
+
+    #[tokio::test]
+    async fn a_trainer_that_hangs_is_left_behind_with_its_turn_taken_and_its_late_reports_unheard() {
+        let let_go = Arc::new(Barrier::new(2));
+        let (ended, late) = blocking::sync_channel(1);
+        let turns = Arc::new(Turns::default());
+        let mut trainer = TrainerThread::start(hanging_once(let_go.clone(), ended), turns).unwrap();
+        assert!(trainer.begin(task()));
+        assert_eq!(steps(trainer.told().await), Some(7));
+        trainer.restart().unwrap();
+        assert!(trainer.begin(task()));
+        assert_eq!(steps(trainer.told().await), Some(1), "the new one has the machine");
+        let_go.wait();
+        assert!(!late.recv().unwrap(), "the old one finds that nobody listens");
+        assert!(trainer.begin(task()));
+        assert_eq!(steps(trainer.told().await), Some(1));
+        trainer.end();
+    }
+
+    #[tokio::test]
+    async fn a_trainer_that_dies_is_noticed_and_started_again() {
+        let work: Work = Arc::new(|mut desk: Desk| {
+            desk.next_task();
+            panic!("as a bug would");
+        });
+        let mut trainer = TrainerThread::start(work, Arc::default()).unwrap();
+        for _ in 0..2 {
+            assert!(trainer.begin(task()));
+            assert!(trainer.told().await.is_none());
+            trainer.restart().unwrap();
+        }
+        trainer.end();
+    }
+}

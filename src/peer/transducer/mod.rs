@@ -1,0 +1,328 @@
+//! A transducer: the ancestor, fine-tuned to say which path reads on best (DiPaCo, supplement 7.2.2), and a run whose texts
+//! are routed by it.
+
+pub mod training_set;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context;
+
+use crate::config::{MachineConfig, RunConfig};
+use crate::model::exchange::{self, ExchangeError};
+use crate::model::open_device;
+use crate::names::{PathId, PeerKey};
+use crate::peer::create::dense_trainer::Stopped;
+use crate::peer::inference::client::{Draw, Players};
+use crate::peer::transducer::training_set::Lesson;
+use crate::protocol::questions::{Piece, Player};
+use crate::routing::Loyalty;
+use crate::seed::Seed;
+use crate::text::{TokenSet, Tokenizer, Window};
+use crate::training::{BatchOrder, InnerTrainer, Marked, Sequences, preferences};
+
+/// Steps in which it learns whose documents read like what it has just read: paths are trained on those, so that much is
+/// known of any document that has a path, without any path reading it.
+pub const STEPS_HOMES: u64 = 800;
+
+/// Steps in which it then learns how much better each path reads on.
+pub const STEPS_VOTES: u64 = 400;
+
+/// Of its peak learning rate, what that begins with.
+const RATE: f64 = 0.3;
+
+/// A network of the ancestor's shape, all in one level, that learns the marks of a lesson in so many steps.
+///
+/// # Errors
+/// If a step fails, or the user asks to stop.
+pub fn fine_tune(
+    run: &RunConfig,
+    machine: &MachineConfig,
+    levels: &[Vec<f32>],
+    (lesson, steps): (&Marked<'_>, u64),
+    stop: &AtomicBool,
+) -> anyhow::Result<InnerTrainer> {
+    let mut run = run.clone();
+    let training = &mut run.training;
+    training.learning_rate *= RATE;
+    (training.ancestor_steps, training.phases, training.inner_steps) = (steps, 0, 1);
+    training.warmup_steps = training.warmup_steps.min(steps / 10);
+    training.decay_restarts.clear();
+    let mut inner = InnerTrainer::new(&run, machine, open_device(machine.device)?)?;
+    inner.load(levels)?;
+    let order = BatchOrder { seed: Seed::root(run.seed).child("transducer"), sequences: lesson.len() };
+    for step in 0..steps {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Stopped.into());
+        }
+        inner.step(lesson, &order, step)?;
+    }
+    Ok(inner)
+}
+
+/// Why a file is not the transducer of a run.
+#[derive(Debug, thiserror::Error)]
+pub enum TransducerError {
+    /// Another model's, or none.
+    #[error("it is no transducer of this run: {0}")]
+    Model(#[from] ExchangeError),
+    /// Of another number of paths, or made for another distance between choices.
+    #[error("it chooses among {found_paths} paths every {found_every} tokens; here are {paths}, every {every}")]
+    Purpose {
+        /// Its own.
+        found_paths: String,
+        /// Its own.
+        found_every: String,
+        /// The run's.
+        paths: u32,
+        /// Asked for.
+        every: usize,
+    },
+}
+
+/// A run, asked through a transducer where a text goes on.
+pub struct Guided {
+    players: Box<dyn Players>,
+    inner: InnerTrainer,
+    paths: u32,
+    loyalty: Loyalty,
+}
+
+impl Guided {
+    /// Reads a transducer's file for a choice every so many tokens.
+    ///
+    /// # Errors
+    /// If it is not one of this run, or the device cannot be opened.
+    pub fn open(players: Box<dyn Players>, file: &[u8], every: usize, machine: &MachineConfig) -> anyhow::Result<Self> {
+        let run = players.config().undivided();
+        let paths = run_paths(players.config())?;
+        let notes = exchange::notes(file).map_err(TransducerError::from)?;
+        let note = |key: &str| notes.get(key).cloned().unwrap_or_else(|| "?".to_owned());
+        let (found_paths, found_every) = (note("paths"), note("every"));
+        if (&found_paths, &found_every) != (&paths.to_string(), &every.to_string()) {
+            return Err(TransducerError::Purpose { found_paths, found_every, paths, every }.into());
+        }
+        // A file of before loyalty was measured has none.
+        let loyalty = note("loyalty_nats").parse().ok().and_then(Loyalty::of).unwrap_or(Loyalty::NONE);
+        let level = exchange::decode_level(file, &run.model, &run.levels[0]).map_err(TransducerError::from)?;
+        let mut inner = InnerTrainer::new(&run, machine, open_device(machine.device)?)?;
+        inner.load(&[level])?;
+        Ok(Self { players, inner, paths, loyalty })
+    }
+}
+
+fn run_paths(run: &RunConfig) -> anyhow::Result<u32> {
+    Ok(run.grid()?.path_count())
+}
+
+/// Makes a transducer's file: every path of a run reads a text in windows of so many tokens, and the ancestor learns which
+/// of them reads on best.
+///
+/// # Errors
+/// If the run cannot be asked, the text has no window but its first ones, a step fails, or the user asks to stop.
+pub fn make(
+    players: &mut dyn Players,
+    documents: &[String],
+    every: usize,
+    machine: &MachineConfig,
+    stop: &AtomicBool,
+) -> anyhow::Result<Vec<u8>> {
+    let run = players.config().undivided();
+    let paths = run_paths(players.config())?;
+    let documents = players.tokenizer().encode_all(documents)?;
+    let (set, prefix) = (TokenSet::cut_for_scoring(&documents, run.model.context), run.routing.prefix_tokens);
+    let prefixes: Vec<&[u32]> = set.documents().map(|sequences| set.prefix(sequences.start, prefix)).collect();
+    let homes = players.routes(&prefixes)?;
+    let lesson = Lesson::new(&set, &homes, (run.starts(), every), |places| costs(players, &set, places, paths))?;
+    if lesson.is_empty() {
+        anyhow::bail!("no document is longer than the {prefix} tokens that choose its path");
+    }
+    let ancestor = players.ancestor()?;
+    let at_home = fine_tune(&run, machine, &[ancestor], (&lesson.homes(), STEPS_HOMES), stop)?.levels()?;
+    let inner = fine_tune(&run, machine, &at_home, (&lesson.learnt(), STEPS_VOTES), stop)?;
+    let said = preferences(inner.model(), &lesson.apart(), paths as usize)?.concat();
+    let loyalty = lesson.loyalty(&said).nats();
+    let level = inner.levels()?.concat();
+    let notes = [("paths", paths.to_string()), ("every", every.to_string()), ("loyalty_nats", loyalty.to_string())];
+    Ok(exchange::encode(&run.model, &[(&run.levels[0], &level)], &notes)?)
+}
+
+/// For each window, the nats that every path needs for it.
+fn costs(players: &mut dyn Players, set: &TokenSet, windows: &[Window], paths: u32) -> anyhow::Result<Vec<Vec<f64>>> {
+    let piece = |(sequence, range): &(usize, std::ops::Range<usize>)| Piece {
+        tokens: set.sequence(*sequence)[..range.end].to_vec(),
+        from: range.start as u32,
+    };
+    let pieces: Vec<Piece> = windows.iter().flat_map(|window| window.pieces.iter().map(piece)).collect();
+    let mut costs: Vec<Vec<f64>> = vec![Vec::with_capacity(paths as usize); windows.len()];
+    for path in 0..paths {
+        let nats = players.nats(&[(Player::Path(PathId(path)), &pieces)])?;
+        let mut nats = nats.first().context("one player, one answer")?.iter();
+        for (window, costs) in windows.iter().zip(&mut costs) {
+            costs.push(nats.by_ref().take(window.pieces.len()).sum());
+        }
+    }
+    Ok(costs)
+}
+
+impl Players for Guided {
+    fn config(&self) -> &RunConfig {
+        self.players.config()
+    }
+
+    fn tokenizer(&self) -> &Tokenizer {
+        self.players.tokenizer()
+    }
+
+    fn shares_text(&self) -> bool {
+        self.players.shares_text()
+    }
+
+    fn place(&self) -> String {
+        self.players.place()
+    }
+
+    fn test_text(&mut self, path: PathId) -> anyhow::Result<Option<TokenSet>> {
+        self.players.test_text(path)
+    }
+
+    fn ancestor(&mut self) -> anyhow::Result<Vec<f32>> {
+        self.players.ancestor()
+    }
+
+    fn routes(&mut self, prefixes: &[&[u32]]) -> anyhow::Result<Vec<PathId>> {
+        self.players.routes(prefixes)
+    }
+
+    fn reach(&self) -> usize {
+        self.players.config().model.context
+    }
+
+    fn routes_on(&mut self, before: &[(PathId, &[u32])]) -> anyhow::Result<Vec<PathId>> {
+        // What a network reads ends before a sequence's last token.
+        let chunks: Vec<Vec<u32>> = before.iter().map(|(_, tokens)| [tokens, &[0][..]].concat()).collect();
+        let set = TokenSet::cut_for_scoring(&chunks, self.reach());
+        let said = preferences(self.inner.model(), &Marked::at_ends(&set), self.paths as usize)?.concat();
+        Ok(before.iter().zip(said).map(|((own, _), said)| PathId(self.loyalty.choose(&said, own.0))).collect())
+    }
+
+    fn nats(&mut self, readings: &[(Player, &[Piece])]) -> anyhow::Result<Vec<Vec<f64>>> {
+        self.players.nats(readings)
+    }
+
+    fn go_on(&mut self, path: PathId, text: &[u32], count: usize, draw: &Draw) -> anyhow::Result<Vec<u32>> {
+        self.players.go_on(path, text, count, draw)
+    }
+
+    fn answered(&self) -> Vec<PeerKey> {
+        self.players.answered()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::run::tests::SMALL;
+    use crate::model::initial_levels;
+
+    /// Two paths, of which the first is good at small letters and the second at large ones.
+    struct Letters {
+        run: RunConfig,
+        tokenizer: Tokenizer,
+    }
+
+    impl Letters {
+        fn new() -> Self {
+            let mut run = RunConfig::from_toml(SMALL).unwrap();
+            (run.model.context, run.routing.prefix_tokens, run.training.learning_rate) = (32, 16, 2e-2);
+            let tokenizer = Tokenizer::train(&["none of these".to_owned()], 300).unwrap();
+            Self { run, tokenizer }
+        }
+
+        /// Sixteen letters of one size, then sixteen of the other or of the same, twice: the last one before tells which. What
+        /// follows in the end is nobody's, as the last one says, too.
+        fn documents() -> Vec<String> {
+            let part = |large: bool, next: bool| {
+                let text = if large { "ABABABABABABABA" } else { "abababababababa" };
+                format!("{text}{}", if next { "Z" } else { "z" })
+            };
+            let document =
+                |i: u32| part(i & 1 == 1, i & 2 == 2) + &part(i & 2 == 2, i & 4 == 4) + &part(i & 4 == 4, false);
+            (0..64).map(document).collect()
+        }
+    }
+
+    impl Players for Letters {
+        fn config(&self) -> &RunConfig {
+            &self.run
+        }
+
+        fn tokenizer(&self) -> &Tokenizer {
+            &self.tokenizer
+        }
+
+        fn shares_text(&self) -> bool {
+            false
+        }
+
+        fn place(&self) -> String {
+            "here".to_owned()
+        }
+
+        fn test_text(&mut self, _: PathId) -> anyhow::Result<Option<TokenSet>> {
+            Ok(None)
+        }
+
+        fn ancestor(&mut self) -> anyhow::Result<Vec<f32>> {
+            let run = self.run.undivided();
+            Ok(initial_levels(&run.model, &run.levels, Seed::root(1)).concat())
+        }
+
+        fn routes(&mut self, prefixes: &[&[u32]]) -> anyhow::Result<Vec<PathId>> {
+            Ok(vec![PathId(0); prefixes.len()])
+        }
+
+        fn nats(&mut self, readings: &[(Player, &[Piece])]) -> anyhow::Result<Vec<Vec<f64>>> {
+            let cost = |player: &Player, piece: &Piece| {
+                let text = self.tokenizer.decode(&piece.tokens[piece.from as usize..]);
+                let large = text.chars().filter(|letter| letter.is_uppercase()).count() as f64;
+                if *player == Player::Path(PathId(1)) { text.len() as f64 - large } else { large }
+            };
+            Ok(readings
+                .iter()
+                .map(|(player, pieces)| pieces.iter().map(|piece| cost(player, piece)).collect())
+                .collect())
+        }
+
+        fn go_on(&mut self, _: PathId, _: &[u32], _: usize, _: &Draw) -> anyhow::Result<Vec<u32>> {
+            Ok(Vec::new())
+        }
+
+        fn answered(&self) -> Vec<PeerKey> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn a_transducer_learns_which_path_reads_on_best_and_is_refused_elsewhere() {
+        let machine = MachineConfig { threads: 1, ..MachineConfig::default() };
+        let (mut letters, stop) = (Letters::new(), AtomicBool::new(false));
+        let file = make(&mut letters, &Letters::documents(), 16, &machine, &stop).unwrap();
+        let mut guided = Guided::open(Box::new(Letters::new()), &file, 16, &machine).unwrap();
+        let ends: Vec<Vec<u32>> = ["abababababababaZ", "ABABABABABABABAz", "abababababababaz", "ABABABABABABABAZ"]
+            .map(|text| letters.tokenizer.encode(text).unwrap())
+            .into();
+        let ends: Vec<&[u32]> = ends.iter().map(Vec::as_slice).collect();
+        let of_zero: Vec<(PathId, &[u32])> = ends.iter().map(|end| (PathId(0), *end)).collect();
+        assert_eq!(guided.routes_on(&of_zero).unwrap(), [1, 0, 0, 1].map(PathId));
+        guided.loyalty = Loyalty::of(f64::INFINITY).unwrap();
+        assert_eq!(guided.routes_on(&of_zero).unwrap(), [PathId(0); 4], "each goes on where it is at home");
+        assert_eq!(guided.routes(&ends).unwrap(), [PathId(0); 4], "how a text begins is not its business");
+        let refused = |file: &[u8], every| {
+            Guided::open(Box::new(Letters::new()), file, every, &machine).err().expect("refused").to_string()
+        };
+        assert_eq!(refused(&file, 8), "it chooses among 2 paths every 16 tokens; here are 2, every 8");
+        assert!(refused(b"no file", 16).contains("it is no transducer of this run"));
+        stop.store(true, Ordering::Relaxed);
+        assert!(make(&mut letters, &Letters::documents(), 16, &machine, &stop).unwrap_err().is::<Stopped>());
+    }
+}

@@ -1,0 +1,145 @@
+//! Peers that lie in what they contribute: their messages are as they should be, and what these name is not.
+
+use crate::config::Codec;
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId};
+use crate::protocol::Message;
+use crate::protocol::record::StartedFrom;
+use crate::simulator::byzantine::Lie;
+use crate::simulator::world::World;
+
+/// How many times as long as its own is what one contributes that pulls back.
+const TIMES: f32 = 10.0;
+
+/// No grid has so many paths: its targets are nobody's.
+const ELSEWHERE: u32 = 1 << 20;
+
+impl World {
+    /// What compression is given in place of an outer gradient.
+    pub(in crate::simulator) fn bent(&self, index: usize, mut gradient: Vec<f32>) -> Vec<f32> {
+        if self.lie(index) == Some(Lie::SignFlipped) {
+            gradient.iter_mut().for_each(|value| *value *= -TIMES);
+        }
+        gradient
+    }
+
+    /// The path towards whose targets a peer trains in the place of this one.
+    pub(in crate::simulator) fn trained_instead(&self, index: usize, path: PathId) -> PathId {
+        match self.lie(index) {
+            Some(Lie::Elsewhere) => PathId(path.0 + ELSEWHERE),
+            _ => path,
+        }
+    }
+
+    /// What a peer stores and offers in the place of a frame that it has made.
+    pub(in crate::simulator) fn offered_instead(
+        &mut self,
+        index: usize,
+        path: PathId,
+        from: &StartedFrom,
+        frame: Vec<u8>,
+    ) -> Vec<u8> {
+        let module = from.module;
+        match self.lie(index) {
+            Some(Lie::NotFinite) => self.not_finite(),
+            Some(Lie::Stale) => self.first_frames.entry((index, module)).or_insert(frame).clone(),
+            Some(Lie::Copied) => self.neighbours_frame(path, from).unwrap_or(frame),
+            _ => frame,
+        }
+    }
+
+    /// One that copies waits until there is something to copy, in every module.
+    pub(in crate::simulator) fn has_to_wait(
+        &self,
+        index: usize,
+        path: PathId,
+        start: &[(StartedFrom, BlobRef)],
+    ) -> bool {
+        self.lie(index) == Some(Lie::Copied)
+            && start.iter().any(|(from, _)| self.neighbours_frame(path, from).is_none())
+    }
+
+    /// What another path has offered for the same version.
+    fn neighbours_frame(&self, path: PathId, from: &StartedFrom) -> Option<Vec<u8>> {
+        let offers = self.overheard.iter().rev().filter_map(|(module, author, message)| match message {
+            Message::Offer(offer) if *module == from.module && offer.parent == from.version && offer.path != path => {
+                Some((author, offer))
+            }
+            _ => None,
+        });
+        let mut frames = offers.filter_map(|(author, offer)| {
+            let author = self.index_of.get(author).filter(|index| !self.liars.contains_key(index))?;
+            self.peers[*author].disk.get(offer.blob.hash).cloned()
+        });
+        frames.next()
+    }
+
+    /// A frame of which all is in order but one value.
+    fn not_finite(&self) -> Vec<u8> {
+        let count = self.scenario.swarm.values;
+        let (codec, payload) = match self.outer.codec {
+            Codec::Fp32 => (0u16, [f32::NAN.to_le_bytes().to_vec(), vec![0; 4 * (count - 1)]].concat()),
+            Codec::Int4 => {
+                let groups = count.div_ceil(128);
+                (2, [vec![0; 66 * groups - 2], 0x7FC0u16.to_le_bytes().to_vec()].concat())
+            }
+            _ => return b"not a frame at all".to_vec(),
+        };
+        let chunk = zstd::bulk::compress(&payload, 1).unwrap_or_default();
+        let mut header = b"pswf".to_vec();
+        header.extend(1u16.to_le_bytes());
+        header.extend(codec.to_le_bytes());
+        header.extend((count as u64).to_le_bytes());
+        header.extend((payload.len() as u64).to_le_bytes());
+        let rest = [(chunk.len() as u32).to_le_bytes().to_vec(), chunk].concat();
+        let checksum = blake3::hash(&[header.clone(), rest.clone()].concat());
+        [header, checksum.as_bytes()[..8].to_vec(), rest].concat()
+    }
+
+    /// The average that an owner publishes in the place of the right one, if it lies so.
+    pub(in crate::simulator) fn wrong_average(&mut self, index: usize, average: Vec<u8>) -> Vec<u8> {
+        if self.lie(index) != Some(Lie::WrongAverage) {
+            return average;
+        }
+        let codec = self.outer.average_codec();
+        let values = crate::compress::decode_as(codec, &average, self.scenario.swarm.values);
+        let reversed = values.ok().map(|values| values.iter().map(|value| -value).collect::<Vec<f32>>());
+        let Some(wrong) = reversed.and_then(|values| crate::compress::encode(codec, &values).ok()) else {
+            return average;
+        };
+        self.wrong_averages.insert(BlobHash::of(&wrong));
+        wrong
+    }
+
+    /// The newest update of a module, which a liar says is wrong.
+    pub(in crate::simulator) fn head_update(
+        &self,
+        index: usize,
+        module: ModuleId,
+    ) -> Option<crate::protocol::SignedUpdate> {
+        let chain = self.peers[index].node.chains().find(|(of, _)| *of == module)?.1;
+        chain.recent().next_back().cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::compress::{FrameError, decode_as};
+    use crate::simulator::Scenario;
+
+    #[test]
+    fn what_is_not_finite_is_refused_for_that_and_for_nothing_else() {
+        let text =
+            "about = \"-\"\n[swarm]\nlevels = [\"shared\"]\npeers = 1\nphases = 1\nvalues = 200\nphase_ms = [1, 1]\n";
+        for codec in [Codec::Fp32, Codec::Int4] {
+            let mut scenario = Scenario::from_toml(text).unwrap();
+            scenario.swarm.codec = codec;
+            let frame = World::new(Arc::new(scenario), 0).not_finite();
+            let refused = decode_as(codec, &frame, 200).unwrap_err();
+            assert!(!matches!(refused, FrameError::Checksum), "{refused}");
+            assert!(refused.to_string().contains("finite"), "{refused}");
+        }
+    }
+}

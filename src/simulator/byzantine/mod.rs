@@ -1,0 +1,188 @@
+//! Peers that lie. A liar runs an honest node, whose words are changed on their way out.
+
+pub(super) mod false_gradients;
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use crate::compress::frame;
+use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, Term};
+use crate::outer::{Share, step};
+use crate::protocol::limits::{MAX_ADDRESSES, MAX_LEASES};
+use crate::protocol::message::{Accusation, Accused, Beat, Offer, SignedUpdate, Update};
+use crate::protocol::{Message, wire};
+use crate::simulator::world::World;
+use crate::simulator::world::actions::sign;
+
+/// How one lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lie {
+    /// Bytes of what it says are changed at random; what still decodes is heard.
+    Garbage,
+    /// It says more than fits: leases, addresses, sizes.
+    Oversize,
+    /// It repeats what others said long ago, in their names.
+    Replayed,
+    /// As owner it signs two updates, and tells each to one half.
+    Equivocating,
+    /// It claims every module with every beat.
+    FalseOwnership,
+    /// Its updates attest states that they do not make, its offers name blobs that there are not.
+    WrongHashes,
+    /// It contributes ten times what it has trained, the other way.
+    SignFlipped,
+    /// It contributes what is no number.
+    NotFinite,
+    /// It trains once, and contributes that again and again.
+    Stale,
+    /// It contributes what a neighbour has.
+    Copied,
+    /// It trains on something else: what it contributes is as long as it should be, and pulls elsewhere.
+    Elsewhere,
+    /// As owner it publishes the reverse of what was contributed.
+    WrongAverage,
+    /// It says of every update that it is wrong.
+    Accusing,
+    /// Its updates count with weights that are not so, its heads are heavier than they are.
+    WrongWeights,
+}
+
+impl Lie {
+    /// As a scenario's file names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Garbage => "lie: garbage",
+            Self::Oversize => "lie: oversize",
+            Self::Replayed => "lie: replayed",
+            Self::Equivocating => "lie: equivocating",
+            Self::FalseOwnership => "lie: false ownership",
+            Self::SignFlipped => "lie: sign flipped",
+            Self::NotFinite => "lie: not finite",
+            Self::Stale => "lie: stale",
+            Self::Copied => "lie: copied",
+            Self::Elsewhere => "lie: elsewhere",
+            Self::WrongAverage => "lie: wrong average",
+            Self::Accusing => "lie: accusing",
+            Self::WrongHashes => "lie: wrong hashes",
+            Self::WrongWeights => "lie: wrong weights",
+        }
+    }
+}
+
+/// What reaches others in the place of one message.
+pub(super) struct Said {
+    pub(super) author: PeerKey,
+    pub(super) message: Arc<Message>,
+    /// Only those with even, or with odd, numbers hear it.
+    pub(super) to_parity: Option<usize>,
+}
+
+pub(super) fn to_all(author: PeerKey, message: impl Into<Arc<Message>>) -> Said {
+    Said { author, message: message.into(), to_parity: None }
+}
+
+impl World {
+    /// Whether a peer lies by now.
+    pub(super) fn lie(&self, index: usize) -> Option<Lie> {
+        let lie = self.liars.get(&index)?;
+        (self.now_ms >= self.lies_from_ms).then_some(*lie)
+    }
+
+    /// What others hear when a liar says this.
+    pub(super) fn told(&mut self, index: usize, lie: Lie, module: ModuleId, message: &Arc<Message>) -> Vec<Said> {
+        let me = self.peers[index].key;
+        let honest = || vec![to_all(me, message.clone())];
+        match (lie, &**message) {
+            (Lie::Garbage, _) => self.garbled(message).into_iter().map(|message| to_all(me, message)).collect(),
+            (Lie::Oversize, Message::Beat(beat)) => vec![to_all(me, Message::Beat(oversize(beat)))],
+            (Lie::Oversize, Message::Offer(offer)) => {
+                let blob = BlobRef { bytes: u64::MAX, ..offer.blob };
+                vec![to_all(me, Message::Offer(Offer { blob, ..offer.clone() }))]
+            }
+            (Lie::Replayed, _) => {
+                let heard = &self.overheard;
+                let old = (!heard.is_empty()).then(|| heard[self.dice.pick(heard.len())].clone());
+                let old = old.filter(|(of, ..)| *of == module).map(|(_, author, message)| to_all(author, message));
+                honest().into_iter().chain(old).collect()
+            }
+            (Lie::Equivocating, Message::Update(signed)) => {
+                let other = self.halved(index, &signed.update);
+                let odd = other.map_or_else(|| message.clone(), |other| Arc::new(Message::Update(other)));
+                let even = message.clone();
+                vec![
+                    Said { author: me, message: even, to_parity: Some(0) },
+                    Said { author: me, message: odd, to_parity: Some(1) },
+                ]
+            }
+            (Lie::FalseOwnership, Message::Beat(beat)) => {
+                let term = beat.owner.map_or(Term(1), |(term, _)| Term(term.0 + 1));
+                vec![to_all(me, Message::Beat(Beat { owner: Some((term, me)), ..beat.clone() }))]
+            }
+            (Lie::Accusing, Message::Beat(beat)) => {
+                let accused = self.head_update(index, module).map(Accused::Update);
+                let accusation = accused.map(|what| Accusation { sequence: beat.sequence, what });
+                honest().into_iter().chain(accusation.map(|it| to_all(me, Message::Accusation(it)))).collect()
+            }
+            (Lie::WrongHashes, Message::Update(signed)) => {
+                let state = BlobRef { hash: BlobHash::of(&signed.update.state.hash.0), ..signed.update.state };
+                vec![to_all(me, resigned(Update { state, ..signed.update.clone() }))]
+            }
+            (Lie::WrongHashes, Message::Offer(offer)) => {
+                let blob = BlobRef { hash: BlobHash::of(&offer.blob.hash.0), ..offer.blob };
+                vec![to_all(me, Message::Offer(Offer { blob, ..offer.clone() }))]
+            }
+            (Lie::WrongWeights, Message::Update(signed)) => {
+                let mut update = signed.update.clone();
+                update.weight *= 2;
+                update.contributions.iter_mut().for_each(|counted| counted.weight *= 2);
+                vec![to_all(me, resigned(update))]
+            }
+            (Lie::WrongWeights, Message::Beat(beat)) => {
+                let mut beat = beat.clone();
+                beat.head.iter_mut().for_each(|head| head.weight += 1_000_000);
+                vec![to_all(me, Message::Beat(beat))]
+            }
+            _ => honest(),
+        }
+    }
+
+    fn garbled(&mut self, message: &Message) -> Option<Message> {
+        let mut bytes = wire::encode(message).ok()?;
+        for _ in 0..=self.dice.pick(4) {
+            let at = self.dice.pick(bytes.len());
+            bytes[at] ^= 1 << self.dice.pick(8);
+        }
+        wire::decode(&bytes).ok()
+    }
+
+    /// Another update in the place of this one: all is as it should be, but it goes half as far.
+    fn halved(&mut self, index: usize, update: &Update) -> Option<SignedUpdate> {
+        let (values, outer) = (self.scenario.swarm.values, self.outer.clone());
+        let disk = &mut self.peers[index].disk;
+        let average = frame::decode(disk.get(update.average.hash)?, values).ok()?;
+        let half: Vec<f32> = average.iter().map(|value| value / 2.0).collect();
+        let frame = frame::encode(outer.average_codec(), &half).ok()?;
+        let from = self.peers[index].node.chains().find(|(module, _)| *module == update.module)?.1.head().state;
+        let portion = self.plan.portion(update.module, update.version, &update.contributions);
+        let share = Share::new(portion.weight, portion.full_weight);
+        let disk = &mut self.peers[index].disk;
+        let state = step::apply(disk.get(from.hash)?, update.module, values, &frame, share, &outer).ok()?;
+        let (average, state) = (disk.put(frame), disk.put(state));
+        let update = Update { average, state, ..update.clone() };
+        Some(SignedUpdate { signature: sign(&update), update })
+    }
+}
+
+fn resigned(update: Update) -> Message {
+    Message::Update(SignedUpdate { signature: sign(&update), update })
+}
+
+fn oversize(beat: &Beat) -> Beat {
+    Beat {
+        leases: beat.leases.iter().cycle().take(2 * MAX_LEASES).cloned().collect(),
+        addresses: vec!["far too long ".repeat(10); 2 * MAX_ADDRESSES],
+        ..beat.clone()
+    }
+}

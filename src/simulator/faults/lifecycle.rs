@@ -1,0 +1,118 @@
+//! What goes wrong, when its time has come; and how peers come back.
+
+use crate::protocol::{Contact, Event, Node};
+use crate::simulator::faults::{Kind, Planned, What};
+use crate::simulator::peer::peer_key;
+use crate::simulator::world::{Due, World};
+
+/// A crash comes in the middle of a list of actions: after so many at the most.
+const MOST_ACTIONS: u64 = 6;
+
+impl World {
+    /// Begins one of the planned faults; one that does not apply any more is passed over.
+    pub(in crate::simulator) fn goes_wrong(&mut self, number: usize) {
+        let Planned { kind, what, when_ms } = self.planned[number].clone();
+        let index = match what {
+            What::Cut(cut) => {
+                self.counts.fault(kind);
+                self.cuts.push((when_ms.end, cut));
+                return;
+            }
+            What::Peer(index) => index,
+        };
+        let needed = matches!(kind, Kind::Gone | Kind::Leave) && !self.can_be_spared(index);
+        if !self.peers[index].up || self.peers[index].gone || needed {
+            return;
+        }
+        self.counts.fault(kind);
+        let now_ms = self.now_ms;
+        self.trace.fault(now_ms, index, format_args!("{} until {}", kind.name(), when_ms.end));
+        match kind {
+            Kind::Freeze => self.freeze(index, when_ms.end),
+            Kind::Hang => self.peers[index].trainer.hang(),
+            Kind::TrainerDies => self.kill_trainer(index),
+            Kind::Leave => {
+                self.peers[index].gone = true;
+                self.note_leave(index);
+                self.event_at(index, 0, Event::Leave);
+            }
+            Kind::Gone => {
+                self.peers[index].gone = true;
+                self.crash_soon(index);
+            }
+            Kind::FullDisk => {
+                self.peers[index].full_until_ms = when_ms.end;
+                self.schedule(when_ms.end, (index, 0), Due::Room);
+            }
+            Kind::Crash | Kind::Flap => {
+                self.crash_soon(index);
+                self.schedule(when_ms.end, (index, 0), Due::Back);
+            }
+            Kind::Split | Kind::SplitInThree | Kind::OneWay | Kind::JoinStorm => {}
+        }
+    }
+
+    /// The machine stands still, and with it all that runs on it.
+    fn freeze(&mut self, index: usize, until_ms: u64) {
+        let peer = &mut self.peers[index];
+        let from_ms = peer.frozen_until_ms.max(self.now_ms);
+        peer.trainer.stand_still(until_ms.saturating_sub(from_ms));
+        peer.frozen_until_ms = peer.frozen_until_ms.max(until_ms);
+    }
+
+    fn go_down(&mut self, index: usize) {
+        self.peers[index].go_down();
+        self.lives[index] += 1;
+    }
+
+    /// It has left in order, and is no more.
+    pub(in crate::simulator) fn go(&mut self, index: usize) {
+        self.go_down(index);
+        for hearers in self.hearers.values_mut() {
+            hearers.remove(&index);
+        }
+    }
+
+    /// In the middle of what the peer does next.
+    fn crash_soon(&mut self, index: usize) {
+        let actions = self.dice.draw([0, MOST_ACTIONS].into());
+        self.peers[index].dies_after = Some(actions);
+    }
+
+    pub(in crate::simulator) fn crash(&mut self, index: usize) {
+        let now_ms = self.now_ms;
+        self.trace.fault(now_ms, index, format_args!("crashes"));
+        self.note_crash(index);
+        self.go_down(index);
+        self.peers[index].disk.crash(&mut self.dice);
+        for hearers in self.hearers.values_mut() {
+            hearers.remove(&index);
+        }
+    }
+
+    pub(in crate::simulator) fn come_back(&mut self, index: usize) {
+        if self.peers[index].gone {
+            return;
+        }
+        if self.peers[index].dies_after.is_some() {
+            self.crash(index);
+        }
+        if self.peers[index].up {
+            return;
+        }
+        let compacts = self.dice.chance(0.5);
+        let plan = self.plan.clone();
+        let peer = &mut self.peers[index];
+        peer.up = true;
+        peer.node = Node::restore(peer.key, plan, peer.disk.journal.clone());
+        if compacts {
+            peer.disk.journal = peer.node.records();
+        }
+        let mut kept = peer.node.referenced_blobs();
+        kept.extend(self.plan.genesis.values().map(|blob| blob.hash));
+        peer.disk.remove_all_but(|blob| kept.contains(&blob));
+        let others = (0..self.peers.len()).filter(|other| *other != index);
+        let contacts = others.map(|other| Contact { peer: peer_key(other), addresses: vec![] }).collect();
+        self.event_at(index, 0, Event::Join(contacts));
+    }
+}

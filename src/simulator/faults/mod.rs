@@ -1,0 +1,267 @@
+//! What goes wrong, and when: drawn for each seed from what a scenario asks for.
+
+pub(super) mod full_disk;
+pub(super) mod lifecycle;
+
+use std::ops::Range;
+
+use serde::Deserialize;
+
+use crate::simulator::rng::{Between, Dice};
+
+/// What can go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A peer loses everything that is not on its disk, in the middle of whatever it does, and comes back.
+    Crash,
+    /// A peer crashes and never comes back. One that alone has some module stays.
+    Gone,
+    /// A peer leaves in order. One that alone has some module stays.
+    Leave,
+    /// A peer crashes and comes back, again and again.
+    Flap,
+    /// A peer stands still, and goes on as if nothing had been.
+    Freeze,
+    /// A peer's disk takes nothing: it stands still at its next record, and goes on when there is room.
+    FullDisk,
+    /// A peer's trainer says nothing more, once it has made a step, until it is started anew.
+    Hang,
+    /// The thread of a peer's trainer dies.
+    TrainerDies,
+    /// The network falls into two parts.
+    Split,
+    /// The network falls into three parts.
+    SplitInThree,
+    /// Some peers are heard and hear nothing.
+    OneWay,
+    /// This many newcomers, all at once.
+    JoinStorm,
+}
+
+impl Kind {
+    /// As a scenario's file names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Crash => "crash",
+            Self::Gone => "gone",
+            Self::Leave => "leave",
+            Self::Flap => "flap",
+            Self::Freeze => "freeze",
+            Self::FullDisk => "full-disk",
+            Self::Hang => "hang",
+            Self::TrainerDies => "trainer-dies",
+            Self::Split => "split",
+            Self::SplitInThree => "split-in-three",
+            Self::OneWay => "one-way",
+            Self::JoinStorm => "join-storm",
+        }
+    }
+}
+
+/// How much of one kind.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Faults {
+    /// Which kind.
+    pub kind: Kind,
+    /// How often; for a join storm, how many newcomers.
+    #[serde(default = "once")]
+    pub times: usize,
+    /// How long each lasts.
+    #[serde(default)]
+    pub for_ms: Between,
+    /// None begins before: by then everybody has had the time to join.
+    #[serde(default = "from_ms")]
+    pub from_ms: u64,
+    /// None begins after.
+    #[serde(default = "until_ms")]
+    pub until_ms: u64,
+    /// One every so often, beginning with `from_ms`, in place of `times`.
+    pub every_ms: Option<u64>,
+}
+
+/// One after the other, in turn, each at a time of its own.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rota {
+    /// One of these, then the next, and again from the first.
+    pub kinds: Vec<Kind>,
+    /// From one to the next.
+    pub every_ms: u64,
+    /// How long each lasts.
+    pub for_ms: u64,
+    /// The first.
+    pub from_ms: u64,
+    /// None begins at or after.
+    pub until_ms: u64,
+}
+
+fn once() -> usize {
+    1
+}
+
+fn from_ms() -> u64 {
+    10_000
+}
+
+fn until_ms() -> u64 {
+    60_000
+}
+
+/// Peers that do not hear others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The part of each peer; those of one part hear each other.
+    pub parts: Vec<u8>,
+    /// Only what is sent to part 1 is lost.
+    pub one_way: bool,
+}
+
+impl Cut {
+    /// Whether nothing gets from one peer to the other.
+    pub fn between(&self, from: usize, to: usize) -> bool {
+        let part = |peer: usize| self.parts.get(peer).copied().unwrap_or(0);
+        part(from) != part(to) && (!self.one_way || part(to) == 1)
+    }
+}
+
+/// One thing that goes wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// To one peer.
+    Peer(usize),
+    /// Between peers.
+    Cut(Cut),
+}
+
+/// And when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Which kind.
+    pub kind: Kind,
+    /// To whom.
+    pub what: What,
+    /// From when to when.
+    pub when_ms: Range<u64>,
+}
+
+/// Everything that goes wrong in one seed. `settled` peers are there from the beginning; newcomers have the numbers
+/// after them.
+pub fn plan(faults: &[Faults], rota: Option<&Rota>, settled: usize, dice: &mut Dice) -> Vec<Planned> {
+    let mut planned = Vec::new();
+    let mut newcomer = settled;
+    for fault in faults {
+        if fault.kind == Kind::JoinStorm {
+            let at_ms = dice.draw([fault.from_ms, fault.until_ms].into());
+            for _ in 0..fault.times {
+                let when_ms = at_ms..at_ms + dice.draw([0, 200].into());
+                planned.push(Planned { kind: fault.kind, what: What::Peer(newcomer), when_ms });
+                newcomer += 1;
+            }
+            continue;
+        }
+        for at_ms in times(fault, dice) {
+            let when_ms = at_ms..at_ms + dice.draw(fault.for_ms);
+            draw(fault.kind, when_ms, settled, dice, &mut planned);
+        }
+    }
+    if let Some(rota) = rota {
+        let times = (rota.from_ms..rota.until_ms).step_by(rota.every_ms.max(1) as usize);
+        for (kind, at_ms) in rota.kinds.iter().cycle().zip(times) {
+            draw(*kind, at_ms..at_ms + rota.for_ms, settled, dice, &mut planned);
+        }
+    }
+    planned
+}
+
+fn times(fault: &Faults, dice: &mut Dice) -> Vec<u64> {
+    match fault.every_ms {
+        Some(every_ms) => (fault.from_ms..fault.until_ms).step_by(every_ms.max(1) as usize).collect(),
+        None => (0..fault.times).map(|_| dice.draw([fault.from_ms, fault.until_ms].into())).collect(),
+    }
+}
+
+fn draw(kind: Kind, when_ms: Range<u64>, peers: usize, dice: &mut Dice, planned: &mut Vec<Planned>) {
+    let mut parts = |parts: u64, one_way: bool| {
+        let mut of: Vec<u8> = (0..peers).map(|_| dice.draw([0, parts - 1].into()) as u8).collect();
+        // Somebody is apart from the first.
+        if of.iter().all(|part| *part == of[0]) {
+            of[peers - 1] = (of[0] + 1) % parts as u8;
+        }
+        What::Cut(Cut { parts: of, one_way })
+    };
+    let what = match kind {
+        Kind::Split => parts(2, false),
+        Kind::SplitInThree => parts(3, false),
+        Kind::OneWay => parts(2, true),
+        Kind::Flap => return flap(when_ms, dice.pick(peers), dice, planned),
+        Kind::Crash
+        | Kind::Gone
+        | Kind::Leave
+        | Kind::Freeze
+        | Kind::FullDisk
+        | Kind::Hang
+        | Kind::TrainerDies
+        | Kind::JoinStorm => What::Peer(dice.pick(peers)),
+    };
+    planned.push(Planned { kind, what, when_ms });
+}
+
+fn flap(when_ms: Range<u64>, peer: usize, dice: &mut Dice, planned: &mut Vec<Planned>) {
+    let mut at_ms = when_ms.start;
+    while at_ms < when_ms.end {
+        let back_ms = at_ms + dice.draw([300, 3_000].into());
+        planned.push(Planned { kind: Kind::Flap, what: What::Peer(peer), when_ms: at_ms..back_ms });
+        at_ms = back_ms + dice.draw([1_000, 5_000].into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(kind: Kind, times: usize) -> Faults {
+        Faults { kind, times, for_ms: [1_000, 9_000].into(), from_ms: 10_000, until_ms: 60_000, every_ms: None }
+    }
+
+    #[test]
+    fn a_cut_cuts_between_its_parts_and_one_way_only_towards_one() {
+        let cut = Cut { parts: vec![0, 0, 1], one_way: false };
+        assert!(cut.between(0, 2) && cut.between(2, 1) && !cut.between(0, 1));
+        let one_way = Cut { one_way: true, ..cut };
+        assert!(one_way.between(0, 2) && !one_way.between(2, 0));
+    }
+
+    #[test]
+    fn every_kind_is_drawn_as_often_as_it_is_asked_for_and_somebody_is_cut_off() {
+        for seed in 0..50 {
+            let mut dice = Dice::new(seed, "test");
+            let asked = [faults(Kind::Crash, 3), faults(Kind::SplitInThree, 2), faults(Kind::JoinStorm, 4)];
+            let planned = plan(&asked, None, 5, &mut dice);
+            let count = |kind| planned.iter().filter(|one| one.kind == kind).count();
+            assert_eq!([count(Kind::Crash), count(Kind::SplitInThree), count(Kind::JoinStorm)], [3, 2, 4]);
+            for one in &planned {
+                if let What::Cut(cut) = &one.what {
+                    assert!((0..5).any(|peer| cut.between(0, peer)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_every_so_often_comes_on_time() {
+        let often = Faults { every_ms: Some(20_000), ..faults(Kind::Freeze, 1) };
+        let planned = plan(&[often], None, 3, &mut Dice::new(1, "test"));
+        assert_eq!(planned.iter().map(|one| one.when_ms.start).collect::<Vec<_>>(), [10_000, 30_000, 50_000]);
+    }
+
+    #[test]
+    fn a_rota_has_each_kind_in_turn() {
+        let kinds = vec![Kind::Crash, Kind::Freeze];
+        let rota = Rota { kinds, every_ms: 20, for_ms: 5, from_ms: 10, until_ms: 70 };
+        let planned = plan(&[], Some(&rota), 3, &mut Dice::new(1, "test"));
+        let seen: Vec<_> = planned.iter().map(|one| (one.kind, one.when_ms.clone())).collect();
+        assert_eq!(seen, [(Kind::Crash, 10..15), (Kind::Freeze, 30..35), (Kind::Crash, 50..55)]);
+    }
+}

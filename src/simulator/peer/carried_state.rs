@@ -1,0 +1,116 @@
+//! What a simulated trainer carries from phase to phase, and in the middle of one: bytes on its peer's disk.
+
+use crate::names::{BlobHash, ModuleId, PathId, Phase};
+use crate::protocol::message::UpdateHash;
+use crate::sampling::Seats;
+
+/// The steps made, whose it is, and how many updates it stands on.
+const HEADER_BYTES: usize = 5 * 8;
+
+/// In memory.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::simulator) struct Carried {
+    /// Inner steps made in the phase; none between two phases.
+    pub(in crate::simulator) steps: u64,
+    /// What compression has left, for each module.
+    pub(in crate::simulator) residuals: Vec<Vec<f32>>,
+    /// Of each module after these steps; nothing between two phases, but where levels are brought in step one by one.
+    pub(in crate::simulator) levels: Vec<Vec<f32>>,
+    /// And the updates that these stand on.
+    pub(in crate::simulator) stands_on: Vec<UpdateHash>,
+    /// Between two phases: after which of which path.
+    pub(in crate::simulator) after: Option<(PathId, Phase)>,
+}
+
+impl Carried {
+    /// Of a path that was never trained here.
+    pub(in crate::simulator) fn fresh(modules: usize, values: usize) -> Self {
+        let residuals = vec![vec![0.0; values]; modules];
+        Self { steps: 0, residuals, levels: Vec::new(), stands_on: Vec::new(), after: None }
+    }
+
+    /// The middle of a phase.
+    pub(in crate::simulator) fn encode(&self) -> Vec<u8> {
+        self.written([self.steps, 0, 0, 0])
+    }
+
+    /// Between two phases. Whose and after which tells it apart from all others.
+    pub(in crate::simulator) fn after_phase(&self, path: PathId, phase: Phase, peer: usize) -> Vec<u8> {
+        let whose = [0, u64::from(path.0), phase.0 + 1, peer as u64];
+        if self.stands_on.is_empty() {
+            return Self { residuals: self.residuals.clone(), ..Self::fresh(0, 0) }.written(whose);
+        }
+        self.written(whose)
+    }
+
+    fn written(&self, header: [u64; 4]) -> Vec<u8> {
+        let parts = || self.residuals.iter().chain(&self.levels);
+        let mut bytes: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).collect();
+        bytes.extend((self.stands_on.len() as u64).to_le_bytes());
+        bytes.extend(self.stands_on.iter().flat_map(|update| update.0));
+        let before = bytes.len();
+        bytes.resize(before + 4 * parts().map(Vec::len).sum::<usize>(), 0);
+        let rest = &mut bytes[before..];
+        let mut rest = rest.as_chunks_mut().0;
+        for part in parts() {
+            let (here, after) = rest.split_at_mut(part.len());
+            here.iter_mut().zip(part).for_each(|(bytes, value)| *bytes = value.to_le_bytes());
+            rest = after;
+        }
+        bytes
+    }
+
+    /// As in a peer, what compression has left of a module is for that module alone: another path may be drawn.
+    pub(in crate::simulator) fn keep_to(&mut self, seats: &Seats, modules: impl Iterator<Item = ModuleId>) {
+        let Some((path, phase)) = self.after else { return };
+        let before = seats.modules(path, phase).into_iter();
+        for ((before, now), residual) in before.zip(modules).zip(&mut self.residuals) {
+            if before != now {
+                residual.fill(0.0);
+            }
+        }
+    }
+
+    /// Nothing if it is neither.
+    pub(in crate::simulator) fn decode(bytes: &[u8], modules: usize, values: usize) -> Option<Self> {
+        let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
+        let words: Vec<u64> = header.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+        let [steps, path, phases, _, stands_on] = *words.as_array()?;
+        let (stands_on, rest) = rest.split_at_checked(32 * stands_on as usize)?;
+        let stands_on = stands_on.as_chunks().0.iter().map(|hash| BlobHash(*hash)).collect();
+        let after = phases.checked_sub(1).map(|phase| (PathId(path as u32), Phase(phase)));
+        let numbers: Vec<f32> = rest.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        let mut parts: Vec<Vec<f32>> = numbers.chunks(values).map(<[f32]>::to_vec).collect();
+        let whole = rest.len() == 4 * values * parts.len() && [modules, 2 * modules].contains(&parts.len());
+        let levels = whole.then(|| parts.split_off(modules))?;
+        Some(Self { steps, residuals: parts, levels, stands_on, after })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grid::{Grid, Sharing};
+
+    #[test]
+    fn the_middle_of_a_phase_and_what_is_left_after_it_are_read_as_they_were_written() {
+        let levels = vec![vec![1.0, 2.0, 3.0], vec![4.0, 5.0, 6.0]];
+        let residuals = vec![vec![0.5; 3], vec![0.25; 3]];
+        let middle = Carried { steps: 7, residuals, levels, stands_on: vec![], after: None };
+        assert_eq!(Carried::decode(&middle.encode(), 2, 3), Some(middle.clone()));
+        let after = middle.after_phase(PathId(1), Phase(2), 3);
+        let read = Carried::decode(&after, 2, 3);
+        let after_phase = Some((PathId(1), Phase(2)));
+        let expected = Carried { steps: 0, levels: vec![], after: after_phase, ..middle.clone() };
+        assert_eq!(read, Some(expected));
+        let streams = Carried { stands_on: vec![BlobHash([1; 32]), BlobHash([2; 32])], ..middle };
+        let expected = Carried { steps: 0, after: after_phase, ..streams.clone() };
+        assert_eq!(Carried::decode(&streams.after_phase(PathId(1), Phase(2), 3), 2, 3), Some(expected));
+        assert_eq!(Carried::decode(&after[1..], 2, 3), None);
+        let grid = Grid::new(vec![Sharing::Experts(2), Sharing::Experts(2)]).unwrap();
+        let mut kept = Carried::decode(&after, 2, 3).unwrap();
+        kept.keep_to(&grid.into(), ["0.0", "1.0"].map(|module| module.parse().unwrap()).into_iter());
+        assert_eq!(kept.residuals, [vec![0.5; 3], vec![0.0; 3]], "path 1 went through 0.0 and 1.1");
+        assert_eq!(Carried::decode(b"", 2, 3), None);
+    }
+}

@@ -1,0 +1,95 @@
+//! What a peer has after a crash: blobs that were written whole, and journal records that were synced.
+//!
+//! What was not synced is as it comes: a blob that was removed may be there again, and of a record that was being
+//! written nothing counts.
+
+use std::collections::BTreeMap;
+
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase};
+use crate::protocol::record::Record;
+use crate::sampling::Seats;
+use crate::simulator::rng::Dice;
+
+/// Removals that may come undone.
+const UNSYNCED_REMOVALS: usize = 8;
+
+/// A journal of more records, and of twice as many as when it was last rewritten, is rewritten, as a peer does.
+const JOURNAL_RECORDS: usize = 128;
+
+/// A peer's disk.
+#[derive(Clone, Debug, Default)]
+pub struct Disk {
+    blobs: BTreeMap<BlobHash, Vec<u8>>,
+    removed: Vec<(BlobHash, Vec<u8>)>,
+    /// In order.
+    pub journal: Vec<Record>,
+    rewritten: usize,
+}
+
+impl Disk {
+    /// With these blobs on it.
+    pub fn with<'a>(blobs: impl IntoIterator<Item = &'a Vec<u8>>) -> Self {
+        let mut disk = Self::default();
+        for bytes in blobs {
+            disk.put(bytes.clone());
+        }
+        disk
+    }
+
+    /// Of a peer that was there when the run began, and holds a path.
+    pub fn placed(seats: &Seats, path: PathId, genesis: &BTreeMap<ModuleId, Vec<u8>>) -> Self {
+        let modules = seats.modules(path, Phase(0));
+        let mut disk = Self::default();
+        for (module, bytes) in modules.into_iter().filter_map(|module| Some((module, genesis.get(&module)?))) {
+            let state = disk.put(bytes.clone());
+            disk.journal.push(Record::Genesis { module, state });
+        }
+        disk.journal.push(Record::Lease { path, held: true, standby: false });
+        disk
+    }
+
+    /// Keeps a blob.
+    pub fn put(&mut self, bytes: Vec<u8>) -> BlobRef {
+        let blob = BlobRef::of(&bytes);
+        self.blobs.insert(blob.hash, bytes);
+        blob
+    }
+
+    /// A blob's bytes.
+    pub fn get(&self, blob: BlobHash) -> Option<&Vec<u8>> {
+        self.blobs.get(&blob)
+    }
+
+    /// Makes room, once everything has been written that goes with these records.
+    pub fn rewrite_if_long(&mut self, records: impl FnOnce() -> Vec<Record>) {
+        if self.journal.len() > JOURNAL_RECORDS.max(2 * self.rewritten) {
+            self.journal = records();
+            self.rewritten = self.journal.len();
+        }
+    }
+
+    /// Drops a blob.
+    pub fn remove(&mut self, blob: BlobHash) {
+        let Some(bytes) = self.blobs.remove(&blob) else { return };
+        if self.removed.len() >= UNSYNCED_REMOVALS {
+            self.removed.remove(0);
+        }
+        self.removed.push((blob, bytes));
+    }
+
+    /// The machine goes down: some of what was removed last is there again.
+    pub fn crash(&mut self, dice: &mut Dice) {
+        let returned = std::mem::take(&mut self.removed).into_iter().filter(|_| dice.chance(0.5));
+        self.blobs.extend(returned);
+    }
+
+    /// Drops all others.
+    pub fn remove_all_but(&mut self, keeps: impl Fn(BlobHash) -> bool) {
+        self.blobs.retain(|blob, _| keeps(*blob));
+    }
+
+    /// Every blob that is there.
+    pub fn names(&self) -> impl Iterator<Item = BlobHash> {
+        self.blobs.keys().copied()
+    }
+}

@@ -1,0 +1,71 @@
+//! A stand-in for training with the same shape: from a path's modules to an outer gradient for each.
+//!
+//! Path `p` pulls each value of its module `m` towards a target of its own: gradient descent on ½‖θ − target(p, m)‖²,
+//! in so many inner steps, whose gradients may be noisy. A whole phase goes a given share of the way. The consensus of
+//! a module is the mean of its paths' targets. In a drill of one seed the noise of a step is always the same, so a phase that is gone
+//! on with comes to what it would have come to; but two peers on machines of different classes that train the same phase of the
+//! same path do not come to quite the same.
+
+use crate::names::{ModuleId, PathId, Phase};
+use crate::seed::Seed;
+use crate::simulator::scenario::Swarm;
+use crate::simulator::world::INNER_STEPS;
+
+/// How much further a machine of one class goes than one of the next.
+const CLASSES_DIFFER: f32 = 1.0 / 512.0;
+
+/// Between -1 and 1, of this stream and this place in it.
+fn of(stream: u64, place: u64) -> f32 {
+    let mixed = (stream ^ place.wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+    (mixed >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+}
+
+fn of_module(module: ModuleId) -> Seed {
+    Seed::root(7).child("learner").number(u64::from(module.level)).number(u64::from(module.expert))
+}
+
+/// Where a path wants a module's values: `likeness` of the way to where all its paths want them.
+pub fn target(module: ModuleId, path: PathId, values: usize, likeness: f32) -> Vec<f32> {
+    let seed = of_module(module);
+    let (common, own) = (seed.child("common").to_u64(), seed.number(u64::from(path.0)).to_u64());
+    (0..values as u64).map(|index| likeness * of(common, index) + (1.0 - likeness) * of(own, index)).collect()
+}
+
+/// What one phase of a path makes of a module.
+#[derive(Debug)]
+pub(in crate::simulator) struct Lesson {
+    target: Vec<f32>,
+    /// How far each step goes.
+    rate: f32,
+    noise: f32,
+    stream: u64,
+}
+
+impl Lesson {
+    pub(in crate::simulator) fn new(
+        module: ModuleId,
+        (path, phase): (PathId, Phase),
+        (seed, class): (u64, usize),
+        swarm: &Swarm,
+    ) -> Self {
+        let stream = of_module(module).child("noise").number(seed);
+        let stream = stream.number(u64::from(path.0)).number(phase.0).to_u64();
+        let rate = 1.0 - (1.0 - swarm.stride).powf(1.0 / INNER_STEPS as f32);
+        let target = target(module, path, swarm.values, swarm.likeness);
+        Self { target, rate: rate * (1.0 + class as f32 * CLASSES_DIFFER), noise: swarm.noise, stream }
+    }
+
+    /// One inner step.
+    pub(in crate::simulator) fn step(&self, step: u64, parameters: &mut [f32]) {
+        let stream = self.stream.rotate_left(step as u32 % 64).wrapping_add(step);
+        for (index, (value, target)) in parameters.iter_mut().zip(&self.target).enumerate() {
+            let noise = if self.noise > 0.0 { self.noise * of(stream, index as u64) } else { 0.0 };
+            *value -= self.rate * (*value - target + noise);
+        }
+    }
+}
+
+/// Parameters before minus after, and what compression had left.
+pub(in crate::simulator) fn outer_gradient(before: &[f32], after: &[f32], residual: &[f32]) -> Vec<f32> {
+    before.iter().zip(after).zip(residual).map(|((before, after), residual)| before - after + residual).collect()
+}

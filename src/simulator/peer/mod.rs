@@ -1,0 +1,80 @@
+//! One peer of the swarm: its node, its disk, its workers and its clock, and whether it is up.
+
+pub(super) mod carried_state;
+pub mod clocks;
+pub mod disk;
+pub mod learner;
+pub(super) mod trainer;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::names::{ModuleId, PeerKey, Version};
+use crate::outer::exact_sum::ExactSum;
+use crate::protocol::{Action, Node, RunPlan};
+use crate::simulator::peer::clocks::OwnClock;
+use crate::simulator::peer::disk::Disk;
+use crate::simulator::peer::trainer::Trainer;
+
+pub(super) fn peer_key(index: usize) -> PeerKey {
+    PeerKey(*blake3::hash(format!("simulated peer {index}").as_bytes()).as_bytes())
+}
+
+pub(super) struct Peer {
+    pub(super) key: PeerKey,
+    pub(super) node: Node,
+    pub(super) disk: Disk,
+    /// Open sums, and the running norm by which what comes into them is capped.
+    pub(super) sums: BTreeMap<ModuleId, (Version, ExactSum, u32)>,
+    pub(super) trainer: Trainer,
+    /// When its combiner has done what it was asked so far.
+    pub(super) combiner_free_ms: u64,
+    pub(super) up: bool,
+    /// For good.
+    pub(super) gone: bool,
+    /// It crashes after so many more actions.
+    pub(super) dies_after: Option<u64>,
+    /// Until when it stands still.
+    pub(super) frozen_until_ms: u64,
+    /// Until when its disk takes nothing.
+    pub(super) full_until_ms: u64,
+    /// What its node wants done, and the disk does not let it.
+    pub(super) held_up: VecDeque<Action>,
+    /// For when its next tick stands in the agenda.
+    pub(super) tick_ms: Option<u64>,
+    pub(super) clock: OwnClock,
+}
+
+impl Peer {
+    pub(super) fn new(index: usize, disk: Disk, plan: &Arc<RunPlan>, clock: OwnClock) -> Self {
+        let key = peer_key(index);
+        Self {
+            key,
+            node: Node::restore(key, plan.clone(), disk.journal.clone()),
+            disk,
+            sums: BTreeMap::new(),
+            trainer: Trainer::default(),
+            combiner_free_ms: 0,
+            up: true,
+            gone: false,
+            dies_after: None,
+            frozen_until_ms: 0,
+            full_until_ms: 0,
+            held_up: VecDeque::new(),
+            tick_ms: None,
+            clock,
+        }
+    }
+
+    /// Nothing of it is left but its disk.
+    pub(super) fn go_down(&mut self) {
+        self.dies_after = None;
+        self.up = false;
+        self.sums.clear();
+        self.trainer.restart();
+        self.held_up.clear();
+        self.combiner_free_ms = 0;
+        self.tick_ms = None;
+        self.frozen_until_ms = 0;
+    }
+}

@@ -1,0 +1,326 @@
+//! Whether everything is as promised: after every report, and at the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::names::{BlobHash, ModuleId, PathId, PeerKey};
+use crate::outer::state::ModuleState;
+use crate::protocol::Report;
+use crate::protocol::chain::TooDeep;
+use crate::protocol::conduct::Fault;
+use crate::protocol::message::Stage;
+use crate::simulator::Failure;
+use crate::simulator::invariants::bounded_queues;
+use crate::simulator::invariants::none_lost::Tally;
+use crate::simulator::peer::Peer;
+use crate::simulator::peer::learner;
+use crate::simulator::world::World;
+
+/// After a cut, two owners may take so long to hear of each other.
+const PARTED_MS: u64 = 5_000;
+
+/// By then everybody has found a place.
+const SETTLED_MS: u64 = 15_000;
+
+impl World {
+    /// The invariants, after whatever was reported: heads move with nothing else.
+    pub(in crate::simulator) fn look(&mut self, index: usize, report: &Report) -> Result<(), Failure> {
+        if self.liars.contains_key(&index) {
+            return Ok(());
+        }
+        let now_ms = self.now_ms;
+        match report {
+            Report::Owner { module, owner } => {
+                self.counts.ownership_changes += 1;
+                if *owner == self.peers[index].key {
+                    self.note_claim(index, *module);
+                }
+            }
+            Report::Advanced { module, .. } => {
+                self.counts.advanced(now_ms, *module);
+                let chain = self.peers[index].node.chains().find(|(of, _)| of == module);
+                self.staleness_most = self.staleness_most.max(chain.map_or(0, |(_, chain)| chain.staleness().1));
+            }
+            Report::ChainSwitched { .. } => self.counts.switches += 1,
+            Report::WentBack { .. } => self.counts.went_back += 1,
+            Report::Named { peer, fault } => self.note_named(index, *peer, *fault)?,
+            Report::TrainedAgain { peer, apart_ppm, alike, .. } => {
+                self.note_trained_again(index, *peer, (*apart_ppm, *alike))?;
+            }
+            Report::Lost { module, path, parent, .. } => {
+                self.invariants.none_lost.told(index, *module, *path, *parent);
+            }
+            Report::TooDeep { module, part } => self.look_at_too_deep(index, *module, part)?,
+            Report::Refused { module, reason, by } if !reason.contains("comes from") && !self.is_liar(*by) => {
+                return Err(self.failure("one state", format!("peer {index} refuses module {module}: {reason}")));
+            }
+            _ => {}
+        }
+        let only = match report {
+            Report::Advanced { module, .. } | Report::ChainSwitched { module, .. } => Some(*module),
+            _ => None,
+        };
+        self.look_at_chains(index, only)
+    }
+
+    /// All of a peer's chains, or that of one module.
+    fn look_at_chains(&mut self, index: usize, only: Option<ModuleId>) -> Result<(), Failure> {
+        let invariants = &mut self.invariants;
+        let mut broken = None;
+        let chains = self.peers[index].node.chains();
+        for (module, chain) in chains.filter(|(module, _)| only.is_none_or(|only| only == *module)) {
+            let mut is_broken =
+                |name, looked: Result<(), String>| broken = broken.take().or(looked.err().map(|it| (name, it)));
+            is_broken("one state", invariants.one_state.look(module, chain.head()));
+            for (hash, signed) in chain.places() {
+                let liar = self.index_of.get(&signed.update.owner).is_some_and(|index| self.liars.contains_key(index));
+                is_broken("one writer", invariants.one_writer.look(hash, signed, !liar));
+                is_broken("counted once", invariants.counted_once.look(hash, signed));
+            }
+        }
+        match broken {
+            Some((invariant, detail)) => Err(self.failure(invariant, detail)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whoever is honest is not named.
+    fn note_named(&mut self, index: usize, peer: PeerKey, fault: Fault) -> Result<(), Failure> {
+        let named = self.index_of.get(&peer).copied().filter(|named| self.liars.contains_key(named));
+        let Some(named) = named else {
+            let detail = format!("peer {index} says that {} {}", peer.short(), fault.describe());
+            return Err(self.failure("nobody slandered", detail));
+        };
+        if self.named.insert(named) {
+            self.counts.names(self.liars[&named]);
+        }
+        Ok(())
+    }
+
+    /// What honest peers have trained comes out again as it was, or nearly.
+    fn note_trained_again(&mut self, index: usize, peer: PeerKey, out: (Option<u32>, bool)) -> Result<(), Failure> {
+        let (apart_ppm, alike) = out;
+        self.counts.trained_again.0 += 1;
+        self.counts.trained_again.1 += u64::from(!alike);
+        if self.is_liar(peer) {
+            return Ok(());
+        }
+        self.counts.apart_most_ppm = self.counts.apart_most_ppm.max(apart_ppm.unwrap_or(u32::MAX));
+        if alike {
+            return Ok(());
+        }
+        let detail = format!("peer {index} makes of what {} has trained {apart_ppm:?}", peer.short());
+        Err(self.failure("nobody slandered", detail))
+    }
+
+    /// What it says is lost must be that, no more and no less.
+    fn look_at_too_deep(&mut self, index: usize, module: ModuleId, part: &TooDeep) -> Result<(), Failure> {
+        let chain = self.peers[index].node.chains().find(|(of, _)| *of == module);
+        let Some(head) = chain.map(|(_, chain)| chain.head()) else { return Ok(()) };
+        match self.invariants.counted_once.given_up(module, part, head) {
+            Ok(lost) => self.invariants.none_lost.too_deep(module, lost),
+            Err(wrong) => return Err(self.failure("none lost", format!("peer {index}: {wrong}"))),
+        }
+        Ok(())
+    }
+
+    /// Once more, at the end: a first state comes without a report.
+    pub(in crate::simulator) fn look_at_all_chains(&mut self) -> Result<(), Failure> {
+        let staying: Vec<usize> = self.staying().map(|(index, _)| index).collect();
+        staying.into_iter().try_for_each(|index| self.look_at_chains(index, None))
+    }
+
+    /// After every event.
+    pub(in crate::simulator) fn look_at_queues(&self, index: usize) -> Result<(), Failure> {
+        let within = bounded_queues::look(&self.peers[index].node);
+        within.map_err(|queue| self.failure("bounded queues", format!("peer {index}: {queue}")))
+    }
+
+    /// What a peer that goes down owned, and others have.
+    pub(in crate::simulator) fn note_crash(&mut self, index: usize) {
+        for module in self.peers[index].node.owned() {
+            let others = self.peers.iter().enumerate().filter(|(other, peer)| *other != index && peer.up);
+            let copied = others.flat_map(|(_, peer)| peer.node.chains()).any(|(of, _)| of == module);
+            if copied {
+                self.counts.owner_crashed(self.now_ms, module, index);
+            }
+        }
+    }
+
+    /// Of a module that another has who is at work, for all that it can know.
+    fn note_claim(&mut self, index: usize, module: ModuleId) {
+        let now_ms = self.now_ms;
+        let works = |(other, peer): (usize, &Peer)| {
+            let cut =
+                self.cuts.iter().any(|(until_ms, cut)| now_ms < until_ms + PARTED_MS && cut.between(other, index));
+            let still = now_ms < peer.frozen_until_ms || peer.is_held_up();
+            other != index && peer.up && !peer.gone && !still && !cut && peer.node.owned().contains(&module)
+        };
+        let needless = now_ms > SETTLED_MS && self.peers.iter().enumerate().any(works);
+        self.counts.needless += u64::from(needless);
+        self.counts.owner_claims(now_ms, module, index);
+    }
+
+    /// What a peer that leaves owns.
+    pub(in crate::simulator) fn note_leave(&mut self, index: usize) {
+        for module in self.peers[index].node.owned() {
+            self.counts.owner_leaves(self.now_ms, module);
+        }
+    }
+
+    fn is_liar(&self, peer: PeerKey) -> bool {
+        self.index_of.get(&peer).is_some_and(|index| self.liars.contains_key(index))
+    }
+
+    /// Those whose word counts and that are there to the end.
+    fn staying(&self) -> impl Iterator<Item = (usize, &Peer)> {
+        self.peers.iter().enumerate().filter(|(index, peer)| !peer.gone && !self.liars.contains_key(index))
+    }
+
+    pub(in crate::simulator) fn all_done(&self) -> bool {
+        self.staying().all(|(_, peer)| {
+            let states = peer.node.states();
+            let held = peer.node.paths();
+            let needed: BTreeSet<ModuleId> = held.iter().flat_map(|path| peer.node.modules_of(*path)).collect();
+            let complete = peer.node.chains().all(|(module, chain)| self.plan.is_done(module, chain.head()));
+            peer.up && !held.is_empty() && complete && states.len() >= needed.len() && !peer.node.is_auditing()
+        })
+    }
+
+    /// The mean over all paths of ½‖θ − target‖² a value, by weight. Where each peer began with a path of its own, over those
+    /// of honest peers.
+    pub(in crate::simulator) fn loss(&self) -> f64 {
+        let values = self.scenario.swarm.values;
+        let mut states: BTreeMap<ModuleId, Vec<f32>> = BTreeMap::new();
+        for (_, peer) in self.staying() {
+            for (module, _, state) in peer.node.states() {
+                let decoded = peer.disk.get(state.hash).map(|bytes| ModuleState::decode(bytes, module, values));
+                states.extend(decoded.and_then(Result::ok).map(|state| (module, state.parameters)));
+            }
+        }
+        let (mut losses, mut weights) = (0.0, 0.0);
+        let honest = |path: &PathId| !self.scenario.swarm.placed || !self.liars.contains_key(&(path.0 as usize));
+        for path in self.plan.seats.grid().paths().filter(honest) {
+            let weight = f64::from(self.plan.weights[path.0 as usize]);
+            for module in self.plan.seats.grid().modules_of(path) {
+                let Some(parameters) = states.get(&module) else { continue };
+                let target = learner::target(module, path, values, self.scenario.swarm.likeness);
+                let squares = parameters.iter().zip(target).map(|(value, target)| f64::from(value - target).powi(2));
+                losses += weight * 0.5 * squares.sum::<f64>() / values as f64;
+                weights += weight;
+            }
+        }
+        losses / weights
+    }
+
+    /// Of everything that is in a chain that goes on.
+    pub(in crate::simulator) fn accepted_steps(&self) -> u64 {
+        let heads: BTreeMap<_, _> = self
+            .staying()
+            .flat_map(|(_, peer)| peer.node.chains())
+            .map(|(module, chain)| (module, chain.head().update))
+            .collect();
+        let counted = heads.into_iter().map(|(module, head)| self.invariants.counted_once.counted(module, head));
+        counted.flatten().filter_map(|(_, _, blob)| self.steps_of.get(&blob)).sum()
+    }
+
+    /// Of the updates that the chains which go on still tell.
+    pub(in crate::simulator) fn wrong_updates_left(&self) -> usize {
+        let chains = self.staying().flat_map(|(_, peer)| peer.node.chains());
+        let averages = chains.flat_map(|(_, chain)| chain.recent()).map(|signed| signed.update.average.hash);
+        averages.filter(|average| self.wrong_averages.contains(average)).collect::<BTreeSet<_>>().len()
+    }
+
+    /// Paths that nobody trains to their end.
+    pub(in crate::simulator) fn unheld(&self) -> usize {
+        let leases = self.staying().flat_map(|(_, peer)| peer.node.leases());
+        let trained: BTreeSet<_> =
+            leases.filter(|lease| lease.stage != Stage::Standby).map(|lease| lease.path).collect();
+        self.plan.seats.count() as usize - trained.len()
+    }
+
+    /// Whether everybody has found a place, and somebody else who stays has each module.
+    pub(in crate::simulator) fn can_be_spared(&self, index: usize) -> bool {
+        let others: BTreeSet<ModuleId> = self
+            .staying()
+            .filter(|(other, _)| *other != index)
+            .flat_map(|(_, peer)| peer.node.states())
+            .map(|(module, ..)| module)
+            .collect();
+        let settled = self.staying().all(|(_, peer)| !peer.up || !peer.node.paths().is_empty());
+        settled && self.plan.seats.grid().modules().iter().all(|module| others.contains(module))
+    }
+
+    /// A module whose members do not all have the same state.
+    pub(in crate::simulator) fn disagreement(&self) -> Option<String> {
+        let mut states: BTreeMap<ModuleId, BTreeSet<BlobHash>> = BTreeMap::new();
+        for (module, _, state) in self.staying().flat_map(|(_, peer)| peer.node.states()) {
+            states.entry(module).or_default().insert(state.hash);
+        }
+        let (module, hashes) = states.iter().find(|(_, hashes)| hashes.len() > 1)?;
+        Some(format!("module {module}: {hashes:?}"))
+    }
+
+    /// What became of every contribution; at the end, when all agree.
+    pub(in crate::simulator) fn tally(&self) -> Result<Tally, Failure> {
+        self.no_leaks()?;
+        let heads: BTreeMap<_, _> = self
+            .staying()
+            .flat_map(|(_, peer)| peer.node.chains())
+            .map(|(module, chain)| (module, chain.head().update))
+            .collect();
+        let by_chain: BTreeMap<ModuleId, BTreeSet<_>> = heads
+            .into_iter()
+            .map(|(module, head)| (module, self.invariants.counted_once.counted(module, head)))
+            .collect();
+        let counted = |module: ModuleId, contribution| {
+            by_chain.get(&module).is_some_and(|counted| counted.contains(&contribution))
+        };
+        let shown = self.staying().flat_map(|(_, peer)| peer.node.uncounted()).collect();
+        let ever_counted = |module, contribution| self.invariants.counted_once.has_ever_counted(module, contribution);
+        let settled = self
+            .invariants
+            .none_lost
+            .settle(counted, &shown, ever_counted, |peer| !self.peers[peer].gone && !self.liars.contains_key(&peer));
+        settled.map_err(|lost| self.failure("none lost", lost))
+    }
+
+    /// A disk holds what its node may need, what it still waits to let go of, and (the founder's) genesis.
+    fn no_leaks(&self) -> Result<(), Failure> {
+        let genesis: BTreeSet<BlobHash> = self.plan.genesis.values().map(|blob| blob.hash).collect();
+        for (index, peer) in self.staying() {
+            let kept = peer.node.referenced_blobs();
+            let leaked: Vec<BlobHash> =
+                peer.disk.names().filter(|blob| !kept.contains(blob) && !genesis.contains(blob)).collect();
+            // A phase may be in training still, or an average be made, for a module that others have finished.
+            if leaked.len() > self.plan.seats.grid().levels() + 3 {
+                return Err(self.failure("disk", format!("peer {index} keeps {leaked:?} for nothing")));
+            }
+        }
+        Ok(())
+    }
+
+    pub(in crate::simulator) fn why_stuck(&self) -> String {
+        let peer = |(index, peer): (usize, &Peer)| {
+            let status = peer.node.status();
+            let versions: Vec<String> = status
+                .modules
+                .iter()
+                .map(|module| {
+                    let owner = module.owner.as_deref().map_or("nobody", |owner| &owner[..8]);
+                    format!("{}@{:?}t{} {owner}", module.module, module.version, module.term)
+                })
+                .collect();
+            let waits: Vec<String> = status
+                .paths
+                .iter()
+                .map(|path| {
+                    let waits = path.waits_for.as_ref().map(ToString::to_string).unwrap_or_default();
+                    format!("path {} {} {waits}", path.path, path.stage)
+                })
+                .collect();
+            let up = if peer.up { "" } else { " (down)" };
+            format!("\n  peer {index} {}{up}: {} | {}", peer.key.short(), versions.join(" "), waits.join("; "))
+        };
+        self.peers.iter().enumerate().map(peer).collect()
+    }
+}

@@ -1,0 +1,66 @@
+//! How messages travel: late, out of order, twice, or not at all.
+
+use serde::Deserialize;
+
+use crate::simulator::rng::{Between, Dice};
+
+/// A network. A wide range of delays reorders messages.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Links {
+    /// One way, for each message anew.
+    pub delay_ms: Between,
+    /// Share of messages that take ten times as long.
+    pub stragglers: f64,
+    /// Share of messages that are lost. Requests and blobs are lost as a whole.
+    pub loss: f64,
+    /// Share of gossip that arrives twice.
+    pub duplication: f64,
+    /// From one peer to another takes up to so many times as long as the way back, for each pair as drawn.
+    pub asymmetry: u64,
+    /// For blobs.
+    pub bytes_per_ms: u64,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        let delay_ms = [1, 20].into();
+        Self { delay_ms, stragglers: 0.0, loss: 0.0, duplication: 0.0, asymmetry: 1, bytes_per_ms: 10_000 }
+    }
+}
+
+impl Links {
+    /// When a message of this size from one peer reaches another; nothing if it is lost.
+    pub fn travel_ms(&self, from: usize, to: usize, bytes: u64, dice: &mut Dice) -> Option<u64> {
+        if dice.chance(self.loss) {
+            return None;
+        }
+        let tail = if dice.chance(self.stragglers) { 10 } else { 1 };
+        let delay_ms = dice.draw(self.delay_ms) * tail + bytes / self.bytes_per_ms.max(1);
+        Some(delay_ms * self.slowness(from, to))
+    }
+
+    /// Fixed for each direction of each pair.
+    fn slowness(&self, from: usize, to: usize) -> u64 {
+        let mixed =
+            (from as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (to as u64).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        1 + (mixed >> 32) % self.asymmetry.max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_way_takes_longer_than_the_other_and_some_are_lost() {
+        let links = Links { asymmetry: 5, loss: 0.1, delay_ms: [10, 10].into(), ..Links::default() };
+        let mut dice = Dice::new(3, "test");
+        let mut times =
+            |from, to| -> Vec<Option<u64>> { (0..2_000).map(|_| links.travel_ms(from, to, 0, &mut dice)).collect() };
+        let pairs = (0..6).flat_map(|a| (0..6).map(move |b| (a, b)));
+        assert!(pairs.filter(|(a, b)| a != b).any(|(a, b)| links.slowness(a, b) != links.slowness(b, a)));
+        let lost = times(0, 1).iter().filter(|time| time.is_none()).count();
+        assert!((150..250).contains(&lost), "{lost}");
+    }
+}

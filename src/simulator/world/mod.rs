@@ -1,0 +1,438 @@
+//! The swarm itself: peers, time, and what happens next.
+
+pub(super) mod actions;
+pub(super) mod checker;
+pub(super) mod event_queue;
+pub mod links;
+pub(super) mod network;
+pub(super) mod prefetch;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use super::counts::Counts;
+use super::faults::{Cut, Kind, Planned, What, plan};
+use super::invariants::{Invariants, fenced};
+use super::trace::Trace;
+use super::{Failure, Outcome, Scenario};
+use crate::compress::frame;
+use crate::config::{OuterConfig, OuterMode, Stagger};
+use crate::grid::Grid;
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
+use crate::outer::state::ModuleState;
+use crate::protocol::limits::FULL_WEIGHT;
+use crate::protocol::{Action, Contact, Event, Message, Outer, ReplyToken, RequestId, RunPlan};
+use crate::simulator::byzantine::Lie;
+use crate::simulator::peer::clocks::OwnClock;
+use crate::simulator::peer::disk::Disk;
+use crate::simulator::peer::{Peer, peer_key};
+use crate::simulator::rng::Dice;
+use crate::simulator::world::event_queue::Agenda;
+
+/// Inner steps of a phase.
+pub(super) const INNER_STEPS: u64 = 64;
+
+/// How often it is looked whether everything is done.
+const LOOK_MS: u64 = 100;
+
+/// And whether the loss is at the given one.
+const LOSS_MS: u64 = 1_000;
+
+/// In a swarm of more peers, queues are not looked at after every word that is heard, but several times a second.
+const LOOKED_AT_ALWAYS: usize = 256;
+
+/// Something that will happen.
+#[derive(Debug)]
+pub(super) enum Due {
+    /// To a node.
+    Event(Box<Event>),
+    /// Gossip, of which each hearer has a copy.
+    Heard { module: ModuleId, author: PeerKey, message: Arc<Message> },
+    /// A node's own deadline, if it still stands.
+    Tick,
+    /// The combiner gets to what its node has asked for.
+    Work(Box<Outer>),
+    /// The trainer begins, or has made a few steps, if that is what it is still to do.
+    Trainer(u64),
+    /// A blob has come over the network.
+    Arrived(Vec<u8>),
+    /// Something goes wrong: which of the planned ones.
+    Wrong(usize),
+    /// A peer that was down comes back.
+    Back,
+    /// A disk has room again.
+    Room,
+}
+
+/// Everything.
+pub struct World {
+    pub(super) scenario: Arc<Scenario>,
+    pub(super) seed: u64,
+    pub(super) plan: Arc<RunPlan>,
+    pub(super) outer: OuterConfig,
+    pub(super) dice: Dice,
+    pub(super) now_ms: u64,
+    /// Which peer, in which of its lives, and what.
+    pub(super) due: Agenda<(usize, u64, Due)>,
+    /// So many of these have been looked at.
+    pub(super) seen_ahead: usize,
+    pub(super) planned: Vec<Planned>,
+    /// When the last fault is over, and everybody is there that will be.
+    calm_ms: u64,
+    pub(super) peers: Vec<Peer>,
+    /// How often each was restarted: what one life caused does not reach the next. Gossip asks for nothing else of those
+    /// who hear it, so it lies in one place.
+    pub(super) lives: Vec<u64>,
+    pub(super) index_of: BTreeMap<PeerKey, usize>,
+    /// Who hears which topic.
+    pub(super) hearers: BTreeMap<ModuleId, BTreeSet<usize>>,
+    /// Who is cut off from whom now.
+    pub(super) cuts: Vec<(u64, Cut)>,
+    /// Who asked what: a reply finds its way back.
+    pub(super) asked: BTreeMap<ReplyToken, (usize, u64, RequestId)>,
+    pub(super) next_token: u64,
+    /// What gossip has carried, and when.
+    pub(super) carried: BTreeMap<BlobHash, u64>,
+    /// Who lies, and how.
+    pub(super) liars: BTreeMap<usize, Lie>,
+    pub(super) lies_from_ms: u64,
+    /// The first that a peer has contributed to a module since it lies.
+    pub(super) first_frames: BTreeMap<(usize, ModuleId), Vec<u8>>,
+    /// Averages that liars have published, which are not those of what was contributed.
+    pub(super) wrong_averages: BTreeSet<BlobHash>,
+    /// Liars that somebody honest has named.
+    pub(super) named: BTreeSet<usize>,
+    pub(super) overheard: VecDeque<(ModuleId, PeerKey, Message)>,
+    pub(super) invariants: Invariants,
+    pub(super) counts: Counts,
+    pub(super) trace: Trace,
+    pub(super) staleness_most: u64,
+    /// Inner steps in each contribution that was ever made.
+    pub(super) steps_of: BTreeMap<BlobHash, u64>,
+    /// When the loss was last looked at, and last seen above the given one.
+    loss_ms: u64,
+    above_ms: u64,
+}
+
+fn genesis_states(grid: &Grid, values: usize, mode: OuterMode) -> BTreeMap<ModuleId, Vec<u8>> {
+    let state = |module: ModuleId| (module, ModuleState::initial(module, vec![0.0; values], mode).encode());
+    grid.modules().into_iter().map(state).collect()
+}
+
+impl World {
+    /// A world in which nothing has happened yet.
+    ///
+    /// # Panics
+    /// If the scenario's levels make no grid, which [`Scenario::check`] has excluded.
+    pub fn new(scenario: Arc<Scenario>, seed: u64) -> Self {
+        let seats = scenario.seats().expect("a checked scenario's levels make a grid, and its sample fits it");
+        let grid = seats.grid();
+        let values = scenario.swarm.values;
+        let genesis = genesis_states(grid, values, scenario.swarm.mode);
+        let outer = scenario.swarm.outer();
+        let run = Arc::new(RunPlan {
+            weights: grid.paths().map(|path| FULL_WEIGHT - 1000 * (path.0 % 3)).collect(),
+            genesis: genesis.iter().map(|(module, bytes)| (*module, BlobRef::of(bytes))).collect(),
+            offer_bytes: vec![frame::max_bytes(outer.codec, values); grid.levels()],
+            average_bytes: vec![frame::max_bytes(outer.average_codec(), values); grid.levels()],
+            norm_cap: outer.cap(),
+            audit_share: outer.audit_share,
+            rerun_share: outer.rerun_share,
+            rerun_tolerance: outer.rerun_tolerance,
+            centred_clipping: outer.centred_clipping,
+            mode: scenario.swarm.mode,
+            phases: scenario.swarm.phases,
+            inner_steps: INNER_STEPS,
+            streaming: outer.streaming.map(|streaming| Stagger::new(grid.levels(), INNER_STEPS, streaming.overlap)),
+            reshard: Vec::new(),
+            seats,
+        });
+        let mut dice = Dice::new(seed, "world");
+        let disk = |index: usize| match index {
+            _ if scenario.swarm.placed => Disk::placed(&run.seats, PathId(index as u32), &genesis),
+            0 => Disk::with(genesis.values()),
+            _ => Disk::default(),
+        };
+        let peers: Vec<Peer> = (0..scenario.all_peers())
+            .map(|index| Peer::new(index, disk(index), &run, OwnClock::new(&scenario.clocks, &mut dice)))
+            .collect();
+        let mut world = Self {
+            seed,
+            plan: run,
+            outer,
+            now_ms: 0,
+            due: Agenda::default(),
+            seen_ahead: 0,
+            planned: plan(&scenario.faults, scenario.rota.as_ref(), scenario.swarm.peers, &mut dice),
+            dice,
+            calm_ms: 0,
+            index_of: peers.iter().enumerate().map(|(index, peer)| (peer.key, index)).collect(),
+            lives: vec![0; peers.len()],
+            peers,
+            hearers: BTreeMap::new(),
+            cuts: Vec::new(),
+            asked: BTreeMap::new(),
+            next_token: 0,
+            carried: BTreeMap::new(),
+            liars: BTreeMap::new(),
+            lies_from_ms: scenario.lies_from_ms,
+            first_frames: BTreeMap::new(),
+            wrong_averages: BTreeSet::new(),
+            named: BTreeSet::new(),
+            overheard: VecDeque::new(),
+            invariants: Invariants::default(),
+            counts: Counts::default(),
+            trace: Trace::Off,
+            staleness_most: 0,
+            steps_of: BTreeMap::new(),
+            loss_ms: 0,
+            above_ms: 0,
+            scenario,
+        };
+        world.set_up();
+        world
+    }
+
+    /// Writes down what happens.
+    #[must_use]
+    pub fn traced(mut self, trace: Trace) -> Self {
+        self.trace = trace;
+        self
+    }
+
+    fn set_up(&mut self) {
+        self.begin();
+        for lie in self.scenario.liars.clone() {
+            let honest: Vec<usize> =
+                (0..self.scenario.swarm.peers).filter(|peer| !self.liars.contains_key(peer)).collect();
+            self.liars.insert(honest[self.dice.pick(honest.len())], lie);
+            self.counts.lie(lie);
+        }
+        for number in 0..self.planned.len() {
+            let Planned { kind, what, when_ms } = self.planned[number].clone();
+            self.calm_ms = self.calm_ms.max(when_ms.end);
+            match (kind, what) {
+                (Kind::JoinStorm, What::Peer(newcomer)) => {
+                    self.counts.fault(kind);
+                    self.join_at(newcomer, when_ms.end);
+                }
+                _ => self.schedule(when_ms.start, (0, 0), Due::Wrong(number)),
+            }
+        }
+    }
+
+    fn begin(&mut self) {
+        if self.scenario.swarm.placed {
+            for index in 0..self.scenario.swarm.peers {
+                let after_ms = self.dice.draw([0, 1_000].into());
+                self.event_at(index, after_ms, Event::Join(vec![]));
+            }
+            return;
+        }
+        self.event_at(0, 0, Event::Found);
+        for index in 1..self.scenario.swarm.peers {
+            let after_ms = self.dice.draw([500, 3_000].into());
+            self.join_at(index, after_ms);
+        }
+    }
+
+    fn join_at(&mut self, index: usize, at_ms: u64) {
+        let contacts = vec![Contact { peer: peer_key(0), addresses: vec!["0".to_owned()] }];
+        self.event_at(index, at_ms, Event::Join(contacts));
+    }
+
+    pub(super) fn schedule(&mut self, at_ms: u64, (peer, life): (usize, u64), due: Due) {
+        self.due.put(at_ms, (peer, life, due));
+    }
+
+    /// To a peer, if it is still in the life in which this was caused.
+    pub(super) fn later(&mut self, peer: usize, after_ms: u64, due: Due) {
+        let life = self.lives[peer];
+        self.schedule(self.now_ms + after_ms, (peer, life), due);
+    }
+
+    pub(super) fn event_at(&mut self, peer: usize, after_ms: u64, event: Event) {
+        self.later(peer, after_ms, Due::Event(Box::new(event)));
+    }
+
+    /// Runs to the end.
+    ///
+    /// # Errors
+    /// The first invariant that broke.
+    pub fn run(mut self) -> Result<Outcome, Failure> {
+        let mut looked_ms = 0;
+        loop {
+            if self.now_ms >= looked_ms + LOOK_MS {
+                looked_ms = self.now_ms;
+                self.note_loss();
+                if self.now_ms >= self.calm_ms && self.all_done() && self.disagreement().is_none() {
+                    return self.outcome();
+                }
+            }
+            if self.now_ms > self.scenario.swarm.deadline_ms {
+                // Two halves may each have made the last version; then the lighter one has to give way in time.
+                return Err(match self.disagreement().filter(|_| self.all_done()) {
+                    Some(detail) => self.failure("agreement", detail),
+                    None => self.failure("progress", self.why_stuck()),
+                });
+            }
+            self.next()?;
+        }
+    }
+
+    fn note_loss(&mut self) {
+        let Some(given) = self.scenario.swarm.given_loss else { return };
+        if self.now_ms >= self.loss_ms + LOSS_MS {
+            self.loss_ms = self.now_ms;
+            if self.loss() > given {
+                self.above_ms = self.now_ms;
+            }
+        }
+    }
+
+    fn outcome(mut self) -> Result<Outcome, Failure> {
+        self.look_at_all_chains()?;
+        let tally = self.tally()?;
+        self.counts.late = self.invariants.counted_once.late;
+        self.counts.unheld = self.unheld() as u64;
+        self.counts.wrong_updates = (self.wrong_averages.len() as u64, self.wrong_updates_left() as u64);
+        self.counts.ended(self.peers.len(), self.plan.phases);
+        let loss = self.loss();
+        Ok(Outcome {
+            finished_ms: self.now_ms,
+            trace: self.trace.hash(),
+            loss,
+            reached_ms: self.scenario.swarm.given_loss.filter(|given| loss <= *given).map(|_| self.above_ms),
+            accepted_steps: self.accepted_steps(),
+            staleness_most: self.staleness_most,
+            counts: self.counts,
+            tally,
+        })
+    }
+
+    /// The next thing that is due.
+    fn next(&mut self) -> Result<(), Failure> {
+        self.look_ahead();
+        let Some((due_ms, (index, life, due))) = self.due.take() else {
+            return Err(self.failure("progress", "nothing is left to happen".to_owned()));
+        };
+        self.now_ms = self.now_ms.max(due_ms);
+        match due {
+            Due::Wrong(number) => {
+                self.goes_wrong(number);
+                return Ok(());
+            }
+            Due::Back => {
+                self.come_back(index);
+                return Ok(());
+            }
+            Due::Room => return self.go_on_with_room(index),
+            _ => {}
+        }
+        let peer = &mut self.peers[index];
+        if !peer.up || self.lives[index] != life {
+            return Ok(());
+        }
+        if self.now_ms < peer.frozen_until_ms {
+            let thaws_ms = peer.frozen_until_ms;
+            self.postpone(index, (due_ms, thaws_ms), due);
+            return Ok(());
+        }
+        if self.peers[index].is_held_up() {
+            return self.wait_for_room(index, due_ms, due);
+        }
+        let peer = &mut self.peers[index];
+        match due {
+            Due::Event(event) => self.handle(index, *event),
+            Due::Heard { module, author, message } => self.handle(index, Event::Heard { module, author, message }),
+            Due::Tick => {
+                if peer.tick_ms != Some(due_ms) {
+                    return Ok(());
+                }
+                peer.tick_ms = None;
+                self.handle(index, Event::Tick)
+            }
+            Due::Work(work) => self.outer(index, *work),
+            Due::Trainer(next) => self.train_on(index, next),
+            Due::Arrived(bytes) => {
+                peer.disk.put(bytes);
+                Ok(())
+            }
+            Due::Wrong(_) | Due::Back | Due::Room => Ok(()),
+        }
+    }
+
+    /// Until a peer that stands still goes on.
+    pub(super) fn postpone(&mut self, index: usize, (due_ms, until_ms): (u64, u64), due: Due) {
+        let peer = &mut self.peers[index];
+        if matches!(due, Due::Tick) {
+            if peer.tick_ms != Some(due_ms) {
+                return;
+            }
+            peer.tick_ms = Some(until_ms);
+        }
+        let life = self.lives[index];
+        self.schedule(until_ms, (index, life), due);
+    }
+
+    pub(super) fn handle(&mut self, index: usize, event: Event) -> Result<(), Failure> {
+        self.counts.events += 1;
+        let now_ms = self.now_ms;
+        let peer = &mut self.peers[index];
+        self.trace.event(now_ms, index, &event);
+        let outdated = fenced::outdated(&peer.node, &event);
+        let only_heard = matches!(event, Event::Heard { .. });
+        let actions = peer.node.handle(peer.clock.shows(now_ms), event);
+        if let Some(update) = outdated.filter(|update| fenced::is_taken(&peer.node, update)) {
+            let detail =
+                format!("peer {index} takes module {} version {} of an earlier term", update.module, update.version);
+            return Err(self.failure("fenced", detail));
+        }
+        self.carry_out_all(index, actions.into())?;
+        // Of thousands of peers most of the time would go by with this.
+        if !only_heard || self.peers.len() <= LOOKED_AT_ALWAYS {
+            self.look_at_queues(index)?;
+        }
+        self.set_tick(index);
+        Ok(())
+    }
+
+    /// In order, unless the peer crashes in the middle, or its disk takes nothing.
+    pub(super) fn carry_out_all(&mut self, index: usize, mut actions: VecDeque<Action>) -> Result<(), Failure> {
+        while let Some(action) = actions.pop_front() {
+            let peer = &mut self.peers[index];
+            if peer.dies_after == Some(0) {
+                self.crash(index);
+                return Ok(());
+            }
+            if self.now_ms < peer.full_until_ms && matches!(action, Action::Persist(_)) {
+                actions.push_front(action);
+                self.hold_up(index, actions);
+                return Ok(());
+            }
+            peer.dies_after = peer.dies_after.map(|left| left - 1);
+            self.trace.action(&action);
+            self.carry_out(index, action)?;
+        }
+        let peer = &mut self.peers[index];
+        peer.disk.rewrite_if_long(|| peer.node.records());
+        Ok(())
+    }
+
+    /// Its next deadline stands in the agenda once.
+    pub(super) fn set_tick(&mut self, index: usize) {
+        let peer = &mut self.peers[index];
+        let Some(deadline) = peer.node.next_deadline() else { return };
+        let at_ms = peer.clock.when_it_shows(deadline).max(self.now_ms);
+        if peer.tick_ms == Some(at_ms) {
+            return;
+        }
+        peer.tick_ms = Some(at_ms);
+        let life = self.lives[index];
+        self.schedule(at_ms, (index, life), Due::Tick);
+    }
+
+    pub(super) fn failure(&self, invariant: &'static str, detail: String) -> Failure {
+        Failure { seed: self.seed, invariant, at_ms: self.now_ms, detail }
+    }
+}

@@ -1,0 +1,154 @@
+//! What peers send each other: gossip, questions and answers, blobs; each late, twice or lost as the links will have it.
+
+use std::sync::Arc;
+
+use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
+use crate::protocol::message::{Accusation, Accused};
+use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response, wire};
+use crate::simulator::Failure;
+use crate::simulator::byzantine::{Said, to_all};
+use crate::simulator::world::actions::sign;
+use crate::simulator::world::{Due, World};
+
+/// Gossip carries the same bytes on the same topic once in this time.
+const SAME_BYTES_MS: u64 = 60_000;
+
+/// What liars remember.
+const OVERHEARD: usize = 1_000;
+
+impl World {
+    /// When something from one peer reaches another; nothing if it does not.
+    fn travel_ms(&mut self, from: usize, to: usize, bytes: u64) -> Option<u64> {
+        let travel = self.scenario.links.travel_ms(from, to, bytes, &mut self.dice);
+        let now_ms = self.now_ms;
+        self.cuts.retain(|(until_ms, _)| now_ms < *until_ms);
+        let cut = self.cuts.iter().any(|(_, cut)| cut.between(from, to));
+        travel.filter(|_| !cut)
+    }
+
+    pub(in crate::simulator) fn publish(
+        &mut self,
+        from: usize,
+        module: ModuleId,
+        message: Message,
+    ) -> Result<(), Failure> {
+        let (author, message) = (self.peers[from].key, Arc::new(message));
+        match self.lie(from) {
+            None => self.gossip(from, module, to_all(author, message.clone()))?,
+            Some(lie) => {
+                for said in self.told(from, lie, module, &message) {
+                    // What a liar says need not be possible.
+                    let _ = self.gossip(from, module, said);
+                }
+            }
+        }
+        self.overhear(module, author, &message);
+        Ok(())
+    }
+
+    fn gossip(&mut self, from: usize, module: ModuleId, said: Said) -> Result<(), Failure> {
+        let Said { author, message, to_parity } = said;
+        let bytes = match wire::encode(&*message) {
+            Ok(bytes) => bytes,
+            Err(error) => return Err(self.failure("gossip", error.to_string())),
+        };
+        let valid = match &*message {
+            Message::Update(signed) | Message::Accusation(Accusation { what: Accused::Update(signed), .. }) => {
+                sign(&signed.update) == signed.signature
+            }
+            Message::Beat(_) | Message::Offer(_) | Message::Score(_) | Message::Accusation(_) => true,
+        };
+        if !valid || self.carries_already(module, &message, &bytes) {
+            return Ok(());
+        }
+        let size = bytes.len() as u64;
+        self.counts.said_bytes += size;
+        let hearers: Vec<usize> = self.hearers.get(&module).into_iter().flatten().copied().collect();
+        let hears = |hearer: &usize| *hearer != from && to_parity.is_none_or(|parity| hearer % 2 == parity);
+        for hearer in hearers.into_iter().filter(hears) {
+            let copies = 1 + usize::from(self.dice.chance(self.scenario.links.duplication));
+            for _ in 0..copies {
+                if let Some(after_ms) = self.travel_ms(from, hearer, size) {
+                    self.counts.heard_bytes += size;
+                    self.later(hearer, after_ms, Due::Heard { module, author, message: message.clone() });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// For those that repeat it later.
+    fn overhear(&mut self, module: ModuleId, author: PeerKey, message: &Message) {
+        if self.liars.is_empty() || self.dice.chance(0.5) {
+            return;
+        }
+        if self.overheard.len() >= OVERHEARD {
+            self.overheard.pop_front();
+        }
+        self.overheard.push_back((module, author, message.clone()));
+    }
+
+    /// Beats are numbered: no two are the same.
+    fn carries_already(&mut self, module: ModuleId, message: &Message, bytes: &[u8]) -> bool {
+        if matches!(message, Message::Beat(_)) {
+            return false;
+        }
+        let name = BlobHash::of(&[format!("{module} ").as_bytes(), bytes].concat());
+        let carried = self.carried.insert(name, self.now_ms);
+        carried.is_some_and(|at_ms| self.now_ms < at_ms + SAME_BYTES_MS)
+    }
+
+    fn reachable(&self, key: PeerKey) -> Option<usize> {
+        self.index_of.get(&key).copied().filter(|index| self.peers[*index].up)
+    }
+
+    pub(in crate::simulator) fn ask(&mut self, from: usize, id: RequestId, to: PeerKey, request: Request) {
+        self.counts.asked_bytes += wire::encode(&request).map_or(0, |bytes| bytes.len() as u64);
+        let arrives = self.reachable(to).and_then(|to| Some((to, self.travel_ms(from, to, 500)?)));
+        let Some((to, after_ms)) = arrives else {
+            return self.event_at(from, 1_000, Event::Answered { id, response: None });
+        };
+        self.next_token += 1;
+        let token = ReplyToken(self.next_token);
+        self.asked.insert(token, (from, self.lives[from], id));
+        let event = Event::Asked { from: self.peers[from].key, token, request };
+        self.event_at(to, after_ms, event);
+    }
+
+    pub(in crate::simulator) fn reply(&mut self, from: usize, token: ReplyToken, response: Response) {
+        let Some((peer, life, id)) = self.asked.remove(&token) else { return };
+        self.counts.asked_bytes += wire::encode(&response).map_or(0, |bytes| bytes.len() as u64);
+        let event = match self.travel_ms(from, peer, 2_000) {
+            Some(after_ms) => (after_ms, Event::Answered { id, response: Some(response) }),
+            None => (10_000, Event::Answered { id, response: None }),
+        };
+        self.schedule(self.now_ms + event.0, (peer, life), Due::Event(Box::new(event.1)));
+    }
+
+    /// Each of those that have the blob gives an equal part; it is whole with the last.
+    pub(in crate::simulator) fn fetch(&mut self, index: usize, blob: BlobRef, from: &[PeerKey]) {
+        let found = |found| Event::Fetched { blob: blob.hash, found };
+        if self.peers[index].disk.get(blob.hash).is_some() {
+            return self.event_at(index, 0, found(true));
+        }
+        let now_ms = self.now_ms;
+        let gives = |donor: &usize| {
+            let peer = &self.peers[*donor];
+            let size = peer.disk.get(blob.hash).map(|bytes| bytes.len() as u64);
+            *donor != index && now_ms >= peer.frozen_until_ms && size == Some(blob.bytes)
+        };
+        let donors: Vec<usize> = from.iter().filter_map(|key| self.reachable(*key)).filter(gives).collect();
+        let part = blob.bytes.div_ceil(donors.len().max(1) as u64);
+        let arrive: Vec<(usize, u64)> =
+            donors.into_iter().filter_map(|donor| Some((donor, self.travel_ms(donor, index, part)?))).collect();
+        let last = arrive.iter().copied().max_by_key(|(_, after_ms)| *after_ms);
+        let bytes = last.and_then(|(donor, _)| self.peers[donor].disk.get(blob.hash).cloned());
+        match bytes.zip(last) {
+            Some((bytes, (_, after_ms))) => {
+                self.later(index, after_ms, Due::Arrived(bytes));
+                self.event_at(index, after_ms, found(true));
+            }
+            None => self.event_at(index, 200, found(false)),
+        }
+    }
+}

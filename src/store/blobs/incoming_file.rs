@@ -1,0 +1,80 @@
+//! A blob's file while it is being written: hashed on the way, and gone if it is not kept.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use crate::names::{BlobHash, BlobRef};
+use crate::store::blobs::quota::Taken;
+use crate::store::durable::{DiskError, Medium, OpenMedium};
+
+/// How it is known what a file has.
+enum Name {
+    /// By what was written.
+    Hashed(Box<blake3::Hasher>),
+    /// Before: hashing it again would keep a trainer waiting.
+    Known(BlobHash),
+}
+
+/// A file under `incoming/`; removed when dropped, unless it has been renamed.
+pub(in crate::store) struct Incoming {
+    pub path: PathBuf,
+    medium: Box<dyn Medium>,
+    name: Name,
+    pub bytes: u64,
+    _room: Taken,
+}
+
+impl Incoming {
+    /// Begins a file at this path, where there is none, in the room that was taken for it.
+    pub fn new(path: PathBuf, open: OpenMedium, room: Taken) -> Result<Self, DiskError> {
+        let medium = open(&path).map_err(DiskError::when("cannot make", &path))?;
+        Ok(Self { path, medium, name: Name::Hashed(Box::default()), bytes: 0, _room: room })
+    }
+
+    /// What comes has this hash.
+    pub fn known(mut self, hash: BlobHash) -> Self {
+        self.name = Name::Known(hash);
+        self
+    }
+
+    /// Waits until all of it is on the disk.
+    pub fn sync(&mut self) -> Result<(), DiskError> {
+        self.medium.sync().map_err(DiskError::when("cannot sync", &self.path))
+    }
+
+    pub fn take(&mut self, bytes: &[u8]) -> Result<(), DiskError> {
+        self.medium.write_all(bytes).map_err(DiskError::when("cannot write", &self.path))?;
+        if let Name::Hashed(hasher) = &mut self.name {
+            hasher.update(bytes);
+        }
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    pub fn described(&self) -> BlobRef {
+        let hash = match &self.name {
+            Name::Hashed(hasher) => BlobHash(*hasher.finalize().as_bytes()),
+            Name::Known(hash) => *hash,
+        };
+        BlobRef { hash, bytes: self.bytes }
+    }
+}
+
+impl Write for Incoming {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.take(bytes).map_err(DiskError::into_io)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        // If this fails, the next start removes it.
+        let _ = fs::remove_file(&self.path);
+    }
+}

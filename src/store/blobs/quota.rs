@@ -1,0 +1,101 @@
+//! How many bytes of blobs there are, and how many there may be: the machine's cap.
+
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::store::durable::DiskError;
+
+/// A count of bytes under a cap. Blobs that are being written count with their whole size from the beginning.
+#[derive(Debug)]
+pub(in crate::store) struct Room {
+    used_bytes: Mutex<u64>,
+    most_bytes: AtomicU64,
+}
+
+/// Bytes that are taken until this is dropped.
+#[derive(Debug)]
+pub(in crate::store) struct Taken {
+    bytes: u64,
+    room: Arc<Room>,
+}
+
+impl Room {
+    /// Room of which so much is used, without a cap.
+    pub fn with(used_bytes: u64) -> Arc<Self> {
+        Arc::new(Self { used_bytes: Mutex::new(used_bytes), most_bytes: AtomicU64::new(u64::MAX) })
+    }
+
+    /// Sets the cap. What is beyond it already stays.
+    pub fn limit(&self, most_bytes: u64) {
+        self.most_bytes.store(most_bytes, Ordering::Relaxed);
+    }
+
+    /// The count. Whoever adds or removes a blob holds it meanwhile, so that none counts twice.
+    pub fn used_bytes(&self) -> MutexGuard<'_, u64> {
+        // Every holder leaves a sum that is right.
+        self.used_bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes room for a file that is about to be written.
+    ///
+    /// # Errors
+    /// If that would go beyond the cap.
+    pub fn take(self: &Arc<Self>, bytes: u64, path: &Path) -> Result<Taken, DiskError> {
+        let most_bytes = self.most_bytes.load(Ordering::Relaxed);
+        let mut used = self.used_bytes();
+        if used.saturating_add(bytes) > most_bytes {
+            let reached = format!(
+                "{bytes} bytes more than the {} that blobs take here would go beyond disk_bytes = {most_bytes}, what this \
+                 machine gives",
+                *used
+            );
+            return Err(DiskError::when("cannot write", path)(io::Error::new(ErrorKind::QuotaExceeded, reached)));
+        }
+        *used += bytes;
+        Ok(Taken { bytes, room: self.clone() })
+    }
+
+    /// Counts a file that is there already, cap or no cap.
+    pub fn take_anyway(self: &Arc<Self>, bytes: u64) -> Taken {
+        *self.used_bytes() += bytes;
+        Taken { bytes, room: self.clone() }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let mut used = self.room.used_bytes();
+        *used = used.saturating_sub(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::names::{BlobHash, BlobRef};
+    use crate::store::BlobStore;
+
+    #[test]
+    fn blobs_take_no_more_than_the_machine_gives() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = BlobStore::open(folder.path()).unwrap();
+        store.limit(100);
+        let first = store.put(&[1; 60]).unwrap();
+        store.put(&[1; 60]).unwrap();
+        let error = store.put(&[2; 41]).unwrap_err();
+        assert!(error.may_pass() && error.to_string().contains("41 bytes more than the 60"), "{error}");
+        assert!(error.to_string().contains("disk_bytes = 100") && error.to_string().contains("give it more room"));
+        // What is on its way counts from the beginning.
+        let receiving = store.receive(BlobRef::of(&[3; 40])).unwrap();
+        assert!(store.put(&[2; 1]).is_err());
+        drop(receiving);
+        store.put(&[2; 40]).unwrap();
+        assert_eq!(store.used_bytes(), 100);
+        store.remove(first.hash).unwrap();
+        let store = BlobStore::open(folder.path()).unwrap();
+        assert_eq!(store.used_bytes(), 40);
+        store.limit(10);
+        assert!(store.put(&[4; 1]).is_err() && store.get(BlobHash::of(&[2; 40]), 40).unwrap().is_some());
+    }
+}

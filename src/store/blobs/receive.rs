@@ -1,0 +1,92 @@
+//! What the receiver of a blob may do with one that is arriving.
+
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use crate::names::BlobRef;
+use crate::pieces::{PIECE_BYTES, PieceSet, PieceTree};
+use crate::store::blobs::partial::{Arriving, remove, tree_file};
+use crate::store::blobs::{BlobError, BlobStore};
+use crate::store::durable::{DiskError, open_file, replace, sync_parent};
+
+/// A blob that is being received. Dropped before [`Receiving::finish`], it leaves what can be gone on with.
+pub struct Receiving {
+    arriving: Arc<Arriving>,
+    store: BlobStore,
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        self.store.arrivals.end(&self.arriving);
+    }
+}
+
+impl BlobStore {
+    /// Begins to receive a blob from elsewhere, or goes on. It does not show in the store until [`Receiving::finish`],
+    /// but its pieces can be served on. Whoever receives the same blob at the same time shares its pieces.
+    ///
+    /// # Errors
+    /// If the disk fails, or it has more pieces than any blob.
+    pub fn receive(&self, blob: BlobRef) -> Result<Receiving, BlobError> {
+        Ok(Receiving { arriving: self.arrivals.begin(blob)?, store: self.clone() })
+    }
+}
+
+impl Receiving {
+    /// What each piece must hash to, if that is known from before.
+    pub fn tree(&self) -> Option<Arc<PieceTree>> {
+        self.arriving.tree()
+    }
+
+    /// Says what each piece must hash to; which pieces are here already.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn begin(&self, tree: &Arc<PieceTree>) -> Result<PieceSet, DiskError> {
+        let arriving = &self.arriving;
+        if tree.blob() == arriving.blob && arriving.tree.set(tree.clone()).is_ok() {
+            // A file with holes: what is not there yet takes no room.
+            let sized = arriving.file.set_len(arriving.blob.bytes);
+            sized.map_err(DiskError::when("cannot make room for", &arriving.path))?;
+            if !tree.values().is_empty() {
+                replace(&tree_file(&arriving.path), tree.values().as_flattened(), open_file)?;
+            }
+        }
+        Ok(arriving.pieces())
+    }
+
+    /// Takes in a piece that has been verified.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn write(&self, piece: u32, bytes: &[u8]) -> Result<(), DiskError> {
+        let at = u64::from(piece) * PIECE_BYTES;
+        let written = self.arriving.file.write_all_at(bytes, at);
+        written.map_err(DiskError::when("cannot write", &self.arriving.path))?;
+        self.arriving.here().insert(piece);
+        self.arriving.written(bytes.len());
+        Ok(())
+    }
+
+    /// All pieces are here: syncs the blob, and shows it to everybody.
+    ///
+    /// # Errors
+    /// If a piece is missing, or the disk fails; what is here stays here.
+    pub fn finish(&self) -> Result<BlobRef, BlobError> {
+        let Self { arriving, store } = self;
+        let blob = arriving.blob;
+        if !arriving.pieces().is_whole() {
+            return Err(BlobError::NotWhole { blob });
+        }
+        if !store.holds(blob)? {
+            arriving.file.sync_all().map_err(DiskError::when("cannot sync", &arriving.path))?;
+            store.name(&arriving.path, blob)?;
+            if let Some(tree) = arriving.tree() {
+                store.trees.keep(tree);
+            }
+        }
+        remove(&arriving.path)?;
+        sync_parent(&arriving.path)?;
+        Ok(blob)
+    }
+}

@@ -1,0 +1,135 @@
+//! The bytes of a journal: a header, and then frames, one for each append.
+//!
+//! Frames begin at multiples of 16 bytes, so that the header of none lies across two sectors of a disk. A frame's
+//! checksum covers its place in the file and a number drawn when the file was made: bytes that a peer has sent, which may
+//! lie inside records, can never pass for a frame.
+
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
+
+use crate::store::journal::JournalError;
+
+/// The longest frame: the records of one append, with four bytes for each.
+pub(in crate::store) const MAX_FRAME_BYTES: usize = 16 << 20;
+
+pub(in crate::store) const FORMAT_VERSION: u16 = 1;
+pub(in crate::store) const HEADER_BYTES: usize = 32;
+pub(in crate::store) const FRAME_HEADER_BYTES: usize = 16;
+pub(in crate::store) const LENGTH_BYTES: usize = 4;
+const MAGIC: [u8; 4] = *b"pswj";
+const ALIGNMENT: usize = 16;
+
+/// Drawn anew for each file, and not to be guessed by those who send what the records hold.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(in crate::store) struct Salt([u8; 8]);
+
+impl Salt {
+    pub fn new() -> Self {
+        Self(RandomState::new().hash_one(MAGIC).to_le_bytes())
+    }
+
+    /// Of a frame's length and padded body at this place.
+    fn checksum(self, place: u64, length: u32, body: &[u8]) -> [u8; FRAME_HEADER_BYTES - LENGTH_BYTES] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.0).update(&place.to_le_bytes()).update(&length.to_le_bytes()).update(body);
+        let mut checksum = [0; FRAME_HEADER_BYTES - LENGTH_BYTES];
+        hasher.finalize_xof().fill(&mut checksum);
+        checksum
+    }
+}
+
+pub(in crate::store) fn header(salt: Salt) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..4].copy_from_slice(&MAGIC);
+    header[4..6].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+    header[8..16].copy_from_slice(&salt.0);
+    let checksum = blake3::hash(&header[..16]);
+    header[16..].copy_from_slice(&checksum.as_bytes()[..16]);
+    header
+}
+
+pub(in crate::store) fn read_header(path: &Path, contents: &[u8]) -> Result<Salt, JournalError> {
+    let wrong = || JournalError::NotAJournal(path.to_owned());
+    let found: &[u8; HEADER_BYTES] = contents.first_chunk().ok_or_else(wrong)?;
+    if found[..4] != MAGIC || found[6..8] != [0; 2] || found[16..] != blake3::hash(&found[..16]).as_bytes()[..16] {
+        return Err(wrong());
+    }
+    let version = u16::from_le_bytes([found[4], found[5]]);
+    if version != FORMAT_VERSION {
+        return Err(JournalError::Version { path: path.to_owned(), version });
+    }
+    let mut salt = [0; 8];
+    salt.copy_from_slice(&found[8..16]);
+    Ok(Salt(salt))
+}
+
+/// Appends a frame to `out`; it will lie at `place` in the file.
+pub(in crate::store) fn push_frame<R: AsRef<[u8]>>(
+    out: &mut Vec<u8>,
+    place: u64,
+    salt: Salt,
+    records: &[R],
+) -> Result<(), JournalError> {
+    let length: usize = records.iter().map(|record| LENGTH_BYTES + record.as_ref().len()).sum();
+    if length > MAX_FRAME_BYTES {
+        return Err(JournalError::TooLarge(length));
+    }
+    let start = out.len();
+    out.resize(start + FRAME_HEADER_BYTES, 0);
+    for record in records {
+        let record = record.as_ref();
+        out.extend((record.len() as u32).to_le_bytes());
+        out.extend_from_slice(record);
+    }
+    out.resize(start + FRAME_HEADER_BYTES + length.next_multiple_of(ALIGNMENT), 0);
+    let (header, body) = out[start..].split_at_mut(FRAME_HEADER_BYTES);
+    header[..LENGTH_BYTES].copy_from_slice(&(length as u32).to_le_bytes());
+    header[LENGTH_BYTES..].copy_from_slice(&salt.checksum(place, length as u32, body));
+    Ok(())
+}
+
+/// All records, and where the good part of the file ends.
+pub(in crate::store) fn read_frames(
+    path: &Path,
+    salt: Salt,
+    contents: &[u8],
+) -> Result<(Vec<Vec<u8>>, usize), JournalError> {
+    let mut records = Vec::new();
+    let mut place = HEADER_BYTES;
+    while place < contents.len() {
+        let Some((frame, end)) = frame_at(salt, contents, place).and_then(|(body, end)| Some((records_of(body)?, end)))
+        else {
+            let later = (place + ALIGNMENT..contents.len()).step_by(ALIGNMENT);
+            if later.into_iter().any(|later| frame_at(salt, contents, later).is_some()) {
+                return Err(JournalError::Damaged { path: path.to_owned(), offset: place });
+            }
+            break;
+        };
+        records.extend(frame);
+        place = end;
+    }
+    Ok((records, place))
+}
+
+/// The body of the frame at this place, and where the next one begins, if there is a whole and undamaged frame.
+fn frame_at(salt: Salt, contents: &[u8], place: usize) -> Option<(&[u8], usize)> {
+    let (length, rest) = contents.get(place..)?.split_first_chunk::<LENGTH_BYTES>()?;
+    let (checksum, rest) = rest.split_first_chunk::<{ FRAME_HEADER_BYTES - LENGTH_BYTES }>()?;
+    let length = u32::from_le_bytes(*length);
+    let kept = usize::try_from(length).ok().filter(|length| *length <= MAX_FRAME_BYTES)?;
+    let padded = kept.next_multiple_of(ALIGNMENT);
+    let body = rest.get(..padded)?;
+    let good = salt.checksum(place as u64, length, body) == *checksum;
+    good.then(|| (&body[..kept], place + FRAME_HEADER_BYTES + padded))
+}
+
+fn records_of(mut body: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut records = Vec::new();
+    while !body.is_empty() {
+        let (length, rest) = body.split_first_chunk::<LENGTH_BYTES>()?;
+        let (record, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        records.push(record.to_vec());
+        body = rest;
+    }
+    Some(records)
+}

@@ -1,0 +1,49 @@
+//! Sequences in which a network is to name a path at some places: what a transducer learns, and what it is asked
+//! (DiPaCo, supplement 7.2.2).
+
+use crate::text::{TokenSet, Window};
+use crate::training::batches::Sequences;
+
+/// Sequences with a target, a path, after some of their tokens.
+pub struct Marked<'a> {
+    set: &'a TokenSet,
+    /// Of the sequences that have any: which, and after which token what.
+    marks: Vec<(usize, Vec<(usize, u32)>)>,
+}
+
+impl<'a> Marked<'a> {
+    /// Where the windows of a set begin; `votes` are the paths of each, by its number, as often as they count. Where nothing
+    /// is to be learnt any one will do.
+    pub fn at(set: &'a TokenSet, windows: &[Window], votes: &dyn Fn(usize) -> Vec<u32>) -> Self {
+        let mut marks: Vec<(usize, Vec<(usize, u32)>)> = Vec::new();
+        for (number, window) in windows.iter().enumerate() {
+            let (sequence, begin) = window.beginning();
+            if marks.last().is_none_or(|(last, _)| *last != sequence) {
+                marks.push((sequence, Vec::new()));
+            }
+            let votes = votes(number).into_iter().map(|path| (begin - 1, path));
+            marks.last_mut().into_iter().for_each(|(_, marks)| marks.extend(votes.clone()));
+        }
+        Self { set, marks }
+    }
+
+    /// One place in each sequence, before its last token.
+    pub fn at_ends(set: &'a TokenSet) -> Self {
+        let end = |sequence| (sequence, vec![(set.sequence(sequence).len() - 2, 0)]);
+        Self { set, marks: (0..set.len()).map(end).collect() }
+    }
+}
+
+impl Sequences for Marked<'_> {
+    fn len(&self) -> usize {
+        self.marks.len()
+    }
+
+    fn sequence(&self, index: usize) -> &[u32] {
+        self.set.sequence(self.marks[index].0)
+    }
+
+    fn targets(&self, index: usize, _first: usize) -> Vec<(usize, u32)> {
+        self.marks[index].1.clone()
+    }
+}

@@ -1,0 +1,430 @@
+//! Which sequences a step trains on, and how they lie in tensors.
+//!
+//! The order is a seeded shuffle of each epoch; its position is one number, the sequences taken so far, so that
+//! stopping and going on changes nothing. Sequences are ragged and never packed together: a batch is padded at the end
+//! to its longest, which under causal attention no real token can see, and padding is dropped before the head.
+
+pub mod augmented;
+pub mod marked;
+
+use rand::seq::SliceRandom;
+use tch::{Device, TchError, Tensor};
+
+use crate::config::ModelConfig;
+use crate::seed::Seed;
+use crate::text::{TokenSet, is_picture};
+
+/// Padded lengths are multiples of this, so that libtorch prepares its kernels for few shapes.
+const LENGTH_STEP: usize = 32;
+
+/// Rows of the head's input are padded to a multiple of this, which its kernel wants.
+const ROW_STEP: usize = 16;
+
+/// The target of a row that counts nowhere.
+pub(crate) const IGNORED: i64 = -100;
+
+/// Tokenised sequences, each of one document.
+pub trait Sequences {
+    /// How many.
+    fn len(&self) -> usize;
+
+    /// The tokens of one.
+    fn sequence(&self, index: usize) -> &[u32];
+
+    /// Whether a sequence is its document's first: then its first tokens have chosen the path, and do not count when a
+    /// path is scored.
+    fn begins_document(&self, _index: usize) -> bool {
+        true
+    }
+
+    /// What is to be predicted in a sequence, in order: after which of its tokens, and what. By default each token from
+    /// `first` on, after the one before it; `first` is 1 at the least.
+    fn targets(&self, index: usize, first: usize) -> Vec<(usize, u32)> {
+        let tokens = self.sequence(index).iter().enumerate().skip(first);
+        tokens.map(|(position, token)| (position - 1, *token)).collect()
+    }
+
+    /// How much each of a sequence's targets counts, where several share in one; nothing if each is one.
+    fn weights(&self, _index: usize) -> Option<Vec<f32>> {
+        None
+    }
+
+    /// Whether there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Sequences for TokenSet {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn sequence(&self, index: usize) -> &[u32] {
+        self.sequence(index)
+    }
+
+    fn begins_document(&self, index: usize) -> bool {
+        self.begins_document(index)
+    }
+}
+
+impl Sequences for [Vec<u32>] {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn sequence(&self, index: usize) -> &[u32] {
+        &self[index]
+    }
+}
+
+/// Why sequences make no batch.
+#[derive(Debug, thiserror::Error)]
+pub enum BatchError {
+    /// There is nothing to train on.
+    #[error("there are no sequences to train on; is the shard empty?")]
+    NoSequences,
+    /// The order was made for another set.
+    #[error("the batch order is for {expected} sequences, found {found}")]
+    Sequences {
+        /// What the order is for.
+        expected: usize,
+        /// What was given.
+        found: usize,
+    },
+    /// A sequence that the model cannot take.
+    #[error("sequence {sequence} has {found} tokens, more than the context of {context}")]
+    TooLong {
+        /// Which.
+        sequence: usize,
+        /// Its tokens.
+        found: usize,
+        /// Longest allowed.
+        context: usize,
+    },
+    /// A token that the embedding does not have.
+    #[error("sequence {sequence}: token {token} is outside the vocabulary of {vocabulary}")]
+    Token {
+        /// Which sequence.
+        sequence: usize,
+        /// The token.
+        token: u32,
+        /// Entries of the vocabulary.
+        vocabulary: usize,
+    },
+    /// A sequence that is no picture.
+    #[error(
+        "sequence {sequence} is no picture of this model: it needs {bytes} bytes and then a class below {classes}; found \
+         {found} values"
+    )]
+    Picture {
+        /// Which sequence.
+        sequence: usize,
+        /// Its tokens.
+        found: usize,
+        /// Bytes of a picture.
+        bytes: usize,
+        /// Classes of the model.
+        classes: usize,
+    },
+    /// libtorch refused, out of memory most likely.
+    #[error("batch: {0}")]
+    Tensor(#[from] TchError),
+}
+
+/// The order in which a path's training takes its sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchOrder {
+    /// Root of the shuffles.
+    pub seed: Seed,
+    /// How many sequences there are.
+    pub sequences: usize,
+}
+
+impl BatchOrder {
+    /// The shuffled indices of an epoch.
+    pub fn epoch(&self, number: u64) -> Vec<usize> {
+        let mut indices: Vec<usize> = (0..self.sequences).collect();
+        indices.shuffle(&mut self.seed.number(number).generator());
+        indices
+    }
+}
+
+/// Takes batches in an order; it remembers the shuffle of the present epoch, which the order and the position give.
+#[derive(Default)]
+pub struct BatchCursor {
+    epoch: Option<(BatchOrder, u64, Vec<usize>)>,
+}
+
+impl BatchCursor {
+    /// The `count` indices from position `cursor` on, across epochs if need be.
+    ///
+    /// # Errors
+    /// If there are no sequences.
+    pub fn take(&mut self, order: &BatchOrder, cursor: u64, count: usize) -> Result<Vec<usize>, BatchError> {
+        if order.sequences == 0 {
+            return Err(BatchError::NoSequences);
+        }
+        let size = order.sequences as u64;
+        let mut taken = Vec::with_capacity(count);
+        for position in (0..count as u64).map(|offset| cursor.wrapping_add(offset)) {
+            let epoch = position / size;
+            if !self.epoch.as_ref().is_some_and(|(known, number, _)| known == order && *number == epoch) {
+                self.epoch = Some((*order, epoch, order.epoch(epoch)));
+            }
+            taken.extend(self.epoch.as_ref().map(|(_, _, indices)| indices[(position % size) as usize]));
+        }
+        Ok(taken)
+    }
+}
+
+/// What a model must be asked to take a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchLimits {
+    /// Longest sequence.
+    pub context: usize,
+    /// Entries of the vocabulary.
+    pub vocabulary: usize,
+    /// Tokens before this index are no targets, in a sequence that begins its document.
+    pub first_target: usize,
+    /// Nor are those before this one, in any; its first token never is.
+    pub unscored: usize,
+    /// Whether sequences are pictures: bytes, and the class, of which there are as many as the vocabulary has entries.
+    pub pictures: bool,
+}
+
+impl BatchLimits {
+    /// What a model's sequences are held to, with all tokens targets that may be.
+    pub fn of(model: &ModelConfig) -> Self {
+        let ModelConfig { context, vocabulary, .. } = *model;
+        let pictures = model.reads_pictures();
+        Self { context, vocabulary, first_target: 1, unscored: model.unscored_tokens(), pictures }
+    }
+
+    /// The index of a sequence's first target.
+    pub fn first_target(&self, set: &(impl Sequences + ?Sized), index: usize) -> usize {
+        let first = if set.begins_document(index) { self.first_target } else { 1 };
+        first.max(self.unscored).max(1)
+    }
+}
+
+/// Some sequences as tensors.
+pub struct Batch {
+    /// `[sequences, time]`, each sequence but its last token, padded.
+    pub inputs: Tensor,
+    /// How many tokens of each sequence's inputs are no padding, `[sequences]`.
+    pub lengths: Tensor,
+    /// Which rows of the flattened `[sequences * time]` have a target, padded; none if all have, in order.
+    pub rows: Option<Tensor>,
+    /// The target of each such row, in the order of sequences; [`IGNORED`] for padding.
+    pub targets: Tensor,
+    /// How much each such row counts; nothing if each is one.
+    pub weights: Option<Tensor>,
+    /// Number of real targets of each sequence.
+    pub counts: Vec<usize>,
+}
+
+impl Batch {
+    /// Lays out the chosen sequences.
+    ///
+    /// # Errors
+    /// If a sequence does not fit the model.
+    pub fn new(
+        set: &(impl Sequences + ?Sized),
+        chosen: &[usize],
+        limits: &BatchLimits,
+        device: Device,
+    ) -> Result<Self, BatchError> {
+        let sequences: Vec<&[u32]> =
+            chosen.iter().map(|index| checked(set, *index, limits)).collect::<Result<_, _>>()?;
+        let longest = sequences.iter().map(|tokens| tokens.len().saturating_sub(1)).max().unwrap_or(0).max(1);
+        let time = longest.next_multiple_of(LENGTH_STEP).min(limits.context.max(longest));
+        let mut inputs = vec![0i64; sequences.len() * time];
+        let (mut rows, mut targets, mut counts, mut weights) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        // Of a picture the network says one thing.
+        let said = if limits.pictures { 1 } else { time };
+        for (row, (tokens, index)) in sequences.iter().zip(chosen).enumerate() {
+            let start = row * time;
+            let inner = &tokens[..tokens.len().saturating_sub(1)];
+            inputs[start..start + inner.len()].iter_mut().zip(inner).for_each(|(to, from)| *to = i64::from(*from));
+            let scored = set.targets(*index, limits.first_target(set, *index));
+            rows.extend(scored.iter().map(|(position, _)| (row * said + position.min(&(said - 1))) as i64));
+            targets.extend(scored.iter().map(|(_, token)| i64::from(*token)));
+            let shared = set.weights(*index);
+            counts.push(if shared.is_some() { 1 } else { scored.len() });
+            weights.extend(shared.into_iter().flatten());
+        }
+        let every_row =
+            weights.is_empty() && rows.len() == sequences.len() * said && rows.len().is_multiple_of(ROW_STEP);
+        let padded = rows.len().next_multiple_of(ROW_STEP);
+        if !every_row {
+            rows.resize(padded, 0);
+            targets.resize(padded, IGNORED);
+        }
+        let lengths: Vec<i64> = sequences.iter().map(|tokens| tokens.len().saturating_sub(1) as i64).collect();
+        let shape = [sequences.len() as i64, time as i64];
+        let place = |values: &[i64]| Tensor::f_from_slice(values)?.f_to_device(device);
+        Ok(Self {
+            inputs: place(&inputs)?.f_view(shape)?,
+            lengths: place(&lengths)?,
+            rows: if every_row { None } else { Some(place(&rows)?) },
+            targets: place(&targets)?,
+            weights: shares(weights, padded, device)?,
+            counts,
+        })
+    }
+
+    /// Real targets.
+    pub fn target_count(&self) -> usize {
+        self.counts.iter().sum()
+    }
+
+    /// The rows of `[sequences, time, width]` hidden states that have a target, `[rows, width]`.
+    ///
+    /// # Errors
+    /// If memory is short.
+    pub fn scored_rows(&self, hidden: &Tensor) -> Result<Tensor, TchError> {
+        let flat = hidden.f_flatten(0, 1)?;
+        match &self.rows {
+            Some(rows) => flat.f_index_select(0, rows),
+            None => Ok(flat),
+        }
+    }
+}
+
+/// How much rows count, padded; nothing if all are one.
+fn shares(mut weights: Vec<f32>, padded: usize, device: Device) -> Result<Option<Tensor>, TchError> {
+    if weights.is_empty() {
+        return Ok(None);
+    }
+    weights.resize(padded, 0.0);
+    Ok(Some(Tensor::f_from_slice(&weights)?.f_to_device(device)?))
+}
+
+fn checked<'a>(
+    set: &'a (impl Sequences + ?Sized),
+    index: usize,
+    limits: &BatchLimits,
+) -> Result<&'a [u32], BatchError> {
+    if index >= set.len() {
+        return Err(BatchError::Sequences { expected: index + 1, found: set.len() });
+    }
+    let tokens = set.sequence(index);
+    if limits.pictures {
+        return picture(tokens, index, limits);
+    }
+    if tokens.len() > limits.context + 1 {
+        return Err(BatchError::TooLong { sequence: index, found: tokens.len(), context: limits.context });
+    }
+    match tokens.iter().find(|token| **token as usize >= limits.vocabulary) {
+        Some(token) => Err(BatchError::Token { sequence: index, token: *token, vocabulary: limits.vocabulary }),
+        None => Ok(tokens),
+    }
+}
+
+/// A sequence, if it is a picture of the model.
+pub(super) fn picture<'a>(tokens: &'a [u32], sequence: usize, limits: &BatchLimits) -> Result<&'a [u32], BatchError> {
+    let (bytes, classes) = (limits.context, limits.vocabulary);
+    match is_picture(tokens, bytes, classes) {
+        true => Ok(tokens),
+        false => Err(BatchError::Picture { sequence, found: tokens.len(), bytes, classes }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: BatchLimits =
+        BatchLimits { context: 64, vocabulary: 300, first_target: 0, unscored: 0, pictures: false };
+
+    fn order(sequences: usize) -> BatchOrder {
+        BatchOrder { seed: Seed::root(7), sequences }
+    }
+
+    fn values(tensor: &Tensor) -> Vec<i64> {
+        Vec::try_from(tensor.flatten(0, -1)).unwrap()
+    }
+
+    #[test]
+    fn an_epoch_takes_each_sequence_once_and_the_next_in_another_order() {
+        let mut cursor = BatchCursor::default();
+        let two = cursor.take(&order(20), 0, 40).unwrap();
+        let (first, second) = two.split_at(20);
+        let sorted = |part: &[usize]| {
+            let mut part = part.to_vec();
+            part.sort_unstable();
+            part
+        };
+        assert_eq!(sorted(first), (0..20).collect::<Vec<_>>());
+        assert_eq!(sorted(second), sorted(first));
+        assert_ne!(first, second);
+    }
+
+    #[test]
+    fn a_position_gives_the_same_batch_wherever_one_comes_from() {
+        let mut walked = BatchCursor::default();
+        let all: Vec<usize> = (0..10).flat_map(|step| walked.take(&order(7), step * 3, 3).unwrap()).collect();
+        for position in [20, 3, 13] {
+            let jumped = BatchCursor::default().take(&order(7), position, 3).unwrap();
+            assert_eq!(jumped, all[position as usize..position as usize + 3]);
+        }
+        assert!(walked.take(&order(7), u64::MAX, 3).is_ok());
+    }
+
+    #[test]
+    fn padding_has_no_targets() {
+        let set = [vec![1, 2, 3], (0..40).collect::<Vec<u32>>(), vec![9]];
+        let batch = Batch::new(&set[..], &[0, 1, 2], &LIMITS, Device::Cpu).unwrap();
+        assert_eq!(batch.inputs.size(), [3, 64]);
+        assert_eq!(batch.counts, [2, 39, 0]);
+        let (rows, targets) = (values(batch.rows.as_ref().unwrap()), values(&batch.targets));
+        assert_eq!((rows[0], rows[1], rows[2]), (0, 1, 64));
+        assert_eq!((targets[0], targets[1], targets[2]), (2, 3, 1));
+        assert_eq!(targets.len(), 48);
+        assert!(targets[41..].iter().all(|target| *target == IGNORED));
+    }
+
+    #[test]
+    fn a_full_batch_needs_no_selection() {
+        let set = vec![(0..33).collect::<Vec<u32>>(); 2];
+        let batch = Batch::new(&set[..], &[0, 1], &LIMITS, Device::Cpu).unwrap();
+        assert!(batch.rows.is_none());
+        assert_eq!(batch.inputs.size(), [2, 32]);
+        assert_eq!(batch.target_count(), 64);
+    }
+
+    #[test]
+    fn a_prefix_is_read_but_not_scored() {
+        let set = [vec![1, 2, 3, 4, 5]];
+        let limits = BatchLimits { first_target: 3, ..LIMITS };
+        let batch = Batch::new(&set[..], &[0], &limits, Device::Cpu).unwrap();
+        assert_eq!(batch.counts, [2]);
+        assert_eq!(values(batch.rows.as_ref().unwrap())[..2], [2, 3]);
+        assert_eq!(values(&batch.targets)[..2], [4, 5]);
+    }
+
+    #[test]
+    fn a_picture_has_one_target_behind_its_bytes() {
+        let limits = BatchLimits { context: 12, vocabulary: 5, first_target: 12, unscored: 12, pictures: true };
+        let set = [[vec![255; 12], vec![4]].concat(), [vec![0; 12], vec![0]].concat()];
+        let batch = Batch::new(&set[..], &[1, 0], &limits, Device::Cpu).unwrap();
+        assert_eq!((batch.inputs.size(), batch.counts.clone()), (vec![2, 12], vec![1, 1]));
+        assert_eq!(values(batch.rows.as_ref().unwrap())[..2], [0, 1]);
+        assert_eq!(values(&batch.targets)[..3], [0, 4, IGNORED]);
+        for wrong in [[vec![256; 12], vec![0]].concat(), [vec![1; 12], vec![5]].concat(), vec![1; 12], vec![1; 14]] {
+            let found = Batch::new(&[wrong][..], &[0], &limits, Device::Cpu).err().unwrap();
+            assert!(matches!(found, BatchError::Picture { bytes: 12, classes: 5, .. }), "{found}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_an_error() {
+        let take = |tokens: Vec<u32>| Batch::new(&[tokens][..], &[0], &LIMITS, Device::Cpu).err().unwrap();
+        assert!(matches!(take(vec![1, 300]), BatchError::Token { token: 300, .. }));
+        assert!(matches!(take(vec![1; 66]), BatchError::TooLong { found: 66, .. }));
+        assert!(matches!(BatchCursor::default().take(&order(0), 0, 1), Err(BatchError::NoSequences)));
+        assert!(Batch::new(&[][..] as &[Vec<u32>], &[0], &LIMITS, Device::Cpu).is_err());
+    }
+}

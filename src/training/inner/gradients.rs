@@ -1,0 +1,79 @@
+//! The mean loss of a batch and its gradients, gathered from micro-batches.
+
+use tch::{Kind, TchError, Tensor};
+
+use crate::model::PathModel;
+use crate::model::watch::Watch;
+use crate::model::weights::Leaf;
+use crate::training::batches::Batch;
+use crate::training::inner::loss::cross_entropy;
+
+/// Gradients of each level's tensors, in the order of its buffer.
+pub type Gradients = Vec<Vec<Tensor>>;
+
+/// The mean loss, in nats, over the targets of all batches, of which there are `tokens`, and its gradients, while somebody
+/// looks on. What is not trained, or had no part in the loss, has gradients of zero.
+///
+/// # Errors
+/// If memory is short.
+pub fn loss_and_gradients(
+    model: &PathModel,
+    batches: &[Batch],
+    tokens: usize,
+    watch: &dyn Watch,
+) -> Result<(f64, Gradients), TchError> {
+    let mut nats = Tensor::f_zeros([0i64; 0].as_slice(), (Kind::Double, model.device()))?;
+    let mut sums: Option<Gradients> = None;
+    for batch in batches.iter().filter(|batch| batch.target_count() > 0) {
+        let (loss, gradients) = batch_gradients(model, batch, 1.0 / tokens as f64, watch)?;
+        let _ = nats.f_add_(&loss)?;
+        match &mut sums {
+            None => sums = Some(gradients),
+            Some(sums) => {
+                for (sum, gradient) in sums.iter_mut().flatten().zip(gradients.iter().flatten()) {
+                    let _ = sum.f_add_(gradient)?;
+                }
+            }
+        }
+    }
+    Ok((nats.f_double_value(&[])? / tokens as f64, sums.unwrap_or_default()))
+}
+
+/// The sum of a batch's losses, on the device, and the gradients of `scale` times it.
+fn batch_gradients(
+    model: &PathModel,
+    batch: &Batch,
+    scale: f64,
+    watch: &dyn Watch,
+) -> Result<(Tensor, Gradients), TchError> {
+    let products = model.products();
+    let hidden = batch.scored_rows(&model.watched_trunk(&batch.inputs, Some(&batch.lengths), &products, watch)?)?;
+    let loss = cross_entropy(&products, model.head(), &hidden, (&batch.targets, batch.weights.as_ref()), scale)?;
+    // Its gradient by the hidden states is the one that the head gave.
+    let carrier = hidden.f_mul(&loss.hidden)?.f_sum(Kind::Float)?;
+    let tied = model.config().tied_head;
+    let is_head = |leaf: &Leaf| !tied && leaf.name == "head.weight";
+    let in_trunk = |leaf: &&Leaf| leaf.trained && !is_head(leaf);
+    let leaves: Vec<&Tensor> = model.weights().leaves().flatten().filter(in_trunk).map(|leaf| &leaf.tensor).collect();
+    let mut found = Tensor::f_run_backward(&[carrier], &leaves, false, false)?.into_iter();
+    let mut gradients = Vec::new();
+    for level in model.weights().leaves() {
+        let mut tensors = Vec::with_capacity(level.len());
+        for leaf in level {
+            if is_head(leaf) {
+                tensors.push(loss.head.shallow_clone());
+                continue;
+            }
+            let gradient = if leaf.trained { found.next() } else { None };
+            // A module that no token chose is in no graph.
+            let gradient = gradient.filter(Tensor::defined);
+            let mut gradient = gradient.map_or_else(|| leaf.tensor.f_zeros_like(), Ok)?;
+            if tied && leaf.name == "embedding.tokens.weight" {
+                let _ = gradient.f_add_(&loss.head)?;
+            }
+            tensors.push(gradient);
+        }
+        gradients.push(tensors);
+    }
+    Ok((loss.nats, gradients))
+}
