@@ -36,9 +36,9 @@ fn plan(members: u32) -> Arc<RunPlan> {
     let weights = vec![1 << 14; grid.path_count() as usize];
     let (mode, offer_bytes) = (OuterMode::Synchronous, vec![1_000; 2]);
     let average_bytes = offer_bytes.clone();
-    let (seats, reshard) = (grid.into(), Vec::new());
+    let (slots, reshard) = (grid.into(), Vec::new());
     Arc::new(RunPlan {
-        seats,
+        slots,
         mode,
         phases: 1 << 40,
         inner_steps: 100,
@@ -76,7 +76,7 @@ impl Neighbourhood {
         let plan = plan(members);
         let path = PathId(0);
         let genesis = |module: ModuleId| Record::Genesis { module, state: plan.genesis[&module] };
-        let mut records: Vec<Record> = plan.seats.modules(path, Phase(0)).into_iter().map(genesis).collect();
+        let mut records: Vec<Record> = plan.slots.modules(path, Phase(0)).into_iter().map(genesis).collect();
         records.push(Record::Lease { path, held: true, standby: false });
         let node = Node::restore(key(path), plan.clone(), records);
         let heads = node.chains().map(|(module, chain)| (module, chain.head())).collect();
@@ -129,7 +129,7 @@ impl Neighbourhood {
     /// A second goes by in which every member beats on every module, in the middle of a phase.
     fn second(&mut self) {
         for (module, head) in self.heads.clone() {
-            for path in self.plan.seats.through(module, Phase(0)).into_iter().skip(1) {
+            for path in self.plan.slots.through(module, Phase(0)).into_iter().skip(1) {
                 self.sequence += 1;
                 let phase = Phase(head.version.0);
                 let beat = Beat {
@@ -168,7 +168,7 @@ impl Neighbourhood {
     /// All others offer what they have trained; then a second goes by, in which updates are made of it.
     fn phase(&mut self) {
         for (module, head) in self.heads.clone() {
-            for path in self.plan.seats.through(module, Phase(0)).into_iter().skip(1) {
+            for path in self.plan.slots.through(module, Phase(0)).into_iter().skip(1) {
                 let offer = Offer {
                     path,
                     parent: head.version,

@@ -12,7 +12,7 @@ use pathswarm::grid::{Grid, Sharing};
 use pathswarm::names::{BlobHash, BlobRef};
 use pathswarm::protocol::RunPlan;
 use pathswarm::protocol::wire::{Framed, decode, encode};
-use pathswarm::sampling::{Sample, Seats};
+use pathswarm::sampling::{Sample, WorkerSlots};
 
 /// The value in these bytes, if there is one. Whatever decodes is said again in the very same bytes.
 pub fn says_again<T: Framed + Debug>(bytes: &[u8]) -> Option<T> {
@@ -44,11 +44,11 @@ impl Kind {
     /// What a node must know of such a run.
     pub fn plan(self) -> RunPlan {
         let grid = Grid::new(vec![Sharing::Experts(2); 2]).expect("two levels of two make a grid");
-        let sample = Sample { seats: 2, hold_phases: 2, seed: 7 };
+        let sample = Sample { slots: 2, hold_phases: 2, seed: 7 };
         RunPlan {
             genesis: grid.modules().into_iter().map(|module| (module, GENESIS)).collect::<BTreeMap<_, _>>(),
-            seats: match self {
-                Self::DrawnAnew => Seats::sampled(grid, sample).expect("a seat for each module"),
+            slots: match self {
+                Self::DrawnAnew => WorkerSlots::sampled(grid, sample).expect("a slot for each module"),
                 _ => grid.into(),
             },
             mode: if self == Self::Asynchronous { OuterMode::Asynchronous } else { OuterMode::Synchronous },

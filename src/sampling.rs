@@ -1,12 +1,12 @@
-//! Which path each *seat* stands for, in each phase.
+//! Which path of the grid each worker slot stands for, in each phase.
 //!
-//! A seat is what a peer holds. In most runs seat `i` is path `i`, for good. A grid may have far more paths than a swarm
-//! has peers (32×32×32, with 64 of them): such a run has fewer seats than paths, and which path a
-//! seat stands for is drawn from the run's seed, anew every few phases. Everybody draws the same.
+//! A *worker slot* is what a peer holds. In most runs slot `i` is path `i`, for good. A grid may have more paths than a swarm
+//! has peers (32×32×32, with 64 of them): such a run has fewer slots than paths, and which path a
+//! slot stands for is drawn from the run's seed, anew every few phases. Everybody draws the same.
 //!
-//! The draw is balanced: seats follow each other through a level's experts in whole rounds, so that as many seats go
+//! The draw is balanced: slots follow each other through a level's experts in whole rounds, so that as many slots go
 //! through each module as through any other, give or take one. Each level but the first shifts every round by a draw
-//! of its own. A seat keeps its module of the first level, so that when paths are drawn anew it moves no more than it
+//! of its own. A slot keeps its module of the first level, so that when paths are drawn anew it moves no more than it
 //! must.
 
 use crate::grid::{Grid, MAX_PATHS, Sharing};
@@ -16,8 +16,8 @@ use crate::names::{ModuleId, PathId, Phase};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// How many paths are trained at a time.
-    pub seats: u32,
-    /// For so many phases a seat stands for the same path; for good, if 0.
+    pub slots: u32,
+    /// For so many phases a slot stands for the same path; for good, if 0.
     pub hold_phases: u64,
     /// Of the draws.
     pub seed: u64,
@@ -25,7 +25,7 @@ pub struct Sample {
 
 /// A grid, and which of its paths are trained when.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seats {
+pub struct WorkerSlots {
     grid: Grid,
     sample: Option<Sample>,
     /// Of each level, in the first draw: many runs have no other, and it is asked for all the time.
@@ -42,11 +42,11 @@ struct Shift {
 /// Why a grid cannot be sampled so.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SampleError {
-    /// A module would have no seat.
-    #[error("{seats} paths at a time leave modules of level {level} out, which has {experts}; sample at least as many")]
+    /// A module would have no slot.
+    #[error("{slots} paths at a time leave modules of level {level} out, which has {experts}; sample at least as many")]
     TooFew {
         /// At a time.
-        seats: u32,
+        slots: u32,
         /// Position of the level.
         level: usize,
         /// Its modules.
@@ -63,27 +63,27 @@ pub enum SampleError {
     },
 }
 
-impl From<Grid> for Seats {
-    /// Each seat is a path.
+impl From<Grid> for WorkerSlots {
+    /// Each slot is a path.
     fn from(grid: Grid) -> Self {
         Self { grid, sample: None, first: Vec::new() }
     }
 }
 
-impl Seats {
+impl WorkerSlots {
     /// # Errors
     /// If a module would be left out, or could not be shared, or there are more than [`MAX_PATHS`] at a time.
     pub fn sampled(grid: Grid, sample: Sample) -> Result<Self, SampleError> {
-        if sample.seats > MAX_PATHS {
-            return Err(SampleError::TooMany(sample.seats));
+        if sample.slots > MAX_PATHS {
+            return Err(SampleError::TooMany(sample.slots));
         }
         for level in 0..grid.levels() {
-            let (seats, experts) = (sample.seats, grid.experts(level));
+            let (slots, experts) = (sample.slots, grid.experts(level));
             if grid.sharing(level) == Sharing::Path {
                 return Err(SampleError::PathLevel { level });
             }
-            if seats < experts {
-                return Err(SampleError::TooFew { seats, level, experts });
+            if slots < experts {
+                return Err(SampleError::TooFew { slots, level, experts });
             }
         }
         let first = (0..grid.levels()).map(|level| sample.drawn(0, level, grid.experts(level))).collect();
@@ -95,71 +95,71 @@ impl Seats {
         &self.grid
     }
 
-    /// Whether seats stand for other paths in other phases.
+    /// Whether slots stand for other paths in other phases.
     pub fn are_drawn_anew(&self) -> bool {
         self.sample.is_some_and(|sample| sample.hold_phases > 0)
     }
 
-    /// How many seats.
+    /// How many slots.
     pub fn count(&self) -> u32 {
-        self.sample.map_or(self.grid.path_count(), |sample| sample.seats)
+        self.sample.map_or(self.grid.path_count(), |sample| sample.slots)
     }
 
-    /// All seats, in order.
+    /// All slots, in order.
     pub fn all(&self) -> impl Iterator<Item = PathId> + use<> {
         (0..self.count()).map(PathId)
     }
 
-    /// The path that a seat stands for in a phase.
-    pub fn path(&self, seat: PathId, phase: Phase) -> PathId {
+    /// The path that a slot stands for in a phase.
+    pub fn path(&self, slot: PathId, phase: Phase) -> PathId {
         match &self.sample {
-            Some(sample) => self.grid.path_through(|level, experts| self.expert(sample, seat, phase, (level, experts))),
-            None => seat,
+            Some(sample) => self.grid.path_through(|level, experts| self.expert(sample, slot, phase, (level, experts))),
+            None => slot,
         }
     }
 
-    /// The modules of a seat's path in a phase, one per level, bottom first.
-    pub fn modules(&self, seat: PathId, phase: Phase) -> Vec<ModuleId> {
-        (0..self.grid.levels()).map(|level| self.module(seat, phase, level)).collect()
+    /// The modules of a slot's path in a phase, one per level, bottom first.
+    pub fn modules(&self, slot: PathId, phase: Phase) -> Vec<ModuleId> {
+        (0..self.grid.levels()).map(|level| self.module(slot, phase, level)).collect()
     }
 
-    fn module(&self, seat: PathId, phase: Phase, level: usize) -> ModuleId {
+    fn module(&self, slot: PathId, phase: Phase, level: usize) -> ModuleId {
         match &self.sample {
             Some(sample) => {
-                let expert = self.expert(sample, seat, phase, (level, self.grid.experts(level)));
+                let expert = self.expert(sample, slot, phase, (level, self.grid.experts(level)));
                 ModuleId { level: level as u16, expert }
             }
-            None => self.grid.module_of(seat, level),
+            None => self.grid.module_of(slot, level),
         }
     }
 
-    /// Whether there is such a seat, and its path in that phase goes through the module. Seats come from the wire.
-    pub fn goes_through(&self, seat: PathId, phase: Phase, module: ModuleId) -> bool {
+    /// Whether there is such a slot, and its path in that phase goes through the module. WorkerSlots come from the wire.
+    pub fn goes_through(&self, slot: PathId, phase: Phase, module: ModuleId) -> bool {
         let level = usize::from(module.level);
-        seat.0 < self.count() && level < self.grid.levels() && self.module(seat, phase, level) == module
+        slot.0 < self.count() && level < self.grid.levels() && self.module(slot, phase, level) == module
     }
 
-    /// The seats whose path in a phase goes through a module, in order.
+    /// The slots whose path in a phase goes through a module, in order.
     pub fn through(&self, module: ModuleId, phase: Phase) -> Vec<PathId> {
         let level = usize::from(module.level);
         match &self.sample {
             Some(sample) => {
                 let experts = self.grid.experts(level);
-                let rounds = 0..sample.seats.div_ceil(experts);
+                let rounds = 0..sample.slots.div_ceil(experts);
                 let shift = self.shift(sample, phase, level, experts);
                 let in_round = |round: u32| {
                     let shift = shift.of(round, experts);
                     PathId(round * experts + (module.expert + experts - shift) % experts)
                 };
-                rounds.map(in_round).filter(|seat| seat.0 < sample.seats).collect()
+                rounds.map(in_round).filter(|slot| slot.0 < sample.slots).collect()
             }
             None => self.grid.paths_of(module),
         }
     }
 
-    fn expert(&self, sample: &Sample, seat: PathId, phase: Phase, (level, experts): (usize, u32)) -> u32 {
+    fn expert(&self, sample: &Sample, slot: PathId, phase: Phase, (level, experts): (usize, u32)) -> u32 {
         let shift = self.shift(sample, phase, level, experts);
-        (seat.0 % experts + shift.of(seat.0 / experts, experts)) % experts
+        (slot.0 % experts + shift.of(slot.0 / experts, experts)) % experts
     }
 
     fn shift(&self, sample: &Sample, phase: Phase, level: usize, experts: u32) -> Shift {
@@ -172,7 +172,7 @@ impl Seats {
 }
 
 impl Sample {
-    /// How rounds of seats are shifted: in equal strides from a start, both drawn. The stride shares no factor with the
+    /// How rounds of slots are shifted: in equal strides from a start, both drawn. The stride shares no factor with the
     /// number of experts, so that no two of as many rounds are shifted alike. Of the first level, none is.
     fn drawn(&self, draws: u64, level: usize, experts: u32) -> Shift {
         if level == 0 {
@@ -214,25 +214,25 @@ mod tests {
 
     use super::*;
 
-    fn drawn(experts: &[u32], seats: u32, hold_phases: u64) -> Seats {
+    fn drawn(experts: &[u32], slots: u32, hold_phases: u64) -> WorkerSlots {
         let grid = Grid::new(experts.iter().map(|experts| Sharing::Experts(*experts)).collect()).unwrap();
-        Seats::sampled(grid, Sample { seats, hold_phases, seed: 7 }).unwrap()
+        WorkerSlots::sampled(grid, Sample { slots, hold_phases, seed: 7 }).unwrap()
     }
 
     #[test]
-    fn as_many_seats_go_through_each_module_as_through_any_other() {
-        for (experts, seats) in [(vec![32, 32, 32], 64), (vec![625, 625], 10_000), (vec![4, 7], 9)] {
-            let seats = drawn(&experts, seats, 1);
+    fn as_many_slots_go_through_each_module_as_through_any_other() {
+        for (experts, slots) in [(vec![32, 32, 32], 64), (vec![625, 625], 10_000), (vec![4, 7], 9)] {
+            let slots = drawn(&experts, slots, 1);
             for phase in (0..5).map(Phase) {
-                for module in seats.grid().modules() {
-                    let through = seats.through(module, phase);
+                for module in slots.grid().modules() {
+                    let through = slots.through(module, phase);
                     let experts = experts[usize::from(module.level)];
                     assert!(
-                        through.len() as u32 == seats.count() / experts
-                            || through.len() as u32 == seats.count().div_ceil(experts)
+                        through.len() as u32 == slots.count() / experts
+                            || through.len() as u32 == slots.count().div_ceil(experts)
                     );
-                    assert!(through.iter().all(|seat| seats.modules(*seat, phase).contains(&module)));
-                    assert!(through.iter().all(|seat| seats.goes_through(*seat, phase, module)));
+                    assert!(through.iter().all(|slot| slots.modules(*slot, phase).contains(&module)));
+                    assert!(through.iter().all(|slot| slots.goes_through(*slot, phase, module)));
                 }
             }
         }
@@ -240,8 +240,8 @@ mod tests {
 
     #[test]
     fn no_path_is_trained_twice_in_a_phase_and_in_the_end_many_are() {
-        let seats = drawn(&[32, 32, 32], 64, 2);
-        let paths = |phase| seats.all().map(|seat| seats.path(seat, Phase(phase))).collect::<BTreeSet<_>>();
+        let slots = drawn(&[32, 32, 32], 64, 2);
+        let paths = |phase| slots.all().map(|slot| slots.path(slot, Phase(phase))).collect::<BTreeSet<_>>();
         assert_eq!(paths(0).len(), 64);
         assert_eq!(paths(0), paths(1), "held for two phases");
         let all: BTreeSet<PathId> = (0..200).flat_map(paths).collect();
@@ -250,36 +250,36 @@ mod tests {
     }
 
     #[test]
-    fn a_seats_path_is_the_one_through_its_modules_and_the_first_level_stays() {
-        let seats = drawn(&[5, 3, 4], 20, 1);
-        for (seat, phase) in seats.all().flat_map(|seat| (0..9).map(move |phase| (seat, Phase(phase)))) {
-            let modules = seats.modules(seat, phase);
-            let path = seats.path(seat, phase);
-            let of_path: Vec<ModuleId> = (0..3).map(|level| seats.grid().module_of(path, level)).collect();
+    fn a_slots_path_is_the_one_through_its_modules_and_the_first_level_stays() {
+        let slots = drawn(&[5, 3, 4], 20, 1);
+        for (slot, phase) in slots.all().flat_map(|slot| (0..9).map(move |phase| (slot, Phase(phase)))) {
+            let modules = slots.modules(slot, phase);
+            let path = slots.path(slot, phase);
+            let of_path: Vec<ModuleId> = (0..3).map(|level| slots.grid().module_of(path, level)).collect();
             assert_eq!(of_path, modules);
-            assert_eq!(modules[0], seats.modules(seat, Phase(0))[0]);
+            assert_eq!(modules[0], slots.modules(slot, Phase(0))[0]);
         }
     }
 
     #[test]
-    fn without_a_sample_a_seat_is_a_path() {
+    fn without_a_sample_a_slot_is_a_path() {
         let grid = Grid::new(vec![Sharing::Shared, Sharing::Experts(3), Sharing::Path]).unwrap();
-        let seats = Seats::from(grid);
-        assert_eq!((seats.count(), seats.path(PathId(2), Phase(9))), (3, PathId(2)));
-        assert!(seats.goes_through(PathId(2), Phase(0), "2.2".parse().unwrap()));
-        assert!(!seats.goes_through(PathId(3), Phase(0), "0.0".parse().unwrap()));
-        assert_eq!(seats.through("1.1".parse().unwrap(), Phase(4)), [PathId(1)]);
+        let slots = WorkerSlots::from(grid);
+        assert_eq!((slots.count(), slots.path(PathId(2), Phase(9))), (3, PathId(2)));
+        assert!(slots.goes_through(PathId(2), Phase(0), "2.2".parse().unwrap()));
+        assert!(!slots.goes_through(PathId(3), Phase(0), "0.0".parse().unwrap()));
+        assert_eq!(slots.through("1.1".parse().unwrap(), Phase(4)), [PathId(1)]);
     }
 
     #[test]
     fn what_leaves_a_module_out_or_to_one_is_refused() {
         let grid = |levels| Grid::new(levels).unwrap();
-        let sample = Sample { seats: 4, hold_phases: 1, seed: 0 };
-        let few = Seats::sampled(grid(vec![Sharing::Experts(2), Sharing::Experts(5)]), sample);
-        assert_eq!(few, Err(SampleError::TooFew { seats: 4, level: 1, experts: 5 }));
-        let own = Seats::sampled(grid(vec![Sharing::Experts(2), Sharing::Path]), sample);
+        let sample = Sample { slots: 4, hold_phases: 1, seed: 0 };
+        let few = WorkerSlots::sampled(grid(vec![Sharing::Experts(2), Sharing::Experts(5)]), sample);
+        assert_eq!(few, Err(SampleError::TooFew { slots: 4, level: 1, experts: 5 }));
+        let own = WorkerSlots::sampled(grid(vec![Sharing::Experts(2), Sharing::Path]), sample);
         assert_eq!(own, Err(SampleError::PathLevel { level: 1 }));
-        let many = Seats::sampled(grid(vec![Sharing::Experts(2)]), Sample { seats: u32::MAX, ..sample });
+        let many = WorkerSlots::sampled(grid(vec![Sharing::Experts(2)]), Sample { slots: u32::MAX, ..sample });
         assert_eq!(many, Err(SampleError::TooMany(u32::MAX)));
     }
 }

@@ -1,4 +1,4 @@
-//! A run whose grid has more paths than are trained at a time: what is drawn is trained, whoever holds the seat, and all
+//! A run whose grid has more paths than are trained at a time: what is drawn is trained, whoever holds the slot, and all
 //! modules of the grid come to their end.
 #![cfg(all(feature = "learning", feature = "network"))]
 
@@ -35,30 +35,30 @@ fn last(arguments: &[&str]) -> Value {
     serde_json::from_str(said.lines().last().unwrap()).unwrap()
 }
 
-/// The peers' journals say what was trained: of each seat in each phase, the modules that it was drawn for.
+/// The peers' journals say what was trained: of each slot in each phase, the modules that it was drawn for.
 #[track_caller]
 fn assert_as_drawn(folders: impl IntoIterator<Item = impl AsRef<Path>>) {
-    let seats = RunConfig::from_toml(&sampled()).unwrap().seats().unwrap();
+    let slots = RunConfig::from_toml(&sampled()).unwrap().slots().unwrap();
     let (mut paths, mut modules) = (BTreeSet::new(), BTreeSet::new());
     for folder in folders {
         for record in Journal::read(&folder.as_ref().join("store/journal")).unwrap() {
-            let Record::Finished(Finished { path: seat, phase, offers, .. }) = wire::decode(&record).unwrap() else {
+            let Record::Finished(Finished { path: slot, phase, offers, .. }) = wire::decode(&record).unwrap() else {
                 continue;
             };
-            let drawn = seats.modules(seat, phase);
+            let drawn = slots.modules(slot, phase);
             for (from, _) in offers {
-                assert!(drawn.contains(&from.module), "seat {seat} in phase {phase}: {}", from.module);
+                assert!(drawn.contains(&from.module), "slot {slot} in phase {phase}: {}", from.module);
                 modules.insert(from.module);
             }
-            paths.insert(seats.path(seat, phase));
+            paths.insert(slots.path(slot, phase));
         }
     }
     assert!(paths.len() > 4, "others are drawn: {paths:?}");
-    assert_eq!(modules, seats.grid().modules().into_iter().collect());
+    assert_eq!(modules, slots.grid().modules().into_iter().collect());
 }
 
 #[test]
-fn a_run_of_fewer_peers_than_seats_trains_what_is_drawn_and_is_scored_on_all_paths() {
+fn a_run_of_fewer_peers_than_slots_trains_what_is_drawn_and_is_scored_on_all_paths() {
     let world = World::of(&sampled(), 9);
     let folder = world.name("simulated");
     let result = last(&["simulate", &world.config, "--peers", "3", "--corpus", &world.corpus, "--dir", &folder]);

@@ -36,7 +36,7 @@ fn shards() -> Vec<Shard> {
 
 fn manifest(config: RunConfig, shards: Shards) -> Vec<u8> {
     let counts: Vec<usize> = config.levels.iter().map(|level| level_parameters(&config.model, level)).collect();
-    let seats = config.seats().expect("the run has a grid");
+    let slots = config.slots().expect("the run has a grid");
     let state_bytes = |module: &ModuleId| match counts.get(usize::from(module.level)) {
         Some(count) => ModuleState::size_bytes(*count, config.outer.mode),
         None => RouterState::size_bytes(2, config.model.width),
@@ -56,7 +56,7 @@ fn manifest(config: RunConfig, shards: Shards) -> Vec<u8> {
         ancestor: BLOB,
         shards,
         resharding: config.router_module().map(|_| resharding),
-        genesis: seats.grid().modules().into_iter().map(genesis).collect(),
+        genesis: slots.grid().modules().into_iter().map(genesis).collect(),
         then: (!config.admission.is_open()).then(|| Box::new(config.clone())),
         after: Some(RunId([5; 32])),
         founder: (!config.admission.is_open()).then_some(PeerKey([1; 32])),

@@ -6,7 +6,7 @@ use pathswarm::simulator::Scenario;
 
 fuzz_target!(|text: &str| {
     if let Ok(scenario) = Scenario::from_toml(text) {
-        assert!(scenario.seats().is_ok());
+        assert!(scenario.slots().is_ok());
         let peers = scenario.all_peers();
         let _ = scenario.slowness(peers);
     }

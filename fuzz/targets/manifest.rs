@@ -11,7 +11,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = (manifest.cost_of_a_path(), manifest.most_trainer_bytes(), manifest.private_blobs());
     let _ = (manifest.for_everybody(), parts(&manifest), manifest.invites(run), manifest.encode());
     if let Ok(plan) = manifest.plan() {
-        assert_eq!(plan.seats.grid().modules().len(), manifest.genesis.len());
+        assert_eq!(plan.slots.grid().modules().len(), manifest.genesis.len());
         let _ = (manifest.text_for(PathId(0)), manifest.text_to_score(PathId(0)));
     }
 });

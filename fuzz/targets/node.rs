@@ -159,7 +159,7 @@ fn frames(input: &[u8]) -> Vec<&[u8]> {
 fuzz_target!(|input: &[u8]| {
     let Some((kind, input)) = input.split_first() else { return };
     let plan = Arc::new(Kind::ALL[usize::from(kind % 4)].plan());
-    let modules = plan.seats.grid().modules();
+    let modules = plan.slots.grid().modules();
     let mut peer = Peer::new(plan.clone());
     peer.happens(Event::Listening(vec!["/ip4/192.0.2.9/tcp/1".to_owned()]));
     peer.happens(if kind & 4 == 0 { Event::Found } else { Event::Join(Vec::new()) });

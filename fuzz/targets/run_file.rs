@@ -8,7 +8,7 @@ fuzz_target!(|text: &str| {
     let _ = toml::from_str::<MachineConfig>(text);
     let run = RunConfig::from_toml(text);
     if let Ok(run) = &run {
-        assert!(run.grid().is_ok() && run.seats().is_ok());
+        assert!(run.grid().is_ok() && run.slots().is_ok());
         let _ = run.training.total_steps();
         let parameters: usize = run.levels.iter().map(|level| level_parameters(&run.model, level)).sum();
         let whole = run.undivided();

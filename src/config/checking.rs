@@ -122,7 +122,7 @@ impl RunConfig {
         require(has_experts, "sample.paths", sample.paths, "nothing where no level has experts to draw from")?;
         require(sample.paths <= grid.path_count(), "sample.paths", sample.paths, "no more paths than the grid has")?;
         require(
-            !self.seats()?.are_drawn_anew() || self.outer.mode == OuterMode::Synchronous,
+            !self.slots()?.are_drawn_anew() || self.outer.mode == OuterMode::Synchronous,
             "sample.hold_phases",
             sample.hold_phases,
             "0 where outer.mode is asynchronous: only a synchronous run draws paths anew",

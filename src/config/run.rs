@@ -13,7 +13,7 @@ use crate::config::model::images::Reads;
 use crate::config::model::levels::{LevelConfig, LevelError};
 use crate::grid::{Grid, GridError, Sharing};
 use crate::names::ModuleId;
-use crate::sampling::{SampleError, Seats};
+use crate::sampling::{SampleError, WorkerSlots};
 use crate::seed::Seed;
 
 /// A run. Unknown keys are refused; every key that has a default can be left out.
@@ -182,7 +182,7 @@ impl RunConfig {
     ///
     /// # Errors
     /// If the levels span no grid, or it cannot be sampled so.
-    pub fn seats(&self) -> Result<Seats, RunConfigError> {
+    pub fn slots(&self) -> Result<WorkerSlots, RunConfigError> {
         let mut grid = self.grid()?;
         if self.router_module().is_some() {
             grid = grid.and_shared();
@@ -280,9 +280,9 @@ pub(crate) mod tests {
                 .map_err(|error| error.to_string())
         };
         let run = with("reshard = [1, 2]\nslice_share = 0.1", "").unwrap();
-        let seats = run.seats().unwrap();
-        assert_eq!(seats.grid().modules_of(PathId(1)).last().copied(), run.router_module());
-        assert_eq!((run.grid().unwrap().levels(), seats.grid().levels(), seats.count()), (2, 3, 2));
+        let slots = run.slots().unwrap();
+        assert_eq!(slots.grid().modules_of(PathId(1)).last().copied(), run.router_module());
+        assert_eq!((run.grid().unwrap().levels(), slots.grid().levels(), slots.count()), (2, 3, 2));
         assert_eq!(RunConfig::from_toml(&toml::to_string(&run).unwrap()).unwrap(), run);
         let once = RunConfig::from_toml(SMALL).unwrap();
         assert!(once.router_module().is_none() && !serde_json::to_string(&once).unwrap().contains("slice"));
@@ -311,11 +311,11 @@ pub(crate) mod tests {
         let mut run = sampled("paths = 4\nhold_phases = 1", "").unwrap();
         assert_eq!(RunConfig::from_toml(&toml::to_string(&run).unwrap()).unwrap(), run);
         let drawn = |run: &RunConfig| {
-            let seats = run.seats().unwrap();
-            (0..9).map(|phase| seats.path(PathId(3), Phase(phase))).collect::<Vec<PathId>>()
+            let slots = run.slots().unwrap();
+            (0..9).map(|phase| slots.path(PathId(3), Phase(phase))).collect::<Vec<PathId>>()
         };
         let first = drawn(&run);
-        assert_eq!((run.seats().unwrap().count(), drawn(&run)), (4, first.clone()));
+        assert_eq!((run.slots().unwrap().count(), drawn(&run)), (4, first.clone()));
         run.seed += 1;
         assert_ne!(drawn(&run), first);
         run.sample = Some(SampleConfig { paths: 4, hold_phases: 0 });
@@ -325,7 +325,7 @@ pub(crate) mod tests {
     #[test]
     fn a_run_that_samples_nothing_is_written_as_before() {
         let run = RunConfig::from_toml(SMALL).unwrap();
-        assert!(!run.seats().unwrap().are_drawn_anew() && run.seats().unwrap().count() == 2);
+        assert!(!run.slots().unwrap().are_drawn_anew() && run.slots().unwrap().count() == 2);
         assert!(!serde_json::to_string(&run).unwrap().contains("sample"));
     }
 
@@ -337,7 +337,7 @@ pub(crate) mod tests {
         let asynchronous = "mode = \"asynchronous\"";
         assert!(refused("paths = 4\nhold_phases = 2", asynchronous).starts_with("sample.hold_phases = 2: 0 where"));
         assert!(sampled("paths = 4", asynchronous).is_ok());
-        assert!(refused("seats = 4", "").contains("unknown field `seats`"));
+        assert!(refused("slots = 4", "").contains("unknown field `slots`"));
         let own = SMALL.replace("\"shared\"", "\"path\"") + "[sample]\npaths = 2";
         let error = RunConfig::from_toml(&own).unwrap_err().to_string();
         assert!(error.starts_with("sample: level 1 has a module for each path"), "{error}");

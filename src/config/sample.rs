@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::grid::Grid;
-use crate::sampling::{Sample, SampleError, Seats};
+use crate::sampling::{Sample, SampleError, WorkerSlots};
 
 /// `[sample]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ impl SampleConfig {
     ///
     /// # Errors
     /// If the grid cannot be sampled so.
-    pub fn of(self, grid: Grid, seed: u64) -> Result<Seats, SampleError> {
-        Seats::sampled(grid, Sample { seats: self.paths, hold_phases: self.hold_phases, seed })
+    pub fn of(self, grid: Grid, seed: u64) -> Result<WorkerSlots, SampleError> {
+        WorkerSlots::sampled(grid, Sample { slots: self.paths, hold_phases: self.hold_phases, seed })
     }
 }

@@ -20,7 +20,7 @@ impl RunConfig {
         }
         let shared = |level: &LevelConfig| LevelConfig { sharing: Sharing::Shared, ..level.clone() };
         Ok(Some(Self {
-            paths: Some(self.seats()?.count()),
+            paths: Some(self.slots()?.count()),
             levels: self.levels.iter().map(shared).collect(),
             sample: None,
             routing: RoutingConfig {

@@ -195,8 +195,8 @@ pub async fn gather(entrance: Entrance<'_>, of: RunId, folder: &Path) -> anyhow:
         manifest = manifest.with_table_in(&blobs)?;
     }
     let plan = manifest.plan()?;
-    directory.search(&mut client, &plan, &plan.seats.grid().modules()).await?;
-    for path in plan.seats.grid().paths() {
+    directory.search(&mut client, &plan, &plan.slots.grid().modules()).await?;
+    for path in plan.slots.grid().paths() {
         wanted.extend(manifest.shard(path).blobs().map(|blob| (blob, "the text of a path", Some(path))));
     }
     for (blob, what, path) in wanted {

@@ -75,7 +75,7 @@ impl Node {
     fn paths_here(&self) -> impl Iterator<Item = PathId> {
         let bottom = self.modules.iter().filter(|(module, _)| module.level == 0);
         let here = bottom.filter_map(|(module, state)| Some((*module, self.plan.phase_of(*module, state.head()?))));
-        here.flat_map(|(module, phase)| self.plan.seats.through(module, phase)).filter(|path| {
+        here.flat_map(|(module, phase)| self.plan.slots.through(module, phase)).filter(|path| {
             let mut holders = self.roster.holders(self.now, *path);
             self.phase(*path).is_some() && holders.any(|(_, _, lease)| lease.stage != Stage::Standby)
         })

@@ -202,7 +202,7 @@ impl Node {
         }
         let Some(head) = self.modules.get(&module).and_then(super::Module::head) else { return BTreeMap::new() };
         // Where paths are drawn anew, those that have gone on do not come back to this version.
-        let is_past = |phase: Phase| self.plan.seats.are_drawn_anew() && phase > phase_from(head.version);
+        let is_past = |phase: Phase| self.plan.slots.are_drawn_anew() && phase > phase_from(head.version);
         let mine = self.held.iter().filter(|(path, held)| {
             Self::is_waited_for(held.stage) && !is_past(held.near) && !self.is_idle(**path, self.me)
         });
@@ -214,7 +214,7 @@ impl Node {
             };
             paths.extend(member.leases.iter().filter(trains).map(|lease| lease.path));
         }
-        paths.retain(|path| self.plan.seats.goes_through(*path, phase_from(head.version), module));
+        paths.retain(|path| self.plan.slots.goes_through(*path, phase_from(head.version), module));
         paths.into_iter().map(|path| (path, self.plan.weight(path, (head.version, module), 0))).collect()
     }
 

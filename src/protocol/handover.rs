@@ -134,7 +134,7 @@ impl Node {
     /// Whether this can be what a path's trainer has come to, as far as it can be told without the bytes.
     fn could_be(&self, path: PathId, word: &PathHandover) -> bool {
         let phase = word.checkpoint.as_ref().map_or_else(|| self.near(path), |middle| middle.phase);
-        let modules = self.plan.seats.modules(path, phase);
+        let modules = self.plan.slots.modules(path, phase);
         let genesis = |module: &ModuleId| self.plan.genesis.get(module).map_or(0, |state| state.bytes);
         // A state is parameters and momentum; a trainer has three times the parameters, four in the middle of a phase.
         let states: u64 = modules.iter().map(genesis).sum();

@@ -37,7 +37,7 @@ impl Node {
     pub(super) fn is_idle(&self, path: PathId, peer: PeerKey) -> bool {
         let phase = self.phase_about();
         let keeps_to_itself = |(module, failed): &(ModuleId, PeerKey)| {
-            *failed == peer && self.plan.seats.goes_through(path, phase, *module)
+            *failed == peer && self.plan.slots.goes_through(path, phase, *module)
         };
         self.conducts.is_doubted(self.now, peer)
             || self.idle.holders.contains(&(path, peer))
@@ -61,13 +61,13 @@ impl Node {
     /// A new head: a holder whose path no update has counted for many versions, and who has offered nothing that could be,
     /// does not train it, whatever its lease says. An owner that spoils its own contributions offers them to itself alone.
     pub(super) fn note_counted(&mut self, module: ModuleId, update: &Update) {
-        if self.plan.mode != OuterMode::Synchronous || self.plan.seats.are_drawn_anew() {
+        if self.plan.mode != OuterMode::Synchronous || self.plan.slots.are_drawn_anew() {
             return;
         }
         let mut here = BTreeMap::new();
         for (peer, member) in self.roster.living(self.now, module) {
             let trains = |lease: &&Lease| {
-                Self::is_waited_for(lease.stage) && self.plan.seats.goes_through(lease.path, lease.phase, module)
+                Self::is_waited_for(lease.stage) && self.plan.slots.goes_through(lease.path, lease.phase, module)
             };
             for lease in member.leases.iter().filter(trains) {
                 let counts = update.contributions.iter().any(|counted| counted.path == lease.path);
@@ -121,7 +121,7 @@ impl Node {
         };
         Self::is_waited_for(lease.stage)
             && stands_here
-            && self.plan.seats.goes_through(lease.path, lease.phase, module)
+            && self.plan.slots.goes_through(lease.path, lease.phase, module)
             && !offered(&state.offers, lease.path, head.version)
     }
 }

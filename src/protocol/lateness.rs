@@ -88,7 +88,7 @@ impl Node {
 
     /// Whether paths wait for each other, and always for the same.
     fn keep_step(&self) -> bool {
-        self.plan.mode == OuterMode::Synchronous && !self.plan.seats.are_drawn_anew()
+        self.plan.mode == OuterMode::Synchronous && !self.plan.slots.are_drawn_anew()
     }
 
     /// Whether a module waits for nobody but this path and some that are as late, or has moved on without it.
@@ -124,7 +124,7 @@ impl Node {
     /// has offered may be on its way.
     fn others_train(&self, module: ModuleId, version: Version, path: PathId) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
-        let others = |other: PathId| other != path && self.plan.seats.goes_through(other, phase_from(version), module);
+        let others = |other: PathId| other != path && self.plan.slots.goes_through(other, phase_from(version), module);
         let here = self.training.as_ref().is_some_and(|training| {
             others(training.path) && training.start.iter().any(|(from, _)| from.version == version)
         });
@@ -133,7 +133,7 @@ impl Node {
             now && others(lease.path) && !self.is_idle(lease.path, peer)
         };
         let mut living = self.roster.living(self.now, module);
-        let mut paths = self.plan.seats.through(module, phase_from(version)).into_iter();
+        let mut paths = self.plan.slots.through(module, phase_from(version)).into_iter();
         here || living.any(|(peer, member)| member.leases.iter().any(|lease| train(peer, lease)))
             || paths.any(|other| others(other) && offered(&state.offers, other, version))
     }

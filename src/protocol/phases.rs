@@ -97,7 +97,7 @@ impl Node {
                 return true;
             }
             // Those of its own phase may wait for this path.
-            if self.plan.seats.are_drawn_anew() && here > phase {
+            if self.plan.slots.are_drawn_anew() && here > phase {
                 return false;
             }
             let offer = last.and_then(|last| last.offers.iter().find(|(from, _)| from.module == *module));
@@ -228,7 +228,7 @@ impl Node {
             let head = self.modules.get(&module)?.head()?;
             Some((StartedFrom { module, version: head.version, update: head.update }, head.state))
         };
-        self.plan.seats.modules(path, phase).into_iter().filter_map(head).collect()
+        self.plan.slots.modules(path, phase).into_iter().filter_map(head).collect()
     }
 
     pub(super) fn trained(&mut self, mut finished: Finished) {

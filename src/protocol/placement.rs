@@ -41,13 +41,13 @@ impl Node {
     /// The founder holds everything until others come.
     pub(super) fn found(&mut self) {
         self.start_timers();
-        for module in self.plan.seats.grid().modules() {
+        for module in self.plan.slots.grid().modules() {
             if !self.modules.contains_key(&module) {
                 self.enter_at_genesis(module);
             }
             self.claim(module);
         }
-        let paths: Vec<PathId> = self.plan.seats.all().take(MAX_LEASES).collect();
+        let paths: Vec<PathId> = self.plan.slots.all().take(MAX_LEASES).collect();
         for path in paths {
             self.take_path(path, Stage::Waiting);
         }
@@ -166,7 +166,7 @@ impl Node {
         let mut standbys: Vec<PathId> = Vec::new();
         for entry in &entries {
             let load = active_leases(&entry.leases);
-            for lease in entry.leases.iter().filter(|lease| lease.path.0 < self.plan.seats.count()) {
+            for lease in entry.leases.iter().filter(|lease| lease.path.0 < self.plan.slots.count()) {
                 match lease.stage {
                     Stage::Standby => standbys.push(lease.path),
                     Stage::Leaving => {}
@@ -174,7 +174,7 @@ impl Node {
                 }
             }
         }
-        let unserved = self.plan.seats.all().find(|path| !holders.contains_key(path));
+        let unserved = self.plan.slots.all().find(|path| !holders.contains_key(path));
         if let Some(path) = unserved {
             return (path, Stage::Joining);
         }
@@ -192,19 +192,19 @@ impl Node {
     /// A standby can take up any path whose modules it has, so it goes where these have the fewest standbys, summed; then
     /// where the fewest stand by the path itself.
     pub(super) fn path_to_stand_by(&self, standbys: &[PathId], phase: Phase) -> PathId {
-        let seats = &self.plan.seats;
+        let slots = &self.plan.slots;
         let mut in_module: BTreeMap<ModuleId, usize> = BTreeMap::new();
         let mut of_path: BTreeMap<PathId, usize> = BTreeMap::new();
         for path in standbys {
             *of_path.entry(*path).or_default() += 1;
-            seats.modules(*path, phase).into_iter().for_each(|module| *in_module.entry(module).or_default() += 1);
+            slots.modules(*path, phase).into_iter().for_each(|module| *in_module.entry(module).or_default() += 1);
         }
         let near = |path: PathId| {
-            let modules = seats.modules(path, phase).into_iter();
+            let modules = slots.modules(path, phase).into_iter();
             modules.map(|module| in_module.get(&module).copied().unwrap_or(0)).sum::<usize>()
         };
         let first = |path: &PathId| (near(*path), of_path.get(path).copied().unwrap_or(0), path_rank(*path, self.me));
-        seats.all().min_by_key(first).unwrap_or(PathId(0))
+        slots.all().min_by_key(first).unwrap_or(PathId(0))
     }
 
     /// What a peer without a path waits for.
@@ -328,7 +328,7 @@ impl Node {
         let trained = self.trained_paths();
         let mut untrained = BTreeMap::new();
         for (module, phase) in self.modules_not_done() {
-            let through = self.plan.seats.through(module, phase).into_iter();
+            let through = self.plan.slots.through(module, phase).into_iter();
             let nobody = through.filter(|path| trained.binary_search(path).is_err());
             untrained.extend(nobody.map(|path| (path, phase)));
         }
@@ -351,7 +351,7 @@ impl Node {
     fn before_me(&self, path: PathId, phase: Phase) -> usize {
         let place = |peer: PeerKey, paths: usize| (paths, std::cmp::Reverse(path_rank(path, peer)));
         let mine = place(self.me, self.active_paths());
-        let modules = self.plan.seats.modules(path, phase);
+        let modules = self.plan.slots.modules(path, phase);
         let neighbours = modules.iter().flat_map(|module| self.roster.living(self.now, *module));
         let stay = neighbours.filter(|(_, member)| !member.leaves());
         let before =

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use super::phase_from;
 use crate::config::{OuterMode, Stagger};
 use crate::names::{BlobRef, ModuleId, PathId, Phase, Version};
-use crate::sampling::Seats;
+use crate::sampling::WorkerSlots;
 
 /// What a node must know of its run; all of it follows from the manifest.
 #[derive(Clone, Debug)]
 pub struct RunPlan {
-    /// Modules and paths, and which of these are trained when. Where the protocol says path, it means a seat.
-    pub seats: Seats,
+    /// Modules and paths, and which of these are trained when. Where the protocol says path, it means a slot.
+    pub slots: WorkerSlots,
     /// When owners make updates.
     pub mode: OuterMode,
     /// The rounds after which a module is done; in the synchronous mode, the version.
@@ -44,7 +44,7 @@ pub struct RunPlan {
 
 impl RunPlan {
     pub(super) fn full_path_weight(&self, path: PathId, phase: Phase) -> u32 {
-        self.weights.get(self.seats.path(path, phase).0 as usize).copied().unwrap_or(1)
+        self.weights.get(self.slots.path(path, phase).0 as usize).copied().unwrap_or(1)
     }
 
     /// What a contribution to a version weighs that is so many versions late. Delayed momentum makes up for lateness by
@@ -63,7 +63,7 @@ impl RunPlan {
 
     /// Whether a module is the run's router, to which paths may have the same to say.
     pub(super) fn is_router(&self, module: ModuleId) -> bool {
-        !self.reshard.is_empty() && usize::from(module.level) + 1 == self.seats.grid().levels()
+        !self.reshard.is_empty() && usize::from(module.level) + 1 == self.slots.grid().levels()
     }
 
     pub(super) fn offer_bytes(&self, module: ModuleId) -> u64 {

@@ -114,7 +114,7 @@ impl Node {
         let holds = holders.any(|(peer, _, lease)| peer == author && Self::trains(lease.stage));
         let fits = (1..=self.plan.inner_steps).contains(&made.steps)
             && made.phase.0 < self.plan.phases
-            && self.plan.seats.goes_through(path, made.phase, module)
+            && self.plan.slots.goes_through(path, made.phase, module)
             && made.phase.0.abs_diff(offer.parent.0) <= VERSIONS_KEPT;
         if !holds || !fits || !self.stands_by(path) {
             return;

@@ -16,7 +16,7 @@ impl RunPlan {
     /// The weight of all paths through a module.
     pub fn full_weight(&self, module: ModuleId) -> u64 {
         let weight = |path| u64::from(self.full_path_weight(path, Phase(0)));
-        self.seats.through(module, Phase(0)).into_iter().map(weight).sum::<u64>().max(1)
+        self.slots.through(module, Phase(0)).into_iter().map(weight).sum::<u64>().max(1)
     }
 
     /// Whether of several that train a path from one update only the first is counted, so that a path that two peers hold
@@ -68,7 +68,7 @@ impl RunPlan {
     fn paths(&self, module: ModuleId, contributions: &[Counted]) -> usize {
         match self.mode {
             OuterMode::Synchronous => distinct_paths(contributions),
-            OuterMode::Asynchronous => self.seats.through(module, Phase(0)).len(),
+            OuterMode::Asynchronous => self.slots.through(module, Phase(0)).len(),
         }
     }
 

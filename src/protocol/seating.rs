@@ -1,7 +1,7 @@
 //! Where a path is, and which modules it needs.
 //!
 //! In most runs a path goes through the same modules from beginning to end, and is as far as the one furthest behind.
-//! Where paths are drawn anew every few phases, what a peer holds is a seat, whose modules depend on its phase: it
+//! Where paths are drawn anew every few phases, what a peer holds is a slot, whose modules depend on its phase: it
 //! joins those of the next phase while it trains this one, so that they are here when it gets to them, and goes on when
 //! they have come as far. When it has been away, it goes on where they are.
 
@@ -12,7 +12,7 @@ use super::limits::{PATH_LEASE_MS, VERSIONS_KEPT};
 use super::{Held, Module, Node, RunPlan, phase_from};
 use crate::names::{ModuleId, PathId, Phase, Version};
 
-/// After a heavier chain has come, which has not come as far, a seat looks back so many phases for what it must train
+/// After a heavier chain has come, which has not come as far, a slot looks back so many phases for what it must train
 /// again.
 const LOOK_BACK: u64 = 2;
 
@@ -22,19 +22,19 @@ impl RunPlan {
         phase.min(Phase(self.phases.saturating_sub(1)))
     }
 
-    /// The path of the grid that a seat stands for in a phase; after the last, that of the last.
-    pub fn path_at(&self, seat: PathId, phase: Phase) -> PathId {
-        self.seats.path(seat, self.drawn_in(phase))
+    /// The path of the grid that a slot stands for in a phase; after the last, that of the last.
+    pub fn path_at(&self, slot: PathId, phase: Phase) -> PathId {
+        self.slots.path(slot, self.drawn_in(phase))
     }
 
-    /// A seat's modules in a phase; after the last, those of the last.
-    pub(super) fn modules_at(&self, seat: PathId, phase: Phase) -> Vec<ModuleId> {
-        self.seats.modules(seat, self.drawn_in(phase))
+    /// A slot's modules in a phase; after the last, those of the last.
+    pub(super) fn modules_at(&self, slot: PathId, phase: Phase) -> Vec<ModuleId> {
+        self.slots.modules(slot, self.drawn_in(phase))
     }
 
-    /// Whether a seat goes through a module in a phase; after the last, as in the last. Seats come from the wire.
-    pub(super) fn goes_through_at(&self, seat: PathId, phase: Phase, module: ModuleId) -> bool {
-        self.seats.goes_through(seat, self.drawn_in(phase), module)
+    /// Whether a slot goes through a module in a phase; after the last, as in the last. WorkerSlots come from the wire.
+    pub(super) fn goes_through_at(&self, slot: PathId, phase: Phase, module: ModuleId) -> bool {
+        self.slots.goes_through(slot, self.drawn_in(phase), module)
     }
 
     /// The phase for which a path contributes to a version of a module: the one that trains from it, or, where paths are
@@ -42,9 +42,9 @@ impl RunPlan {
     /// be elsewhere by now; then whoever needs it does.
     pub(super) fn contributes_in(&self, path: PathId, parent: Version, module: ModuleId) -> Option<Phase> {
         let first = phase_from(parent);
-        let later = if self.seats.are_drawn_anew() { VERSIONS_KEPT } else { 0 };
+        let later = if self.slots.are_drawn_anew() { VERSIONS_KEPT } else { 0 };
         let mut phases = (first.0..=first.0.saturating_add(later)).map(Phase);
-        phases.find(|phase| self.seats.goes_through(path, *phase, module))
+        phases.find(|phase| self.slots.goes_through(path, *phase, module))
     }
 
     /// Whether a path may contribute to a version of a module.
@@ -55,26 +55,26 @@ impl RunPlan {
     /// Whether the holder of a path that is in this phase needs a module, now or in the next.
     pub fn needs(&self, path: PathId, phase: Phase, module: ModuleId) -> bool {
         let through = |phase| self.goes_through_at(path, phase, module);
-        through(phase) || (self.seats.are_drawn_anew() && through(Phase(phase.0.saturating_add(1))))
+        through(phase) || (self.slots.are_drawn_anew() && through(Phase(phase.0.saturating_add(1))))
     }
 }
 
 impl Node {
-    /// The path of the grid that a seat stands for in a phase; after the last, that of the last.
-    pub fn path_at(&self, seat: PathId, phase: Phase) -> PathId {
-        self.plan.path_at(seat, phase)
+    /// The path of the grid that a slot stands for in a phase; after the last, that of the last.
+    pub fn path_at(&self, slot: PathId, phase: Phase) -> PathId {
+        self.plan.path_at(slot, phase)
     }
 
-    /// The paths of the grid that the seats held here stand for, in their present phase and in the next.
+    /// The paths of the grid that the slots held here stand for, in their present phase and in the next.
     pub fn paths_drawn_here(&self) -> BTreeSet<PathId> {
         let around =
-            |(seat, held): (&PathId, &Held)| [held.near, held.near.next()].map(|phase| self.plan.path_at(*seat, phase));
+            |(slot, held): (&PathId, &Held)| [held.near, held.near.next()].map(|phase| self.plan.path_at(*slot, phase));
         self.held.iter().flat_map(around).collect()
     }
 
     /// The phase that a path is in: the fewest rounds of its modules. Nothing before all of them are here.
     pub(super) fn phase(&self, path: PathId) -> Option<Phase> {
-        if !self.plan.seats.are_drawn_anew() {
+        if !self.plan.slots.are_drawn_anew() {
             return self.rounds(path, Phase(0));
         }
         let near = self.near(path);
@@ -91,7 +91,7 @@ impl Node {
     pub(super) fn is_left_behind(&self, module: ModuleId) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
         let waited_ms = self.now.since(state.advanced.max(self.began));
-        self.plan.seats.are_drawn_anew() && waited_ms >= PATH_LEASE_MS && self.expected(module).is_empty()
+        self.plan.slots.are_drawn_anew() && waited_ms >= PATH_LEASE_MS && self.expected(module).is_empty()
     }
 
     /// The fewest rounds of a path's modules of a phase.
@@ -101,17 +101,17 @@ impl Node {
         rounds?.into_iter().min()
     }
 
-    /// A module of a phase that this seat has trained is where it was before, but for another update: what was
+    /// A module of a phase that this slot has trained is where it was before, but for another update: what was
     /// contributed is not for this chain.
-    fn must_train_again(&self, seat: PathId, phase: Phase) -> bool {
-        let Some(trained) = self.finished.iter().rev().find(|it| it.path == seat && it.phase == phase) else {
+    fn must_train_again(&self, slot: PathId, phase: Phase) -> bool {
+        let Some(trained) = self.finished.iter().rev().find(|it| it.path == slot && it.phase == phase) else {
             return false;
         };
         let given_up = trained.offers.iter().any(|(from, _)| {
             let head = self.modules.get(&from.module).and_then(Module::head);
             head.is_some_and(|head| head.version == from.version && head.update != from.update)
         });
-        given_up && self.rounds(seat, phase) == Some(phase)
+        given_up && self.rounds(slot, phase) == Some(phase)
     }
 
     /// The phase that a path is in, as far as it can be told without all of its modules.
@@ -121,7 +121,7 @@ impl Node {
 
     /// Where the run is: where most paths are that this node has heard of.
     pub(super) fn phase_about(&self) -> Phase {
-        if !self.plan.seats.are_drawn_anew() {
+        if !self.plan.slots.are_drawn_anew() {
             return Phase(0);
         }
         let here = self.modules.iter().filter_map(|(module, state)| Some(self.plan.phase_of(*module, state.head()?)));
@@ -136,7 +136,7 @@ impl Node {
 
     /// The modules of a path in its present phase, bottom first.
     pub fn modules_of(&self, path: PathId) -> Vec<ModuleId> {
-        let phase = if self.plan.seats.are_drawn_anew() { self.phase(path) } else { None };
+        let phase = if self.plan.slots.are_drawn_anew() { self.phase(path) } else { None };
         self.plan.modules_at(path, phase.unwrap_or_else(|| self.near(path)))
     }
 
@@ -144,7 +144,7 @@ impl Node {
     pub(super) fn modules_around(&self, path: PathId) -> Vec<ModuleId> {
         let near = self.near(path);
         let mut modules = self.plan.modules_at(path, near);
-        if self.plan.seats.are_drawn_anew() {
+        if self.plan.slots.are_drawn_anew() {
             modules.extend(self.plan.modules_at(path, near.next()));
             modules.sort_unstable();
             modules.dedup();
@@ -179,22 +179,22 @@ impl Node {
 
     /// Where paths are drawn anew: follows the modules, and enters those that are needed next.
     pub(super) fn keep_places(&mut self) {
-        if !self.plan.seats.are_drawn_anew() {
+        if !self.plan.slots.are_drawn_anew() {
             return;
         }
-        let seats: Vec<PathId> = self.held.keys().copied().collect();
-        for seat in seats {
-            let before = self.near(seat);
-            let trained = self.trained_until(seat);
+        let slots: Vec<PathId> = self.held.keys().copied().collect();
+        for slot in slots {
+            let before = self.near(slot);
+            let trained = self.trained_until(slot);
             // Nobody goes back from what it has trained itself; where it was told wrongly, it does.
-            let near = match self.rounds(seat, before) {
+            let near = match self.rounds(slot, before) {
                 Some(rounds) if rounds > before || trained < before => rounds.max(trained),
                 _ => before.max(trained),
             };
-            if let Some(held) = self.held.get_mut(&seat) {
+            if let Some(held) = self.held.get_mut(&slot) {
                 held.near = near;
             }
-            for module in self.modules_around(seat) {
+            for module in self.modules_around(slot) {
                 if !self.modules.contains_key(&module) {
                     self.enter(module);
                     self.beat_on(module);
@@ -203,22 +203,22 @@ impl Node {
         }
     }
 
-    /// The phase after the last that a seat has trained here.
-    fn trained_until(&self, seat: PathId) -> Phase {
-        let trained = self.finished.iter().rev().find(|finished| finished.path == seat);
+    /// The phase after the last that a slot has trained here.
+    fn trained_until(&self, slot: PathId) -> Phase {
+        let trained = self.finished.iter().rev().find(|finished| finished.path == slot);
         trained.map_or(Phase(0), |finished| finished.phase.next())
     }
 
     /// After a restart: where the modules are that the journal tells of.
     pub(super) fn restore_places(&mut self) {
         let about = self.phase_about();
-        let seats: Vec<PathId> = self.held.keys().copied().collect();
-        for seat in seats {
-            let near = self.trained_until(seat).max(about);
-            if let Some(held) = self.held.get_mut(&seat) {
+        let slots: Vec<PathId> = self.held.keys().copied().collect();
+        for slot in slots {
+            let near = self.trained_until(slot).max(about);
+            if let Some(held) = self.held.get_mut(&slot) {
                 held.near = near;
             }
-            for module in self.modules_around(seat) {
+            for module in self.modules_around(slot) {
                 self.modules.entry(module).or_default();
             }
         }

@@ -6,7 +6,7 @@ use super::faults::{Faults, Kind, Rota};
 use crate::config::streaming::read_streaming;
 use crate::config::{Codec, Divide, OuterConfig, OuterMode, Rescale, SampleConfig, Streaming};
 use crate::grid::{Grid, GridError, Sharing};
-use crate::sampling::{SampleError, Seats};
+use crate::sampling::{SampleError, WorkerSlots};
 use crate::simulator::byzantine::Lie;
 use crate::simulator::peer::clocks::Clocks;
 use crate::simulator::rng::Between;
@@ -208,14 +208,14 @@ impl Scenario {
     /// # Errors
     /// Says which key is wrong, and what may stand there.
     pub fn check(&self) -> Result<(), ScenarioError> {
-        let seats = self.seats()?;
+        let slots = self.slots()?;
         let share = |share: f64| (0.0..=1.0).contains(&share);
         let ranges = [
             ("swarm.peers", (1..=MOST_PEERS).contains(&self.swarm.peers), "1 to 100000"),
             ("liars", self.liars.len() < self.swarm.peers, "fewer than peers"),
             (
                 "swarm.mode",
-                !seats.are_drawn_anew() || self.swarm.mode == OuterMode::Synchronous,
+                !slots.are_drawn_anew() || self.swarm.mode == OuterMode::Synchronous,
                 "synchronous, where paths are drawn anew",
             ),
             (
@@ -224,7 +224,7 @@ impl Scenario {
                 "nothing but where a synchronous swarm of all paths of two levels or more trains: mix from 0 to below 1, overlap \
                  from 1 to the levels less one",
             ),
-            ("swarm.placed", !self.swarm.placed || self.swarm.peers <= seats.count() as usize, "a path for each peer"),
+            ("swarm.placed", !self.swarm.placed || self.swarm.peers <= slots.count() as usize, "a path for each peer"),
             ("swarm.phases", self.swarm.phases >= 1, "1 or more"),
             ("swarm.values", (1..=1 << 20).contains(&self.swarm.values), "1 to 1048576"),
             ("swarm.slowness", !self.swarm.slowness.contains(&0) && !self.swarm.slowness.is_empty(), "1 or more each"),
@@ -271,7 +271,7 @@ impl Scenario {
     ///
     /// # Errors
     /// If the levels make none, or some would be left out.
-    pub fn seats(&self) -> Result<Seats, ScenarioError> {
+    pub fn slots(&self) -> Result<WorkerSlots, ScenarioError> {
         let grid = Grid::new(self.swarm.levels.clone())?;
         let Some(sample) = self.swarm.sample else { return Ok(grid.into()) };
         Ok(sample.of(grid, 0)?)
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn a_file_says_what_goes_wrong() {
         let scenario = Scenario::from_toml(SMALL).unwrap();
-        assert_eq!(scenario.seats().unwrap().count(), 2);
+        assert_eq!(scenario.slots().unwrap().count(), 2);
         assert_eq!(scenario.all_peers(), 5);
         assert_eq!(scenario.faults[1].kind, Kind::SplitInThree);
         assert_eq!((scenario.faults[1].times, scenario.faults[1].until_ms), (1, 60_000));

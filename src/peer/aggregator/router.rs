@@ -202,7 +202,7 @@ mod tests {
         /// A phase of a path, with this state of the router in place of the first.
         async fn train(&mut self, path: PathId, phase: u64, router: BlobRef) -> Finished {
             let module = self.manifest.config.router_module().unwrap();
-            let modules = self.manifest.plan().unwrap().seats.grid().modules_of(path);
+            let modules = self.manifest.plan().unwrap().slots.grid().modules_of(path);
             let start = modules.into_iter().map(|other| {
                 let from = StartedFrom { module: other, version: Version(phase), update: GENESIS };
                 (from, if other == module { router } else { self.genesis(other) })

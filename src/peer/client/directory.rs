@@ -66,7 +66,7 @@ impl Directory {
     /// did not answer come last.
     pub(in crate::peer) fn players(&self, plan: &RunPlan, path: PathId) -> Vec<PeerKey> {
         let mut found = self.holders_of_path(plan, path);
-        let of_each = plan.seats.grid().modules_of(path).into_iter().map(|module| self.holders(plan, module));
+        let of_each = plan.slots.grid().modules_of(path).into_iter().map(|module| self.holders(plan, module));
         let of_all = of_each.reduce(|all, of_one| all.into_iter().filter(|peer| of_one.contains(peer)).collect());
         for peer in of_all.unwrap_or_default() {
             if !found.contains(&peer) {
@@ -126,7 +126,7 @@ impl Directory {
             few || paths.iter().any(|path| lacking(known, path, ENOUGH_PLAYERS))
         };
         self.walk(client, plan, &goes_on).await?;
-        let modules = |path: &PathId| plan.seats.grid().modules_of(*path);
+        let modules = |path: &PathId| plan.slots.grid().modules_of(*path);
         let missing: BTreeSet<ModuleId> =
             paths.iter().filter(|path| lacking(self, path, 1)).flat_map(modules).collect();
         if missing.is_empty() { Ok(()) } else { self.search(client, plan, &Vec::from_iter(missing)).await }
@@ -184,7 +184,7 @@ impl Directory {
         for entry in entries.into_iter().take(MAX_DIRECTORY) {
             let addresses = entry.addresses.iter().take(MAX_ADDRESSES).filter_map(|address| address.parse().ok());
             client.learn(entry.peer, addresses.collect::<Vec<Multiaddr>>());
-            let leases = entry.leases.iter().filter(|lease| lease.path.0 < plan.seats.count());
+            let leases = entry.leases.iter().filter(|lease| lease.path.0 < plan.slots.count());
             for lease in leases.clone().filter(|lease| lease.stage == Stage::Done) {
                 let known = self.trainers.entry(lease.path).or_default();
                 known.extend(lease.trainer.filter(|_| known.len() < MAX_TRAINERS).map(|blob| (entry.peer, blob)));
@@ -205,7 +205,7 @@ mod tests {
     fn who_holds_a_path_is_asked_before_who_has_its_modules_and_who_was_silent_last() {
         let two = Sharing::Experts(2);
         let plan = RunPlan {
-            seats: Grid::new(vec![two, two]).unwrap().into(),
+            slots: Grid::new(vec![two, two]).unwrap().into(),
             mode: OuterMode::Synchronous,
             phases: 3,
             inner_steps: 8,

@@ -86,7 +86,7 @@ mod tests {
     fn only_an_unbroken_chain_of_the_module_attests_a_head() {
         let genesis = BlobRef { bytes: 100, ..BlobRef::of(b"genesis") };
         let plan = RunPlan {
-            seats: Grid::new(vec![Sharing::Shared]).unwrap().into(),
+            slots: Grid::new(vec![Sharing::Shared]).unwrap().into(),
             mode: OuterMode::Synchronous,
             phases: 3,
             inner_steps: 8,

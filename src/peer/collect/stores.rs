@@ -91,7 +91,7 @@ impl Stores {
             let node = Node::restore(PeerKey([0; 32]), plan.clone(), records);
             let trainer = |path| Some((path, !node.holds(path), node.trainer(path)?));
             self.trainers.extend(node.paths().into_iter().filter_map(trainer));
-            for (module, chain) in node.chains().filter(|(module, _)| plan.seats.grid().contains(*module)) {
+            for (module, chain) in node.chains().filter(|(module, _)| plan.slots.grid().contains(*module)) {
                 self.heads.entry(module).or_default().push((chain.head(), index));
             }
         }

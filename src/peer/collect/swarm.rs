@@ -72,7 +72,7 @@ pub async fn collect_from_swarm(
         writer.put_shard_table(&bytes.map_err(lacking)?)?;
     }
     let plan = writer.manifest.plan()?;
-    told(Told::Run { name: writer.manifest.config.name.clone(), modules: plan.seats.grid().modules().len() });
+    told(Told::Run { name: writer.manifest.config.name.clone(), modules: plan.slots.grid().modules().len() });
     Collecting { client, directory: Directory::default(), blobs, plan, writer, contact: peer }.run(told).await
 }
 
@@ -102,7 +102,7 @@ struct Collecting {
 
 impl Collecting {
     async fn run(mut self, told: &mut (dyn FnMut(Told) + Send)) -> Result<Summary, CollectError> {
-        let modules = self.plan.seats.grid().modules();
+        let modules = self.plan.slots.grid().modules();
         self.directory.search(&mut self.client, &self.plan, &modules).await?;
         let tokenizer = self.part(self.writer.manifest.tokenizer, "the tokenizer").await?;
         self.writer.put_tokenizer(&tokenizer)?;
@@ -198,7 +198,7 @@ impl Collecting {
     /// What paths that are done count as, where that is not what their modules have in the end.
     async fn best(&mut self) -> Result<(), CollectError> {
         let most_bytes = self.writer.manifest.most_trainer_bytes();
-        for path in self.plan.seats.grid().paths() {
+        for path in self.plan.slots.grid().paths() {
             let trainers = self.directory.trainers(path);
             for (peer, trainer) in trainers.into_iter().filter(|(_, trainer)| trainer.bytes <= most_bytes) {
                 if let Ok(bytes) = self.bytes(trainer, &[peer]).await?
@@ -213,7 +213,7 @@ impl Collecting {
 
     /// From the holders of each path first; then from anybody, since the founder has it all.
     async fn test_text(&mut self) -> Result<(), CollectError> {
-        for path in self.plan.seats.grid().paths() {
+        for path in self.plan.slots.grid().paths() {
             let test = self.writer.manifest.shard(path).test;
             let mut from = self.directory.holders_of_path(&self.plan, path);
             from.push(self.contact);

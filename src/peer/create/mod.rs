@@ -207,7 +207,7 @@ pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn Fn
 fn check_size(plan: &Plan<'_>) -> anyhow::Result<u32> {
     let mut most_paths = 1;
     for stage in std::iter::once(plan.run).chain(plan.then.as_ref()) {
-        let modules = stage.seats()?.grid().modules().len();
+        let modules = stage.slots()?.grid().modules().len();
         if modules > TOPICS_PER_PEER {
             return Err(FoundingError::Modules(modules).into());
         }

@@ -129,7 +129,7 @@ impl Driver {
         false
     }
 
-    /// What a seat will stand for after the phase that begins, if that is another path of the grid: its text is fetched
+    /// What a slot will stand for after the phase that begins, if that is another path of the grid: its text is fetched
     /// meanwhile.
     fn drawn_next(&self, task: &Task) -> Option<PathId> {
         let Task::Train { path, drawn, phase, again: false, .. } = task else { return None };

@@ -192,15 +192,15 @@ impl Manifest {
             }
             Shards::Table(_) => {}
         }
-        let (router, seats) = (self.config.router_module(), self.config.seats()?);
+        let (router, slots) = (self.config.router_module(), self.config.slots()?);
         let most = MAX_SLICE_DOCUMENTS;
         if router.is_some() != self.resharding.is_some_and(|parts| (1..=most).contains(&parts.slice_documents)) {
             return Err(ManifestError::Resharding);
         }
         // Before they are listed: a manifest of 100 kB can ask for a thousand million.
-        counted("modules", self.genesis.len(), seats.grid().module_count())?;
+        counted("modules", self.genesis.len(), slots.grid().module_count())?;
         let counts = self.level_counts();
-        for (expected, (module, state)) in seats.grid().modules().into_iter().zip(&self.genesis) {
+        for (expected, (module, state)) in slots.grid().modules().into_iter().zip(&self.genesis) {
             let size = match counts.get(usize::from(expected.level)) {
                 Some(count) => ModuleState::size_bytes(*count, self.config.outer.mode),
                 None => RouterState::size_bytes(grid.path_count(), self.config.model.width),
@@ -227,9 +227,9 @@ impl Manifest {
     /// # Errors
     /// If the shards have not been read. (`decode` has excluded that the levels make no grid, or cannot be sampled so.)
     pub fn plan(&self) -> Result<RunPlan, ManifestError> {
-        let seats = self.config.seats()?;
+        let slots = self.config.slots()?;
         let shards = self.shards.listed();
-        if shards.len() != seats.grid().path_count() as usize {
+        if shards.len() != slots.grid().path_count() as usize {
             return Err(ManifestError::NoTable);
         }
         let outer = &self.config.outer;
@@ -239,7 +239,7 @@ impl Manifest {
                 move |(level, count): (usize, &usize)| frame::max_bytes(codec(&self.config.outer_of(level)), *count);
             counts.iter().enumerate().map(most)
         };
-        let paths = seats.grid().path_count();
+        let paths = slots.grid().path_count();
         let scores = self.resharding.map(|parts| PathScores::max_bytes(paths, parts.slice_documents as usize));
         // Where sizes change, each path scales what it contributes by its own, and all count the same.
         let weights = match self.resharding {
@@ -247,7 +247,7 @@ impl Manifest {
             None => weights(shards.iter().map(|shard| shard.sequences)),
         };
         Ok(RunPlan {
-            seats,
+            slots,
             mode: self.config.outer.mode,
             phases: self.config.training.phases,
             inner_steps: self.config.training.inner_steps,
@@ -367,7 +367,7 @@ impl Manifest {
         // Nobody has looked at the sizes that a manifest names.
         let sum = |parts: &[u64]| parts.iter().fold(0, |sum: u64, part| sum.saturating_add(*part));
         let everybody = sum(&self.for_everybody().iter().map(|blob| blob.bytes).collect::<Vec<_>>());
-        let drawn_anew = self.config.seats().is_ok_and(|seats| seats.are_drawn_anew());
+        let drawn_anew = self.config.slots().is_ok_and(|slots| slots.are_drawn_anew());
         // That of the next path comes while the present one is trained.
         let shard_bytes = self.shards.largest_bytes();
         let text = match self.resharding {

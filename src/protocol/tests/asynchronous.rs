@@ -197,7 +197,7 @@ fn a_path_waits_for_its_own_contribution_and_then_goes_on_without() {
         Record::Lease { path: PathId(0), held: true, standby: false },
     ];
     let grid = Grid::with_paths(vec![Sharing::Shared], 1).unwrap();
-    let mut node = Node::restore(ME, RunPlan { seats: grid.into(), ..async_plan() }, records);
+    let mut node = Node::restore(ME, RunPlan { slots: grid.into(), ..async_plan() }, records);
     let mut now = 0;
     let trains = |actions: &[Action]| steps(actions).is_some();
     assert!(trains(&node.handle(Millis(0), Event::Join(vec![]))));
@@ -245,7 +245,7 @@ fn what_is_trained_from_a_module_that_is_done_is_not_offered() {
     };
     let other = ModuleId { level: 1, expert: 0 };
     let plan = RunPlan {
-        seats: Grid::with_paths(vec![Sharing::Shared, Sharing::Path], 2).unwrap().into(),
+        slots: Grid::with_paths(vec![Sharing::Shared, Sharing::Path], 2).unwrap().into(),
         phases: 1,
         genesis: BTreeMap::from([(MODULE, state(0)), (other, state(0))]),
         offer_bytes: vec![1_000; 2],

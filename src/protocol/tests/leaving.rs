@@ -4,7 +4,7 @@ use super::*;
 use crate::protocol::limits::{CLAIM_STAGGER_MS, LEAVE_MS, MEMBER_LEASE_MS, PATH_LEASE_MS};
 use crate::protocol::message::PathHandover;
 use crate::protocol::{ReplyToken, Request, Response};
-use crate::sampling::Seats;
+use crate::sampling::WorkerSlots;
 
 fn beats(actions: &[Action]) -> Vec<&Beat> {
     let beat = |action| match action {
@@ -154,11 +154,11 @@ fn where_all_leave_nobody_waits_for_another() {
 /// 2×2 paths, of which `OTHER` trains three and leaves.
 #[test]
 fn who_trains_one_path_already_takes_all_of_one_that_leaves_at_the_same_time() {
-    let seats: Seats = Grid::new(vec![Sharing::Experts(2), Sharing::Experts(2)]).unwrap().into();
-    let genesis_of = seats.grid().modules().into_iter().map(|module| (module, state(0)));
+    let slots: WorkerSlots = Grid::new(vec![Sharing::Experts(2), Sharing::Experts(2)]).unwrap().into();
+    let genesis_of = slots.grid().modules().into_iter().map(|module| (module, state(0)));
     let genesis_of: BTreeMap<ModuleId, BlobRef> = genesis_of.collect();
     let wide = RunPlan {
-        seats,
+        slots,
         weights: vec![100; 4],
         genesis: genesis_of.clone(),
         offer_bytes: vec![1_000; 2],

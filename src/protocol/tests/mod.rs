@@ -50,7 +50,7 @@ const INNER_STEPS: u64 = 64;
 
 fn plan() -> RunPlan {
     RunPlan {
-        seats: Grid::with_paths(vec![Sharing::Shared], 2).unwrap().into(),
+        slots: Grid::with_paths(vec![Sharing::Shared], 2).unwrap().into(),
         mode: OuterMode::Synchronous,
         phases: PHASES,
         inner_steps: INNER_STEPS,

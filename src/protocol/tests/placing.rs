@@ -6,7 +6,7 @@ use crate::protocol::message::DirectoryEntry;
 use crate::protocol::ownership::path_rank;
 use crate::protocol::waiting::Waiting;
 use crate::protocol::{Request, RequestId, Response};
-use crate::sampling::Seats;
+use crate::sampling::WorkerSlots;
 
 fn entry(peer: PeerKey, leases: Vec<Lease>) -> DirectoryEntry {
     DirectoryEntry { peer, addresses: vec!["somewhere".to_owned()], leases }
@@ -99,10 +99,10 @@ fn where_every_path_has_its_peer_a_newcomer_stands_by() {
 
 /// A 2×4 grid: paths 0 to 3 go through one module of the first level, 4 to 7 through the other.
 fn wide() -> RunPlan {
-    let seats: Seats = Grid::new(vec![Sharing::Experts(2), Sharing::Experts(4)]).unwrap().into();
-    let genesis = seats.grid().modules().into_iter().map(|module| (module, state(0))).collect();
+    let slots: WorkerSlots = Grid::new(vec![Sharing::Experts(2), Sharing::Experts(4)]).unwrap().into();
+    let genesis = slots.grid().modules().into_iter().map(|module| (module, state(0))).collect();
     RunPlan {
-        seats,
+        slots,
         weights: vec![100; 8],
         genesis,
         offer_bytes: vec![1_000; 2],

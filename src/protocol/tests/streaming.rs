@@ -11,7 +11,7 @@ const UPPER: ModuleId = ModuleId { level: 1, expert: 0 };
 
 fn streaming() -> RunPlan {
     RunPlan {
-        seats: Grid::with_paths(vec![Sharing::Shared, Sharing::Shared], 2).unwrap().into(),
+        slots: Grid::with_paths(vec![Sharing::Shared, Sharing::Shared], 2).unwrap().into(),
         streaming: Some(Stagger::new(2, INNER_STEPS, 1)),
         genesis: BTreeMap::from([(LOWER, state(0)), (UPPER, upper(0))]),
         offer_bytes: vec![1_000; 2],

@@ -2,7 +2,7 @@
 
 use crate::names::{BlobHash, ModuleId, PathId, Phase};
 use crate::protocol::message::UpdateHash;
-use crate::sampling::Seats;
+use crate::sampling::WorkerSlots;
 
 /// The steps made, whose it is, and how many updates it stands on.
 const HEADER_BYTES: usize = 5 * 8;
@@ -61,9 +61,9 @@ impl Carried {
     }
 
     /// As in a peer, what compression has left of a module is for that module alone: another path may be drawn.
-    pub(in crate::simulator) fn keep_to(&mut self, seats: &Seats, modules: impl Iterator<Item = ModuleId>) {
+    pub(in crate::simulator) fn keep_to(&mut self, slots: &WorkerSlots, modules: impl Iterator<Item = ModuleId>) {
         let Some((path, phase)) = self.after else { return };
-        let before = seats.modules(path, phase).into_iter();
+        let before = slots.modules(path, phase).into_iter();
         for ((before, now), residual) in before.zip(modules).zip(&mut self.residuals) {
             if before != now {
                 residual.fill(0.0);

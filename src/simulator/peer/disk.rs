@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase};
 use crate::protocol::record::Record;
-use crate::sampling::Seats;
+use crate::sampling::WorkerSlots;
 use crate::simulator::rng::Dice;
 
 /// Removals that may come undone.
@@ -37,8 +37,8 @@ impl Disk {
     }
 
     /// Of a peer that was there when the run began, and holds a path.
-    pub fn placed(seats: &Seats, path: PathId, genesis: &BTreeMap<ModuleId, Vec<u8>>) -> Self {
-        let modules = seats.modules(path, Phase(0));
+    pub fn placed(slots: &WorkerSlots, path: PathId, genesis: &BTreeMap<ModuleId, Vec<u8>>) -> Self {
+        let modules = slots.modules(path, Phase(0));
         let mut disk = Self::default();
         for (module, bytes) in modules.into_iter().filter_map(|module| Some((module, genesis.get(&module)?))) {
             let state = disk.put(bytes.clone());

@@ -267,12 +267,12 @@ impl World {
         };
         let carried = bytes.flatten().and_then(|bytes| Carried::decode(bytes, before.len(), swarm.values));
         let mut carried = carried.unwrap_or_else(|| Carried::fresh(before.len(), swarm.values));
-        carried.keep_to(&self.plan.seats, start.iter().map(|(from, _)| from.module));
+        carried.keep_to(&self.plan.slots, start.iter().map(|(from, _)| from.module));
         if resume.is_none_or(|resume| resume.steps != carried.steps) {
             carried.steps = part.first;
             self.take_in(&mut carried, &start, &before);
         }
-        let trained = self.plan.seats.path(path, phase);
+        let trained = self.plan.slots.path(path, phase);
         // It looks at others as anybody does.
         let trained = if again { trained } else { self.trained_instead(index, trained) };
         let machine = (self.seed, self.machine_class(index));

@@ -199,9 +199,9 @@ impl World {
         }
         let (mut losses, mut weights) = (0.0, 0.0);
         let honest = |path: &PathId| !self.scenario.swarm.placed || !self.liars.contains_key(&(path.0 as usize));
-        for path in self.plan.seats.grid().paths().filter(honest) {
+        for path in self.plan.slots.grid().paths().filter(honest) {
             let weight = f64::from(self.plan.weights[path.0 as usize]);
-            for module in self.plan.seats.grid().modules_of(path) {
+            for module in self.plan.slots.grid().modules_of(path) {
                 let Some(parameters) = states.get(&module) else { continue };
                 let target = learner::target(module, path, values, self.scenario.swarm.likeness);
                 let squares = parameters.iter().zip(target).map(|(value, target)| f64::from(value - target).powi(2));
@@ -235,7 +235,7 @@ impl World {
         let leases = self.staying().flat_map(|(_, peer)| peer.node.leases());
         let trained: BTreeSet<_> =
             leases.filter(|lease| lease.stage != Stage::Standby).map(|lease| lease.path).collect();
-        self.plan.seats.count() as usize - trained.len()
+        self.plan.slots.count() as usize - trained.len()
     }
 
     /// Whether everybody has found a place, and somebody else who stays has each module.
@@ -247,7 +247,7 @@ impl World {
             .map(|(module, ..)| module)
             .collect();
         let settled = self.staying().all(|(_, peer)| !peer.up || !peer.node.paths().is_empty());
-        settled && self.plan.seats.grid().modules().iter().all(|module| others.contains(module))
+        settled && self.plan.slots.grid().modules().iter().all(|module| others.contains(module))
     }
 
     /// A module whose members do not all have the same state.
@@ -292,7 +292,7 @@ impl World {
             let leaked: Vec<BlobHash> =
                 peer.disk.names().filter(|blob| !kept.contains(blob) && !genesis.contains(blob)).collect();
             // A phase may be in training still, or an average be made, for a module that others have finished.
-            if leaked.len() > self.plan.seats.grid().levels() + 3 {
+            if leaked.len() > self.plan.slots.grid().levels() + 3 {
                 return Err(self.failure("disk", format!("peer {index} keeps {leaked:?} for nothing")));
             }
         }

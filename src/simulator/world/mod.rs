@@ -125,8 +125,8 @@ impl World {
     /// # Panics
     /// If the scenario's levels make no grid, which [`Scenario::check`] has excluded.
     pub fn new(scenario: Arc<Scenario>, seed: u64) -> Self {
-        let seats = scenario.seats().expect("a checked scenario's levels make a grid, and its sample fits it");
-        let grid = seats.grid();
+        let slots = scenario.slots().expect("a checked scenario's levels make a grid, and its sample fits it");
+        let grid = slots.grid();
         let values = scenario.swarm.values;
         let genesis = genesis_states(grid, values, scenario.swarm.mode);
         let outer = scenario.swarm.outer();
@@ -145,11 +145,11 @@ impl World {
             inner_steps: INNER_STEPS,
             streaming: outer.streaming.map(|streaming| Stagger::new(grid.levels(), INNER_STEPS, streaming.overlap)),
             reshard: Vec::new(),
-            seats,
+            slots,
         });
         let mut dice = Dice::new(seed, "world");
         let disk = |index: usize| match index {
-            _ if scenario.swarm.placed => Disk::placed(&run.seats, PathId(index as u32), &genesis),
+            _ if scenario.swarm.placed => Disk::placed(&run.slots, PathId(index as u32), &genesis),
             0 => Disk::with(genesis.values()),
             _ => Disk::default(),
         };

@@ -147,7 +147,7 @@ impl Swarm {
     async fn conduct(&self, peers: &mut Vec<Launched>, interrupt: &Interrupt) -> anyhow::Result<Option<SwarmResult>> {
         let from = Phase(self.manifest.config.training.phases / 2);
         let tally = Arc::new(Mutex::new(Tally { from, ..Tally::default() }));
-        let seats = self.manifest.config.seats()?;
+        let slots = self.manifest.config.slots()?;
         self.hand_out()?;
         let mut doors = Vec::with_capacity(self.peers);
         for index in 0..self.peers {
@@ -166,7 +166,7 @@ impl Swarm {
                 launched.peer.finished().await.with_context(|| format!("peer {stopped}"))?;
                 anyhow::bail!("peer {stopped} stopped by itself");
             }
-            let scored = lock(&tally).scored.len() == seats.count() as usize;
+            let scored = lock(&tally).scored.len() == slots.count() as usize;
             if scored && let Some(statuses) = self.all_final(peers).await {
                 return Ok(Some(self.result(&lock(&tally), &statuses)));
             }
