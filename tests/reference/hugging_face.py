@@ -3,7 +3,7 @@
     python tests/reference/hugging_face.py
         makes hugging_face/gpt2 and hugging_face/gpt_neox: models as save_pretrained writes them, and their logits.
     python tests/reference/hugging_face.py --check FOLDER ...
-        loads folders that `pathswarm export` or tests/hugging_face.rs has written, and compares logits with the
+        loads folders that `pathswarm export` or tests/agreement/hugging_face.rs has written, and compares logits with the
         folder's logits.json where there is one.
 
 Made with torch 2.11.0 and transformers 5.23.0.

@@ -1,0 +1,13 @@
+//! The same numbers as scikit-learn, PyTorch, `transformers` and a reader in Python. What they computed, and the scripts that
+//! made it, are in tests/reference.
+
+mod directional;
+mod hugging_face;
+mod kmeans;
+mod logistic;
+mod read_frame;
+#[path = "../support/run.rs"]
+mod run;
+#[path = "../support/text.rs"]
+mod text;
+mod torch;

@@ -1,0 +1,15 @@
+//! The program's commands, each as its users run it.
+
+mod config;
+mod doctor;
+mod experiment;
+mod inspect;
+mod mistakes;
+mod pictures;
+mod prepare;
+mod readme;
+mod relay;
+#[path = "../support/run.rs"]
+mod run;
+#[path = "../support/text.rs"]
+mod text;

@@ -1,0 +1,317 @@
+//! Everything that README.md tells its reader to type is run here, on a small run.
+#![cfg(all(feature = "learning", feature = "network"))]
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::run::{Peer, RUN, World, dna_run, pathswarm};
+use image::{Rgb, RgbImage};
+use serde_json::Value;
+
+/// In place of the experiments that README.md names, which take hours.
+const EXPERIMENT: &str = r#"
+name = "small"
+title = "A small experiment"
+[run]
+model = { blocks = 2, width = 32, heads = 2, vocabulary = 320, context = 64, tied_head = true }
+routing = { prefix_tokens = 8 }
+training = { batch_sequences = 4, inner_steps = 3, phases = 2, ancestor_steps = 3, learning_rate = 5e-3 }
+[[arms]]
+name = "grid"
+run.levels = [
+    { parts = ["embedding", "block.0"], sharing = { experts = 2 } },
+    { parts = ["block.1", "final-norm"], sharing = { experts = 2 } },
+]
+"#;
+
+fn project() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn readme() -> String {
+    std::fs::read_to_string(project().join("README.md")).unwrap()
+}
+
+/// Lines of code blocks, and `code` within a line.
+fn code(text: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut in_block = false;
+    for line in text.lines() {
+        if line.starts_with("```") {
+            in_block = !in_block;
+        } else if in_block {
+            found.insert(line.trim().to_owned());
+        } else {
+            // Inside of `code` is every other piece.
+            found.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
+        }
+    }
+    found
+}
+
+/// Command lines that have not been run yet.
+struct ToType(BTreeSet<String>);
+
+impl ToType {
+    /// The arguments of all lines that begin so, with these words in the place of others.
+    fn take(&mut self, command: &str, replace: &dyn Fn(&str) -> Option<String>) -> Vec<Vec<String>> {
+        let prefix = format!("pathswarm {command}");
+        let (taken, left): (BTreeSet<_>, BTreeSet<_>) =
+            std::mem::take(&mut self.0).into_iter().partition(|line| line.starts_with(&prefix));
+        self.0 = left;
+        assert!(!taken.is_empty(), "README.md does not mention {prefix}");
+        let word = |word: &str| replace(word).unwrap_or_else(|| word.to_owned());
+        taken.iter().map(|line| line.split_whitespace().skip(1).map(word).collect()).collect()
+    }
+}
+
+/// Runs a command that ends well, and gives the last line that it says to programs.
+#[track_caller]
+fn ends_well(arguments: &[String], more: &[&str]) -> Value {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(more.iter().copied()).collect();
+    let output = pathswarm(&[&arguments[..], &["--format", "json"]].concat());
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stdout).unwrap();
+    serde_json::from_str(said.lines().last().unwrap()).unwrap()
+}
+
+fn words(arguments: &[String]) -> Vec<&str> {
+    arguments.iter().map(String::as_str).collect()
+}
+
+/// A path goes to a folder of `transformers`, and comes from there as the ancestor of a run.
+fn there_and_back(world: &World, to_type: &mut ToType, short: &[&str]) {
+    let out = |word: &str| match word {
+        "DIR" => Some(world.name("model")),
+        "FOLDER" => Some(world.name("exported")),
+        _ => None,
+    };
+    for export in to_type.take("export", &out) {
+        assert_eq!(ends_well(&export, &[])["layout"], "GPT-NeoX");
+        assert_eq!(pathswarm(&words(&export)).status.code(), Some(2), "what is there is not replaced");
+        let nowhere = pathswarm(&["export", &world.name("model"), &world.name("none"), "--path", "4"]);
+        let said = String::from_utf8_lossy(&nowhere.stderr).into_owned();
+        assert!(nowhere.status.code() == Some(2) && said.contains("paths 0 to 3"), "{said}");
+    }
+    let back = |word: &str| match word {
+        "MODEL" => Some(world.name("exported")),
+        "FOLDER" => Some(world.name("imported")),
+        _ => None,
+    };
+    for import in to_type.take("import", &back) {
+        let told = ends_well(&import, &[]);
+        let found = ["found", told["run"].as_str().unwrap(), "--ancestor", &world.name("imported")];
+        let mut founder = Peer::start(&world.path("e"), &[&found[..], &["--corpus", &world.corpus], short].concat());
+        assert_eq!(founder.wait_for("result")["event"], "result");
+    }
+}
+
+/// Runs of networks that are not plain.
+fn other_networks(world: &World, to_type: &mut ToType, short: &[&str]) {
+    looked_into(world, to_type, short);
+    pictured(world, to_type, short);
+}
+
+/// A run whose attention is directional is looked into, and one whose tokens choose their way.
+fn looked_into(world: &World, to_type: &mut ToType, short: &[&str]) {
+    let run = RUN.replace("block.", "layer.").replace("context = 64", "context = 64\ndirectional = { directions = 2 }");
+    let (file, folder) = (world.write("directional.toml", run), world.name("directional"));
+    let simulate: Vec<String> = ["simulate", &file].map(str::to_owned).into();
+    ends_well(&simulate, &[&["--corpus", &world.corpus, "--dir", &folder], short].concat());
+    let names = |word: &str| match word {
+        "DIR" => Some(format!("{folder}/model")),
+        "CORPUS" => Some(world.corpus.clone()),
+        "PICTURES" => Some(world.name("pictures")),
+        _ => None,
+    };
+    for inspect in to_type.take("inspect directional", &names) {
+        assert_eq!(ends_well(&inspect, &[])["event"], "sureness");
+        assert!(world.path("pictures").join("interventions.svg").exists());
+    }
+    let (file, folder) = (world.write("dna.toml", dna_run()), world.name("dna"));
+    let simulate: Vec<String> = ["simulate", &file].map(str::to_owned).into();
+    ends_well(&simulate, &[&["--corpus", &world.corpus, "--dir", &folder], short].concat());
+    let names = |word: &str| if word == "DIR" { Some(format!("{folder}/model")) } else { names(word) };
+    for inspect in to_type.take("inspect dna", &names) {
+        assert_eq!(ends_well(&inspect, &[])["event"], "text");
+        assert!(world.path("pictures").join("flow.svg").exists());
+    }
+}
+
+/// Pictures of three classes are prepared, and a swarm learns from them.
+fn pictured(world: &World, to_type: &mut ToType, short: &[&str]) {
+    for (number, class) in ["circle", "cross", "square"].iter().enumerate() {
+        let folder = world.path("drawn").join(class);
+        std::fs::create_dir_all(&folder).unwrap();
+        for picture in 0..60u32 {
+            let pixel = |x: u32, y: u32| Rgb([(x * 8) as u8, (y * picture) as u8, (number * 100) as u8]);
+            RgbImage::from_fn(32, 32, pixel).save(folder.join(format!("{picture}.png"))).unwrap();
+        }
+    }
+    let names = |word: &str| match word {
+        "FOLDER" => Some(world.name("drawn")),
+        "FILE" | "train.pictures" => Some(world.name("train.pictures")),
+        word => word.ends_with("swarm-pictures.toml").then(|| project().join(word).display().to_string()),
+    };
+    for prepare in to_type.take("prepare", &names) {
+        assert_eq!(ends_well(&prepare, &[])["pictures"], 180);
+    }
+    for simulate in to_type.take("simulate configs/dna", &names) {
+        let result = ends_well(&simulate, &[short, &["--dir", &world.name("pictured")]].concat());
+        assert_eq!(result["module_hashes_agree"], true);
+    }
+}
+
+/// A transducer is made of what the run has learnt.
+fn taught(world: &World, to_type: &mut ToType, there: &dyn Fn(&str) -> Option<String>) {
+    let lesson = |word: &str| match word {
+        "CORPUS" => Some(world.corpus.clone()),
+        "FILE" => Some(world.name("taught")),
+        word => there(word),
+    };
+    for transducer in to_type.take("transducer", &lesson) {
+        assert!(ends_well(&transducer, &[])["bytes"].as_u64().unwrap() > 0);
+    }
+}
+
+/// A relay says where it is, and what it carries.
+fn relayed(world: &World, to_type: &mut ToType) {
+    for relay in to_type.take("relay", &|_| None) {
+        let mut relay = Peer::start(&world.path("relay"), &words(&relay));
+        let address = relay.wait_for("relay")["address"].as_str().unwrap().to_owned();
+        assert!(address.contains("/p2p/"));
+        for doctor in to_type.take("doctor", &|word| (word == "[ADDRESS]").then(|| address.clone())) {
+            let runs = format!("runs={}", world.name("runs"));
+            let here = ["--listen", "/ip4/127.0.0.1/udp/0/quic-v1", "--set", &runs, "--set", "mdns=false"];
+            assert_eq!(ends_well(&doctor, &here)["wrong"], 0);
+        }
+        assert_eq!(relay.wait_for("carries")["counts"]["reservations"], 0);
+    }
+}
+
+/// A run by invitation: somebody is invited, comes, and is sent away.
+fn invited(world: &World, to_type: &mut ToType, short: &[&str]) {
+    let run = world.write("invited.toml", format!("admission = \"invite\"\n{RUN}"));
+    let found = ["found", &run, "--corpus", &world.corpus, "--share-text"];
+    let mut founder = Peer::start(&world.path("host"), &[&found[..], short].concat());
+    let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
+    let names = |word: &str| match word {
+        "DIR" => Some(world.name("host")),
+        "KEY" => Some("01".repeat(32)),
+        "ADDRESS" => Some(address.clone()),
+        _ => None,
+    };
+    let mut texts = Vec::new();
+    for invite in to_type.take("invite", &names) {
+        let said = ends_well(&invite, &[]);
+        assert_eq!(said["for"].is_null(), !invite.contains(&"--for".to_owned()));
+        texts.extend(said["for"].is_null().then(|| said["invitation"].as_str().unwrap().to_owned()));
+    }
+    let joins = to_type.take("join ADDRESS --invitation", &|word| match word {
+        "TEXT" => Some(texts[0].clone()),
+        word => names(word),
+    });
+    let mut guest = Peer::start(&world.path("guest"), &words(&joins[0]));
+    guest.wait_for("result");
+    let key = guest.status().unwrap()["peer"].as_str().unwrap().to_owned();
+    let whom = |word: &str| if word == "PEER" { Some(key.clone()) } else { names(word) };
+    for revoke in to_type.take("revoke", &whom) {
+        assert_eq!(ends_well(&revoke, &[])["event"], "revoked");
+    }
+}
+
+#[test]
+fn every_command_does_what_it_is_there_for() {
+    let world = World::new();
+    let lines = code(&readme());
+    let mut to_type = ToType(lines.into_iter().filter(|line| line.starts_with("pathswarm ")).collect());
+    let file = |word: &str| matches!(word, "FILE" | "configs/demo.toml").then(|| world.config.clone());
+    let shorter =
+        ["phases=2", "inner_steps=3", "ancestor_steps=3", "warmup_steps=1"].map(|key| format!("training.{key}"));
+    let short: Vec<&str> = shorter.iter().flat_map(|key| ["--set", key]).collect();
+
+    relayed(&world, &mut to_type);
+    invited(&world, &mut to_type, &short);
+    let found = to_type.take("found", &file);
+    let shared = found.iter().find(|words| words.contains(&"--share-text".to_owned())).unwrap();
+    let corpus = ["--corpus", &world.corpus];
+    let mut founder = Peer::start(&world.path("a"), &[&words(shared)[..], &corpus, &short].concat());
+    let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
+
+    let there = |word: &str| (word == "ADDRESS" || word.starts_with("/ip4/")).then(|| address.clone());
+    let join = to_type.take("join", &there);
+    let profile = ["--machine", "peers/laptop-cpu.toml"];
+    let mut newcomer = Peer::start(&world.path("b"), &[&words(&join[0])[..], &profile].concat());
+    let run = newcomer.wait_for("joining")["run"].clone();
+    let results = [founder.wait_for("result"), newcomer.wait_for("result")];
+    assert_eq!([&results[0]["run"], &results[1]["run"]], [&run, &run]);
+
+    // Without --share-text, the text comes from the newcomer's own disk.
+    let kept = found.iter().find(|words| !words.contains(&"--share-text".to_owned())).unwrap();
+    let mut founder = Peer::start(&world.path("c"), &[&words(kept)[..], &corpus, &short].concat());
+    let private = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
+    let mut newcomer = Peer::start(&world.path("d"), &[&["join", &private][..], &corpus].concat());
+    assert_eq!(newcomer.wait_for("result")["run"], founder.wait_for("result")["run"]);
+
+    let folder = |word: &str| (word == "[DIR]").then(|| world.name("a"));
+    for status in to_type.take("status", &folder) {
+        let status = ends_well(&status, &[]);
+        assert_eq!([&status["event"], &status["run"]], [&Value::from("status"), &run]);
+        let addresses: Vec<_> = status["addresses"].as_array().unwrap().iter().collect();
+        let once: BTreeSet<_> = addresses.iter().map(ToString::to_string).collect();
+        assert_eq!(once.len(), addresses.len(), "an address is told twice");
+    }
+    let target = |word: &str| match word {
+        "DIR" => Some(world.name("model")),
+        "TEXT" => Some("ba ke li mo".to_owned()),
+        word => there(word),
+    };
+    for collect in to_type.take("collect", &target) {
+        assert_eq!(ends_well(&collect, &[])["run"], run);
+    }
+    for evaluate in to_type.take("evaluate", &target) {
+        assert!(ends_well(&evaluate, &[])["dipaco"]["perplexity"].as_f64().unwrap() > 1.0);
+    }
+    for generate in to_type.take("generate", &target) {
+        ends_well(&generate, &[]);
+    }
+
+    taught(&world, &mut to_type, &there);
+    there_and_back(&world, &mut to_type, &short);
+    other_networks(&world, &mut to_type, &short);
+
+    for simulate in to_type.take("simulate", &file) {
+        let folder = world.name("simulated");
+        let result = ends_well(&simulate, &[&corpus[..], &short, &["--dir", &folder]].concat());
+        assert_eq!([&result["event"], &result["module_hashes_agree"]], [&Value::from("result"), &Value::from(true)]);
+    }
+    let small = world.write("experiment.toml", EXPERIMENT);
+    for experiment in to_type.take("experiment", &|word| word.ends_with(".toml").then(|| small.clone())) {
+        let (out, kept) = (world.name("tables"), world.name("kept"));
+        let result = ends_well(&experiment, &[&corpus[..], &["--out", &out, "--dir", &kept]].concat());
+        assert_eq!([&result["event"], &result["arms"][0]["arm"]], ["result", "grid"]);
+    }
+    for drill in to_type.take("drill", &|_| None) {
+        assert_eq!(ends_well(&drill, &[])["event"], "drilled");
+    }
+    for config in ["config show", "config parameters"] {
+        for line in to_type.take(config, &file) {
+            ends_well(&line, &[]);
+        }
+    }
+    assert_eq!(to_type.0, BTreeSet::new(), "README.md names commands that no test runs");
+}
+
+#[test]
+fn every_script_is_there_and_can_be_run() {
+    let lines = code(&readme());
+    let scripts: BTreeSet<&str> =
+        lines.iter().flat_map(|line| line.split_whitespace()).filter(|word| word.starts_with("scripts/")).collect();
+    assert!(scripts.contains("scripts/demo") && scripts.contains("scripts/test"), "{scripts:?}");
+    for script in scripts {
+        let about =
+            std::fs::metadata(project().join(Path::new(script))).unwrap_or_else(|error| panic!("{script}: {error}"));
+        assert!(about.permissions().mode() & 0o111 != 0, "{script} cannot be run");
+    }
+}

@@ -1,0 +1,78 @@
+//! The asynchronous mode in the simulator: the same promises whatever goes wrong, and less time where peers differ.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use pathswarm::config::OuterMode;
+use pathswarm::protocol::limits::VERSIONS_KEPT;
+use pathswarm::simulator::drill::{Summary, drill};
+use pathswarm::simulator::{Scenario, run};
+
+fn scenario(name: &str) -> Scenario {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/drills").join(name).with_extension("toml");
+    Scenario::from_toml(&std::fs::read_to_string(file).unwrap()).unwrap()
+}
+
+fn asynchronous(mut scenario: Scenario) -> Scenario {
+    scenario.swarm.mode = OuterMode::Asynchronous;
+    scenario
+}
+
+fn drilled(scenario: Scenario, seeds: u64) -> Summary {
+    drill(&Arc::new(scenario), 0..seeds, |_| {}).unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+#[test]
+fn what_a_quiet_swarm_has_not_counted_was_in_training_when_its_module_was_done() {
+    let quiet = drilled(asynchronous(scenario("quiet")), 40);
+    // Three other paths at most through each of four modules, once.
+    assert!(quiet.tally.uncounted <= 40 * 3 * 4 && quiet.tally.told == 0, "{:?}", quiet.tally);
+}
+
+#[test]
+fn delay_crashes_departures_and_slow_peers_change_no_promise() {
+    for name in ["rough", "churn", "departure", "slow", "storm"] {
+        drilled(asynchronous(scenario(name)), 40);
+    }
+}
+
+#[test]
+fn parts_that_meet_again_agree_and_count_what_all_have_done() {
+    for name in ["split", "everything"] {
+        let mut scenario = asynchronous(scenario(name));
+        // So few rounds that no part gets further than contributions are kept.
+        scenario.swarm.phases = 7;
+        drilled(scenario, 40);
+    }
+}
+
+/// Each mode with the momentum that suits it best, of a few.
+#[test]
+fn peers_of_unequal_speed_reach_the_same_loss_in_six_tenths_of_the_time() {
+    let not_waiting = scenario("unequal");
+    let mut waiting = not_waiting.clone();
+    (waiting.swarm.mode, waiting.swarm.phases) = (OuterMode::Synchronous, 16);
+    let median_ms = |scenario: &Scenario, momentum: f32| {
+        let mut scenario = scenario.clone();
+        scenario.swarm.momentum = momentum;
+        let mut reached_ms = drilled(scenario, 5).reached_ms;
+        reached_ms.sort_unstable();
+        // Of those that never reach it the time is infinite.
+        reached_ms.get(2).copied().unwrap_or(u64::MAX)
+    };
+    let best_ms = |scenario| [0.6, 0.65, 0.7].map(|momentum| median_ms(scenario, momentum)).into_iter().min().unwrap();
+    let (waited_ms, not_ms) = (best_ms(&waiting), best_ms(&not_waiting));
+    println!("{waited_ms} ms, not waiting {not_ms} ms");
+    assert!(waited_ms < u64::MAX && 10 * not_ms < 6 * waited_ms, "{waited_ms} ms, not waiting {not_ms} ms");
+}
+
+#[test]
+fn no_contribution_comes_later_than_it_can_be_counted() {
+    let mut brief = scenario("unequal");
+    brief.swarm.phases = 3;
+    drilled(brief, 200);
+    for seed in 0..5 {
+        let outcome = run(&Arc::new(scenario("unequal")), seed).unwrap_or_else(|failure| panic!("{failure}"));
+        assert!(outcome.staleness_most < VERSIONS_KEPT, "{} versions late", outcome.staleness_most);
+    }
+}

@@ -1,0 +1,329 @@
+//! The drills of configs/drills, by seed. Whatever the faults, every seed ends with the same state everywhere, nothing
+//! counted twice and no contribution lost silently: `drill` sees to that. Here is what else they promise, and that they
+//! do drill what they say.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use pathswarm::config::{Codec, Divide, Rescale, SampleConfig, Streaming};
+use pathswarm::grid::Sharing;
+use pathswarm::protocol::limits::BEAT_MS;
+use pathswarm::simulator::byzantine::Lie;
+use pathswarm::simulator::counts::median;
+use pathswarm::simulator::drill::{Summary, drill};
+use pathswarm::simulator::faults::{Kind, Rota};
+use pathswarm::simulator::{Scenario, Trace, run, run_traced};
+
+/// Of each scenario but the rota, which is long; thousands are for `pathswarm drill`.
+const SEEDS: u64 = 200;
+
+fn scenario(name: &str) -> Scenario {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/drills").join(name).with_extension("toml");
+    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    Scenario::from_toml(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+fn drilled(scenario: Scenario, seeds: u64) -> Summary {
+    drill(&Arc::new(scenario), 0..seeds, |_| {}).unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+/// Contributions that ended in no update, in percent of all.
+fn uncounted_percent(summary: &Summary) -> usize {
+    let not = summary.tally.uncounted + summary.tally.told + summary.tally.gone;
+    100 * not / (summary.tally.counted + not)
+}
+
+#[test]
+fn every_scenario_of_the_folder_is_drilled_here() {
+    let (here, others) =
+        (include_str!("drills.rs"), [include_str!("rota.rs"), include_str!("asynchronous.rs")].concat());
+    for file in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/drills")).unwrap() {
+        let name = file.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned();
+        let read = format!("scenario(\"{name}\")");
+        let as_it_is = here.contains(&format!("drilled({read}")) || here.contains(&format!("drilled({name}("));
+        assert!(as_it_is || others.contains(&read), "{name} is not drilled");
+    }
+}
+
+#[test]
+fn a_quiet_swarm_counts_everything() {
+    let quiet = drilled(scenario("quiet"), SEEDS);
+    assert!(quiet.slowest_ms < 60_000, "took {} ms", quiet.slowest_ms);
+    // Four paths through two modules each, in four phases; what was trained twice as paths changed hands is counted once.
+    assert_eq!(quiet.tally.counted, 4 * 2 * 4 * SEEDS as usize);
+    assert_eq!((quiet.tally.uncounted, quiet.tally.told, quiet.tally.gone), (0, 0, 0));
+    assert!(quiet.tally.twice < SEEDS as usize / 20, "{:?}", quiet.tally);
+}
+
+#[test]
+fn one_peer_trains_all_paths_in_turn() {
+    let mut alone = scenario("quiet");
+    alone.swarm.peers = 1;
+    let alone = drilled(alone, 10);
+    assert_eq!((alone.tally.counted, alone.tally.uncounted, alone.counts.unheld), (10 * 4 * 2 * 4, 0, 0));
+}
+
+#[test]
+fn delay_loss_and_reordering_change_no_promise() {
+    assert!(uncounted_percent(&drilled(scenario("rough"), SEEDS)) < 2);
+}
+
+#[test]
+fn peers_that_crash_and_come_back_lose_nothing() {
+    let churn = drilled(scenario("churn"), SEEDS);
+    assert!(churn.counts.takeovers_ms.len() as u64 > SEEDS);
+    assert_eq!(churn.counts.unheld, 0);
+}
+
+#[test]
+fn crashes_between_what_is_said_and_what_is_written_lose_nothing() {
+    let crashes = drilled(scenario("crashes"), SEEDS);
+    assert!(crashes.counts.faults["crash"] > 10 * SEEDS, "{:?}", crashes.counts.faults);
+    assert_eq!(crashes.counts.unheld, 0);
+}
+
+#[test]
+fn newcomers_that_have_missed_much_leave_an_owner_the_time_that_a_phase_takes() {
+    let newcomers = drilled(scenario("newcomers"), SEEDS);
+    assert_eq!(newcomers.counts.faults["join-storm"], 3 * SEEDS);
+    assert_eq!((newcomers.counts.needless, newcomers.counts.unheld), (0, 0));
+}
+
+#[test]
+fn the_paths_of_those_that_go_are_trained_by_others() {
+    let departure = drilled(scenario("departure"), SEEDS);
+    assert!(departure.counts.faults["gone"] > 0 && departure.counts.faults["leave"] > 0);
+    assert_eq!(departure.counts.unheld, 0);
+}
+
+#[test]
+fn every_module_has_a_second_holder_so_the_founder_may_go_for_good() {
+    let replica = drilled(scenario("replica"), SEEDS);
+    // One that alone had a module would not be let go.
+    assert_eq!(replica.counts.faults["gone"], SEEDS);
+    assert_eq!(replica.counts.unheld, 0);
+}
+
+#[test]
+fn parts_that_meet_again_agree_and_count_what_all_have_done() {
+    let split = drilled(scenario("split"), SEEDS);
+    assert!(split.counts.switches > SEEDS, "chains have forked and met");
+    assert!(uncounted_percent(&split) < 10, "{:?}", split.tally);
+}
+
+/// What a simulated peer says it has lost is compared with what it has.
+#[test]
+fn what_parts_have_done_that_met_again_too_late_is_told_of_to_the_last_bit() {
+    let deep = drilled(scenario("deep"), SEEDS);
+    assert!(deep.counts.switches > SEEDS && deep.tally.told > 10 * SEEDS as usize, "{:?}", deep.tally);
+}
+
+#[test]
+fn slow_and_frozen_peers_hanging_trainers_and_drifting_clocks_change_no_promise() {
+    let slow = drilled(scenario("slow"), SEEDS);
+    assert!(slow.counts.faults["hang"] > 0 && slow.counts.faults["trainer-dies"] > 0);
+}
+
+#[test]
+fn a_phase_that_is_gone_on_with_after_a_crash_comes_to_the_very_same_and_soon() {
+    let mut alone = scenario("quiet");
+    (alone.swarm.peers, alone.swarm.phases, alone.swarm.noise) = (1, 16, 1.0);
+    alone.swarm.levels = vec![Sharing::Shared];
+    alone.swarm.phase_ms = [40_000, 40_000].into();
+    alone.swarm.deadline_ms = 2_000_000;
+    let mut crashes = alone.clone();
+    // One in each phase, somewhere in its second half.
+    crashes.rota =
+        Some(Rota { kinds: vec![Kind::Crash], every_ms: 43_000, for_ms: 1_000, from_ms: 30_000, until_ms: 640_000 });
+    let [undisturbed, crashes] =
+        [alone, crashes].map(|scenario| run(&Arc::new(scenario), 1).unwrap_or_else(|failure| panic!("{failure}")));
+    assert_eq!(crashes.loss.to_bits(), undisturbed.loss.to_bits());
+    let times = crashes.counts.faults["crash"];
+    assert!(times >= 10);
+    // It was down, listened, fetched its text, and made again what it had made since it stored where it stood.
+    let lost_ms = (crashes.finished_ms - undisturbed.finished_ms) / times;
+    assert!(lost_ms < 1_000 + 1_500 + 1_000 + 5_000, "{lost_ms} ms a crash");
+}
+
+#[test]
+fn newcomers_all_at_once_find_their_places() {
+    drilled(scenario("storm"), SEEDS);
+}
+
+#[test]
+fn a_swarm_far_smaller_than_its_grid_trains_other_paths_every_few_phases() {
+    let sampled = drilled(scenario("sampled"), SEEDS);
+    // Twelve paths through three modules each, in ten phases; one that is late misses a phase of a module it has left.
+    assert!(sampled.tally.counted as u64 > SEEDS * 12 * 3 * 10 * 9 / 10, "{:?}", sampled.tally);
+    assert!(uncounted_percent(&sampled) < 2, "{:?}", sampled.tally);
+}
+
+/// The crowd, of so many peers; as many share a module.
+fn crowd(experts: u32, peers: usize) -> Scenario {
+    let mut crowd = scenario("crowd");
+    crowd.swarm.levels = vec![Sharing::Experts(experts); 2];
+    crowd.swarm.sample = Some(SampleConfig { paths: peers as u32, hold_phases: 0 });
+    crowd.swarm.peers = peers;
+    crowd
+}
+
+#[test]
+fn neither_what_a_peer_says_nor_how_long_a_phase_takes_depends_on_how_many_there_are() {
+    let drilled = |scenario| {
+        let crowd = drilled(scenario, 2);
+        assert_eq!((crowd.tally.uncounted, crowd.tally.told, crowd.counts.unheld), (0, 0, 0));
+        (crowd.counts.control_bytes_per_phase() as f64, median(&crowd.counts.phases_ms).unwrap() as f64)
+    };
+    let (few, many) = (drilled(crowd(6, 96)), drilled(crowd(36, 576)));
+    assert!(many.0 < 1.2 * few.0, "{} bytes a peer and phase, {} of few", many.0, few.0);
+    assert!(many.1 < 1.5 * few.1, "{} ms a phase, {} of few", many.1, few.1);
+}
+
+#[test]
+fn honest_peers_go_on_among_liars() {
+    let liars = drilled(scenario("liars"), SEEDS);
+    assert_eq!(liars.counts.faults["lie: wrong hashes"], SEEDS);
+}
+
+/// The loss of honest peers' paths where two of eight peers lie so, and how many of these liars others have named.
+fn among(lies: &[Lie], seeds: u64) -> (f64, u64) {
+    let mut liars = scenario("false-gradients");
+    liars.liars = lies.to_vec();
+    let drilled = drilled(liars, seeds);
+    (drilled.loss(), drilled.counts.named.values().sum())
+}
+
+#[test]
+fn two_of_eight_that_contribute_lies_cost_the_others_little_and_are_named() {
+    let (honest, _) = among(&[], SEEDS);
+    for lie in [Lie::SignFlipped, Lie::NotFinite, Lie::Stale, Lie::Copied] {
+        let (loss, named) = among(&[lie, lie], SEEDS);
+        assert!(loss < 1.03 * honest, "{lie:?}: {loss}, not {honest}");
+        assert!(named >= 2 * SEEDS * 4 / 5, "{lie:?}: {named}");
+    }
+    let both = drilled(scenario("false-gradients"), SEEDS);
+    assert_eq!(both.counts.named["lie: sign flipped"], SEEDS, "{:?}", both.counts.named);
+}
+
+#[test]
+fn what_is_clipped_is_little_worth_to_liars_even_where_nobody_is_capped_or_named() {
+    let clipped = drilled(scenario("clipping"), SEEDS / 4);
+    let loss = |clips: bool, lies_from_ms: u64| {
+        let mut scenario = scenario("clipping");
+        // What only one path goes through is nobody else's.
+        scenario.swarm.levels = vec![Sharing::Shared, Sharing::Experts(8)];
+        (scenario.swarm.centred_clipping, scenario.swarm.norm_cap) = (clips, Some(0.0));
+        scenario.lies_from_ms = lies_from_ms;
+        drilled(scenario, SEEDS / 10).loss()
+    };
+    let (honest, clips, does_not) = (loss(false, u64::MAX), loss(true, 0), loss(false, 0));
+    println!("{:.6}; without a cap {clips:.6}, not clipped {does_not:.6}, all honest {honest:.6}", clipped.loss());
+    assert!(clips < does_not, "{clips} and {does_not}, {honest} where all are honest");
+}
+
+#[test]
+fn owners_that_lie_are_caught_and_replaced_and_the_chain_is_right_again() {
+    let lying = drilled(scenario("lying-owner"), SEEDS);
+    let (made, left) = lying.counts.wrong_updates;
+    assert!(made >= SEEDS && left * 100 <= made, "{made} wrong updates, {left} of them left");
+    assert!(lying.counts.went_back >= made, "{} members went back", lying.counts.went_back);
+    assert!(lying.counts.named["lie: wrong average"] >= SEEDS / 2, "of those that own a module");
+}
+
+#[test]
+fn who_trains_on_something_else_is_found_by_those_who_stand_by() {
+    let again = drilled(scenario("rerun"), SEEDS);
+    let (all, otherwise) = again.counts.trained_again;
+    // Of two of ten less than one holds a path on average, and honest ones are on machines of two classes.
+    assert!(otherwise >= SEEDS && 3 * otherwise < all, "{otherwise} of {all} phases");
+    assert!((1..100_000).contains(&again.counts.apart_most_ppm), "{}", again.counts.apart_most_ppm);
+    assert!(again.counts.named["lie: elsewhere"] >= SEEDS / 2, "{:?}", again.counts.named);
+    let mut never = scenario("rerun");
+    never.swarm.rerun_share = 0.0;
+    let never = drilled(never, SEEDS);
+    assert_eq!(never.counts.named.get("lie: elsewhere"), None, "nothing else finds it");
+    assert!(again.loss() < never.loss(), "{} and {}", again.loss(), never.loss());
+}
+
+#[test]
+fn no_way_of_averaging_changes_a_promise() {
+    let mut few = scenario("liars");
+    (few.swarm.codec, few.swarm.divide, few.swarm.momentum) = (Codec::TopK(4), Divide::Senders, 0.0);
+    drilled(few, SEEDS / 4);
+    let mut radial = scenario("churn");
+    radial.swarm.rescale = Rescale::Radial;
+    drilled(radial, SEEDS / 4);
+}
+
+#[test]
+fn a_crashed_owner_is_replaced_within_two_beats_and_one_that_leaves_as_soon_as_another_hears_of_it() {
+    let ordinary = drilled(scenario("ordinary"), 60);
+    let takeover_ms = median(&ordinary.counts.takeovers_ms).unwrap();
+    assert!(takeover_ms < 2 * BEAT_MS * 9 / 10, "{takeover_ms} ms");
+    let handover_ms = median(&ordinary.counts.handovers_ms).unwrap();
+    assert!(handover_ms <= scenario("ordinary").links.delay_ms.most, "{handover_ms} ms");
+}
+
+#[test]
+fn phases_close_as_soon_where_a_peer_leaves_as_where_none_does() {
+    let mut leaves = scenario("ordinary");
+    leaves.faults.retain(|fault| fault.kind == Kind::Leave);
+    leaves.faults[0].times = 1;
+    let phase_ms = leaves.swarm.phase_ms.most;
+    leaves.swarm.phase_ms.least = phase_ms;
+    let calm = Scenario { faults: vec![], ..leaves.clone() };
+    let [calm_ms, leaves_ms] = [calm, leaves].map(|scenario| {
+        let scenario = Arc::new(scenario);
+        let took = (0..60).map(|seed| run(&scenario, seed).unwrap_or_else(|failure| panic!("{failure}")).finished_ms);
+        took.collect::<Vec<_>>()
+    });
+    let [calm_median_ms, leaves_median_ms] = [&calm_ms, &leaves_ms].map(|took_ms| median(took_ms).unwrap());
+    assert!(leaves_median_ms <= calm_median_ms + 1_000, "{leaves_median_ms} ms, not {calm_median_ms}");
+    // Messages that are lost cost a few seconds now and then; two paths trained in turn would cost a phase each time.
+    let longest_ms = calm_ms.iter().max().unwrap() + phase_ms / 2;
+    assert!(leaves_ms.iter().all(|took_ms| *took_ms <= longest_ms), "{leaves_ms:?} ms, not {calm_ms:?}");
+}
+
+#[test]
+fn levels_that_are_brought_in_step_in_turn_change_no_promise() {
+    drilled(scenario("streaming"), SEEDS);
+    let mut quiet = scenario("quiet");
+    quiet.swarm.streaming = Some(Streaming::default());
+    let summary = drilled(quiet, SEEDS);
+    assert_eq!((summary.tally.uncounted, summary.tally.told), (0, 0), "{:?}", summary.tally);
+    let mut all = scenario("everything");
+    all.swarm.streaming = Some(Streaming { mix: 0.5, overlap: 3 });
+    drilled(all, SEEDS);
+}
+
+#[test]
+fn levels_that_are_brought_in_step_in_turn_keep_trainers_at_work_over_slow_links() {
+    let streams = drilled(scenario("uplink"), 2);
+    let mut waits = scenario("uplink");
+    waits.swarm.streaming = None;
+    let waits = drilled(waits, 2);
+    let (streamed, waited) = (streams.counts.trained_percent(), waits.counts.trained_percent());
+    println!("peers train {streamed:.1}% of their time, {waited:.1}% where they wait");
+    assert!(streamed >= 98.0 && waited < 80.0, "{streamed:.1}% and {waited:.1}%");
+    assert!(streams.loss() < 1.01 * waits.loss(), "{} and {}", streams.loss(), waits.loss());
+}
+
+#[test]
+fn everything_at_once_changes_no_promise() {
+    drilled(scenario("everything"), SEEDS);
+}
+
+#[test]
+fn a_trainer_that_hangs_over_a_checkpoint_trains_nothing_until_it_is_started_anew() {
+    let everything = Arc::new(scenario("everything"));
+    // Signs of what it trained meanwhile were taken for signs of scoring, and it was waited for all the longer.
+    drill(&everything, 3_314..3_315, |_| {}).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn a_seed_replays_to_the_same_trace() {
+    let everything = Arc::new(scenario("everything"));
+    let traced = |seed| run_traced(&everything, seed, Trace::hashed()).unwrap();
+    assert_eq!(traced(3), traced(3));
+    assert_ne!(traced(3).trace, traced(4).trace);
+}

@@ -1,0 +1,239 @@
+//! The drills are drilled: each of these bugs, planted in the core, breaks a promise within 200 seeds.
+//!
+//! The sources are copied, every bug is planted beside the right code, and one program is built of it, in which an
+//! environment variable chooses the bug.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A bug: in this file, this expression, which stands there once, gives way to that one.
+struct Bug {
+    name: &'static str,
+    file: &'static str,
+    right: &'static str,
+    wrong: &'static str,
+    /// The drill that finds it, and the invariant that breaks.
+    drill: &'static str,
+    breaks: &'static [&'static str],
+}
+
+const BUGS: [Bug; 17] = [
+    Bug {
+        name: "an update of an earlier term is accepted",
+        file: "protocol/applying.rs",
+        right: "term < state.term",
+        wrong: "false",
+        drill: "split",
+        breaks: &["fenced"],
+    },
+    Bug {
+        name: "an update is published before it is synced",
+        file: "protocol/gathering.rs",
+        right: "self.act(Action::Persist(Record::Sealed(signed.clone())))",
+        wrong: "()",
+        drill: "crashes",
+        breaks: &["one writer"],
+    },
+    Bug {
+        name: "a head is acted upon before it is synced",
+        file: "protocol/applying.rs",
+        right: "self.act(Action::Persist(Record::Head(signed.clone())))",
+        wrong: "()",
+        drill: "churn",
+        breaks: &["disk", "one writer", "none lost", "progress"],
+    },
+    Bug {
+        name: "a chain taken over is acted upon before it is synced",
+        file: "protocol/transfer.rs",
+        right: "self.act(Action::Persist(chain.record(module)))",
+        wrong: "()",
+        drill: "everything",
+        // What its owner signed does not fit the older chain that it comes back with: it signs another.
+        breaks: &["disk", "progress", "none lost", "one writer"],
+    },
+    Bug {
+        name: "a contribution is counted again",
+        file: "protocol/gathering.rs",
+        right: "chain.has_counted(key) || state.counted_from.contains(&offer.start())",
+        wrong: "false",
+        drill: "rough",
+        breaks: &["one state", "counted once"],
+    },
+    Bug {
+        name: "a late contribution has its full weight",
+        file: "protocol/gathering.rs",
+        right: "plan.weight(offer.path, (offer.parent, module), collection.target.0 - 1 - offer.parent.0)",
+        wrong: "plan.weight(offer.path, (offer.parent, module), 0)",
+        drill: "rough",
+        breaks: &["one state"],
+    },
+    Bug {
+        name: "the losing side of a fork is dropped",
+        file: "protocol/keeping.rs",
+        right: "modules.get(&module).and_then(Module::head).is_some_and(|head| countable(head.version, parent))",
+        wrong: "modules.get(&module).and_then(Module::head).is_some_and(|head| parent >= head.version)",
+        drill: "split",
+        breaks: &["none lost"],
+    },
+    Bug {
+        name: "what becomes too old is not told of",
+        file: "protocol/keeping.rs",
+        right: "self.uncounted().filter_map(of).filter(|(_, parent, _)| lost(*parent)).collect()",
+        wrong: "BTreeSet::new()",
+        drill: "deep",
+        breaks: &["none lost"],
+    },
+    Bug {
+        name: "an average is applied to the state before",
+        file: "protocol/applying.rs",
+        right: "Outer::Apply { module, version, from: head.state, average, portion }",
+        wrong: "Outer::Apply { module, version, from: self.modules[&module].states[0], average, portion }",
+        drill: "quiet",
+        breaks: &["one state"],
+    },
+    Bug {
+        name: "states are kept for ever",
+        file: "protocol/applying.rs",
+        right: "state.states.len() > STATES_KEPT",
+        wrong: "false",
+        drill: "quiet",
+        breaks: &["bounded queues"],
+    },
+    Bug {
+        name: "the higher version wins a fork, not the heavier chain",
+        file: "protocol/message.rs",
+        right: "self.weight > other.weight || (self.weight == other.weight && self.update < other.update)",
+        wrong: "self.version > other.version",
+        drill: "split",
+        breaks: &["agreement", "progress"],
+    },
+    Bug {
+        name: "a fetch that failed is not tried again",
+        file: "protocol/mod.rs",
+        right: "self.retry_fetches()",
+        wrong: "()",
+        drill: "rough",
+        breaks: &["progress", "agreement"],
+    },
+    Bug {
+        name: "a trainer's state is let go of at a restart",
+        file: "protocol/keeping.rs",
+        right: "self.trainers.values().map(|blob| blob.hash).for_each(&mut visit)",
+        wrong: "()",
+        drill: "churn",
+        breaks: &["disk"],
+    },
+    Bug {
+        name: "what a merge cannot count is told without what came late",
+        file: "protocol/chain.rs",
+        right: "!countable(self.head.version, counted.parent)",
+        wrong: "self.head.version < counted.parent",
+        drill: "deep",
+        breaks: &["none lost"],
+    },
+    Bug {
+        name: "the residual is forgotten",
+        file: "protocol/phases.rs",
+        right: "self.trainers.get(&path).copied()",
+        wrong: "None",
+        drill: "quiet",
+        breaks: &["carried on"],
+    },
+    Bug {
+        name: "another class of machine must come to the same bytes",
+        file: "protocol/rerunning.rs",
+        right: "ours.class == theirs.class && ours.class != 0",
+        wrong: "ours.steps == theirs.steps",
+        drill: "rerun",
+        breaks: &["nobody slandered"],
+    },
+    Bug {
+        name: "contributions are summed in the order in which they come",
+        file: "outer/exact_sum.rs",
+        right: "sum.wrapping_add(weighted_steps(*value, weight))",
+        wrong: "(*sum as f32 + weighted_steps(*value, weight) as f32) as i64",
+        drill: "clipping",
+        breaks: &["one sum"],
+    },
+];
+
+fn project() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// The program with all bugs in it, none of them chosen.
+fn planted() -> PathBuf {
+    let tree = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
+    for folder in ["src", "benches"] {
+        let _ = std::fs::remove_dir_all(tree.join(folder));
+        copy(&project().join(folder), &tree.join(folder));
+    }
+    for file in ["Cargo.toml", "Cargo.lock", "build.rs"] {
+        std::fs::copy(project().join(file), tree.join(file)).unwrap();
+    }
+    for Bug { name, file, right, wrong, .. } in &BUGS {
+        let path = tree.join("src").join(file);
+        let source = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(source.matches(right).count(), 1, "{name}: {right:?} does not stand once in {file}");
+        let both = format!("(if crate::planted({name:?}) {{ {wrong} }} else {{ {right} }})");
+        std::fs::write(&path, source.replace(right, &both)).unwrap();
+    }
+    let library = tree.join("src/lib.rs");
+    let chooses = "\n/// Whether this bug is chosen.\npub fn planted(bug: &str) -> bool {\n    \
+        static CHOSEN: std::sync::LazyLock<Option<String>> = std::sync::LazyLock::new(|| std::env::var(\"PLANTED\").ok());\n    \
+        CHOSEN.as_deref() == Some(bug)\n}\n";
+    std::fs::write(&library, std::fs::read_to_string(&library).unwrap() + chooses).unwrap();
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("..");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--no-default-features", "--bin", "pathswarm", "--target-dir"])
+        .arg(target.join("mutants"))
+        .current_dir(&tree)
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    target.join("mutants/release/pathswarm")
+}
+
+/// The first failure of a drill with a bug in it; nothing if there is none.
+fn drilled(program: &Path, drill: &str, bug: &str) -> Option<String> {
+    let scenario = project().join("configs/drills").join(drill).with_extension("toml");
+    let output = Command::new(program)
+        .args(["drill", "--seeds", "0..200", "--scenario"])
+        .arg(scenario)
+        .env("PLANTED", bug)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let failure = said.lines().find(|line| line.starts_with("error: ") || line.contains("panicked"));
+    assert_eq!(failure.is_some(), !output.status.success(), "{said}");
+    failure.map(str::to_owned)
+}
+
+#[test]
+fn every_planted_bug_is_found_and_without_one_nothing_is() {
+    let program = planted();
+    assert_eq!(drilled(&program, "quiet", "none"), None);
+    let mut missed = Vec::new();
+    for Bug { name, drill, breaks, .. } in &BUGS {
+        let failure = drilled(&program, drill, name);
+        let line = failure.clone().unwrap_or_else(|| "not found".to_owned());
+        println!("{name}: {}", line.chars().take(160).collect::<String>());
+        if !breaks.iter().any(|invariant| line.contains(&format!(": {invariant} at "))) {
+            missed.push(format!("{name}: {line}"));
+        }
+    }
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
+}

@@ -1,0 +1,42 @@
+//! A fault every 29 seconds, a kill, a freeze and a partition in turn, costs few of the inner steps. Whole runs of many
+//! seeds are in docs/results/rota.md.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use pathswarm::config::OuterMode;
+use pathswarm::simulator::Scenario;
+use pathswarm::simulator::drill::{Summary, drill};
+
+fn scenario(name: &str) -> Scenario {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/drills").join(name).with_extension("toml");
+    Scenario::from_toml(&std::fs::read_to_string(file).unwrap()).unwrap()
+}
+
+fn drilled(scenario: Scenario, seeds: u64) -> Summary {
+    drill(&Arc::new(scenario), 0..seeds, |_| {}).unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+/// Half a run: of the inner steps that are accepted in a second without any fault, so many are with them.
+fn share_of_inner_steps(mode: OuterMode, momentum: f32, seeds: u64) -> f64 {
+    let mut rota = scenario("rota");
+    (rota.swarm.mode, rota.swarm.momentum) = (mode, momentum);
+    (rota.swarm.phases, rota.swarm.values) = (16, 64);
+    rota.rota.as_mut().unwrap().until_ms = 900_000;
+    let calm = Scenario { rota: None, ..rota.clone() };
+    let [calm, rota] = [calm, rota].map(|scenario| drilled(scenario, seeds));
+    assert!(["crash", "freeze", "split"].iter().all(|kind| rota.counts.faults[kind] >= seeds * 9));
+    rota.pace() / calm.pace()
+}
+
+#[test]
+fn a_fault_every_29_seconds_costs_few_inner_steps_where_all_wait_for_each_other() {
+    let share = share_of_inner_steps(OuterMode::Synchronous, 0.9, 6);
+    assert!(share >= 0.977, "{share}");
+}
+
+#[test]
+fn a_fault_every_29_seconds_costs_few_inner_steps_where_nobody_waits() {
+    let share = share_of_inner_steps(OuterMode::Asynchronous, 0.5, 2);
+    assert!(share >= 0.977, "{share}");
+}

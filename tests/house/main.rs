@@ -1,0 +1,5 @@
+//! What is asked of the source itself.
+
+mod fuzz_targets;
+mod layers;
+mod source;

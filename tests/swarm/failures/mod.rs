@@ -1,0 +1,7 @@
+//! Kills, freezes, full disks and founders that go for good.
+
+mod faults;
+mod full_disk;
+mod killed_owner;
+mod killed_store;
+mod text_keeping;

@@ -1,0 +1,22 @@
+//! Swarms of processes on loopback: how they begin, train, fail and end.
+#![cfg(all(feature = "learning", feature = "network"))]
+
+mod alone;
+mod asking;
+mod dna;
+mod failures;
+mod invitations;
+#[path = "../support/ledger.rs"]
+mod ledger;
+mod own_parameters;
+mod resharding;
+#[path = "../support/run.rs"]
+mod run;
+mod sampled;
+mod stages;
+mod starts;
+mod streaming;
+#[path = "../support/swarm.rs"]
+mod swarm;
+#[path = "../support/text.rs"]
+mod text;
