@@ -15,8 +15,8 @@ fn documents() -> Vec<String> {
     let pages = [
         include_str!("../README.md"),
         include_str!("../docs/architecture.md"),
-        include_str!("../docs/formats.md"),
-        include_str!("../docs/protocol.md"),
+        include_str!("../docs/reference/formats.md"),
+        include_str!("../docs/reference/protocol.md"),
     ];
     let letters: Vec<char> = pages.concat().chars().collect();
     letters.chunks(2000).map(|letters| letters.iter().collect()).collect()

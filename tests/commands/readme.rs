@@ -1,4 +1,5 @@
-//! Everything that README.md tells its reader to type is run here, on a small run.
+//! Everything that README.md, the quick start, the guide and the page of commands tell their reader to type is run here,
+//! on a small run.
 #![cfg(all(feature = "learning", feature = "network"))]
 
 use std::collections::BTreeSet;
@@ -9,7 +10,7 @@ use crate::run::{Peer, RUN, World, dna_run, pathswarm};
 use image::{Rgb, RgbImage};
 use serde_json::Value;
 
-/// In place of the experiments that README.md names, which take hours.
+/// In place of the experiments that the pages name, which take hours.
 const EXPERIMENT: &str = r#"
 name = "small"
 title = "A small experiment"
@@ -29,8 +30,11 @@ fn project() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn readme() -> String {
-    std::fs::read_to_string(project().join("README.md")).unwrap()
+/// All pages whose commands are run.
+fn pages() -> String {
+    let guide = std::fs::read_dir(project().join("docs/guide")).unwrap().map(|entry| entry.unwrap().path());
+    let named = ["README.md", "docs/quickstart.md", "docs/reference/commands.md"].map(|page| project().join(page));
+    named.into_iter().chain(guide).map(|page| std::fs::read_to_string(page).unwrap()).collect()
 }
 
 /// Lines of code blocks, and `code` within a line.
@@ -60,7 +64,7 @@ impl ToType {
         let (taken, left): (BTreeSet<_>, BTreeSet<_>) =
             std::mem::take(&mut self.0).into_iter().partition(|line| line.starts_with(&prefix));
         self.0 = left;
-        assert!(!taken.is_empty(), "README.md does not mention {prefix}");
+        assert!(!taken.is_empty(), "no page mentions {prefix}");
         let word = |word: &str| replace(word).unwrap_or_else(|| word.to_owned());
         taken.iter().map(|line| line.split_whitespace().skip(1).map(word).collect()).collect()
     }
@@ -122,12 +126,12 @@ fn looked_into(world: &World, to_type: &mut ToType, short: &[&str]) {
     let names = |word: &str| match word {
         "DIR" => Some(format!("{folder}/model")),
         "CORPUS" => Some(world.corpus.clone()),
-        "PICTURES" => Some(world.name("pictures")),
+        "PLOTS" => Some(world.name("plots")),
         _ => None,
     };
     for inspect in to_type.take("inspect directional", &names) {
         assert_eq!(ends_well(&inspect, &[])["event"], "sureness");
-        assert!(world.path("pictures").join("interventions.svg").exists());
+        assert!(world.path("plots").join("interventions.svg").exists());
     }
     let (file, folder) = (world.write("dna.toml", dna_run()), world.name("dna"));
     let simulate: Vec<String> = ["simulate", &file].map(str::to_owned).into();
@@ -135,7 +139,7 @@ fn looked_into(world: &World, to_type: &mut ToType, short: &[&str]) {
     let names = |word: &str| if word == "DIR" { Some(format!("{folder}/model")) } else { names(word) };
     for inspect in to_type.take("inspect dna", &names) {
         assert_eq!(ends_well(&inspect, &[])["event"], "text");
-        assert!(world.path("pictures").join("flow.svg").exists());
+        assert!(world.path("plots").join("flow.svg").exists());
     }
 }
 
@@ -224,7 +228,7 @@ fn invited(world: &World, to_type: &mut ToType, short: &[&str]) {
 #[test]
 fn every_command_does_what_it_is_there_for() {
     let world = World::new();
-    let lines = code(&readme());
+    let lines = code(&pages());
     let mut to_type = ToType(lines.into_iter().filter(|line| line.starts_with("pathswarm ")).collect());
     let file = |word: &str| matches!(word, "FILE" | "configs/demo.toml").then(|| world.config.clone());
     let shorter =
@@ -233,7 +237,7 @@ fn every_command_does_what_it_is_there_for() {
 
     relayed(&world, &mut to_type);
     invited(&world, &mut to_type, &short);
-    let found = to_type.take("found", &file);
+    let found = to_type.take("create", &file);
     let shared = found.iter().find(|words| words.contains(&"--share-text".to_owned())).unwrap();
     let corpus = ["--corpus", &world.corpus];
     let mut founder = Peer::start(&world.path("a"), &[&words(shared)[..], &corpus, &short].concat());
@@ -300,12 +304,12 @@ fn every_command_does_what_it_is_there_for() {
             ends_well(&line, &[]);
         }
     }
-    assert_eq!(to_type.0, BTreeSet::new(), "README.md names commands that no test runs");
+    assert_eq!(to_type.0, BTreeSet::new(), "the pages name commands that no test runs");
 }
 
 #[test]
 fn every_script_is_there_and_can_be_run() {
-    let lines = code(&readme());
+    let lines = code(&pages());
     let scripts: BTreeSet<&str> =
         lines.iter().flat_map(|line| line.split_whitespace()).filter(|word| word.starts_with("scripts/")).collect();
     assert!(scripts.contains("scripts/demo") && scripts.contains("scripts/test"), "{scripts:?}");

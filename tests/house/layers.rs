@@ -1,8 +1,8 @@
-//! The house stays tidy: who may import whom, what the core never touches, no dead files, nothing too long, no link
-//! that leads nowhere. Each rule is tested on made-up sources that break it.
+//! The house stays tidy: who may import whom, what the core never touches, no dead files, nothing too long. Each rule is
+//! tested on made-up sources that break it.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::source::{Source, lines_with};
 
@@ -198,7 +198,7 @@ fn dead_files(sources: &[Source]) -> Vec<String> {
 }
 
 /// A file named from a folder, `..` included.
-fn joined(folder: &str, file: &str) -> String {
+pub fn joined(folder: &str, file: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').collect();
     for part in file.split('/') {
         match part {
@@ -209,35 +209,12 @@ fn joined(folder: &str, file: &str) -> String {
     parts.join("/")
 }
 
-/// Relative links of a Markdown text, outside code, and their lines.
-fn links(text: &str) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
-    let mut in_code = false;
-    for (index, line) in text.lines().enumerate() {
-        if line.trim_start().starts_with("```") {
-            in_code = !in_code;
-        }
-        if in_code {
-            continue;
-        }
-        // Outside of `code` is every other piece.
-        let prose: String = line.split('`').step_by(2).collect();
-        for piece in prose.split("](").skip(1) {
-            let target = piece.split([')', ' ', '#']).next().unwrap_or_default();
-            if !target.is_empty() && !target.contains("://") && !target.starts_with("mailto:") {
-                found.push((index + 1, target.to_owned()));
-            }
-        }
-    }
-    found
-}
-
-fn project() -> PathBuf {
+pub fn project() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// All files below a folder of the project with this ending.
-fn files(folder: &str, ending: &str) -> Vec<(String, String)> {
+pub fn files(folder: &str, ending: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut folders = vec![project().join(folder)];
     while let Some(folder) = folders.pop() {
@@ -261,7 +238,7 @@ fn rust(folders: &[&str]) -> Vec<Source> {
 }
 
 #[track_caller]
-fn none(found: Vec<String>) {
+pub fn none(found: Vec<String>) {
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
@@ -289,23 +266,6 @@ fn every_file_is_reached_and_named_for_what_it_holds() {
 fn nothing_is_too_long_and_no_test_sleeps() {
     let sources = rust(&["src", "tests", "benches"]);
     none(sources.iter().flat_map(|source| [lengths(source), sleeps(source)].concat()).collect());
-}
-
-#[test]
-fn links_lead_somewhere() {
-    let top = ["README.md", "CHANGELOG.md"]
-        .into_iter()
-        .filter_map(|name| Some((name.to_owned(), std::fs::read_to_string(project().join(name)).ok()?)));
-    let mut found = Vec::new();
-    for (path, text) in top.chain(files("docs", "md")) {
-        let folder = project().join(Path::new(&path).parent().unwrap());
-        for (line, target) in links(&text) {
-            if !folder.join(&target).exists() {
-                found.push(format!("{path}:{line}: there is no {target}"));
-            }
-        }
-    }
-    none(found);
 }
 
 mod made_up {
@@ -410,12 +370,5 @@ mod made_up {
         );
         assert_eq!(vague_names(&at("src/net/utils.rs", "")).len() + vague_names(&at("src/common/mod.rs", "")).len(), 2);
         assert_eq!(vague_names(&at("src/database.rs", "")).len(), 0);
-    }
-
-    #[test]
-    fn relative_links_are_found_outside_code() {
-        let text =
-            "[a](docs/a.md#part) [b](https://b) `[c](c.md)`\n```\n[d](d.md)\n```\n![e](e.png \"picture\")\n[f](#f)";
-        assert_eq!(links(text), [(1, "docs/a.md".to_owned()), (5, "e.png".to_owned())]);
     }
 }

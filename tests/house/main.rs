@@ -2,4 +2,5 @@
 
 mod fuzz_targets;
 mod layers;
+mod links;
 mod source;
