@@ -25,7 +25,7 @@ commands! {
         /// Make one file of pictures in folders, from which runs that read pictures learn.
         Prepare(crate::cli::swarm::research::prepare::Prepare),
         /// Start a swarm, train in it, and print the line by which others join.
-        Found(crate::cli::swarm::create::Found),
+        Create(crate::cli::swarm::create::Found),
         /// Join a swarm by the address of any of its peers, and train in it.
         Join(join::Join),
         /// Look at this machine as a peer would need it, and at how others see it.

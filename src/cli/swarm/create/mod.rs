@@ -34,6 +34,7 @@ use crate::text::CorpusSource;
 
 /// Start a swarm, train in it, and print the line by which others join.
 #[derive(Args)]
+#[command(alias = "found")]
 pub struct Found {
     /// What is trained, such as configs/demo.toml.
     file: PathBuf,
