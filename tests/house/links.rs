@@ -68,7 +68,10 @@ fn left_out(pages: &[(String, String)]) -> Vec<String> {
     let named: BTreeSet<String> =
         summary.flat_map(|(_, text)| links(text)).map(|(_, link)| format!("docs/{link}")).collect();
     let inside = pages.iter().filter(|(path, _)| path.starts_with("docs/") && path != "docs/SUMMARY.md");
-    inside.filter(|(path, _)| !named.contains(path)).map(|(path, _)| format!("{path}:1: not in docs/SUMMARY.md")).collect()
+    inside
+        .filter(|(path, _)| !named.contains(path))
+        .map(|(path, _)| format!("{path}:1: not in docs/SUMMARY.md"))
+        .collect()
 }
 
 #[test]
@@ -97,12 +100,19 @@ mod made_up {
         let pages = [
             page("README.md", "[a](docs/a.md#a-b-c) [b](docs/b.md) [c](src)"),
             page("docs/SUMMARY.md", "[a](a.md)"),
-            page("docs/a.md", "# `[a]` b: c's?\n## A, b-C\n```\n# D\n```\n[a](#d) [b](c/d.md#e) [c](../src) [d](e.svg)"),
+            page(
+                "docs/a.md",
+                "# `[a]` b: c's?\n## A, b-C\n```\n# D\n```\n[a](#d) [b](c/d.md#e) [c](../src) [d](e.svg)",
+            ),
             page("docs/c/d.md", "# E\n[a](../a.md#a-b-cs)"),
         ];
         assert_eq!(
             broken(&pages, |target| ["src", "docs/e.svg"].contains(&target)),
-            ["README.md:1: there is no docs/b.md", "docs/a.md:6: there is no #d", "docs/a.md:6: ../src leads out of the book"]
+            [
+                "README.md:1: there is no docs/b.md",
+                "docs/a.md:6: there is no #d",
+                "docs/a.md:6: ../src leads out of the book"
+            ]
         );
         assert_eq!(left_out(&pages), ["docs/c/d.md:1: not in docs/SUMMARY.md"]);
     }
