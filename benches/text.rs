@@ -14,9 +14,11 @@ use pathswarm::text::Tokenizer;
 fn documents() -> Vec<String> {
     let pages = [
         include_str!("../README.md"),
+        include_str!("../CHANGELOG.md"),
         include_str!("../docs/architecture.md"),
-        include_str!("../docs/reference/formats.md"),
-        include_str!("../docs/reference/protocol.md"),
+        include_str!("../docs/reference/configuration.md"),
+        include_str!("../docs/reference/formats/messages.md"),
+        include_str!("../docs/reference/protocol/network.md"),
     ];
     let letters: Vec<char> = pages.concat().chars().collect();
     letters.chunks(2000).map(|letters| letters.iter().collect()).collect()
