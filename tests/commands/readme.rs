@@ -105,7 +105,7 @@ fn there_and_back(world: &World, to_type: &mut ToType, short: &[&str]) {
     };
     for import in to_type.take("import", &back) {
         let told = ends_well(&import, &[]);
-        let found = ["found", told["run"].as_str().unwrap(), "--ancestor", &world.name("imported")];
+        let found = ["create", told["run"].as_str().unwrap(), "--ancestor", &world.name("imported")];
         let mut founder = Peer::start(&world.path("e"), &[&found[..], &["--corpus", &world.corpus], short].concat());
         assert_eq!(founder.wait_for("result")["event"], "result");
     }
@@ -197,6 +197,7 @@ fn relayed(world: &World, to_type: &mut ToType) {
 /// A run by invitation: somebody is invited, comes, and is sent away.
 fn invited(world: &World, to_type: &mut ToType, short: &[&str]) {
     let run = world.write("invited.toml", format!("admission = \"invite\"\n{RUN}"));
+    // What create was called first.
     let found = ["found", &run, "--corpus", &world.corpus, "--share-text"];
     let mut founder = Peer::start(&world.path("host"), &[&found[..], short].concat());
     let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
