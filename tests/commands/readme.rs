@@ -185,7 +185,7 @@ fn relayed(world: &World, to_type: &mut ToType) {
         let mut relay = Peer::start(&world.path("relay"), &words(&relay));
         let address = relay.wait_for("relay")["address"].as_str().unwrap().to_owned();
         assert!(address.contains("/p2p/"));
-        for doctor in to_type.take("doctor", &|word| (word == "[ADDRESS]").then(|| address.clone())) {
+        for doctor in to_type.take("doctor", &|word| (word == "ADDRESS").then(|| address.clone())) {
             let runs = format!("runs={}", world.name("runs"));
             let here = ["--listen", "/ip4/127.0.0.1/udp/0/quic-v1", "--set", &runs, "--set", "mdns=false"];
             assert_eq!(ends_well(&doctor, &here)["wrong"], 0);
@@ -259,7 +259,7 @@ fn every_command_does_what_it_is_there_for() {
     let mut newcomer = Peer::start(&world.path("d"), &[&["join", &private][..], &corpus].concat());
     assert_eq!(newcomer.wait_for("result")["run"], founder.wait_for("result")["run"]);
 
-    let folder = |word: &str| (word == "[DIR]").then(|| world.name("a"));
+    let folder = |word: &str| (word == "DIR").then(|| world.name("a"));
     for status in to_type.take("status", &folder) {
         let status = ends_well(&status, &[]);
         assert_eq!([&status["event"], &status["run"]], [&Value::from("status"), &run]);
