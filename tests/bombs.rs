@@ -12,7 +12,8 @@ use pathswarm::protocol::invitations::{
     Doorway, FOR_EVER_S, Grant, Invitation, Knock, Letter, Notice, Pass, Revocation,
 };
 use pathswarm::protocol::limits::{MAX_CONTROL_BYTES, MAX_GOSSIP_BYTES};
-use pathswarm::protocol::wire::{self, Framed, WIRE_VERSION};
+use pathswarm::protocol::wire::encoding;
+use pathswarm::protocol::wire::encoding::{Framed, WIRE_VERSION};
 use pathswarm::protocol::{Message, Request, Response, SignedUpdate};
 use pathswarm::routing::ShardIndex;
 use pathswarm::text::TokenSet;
@@ -79,16 +80,16 @@ fn unpacks_no_further_than_it_may() {
 
 /// Every eight bytes of a frame in turn say that very much follows.
 fn announces_too_much<T: Framed>(value: &T) {
-    let sound = wire::encode(value).unwrap();
+    let sound = encoding::encode(value).unwrap();
     for at in 8..sound.len().saturating_sub(8) {
         for length in [u64::MAX, u64::MAX / 64, 1 << 40, 1 << 30, (T::MAX_BYTES / 2) as u64] {
             let mut bytes = sound.clone();
             bytes[at..at + 8].copy_from_slice(&length.to_le_bytes());
-            let (_, most) = most_bytes(|| wire::decode::<T>(&bytes).is_ok());
+            let (_, most) = most_bytes(|| encoding::decode::<T>(&bytes).is_ok());
             assert!(most <= 16 * MAX_CONTROL_BYTES, "{most} bytes of {length} announced at {at}");
         }
     }
-    let (refused, most) = most_bytes(|| wire::decode::<T>(&vec![0; T::MAX_BYTES + 1]).is_err());
+    let (refused, most) = most_bytes(|| encoding::decode::<T>(&vec![0; T::MAX_BYTES + 1]).is_err());
     assert!(refused && most <= 2 * T::MAX_BYTES);
 }
 
@@ -104,7 +105,7 @@ fn messages_announce_what_they_like() {
     announces_too_much(&Response::Manifest(vec![7; 100]));
     announces_too_much(&Response::Directory(Vec::new()));
     announces_too_much(&Request::CatchUp { module: ModuleId { level: 0, expert: 0 }, from: None });
-    let offer = pathswarm::protocol::message::Offer {
+    let offer = pathswarm::protocol::wire::message::Offer {
         path: pathswarm::names::PathId(1),
         parent: pathswarm::names::Version(1),
         parent_update: BlobHash([1; 32]),
@@ -187,7 +188,7 @@ fn names_a_thousand_million_pieces() {
         assert!(most < 16 << 20, "{most} bytes for {experts} experts");
     }
     // The same in a list cannot even be sent.
-    let (refused, most) = most_bytes(|| wire::decode::<Response>(&vec![b'['; MAX_CONTROL_BYTES + 1]).is_err());
+    let (refused, most) = most_bytes(|| encoding::decode::<Response>(&vec![b'['; MAX_CONTROL_BYTES + 1]).is_err());
     assert!(refused && most <= 2 * MAX_CONTROL_BYTES);
     let mut index = b"PSSI\x01\x00\x00\x00\x04\x00\x00\x00".to_vec();
     index.extend(1_000_000_000_u32.to_le_bytes());

@@ -1,17 +1,14 @@
 //! Everything that peers say to each other, and what their journals say.
 
 use pathswarm::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, RunId, Term, Version};
-use pathswarm::protocol::chain::Chain;
+use pathswarm::protocol::module::chain::Chain;
 use pathswarm::protocol::invitations::{
     Doorway, FOR_EVER_S, Grant, Guestbook, Invitation, Knock, Letter, MEMBER, Notice, OneTime, Pass, Revocation, Used,
 };
-use pathswarm::protocol::message::{
-    Accusation, Accused, Beat, Copied, Counted, DirectoryEntry, GENESIS, Head, Lease, Made, Offer, PathHandover, Score,
-    Stage, Start, Wanted,
-};
+use pathswarm::protocol::wire::message::{Accusation, Accused, Beat, Copied, Counted, DirectoryEntry, GENESIS, Head, Lease, Made, Offer, PathHandover, Score, Stage, Start, Wanted};
 use pathswarm::protocol::questions::{Opening, Piece, Played, Player, Question};
-use pathswarm::protocol::record::{Finished, InnerCheckpoint, StartedFrom};
-use pathswarm::protocol::wire::{Framed, encode};
+use pathswarm::protocol::journal::record::{Finished, InnerCheckpoint, StartedFrom};
+use pathswarm::protocol::wire::encoding::{Framed, encode};
 use pathswarm::protocol::{Message, Record, Request, Response, SignedUpdate, Update};
 
 use super::Seeds;

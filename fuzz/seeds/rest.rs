@@ -12,7 +12,7 @@ use pathswarm::peer::manifest::{FORMAT_VERSION, Manifest, Resharding};
 use pathswarm::peer::trainer::path_state::{Best as BestOfPath, Own, PathState, PhaseState};
 use pathswarm::peer::manifest::shard_table::{Shard, Shards, encode_table};
 use pathswarm::protocol::invitations::Grant;
-use pathswarm::protocol::wire::WIRE_VERSION;
+use pathswarm::protocol::wire::encoding::WIRE_VERSION;
 use pathswarm::routing::resharding::RouterState;
 use pathswarm::store::{Checkpoint, Journal, ModuleCheckpoint};
 use pathswarm_fuzz::TINY_RUN;

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pathswarm::protocol::Record;
-use pathswarm::protocol::chain::Chain;
+use pathswarm::protocol::module::chain::Chain;
 use pathswarm::protocol::invitations::{Guestbook, Letter};
 use pathswarm_fuzz::says_again;
 

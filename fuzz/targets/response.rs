@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use pathswarm::protocol::chain::{Chain, Since};
+use pathswarm::protocol::module::chain::{Chain, Since};
 use pathswarm::protocol::invitations::Doorway;
 use pathswarm::protocol::questions::{Bounds, Piece, Player, Question};
 use pathswarm::protocol::{Response, RunPlan, check_chain};

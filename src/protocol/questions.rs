@@ -239,7 +239,8 @@ impl Bounds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Request, Response, wire};
+    use crate::protocol::wire::encoding;
+    use crate::protocol::{Request, Response};
 
     const BOUNDS: Bounds = Bounds { paths: 4, vocabulary: 300, context: 64, prefix_tokens: 8 };
 
@@ -266,16 +267,16 @@ mod tests {
     fn asks(question: Question, body: &[u8]) {
         let request = Request::Play(question);
         let bytes = [&golden(2, 4, &[])[..], body].concat();
-        assert_eq!(wire::encode(&request).unwrap(), bytes);
-        assert_eq!(wire::decode::<Request>(&bytes), Ok(request));
+        assert_eq!(encoding::encode(&request).unwrap(), bytes);
+        assert_eq!(encoding::decode::<Request>(&bytes), Ok(request));
     }
 
     #[track_caller]
     fn answers(played: Played, body: &[u8]) {
         let response = Response::Played(played);
         let bytes = [&golden(3, 6, &[])[..], body].concat();
-        assert_eq!(wire::encode(&response).unwrap(), bytes);
-        assert_eq!(wire::decode::<Response>(&bytes), Ok(response));
+        assert_eq!(encoding::encode(&response).unwrap(), bytes);
+        assert_eq!(encoding::decode::<Response>(&bytes), Ok(response));
     }
 
     #[test]

@@ -27,8 +27,8 @@ const LAYERS: [(&str, &[&str]); 24] = [
     // An outer step is taken on the bytes that are stored and sent: decoding them is part of it.
     ("outer", &["compress"]),
     ("protocol", &[]),
-    ("store", &["protocol::message", "protocol::wire", "protocol::limits"]),
-    ("network", &["protocol::message", "protocol::wire", "protocol::limits"]),
+    ("store", &["protocol::wire", "protocol::limits"]),
+    ("network", &["protocol::wire", "protocol::limits"]),
     ("observe", &[]),
     ("simulator", &["compress", "outer", "protocol"]),
     ("peer", &["text", "routing", "model", "training", "compress", "outer", "protocol", "store", "network", "observe"]),
@@ -44,7 +44,7 @@ const LAYERS: [(&str, &[&str]); 24] = [
 /// Where a foreign crate may be used; everywhere else it is out of place.
 const HOMES: [(&str, &[&str]); 15] = [
     ("base64", &["peer/access/invitation_token"]),
-    ("bincode", &["protocol/wire"]),
+    ("bincode", &["protocol/wire/encoding"]),
     ("clap", &["cli"]),
     ("governor", &["network/protection/rate_limiter"]),
     ("image", &["images", "inspect/plots/sheet"]),
@@ -286,7 +286,7 @@ mod made_up {
         );
         assert_eq!(wrong("use crate::{names::{PathId, Term}, network, store::index};").len(), 1);
         assert_eq!(wrong("fn f() -> crate::peer::Driver { todo }").len(), 1);
-        assert_eq!(wrong("use crate::protocol::message::Offer;").len(), 0);
+        assert_eq!(wrong("use pathswarm::protocol::wire::message::Offer;").len(), 0);
         assert_eq!(wrong("use crate::protocol::{message::Offer, Node};").len(), 1);
         assert_eq!(wrong("// crate::peer\nconst TEXT: &str = \"crate::peer\"; /* crate::peer */").len(), 0);
         assert_eq!(imports(&at("src/unheard.rs", "")).len(), 1);

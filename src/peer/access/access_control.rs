@@ -20,7 +20,7 @@ use crate::protocol::invitations::{
     Doorway, FOR_EVER_S, Grant, Guestbook, Knock, Letter, MEMBER, Notice, OneTime, Pass, Revocation, Used, VISITOR,
 };
 use crate::protocol::limits::{FOUNDER_RANK, MAX_ADMITTED, MAX_USED};
-use crate::protocol::wire;
+use crate::protocol::wire::encoding;
 use crate::store::write_file;
 
 /// How long a visitor may stay that a command of this machine has brought.
@@ -109,7 +109,7 @@ pub fn guests_file(folder: &Path) -> PathBuf {
 fn read_guests(folder: &Path) -> anyhow::Result<Guestbook> {
     let path = guests_file(folder);
     match std::fs::read(&path) {
-        Ok(bytes) => wire::decode(&bytes).with_context(|| format!("{} is broken", path.display())),
+        Ok(bytes) => encoding::decode(&bytes).with_context(|| format!("{} is broken", path.display())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Guestbook::default()),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
@@ -279,7 +279,7 @@ impl Doorkeeper {
 
     fn keep(&self, admission: &Admission, used: &[Used]) -> Result<(), DoorError> {
         let guests = Guestbook { used: used.to_vec(), revocations: admission.revocations().cloned().collect() };
-        let bytes = wire::encode(&guests).map_err(|_| DoorError::Full("the guest book is full"))?;
+        let bytes = encoding::encode(&guests).map_err(|_| DoorError::Full("the guest book is full"))?;
         Ok(write_file(&guests_file(&self.folder), &bytes)?)
     }
 

@@ -8,7 +8,7 @@ use crate::peer::access::invitation_token;
 use crate::peer::start::join::{JoinError, ask};
 use crate::peer::start::key_file;
 use crate::protocol::invitations::{Doorway, Grant, Knock, Letter, OneTime, Pass};
-use crate::protocol::wire;
+use crate::protocol::wire::encoding;
 
 /// Who knocks, and what it has.
 pub(in crate::peer) struct Newcomer<'a> {
@@ -33,9 +33,9 @@ pub(in crate::peer) async fn knock(
     knock: &Knock,
 ) -> Result<Option<Pass>, JoinError> {
     let refused = |reason: String| JoinError::Refused { address: address.to_string(), reason };
-    let bytes = wire::encode(knock).map_err(|error| refused(error.to_string()))?;
+    let bytes = encoding::encode(knock).map_err(|error| refused(error.to_string()))?;
     let (_, answer) = ask(network, events, address, bytes).await?;
-    match wire::decode::<Doorway>(&answer).map_err(|error| refused(error.to_string()))? {
+    match encoding::decode::<Doorway>(&answer).map_err(|error| refused(error.to_string()))? {
         Doorway::Welcome { pass, .. } => Ok(pass),
         Doorway::NotInvited(reason) => {
             Err(JoinError::NotInvited { address: address.to_string(), reason, me: network.me() })

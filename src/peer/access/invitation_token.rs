@@ -8,7 +8,8 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use crate::names::{PeerKey, RunId};
 use crate::network::Identity;
 use crate::protocol::invitations::{Invitation, Letter, OneTime, Pass};
-use crate::protocol::wire::{self, WireError};
+use crate::protocol::wire::encoding;
+use crate::protocol::wire::encoding::WireError;
 
 /// What every letter begins with.
 const BEGINS: &str = "pathswarm-invitation:";
@@ -43,7 +44,7 @@ pub enum LetterError {
 /// # Errors
 /// If it has more addresses than fit.
 pub fn to_text(letter: &Letter) -> Result<String, WireError> {
-    Ok(format!("{BEGINS}{}", BASE64_URL_SAFE_NO_PAD.encode(wire::encode(letter)?)))
+    Ok(format!("{BEGINS}{}", BASE64_URL_SAFE_NO_PAD.encode(encoding::encode(letter)?)))
 }
 
 /// A letter from that word, or from the file that it is in.
@@ -73,7 +74,7 @@ pub fn from_text(text: &str) -> Result<Letter, LetterError> {
     let word: String = text.split_whitespace().collect();
     let encoded = word.strip_prefix(BEGINS).ok_or(LetterError::Neither)?;
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(encoded).map_err(|_| LetterError::Broken)?;
-    Ok(wire::decode(&bytes)?)
+    Ok(encoding::decode(&bytes)?)
 }
 
 /// Invites a peer in the name of whoever has this key and pass.

@@ -7,8 +7,9 @@ use crate::network::limits::DONORS;
 use crate::network::{Multiaddr, NetworkEvent, NetworkEvents, NetworkHandle, Provider, Stopped};
 use crate::peer::driver::signatures::signatures_hold;
 use crate::protocol::invitations::{Doorway, Knock};
-use crate::protocol::wire::Framed;
-use crate::protocol::{Request, Response, wire};
+use crate::protocol::wire::encoding;
+use crate::protocol::wire::encoding::Framed;
+use crate::protocol::{Request, Response};
 
 /// Questions under way at once.
 const AT_ONCE: usize = 16;
@@ -152,7 +153,7 @@ impl Client {
     }
 
     fn send<T: Framed>(&mut self, to: PeerKey, request: &T) -> Result<u64, String> {
-        let bytes = wire::encode(request).map_err(|error| error.to_string())?;
+        let bytes = encoding::encode(request).map_err(|error| error.to_string())?;
         let id = self.new_id();
         let addresses = self.book.get(&to).cloned().unwrap_or_default();
         self.network.request(id, to, addresses, bytes).map_err(|error| error.to_string())?;
@@ -236,10 +237,10 @@ fn next(
 }
 
 fn read(bytes: &[u8]) -> Answer {
-    if let Ok(Doorway::NotInvited(reason)) = wire::decode(bytes) {
+    if let Ok(Doorway::NotInvited(reason)) = encoding::decode(bytes) {
         return Err(reason);
     }
-    match wire::decode::<Response>(bytes) {
+    match encoding::decode::<Response>(bytes) {
         Ok(Response::Refused(reason)) => Err(reason),
         Ok(response) if signatures_hold(&response) => Ok(response),
         Ok(_) => Err("it answered with an update that its owner has not signed".to_owned()),
@@ -252,16 +253,16 @@ mod tests {
     use super::*;
     use crate::names::BlobRef;
     use crate::network::Identity;
-    use crate::protocol::chain::{Chain, made_up};
     use crate::protocol::limits::MAX_CONTROL_BYTES;
+    use crate::protocol::module::chain::{Chain, made_up};
 
     #[test]
     fn only_an_answer_with_its_owners_signatures_is_an_answer() {
         let owner = Identity::generate();
         let mut signed = made_up::next(&Chain::genesis(BlobRef::of(b"genesis")), 0, 5);
         signed.update.owner = owner.key();
-        signed.signature = owner.sign(&wire::encode(&signed.update).unwrap()).to_vec();
-        let answer = |signed| read(&wire::encode(&Response::Snapshot(vec![signed].into())).unwrap());
+        signed.signature = owner.sign(&encoding::encode(&signed.update).unwrap()).to_vec();
+        let answer = |signed| read(&encoding::encode(&Response::Snapshot(vec![signed].into())).unwrap());
         assert!(matches!(answer(signed.clone()), Ok(Response::Snapshot(_))));
         let mut forged = signed.clone();
         forged.update.version = forged.update.version.next();
@@ -272,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_refusal_and_rubbish_are_no_answers() {
-        let refused = wire::encode(&Response::Refused("not mine".to_owned())).unwrap();
+        let refused = encoding::encode(&Response::Refused("not mine".to_owned())).unwrap();
         assert_eq!(read(&refused), Err("not mine".to_owned()));
         assert!(read(b"rubbish").is_err());
         assert!(read(&vec![0; MAX_CONTROL_BYTES + 1]).is_err());

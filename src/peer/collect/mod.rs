@@ -25,7 +25,7 @@ use crate::peer::collected::CollectedError;
 use crate::peer::collected::writing::WriteError;
 use crate::peer::manifest::ManifestError;
 use crate::peer::start::join::JoinError;
-use crate::protocol::wire::WireError;
+use crate::protocol::wire::encoding::WireError;
 use crate::store::{BlobError, DiskError, OpenError};
 use crate::text::TokenizerError;
 

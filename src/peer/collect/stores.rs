@@ -12,8 +12,9 @@ use crate::peer::manifest::Manifest;
 use crate::peer::stages::present_folder;
 use crate::peer::start::assembly::store_folder;
 use crate::protocol::limits::MAX_CONTROL_BYTES;
-use crate::protocol::message::Head;
-use crate::protocol::{Node, Record, RunPlan, wire};
+use crate::protocol::wire::encoding;
+use crate::protocol::wire::message::Head;
+use crate::protocol::{Node, Record, RunPlan};
 use crate::store::{BlobError, StoreReader};
 
 /// Writes the newest version of every module in these peers' folders to `target`.
@@ -84,7 +85,7 @@ impl Stores {
     /// Looks where the journals say that modules stand.
     pub fn look(&mut self, folders: &[PathBuf], plan: &RunPlan) -> Result<(), CollectError> {
         for (index, (folder, reader)) in folders.iter().zip(&self.readers).enumerate() {
-            let records = reader.records().iter().map(|bytes| wire::decode::<Record>(bytes));
+            let records = reader.records().iter().map(|bytes| encoding::decode::<Record>(bytes));
             let records: Result<Vec<Record>, _> = records.collect();
             let records = records.map_err(|source| CollectError::Record { folder: folder.clone(), source })?;
             // Whose store it is makes no difference to the chains in it.
@@ -216,7 +217,7 @@ mod tests {
             state.best = Some(Best { phase: Phase(1), nats: 3.5, settled, levels: levels.clone() });
             let trainer = store.blobs.put(&state.encode()).unwrap();
             for record in [Record::Lease { path, held: true, standby: false }, Record::Trainer { path, trainer }] {
-                store.journal.append(&wire::encode(&record).unwrap()).unwrap();
+                store.journal.append(&encoding::encode(&record).unwrap()).unwrap();
             }
         }
         drop(store);

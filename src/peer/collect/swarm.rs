@@ -15,7 +15,7 @@ use crate::peer::collected::writing::{Summary, Unfinished, Writer};
 use crate::peer::start::blob_access::StoredBlobs;
 use crate::peer::start::join::JoinError;
 use crate::protocol::RunPlan;
-use crate::protocol::message::Head;
+use crate::protocol::wire::message::Head;
 use crate::store::BlobStore;
 
 /// Peers from whom a path's text is tried, besides its holders.

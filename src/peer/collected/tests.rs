@@ -10,7 +10,7 @@ use crate::peer::inference::client::Local;
 use crate::peer::inference::sample::{Wish, continue_prompt};
 use crate::peer::inference::score::{PathScore, ScoringError, score_corpus, score_test_text};
 use crate::peer::manifest::tiny_run::{Tiny, documents};
-use crate::protocol::wire::WIRE_VERSION;
+use crate::protocol::wire::encoding::WIRE_VERSION;
 use crate::text::{CorpusSource, read_corpus};
 use crate::training::Score;
 

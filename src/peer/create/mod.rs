@@ -28,7 +28,7 @@ use crate::peer::manifest::shard_table::{Shard, Shards, encode_table};
 use crate::peer::manifest::{FORMAT_VERSION, Manifest, ManifestError};
 use crate::peer::start::{lock_store, read_manifest, write_manifest};
 use crate::peer::trainer::device_scheduler::Turns;
-use crate::protocol::wire::WIRE_VERSION;
+use crate::protocol::wire::encoding::WIRE_VERSION;
 use crate::routing::ShardIndex;
 use crate::routing::resharding::RouterState;
 use crate::store::{BlobError, BlobStore, LockedStore};

@@ -13,7 +13,8 @@ use crate::peer::driver::control_socket::Order;
 use crate::peer::driver::events::News;
 use crate::peer::driver::status::Invited;
 use crate::protocol::invitations::{Doorway, FOR_EVER_S, Knock, Notice, Revocation};
-use crate::protocol::{Event, RequestId, wire};
+use crate::protocol::wire::encoding;
+use crate::protocol::{Event, RequestId};
 
 /// Requests with this bit are knocks; the node counts its own from 0.
 const KNOCKS: u64 = 1 << 63;
@@ -162,7 +163,7 @@ impl Driver {
         let Some(pass) = self.admitting.doorkeeper.as_ref().and_then(|doorkeeper| doorkeeper.own()) else {
             return false;
         };
-        let Ok(bytes) = wire::encode(&Knock::Present(pass)) else { return false };
+        let Ok(bytes) = encoding::encode(&Knock::Present(pass)) else { return false };
         let id = KNOCKS | self.admitting.next_knock;
         self.admitting.next_knock += 1;
         let addresses = self.addresses.get(&to).cloned().unwrap_or_default();
@@ -185,7 +186,7 @@ impl Driver {
     /// What came of showing our pass.
     pub(in crate::peer) fn knocked(&mut self, id: u64, from: PeerKey, result: Result<Vec<u8>, RequestError>) {
         self.admitting.knocking.remove(&id);
-        let answer = result.ok().and_then(|bytes| wire::decode::<Doorway>(&bytes).ok());
+        let answer = result.ok().and_then(|bytes| encoding::decode::<Doorway>(&bytes).ok());
         let answered = answer.is_some();
         match answer {
             Some(Doorway::Welcome { revocations, .. }) => {
@@ -242,7 +243,7 @@ impl Driver {
     /// Somebody has said on a topic who it is, or who is none of us any more.
     pub(in crate::peer) fn noticed(&mut self, author: PeerKey, bytes: &[u8]) {
         let Some(doorkeeper) = self.admitting.doorkeeper.clone() else { return };
-        let Ok(notice) = wire::decode::<Notice>(bytes) else {
+        let Ok(notice) = encoding::decode::<Notice>(bytes) else {
             tracing::debug!(author = %author.short(), "not a notice");
             return self.blame(author, Offence::Unreadable);
         };
@@ -262,7 +263,7 @@ impl Driver {
         let Some(doorkeeper) = &self.admitting.doorkeeper else {
             return Doorway::Welcome { pass: None, revocations: Vec::new() };
         };
-        match wire::decode::<Knock>(bytes) {
+        match encoding::decode::<Knock>(bytes) {
             Ok(knock) => doorkeeper.answer(from, knock),
             Err(error) => Doorway::NotInvited(error.to_string()),
         }
@@ -313,7 +314,7 @@ impl Driver {
     }
 
     async fn say(&self, module: ModuleId, notice: &Notice) {
-        let Ok(bytes) = wire::encode(notice) else { return };
+        let Ok(bytes) = encoding::encode(notice) else { return };
         if let Err(error) = self.network.publish(module, bytes).await {
             tracing::debug!(%module, %error, "a notice was not said");
         }

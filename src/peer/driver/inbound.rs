@@ -10,9 +10,10 @@ use crate::peer::driver::signatures::{signature_holds, signatures_hold, start_ho
 use crate::peer::driver::{Driver, PeerError};
 use crate::protocol::invitations::{Doorway, Knock, Notice};
 use crate::protocol::limits::MAX_ADDRESSES;
-use crate::protocol::message::{Accusation, Accused};
-use crate::protocol::wire::{Framed, WireError};
-use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response, wire};
+use crate::protocol::wire::encoding;
+use crate::protocol::wire::encoding::{Framed, WireError};
+use crate::protocol::wire::message::{Accusation, Accused};
+use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response};
 
 /// Most addresses remembered; beyond it, new peers are not.
 const MAX_ADDRESS_BOOK: usize = 4_096;
@@ -31,13 +32,13 @@ impl Driver {
             NetworkEvent::Request { from, token, bytes } => self.requested(from, token, &bytes),
             NetworkEvent::Response { id, from, result } if Admitting::is_knock(id) => self.knocked(id, from, result),
             NetworkEvent::Response { id, from, result } => {
-                if matches!(&result, Ok(bytes) if wire::is_a::<Doorway>(bytes)) {
+                if matches!(&result, Ok(bytes) if encoding::is_a::<Doorway>(bytes)) {
                     self.admitting.forgotten_by(from);
                 }
                 let response = result
                     .inspect_err(|error| tracing::debug!(peer = %from.short(), %error, "a request failed"))
                     .ok()
-                    .and_then(|bytes| wire::decode::<Response>(&bytes).ok())
+                    .and_then(|bytes| encoding::decode::<Response>(&bytes).ok())
                     .filter(signatures_hold);
                 let id = RequestId(id);
                 self.events.push_back(Event::Answered { id, response });
@@ -96,13 +97,13 @@ impl Driver {
         if self.stands_still() {
             return;
         }
-        if wire::is_a::<Notice>(bytes) {
+        if encoding::is_a::<Notice>(bytes) {
             return self.noticed(author, bytes);
         }
         if !self.admitting.hears(author) {
             return tracing::debug!(%module, author = %author.short(), "not invited, or not known to be");
         }
-        match wire::decode::<Message>(bytes) {
+        match encoding::decode::<Message>(bytes) {
             Ok(Message::Update(signed) | Message::Accusation(Accusation { what: Accused::Update(signed), .. }))
                 if !self.admitting.hears(signed.update.owner) =>
             {
@@ -129,13 +130,13 @@ impl Driver {
     }
 
     fn requested(&mut self, from: PeerKey, token: RequestToken, bytes: &[u8]) {
-        if wire::is_a::<Knock>(bytes) {
+        if encoding::is_a::<Knock>(bytes) {
             return respond(&self.network, token, &self.open_door(from, bytes));
         }
         if let Some(turned_away) = self.admitting.turned_away(from) {
             return respond(&self.network, token, &turned_away);
         }
-        match wire::decode::<Request>(bytes) {
+        match encoding::decode::<Request>(bytes) {
             Ok(Request::Manifest) => self.respond(token, &Response::Manifest(self.manifest_bytes.to_vec())),
             Ok(Request::Play(question)) => self.play(from, token, question),
             // It tells what the node knows, and does not wake it.
@@ -197,7 +198,7 @@ impl Driver {
 
 /// Answers a request. Never waits.
 pub(in crate::peer) fn respond<T: Framed>(network: &NetworkHandle, token: RequestToken, response: &T) {
-    let bytes = wire::encode(response).or_else(|error| wire::encode(&Response::Refused(error.to_string())));
+    let bytes = encoding::encode(response).or_else(|error| encoding::encode(&Response::Refused(error.to_string())));
     let sent = bytes.map(|bytes| network.respond(token, bytes));
     if !matches!(sent, Ok(Ok(()))) {
         tracing::warn!("a request could not be answered");

@@ -76,7 +76,7 @@ pub enum PeerError {
     Combine(#[from] crate::peer::aggregator::CombineError),
     /// What must survive a kill does not fit the journal.
     #[error("a record for the journal: {0}")]
-    Record(#[from] crate::protocol::wire::WireError),
+    Record(#[from] crate::protocol::wire::encoding::WireError),
     /// What another peer sent could not be stored, and never will be.
     #[error(transparent)]
     Fetched(std::io::Error),

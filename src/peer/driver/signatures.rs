@@ -1,12 +1,13 @@
 //! Whether an update is its owner's: checked before anybody believes it, wherever it came from.
 
 use crate::names::PeerKey;
-use crate::protocol::message::Start;
-use crate::protocol::{Response, SignedUpdate, wire};
+use crate::protocol::wire::encoding;
+use crate::protocol::wire::message::Start;
+use crate::protocol::{Response, SignedUpdate};
 
 /// Whether the owner that an update names has signed it.
 pub(in crate::peer) fn signature_holds(signed: &SignedUpdate) -> bool {
-    wire::encode(&signed.update)
+    encoding::encode(&signed.update)
         .is_ok_and(|bytes| crate::network::verify(signed.update.owner, &bytes, &signed.signature))
 }
 

@@ -21,7 +21,7 @@ use crate::outer::ModuleState;
 use crate::peer::manifest::shard_table::{Shard, Shards, TableError, table_bytes, weights};
 use crate::protocol::RunPlan;
 use crate::protocol::limits::{FULL_WEIGHT, MAX_CONTROL_BYTES};
-use crate::protocol::wire::WIRE_VERSION;
+use crate::protocol::wire::encoding::WIRE_VERSION;
 use crate::routing::resharding::{Atlas, AtlasError, PathScores, RouterState, StateError};
 use crate::store::BlobStore;
 

@@ -20,9 +20,10 @@ use crate::peer::manifest::Manifest;
 use crate::peer::manifest::shard_table::{Shards, encode_table};
 use crate::peer::start::assembly::{Peer, PeerPlan, store_folder};
 use crate::peer::trainer::device_scheduler::Turns;
-use crate::protocol::chain::Chain;
-use crate::protocol::message::{Counted, SignedUpdate, Update};
-use crate::protocol::{Record, wire};
+use crate::protocol::Record;
+use crate::protocol::module::chain::Chain;
+use crate::protocol::wire::encoding;
+use crate::protocol::wire::message::{Counted, SignedUpdate, Update};
 use crate::store::{BlobStore, LockedStore, StoreFolder};
 use crate::text::{CorpusSource, TokenSet};
 
@@ -139,7 +140,7 @@ impl Tiny {
         }
         for (module, version) in modules {
             for record in self.history(module.parse().unwrap(), *version, &store.blobs) {
-                store.journal.append(&wire::encode(&record).unwrap()).unwrap();
+                store.journal.append(&encoding::encode(&record).unwrap()).unwrap();
             }
         }
         folder

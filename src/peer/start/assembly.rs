@@ -23,7 +23,8 @@ use crate::peer::start::blob_access::StoredBlobs;
 use crate::peer::trainer;
 use crate::peer::trainer::device_scheduler::Turns;
 use crate::peer::trainer::thread::TrainerThread;
-use crate::protocol::{Contact, Event, Node, Record, wire};
+use crate::protocol::wire::encoding;
+use crate::protocol::{Contact, Event, Node, Record};
 use crate::routing::ShardIndex;
 use crate::store::actor::StoreThreads;
 use crate::store::{BlobStore, DiskError, LockedStore, StoreHandle};
@@ -91,7 +92,7 @@ impl Peer {
         let mut lost = without_states(&node, &blobs)?;
         lost.extend(without_checkpoints(&node, &blobs)?);
         if !lost.is_empty() {
-            let encoded = lost.iter().map(wire::encode).collect::<Result<_, _>>()?;
+            let encoded = lost.iter().map(encoding::encode).collect::<Result<_, _>>()?;
             store.persist(encoded).await?;
             node = Node::restore(key, manifest.plan()?, records.into_iter().chain(lost).collect());
         }
@@ -217,7 +218,7 @@ impl Watcher {
 
 fn decode_records(records: &[Vec<u8>]) -> anyhow::Result<Vec<Record>> {
     let decode = |bytes: &Vec<u8>| {
-        wire::decode::<Record>(bytes).map_err(|error| anyhow::anyhow!("a record of the journal: {error}"))
+        encoding::decode::<Record>(bytes).map_err(|error| anyhow::anyhow!("a record of the journal: {error}"))
     };
     records.iter().map(decode).collect()
 }

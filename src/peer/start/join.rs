@@ -9,7 +9,8 @@ use crate::network::{
 use crate::peer::access::authentication::knock;
 use crate::peer::manifest::{Manifest, ManifestError};
 use crate::protocol::invitations::{Doorway, Knock};
-use crate::protocol::{Request, Response, wire};
+use crate::protocol::wire::encoding;
+use crate::protocol::{Request, Response};
 
 /// How often a blob is asked for before joining is given up.
 const ATTEMPTS: usize = 5;
@@ -119,12 +120,12 @@ pub async fn fetch_manifest(
     if let Some(shown) = shown {
         knock(network, events, address, shown).await?;
     }
-    let bytes = wire::encode(&Request::Manifest).map_err(|error| refused(address, error))?;
+    let bytes = encoding::encode(&Request::Manifest).map_err(|error| refused(address, error))?;
     let (peer, answer) = ask(network, events, address, bytes).await?;
-    if let Ok(Doorway::NotInvited(reason)) = wire::decode(&answer) {
+    if let Ok(Doorway::NotInvited(reason)) = encoding::decode(&answer) {
         return Err(JoinError::NotInvited { address: address.to_string(), reason, me: network.me() });
     }
-    match wire::decode::<Response>(&answer).map_err(|error| refused(address, error))? {
+    match encoding::decode::<Response>(&answer).map_err(|error| refused(address, error))? {
         Response::Manifest(bytes) => {
             let manifest = |source| JoinError::Manifest { address: address.to_string(), source };
             let (decoded, run) = Manifest::decode(&bytes).map_err(manifest)?;

@@ -9,8 +9,8 @@ use super::super::limits::{
     CLOCKS_DIFFER_S, FOUNDER_RANK, MAX_ADMITTED_BY_ONE, MAX_CONTROL_BYTES, MAX_FOUNDERS_REVOCATIONS,
     MAX_INVITED_BY_ONE, MAX_REVOCATIONS, MAX_REVOCATIONS_OF_ONE, MAX_USED, MAX_VISITORS_OF_ONE,
 };
-use super::super::wire::{decode, encode};
 use crate::names::{PeerKey, RunId};
+use crate::protocol::wire::encoding::{decode, encode};
 
 const RUN: RunId = RunId([7; 32]);
 const FOUNDER: PeerKey = PeerKey([1; 32]);

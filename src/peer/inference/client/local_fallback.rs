@@ -17,8 +17,8 @@ use crate::peer::inference::engine::{Cast, Performer};
 use crate::peer::manifest::Manifest;
 use crate::peer::trainer::path_state::PathState;
 use crate::protocol::RunPlan;
-use crate::protocol::message::Head;
 use crate::protocol::questions::{Played, Question};
+use crate::protocol::wire::message::Head;
 
 /// Looks at where a module stands: it may move on while its state is fetched.
 const LOOKS: usize = 3;

@@ -15,7 +15,8 @@ use crate::peer::manifest::tiny_run::{Tiny, documents};
 use crate::peer::start::assembly::store_folder;
 use crate::peer::{Collected, News, StoredBlobs, Turns, collect_from_swarm};
 use crate::protocol::questions::{Played, Question};
-use crate::protocol::{Record, Request, Response, wire};
+use crate::protocol::wire::encoding;
+use crate::protocol::{Record, Request, Response};
 use crate::store::StoreFolder;
 use crate::text::{CorpusSource, read_corpus};
 
@@ -119,14 +120,14 @@ async fn a_question_too_many_is_refused_at_once_and_the_others_are_answered_in_t
     });
     is_taken.recv().unwrap();
     let question = Question::Score(Player::Ancestor, vec![Piece { tokens: vec![1, 2, 3], from: 1 }]);
-    let bytes = wire::encode(&Request::Play(question)).unwrap();
+    let bytes = encoding::encode(&Request::Play(question)).unwrap();
     for id in 100..103 {
         visit.client.network.request(id, visit.contact, vec![address.clone()], bytes.clone()).unwrap();
     }
     let mut answers = Vec::new();
     while answers.len() < 3 {
         if let NetworkEvent::Response { result, .. } = visit.client.events.next().await.unwrap() {
-            answers.push(wire::decode::<Response>(&result.unwrap()).unwrap());
+            answers.push(encoding::decode::<Response>(&result.unwrap()).unwrap());
             if answers.len() == 1 {
                 let_go.send(()).unwrap();
             }
@@ -143,7 +144,7 @@ fn holder(tiny: &Tiny, name: &str, path: u32, modules: &[(&str, u64)]) -> std::p
     let folder = tiny.peer(name, modules);
     let mut store = StoreFolder::open(&store_folder(&folder), tiny.run).unwrap();
     let lease = Record::Lease { path: PathId(path), held: true, standby: false };
-    store.journal.append(&wire::encode(&lease).unwrap()).unwrap();
+    store.journal.append(&encoding::encode(&lease).unwrap()).unwrap();
     folder
 }
 
