@@ -5,7 +5,7 @@
 //! 1. [`config`]: what a run is and what a machine brings; [`grid`] makes modules and paths of it, [`sampling`] says
 //!    which of them are trained when. [`names`], [`clock`] and [`seed`] are what everything else counts, times and draws
 //!    with.
-//! 2. `pictures` prepares pictures and changes them; `text` reads documents, trains a tokenizer and cuts sequences; `routing` sends each document to its path.
+//! 2. `images` prepares images and changes them; `text` reads documents, trains a tokenizer and cuts sequences; `routing` sends each document to its path.
 //! 3. `model` is the network of a path, `training` its inner steps and its outer gradient.
 //! 4. [`compress`] makes outer gradients small, [`outer`] sums them exactly and takes the outer step.
 //! 5. [`protocol`] decides who does what and when, without doing any of it.

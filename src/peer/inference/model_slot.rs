@@ -114,10 +114,10 @@ pub fn nats(model: &PathModel, pieces: &[Piece]) -> Result<Vec<f64>, EvaluateErr
     losses.into_iter().enumerate().map(sum).collect()
 }
 
-/// Of how many pictures no other class is likelier than theirs.
+/// Of how many images no other class is likelier than theirs.
 ///
 /// # Errors
-/// If a piece is no picture of the network.
+/// If a piece is no image of the network.
 pub fn right(model: &PathModel, pieces: &[Piece]) -> Result<u64, EvaluateError> {
     right_classes(model, &Pieces(pieces))
 }

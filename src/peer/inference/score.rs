@@ -23,7 +23,7 @@ pub struct PathScore {
     pub ancestor: Score,
     /// Of the path on what it reads.
     pub dipaco: Score,
-    /// Of how many pictures the path finds the right class likeliest, where pictures are read and that can be asked.
+    /// Of how many images the path finds the right class likeliest, where images are read and that can be asked.
     pub right: Option<u64>,
 }
 
@@ -168,7 +168,7 @@ fn score(players: &mut dyn Players, texts: &[Documents], every: Option<usize>) -
     };
     let ancestor = players.nats(&reading(&|_| Player::Ancestor))?;
     let dipaco = players.nats(&reading(&Player::Path))?;
-    let right = match players.config().model.reads_pictures() {
+    let right = match players.config().model.reads_images() {
         true => players.right(&read.iter().map(|((path, _), group)| (*path, &group.pieces[..])).collect::<Vec<_>>())?,
         false => None,
     };

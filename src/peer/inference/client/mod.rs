@@ -82,7 +82,7 @@ pub trait Players {
     /// If a player cannot be had, or cannot read a piece.
     fn nats(&mut self, readings: &[(Player, &[Piece])]) -> anyhow::Result<Vec<Vec<f64>>>;
 
-    /// Of how many of these pictures no other class is likelier than theirs, each on its path; nothing if whoever plays is
+    /// Of how many of these images no other class is likelier than theirs, each on its path; nothing if whoever plays is
     /// not asked that: a question of the swarm is answered by nats.
     ///
     /// # Errors
