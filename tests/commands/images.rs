@@ -1,4 +1,4 @@
-//! Pictures as data: prepared, shared out by what they show, learnt by a swarm of peers, and looked into.
+//! Images as data: prepared, shared out by what they show, learnt by a swarm of peers, and looked into.
 #![cfg(all(feature = "learning", feature = "network"))]
 
 use std::fs;
@@ -8,9 +8,9 @@ use crate::run::{self, Peer, World, mistake, pathswarm};
 use image::{Rgb, RgbImage};
 use serde_json::Value;
 
-/// Patches of 4 x 4 pixels of pictures of 16 x 16.
+/// Patches of 4 x 4 pixels of images of 16 x 16.
 const RUN: &str = r#"
-name = "pictures"
+name = "images"
 [text]
 test_share = 0.2
 [model]
@@ -21,7 +21,7 @@ heads = 2
 vocabulary = 3
 context = 768
 positions = "learned"
-pictures = { patch = 4 }
+images = { patch = 4 }
 [model.dna]
 modules = { transformer = 3, identity = 1 }
 steps = 2
@@ -47,20 +47,20 @@ learning_rate = 3e-3
 augment = { crop = 1, flip = true, mixup = 0.2 }
 "#;
 
-/// Pictures of three kinds: red above, green on the left, blue in the middle; in each a noise of its own.
+/// Images of three kinds: red above, green on the left, blue in the middle; in each a noise of its own.
 fn draw(folder: &Path, each: u32) {
     for (number, class) in ["blue", "green", "red"].iter().enumerate() {
         fs::create_dir_all(folder.join(class)).unwrap();
-        for picture in 0..each {
+        for image in 0..each {
             let pixel = |x: u32, y: u32| {
-                let noise = ((x * 37 + y * 101 + picture * 7919 + x * y * picture) % 90) as u8;
+                let noise = ((x * 37 + y * 101 + image * 7919 + x * y * image) % 90) as u8;
                 let lit = [(5..11).contains(&x) && (5..11).contains(&y), x < 6, y < 6][number];
                 let mut pixel = [noise; 3];
                 pixel[2 - number] = if lit { 250 } else { noise };
                 Rgb(pixel)
             };
             let drawn = RgbImage::from_fn(16, 16, pixel);
-            drawn.save(folder.join(class).join(format!("{picture:03}.png"))).unwrap();
+            drawn.save(folder.join(class).join(format!("{image:03}.png"))).unwrap();
         }
     }
 }
@@ -72,12 +72,12 @@ fn events(arguments: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn peers_learn_to_tell_pictures_apart_and_others_look_into_it() {
+fn peers_learn_to_tell_images_apart_and_others_look_into_it() {
     let world = World::of(RUN, 1);
-    let (folder, prepared) = (world.path("drawn"), world.name("drawn.pictures"));
+    let (folder, prepared) = (world.path("drawn"), world.name("drawn.images"));
     draw(&folder, 90);
     let said = events(&["prepare", folder.to_str().unwrap(), "--side", "16", "--out", &prepared]);
-    assert_eq!(said.last().unwrap()["pictures"], 270);
+    assert_eq!(said.last().unwrap()["images"], 270);
 
     let found = ["found", &world.config, "--share-text", "--corpus", &prepared];
     let mut founder = Peer::start(&world.path("founder"), &found);
@@ -120,43 +120,43 @@ fn peers_learn_to_tell_pictures_apart_and_others_look_into_it() {
     }
 
     assert!(mistake(&["generate", "--local", &model, "--prompt", "a"]).contains("writes nothing"));
-    assert!(mistake(&["evaluate", "--local", &model, "--route-every", "4"]).contains("not for pictures"));
-    assert!(mistake(&["export", &model, "--path", "0", &world.name("hf")]).contains("[model.pictures]"));
+    assert!(mistake(&["evaluate", "--local", &model, "--route-every", "4"]).contains("not for images"));
+    assert!(mistake(&["export", &model, "--path", "0", &world.name("hf")]).contains("[model.images]"));
     let text = format!("{}/0.jsonl", world.corpus);
-    assert!(mistake(&["evaluate", "--local", &model, "--text", &text]).contains("this run reads pictures"));
-    assert!(mistake(&[&inspect[..], &["--dream", "99"]].concat()).contains("there is no picture 99"));
+    assert!(mistake(&["evaluate", "--local", &model, "--text", &text]).contains("this run reads images"));
+    assert!(mistake(&[&inspect[..], &["--dream", "99"]].concat()).contains("there is no image 99"));
 }
 
 #[test]
 fn a_run_and_a_corpus_that_do_not_fit_are_refused_before_anything_is_begun() {
     let world = World::of(RUN, 1);
-    let (folder, prepared) = (world.path("drawn"), world.name("drawn.pictures"));
+    let (folder, prepared) = (world.path("drawn"), world.name("drawn.images"));
     draw(&folder, 12);
     events(&["prepare", folder.to_str().unwrap(), "--side", "8", "--out", &prepared]);
     let found =
         |config: &str, corpus: &str| mistake(&["found", config, "--corpus", corpus, "--dir", &world.name("peer")]);
-    assert!(found(&world.config, &world.corpus).contains("this run reads pictures, and here is text"));
+    assert!(found(&world.config, &world.corpus).contains("this run reads images, and here is text"));
     assert!(found(&world.config, &prepared).contains("prepare them with --side 16"));
     let more = ["found", &world.config, "--dir", &world.name("peer"), "--corpus"];
     let given = world.write("tokenizer.json", "{}");
-    let whole = world.name("whole.pictures");
+    let whole = world.name("whole.images");
     events(&["prepare", folder.to_str().unwrap(), "--side", "16", "--out", &whole]);
     assert!(mistake(&[&more[..], &[&whole, "--tokenizer", &given]].concat()).contains("leave --tokenizer out"));
     fs::remove_dir_all(folder.join("green")).unwrap();
-    let fewer = world.name("fewer.pictures");
+    let fewer = world.name("fewer.images");
     events(&["prepare", folder.to_str().unwrap(), "--side", "16", "--out", &fewer]);
     let tested = mistake(&[&more[..], &[&whole, "--test-corpus", &fewer]].concat());
     assert!(tested.contains("--classes-of the corpus' file"), "{tested}");
-    assert!(mistake(&[&more[..], &[&whole, &fewer]].concat()).contains("are not those of the pictures before it"));
-    assert!(found(&world.config, &world.write("a.pictures.gz", "packed")).contains("unpack it first"));
+    assert!(mistake(&[&more[..], &[&whole, &fewer]].concat()).contains("are not those of the images before it"));
+    assert!(found(&world.config, &world.write("a.images.gz", "packed")).contains("unpack it first"));
     let of_text = world.write("text.toml", run::RUN);
-    assert!(found(&of_text, &prepared).contains("this run reads text, and here are pictures"));
+    assert!(found(&of_text, &prepared).contains("this run reads text, and here are images"));
     let two = world.write("two.toml", RUN.replace("vocabulary = 3", "vocabulary = 2").replace("768", "192"));
     assert!(found(&two, &prepared).contains("model.vocabulary has 2"));
     let wrong = |from: &str, to: &str| mistake(&["config", "show", &world.write("wrong.toml", RUN.replace(from, to))]);
     assert!(wrong("context = 768", "context = 700").contains("3 * side * side"));
     assert!(wrong("patch = 4", "patch = 5").contains("must divide a side of 16"));
-    assert!(wrong("prefix_tokens = 768", "prefix_tokens = 32").contains("the whole picture"));
+    assert!(wrong("prefix_tokens = 768", "prefix_tokens = 32").contains("the whole image"));
     assert!(wrong("crop = 1", "crop = 16").contains("training.augment.crop = 16"));
-    assert!(wrong("pictures = { patch = 4 }\n", "").contains("vocabulary"));
+    assert!(wrong("images = { patch = 4 }\n", "").contains("vocabulary"));
 }
