@@ -5,7 +5,7 @@ use pathswarm::experiment::training::checkpoint::{Best, KeptArm, Unfinished};
 use pathswarm::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, RunId, Version};
 use pathswarm::network::{Ban, Identity, Multiaddr};
 use pathswarm::outer::ModuleState;
-use pathswarm::peer::driver::control_socket::Order;
+use pathswarm::peer::driver::handle::Order;
 use pathswarm::peer::create::dense::{Dense, KeptDense};
 use pathswarm::peer::access::invitation_token::to_text;
 use pathswarm::peer::manifest::{FORMAT_VERSION, Manifest, Resharding};

@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use pathswarm::inspect::directional::interventions::Intervention;
 use pathswarm::network::Ban;
-use pathswarm::peer::driver::control_socket::Order;
+use pathswarm::peer::driver::handle::Order;
 use pathswarm::peer::access::invitation_token::{from_text, to_text};
 
 fuzz_target!(|text: &str| {

@@ -20,9 +20,11 @@ use crate::peer::client::{Entrance, VisitError};
 use crate::peer::create;
 use crate::peer::create::dense_trainer::Stopped;
 use crate::peer::create::{Plan, TextFrom};
-use crate::peer::stages::{Scout, abandon, gather, is_first, next_folder, present_folder, remember_others, take_along};
-use crate::peer::start::join::JoinError;
-use crate::peer::start::{Launch, Launched, NeedsText, OwnText, read_manifest};
+use crate::peer::folder::read_manifest;
+use crate::peer::folder::{abandon, next_folder, present_folder, take_along};
+use crate::peer::join::JoinError;
+use crate::peer::stages::{Scout, gather, is_first, remember_others};
+use crate::peer::start::{Launch, Launched, NeedsText, OwnText};
 use crate::peer::{CollectError, Manifest, collect_from_swarm};
 use crate::store::LockedStore;
 

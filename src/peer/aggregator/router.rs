@@ -169,7 +169,7 @@ impl RouterRounds {
 mod tests {
     use super::*;
     use crate::names::{PathId, Phase};
-    use crate::peer::manifest::tiny_run::{Tiny, machine};
+    use crate::peer::tests::tiny_run::{Tiny, machine};
     use crate::peer::trainer::device_scheduler::Turns;
     use crate::peer::trainer::task::{Task, Told};
     use crate::peer::trainer::text::{Purpose, Texts};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::names::{BlobRef, ModuleId, PeerKey};
 use crate::network::limits::DONORS;
 use crate::network::{Multiaddr, NetworkEvent, NetworkEvents, NetworkHandle, Provider, Stopped};
-use crate::peer::driver::signatures::signatures_hold;
+use crate::peer::access::signatures::signatures_hold;
 use crate::protocol::invitations::{Doorway, Knock};
 use crate::protocol::wire::encoding;
 use crate::protocol::wire::encoding::Framed;

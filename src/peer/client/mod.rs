@@ -14,7 +14,7 @@ use crate::names::PeerKey;
 use crate::network::{BlobAccess, Identity, Multiaddr, NetworkConfig, StartError, Stopped};
 use crate::peer::access::access_control::{DoorError, Doorkeeper};
 use crate::peer::client::connection::Client;
-use crate::peer::start::join::{JoinError, fetch_manifest};
+use crate::peer::join::{JoinError, fetch_manifest};
 
 /// Why a swarm could not be visited.
 #[derive(Debug, thiserror::Error)]

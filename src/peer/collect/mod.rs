@@ -23,8 +23,8 @@ pub use crate::peer::collect::stores::{collect_from_stores, manifest_of, peers_b
 pub use crate::peer::collect::swarm::{Told, collect_from_swarm};
 use crate::peer::collected::CollectedError;
 use crate::peer::collected::writing::WriteError;
+use crate::peer::join::JoinError;
 use crate::peer::manifest::ManifestError;
-use crate::peer::start::join::JoinError;
 use crate::protocol::wire::encoding::WireError;
 use crate::store::{BlobError, DiskError, OpenError};
 use crate::text::TokenizerError;

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::names::{ModuleId, PeerKey};
-use crate::network::{Multiaddr, NetworkEvent, NetworkHandle, Offence, RequestToken, with_peer, worth_telling};
+use crate::network::{Multiaddr, NetworkEvent, Offence, RequestToken, with_peer, worth_telling};
+use crate::peer::access::signatures::{signature_holds, signatures_hold, start_holds};
 use crate::peer::driver::access::Admitting;
-use crate::peer::driver::signatures::{signature_holds, signatures_hold, start_holds};
 use crate::peer::driver::{Driver, PeerError};
+use crate::peer::respond::respond;
 use crate::protocol::invitations::{Doorway, Knock, Notice};
 use crate::protocol::limits::MAX_ADDRESSES;
 use crate::protocol::wire::encoding;
-use crate::protocol::wire::encoding::{Framed, WireError};
+use crate::protocol::wire::encoding::WireError;
 use crate::protocol::wire::message::{Accusation, Accused};
 use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response};
 
@@ -193,15 +194,6 @@ impl Driver {
     fn tell_addresses(&mut self) {
         let told = worth_telling(self.listening.clone(), MAX_ADDRESSES);
         self.events.push_back(Event::Listening(told.iter().map(ToString::to_string).collect()));
-    }
-}
-
-/// Answers a request. Never waits.
-pub(in crate::peer) fn respond<T: Framed>(network: &NetworkHandle, token: RequestToken, response: &T) {
-    let bytes = encoding::encode(response).or_else(|error| encoding::encode(&Response::Refused(error.to_string())));
-    let sent = bytes.map(|bytes| network.respond(token, bytes));
-    if !matches!(sent, Ok(Ok(()))) {
-        tracing::warn!("a request could not be answered");
     }
 }
 

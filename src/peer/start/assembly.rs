@@ -1,7 +1,6 @@
 //! A peer's assembly: opens its store, restores its node, and starts its actors.
 
 use std::hash::{BuildHasher, RandomState};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
@@ -12,14 +11,13 @@ use crate::config::MachineConfig;
 use crate::names::{PathId, PeerKey, RunId};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
 use crate::peer::access::access_control::Doorkeeper;
+use crate::peer::access::blob_access::StoredBlobs;
 use crate::peer::aggregator::Combiner;
-use crate::peer::driver::control_socket::Order;
 use crate::peer::driver::events::Newsroom;
-use crate::peer::driver::status::PeerStatus;
-use crate::peer::driver::{COMMANDS, Command, Driver, Inputs, PeerError};
+use crate::peer::driver::handle::{COMMANDS, Command, Watcher};
+use crate::peer::driver::{Driver, Inputs, PeerError};
 use crate::peer::inference::server::Answering;
 use crate::peer::manifest::Manifest;
-use crate::peer::start::blob_access::StoredBlobs;
 use crate::peer::trainer;
 use crate::peer::trainer::device_scheduler::Turns;
 use crate::peer::trainer::thread::TrainerThread;
@@ -63,11 +61,6 @@ pub struct Peer {
     commands: mpsc::Sender<Command>,
     task: JoinHandle<Result<(), PeerError>>,
     store: StoreThreads,
-}
-
-/// Where a peer keeps its store.
-pub fn store_folder(folder: &std::path::Path) -> PathBuf {
-    folder.join("store")
 }
 
 impl Peer {
@@ -182,40 +175,6 @@ impl Peer {
     }
 }
 
-/// Asks a running peer.
-#[derive(Clone)]
-pub struct Watcher {
-    commands: mpsc::Sender<Command>,
-}
-
-impl Watcher {
-    /// What the peer is doing, without the hashes of its parameters; nothing if it has stopped.
-    pub async fn status(&self) -> Option<PeerStatus> {
-        self.ask(Command::Status).await
-    }
-
-    /// The same with the hashes: each new state is read once for them.
-    pub async fn status_with_hashes(&self) -> Option<PeerStatus> {
-        self.ask(Command::StatusWithHashes).await
-    }
-
-    /// Where the peers that it knows can be found; nothing if it has stopped.
-    pub async fn contacts(&self) -> Option<Vec<Multiaddr>> {
-        self.ask(Command::Contacts).await
-    }
-
-    /// Carries out an order of the user; nothing if it has stopped.
-    pub async fn order(&self, order: Order) -> Option<Result<String, String>> {
-        self.ask(|reply| Command::Order(order, reply)).await
-    }
-
-    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Option<T> {
-        let (reply, answer) = oneshot::channel();
-        self.commands.send(command(reply)).await.ok()?;
-        answer.await.ok()
-    }
-}
-
 fn decode_records(records: &[Vec<u8>]) -> anyhow::Result<Vec<Record>> {
     let decode = |bytes: &Vec<u8>| {
         encoding::decode::<Record>(bytes).map_err(|error| anyhow::anyhow!("a record of the journal: {error}"))
@@ -286,7 +245,8 @@ async fn fill_index(store: &StoreHandle, manifest: &Manifest, run: RunId) -> any
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::manifest::tiny_run::Tiny;
+    use crate::peer::folder::store_folder;
+    use crate::peer::tests::tiny_run::Tiny;
     use crate::store::StoreFolder;
 
     #[test]

@@ -9,7 +9,7 @@ use crate::names::{BlobHash, BlobRef, PathId, Phase};
 use crate::outer::ModuleState;
 use crate::peer::create::dense::Dense;
 use crate::peer::create::dense_trainer::DenseTrainer;
-use crate::peer::manifest::tiny_run::{Tiny, machine};
+use crate::peer::tests::tiny_run::{Tiny, machine};
 use crate::peer::trainer::device_scheduler::Turns;
 use crate::peer::trainer::path_state::{PathState, PhaseState};
 use crate::peer::trainer::task::{Task, Told};

@@ -12,8 +12,8 @@ use crate::names::PeerKey;
 use crate::peer::access::access_control::days;
 use crate::peer::access::invitation_token;
 use crate::peer::driver::status_socket;
-use crate::peer::stages::present_folder;
-use crate::peer::start::{identity_of, ports_before};
+use crate::peer::folder::present_folder;
+use crate::peer::folder::{identity_of, ports_before};
 use crate::protocol::invitations::{FOR_EVER_S, Grant, Letter, MEMBER};
 
 /// Addresses in an invitation.

@@ -11,8 +11,8 @@ use crate::names::PeerKey;
 use crate::network::{Multiaddr, key_of};
 use crate::peer::access::access_control::{DoorError, Doorkeeper};
 use crate::peer::access::invitation_token;
-use crate::peer::stages::present_folder;
-use crate::peer::start::{identity_of, read_manifest};
+use crate::peer::folder::present_folder;
+use crate::peer::folder::{identity_of, read_manifest};
 use crate::protocol::invitations::Letter;
 
 /// What to do without an invitation.

@@ -11,10 +11,10 @@ use crate::names::PeerKey;
 use crate::peer::access::access_control::Doorkeeper;
 use crate::peer::access::invitation_token;
 use crate::peer::driver::control_socket;
-use crate::peer::driver::control_socket::Order;
+use crate::peer::driver::handle::Order;
 use crate::peer::driver::status_socket;
-use crate::peer::stages::present_folder;
-use crate::peer::start::lock_store;
+use crate::peer::folder::lock_store;
+use crate::peer::folder::present_folder;
 use crate::protocol::invitations::{Grant, Letter};
 
 /// Send a peer away from a run by invitation, or take an invitation back.

@@ -27,8 +27,10 @@ use crate::peer::Turns;
 use crate::peer::create;
 use crate::peer::create::dense_trainer::Stopped;
 use crate::peer::create::{Plan, TextFrom};
-use crate::peer::stages::{elsewhere, present_folder};
-use crate::peer::start::{Launch, OwnText, read_manifest};
+use crate::peer::folder::present_folder;
+use crate::peer::folder::read_manifest;
+use crate::peer::stages::elsewhere;
+use crate::peer::start::{Launch, OwnText};
 use crate::store::LockedStore;
 use crate::text::CorpusSource;
 

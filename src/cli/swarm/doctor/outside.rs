@@ -7,7 +7,7 @@ use super::finding::Finding;
 use crate::config::MachineConfig;
 use crate::names::BlobRef;
 use crate::network::{Multiaddr, NetworkEvents, NetworkHandle, Outside, Sight, StartError};
-use crate::peer::start::join::{JoinError, fetch_blob, fetch_manifest, parts};
+use crate::peer::join::{JoinError, fetch_blob, fetch_manifest, parts};
 use crate::protocol::invitations::Knock;
 use crate::store::BlobStore;
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle, peer_at};
 use crate::peer::access::access_control::{invitation_file, keep_pass};
 use crate::peer::access::invitation_token;
-use crate::peer::start::join::{JoinError, ask};
-use crate::peer::start::key_file;
+use crate::peer::folder::key_file;
+use crate::peer::join::{JoinError, ask};
 use crate::protocol::invitations::{Doorway, Grant, Knock, Letter, OneTime, Pass};
 use crate::protocol::wire::encoding;
 

@@ -1,12 +1,14 @@
 //! A newcomer who knows one address: the manifest, and what everybody of the run keeps.
 
+pub(super) mod authentication;
+
 use std::time::Duration;
 
 use crate::names::{BlobRef, PeerKey, RunId};
 use crate::network::{
     DialError, FetchError, Multiaddr, NetworkEvent, NetworkEvents, NetworkHandle, RequestError, is_relayed,
 };
-use crate::peer::access::authentication::knock;
+use crate::peer::join::authentication::knock;
 use crate::peer::manifest::{Manifest, ManifestError};
 use crate::protocol::invitations::{Doorway, Knock};
 use crate::protocol::wire::encoding;

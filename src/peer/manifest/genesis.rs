@@ -2,10 +2,8 @@
 
 use crate::config::OuterMode;
 use crate::model::exchange;
-use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
+use crate::names::{BlobRef, ModuleId};
 use crate::outer::ModuleState;
-use crate::peer::aggregator::Work;
-use crate::peer::driver::Driver;
 use crate::peer::manifest::Manifest;
 use crate::store::{BlobError, BlobStore};
 
@@ -37,40 +35,10 @@ pub(in crate::peer) fn make(
     Ok(named.then_some(state))
 }
 
-impl Driver {
-    /// The module that begins with this state, if the ancestor may make it.
-    fn begins_with(&self, blob: BlobRef) -> Option<ModuleId> {
-        let levels = self.manifest.config.levels.len();
-        let first = self.manifest.genesis.iter().find(|(module, state)| {
-            *state == blob && usize::from(module.level) < levels && !self.errands.not_made.contains(&blob.hash)
-        });
-        first.map(|(module, _)| *module)
-    }
-
-    /// Has what the node needs made here, if it can be, or else fetched.
-    pub(in crate::peer) fn obtain(&mut self, blob: BlobRef, from: Vec<PeerKey>) {
-        match self.begins_with(blob) {
-            Some(module) => {
-                self.errands.making.insert(blob.hash, (blob, from));
-                self.queue_work(Work::Genesis { module, state: blob });
-            }
-            None => self.begin_fetch(blob, from, true),
-        }
-    }
-
-    /// What was not made is fetched; whether that is so.
-    pub(in crate::peer) fn fetch_in_place(&mut self, state: BlobHash, found: bool) -> bool {
-        let Some((blob, from)) = self.errands.making.remove(&state).filter(|_| !found) else { return false };
-        self.errands.not_made.insert(state);
-        self.begin_fetch(blob, from, true);
-        true
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::manifest::tiny_run::Tiny;
+    use crate::peer::tests::tiny_run::Tiny;
 
     #[test]
     fn every_first_state_comes_of_the_ancestor_and_what_a_manifest_makes_up_does_not() {
