@@ -195,7 +195,7 @@ fn adamw_weights(count: usize) -> Weights {
         initial_deviation: None,
         directional: None,
         dna: None,
-        images: None,
+        pictures: None,
         architecture: Architecture::Transformer,
     };
     let parts = ["embedding", "block.0", "final-norm"].map(str::to_owned).to_vec();

@@ -3,8 +3,7 @@
 use futures::AsyncReadExt;
 use pathswarm::names::PeerKey;
 use pathswarm::network::{Ban, FetchError, NetworkEvent, NetworkHandle, Offence, Published, limits};
-use pathswarm::protocol::Message;
-use pathswarm::protocol::wire::encoding;
+use pathswarm::protocol::{Message, wire};
 
 use crate::peers::{MODULE, Peer, QUIC, TCP, join};
 use crate::unmannered::{BLOBS, CONTROL, DEADLINE, Rude};
@@ -28,7 +27,7 @@ async fn gone(peer: &mut Peer, who: PeerKey) {
 async fn blames(peer: &mut Peer) {
     loop {
         let (_, author, bytes) = peer.hear().await;
-        assert!(encoding::decode::<Message>(&bytes).is_err());
+        assert!(wire::decode::<Message>(&bytes).is_err());
         peer.handle.blame(author, Offence::Unreadable).unwrap();
     }
 }

@@ -3,6 +3,5 @@
 pub mod access_control;
 #[cfg(test)]
 mod access_control_tests;
-pub(super) mod blob_access;
+pub(super) mod authentication;
 pub mod invitation_token;
-pub(super) mod signatures;

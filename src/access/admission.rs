@@ -1,0 +1,294 @@
+//! Whom a member of a run by invitation listens to: whose credential holds, and who was sent away.
+//!
+//! Every credential proves itself, and a revocation counts whatever else is known, so members that have heard the same revocations
+//! and read the same time agree, in whatever order they heard them. Time and signatures are the caller's.
+
+use std::collections::BTreeMap;
+
+use super::invitation::{Credential, Invitation, Revocation, VISITOR};
+use crate::access::limits::{
+    CLOCKS_DIFFER_S, CREATOR_RANK, MAX_ADMITTED, MAX_ADMITTED_BY_ONE, MAX_CREATORS_REVOCATIONS, MAX_INVITED_BY_ONE,
+    MAX_REVOCATIONS, MAX_REVOCATIONS_OF_ONE, MAX_VISITORS_OF_ONE,
+};
+use crate::names::{PeerKey, RunId};
+
+/// Whether a peer signed these bytes so.
+pub type Verify = fn(PeerKey, &[u8], &[u8]) -> bool;
+
+/// Why a credential is not taken. For people.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Nothing was shown.
+    #[error("this run is by invitation, and you have shown none")]
+    None,
+    /// Somebody else's.
+    #[error("the invitation is for peer {}", .0.short())]
+    NotYours(PeerKey),
+    /// Longer than ranks allow, or ranks do not fall.
+    #[error("the invitation is one that {} had no right to give", .0.short())]
+    NoRight(PeerKey),
+    /// A peer stands in it twice.
+    #[error("the invitation leads in a circle")]
+    Circle,
+    /// Not signed by whom it names.
+    #[error("the invitation is not signed by {}", .0.short())]
+    NotSigned(PeerKey),
+    /// Made in the future.
+    #[error("the invitation was made {0} s in the future: is a clock wrong?")]
+    TooEarly(u64),
+    /// Over.
+    #[error("the invitation has ended")]
+    Ended,
+    /// Taken back.
+    #[error("the invitation was taken back by {}", .0.short())]
+    Revoked(PeerKey),
+    /// Too many were invited.
+    #[error("{} has invited more peers than are kept", .0.short())]
+    TooMany(PeerKey),
+    /// No room at all.
+    #[error("more peers are invited than are kept")]
+    Full,
+}
+
+impl Refusal {
+    /// Whether no honest peer shows such a thing: it was made up, or is somebody else's.
+    pub fn is_forged(&self) -> bool {
+        matches!(self, Self::NotYours(_) | Self::NoRight(_) | Self::Circle | Self::NotSigned(_))
+    }
+}
+
+/// What is known of who may take part.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    run: RunId,
+    creator: PeerKey,
+    verify: Verify,
+    /// Checked, but for time and revocations, which are looked at again each time.
+    credentials: BTreeMap<PeerKey, Credential>,
+    /// By who signed and whom it names: the latest.
+    revocations: BTreeMap<(PeerKey, PeerKey), Revocation>,
+}
+
+impl Admission {
+    /// Of a run whose invitations name `run`, and begin with this creator's.
+    pub fn new(run: RunId, creator: PeerKey, verify: Verify) -> Self {
+        Self { run, creator, verify, credentials: BTreeMap::new(), revocations: BTreeMap::new() }
+    }
+
+    /// The run that invitations name.
+    pub fn run(&self) -> RunId {
+        self.run
+    }
+
+    /// Who invited first.
+    pub fn creator(&self) -> PeerKey {
+        self.creator
+    }
+
+    /// How many credentials are kept.
+    pub fn known(&self) -> usize {
+        self.credentials.len()
+    }
+
+    /// As what a peer is known: nothing if it is not invited.
+    pub fn rank(&self, peer: PeerKey, now_s: u64) -> Option<u8> {
+        if peer == self.creator {
+            return Some(CREATOR_RANK);
+        }
+        let credential = self.credentials.get(&peer)?;
+        self.still_good(credential, now_s).is_ok().then(|| credential.rank())
+    }
+
+    /// The credential that a peer has shown.
+    pub fn credential(&self, peer: PeerKey) -> Option<&Credential> {
+        self.credentials.get(&peer)
+    }
+
+    /// Takes a peer's credential if it holds; whether it is another than was known.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn present(&mut self, peer: PeerKey, credential: Credential, now_s: u64) -> Result<bool, Refusal> {
+        if peer == self.creator {
+            return Ok(false);
+        }
+        if self.credentials.get(&peer) == Some(&credential) {
+            return self.still_good(&credential, now_s).map(|()| false);
+        }
+        if credential.holder(self.creator) != peer {
+            return Err(if credential.0.is_empty() {
+                Refusal::None
+            } else {
+                Refusal::NotYours(credential.holder(self.creator))
+            });
+        }
+        self.check(&credential, now_s)?;
+        self.make_room(peer, &credential, now_s)?;
+        self.credentials.insert(peer, credential);
+        Ok(true)
+    }
+
+    /// Whether a credential holds now, whoever shows it.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, credential: &Credential, now_s: u64) -> Result<(), Refusal> {
+        self.shape(credential)?;
+        self.still_good(credential, now_s)?;
+        self.signed(credential)
+    }
+
+    /// Ranks fall, and nobody stands in it twice: cheap, and first.
+    fn shape(&self, credential: &Credential) -> Result<(), Refusal> {
+        let (mut by, mut rank) = (self.creator, CREATOR_RANK);
+        for (at, invitation) in credential.0.iter().enumerate() {
+            if invitation.rank >= rank {
+                return Err(Refusal::NoRight(by));
+            }
+            if invitation.to == self.creator || credential.0[..at].iter().any(|before| before.to == invitation.to) {
+                return Err(Refusal::Circle);
+            }
+            (by, rank) = (invitation.to, invitation.rank);
+        }
+        Ok(())
+    }
+
+    fn signed(&self, credential: &Credential) -> Result<(), Refusal> {
+        let mut by = self.creator;
+        for invitation in &credential.0 {
+            if !(self.verify)(by, &invitation.signed_bytes(self.run, by), &invitation.signature) {
+                return Err(Refusal::NotSigned(by));
+            }
+            by = invitation.to;
+        }
+        Ok(())
+    }
+
+    fn still_good(&self, credential: &Credential, now_s: u64) -> Result<(), Refusal> {
+        let mut above = vec![self.creator];
+        for invitation in &credential.0 {
+            let ahead = invitation.issued_s.saturating_sub(now_s);
+            if ahead > CLOCKS_DIFFER_S {
+                return Err(Refusal::TooEarly(ahead));
+            }
+            if invitation.until_s <= now_s {
+                return Err(Refusal::Ended);
+            }
+            if let Some(by) = above.iter().find(|by| self.is_void(invitation, **by)) {
+                return Err(Refusal::Revoked(*by));
+            }
+            above.push(invitation.to);
+        }
+        Ok(())
+    }
+
+    fn is_void(&self, invitation: &Invitation, by: PeerKey) -> bool {
+        let revocation = self.revocations.get(&(by, invitation.to));
+        revocation.is_some_and(|revocation| invitation.issued_s <= revocation.at_s)
+    }
+
+    /// Nobody's guests keep another's out. What nobody is let in by any more goes first, but is looked for only where there is
+    /// no room: credentials come quickly where somebody means harm.
+    fn make_room(&mut self, peer: PeerKey, credential: &Credential, now_s: u64) -> Result<(), Refusal> {
+        let known = self.credentials.remove(&peer);
+        if self.has_no_room_for(credential).is_some() {
+            let over: Vec<PeerKey> = self
+                .credentials
+                .iter()
+                .filter(|(_, other)| self.still_good(other, now_s).is_err())
+                .map(|(at, _)| *at)
+                .collect();
+            over.iter().for_each(|over| drop(self.credentials.remove(over)));
+        }
+        if credential.rank() == VISITOR {
+            self.make_room_for_visitor(inviter(credential, self.creator));
+        }
+        match self.has_no_room_for(credential) {
+            None => Ok(()),
+            Some(refusal) => {
+                self.credentials.extend(known.map(|known| (peer, known)));
+                Err(refusal)
+            }
+        }
+    }
+
+    fn has_no_room_for(&self, credential: &Credential) -> Option<Refusal> {
+        let by = inviter(credential, self.creator);
+        let full = (self.credentials.len() >= MAX_ADMITTED).then_some(Refusal::Full);
+        let Some(first) = credential.0.first().map(|first| first.to).filter(|_| by != self.creator) else {
+            return full;
+        };
+        let below = self.credentials.values().filter(|other| other.0.first().is_some_and(|other| other.to == first));
+        let (mut all, mut own) = (0, 0);
+        for other in below {
+            all += 1;
+            own += usize::from(other.rank() != VISITOR && inviter(other, self.creator) == by);
+        }
+        let too_many = all >= MAX_ADMITTED_BY_ONE || (credential.rank() != VISITOR && own >= MAX_INVITED_BY_ONE);
+        if too_many { Some(Refusal::TooMany(by)) } else { full }
+    }
+
+    /// The first to end goes, if there are as many as one peer may have.
+    fn make_room_for_visitor(&mut self, by: PeerKey) {
+        let of_the_same = |other: &Credential| other.rank() == VISITOR && inviter(other, self.creator) == by;
+        let visitors: Vec<(u64, PeerKey)> = self
+            .credentials
+            .iter()
+            .filter(|(_, other)| of_the_same(other))
+            .map(|(visitor, other)| (other.until_s(), *visitor))
+            .collect();
+        if visitors.len() >= MAX_VISITORS_OF_ONE {
+            visitors.iter().min().iter().for_each(|(_, visitor)| drop(self.credentials.remove(visitor)));
+        }
+    }
+
+    /// Takes a revocation if whoever signed it could; whether it was news.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn revoke(&mut self, revocation: Revocation) -> Result<bool, Refusal> {
+        let by = revocation.credential.holder(self.creator);
+        let name = (by, revocation.of);
+        if self.revocations.get(&name).is_some_and(|known| known.at_s >= revocation.at_s) {
+            return Ok(false);
+        }
+        self.shape(&revocation.credential)?;
+        self.signed(&revocation.credential)?;
+        if revocation.of == self.creator || revocation.credential.0.iter().any(|above| above.to == revocation.of) {
+            return Err(Refusal::NoRight(by));
+        }
+        if !(self.verify)(by, &revocation.signed_bytes(self.run, by), &revocation.signature) {
+            return Err(Refusal::NotSigned(by));
+        }
+        if !self.revocations.contains_key(&name) && !self.has_room_for(&revocation.credential) {
+            return Err(Refusal::Full);
+        }
+        self.revocations.insert(name, revocation);
+        Ok(true)
+    }
+
+    /// What was taken back stays so: there is no making room here. The creator has its own, and so has each whom it invited,
+    /// with all below.
+    fn has_room_for(&self, credential: &Credential) -> bool {
+        let first = |credential: &Credential| credential.0.first().map(|first| first.to);
+        let (founders, others): (Vec<_>, Vec<_>) =
+            self.revocations.values().map(|known| first(&known.credential)).partition(Option::is_none);
+        match first(credential) {
+            None => founders.len() < MAX_CREATORS_REVOCATIONS,
+            this => {
+                let of_this = others.iter().filter(|other| **other == this).count();
+                others.len() < MAX_REVOCATIONS && of_this < MAX_REVOCATIONS_OF_ONE
+            }
+        }
+    }
+
+    /// All that is known of who was sent away.
+    pub fn revocations(&self) -> impl Iterator<Item = &Revocation> {
+        self.revocations.values()
+    }
+}
+
+/// Who invited the holder.
+fn inviter(credential: &Credential, creator: PeerKey) -> PeerKey {
+    credential.0.iter().rev().nth(1).map_or(creator, |before| before.to)
+}

@@ -1,0 +1,118 @@
+//! A newcomer at the door of a run by invitation: it shows what it has, before it asks for anything.
+
+use std::path::Path;
+
+use crate::access::authentication::{AuthenticationRequest, AuthenticationResponse};
+use crate::access::invitation::{Credential, Grant, InvitationToken, OneTimeInvitation};
+use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle, peer_at};
+use crate::peer::access::access_control::{invitation_file, store_credential};
+use crate::peer::access::invitation_token;
+use crate::peer::start::join::{JoinError, ask};
+use crate::peer::start::key_file;
+use crate::protocol::wire;
+
+/// Who knocks, and what it has.
+pub(in crate::peer) struct Authentication<'a> {
+    /// Its network.
+    pub network: &'a NetworkHandle,
+    /// What comes out of it.
+    pub events: &'a mut NetworkEvents,
+    /// Who it is.
+    pub identity: &'a Identity,
+    /// Where its part is kept.
+    pub folder: &'a Path,
+}
+
+/// Shows something to the peer at an address; what it gets for a one-time invitation.
+///
+/// # Errors
+/// If nobody answers there, or it is turned away.
+pub(in crate::peer) async fn authenticate(
+    network: &NetworkHandle,
+    events: &mut NetworkEvents,
+    address: &Multiaddr,
+    request: &AuthenticationRequest,
+) -> Result<Option<Credential>, JoinError> {
+    let refused = |reason: String| JoinError::Refused { address: address.to_string(), reason };
+    let bytes = wire::encode(request).map_err(|error| refused(error.to_string()))?;
+    let (_, answer) = ask(network, events, address, bytes).await?;
+    match wire::decode::<AuthenticationResponse>(&answer).map_err(|error| refused(error.to_string()))? {
+        AuthenticationResponse::Accepted { credential, .. } => Ok(credential),
+        AuthenticationResponse::NotInvited(reason) => {
+            Err(JoinError::NotInvited { address: address.to_string(), reason, me: network.me() })
+        }
+    }
+}
+
+impl Authentication<'_> {
+    /// Knocks with what the folder has from before, or else with what it was given now, which the folder has from then on.
+    /// Who has nothing does not request: the run may be open.
+    ///
+    /// # Errors
+    /// If it is turned away with what it has.
+    pub(in crate::peer) async fn enter(
+        &mut self,
+        address: &Multiaddr,
+        token: Option<&InvitationToken>,
+    ) -> anyhow::Result<()> {
+        let kept = invitation_file(self.folder);
+        if kept.exists()
+            && let Grant::Credential(credential) = invitation_token::read(&kept.to_string_lossy())?.grant
+        {
+            match self.authenticate(address, AuthenticationRequest::Present(credential)).await {
+                // The new one may be better.
+                Err(JoinError::NotInvited { .. }) if token.is_some() => {}
+                knocked => return Ok(knocked.map(drop)?),
+            }
+        }
+        let Some(token) = token else { return Ok(()) };
+        let credential = match &token.grant {
+            Grant::Credential(credential) => credential.clone(),
+            // Whoever made it gives it for the key that asks, and for no other: that key must be there the next time.
+            Grant::OneTime(one) => {
+                self.identity.keep(&key_file(self.folder))?;
+                self.redeem(address, token, one).await?
+            }
+        };
+        let Some(last) = credential.0.last() else { return Ok(()) };
+        if last.to != self.identity.key() {
+            return Err(JoinError::NotForMe { wanted: last.to, me: self.identity.key() }.into());
+        }
+        if let Grant::OneTime(_) = &token.grant {
+            store_credential(self.folder, token.run, credential.clone())?;
+        }
+        self.authenticate(address, AuthenticationRequest::Present(credential.clone())).await?;
+        self.identity.keep(&key_file(self.folder))?;
+        store_credential(self.folder, token.run, credential)
+    }
+
+    async fn authenticate(
+        &mut self,
+        address: &Multiaddr,
+        what: AuthenticationRequest,
+    ) -> Result<Option<Credential>, JoinError> {
+        authenticate(self.network, self.events, address, &what).await
+    }
+
+    /// Only with whoever made it, and only to that key does its secret go.
+    async fn redeem(
+        &mut self,
+        address: &Multiaddr,
+        token: &InvitationToken,
+        one: &OneTimeInvitation,
+    ) -> Result<Credential, JoinError> {
+        let named: Vec<Multiaddr> = token.addresses.iter().filter_map(|address| address.parse().ok()).collect();
+        let is_makers = |address: &&Multiaddr| peer_at(address) == Some(one.by);
+        let mut trouble = JoinError::MakerUnknown { maker: one.by };
+        for address in std::iter::once(address).chain(&named).filter(is_makers) {
+            match self.authenticate(address, AuthenticationRequest::Redeem(one.clone())).await {
+                Ok(Some(credential)) => return Ok(credential),
+                // An open run has nothing to give, and asks for nothing.
+                Ok(None) => return Ok(Credential::default()),
+                Err(error @ JoinError::NotInvited { .. }) => return Err(error),
+                Err(error) => trouble = error,
+            }
+        }
+        Err(trouble)
+    }
+}

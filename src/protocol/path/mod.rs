@@ -1,3 +1,0 @@
-//! TODO-TOUR
-
-pub(super) mod watchdog;

@@ -1,4 +1,0 @@
-//! TODO-TOUR
-
-pub mod encoding;
-pub mod message;
