@@ -22,8 +22,9 @@ use std::time::{Duration, Instant};
 
 use pathswarm::names::{BlobRef, PathId, PeerKey, Version};
 use pathswarm::network::{Multiaddr, NetworkEvent, NetworkHandle, Offence, Published, RequestToken, limits};
-use pathswarm::protocol::message::Offer;
-use pathswarm::protocol::{Message, wire};
+use pathswarm::protocol::Message;
+use pathswarm::protocol::wire::encoding;
+use pathswarm::protocol::wire::message::Offer;
 use peers::{MODULE, Peer, QUIC, TCP, join};
 use unmannered::{BLOBS, CONTROL, Rude};
 
@@ -136,7 +137,7 @@ fn report(time: Duration, [peace, attack]: [[u64; 3]; 2], [calm, most]: [u64; 2]
 
 /// As a peer does: what does not read is held against whoever signed it. Whether it does.
 fn judge(peer: &Peer, author: PeerKey, gossip: &[u8]) -> bool {
-    let reads = wire::decode::<Message>(gossip).is_ok();
+    let reads = encoding::decode::<Message>(gossip).is_ok();
     if !reads {
         let _ = peer.handle.blame(author, Offence::Unreadable);
     }
@@ -189,7 +190,7 @@ async fn speak(honest: NetworkHandle, done: Arc<Done>) {
         let blob = BlobRef::of(b"an outer gradient");
         let (path, parent, parent_update) = (PathId(1), Version(1), blob.hash);
         let offer = Message::Offer(Offer { path, parent, parent_update, router: 0, blob, sequence, made: None });
-        let _ = honest.publish(MODULE, wire::encode(&offer).unwrap()).await;
+        let _ = honest.publish(MODULE, encoding::encode(&offer).unwrap()).await;
     }
 }
 

@@ -13,10 +13,10 @@ use pathswarm::clock::Millis;
 use pathswarm::config::OuterMode;
 use pathswarm::grid::{Grid, Sharing};
 use pathswarm::names::{BlobRef, ModuleId, PathId, PeerKey, Phase};
-use pathswarm::protocol::chain::head_of;
+use pathswarm::protocol::journal::record::{Finished, Record};
 use pathswarm::protocol::limits::{BEAT_MS, SWEEP_MS};
-use pathswarm::protocol::message::{Beat, Head, Lease, Offer, Stage, Start};
-use pathswarm::protocol::record::{Finished, Record};
+use pathswarm::protocol::module::chain::head_of;
+use pathswarm::protocol::wire::message::{Beat, Head, Lease, Offer, Stage, Start};
 use pathswarm::protocol::{Action, Event, Message, Node, Outer, RunPlan, SignedUpdate};
 
 /// Members of a module, the node included.

@@ -55,7 +55,7 @@ fn text(criterion: &mut Criterion) {
         initial_deviation: None,
         directional: None,
         dna: None,
-        pictures: None,
+        images: None,
         architecture: Architecture::Transformer,
     };
     let parts = model.parts().iter().map(ToString::to_string).collect();

@@ -11,7 +11,7 @@ use pathswarm::config::{OuterMode, Stagger};
 use pathswarm::grid::{Grid, Sharing};
 use pathswarm::names::{BlobHash, BlobRef};
 use pathswarm::protocol::RunPlan;
-use pathswarm::protocol::wire::{Framed, decode, encode};
+use pathswarm::protocol::wire::encoding::{Framed, decode, encode};
 use pathswarm::sampling::{Sample, WorkerSlots};
 
 /// The value in these bytes, if there is one. Whatever decodes is said again in the very same bytes.

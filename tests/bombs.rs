@@ -4,14 +4,16 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use pathswarm::access::authentication::{AccessNotice, AuthenticationRequest, AuthenticationResponse};
-use pathswarm::access::invitation::{Credential, Grant, Invitation, InvitationToken, NO_EXPIRY_S, Revocation};
 use pathswarm::compress::frame;
 use pathswarm::config::RunConfig;
 use pathswarm::names::{BlobHash, BlobRef, ModuleId, PeerKey, RunId};
 use pathswarm::peer::Manifest;
+use pathswarm::protocol::invitations::{
+    Doorway, FOR_EVER_S, Grant, Invitation, Knock, Letter, Notice, Pass, Revocation,
+};
 use pathswarm::protocol::limits::{MAX_CONTROL_BYTES, MAX_GOSSIP_BYTES};
-use pathswarm::protocol::wire::{self, Framed, WIRE_VERSION};
+use pathswarm::protocol::wire::encoding;
+use pathswarm::protocol::wire::encoding::{Framed, WIRE_VERSION};
 use pathswarm::protocol::{Message, Request, Response, SignedUpdate};
 use pathswarm::routing::ShardIndex;
 use pathswarm::text::TokenSet;
@@ -78,36 +80,32 @@ fn unpacks_no_further_than_it_may() {
 
 /// Every eight bytes of a frame in turn say that very much follows.
 fn announces_too_much<T: Framed>(value: &T) {
-    let sound = wire::encode(value).unwrap();
+    let sound = encoding::encode(value).unwrap();
     for at in 8..sound.len().saturating_sub(8) {
         for length in [u64::MAX, u64::MAX / 64, 1 << 40, 1 << 30, (T::MAX_BYTES / 2) as u64] {
             let mut bytes = sound.clone();
             bytes[at..at + 8].copy_from_slice(&length.to_le_bytes());
-            let (_, most) = most_bytes(|| wire::decode::<T>(&bytes).is_ok());
+            let (_, most) = most_bytes(|| encoding::decode::<T>(&bytes).is_ok());
             assert!(most <= 16 * MAX_CONTROL_BYTES, "{most} bytes of {length} announced at {at}");
         }
     }
-    let (refused, most) = most_bytes(|| wire::decode::<T>(&vec![0; T::MAX_BYTES + 1]).is_err());
+    let (refused, most) = most_bytes(|| encoding::decode::<T>(&vec![0; T::MAX_BYTES + 1]).is_err());
     assert!(refused && most <= 2 * T::MAX_BYTES);
 }
 
 fn messages_announce_what_they_like() {
-    let invitation = |to| Invitation { to, rank: 1, issued_s: 1, until_s: NO_EXPIRY_S, signature: vec![0; 64] };
-    let credential = Credential(vec![invitation(PeerKey([1; 32])), invitation(PeerKey([2; 32]))]);
-    let revocation =
-        Revocation { credential: credential.clone(), of: PeerKey([3; 32]), at_s: 1, signature: vec![0; 64] };
-    announces_too_much(&AuthenticationRequest::Present(credential.clone()));
-    announces_too_much(&AccessNotice::Revoked(revocation.clone()));
-    announces_too_much(&AuthenticationResponse::Accepted {
-        credential: Some(credential.clone()),
-        revocations: vec![revocation],
-    });
+    let invitation = |to| Invitation { to, rank: 1, issued_s: 1, until_s: FOR_EVER_S, signature: vec![0; 64] };
+    let pass = Pass(vec![invitation(PeerKey([1; 32])), invitation(PeerKey([2; 32]))]);
+    let revocation = Revocation { pass: pass.clone(), of: PeerKey([3; 32]), at_s: 1, signature: vec![0; 64] };
+    announces_too_much(&Knock::Present(pass.clone()));
+    announces_too_much(&Notice::Revoked(revocation.clone()));
+    announces_too_much(&Doorway::Welcome { pass: Some(pass.clone()), revocations: vec![revocation] });
     let addresses = vec!["/ip4/192.0.2.1/tcp/4001".to_owned()];
-    announces_too_much(&InvitationToken { run: RunId([1; 32]), addresses, grant: Grant::Credential(credential) });
+    announces_too_much(&Letter { run: RunId([1; 32]), addresses, grant: Grant::Pass(pass) });
     announces_too_much(&Response::Manifest(vec![7; 100]));
     announces_too_much(&Response::Directory(Vec::new()));
     announces_too_much(&Request::CatchUp { module: ModuleId { level: 0, expert: 0 }, from: None });
-    let offer = pathswarm::protocol::message::Offer {
+    let offer = pathswarm::protocol::wire::message::Offer {
         path: pathswarm::names::PathId(1),
         parent: pathswarm::names::Version(1),
         parent_update: BlobHash([1; 32]),
@@ -190,7 +188,7 @@ fn names_a_thousand_million_pieces() {
         assert!(most < 16 << 20, "{most} bytes for {experts} experts");
     }
     // The same in a list cannot even be sent.
-    let (refused, most) = most_bytes(|| wire::decode::<Response>(&vec![b'['; MAX_CONTROL_BYTES + 1]).is_err());
+    let (refused, most) = most_bytes(|| encoding::decode::<Response>(&vec![b'['; MAX_CONTROL_BYTES + 1]).is_err());
     assert!(refused && most <= 2 * MAX_CONTROL_BYTES);
     let mut index = b"PSSI\x01\x00\x00\x00\x04\x00\x00\x00".to_vec();
     index.extend(1_000_000_000_u32.to_le_bytes());

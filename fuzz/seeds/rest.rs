@@ -5,21 +5,21 @@ use pathswarm::experiment::training::checkpoint::{Best, KeptArm, Unfinished};
 use pathswarm::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, RunId, Version};
 use pathswarm::network::{Ban, Identity, Multiaddr};
 use pathswarm::outer::ModuleState;
-use pathswarm::peer::driver::control_socket::Order;
+use pathswarm::peer::driver::handle::Order;
 use pathswarm::peer::create::dense::{Dense, KeptDense};
 use pathswarm::peer::access::invitation_token::to_text;
 use pathswarm::peer::manifest::{FORMAT_VERSION, Manifest, Resharding};
 use pathswarm::peer::trainer::path_state::{Best as BestOfPath, Own, PathState, PhaseState};
 use pathswarm::peer::manifest::shard_table::{Shard, Shards, encode_table};
-use pathswarm::access::invitation::Grant;
-use pathswarm::protocol::wire::WIRE_VERSION;
+use pathswarm::protocol::invitations::Grant;
+use pathswarm::protocol::wire::encoding::WIRE_VERSION;
 use pathswarm::routing::resharding::RouterState;
 use pathswarm::store::{Checkpoint, Journal, ModuleCheckpoint};
 use pathswarm_fuzz::TINY_RUN;
 
 use super::Seeds;
 use super::files::all_in;
-use super::messages::tokens;
+use super::messages::letters;
 
 const BLOB: BlobRef = BlobRef { hash: BlobHash([3; 32]), bytes: 100 };
 
@@ -132,9 +132,9 @@ fn disk(seeds: &mut Seeds) -> std::io::Result<()> {
 }
 
 fn handed_on(seeds: &mut Seeds) {
-    for token in tokens() {
-        seeds.add("letter", to_text(&token).expect("a short letter"));
-        if let Grant::OneTime(one) = token.grant {
+    for letter in letters() {
+        seeds.add("letter", to_text(&letter).expect("a short letter"));
+        if let Grant::OneTime(one) = letter.grant {
             seeds.add("letter", serde_json::to_vec(&Order::TakeBack(one)).expect("an order is JSON"));
         }
     }

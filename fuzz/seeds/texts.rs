@@ -114,10 +114,10 @@ fn parquet() -> parquet::errors::Result<Vec<u8>> {
     writer.into_inner()
 }
 
-/// Two pictures of 2 x 2 pixels.
-fn pictures() -> std::io::Result<Vec<u8>> {
+/// Two images of 2 x 2 pixels.
+fn images() -> std::io::Result<Vec<u8>> {
     let folder = tempfile::tempdir()?;
-    let file = folder.path().join("seed.pictures");
+    let file = folder.path().join("seed.images");
     let classes = ["cat", "dog", "owl"].map(str::to_owned);
     let mut writer = PreparedWriter::begin(&file, 2, &classes).map_err(std::io::Error::other)?;
     for class in [2, 0] {
@@ -139,7 +139,7 @@ fn corpora(seeds: &mut Seeds) -> std::io::Result<()> {
         gz.finish()?,
         zstd::encode_all(plain.as_bytes(), 1)?,
         parquet().map_err(std::io::Error::other)?,
-        pictures()?,
+        images()?,
     ];
     for (mut file, kind) in files.into_iter().zip(0..) {
         file.push(kind);

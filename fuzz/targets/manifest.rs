@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pathswarm::names::PathId;
-use pathswarm::peer::start::join::parts;
+use pathswarm::peer::join::parts;
 use pathswarm::peer::manifest::Manifest;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -3,14 +3,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use pathswarm::protocol::Record;
-use pathswarm::protocol::chain::Chain;
-use pathswarm::access::authentication::AccessList;
-use pathswarm::access::invitation::InvitationToken;
+use pathswarm::protocol::module::chain::Chain;
+use pathswarm::protocol::invitations::{Guestbook, Letter};
 use pathswarm_fuzz::says_again;
 
 fuzz_target!(|bytes: &[u8]| {
-    says_again::<AccessList>(bytes);
-    says_again::<InvitationToken>(bytes);
+    says_again::<Guestbook>(bytes);
+    says_again::<Letter>(bytes);
     if let Some(Record::Installed { excerpt, .. }) = says_again(bytes) {
         let _ = Chain::of(excerpt);
     }

@@ -4,17 +4,17 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use pathswarm::protocol::chain::{Chain, Since};
-use pathswarm::access::authentication::AuthenticationResponse;
-use pathswarm::query::{QueryLimits, TokenSpan, QueriedModel, Query};
+use pathswarm::protocol::module::chain::{Chain, Since};
+use pathswarm::protocol::invitations::Doorway;
+use pathswarm::protocol::questions::{Bounds, Piece, Player, Question};
 use pathswarm::protocol::{Response, RunPlan, check_chain};
 use pathswarm_fuzz::{GENESIS, Kind, says_again};
 
-const BOUNDS: QueryLimits = QueryLimits { paths: 4, vocabulary: 300, context: 64, prefix_tokens: 8 };
+const BOUNDS: Bounds = Bounds { paths: 4, vocabulary: 300, context: 64, prefix_tokens: 8 };
 static PLANS: LazyLock<[RunPlan; 4]> = LazyLock::new(|| Kind::ALL.map(Kind::plan));
 
 fuzz_target!(|bytes: &[u8]| {
-    says_again::<AuthenticationResponse>(bytes);
+    says_again::<Doorway>(bytes);
     match says_again(bytes) {
         Some(Response::Snapshot(excerpt)) => {
             let own = Chain::genesis(GENESIS);
@@ -27,11 +27,11 @@ fuzz_target!(|bytes: &[u8]| {
                 let _ = (chain.too_deep(&own), own.too_deep(&chain), chain.staleness());
             }
         }
-        Some(Response::QueryResult(played)) => {
-            let piece = TokenSpan { tokens: vec![1, 2], from: 1 };
+        Some(Response::Played(played)) => {
+            let piece = Piece { tokens: vec![1, 2], from: 1 };
             let questions =
-                [Query::Route(vec![vec![1]; 2]), Query::Score(QueriedModel::Ancestor, vec![piece.clone(), piece])];
-            let _ = questions.iter().map(|question| BOUNDS.check_result(question, &played)).collect::<Vec<_>>();
+                [Question::Route(vec![vec![1]; 2]), Question::Score(Player::Ancestor, vec![piece.clone(), piece])];
+            let _ = questions.iter().map(|question| BOUNDS.check_answer(question, &played)).collect::<Vec<_>>();
         }
         _ => {}
     }

@@ -22,7 +22,7 @@ pub const CHUNK_VALUES: usize = 1 << 18;
 const LENGTH_BYTES: usize = 4;
 
 /// Levels 1 to 6 come out alike on quantised noise, which has no repetitions to be found: only the entropy coder
-/// saves, and the lowest level is the fastest (figures in `docs/formats.md`).
+/// saves, and the lowest level is the fastest (figures in `docs/reference/formats/compression.md`).
 const ZSTD_LEVEL: i32 = 1;
 
 /// 2²¹ bytes, twice the largest chunk: no honest chunk needs a wider window.

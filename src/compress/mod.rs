@@ -3,7 +3,7 @@
 //! Values are cut into chunks. A chunk is quantised (`quantize`) and compressed by zstd, or few of its values are chosen
 //! (`sparse`) and told where they stand (`range_coded`). Chunks come behind one header (`header`, [`frame`]); what is lost
 //! is kept for the next time ([`residual`]). Plain slices, no tensors.
-//! The layout, byte by byte, is in `docs/formats.md`.
+//! The layout, byte by byte, is in `docs/reference/formats/compression.md`.
 
 pub mod frame;
 mod header;

@@ -1,20 +1,20 @@
-//! `[training.augment]`: how pictures are changed by chance before each step, so that none is seen twice.
+//! `[training.augment]`: how images are changed by chance before each step, so that none is seen twice.
 
 use serde::{Deserialize, Serialize};
 
-/// What is done to a picture, in this order. What is not named is not done.
+/// What is done to an image, in this order. What is not named is not done.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Augment {
-    /// Pixels of a black border, out of which a picture of the old size is cut anywhere.
+    /// Pixels of a black border, out of which an image of the old size is cut anywhere.
     pub crop: usize,
     /// Whether left and right are exchanged half of the time.
     pub flip: bool,
     /// Brightness, contrast and saturation are each multiplied by something from 1 less to 1 more than this, in any order.
     pub jitter: f64,
-    /// How often a rectangle of 2 to 33% of the picture is overwritten by chance (Zhong et al. 2017).
+    /// How often a rectangle of 2 to 33% of the image is overwritten by chance (Zhong et al. 2017).
     pub erase: f64,
-    /// `α` of the Beta distribution from which a picture's share in the mean with its neighbour is drawn; its classes share
+    /// `α` of the Beta distribution from which an image's share in the mean with its neighbour is drawn; its classes share
     /// alike (MixUp, Zhang et al. 2018). 0 for never.
     pub mixup: f64,
     /// The same for the area that its neighbour does not cover (CutMix, Yun et al. 2019). Where both are set, it is one or the
@@ -22,7 +22,7 @@ pub struct Augment {
     pub cutmix: f64,
 }
 
-/// Why pictures cannot be changed so.
+/// Why images cannot be changed so.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("training.augment.{key} = {found}: {expected}")]
 pub struct AugmentError {
@@ -36,12 +36,12 @@ pub struct AugmentError {
 
 impl Augment {
     /// # Errors
-    /// The first number that is out of range for pictures of this side.
+    /// The first number that is out of range for images of this side.
     pub fn check(&self, side: usize) -> Result<(), AugmentError> {
         let require = |holds, key, found: &dyn ToString, expected| {
             if holds { Ok(()) } else { Err(AugmentError { key, found: found.to_string(), expected }) }
         };
-        require(self.crop <= side / 2, "crop", &self.crop, "from 0 to half of the pictures' side")?;
+        require(self.crop <= side / 2, "crop", &self.crop, "from 0 to half of the images' side")?;
         for (key, found) in [("jitter", self.jitter), ("erase", self.erase)] {
             require((0.0..=1.0).contains(&found), key, &found, "from 0 to 1")?;
         }

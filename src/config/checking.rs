@@ -145,8 +145,8 @@ impl RunConfig {
             "from 0 to below 0.5",
         )?;
         let (prefix, context) = (self.routing.prefix_tokens, self.model.context);
-        let (fits, expected) = if self.model.reads_pictures() {
-            (prefix == context, "model.context, the whole picture, where pictures are read")
+        let (fits, expected) = if self.model.reads_images() {
+            (prefix == context, "model.context, the whole image, where images are read")
         } else {
             ((1..context).contains(&prefix), "at least 1 and below model.context")
         };
@@ -192,8 +192,8 @@ impl RunConfig {
 
     fn check_augment(&self) -> Result<(), RunConfigError> {
         let Some(augment) = &self.training.augment else { return Ok(()) };
-        let expected = "left out where text is read: only pictures are changed";
-        require(self.model.reads_pictures(), "training.augment", format!("{augment:?}"), expected)?;
+        let expected = "left out where text is read: only images are changed";
+        require(self.model.reads_images(), "training.augment", format!("{augment:?}"), expected)?;
         Ok(augment.check(self.model.side())?)
     }
 

@@ -18,7 +18,7 @@ pub mod training;
 
 pub use crate::config::model::directional::{DirectionalConfig, Pooling};
 pub use crate::config::model::dna::{DnaConfig, DnaError, ModuleKind, Pool};
-pub use crate::config::model::images::{PicturesConfig, PicturesError, Reads};
+pub use crate::config::model::images::{ImagesConfig, ImagesError, Reads};
 pub use crate::config::model::levels::{LevelConfig, level_parameters, level_tensors};
 pub use crate::config::model::parts::{Part, TensorSpec};
 pub use crate::config::scored_tokens::Starts;

@@ -119,7 +119,7 @@ pub enum RunConfigError {
     /// The model's sizes do not fit each other.
     #[error("model: {0}")]
     Model(#[from] ModelError),
-    /// Pictures cannot be changed so.
+    /// Images cannot be changed so.
     #[error(transparent)]
     Augment(#[from] AugmentError),
     /// A value outside its range.

@@ -62,7 +62,7 @@ pub struct TrainingConfig {
     /// see them before they predict them.
     #[serde(default, skip_serializing_if = "is_none_at_all")]
     pub unscored_tokens: usize,
-    /// How pictures are changed by chance before each step.
+    /// How images are changed by chance before each step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub augment: Option<Augment>,
 }

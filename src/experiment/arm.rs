@@ -265,9 +265,9 @@ impl<'a> Trial<'a> {
         Ok(found.into_iter().reduce(Honest::add))
     }
 
-    /// Of how many pictures paths are right about the class, if they read pictures.
+    /// Of how many images paths are right about the class, if they read images.
     fn right(&self, trainee: &mut Trainee<'_>, paths: &[Levels], on: &[Documents]) -> anyhow::Result<Option<u64>> {
-        if !self.run.model.reads_pictures() {
+        if !self.run.model.reads_images() {
             return Ok(None);
         }
         let right = |inner: &mut InnerTrainer, path: usize| {

@@ -1,4 +1,4 @@
-//! Experiments: arms that differ in one thing, trained with several seeds on the same text, and the tables and pictures
+//! Experiments: arms that differ in one thing, trained with several seeds on the same text, and the tables and images
 //! that say what it was good for.
 //!
 //! [`plan`] is what is compared, in [`files`]; [`material`] parts the text; [`sharing`] sends documents to paths; [`lockstep`] trains
@@ -114,7 +114,7 @@ fn make(folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
 }
 
-/// Tables, pictures and numbers.
+/// Tables, images and numbers.
 fn write(experiment: &Experiment, outcomes: &[Outcome], results: &Results<'_>) -> anyhow::Result<()> {
     let folder = results.folder;
     make(folder)?;
@@ -124,8 +124,8 @@ fn write(experiment: &Experiment, outcomes: &[Outcome], results: &Results<'_>) -
         crate::experiment::results::report::markdown(experiment, outcomes, results.command).as_bytes(),
     )?;
     for (name, axis) in [("steps.svg", Axis::Steps), ("tokens.svg", Axis::Tokens)] {
-        if let Some(picture) = crate::experiment::results::plots::svg(experiment, outcomes, axis)? {
-            write_file(&folder.join(name), picture.as_bytes())?;
+        if let Some(image) = crate::experiment::results::plots::svg(experiment, outcomes, axis)? {
+            write_file(&folder.join(name), image.as_bytes())?;
         }
     }
     Ok(())

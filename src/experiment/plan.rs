@@ -195,8 +195,8 @@ impl Experiment {
         if arms.iter().any(|arm| score_from >= arm.run.model.context) {
             return Err(wrong("score_from", "below every arm's model.context"));
         }
-        if honest_tokens > 0 && arms.iter().any(|arm| arm.run.model.reads_pictures()) {
-            return Err(wrong("honest_tokens", "0 where pictures are read: nothing follows on a class"));
+        if honest_tokens > 0 && arms.iter().any(|arm| arm.run.model.reads_images()) {
+            return Err(wrong("honest_tokens", "0 where images are read: nothing follows on a class"));
         }
         Ok(Self { name, title, arms, claims, slice_share, score_from, honest_tokens, wall_clock })
     }
@@ -270,8 +270,8 @@ impl Arm {
         if self.route_every.iter().any(|every| *every == 0 || *every > self.run.model.context) {
             return Err(wrong(of("route_every"), "1 to the context's tokens"));
         }
-        if self.run.model.reads_pictures() && !self.route_every.is_empty() {
-            return Err(wrong(of("route_every"), "none where pictures are read: each is routed once"));
+        if self.run.model.reads_images() && !self.route_every.is_empty() {
+            return Err(wrong(of("route_every"), "none where images are read: each is routed once"));
         }
         if self.run.model.looks_ahead() && !self.route_every.is_empty() {
             return Err(wrong(

@@ -1,4 +1,4 @@
-//! Augmentation: the pictures that a step trains on, each changed by chance, so that none is seen twice alike.
+//! Augmentation: the images that a step trains on, each changed by chance, so that none is seen twice alike.
 
 use rand::{Rng, RngExt};
 
@@ -7,17 +7,17 @@ use crate::images::changes::{cropped, erase, flip, jitter};
 use crate::images::mixing::{balanced, mix_in, paste};
 use crate::seed::Seed;
 
-/// A changed picture.
+/// A changed image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Augmented {
     /// Planar, of the size that it had.
     pub pixels: Vec<u8>,
-    /// What it shows: classes and their weights, which sum to 1. Two of them where another picture is mixed in.
+    /// What it shows: classes and their weights, which sum to 1. Two of them where another image is mixed in.
     pub classes: Vec<(u32, f32)>,
 }
 
 impl Augment {
-    /// A picture by itself: cropped, mirrored, jittered, erased.
+    /// An image by itself: cropped, mirrored, jittered, erased.
     fn change(&self, pixels: &[u8], side: usize, chance: &mut impl Rng) -> Vec<u8> {
         let mut pixels = if self.crop > 0 { cropped(pixels, side, self.crop, chance) } else { pixels.to_vec() };
         if self.flip && chance.random() {
@@ -32,7 +32,7 @@ impl Augment {
         pixels
     }
 
-    /// Mixes another picture into this one, if that is on; the weight of this one.
+    /// Mixes another image into this one, if that is on; the weight of this one.
     fn mix(&self, pixels: &mut [u8], other: &[u8], side: usize, chance: &mut impl Rng) -> Option<f32> {
         let laid_over = match (self.mixup > 0.0, self.cutmix > 0.0) {
             (false, false) => return None,
@@ -46,14 +46,14 @@ impl Augment {
     }
 }
 
-/// Changes pictures of this side, each given with its class. Each draws from a generator of its own, and is mixed with the
+/// Changes images of this side, each given with its class. Each draws from a generator of its own, and is mixed with the
 /// next one as that is before it is mixed itself, the last with the first. The same seed gives the same bytes everywhere.
-pub fn augmented(pictures: &[(&[u8], u32)], side: usize, how: &Augment, seed: Seed) -> Vec<Augmented> {
+pub fn augmented(images: &[(&[u8], u32)], side: usize, how: &Augment, seed: Seed) -> Vec<Augmented> {
     let change = |(index, (pixels, class)): (u64, &(&[u8], u32))| {
         let mut chance = seed.number(index).generator();
         (how.change(pixels, side, &mut chance), *class, chance)
     };
-    let changed: Vec<_> = (0..).zip(pictures).map(change).collect();
+    let changed: Vec<_> = (0..).zip(images).map(change).collect();
     let mixed = |(index, (pixels, class, chance)): (usize, &(Vec<u8>, u32, _))| {
         let (mut pixels, mut chance) = (pixels.clone(), Clone::clone(chance));
         let (other, its_class, _) = &changed[(index + 1) % changed.len()];
@@ -73,16 +73,16 @@ mod tests {
 
     const SIDE: usize = 8;
 
-    /// Pictures that differ everywhere, each of a class of its own.
+    /// Images that differ everywhere, each of a class of its own.
     fn batch(count: u32) -> Vec<(Vec<u8>, u32)> {
-        let pixels = |picture: u32| (0..3 * SIDE * SIDE).map(|at| (at * 7 + picture as usize * 50) as u8).collect();
-        (0..count).map(|picture| (pixels(picture), picture)).collect()
+        let pixels = |image: u32| (0..3 * SIDE * SIDE).map(|at| (at * 7 + image as usize * 50) as u8).collect();
+        (0..count).map(|image| (pixels(image), image)).collect()
     }
 
     fn changed(batch: &[(Vec<u8>, u32)], how: &Augment, seed: u64) -> Vec<Augmented> {
         how.check(SIDE).unwrap();
-        let pictures: Vec<(&[u8], u32)> = batch.iter().map(|(pixels, class)| (pixels.as_slice(), *class)).collect();
-        augmented(&pictures, SIDE, how, Seed::root(seed))
+        let images: Vec<(&[u8], u32)> = batch.iter().map(|(pixels, class)| (pixels.as_slice(), *class)).collect();
+        augmented(&images, SIDE, how, Seed::root(seed))
     }
 
     fn all() -> Augment {
@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn with_nothing_on_nothing_changes() {
         let batch = batch(3);
-        for (picture, (pixels, class)) in changed(&batch, &Augment::default(), 1).iter().zip(&batch) {
-            assert_eq!(picture, &Augmented { pixels: pixels.clone(), classes: vec![(*class, 1.0)] });
+        for (image, (pixels, class)) in changed(&batch, &Augment::default(), 1).iter().zip(&batch) {
+            assert_eq!(image, &Augmented { pixels: pixels.clone(), classes: vec![(*class, 1.0)] });
         }
         assert!(changed(&[], &all(), 1).is_empty());
     }
@@ -104,9 +104,9 @@ mod tests {
         assert_eq!(made, changed(&batch(6), &all(), 5));
         assert_ne!(made, changed(&batch(6), &all(), 6));
         let mut hash = blake3::Hasher::new();
-        for picture in &made {
-            hash.update(&picture.pixels);
-            for (class, weight) in &picture.classes {
+        for image in &made {
+            hash.update(&image.pixels);
+            for (class, weight) in &image.classes {
                 hash.update(&class.to_le_bytes()).update(&weight.to_le_bytes());
             }
         }
@@ -116,9 +116,9 @@ mod tests {
     #[test]
     fn sizes_stay_and_weights_sum_to_one() {
         for seed in 0..200 {
-            for (index, picture) in (0..).zip(changed(&batch(5), &all(), seed)) {
-                assert_eq!(picture.pixels.len(), 3 * SIDE * SIDE);
-                let [(own, weight), (other, rest)] = picture.classes[..] else { panic!("{:?}", picture.classes) };
+            for (index, image) in (0..).zip(changed(&batch(5), &all(), seed)) {
+                assert_eq!(image.pixels.len(), 3 * SIDE * SIDE);
+                let [(own, weight), (other, rest)] = image.classes[..] else { panic!("{:?}", image.classes) };
                 assert_eq!((own, other), (index, (index + 1) % 5));
                 assert!(weight + rest == 1.0 && (0.0..=1.0).contains(&weight), "{weight} and {rest}");
             }
@@ -126,39 +126,37 @@ mod tests {
     }
 
     #[test]
-    fn two_pictures_of_one_class_keep_one_entry_and_a_lone_one_is_not_mixed() {
+    fn two_images_of_one_class_keep_one_entry_and_a_lone_one_is_not_mixed() {
         let mixing = Augment { mixup: 1.0, ..Augment::default() };
         let same: Vec<_> = batch(3).into_iter().map(|(pixels, _)| (pixels, 4)).collect();
-        for (picture, (pixels, _)) in changed(&same, &mixing, 1).iter().zip(&same) {
-            assert_eq!(picture.classes, [(4, 1.0)]);
-            assert_ne!(&picture.pixels, pixels);
+        for (image, (pixels, _)) in changed(&same, &mixing, 1).iter().zip(&same) {
+            assert_eq!(image.classes, [(4, 1.0)]);
+            assert_ne!(&image.pixels, pixels);
         }
         assert_eq!(changed(&batch(1), &mixing, 1)[0].pixels, batch(1)[0].0);
     }
 
     #[test]
-    fn a_picture_is_mixed_with_what_the_next_one_has_become() {
+    fn an_image_is_mixed_with_what_the_next_one_has_become() {
         let alone = Augment { mixup: 0.0, cutmix: 0.0, ..all() };
         let pasting = Augment { cutmix: 1.0, ..alone.clone() };
         let (unmixed, mixed) = (changed(&batch(4), &alone, 3), changed(&batch(4), &pasting, 3));
-        for (index, picture) in mixed.iter().enumerate() {
+        for (index, image) in mixed.iter().enumerate() {
             let (own, other) = (&unmixed[index].pixels, &unmixed[(index + 1) % 4].pixels);
-            assert!(
-                picture.pixels.iter().zip(own.iter().zip(other)).all(|(it, (own, other))| it == own || it == other)
-            );
+            assert!(image.pixels.iter().zip(own.iter().zip(other)).all(|(it, (own, other))| it == own || it == other));
         }
     }
 
     #[test]
-    fn half_of_the_pictures_are_mirrored_and_half_are_laid_over_where_both_ways_are_on() {
+    fn half_of_the_images_are_mirrored_and_half_are_laid_over_where_both_ways_are_on() {
         let flipping = Augment { flip: true, ..Augment::default() };
         let mirrored = (0..1000).filter(|seed| changed(&batch(1), &flipping, *seed)[0].pixels != batch(1)[0].0).count();
         assert!((430..570).contains(&mirrored), "{mirrored}");
         let both = Augment { mixup: 1.0, cutmix: 1.0, ..Augment::default() };
         let two = batch(2);
-        let is_pasted = |picture: &Augmented| {
+        let is_pasted = |image: &Augmented| {
             let sources = two[0].0.iter().zip(&two[1].0);
-            picture.pixels.iter().zip(sources).all(|(it, (own, other))| it == own || it == other)
+            image.pixels.iter().zip(sources).all(|(it, (own, other))| it == own || it == other)
         };
         let pasted = (0..1000).filter(|seed| is_pasted(&changed(&two, &both, *seed)[0])).count();
         assert!((430..570).contains(&pasted), "{pasted}");

@@ -1,4 +1,4 @@
-//! What is changed of a picture by itself: where it is cut, which way it looks, its colours, and a hole in it.
+//! What is changed of an image by itself: where it is cut, which way it looks, its colours, and a hole in it.
 
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt};
@@ -8,12 +8,12 @@ const HOLE_AREA: (f64, f64) = (0.02, 0.33);
 /// The height of a hole by its width, at least and at most.
 const HOLE_ASPECT: (f64, f64) = (0.3, 3.3);
 
-/// A picture of the old size, cut at a random place from this one with a black border.
+/// An image of the old size, cut at a random place from this one with a black border.
 pub(super) fn cropped(pixels: &[u8], side: usize, border: usize, chance: &mut impl Rng) -> Vec<u8> {
     let border = border.min(side);
     let [across, down] = [(); 2].map(|()| chance.random_range(0..=2 * border as u32) as usize);
     let mut cut = vec![0; pixels.len()];
-    // Of a row or column that begins at `offset` in the bordered picture: where it begins there, here, and how long it
+    // Of a row or column that begins at `offset` in the bordered image: where it begins there, here, and how long it
     // is.
     let overlap = |offset: usize| {
         let (from, to) = (offset.saturating_sub(border), border.saturating_sub(offset));
@@ -29,7 +29,7 @@ pub(super) fn cropped(pixels: &[u8], side: usize, border: usize, chance: &mut im
     cut
 }
 
-/// Mirrors a picture, left to right.
+/// Mirrors an image, left to right.
 pub(super) fn flip(pixels: &mut [u8], side: usize) {
     pixels.chunks_exact_mut(row(side)).for_each(<[u8]>::reverse);
 }
@@ -127,7 +127,7 @@ mod tests {
 
     const SIDE: usize = 16;
 
-    fn picture() -> Vec<u8> {
+    fn image() -> Vec<u8> {
         (0..3 * SIDE * SIDE).map(|at| (at % 251) as u8 + 1).collect()
     }
 
@@ -136,17 +136,17 @@ mod tests {
     }
 
     #[test]
-    fn a_crop_moves_the_picture_and_leaves_black_behind() {
+    fn a_crop_moves_the_image_and_leaves_black_behind() {
         let mut places = std::collections::BTreeSet::new();
         for seed in 0..400 {
-            let cut = cropped(&picture(), SIDE, 2, &mut Seed::root(seed).generator());
-            assert_eq!(cut.len(), picture().len());
+            let cut = cropped(&image(), SIDE, 2, &mut Seed::root(seed).generator());
+            assert_eq!(cut.len(), image().len());
             let moved = |down: isize, across: isize| {
                 let inside = |place: usize, by: isize| place.checked_add_signed(by).filter(|place| *place < SIDE);
                 (0..3 * SIDE * SIDE).all(|place| {
                     let (colour, y, x) = (place / SIDE / SIDE, place / SIDE % SIDE, place % SIDE);
                     let from = inside(y, down).zip(inside(x, across));
-                    at(&cut, colour, y, x) == from.map_or(0, |(y, x)| at(&picture(), colour, y, x))
+                    at(&cut, colour, y, x) == from.map_or(0, |(y, x)| at(&image(), colour, y, x))
                 })
             };
             let all = (-2..=2).flat_map(|down| (-2..=2).map(move |across| (down, across)));
@@ -154,19 +154,19 @@ mod tests {
         }
         assert_eq!(places.len(), 25);
         for seed in 0..100 {
-            let far = cropped(&picture(), SIDE, 10 * SIDE, &mut Seed::root(seed).generator());
-            assert_eq!(far.len(), picture().len());
+            let far = cropped(&image(), SIDE, 10 * SIDE, &mut Seed::root(seed).generator());
+            assert_eq!(far.len(), image().len());
         }
     }
 
     #[test]
-    fn a_mirrored_picture_is_mirrored_back() {
-        let mut pixels = picture();
+    fn a_mirrored_image_is_mirrored_back() {
+        let mut pixels = image();
         flip(&mut pixels, SIDE);
-        assert_eq!(at(&pixels, 1, 5, 0), at(&picture(), 1, 5, SIDE - 1));
-        assert_eq!(at(&pixels, 2, 7, 4), at(&picture(), 2, 7, SIDE - 5));
+        assert_eq!(at(&pixels, 1, 5, 0), at(&image(), 1, 5, SIDE - 1));
+        assert_eq!(at(&pixels, 2, 7, 4), at(&image(), 2, 7, SIDE - 5));
         flip(&mut pixels, SIDE);
-        assert_eq!(pixels, picture());
+        assert_eq!(pixels, image());
     }
 
     #[test]
@@ -196,9 +196,9 @@ mod tests {
             outcomes.insert(flat[0]);
         }
         assert!(outcomes.len() > 30, "{outcomes:?}");
-        let mut pixels = picture();
+        let mut pixels = image();
         jitter(&mut pixels, 0.0, &mut Seed::root(1).generator());
-        assert_eq!(pixels, picture());
+        assert_eq!(pixels, image());
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_picture_is_no_reason_to_stop() {
+    fn an_empty_image_is_no_reason_to_stop() {
         let mut chance = Seed::root(1).generator();
         assert!(cropped(&[], 0, 2, &mut chance).is_empty());
         flip(&mut [], 0);

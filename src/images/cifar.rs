@@ -1,4 +1,4 @@
-//! The binary version of CIFAR-10: files of records, each a class and the pixels of a picture of 32 by 32.
+//! The binary version of CIFAR-10: files of records, each a class and the pixels of an image of 32 by 32.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
@@ -160,7 +160,7 @@ mod tests {
     fn classes(sources: &[PathBuf], names: Option<&[String]>) -> Vec<u16> {
         let found = source::find(sources, names).unwrap();
         let classes: Vec<u16> = found.offers().map(|offer| offer.unwrap().class).collect();
-        assert_eq!(classes.len() as u64, found.pictures());
+        assert_eq!(classes.len() as u64, found.images());
         classes
     }
 

@@ -1,4 +1,4 @@
-//! Folders whose subfolders are the classes, each with the pictures of its class.
+//! Folders whose subfolders are the classes, each with the images of its class.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -7,21 +7,21 @@ use std::path::{Path, PathBuf};
 
 use crate::images::source::{SourceError, by_name, number_of, visible};
 
-/// How the names of pictures end, in small letters or large ones.
+/// How the names of images end, in small letters or large ones.
 const ENDINGS: [&str; 3] = ["jpg", "jpeg", "png"];
 
-/// The pictures of a class in one folder.
+/// The images of a class in one folder.
 #[derive(Debug)]
 pub(super) struct ClassFolder {
     /// Where.
     pub path: PathBuf,
     /// Which class.
     pub class: u16,
-    /// The names of the pictures, in order.
+    /// The names of the images, in order.
     pub files: Vec<OsString>,
 }
 
-/// The class folders of all sources, by source and class; the classes by number; and how many files are no pictures.
+/// The class folders of all sources, by source and class; the classes by number; and how many files are no images.
 pub(super) fn find(
     sources: &[PathBuf],
     names: Option<&[String]>,
@@ -40,7 +40,7 @@ pub(super) fn find(
         let before = folders.len();
         for (name, path) in subfolders {
             let class = number_of(&name, &known, &path)?;
-            let (files, others) = pictures(&path)?;
+            let (files, others) = images(&path)?;
             other_files += others;
             folders.push(ClassFolder { path, class, files });
         }
@@ -72,8 +72,8 @@ fn is_folder(path: &Path, kind: FileType) -> Result<bool, SourceError> {
     Ok(fs::metadata(path).map_err(SourceError::disk(path))?.is_dir())
 }
 
-/// The names of a folder's pictures, of which there must be one at least, and how many other files it has.
-fn pictures(folder: &Path) -> Result<(Vec<OsString>, u64), SourceError> {
+/// The names of a folder's images, of which there must be one at least, and how many other files it has.
+fn images(folder: &Path) -> Result<(Vec<OsString>, u64), SourceError> {
     let (mut files, mut others) = (Vec::new(), 0);
     for (name, kind) in visible(folder)? {
         let ending = Path::new(&name).extension().and_then(OsStr::to_str).unwrap_or_default();
@@ -98,7 +98,7 @@ mod tests {
         for file in files {
             let path = folder.path().join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, "picture").unwrap();
+            fs::write(path, "image").unwrap();
         }
         folder
     }
@@ -107,7 +107,7 @@ mod tests {
         let paths: Vec<PathBuf> = sources.iter().map(|source| source.path().to_owned()).collect();
         let found = source::find(&paths, names).unwrap();
         let offers: Vec<_> = found.offers().map(Result::unwrap).collect();
-        assert_eq!(offers.len() as u64, found.pictures());
+        assert_eq!(offers.len() as u64, found.images());
         let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
         offers.iter().map(|offer| (name(&offer.path), offer.class)).collect()
     }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_come_by_source_class_and_name() {
+    fn images_come_by_source_class_and_name() {
         let one = world(&["dog/b.png", "dog/a.JPG", "cat/z.jpeg", "read.me", "cat/notes.txt", "cat/deep/x.png"]);
         let two = world(&["cat/a.png", "bird/a.png", ".hidden/a.png", "cat/.a.png"]);
         let expected = [("z.jpeg", 1), ("a.JPG", 2), ("b.png", 2), ("a.png", 0), ("a.png", 1)];
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_without_pictures_is_named() {
+    fn a_class_without_images_is_named() {
         let folder = world(&["cat/1.png", "dog/notes.txt"]);
         let error = source::find(&[folder.path().to_owned()], None).unwrap_err();
         assert!(matches!(&error, SourceError::EmptyClass { path } if path.ends_with("dog")), "{error}");

@@ -1,4 +1,4 @@
-//! One picture, made square and small: decoded within bounds, cut to its middle square, brought to the size of all.
+//! One image, made square and small: decoded within bounds, cut to its middle square, brought to the size of all.
 
 use std::fs::File;
 use std::io::{Cursor, Read};
@@ -19,11 +19,11 @@ const JPEG_TAIL_BYTES: usize = 64 << 10;
 
 /// The longest file that is read.
 const MOST_FILE_BYTES: u64 = 256 << 20;
-/// The most pixels along a side of a picture, and the most memory that decoding it may take.
+/// The most pixels along a side of an image, and the most memory that decoding it may take.
 const MOST_SIDE: u32 = 16_384;
 const MOST_MEMORY: u64 = 512 << 20;
 
-/// A picture of the wanted size.
+/// An image of the wanted size.
 pub(super) struct Fitted {
     /// Planar.
     pub pixels: Vec<u8>,
@@ -34,7 +34,7 @@ pub(super) struct Fitted {
 }
 
 impl Offer {
-    /// The picture in this size, or why it cannot be read.
+    /// The image in this size, or why it cannot be read.
     pub fn fitted(&self, side: usize) -> Result<Fitted, String> {
         match &self.pixels {
             Some(pixels) if side == cifar::SIDE => Ok(Fitted { pixels: pixels.clone(), cut: false, enlarged: false }),
@@ -61,7 +61,7 @@ fn decode(path: &Path) -> Result<DynamicImage, String> {
     limits.max_image_height = Some(MOST_SIDE);
     limits.max_alloc = Some(MOST_MEMORY);
     reader.limits(limits);
-    // One picture on which the library panics is no reason to stop.
+    // One image on which the library panics is no reason to stop.
     let decoded = catch_unwind(AssertUnwindSafe(|| reader.decode()));
     decoded.map_err(|_| "the decoder failed".to_owned())?.map_err(|error| error.to_string())
 }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_that_would_fill_the_memory_is_refused() {
+    fn an_image_that_would_fill_the_memory_is_refused() {
         // A header that promises more than is there: 60,000 by 60,000 pixels.
         let image = GrayImage::from_pixel(1, 1, Luma([0]));
         let mut bytes = Cursor::new(Vec::new());
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn cifars_pictures_fit_other_sizes_too() {
+    fn cifars_images_fit_other_sizes_too() {
         let pixels = [[10; 1024], [20; 1024], [30; 1024]].concat();
         let offer = Offer { path: "data_batch_1.bin".into(), class: 0, pixels: Some(pixels.clone()) };
         assert_eq!(offer.fitted(32).unwrap().pixels, pixels);

@@ -1,11 +1,11 @@
-//! Two pictures in one: laid over each other (mixup), or a rectangle of one in the other (CutMix), and how much of
+//! Two images in one: laid over each other (mixup), or a rectangle of one in the other (CutMix), and how much of
 //! each.
 
 use rand::{Rng, RngExt};
 
 use crate::images::changes::{plane, row};
 
-/// Lays another picture over this one, which keeps this share; the share in fact.
+/// Lays another image over this one, which keeps this share; the share in fact.
 pub(super) fn mix_in(pixels: &mut [u8], other: &[u8], share: f64) -> f32 {
     let weight = share as f32;
     let share = f64::from(weight);
@@ -15,7 +15,7 @@ pub(super) fn mix_in(pixels: &mut [u8], other: &[u8], share: f64) -> f32 {
     weight
 }
 
-/// Puts a rectangle of another picture into this one, around a random place; this one would keep this share, and keeps
+/// Puts a rectangle of another image into this one, around a random place; this one would keep this share, and keeps
 /// the share that comes back: what would lie beyond the edge is cut off.
 pub(super) fn paste(pixels: &mut [u8], other: &[u8], side: usize, share: f64, chance: &mut impl Rng) -> f32 {
     let edge = (side as f64 * (1.0 - share).sqrt()) as usize;
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_laid_over_another_has_something_of_both() {
+    fn an_image_laid_over_another_has_something_of_both() {
         let mut pixels = vec![100; BYTES];
         assert_eq!(mix_in(&mut pixels, &[200; BYTES], 0.75), 0.75);
         assert_eq!(pixels, [125; BYTES]);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_a_picture_with_anothers_rectangle_is_exact() {
+    fn the_share_of_an_image_with_anothers_rectangle_is_exact() {
         let mut whole_ones = 0;
         for seed in 0..500 {
             let mut chance = Seed::root(seed).generator();

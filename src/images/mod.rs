@@ -1,9 +1,9 @@
-//! Folders become one prepared file of small square pictures, this becomes documents, and training changes these by chance.
+//! Folders become one prepared file of small square images, this becomes documents, and training changes these by chance.
 //!
-//! In data order: [`prepare()`] finds the pictures ([`source`]: folders of classes, or CIFAR-10), makes each of them
+//! In data order: [`prepare()`] finds the images ([`source`]: folders of classes, or CIFAR-10), makes each of them
 //! square and small, and writes a file ([`PreparedWriter`]); [`PreparedReader`] gives them back one by one, each with its
 //! class, as documents are made of them; [`augmented`] changes those that a step trains on, as [`Augment`](crate::config::Augment) says.
-//! A picture is planar wherever it is bytes: all its red, all its green, all its blue, each in rows from the top.
+//! An image is planar wherever it is bytes: all its red, all its green, all its blue, each in rows from the top.
 //! No model and no path is known here.
 
 pub mod augment;

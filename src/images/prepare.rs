@@ -1,4 +1,4 @@
-//! Prepares pictures: all that the sources hold, decoded on all cores, in one file.
+//! Prepares images: all that the sources hold, decoded on all cores, in one file.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,11 @@ use crate::images::prepared::{PreparedError, pixel_bytes};
 use crate::images::prepared_writer::PreparedWriter;
 use crate::images::source::{Found, Offer, SourceError, find};
 
-/// So many pictures are decoded at a time, or as many as take so much memory, once they are small.
+/// So many images are decoded at a time, or as many as take so much memory, once they are small.
 const CHUNK: usize = 256;
 const CHUNK_BYTES: usize = 64 << 20;
 
-/// Why pictures were not prepared.
+/// Why images were not prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     /// What is wrong with the sources.
@@ -22,8 +22,8 @@ pub enum PrepareError {
     /// What is wrong with the file to be written.
     #[error(transparent)]
     Prepared(#[from] PreparedError),
-    /// Not a single picture.
-    #[error("none of {offered} pictures can be read; the first is {}: {reason}", path.display())]
+    /// Not a single image.
+    #[error("none of {offered} images can be read; the first is {}: {reason}", path.display())]
     NothingReadable {
         /// How many there are.
         offered: u64,
@@ -33,23 +33,21 @@ pub enum PrepareError {
         reason: String,
     },
     /// A class of which nothing is left.
-    #[error(
-        "class {name:?} has no picture that can be read, of {offered} that there are; mend them or remove the class"
-    )]
+    #[error("class {name:?} has no image that can be read, of {offered} that there are; mend them or remove the class")]
     NothingOfClass {
         /// The class.
         name: String,
-        /// How many pictures it has.
+        /// How many images it has.
         offered: u64,
     },
 }
 
-/// What became of pictures.
+/// What became of images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prepared {
     /// How many were written.
-    pub pictures: u64,
-    /// The classes in order of their numbers, and how many pictures of each were written.
+    pub images: u64,
+    /// The classes in order of their numbers, and how many images of each were written.
     pub classes: Vec<(String, u64)>,
     /// How many could not be read, and were left out.
     pub unreadable: u64,
@@ -63,12 +61,12 @@ pub struct Prepared {
     pub other_files: u64,
 }
 
-/// Writes the pictures of the sources to one file, each `side` pixels high and wide. Classes are numbered as in
-/// `names`, if there are any; `told` hears how many pictures are done, and of how many. The same sources give the same
+/// Writes the images of the sources to one file, each `side` pixels high and wide. Classes are numbered as in
+/// `names`, if there are any; `told` hears how many images are done, and of how many. The same sources give the same
 /// file.
 ///
 /// # Errors
-/// If a source is none, a class or all of them have no readable picture, or the disk fails. No file is left then.
+/// If a source is none, a class or all of them have no readable image, or the disk fails. No file is left then.
 pub fn prepare(
     sources: &[PathBuf],
     side: usize,
@@ -79,7 +77,7 @@ pub fn prepare(
     let found = find(sources, names)?;
     let mut writer = PreparedWriter::begin(out, side, &found.classes)?;
     let mut tally = Tally::new(&found);
-    let (mut done, total) = (0, found.pictures());
+    let (mut done, total) = (0, found.images());
     let chunk = (CHUNK_BYTES / pixel_bytes(side)).clamp(1, CHUNK);
     let mut offers = found.offers();
     told(done, total);
@@ -105,7 +103,7 @@ pub fn prepare(
 /// Counts on the way.
 struct Tally {
     prepared: Prepared,
-    /// Pictures that there are, by class.
+    /// Images that there are, by class.
     offered: Vec<u64>,
 }
 
@@ -116,13 +114,13 @@ impl Tally {
         Self { prepared: Prepared { classes, other_files: found.other_files, ..Prepared::default() }, offered }
     }
 
-    /// The picture, if there is one to be written.
+    /// The image, if there is one to be written.
     fn count(&mut self, offer: &Offer, fitted: Result<Fitted, String>) -> Option<Fitted> {
         let (prepared, class) = (&mut self.prepared, usize::from(offer.class));
         self.offered[class] += 1;
         match fitted {
             Ok(fitted) => {
-                prepared.pictures += 1;
+                prepared.images += 1;
                 prepared.classes[class].1 += 1;
                 prepared.cut += u64::from(fitted.cut);
                 prepared.enlarged += u64::from(fitted.enlarged);
@@ -136,10 +134,10 @@ impl Tally {
         }
     }
 
-    /// Every class must have a picture, but for those that only another file's list has.
+    /// Every class must have an image, but for those that only another file's list has.
     fn check(&self, listed: bool) -> Result<(), PrepareError> {
         let prepared = &self.prepared;
-        if let (0, Some((path, reason))) = (prepared.pictures, &prepared.first_unreadable) {
+        if let (0, Some((path, reason))) = (prepared.images, &prepared.first_unreadable) {
             let (path, reason) = (path.clone(), reason.clone());
             return Err(PrepareError::NothingReadable { offered: prepared.unreadable, path, reason });
         }
@@ -158,10 +156,10 @@ mod tests {
     use super::*;
     use crate::images::PreparedReader;
 
-    /// A folder of classes, each of pictures in one shade that are as wide and high as said.
-    fn world(pictures: &[(&str, u8, (u32, u32))]) -> tempfile::TempDir {
+    /// A folder of classes, each of images in one shade that are as wide and high as said.
+    fn world(images: &[(&str, u8, (u32, u32))]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        for (name, shade, (width, height)) in pictures {
+        for (name, shade, (width, height)) in images {
             let path = folder.path().join("in").join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             RgbImage::from_pixel(*width, *height, Rgb([*shade; 3])).save(path).unwrap();
@@ -170,15 +168,15 @@ mod tests {
     }
 
     fn prepared(folder: &tempfile::TempDir, names: Option<&[String]>) -> Result<Prepared, PrepareError> {
-        let out = folder.path().join("out.pictures");
+        let out = folder.path().join("out.images");
         let prepared = prepare(&[folder.path().join("in")], 4, names, &out, &mut |_, _| {});
         assert_eq!(out.exists(), prepared.is_ok());
         prepared
     }
 
-    /// The first byte and the class of each picture.
+    /// The first byte and the class of each image.
     fn shades(folder: &tempfile::TempDir) -> Vec<(u8, u8)> {
-        let mut reader = PreparedReader::open(&folder.path().join("out.pictures")).unwrap();
+        let mut reader = PreparedReader::open(&folder.path().join("out.images")).unwrap();
         let (mut shades, mut record) = (Vec::new(), Vec::new());
         while reader.next(&mut record).unwrap() {
             assert_eq!(record.len(), 3 * 16 + 2);
@@ -188,19 +186,19 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_written_in_order_and_counted() {
-        let pictures = [
+    fn images_are_written_in_order_and_counted() {
+        let images = [
             ("dog/1.png", 10, (4, 4)),
             ("cat/2.png", 20, (8, 4)),
             ("cat/1.png", 30, (2, 2)),
             ("dog/2.png", 40, (3, 9)),
         ];
-        let folder = world(&pictures);
-        std::fs::write(folder.path().join("in/cat/3.png"), "no picture").unwrap();
+        let folder = world(&images);
+        std::fs::write(folder.path().join("in/cat/3.png"), "no image").unwrap();
         std::fs::write(folder.path().join("in/cat/4.jpg"), "none either").unwrap();
         std::fs::write(folder.path().join("in/cat/5.webp"), "unknown").unwrap();
         let made = prepared(&folder, None).unwrap();
-        assert_eq!((made.pictures, made.unreadable, made.cut, made.enlarged, made.other_files), (4, 2, 2, 2, 1));
+        assert_eq!((made.images, made.unreadable, made.cut, made.enlarged, made.other_files), (4, 2, 2, 2, 1));
         assert_eq!(made.classes, [("cat".to_owned(), 2), ("dog".to_owned(), 2)]);
         let (path, reason) = made.first_unreadable.unwrap();
         assert!(path.ends_with("cat/3.png") && !reason.is_empty(), "{reason}");
@@ -210,9 +208,9 @@ mod tests {
     #[test]
     fn the_same_sources_give_the_same_file_and_progress_reaches_its_end() {
         let names: Vec<String> = (0..300).map(|number| format!("c{}/{number:03}.png", number % 3)).collect();
-        let pictures: Vec<_> = names.iter().enumerate().map(|(i, name)| (name.as_str(), i as u8, (5, 5))).collect();
-        let folder = world(&pictures);
-        let out = folder.path().join("out.pictures");
+        let images: Vec<_> = names.iter().enumerate().map(|(i, name)| (name.as_str(), i as u8, (5, 5))).collect();
+        let folder = world(&images);
+        let out = folder.path().join("out.images");
         let mut files = Vec::new();
         for _ in 0..2 {
             let mut told = Vec::new();
@@ -250,7 +248,7 @@ mod tests {
     fn a_side_that_no_file_can_have_is_refused() {
         let folder = world(&[("cat/1.png", 9, (4, 4))]);
         for side in [0, 1025] {
-            let out = folder.path().join("out.pictures");
+            let out = folder.path().join("out.images");
             let error = prepare(&[folder.path().join("in")], side, None, &out, &mut |_, _| {}).unwrap_err();
             assert!(error.to_string().contains("from 1 to 1024"), "{error}");
         }

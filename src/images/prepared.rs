@@ -9,7 +9,7 @@ pub(super) const MAGIC: [u8; 4] = *b"PSPI";
 pub(super) const VERSION: u16 = 1;
 /// What stands before the names of the classes.
 pub(super) const HEAD_BYTES: usize = 18;
-/// Where the count of pictures stands in it.
+/// Where the count of images stands in it.
 pub(super) const COUNT_AT: u64 = 8;
 pub(super) const CLASS_BYTES: usize = 2;
 pub(super) const NAME_LENGTH_BYTES: usize = 2;
@@ -21,14 +21,14 @@ pub(super) const NAME_BYTES: RangeInclusive<usize> = 1..=255;
 #[derive(Debug, thiserror::Error)]
 pub enum PreparedError {
     /// Another kind of file.
-    #[error("{} is no prepared file of pictures; make one with pathswarm prepare", path.display())]
+    #[error("{} is no prepared file of images; make one with pathswarm prepare", path.display())]
     Kind {
         /// The file.
         path: PathBuf,
     },
     /// Another version of the format.
     #[error(
-        "{} is a prepared file of version {found}, and this program reads version {VERSION}; prepare its pictures anew",
+        "{} is a prepared file of version {found}, and this program reads version {VERSION}; prepare its images anew",
         path.display()
     )]
     Version {
@@ -50,7 +50,7 @@ pub enum PreparedError {
         expected: &'static str,
     },
     /// Cut short, or longer than it should be.
-    #[error("{} has {found} bytes, where its header asks for {expected}; prepare its pictures anew", path.display())]
+    #[error("{} has {found} bytes, where its header asks for {expected}; prepare its images anew", path.display())]
     Size {
         /// The file.
         path: PathBuf,
@@ -59,26 +59,26 @@ pub enum PreparedError {
         /// In fact.
         found: u64,
     },
-    /// A picture of a class that there is not.
-    #[error("{}: picture {picture} is of class {class}, but there are {classes} classes", path.display())]
+    /// An image of a class that there is not.
+    #[error("{}: image {image} is of class {class}, but there are {classes} classes", path.display())]
     Class {
         /// The file.
         path: PathBuf,
-        /// Which picture, from 0.
-        picture: u64,
+        /// Which image, from 0.
+        image: u64,
         /// Its class.
         class: u16,
         /// How many there are.
         classes: usize,
     },
-    /// A picture of another size, to be written.
-    #[error("{}: picture {picture} has {found} bytes, where its size asks for {expected}", path.display())]
+    /// An image of another size, to be written.
+    #[error("{}: image {image} has {found} bytes, where its size asks for {expected}", path.display())]
     Pixels {
         /// The file.
         path: PathBuf,
-        /// Which picture, from 0.
-        picture: u64,
-        /// By the side of the pictures.
+        /// Which image, from 0.
+        image: u64,
+        /// By the side of the images.
         expected: usize,
         /// In fact.
         found: usize,
@@ -102,15 +102,15 @@ impl PreparedError {
     }
 }
 
-/// Bytes of the pixels of a picture.
+/// Bytes of the pixels of an image.
 pub(super) fn pixel_bytes(side: usize) -> usize {
     3 * side * side
 }
 
-/// Checks the side of pictures; `path` is the file that it is for.
+/// Checks the side of images; `path` is the file that it is for.
 pub(super) fn check_side(path: &Path, side: usize) -> Result<(), PreparedError> {
     let expected = "from 1 to 1024 pixels";
-    require(SIDES.contains(&side), path, "side of the pictures", || side.to_string(), expected)
+    require(SIDES.contains(&side), path, "side of the images", || side.to_string(), expected)
 }
 
 /// Checks the number of classes.

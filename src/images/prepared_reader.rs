@@ -1,4 +1,4 @@
-//! Reads prepared files: pictures of one size with their classes, as `pathswarm prepare` writes them.
+//! Reads prepared files: images of one size with their classes, as `pathswarm prepare` writes them.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -15,9 +15,9 @@ pub struct PreparedReader {
     path: PathBuf,
     file: BufReader<File>,
     side: usize,
-    pictures: u64,
+    images: u64,
     classes: Vec<String>,
-    /// Pictures read.
+    /// Images read.
     taken: u64,
     /// Bytes read.
     read: u64,
@@ -36,7 +36,7 @@ impl PreparedReader {
             path: path.to_owned(),
             file: BufReader::with_capacity(1 << 16, file),
             side: 0,
-            pictures: 0,
+            images: 0,
             classes: Vec::new(),
             taken: 0,
             read: 0,
@@ -55,7 +55,7 @@ impl PreparedReader {
             return Err(PreparedError::Version { path: path.to_owned(), found: version });
         }
         reader.side = side.into();
-        reader.pictures = u64::from_le_bytes([e, f, g, h, i, j, k, l]);
+        reader.images = u64::from_le_bytes([e, f, g, h, i, j, k, l]);
         check_side(path, reader.side)?;
         check_count(path, classes.into())?;
         reader.read_names(classes.into(), bytes)?;
@@ -68,7 +68,7 @@ impl PreparedReader {
     fn read_names(&mut self, classes: usize, found: u64) -> Result<(), PreparedError> {
         let record = (pixel_bytes(self.side) + CLASS_BYTES) as u128;
         let shortest = (classes * (NAME_LENGTH_BYTES + NAME_BYTES.start())) as u128;
-        let mut expected = HEAD_BYTES as u128 + shortest + record * u128::from(self.pictures);
+        let mut expected = HEAD_BYTES as u128 + shortest + record * u128::from(self.images);
         let holds = |path: &Path, expected, enough: bool| match enough {
             true => Ok(()),
             false => Err(PreparedError::Size { path: path.to_owned(), expected, found }),
@@ -98,27 +98,27 @@ impl PreparedReader {
         Ok(())
     }
 
-    /// Reads the next picture into `record`: its pixels, and behind them its class. Whether there was one.
+    /// Reads the next image into `record`: its pixels, and behind them its class. Whether there was one.
     ///
     /// # Errors
     /// If its class is none of the file's, or the disk fails.
     pub fn next(&mut self, record: &mut Vec<u8>) -> Result<bool, PreparedError> {
         record.clear();
-        if self.taken == self.pictures {
+        if self.taken == self.images {
             return Ok(false);
         }
         record.resize(pixel_bytes(self.side) + CLASS_BYTES, 0);
         self.fill(record)?;
         let class = class_of(record);
         if usize::from(class) >= self.classes.len() {
-            let (path, picture, classes) = (self.path.clone(), self.taken, self.classes.len());
-            return Err(PreparedError::Class { path, picture, class, classes });
+            let (path, image, classes) = (self.path.clone(), self.taken, self.classes.len());
+            return Err(PreparedError::Class { path, image, class, classes });
         }
         self.taken += 1;
         Ok(true)
     }
 
-    /// Pixels along each side of a picture.
+    /// Pixels along each side of an image.
     pub fn side(&self) -> usize {
         self.side
     }
@@ -128,14 +128,14 @@ impl PreparedReader {
         &self.classes
     }
 
-    /// How many pictures the file has.
+    /// How many images the file has.
     pub fn len(&self) -> u64 {
-        self.pictures
+        self.images
     }
 
     /// Whether it has none.
     pub fn is_empty(&self) -> bool {
-        self.pictures == 0
+        self.images == 0
     }
 
     /// Bytes of the file that have been read.
@@ -199,8 +199,8 @@ mod tests {
         assert!(matches!(refused(0, b"PSTK"), PreparedError::Kind { .. }));
         assert!(matches!(refused(4, &[2]), PreparedError::Version { found: 2, .. }));
         for (at, to, field) in [
-            (6, &[0, 0][..], "side of the pictures"),
-            (6, &[1, 4], "side of the pictures"),
+            (6, &[0, 0][..], "side of the images"),
+            (6, &[1, 4], "side of the images"),
             (16, &[0, 0], "number of classes"),
             (18, &[0, 0], "length of a class's name"),
             (18, &[0, 1], "length of a class's name"),
@@ -212,8 +212,8 @@ mod tests {
         }
         let twice = b"PSPI\x01\0\x01\0\0\0\0\0\0\0\0\0\x02\0\x01\0a\x01\0a";
         assert!(opened(twice).unwrap_err().to_string().contains("no other class"));
-        let missing = PreparedReader::open(Path::new("missing.pictures")).unwrap_err();
-        assert!(matches!(missing, PreparedError::Disk { .. }) && missing.to_string().contains("missing.pictures"));
+        let missing = PreparedReader::open(Path::new("missing.images")).unwrap_err();
+        assert!(matches!(missing, PreparedError::Disk { .. }) && missing.to_string().contains("missing.images"));
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_of_no_class_is_named() {
+    fn an_image_of_no_class_is_named() {
         let mut bytes = BYTES.concat();
         let last = bytes.len() - 2;
         bytes[last] = 2;
@@ -239,7 +239,7 @@ mod tests {
         let mut record = Vec::new();
         assert!(reader.next(&mut record).unwrap());
         let error = reader.next(&mut record).unwrap_err();
-        assert!(matches!(error, PreparedError::Class { picture: 1, class: 2, classes: 2, .. }), "{error}");
+        assert!(matches!(error, PreparedError::Class { image: 1, class: 2, classes: 2, .. }), "{error}");
     }
 
     proptest! {

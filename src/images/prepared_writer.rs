@@ -20,11 +20,11 @@ pub struct PreparedWriter {
     file: BufWriter<NamedTempFile>,
     side: usize,
     classes: usize,
-    pictures: u64,
+    images: u64,
 }
 
 impl PreparedWriter {
-    /// Begins a file for pictures of this side and these classes. What is there stays until the new one is finished.
+    /// Begins a file for images of this side and these classes. What is there stays until the new one is finished.
     ///
     /// # Errors
     /// If the side or the names are none that a file can have, or the disk fails.
@@ -44,12 +44,12 @@ impl PreparedWriter {
             .tempfile_in(&folder);
         let file = file.map_err(PreparedError::disk("write", out))?;
         let file = BufWriter::with_capacity(1 << 16, file);
-        let mut writer = Self { out: out.to_owned(), folder, file, side, classes: classes.len(), pictures: 0 };
+        let mut writer = Self { out: out.to_owned(), folder, file, side, classes: classes.len(), images: 0 };
         writer.write_header(classes).map_err(PreparedError::disk("write", out))?;
         Ok(writer)
     }
 
-    /// `PSPI`, version u16, side u16, pictures u64 (none yet), classes u16; of each class the length of its name, u16,
+    /// `PSPI`, version u16, side u16, images u64 (none yet), classes u16; of each class the length of its name, u16,
     /// and the name.
     fn write_header(&mut self, classes: &[String]) -> io::Result<()> {
         let mut header = Vec::with_capacity(HEAD_BYTES);
@@ -65,39 +65,39 @@ impl PreparedWriter {
         self.file.write_all(&header)
     }
 
-    /// Adds a picture, planar.
+    /// Adds an image, planar.
     ///
     /// # Errors
     /// If it has another size or a class that the file does not have, or the disk fails.
     pub fn push(&mut self, pixels: &[u8], class: u16) -> Result<(), PreparedError> {
-        let (path, picture, classes) = (|| self.out.clone(), self.pictures, self.classes);
+        let (path, image, classes) = (|| self.out.clone(), self.images, self.classes);
         let (expected, found) = (pixel_bytes(self.side), pixels.len());
         if found != expected {
-            return Err(PreparedError::Pixels { path: path(), picture, expected, found });
+            return Err(PreparedError::Pixels { path: path(), image, expected, found });
         }
         if usize::from(class) >= classes {
-            return Err(PreparedError::Class { path: path(), picture, class, classes });
+            return Err(PreparedError::Class { path: path(), image, class, classes });
         }
         let written = self.file.write_all(pixels).and_then(|()| self.file.write_all(&class.to_le_bytes()));
         written.map_err(PreparedError::disk("write", &self.out))?;
-        self.pictures += 1;
+        self.images += 1;
         Ok(())
     }
 
-    /// Puts the file in its place, and gives the number of its pictures. It outlasts a loss of power from here on.
+    /// Puts the file in its place, and gives the number of its images. It outlasts a loss of power from here on.
     ///
     /// # Errors
     /// If the disk fails; what was there before stays.
     pub fn finish(self) -> Result<u64, PreparedError> {
-        let Self { out, folder, file, pictures, .. } = self;
-        put_in_place(file, pictures, &folder, &out).map_err(PreparedError::disk("write", &out))?;
-        Ok(pictures)
+        let Self { out, folder, file, images, .. } = self;
+        put_in_place(file, images, &folder, &out).map_err(PreparedError::disk("write", &out))?;
+        Ok(images)
     }
 }
 
-fn put_in_place(mut file: BufWriter<NamedTempFile>, pictures: u64, folder: &Path, out: &Path) -> io::Result<()> {
+fn put_in_place(mut file: BufWriter<NamedTempFile>, images: u64, folder: &Path, out: &Path) -> io::Result<()> {
     file.seek(SeekFrom::Start(COUNT_AT))?;
-    file.write_all(&pictures.to_le_bytes())?;
+    file.write_all(&images.to_le_bytes())?;
     let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.as_file().sync_all()?;
     file.persist(out).map_err(|error| error.error)?;
@@ -116,10 +116,10 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let folder = tempfile::tempdir().unwrap();
-        let out = folder.path().join("new/a.pictures");
+        let out = folder.path().join("new/a.images");
         let mut writer = PreparedWriter::begin(&out, 2, &names(&["cat", "dog"])).unwrap();
-        let pictures: Vec<Vec<u8>> = (0..5).map(|picture| (picture..picture + 12).collect()).collect();
-        for (index, pixels) in pictures.iter().enumerate() {
+        let images: Vec<Vec<u8>> = (0..5).map(|image| (image..image + 12).collect()).collect();
+        for (index, pixels) in images.iter().enumerate() {
             writer.push(pixels, index as u16 % 2).unwrap();
         }
         assert_eq!(writer.finish().unwrap(), 5);
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!((reader.len(), reader.side()), (5, 2));
         assert_eq!(reader.classes(), ["cat", "dog"]);
         let mut record = Vec::new();
-        for (index, pixels) in pictures.iter().enumerate() {
+        for (index, pixels) in images.iter().enumerate() {
             assert!(reader.next(&mut record).unwrap());
             assert_eq!(record, [&pixels[..], &[index as u8 % 2, 0]].concat());
         }
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn nothing_half_written_is_left_and_what_was_there_stays() {
         let folder = tempfile::tempdir().unwrap();
-        let out = folder.path().join("a.pictures");
+        let out = folder.path().join("a.images");
         fs::write(&out, "what was there").unwrap();
         let mut writer = PreparedWriter::begin(&out, 1, &names(&["cat"])).unwrap();
         writer.push(&[1, 2, 3], 0).unwrap();
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn what_no_file_can_have_is_refused_before_it_is_written() {
         let folder = tempfile::tempdir().unwrap();
-        let out = folder.path().join("a.pictures");
+        let out = folder.path().join("a.images");
         for (side, classes) in [(0, &["a"][..]), (1025, &["a"]), (1, &[]), (1, &[""]), (1, &["a", "a"])] {
             let error = PreparedWriter::begin(&out, side, &names(classes)).unwrap_err();
             assert!(matches!(error, PreparedError::Header { .. }), "{error}");

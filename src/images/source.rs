@@ -1,4 +1,4 @@
-//! Where pictures come from: folders whose subfolders are the classes, or the binary files of CIFAR-10.
+//! Where images come from: folders whose subfolders are the classes, or the binary files of CIFAR-10.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,11 +11,11 @@ use crate::images::cifar::{CifarFile, Records};
 use crate::images::class_folders;
 use crate::images::class_folders::ClassFolder;
 
-/// Why sources hold no pictures that could be prepared.
+/// Why sources hold no images that could be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// Nothing was named.
-    #[error("no source of pictures is named; give a folder of classes, or files of CIFAR-10")]
+    #[error("no source of images is named; give a folder of classes, or files of CIFAR-10")]
     None,
     /// Nothing is there.
     #[error("there is no {}; give a folder of classes, or files of CIFAR-10", path.display())]
@@ -25,7 +25,7 @@ pub enum SourceError {
     },
     /// A file of another kind.
     #[error(
-        "{} is neither a folder of classes nor a .bin file of CIFAR-10; single pictures are given by such a folder",
+        "{} is neither a folder of classes nor a .bin file of CIFAR-10; single images are given by such a folder",
         path.display()
     )]
     Kind {
@@ -33,7 +33,7 @@ pub enum SourceError {
         path: PathBuf,
     },
     /// A folder without folders.
-    #[error("{} has no folders; the pictures of each class go into a folder with the class's name", path.display())]
+    #[error("{} has no folders; the images of each class go into a folder with the class's name", path.display())]
     NoClasses {
         /// The folder.
         path: PathBuf,
@@ -47,7 +47,7 @@ pub enum SourceError {
         /// The folder.
         path: PathBuf,
     },
-    /// A class's folder without pictures.
+    /// A class's folder without images.
     #[error("{} has no .jpg, .jpeg or .png file; put some there, or remove it", path.display())]
     EmptyClass {
         /// The class's folder.
@@ -119,13 +119,13 @@ impl SourceError {
     }
 }
 
-/// A picture that is offered, and its class.
+/// An image that is offered, and its class.
 pub(super) struct Offer {
     /// The file that it is, or is in.
     pub path: PathBuf,
     /// Its class.
     pub class: u16,
-    /// Its pixels, planar, if the file has more than this picture.
+    /// Its pixels, planar, if the file has more than this image.
     pub pixels: Option<Vec<u8>>,
 }
 
@@ -134,7 +134,7 @@ pub(super) struct Offer {
 pub(super) struct Found {
     /// The classes, by number.
     pub classes: Vec<String>,
-    /// Files beside the pictures that are passed over.
+    /// Files beside the images that are passed over.
     pub other_files: u64,
     origin: Origin,
 }
@@ -147,8 +147,8 @@ enum Origin {
 }
 
 impl Found {
-    /// How many pictures are offered.
-    pub fn pictures(&self) -> u64 {
+    /// How many images are offered.
+    pub fn images(&self) -> u64 {
         match &self.origin {
             Origin::Folders(folders) => folders.iter().map(|folder| folder.files.len() as u64).sum(),
             Origin::Cifar(files, _) => files.iter().map(|file| file.records).sum(),
@@ -238,7 +238,7 @@ mod tests {
         assert!(matches!(find(&[], None), Err(SourceError::None)));
         let error = find(&[at("missing")], None).unwrap_err();
         assert!(matches!(&error, SourceError::Missing { path } if *path == at("missing")), "{error}");
-        fs::write(at("one.jpg"), "picture").unwrap();
+        fs::write(at("one.jpg"), "image").unwrap();
         assert!(matches!(find(&[at("one.jpg")], None), Err(SourceError::Kind { .. })));
         let error = find(&[folder.path().to_owned()], None).unwrap_err();
         assert!(matches!(error, SourceError::NoClasses { .. }), "{error}");
@@ -250,7 +250,7 @@ mod tests {
         let batch = folder.path().join("test_batch.bin");
         fs::write(&batch, [0; cifar::RECORD_BYTES]).unwrap();
         fs::create_dir_all(folder.path().join("classes/cat")).unwrap();
-        fs::write(folder.path().join("classes/cat/1.png"), "picture").unwrap();
+        fs::write(folder.path().join("classes/cat/1.png"), "image").unwrap();
         let error = find(&[folder.path().join("classes"), batch.clone()], None).unwrap_err();
         assert!(matches!(&error, SourceError::Mixed { other, .. } if *other == batch), "{error}");
     }

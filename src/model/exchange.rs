@@ -123,7 +123,7 @@ mod tests {
             initial_deviation: None,
             directional: None,
             dna: None,
-            pictures: None,
+            images: None,
         };
         let level = |parts: &[&str]| LevelConfig {
             parts: parts.iter().map(|part| (*part).to_owned()).collect(),

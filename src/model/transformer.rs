@@ -41,20 +41,20 @@ pub enum ForwardError {
         /// Entries of the vocabulary.
         vocabulary: usize,
     },
-    /// As many bytes as no picture of the network has.
-    #[error("a picture of this network has {expected} bytes, found {found}; was it prepared with another side?")]
-    Picture {
+    /// As many bytes as no image of the network has.
+    #[error("an image of this network has {expected} bytes, found {found}; was it prepared with another side?")]
+    Image {
         /// Bytes that there are.
         found: usize,
-        /// Bytes of a picture.
+        /// Bytes of an image.
         expected: usize,
     },
-    /// Pictures are not read token by token.
-    #[error("this network reads pictures, so it neither reads on nor writes; give pictures to evaluate or inspect")]
+    /// Images are not read token by token.
+    #[error("this network reads images, so it neither reads on nor writes; give images to evaluate or inspect")]
     NoText,
     /// Text is not read by the pixel.
-    #[error("this network reads text, and no pictures")]
-    NoPictures,
+    #[error("this network reads text, and no images")]
+    NoImages,
     /// A sequence without tokens has no features.
     #[error("sequence {0} is empty")]
     Empty(usize),
@@ -137,7 +137,7 @@ impl PathModel {
     }
 
     /// Scores of the next token at each position: `[batch, time]` to `[batch, time, vocabulary]`, f32, without gradient. Of
-    /// pictures, those of the class, `[batch, 1, vocabulary]`.
+    /// images, those of the class, `[batch, 1, vocabulary]`.
     ///
     /// # Errors
     /// If tokens are no valid sequences of this model.
@@ -147,7 +147,7 @@ impl PathModel {
         Ok(self.exact().linear(&hidden, &self.head, None)?)
     }
 
-    /// Hidden states after the final norm: `[batch, time]` to `[batch, time, width]`, f32, without gradient. Of a picture it is
+    /// Hidden states after the final norm: `[batch, time]` to `[batch, time, width]`, f32, without gradient. Of an image it is
     /// the mean over its patches, `[batch, 1, width]`.
     ///
     /// # Errors
@@ -175,7 +175,7 @@ impl PathModel {
     /// If there are none, or they are no tokens of this model, or all together more than its context.
     pub fn read(&self, memory: &mut Memory, tokens: &[u32]) -> Result<Tensor, ForwardError> {
         let _no_gradient = tch::no_grad_guard();
-        if self.config.reads_pictures() {
+        if self.config.reads_images() {
             return Err(ForwardError::NoText);
         }
         let (found, context) = (memory.read + tokens.len(), self.config.context);
@@ -202,7 +202,7 @@ impl PathModel {
     }
 
     /// The mean, over each prefix's tokens, of the hidden state after the final norm: `[prefixes, width]`, row-major. A
-    /// picture's prefix is all of it.
+    /// image's prefix is all of it.
     ///
     /// All are computed at once: give a moderate number.
     ///
@@ -233,7 +233,7 @@ impl PathModel {
         let lengths: Vec<i64> = prefixes.iter().map(|prefix| prefix.len() as i64).collect();
         let lengths = Tensor::f_from_slice(&lengths)?.f_to_device(self.device())?;
         let hidden = self.trunk(&padded.f_to_device(self.device())?, Some(&lengths), &self.exact())?;
-        if self.config.reads_pictures() {
+        if self.config.reads_images() {
             return Ok(to_values(&hidden)?);
         }
         let shares = Tensor::f_from_slice(&shares)?.f_view([shape[0], 1, shape[1]])?.f_to_device(self.device())?;
@@ -250,10 +250,10 @@ impl PathModel {
         if found > context {
             return Err(ForwardError::TooLong { found, context });
         }
-        if self.config.reads_pictures() && found != context {
-            return Err(ForwardError::Picture { found, expected: context });
+        if self.config.reads_images() && found != context {
+            return Err(ForwardError::Image { found, expected: context });
         }
-        let vocabulary = if self.config.reads_pictures() { 256 } else { self.config.vocabulary };
+        let vocabulary = if self.config.reads_images() { 256 } else { self.config.vocabulary };
         for token in [tokens.f_min()?.f_int64_value(&[])?, tokens.f_max()?.f_int64_value(&[])?] {
             if token < 0 || token as usize >= vocabulary {
                 return Err(ForwardError::Token { token, vocabulary });
@@ -333,18 +333,18 @@ impl PathModel {
     ) -> Result<Tensor, TchError> {
         let first = past.as_ref().map_or(0, |(_, read)| *read as i64);
         let stream = self.input.vectors(tokens, first, products)?;
-        // All patches of a picture are there.
-        let lengths = lengths.filter(|_| !self.config.reads_pictures());
+        // All patches of an image are there.
+        let lengths = lengths.filter(|_| !self.config.reads_images());
         self.through(stream, (lengths, watch), products, past)
     }
 
-    /// Hidden states of pictures `[batch, 3, side, side]` whose values go from -1 to 1, recorded by autograd: `[batch, 1,
+    /// Hidden states of images `[batch, 3, side, side]` whose values go from -1 to 1, recorded by autograd: `[batch, 1,
     /// width]`, while somebody looks on.
     ///
     /// # Errors
     /// If the network reads text, shapes do not fit or memory is short.
     pub(crate) fn watched_pixels(&self, pixels: &Tensor, watch: &dyn Watch) -> Result<Tensor, ForwardError> {
-        let patches = self.input.patches().ok_or(ForwardError::NoPictures)?;
+        let patches = self.input.patches().ok_or(ForwardError::NoImages)?;
         let stream = patches.vectors(pixels, &self.exact())?;
         Ok(self.through(stream, (None, watch), &self.exact(), None)?)
     }
@@ -371,7 +371,7 @@ impl PathModel {
             stream = dna.forward(&stream, &reading, past)?;
         }
         let hidden = self.norm.forward(&stream)?;
-        if self.config.reads_pictures() { hidden.f_mean_dim([1i64].as_slice(), true, None) } else { Ok(hidden) }
+        if self.config.reads_images() { hidden.f_mean_dim([1i64].as_slice(), true, None) } else { Ok(hidden) }
     }
 }
 
@@ -402,7 +402,7 @@ pub(crate) mod samples {
             initial_deviation: None,
             directional: None,
             dna: None,
-            pictures: None,
+            images: None,
         }
     }
 

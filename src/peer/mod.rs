@@ -15,7 +15,7 @@
 //! collecting and asking have in common; [`succession`] leads from the first stage of a run to the second. What `signatures`
 //! checks is believed.
 //!
-//! A run may be by invitation: `letters` are what people hand on, `entering` is how a newcomer shows one, the [`access_control`]
+//! A run may be by invitation: `letters` are what people hand on, `entering` is how a newcomer shows one, the [`doorkeeper`]
 //! says who may take part, and `admitting` is what the driver does about it. [`control_socket`] takes the user's orders.
 
 pub mod access;
@@ -25,18 +25,23 @@ pub mod collect;
 pub mod collected;
 pub mod create;
 pub mod driver;
+pub mod folder;
 pub mod inference;
+pub mod join;
 pub mod manifest;
+mod respond;
 pub mod stages;
 pub mod start;
+#[cfg(test)]
+mod tests;
 pub mod trainer;
 pub mod transducer;
 
+pub use crate::peer::access::blob_access::StoredBlobs;
 pub use crate::peer::collect::{CollectError, collect_from_stores, collect_from_swarm};
 pub use crate::peer::driver::events::{News, Newsroom};
 pub use crate::peer::driver::status::PeerStatus;
 pub use crate::peer::start::assembly::{Peer, PeerPlan};
-pub use crate::peer::start::blob_access::StoredBlobs;
 pub use crate::peer::trainer::device_scheduler::Turns;
 pub use collected::{Collected, CollectedError};
 pub use driver::PeerError;

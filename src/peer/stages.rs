@@ -14,78 +14,16 @@ use anyhow::Context;
 use crate::names::{BlobRef, PathId, PeerKey, RunId};
 use crate::network::{Identity, Multiaddr, NetworkConfig, NetworkEvents, NetworkHandle, StartError};
 use crate::peer::StoredBlobs;
-use crate::peer::access::access_control::{AccessControl, guests_file, invitation_file};
+use crate::peer::access::access_control::Doorkeeper;
 use crate::peer::client::directory::Directory;
 use crate::peer::client::{Entrance, Visit, visit};
 use crate::peer::create::Text;
 use crate::peer::driver::status::PeerStatus;
+use crate::peer::folder::{abandon, key_file, lock_store, next_folder, read_manifest, take_along};
+use crate::peer::join::{JoinError, fetch_manifest};
 use crate::peer::manifest::Manifest;
-use crate::peer::start::join::{JoinError, fetch_manifest};
-use crate::peer::start::{key_file, lock_store, manifest_file, ports_file, read_manifest};
 use crate::store::{BlobStore, DiskError, write_file};
 use crate::text::{IdsWriter, TokenSet, Tokenizer};
-
-/// Where a peer of this folder keeps its part of the second stage.
-pub fn next_folder(folder: &Path) -> PathBuf {
-    folder.join("next")
-}
-
-/// Where it keeps its part of the stage that it has come to.
-pub fn present_folder(folder: &Path) -> PathBuf {
-    let next = next_folder(folder);
-    if manifest_file(&next).exists() { next } else { folder.to_owned() }
-}
-
-/// In the second stage a peer is who it was, and listens where it did.
-///
-/// # Errors
-/// If the disk fails.
-pub fn take_along(folder: &Path) -> std::io::Result<PathBuf> {
-    let next = next_folder(folder);
-    std::fs::create_dir_all(&next)?;
-    for file in [key_file, ports_file] {
-        let unfinished = file(&next).with_extension("taken");
-        match std::fs::copy(file(folder), &unfinished) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            copied => {
-                copied?;
-                std::fs::rename(&unfinished, file(&next))?;
-            }
-        }
-    }
-    // What it knows of the door it may know better there by now.
-    for file in [invitation_file, guests_file] {
-        if file(folder).exists() && !file(&next).exists() {
-            let unfinished = file(&next).with_extension("taken");
-            std::fs::copy(file(folder), &unfinished)?;
-            std::fs::rename(&unfinished, file(&next))?;
-        }
-    }
-    Ok(next)
-}
-
-/// Whether a manifest is of the second stage of a run, as that has it.
-pub fn follows(next: &Manifest, first: &Manifest, run: RunId) -> bool {
-    let text = |manifest: &Manifest| (manifest.corpus, manifest.test_corpus, manifest.share_text);
-    let same = text(next) == text(first) && next.founder == first.founder;
-    next.after == Some(run) && first.then.as_deref() == Some(&next.config) && same
-}
-
-/// Leaves a second stage that others have not followed. Its folder is set aside, and no manifest is in it any more.
-///
-/// # Errors
-/// If the disk fails.
-pub fn abandon(folder: &Path) -> std::io::Result<()> {
-    let (next, aside) = (next_folder(folder), folder.join("next.left"));
-    match std::fs::remove_file(manifest_file(&next)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    if aside.exists() {
-        std::fs::remove_dir_all(&aside)?;
-    }
-    std::fs::rename(next, aside)
-}
 
 /// Where the other peers of the first stage were, one address a line: whoever founds the second may find, when it comes back
 /// from a crash, that they have gone on without it.
@@ -120,7 +58,7 @@ pub async fn elsewhere(folder: &Path) -> anyhow::Result<Option<Multiaddr>> {
         return Ok(None);
     }
     let identity = Identity::load_or_generate(&key_file(folder))?;
-    let sponsor = AccessControl::of(folder, &identity, &first, before)?;
+    let sponsor = Doorkeeper::of(folder, &identity, &first, before)?;
     match Scout::start(sponsor).await?.successor(&others, (&first, before)).await {
         Some((address, run)) if run != own => {
             tracing::warn!(%run, %own, "the others have gone on without this peer, which follows them");
@@ -141,7 +79,7 @@ pub fn is_first(status: &PeerStatus) -> bool {
 pub struct Scout {
     network: NetworkHandle,
     events: NetworkEvents,
-    sponsor: Option<Arc<AccessControl>>,
+    sponsor: Option<Arc<Doorkeeper>>,
 }
 
 impl Scout {
@@ -149,7 +87,7 @@ impl Scout {
     ///
     /// # Errors
     /// If the network does not start.
-    pub async fn start(sponsor: Option<Arc<AccessControl>>) -> Result<Self, StartError> {
+    pub async fn start(sponsor: Option<Arc<Doorkeeper>>) -> Result<Self, StartError> {
         let config = NetworkConfig::visitor(Identity::generate());
         let (network, events) = crate::network::start(config, Arc::new(StoredBlobs::default())).await?;
         Ok(Self { network, events, sponsor })
@@ -166,7 +104,7 @@ impl Scout {
         for address in addresses {
             let asked = fetch_manifest(&self.network, &mut self.events, address, shown.as_ref()).await;
             if let Ok((_, _, manifest, run)) = asked
-                && follows(&manifest, first, of)
+                && manifest.follows(first, of)
             {
                 return Some((address.clone(), run));
             }
@@ -240,7 +178,7 @@ fn text_of(manifest: &Manifest, blobs: &BlobStore) -> anyhow::Result<Text> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::manifest::tiny_run::Tiny;
+    use crate::peer::tests::tiny_run::Tiny;
 
     #[test]
     fn all_shards_together_are_the_text_again() {
@@ -255,17 +193,5 @@ mod tests {
         assert_eq!(documents(&text.test), documents(&tiny.test));
         assert_eq!(text.corpus, tiny.decoded.corpus);
         assert!(!text.train.is_empty());
-    }
-
-    #[test]
-    fn a_peer_takes_its_key_and_its_ports_along() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(key_file(folder.path()), b"key").unwrap();
-        assert_eq!(present_folder(folder.path()), folder.path());
-        let next = take_along(folder.path()).unwrap();
-        assert_eq!(std::fs::read(key_file(&next)).unwrap(), b"key");
-        assert!(!ports_file(&next).exists(), "there were none");
-        std::fs::write(manifest_file(&next), b"{}").unwrap();
-        assert_eq!(present_folder(folder.path()), next);
     }
 }

@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use super::chain::TooDeep;
-use super::conduct::Fault;
 use super::event::{ReplyToken, RequestId};
-use super::message::{Counted, Message, Request, Response, Update};
-use super::record::{Record, StartedFrom};
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
+use crate::protocol::journal::record::{Record, StartedFrom};
+use crate::protocol::module::chain::TooDeep;
+use crate::protocol::reputation::score::Fault;
+use crate::protocol::wire::message::{Counted, Message, Request, Response, Update};
 
 /// Something to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

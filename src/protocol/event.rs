@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
-use super::message::{Message, Request, Response, SignedUpdate};
-use super::record::Finished;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
+use crate::protocol::journal::record::Finished;
+use crate::protocol::wire::message::{Message, Request, Response, SignedUpdate};
 
 /// Names a request that a node made, so that a late answer finds nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -6,7 +6,7 @@ use std::io::Write;
 use serde::Serialize;
 
 use crate::names::BlobHash;
-use crate::protocol::wire;
+use crate::protocol::wire::encoding;
 use crate::protocol::{Action, Event};
 
 /// Where events and actions are written to.
@@ -65,7 +65,7 @@ impl Trace {
 }
 
 fn hash_values(hasher: &mut blake3::Hasher, values: &impl Serialize) {
-    hasher.update(&wire::encode_plain(values));
+    hasher.update(&encoding::encode_plain(values));
 }
 
 /// Who reads along may stop doing so.

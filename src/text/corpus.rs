@@ -22,7 +22,7 @@ pub enum CorpusSource {
         manifest: PathBuf,
     },
     /// Files and folders: JSON lines with a `text` field (`.jsonl`, `.ndjson`, `.json`), Parquet with a `text` column,
-    /// pictures that were prepared (`.pictures`), anything else as plain text; each but Parquet and pictures also packed as
+    /// images that were prepared (`.images`), anything else as plain text; each but Parquet and images also packed as
     /// `.zst` or `.gz`. Folders are read whole, in order of name, without hidden files.
     Paths(Vec<PathBuf>),
 }
@@ -107,7 +107,7 @@ pub struct Survey {
     pub kinds: Vec<KindCount>,
     /// What was left out.
     pub skipped: Skipped,
-    /// What classes are called, where it is pictures.
+    /// What classes are called, where it is images.
     pub classes: Vec<String>,
     /// BLAKE3 over the length (u64, little endian) and bytes of each document, in order.
     pub hash: BlobHash,
@@ -118,8 +118,8 @@ pub struct Survey {
 pub struct Corpus {
     /// Texts, in the order in which they were found; no two are the same.
     pub documents: Vec<String>,
-    /// Or pictures, as ids.
-    pub pictures: Vec<Vec<u32>>,
+    /// Or images, as ids.
+    pub images: Vec<Vec<u32>>,
     /// Of JSON lines with a `domain` field, and Parquet with such a column.
     pub domains: Domains,
     /// What it holds.
@@ -128,7 +128,7 @@ pub struct Corpus {
 
 /// A document, and what is known of it.
 pub struct Found<'a> {
-    /// Text or picture.
+    /// Text or image.
     pub document: Document<'a>,
     /// What its source says of it.
     pub domain: Option<&'a str>,
@@ -146,16 +146,16 @@ pub type Taker<'a> = dyn FnMut(Found<'_>) -> ControlFlow<()> + 'a;
 /// # Errors
 /// If something named cannot be read, nothing is left, or the network reads something else.
 pub fn read_corpus(source: &CorpusSource, (text, reads): (&TextConfig, Reads)) -> Result<Corpus, CorpusError> {
-    let (mut documents, mut pictures, mut domains) = (Vec::new(), Vec::new(), Domains::default());
+    let (mut documents, mut images, mut domains) = (Vec::new(), Vec::new(), Domains::default());
     let survey = stream_corpus(source, (text, reads), &mut |found| {
         match found.document {
             Document::Text(text) => documents.push(text.to_owned()),
-            Document::Picture(_) => pictures.extend(found.document.picture_ids()),
+            Document::Image(_) => images.extend(found.document.image_ids()),
         }
         domains.push(found.domain);
         ControlFlow::Continue(())
     })?;
-    Ok(Corpus { documents, pictures, domains, survey })
+    Ok(Corpus { documents, images, domains, survey })
 }
 
 impl Corpus {
@@ -164,7 +164,7 @@ impl Corpus {
     /// # Errors
     /// If the tokenizer fails.
     pub fn ids(&self, tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>, TokenizerError> {
-        if self.pictures.is_empty() { tokenizer.encode_all(&self.documents) } else { Ok(self.pictures.clone()) }
+        if self.images.is_empty() { tokenizer.encode_all(&self.documents) } else { Ok(self.images.clone()) }
     }
 }
 
@@ -221,7 +221,7 @@ impl<'a> Gathering<'a> {
         Self { taker, seen, kinds, reads, source, hasher, classes: None, skipped: Skipped::default(), progress: (0, 0) }
     }
 
-    /// Classes of a file of pictures, whose numbers must mean the same in all.
+    /// Classes of a file of images, whose numbers must mean the same in all.
     ///
     /// # Errors
     /// If another file had others.

@@ -56,25 +56,25 @@ pub enum CorpusError {
         /// Those that hold text, or may.
         columns: Vec<String>,
     },
-    /// Prepared pictures.
+    /// Prepared images.
     #[error(transparent)]
-    Pictures(#[from] PreparedError),
+    Images(#[from] PreparedError),
     /// Files that number their classes differently.
     #[error(
-        "{}: its classes are not those of the pictures before it; prepare it with --classes-of one of those",
+        "{}: its classes are not those of the images before it; prepare it with --classes-of one of those",
         path.display()
     )]
     Classes {
         /// Which file.
         path: PathBuf,
     },
-    /// Packed pictures.
-    #[error("{}: unpack it first, pictures are read as they are", path.display())]
+    /// Packed images.
+    #[error("{}: unpack it first, images are read as they are", path.display())]
     Packed {
         /// Which file.
         path: PathBuf,
     },
-    /// Text for a network that reads pictures, or the other way round.
+    /// Text for a network that reads images, or the other way round.
     #[error("{corpus}: {source}")]
     Document {
         /// Where.

@@ -7,12 +7,12 @@ use crate::config::Reads;
 pub enum Document<'a> {
     /// Text.
     Text(&'a str),
-    /// The bytes of a picture's planes, and behind them its class in two bytes, little endian.
-    Picture(&'a [u8]),
+    /// The bytes of an image's planes, and behind them its class in two bytes, little endian.
+    Image(&'a [u8]),
 }
 
-/// Whether tokens are a picture of so many bytes, and behind them one of so many classes.
-pub fn is_picture(tokens: &[u32], bytes: usize, classes: usize) -> bool {
+/// Whether tokens are an image of so many bytes, and behind them one of so many classes.
+pub fn is_image(tokens: &[u32], bytes: usize, classes: usize) -> bool {
     tokens.split_last().is_some_and(|(class, pixels)| {
         let are_bytes = pixels.iter().all(|byte| *byte <= u32::from(u8::MAX));
         pixels.len() == bytes && are_bytes && (*class as usize) < classes
@@ -22,24 +22,24 @@ pub fn is_picture(tokens: &[u32], bytes: usize, classes: usize) -> bool {
 /// Why a document is none for a network.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DocumentError {
-    /// A network for pictures was given text.
-    #[error("this run reads pictures, and here is text; give what pathswarm prepare has made, a .pictures file")]
-    NoPictures,
-    /// A network for text was given pictures.
-    #[error("this run reads text, and here are pictures; give text, or a run with [model.pictures]")]
+    /// A network for images was given text.
+    #[error("this run reads images, and here is text; give what pathswarm prepare has made, a .images file")]
+    NoImages,
+    /// A network for text was given images.
+    #[error("this run reads text, and here are images; give text, or a run with [model.images]")]
     NoText,
-    /// A picture of another size.
-    #[error("the pictures have {found} pixels a side, and the model reads {side}; prepare them with --side {side}")]
+    /// An image of another size.
+    #[error("the images have {found} pixels a side, and the model reads {side}; prepare them with --side {side}")]
     Side {
-        /// Of the pictures.
+        /// Of the images.
         found: usize,
         /// Of the model.
         side: usize,
     },
     /// More classes than the model has.
-    #[error("a picture is of class {class}, from 0, and model.vocabulary has {classes}; set it to how many there are")]
+    #[error("an image is of class {class}, from 0, and model.vocabulary has {classes}; set it to how many there are")]
     Class {
-        /// Of the picture.
+        /// Of the image.
         class: usize,
         /// Of the model.
         classes: usize,
@@ -52,10 +52,10 @@ impl<'a> Document<'a> {
     pub(super) fn suits(&self, reads: Reads) -> Result<(), DocumentError> {
         match (self, reads) {
             (Self::Text(_), Reads::Text) => Ok(()),
-            (Self::Text(_), Reads::Pictures { .. }) => Err(DocumentError::NoPictures),
-            (Self::Picture(_), Reads::Text) => Err(DocumentError::NoText),
-            (Self::Picture(_), Reads::Pictures { side, classes }) => {
-                let (pixels, class) = self.picture().unwrap_or_default();
+            (Self::Text(_), Reads::Images { .. }) => Err(DocumentError::NoImages),
+            (Self::Image(_), Reads::Text) => Err(DocumentError::NoText),
+            (Self::Image(_), Reads::Images { side, classes }) => {
+                let (pixels, class) = self.image().unwrap_or_default();
                 let class = usize::from(class);
                 if pixels.len() != 3 * side * side {
                     return Err(DocumentError::Side { found: (pixels.len() / 3).isqrt(), side });
@@ -69,7 +69,7 @@ impl<'a> Document<'a> {
     pub fn bytes(&self) -> &'a [u8] {
         match self {
             Self::Text(text) => text.as_bytes(),
-            Self::Picture(bytes) => bytes,
+            Self::Image(bytes) => bytes,
         }
     }
 
@@ -77,20 +77,20 @@ impl<'a> Document<'a> {
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Text(text) => text.trim().is_empty(),
-            Self::Picture(bytes) => bytes.len() < 3,
+            Self::Image(bytes) => bytes.len() < 3,
         }
     }
 
-    /// The bytes of a picture's planes, and its class; nothing of a text.
-    pub(super) fn picture(&self) -> Option<(&'a [u8], u16)> {
-        let Self::Picture(bytes) = self else { return None };
+    /// The bytes of an image's planes, and its class; nothing of a text.
+    pub(super) fn image(&self) -> Option<(&'a [u8], u16)> {
+        let Self::Image(bytes) = self else { return None };
         let (pixels, class) = bytes.split_last_chunk()?;
         Some((pixels, u16::from_le_bytes(*class)))
     }
 
-    /// A picture's bytes as ids, and its class behind them; nothing of a text, which wants a tokenizer.
-    pub fn picture_ids(&self) -> Option<Vec<u32>> {
-        let (pixels, class) = self.picture()?;
+    /// An image's bytes as ids, and its class behind them; nothing of a text, which wants a tokenizer.
+    pub fn image_ids(&self) -> Option<Vec<u32>> {
+        let (pixels, class) = self.image()?;
         Some(pixels.iter().map(|byte| u32::from(*byte)).chain([u32::from(class)]).collect())
     }
 }
@@ -100,22 +100,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pictures_class_stands_behind_its_bytes() {
-        assert_eq!(Document::Picture(&[7, 0, 255, 2, 1]).picture_ids(), Some(vec![7, 0, 255, 258]));
-        assert_eq!(Document::Picture(&[1]).picture_ids(), None);
-        assert_eq!(Document::Text("abc").picture_ids(), None);
+    fn an_images_class_stands_behind_its_bytes() {
+        assert_eq!(Document::Image(&[7, 0, 255, 2, 1]).image_ids(), Some(vec![7, 0, 255, 258]));
+        assert_eq!(Document::Image(&[1]).image_ids(), None);
+        assert_eq!(Document::Text("abc").image_ids(), None);
         assert_eq!(Document::Text("abc").bytes(), b"abc");
     }
 
     #[test]
     fn a_network_is_given_only_what_it_reads() {
-        let pictures = Reads::Pictures { side: 1, classes: 3 };
-        assert_eq!(Document::Picture(&[1, 2, 3, 2, 0]).suits(pictures), Ok(()));
+        let images = Reads::Images { side: 1, classes: 3 };
+        assert_eq!(Document::Image(&[1, 2, 3, 2, 0]).suits(images), Ok(()));
         let error = |document: Document<'_>, reads| document.suits(reads).unwrap_err();
-        assert_eq!(error(Document::Picture(&[1, 2, 3, 3, 0]), pictures), DocumentError::Class { class: 3, classes: 3 });
-        assert_eq!(error(Document::Picture(&[0; 14]), pictures), DocumentError::Side { found: 2, side: 1 });
-        assert_eq!(error(Document::Text("abc"), pictures), DocumentError::NoPictures);
-        assert_eq!(error(Document::Picture(&[0; 5]), Reads::Text), DocumentError::NoText);
+        assert_eq!(error(Document::Image(&[1, 2, 3, 3, 0]), images), DocumentError::Class { class: 3, classes: 3 });
+        assert_eq!(error(Document::Image(&[0; 14]), images), DocumentError::Side { found: 2, side: 1 });
+        assert_eq!(error(Document::Text("abc"), images), DocumentError::NoImages);
+        assert_eq!(error(Document::Image(&[0; 5]), Reads::Text), DocumentError::NoText);
         assert_eq!(Document::Text("abc").suits(Reads::Text), Ok(()));
     }
 }

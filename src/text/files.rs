@@ -80,8 +80,8 @@ fn read_file(path: &Path, text: &TextConfig, into: &mut Gathering<'_>) -> Result
     let kind = if packed { ending(&path.with_extension("")) } else { packing };
     match kind.as_str() {
         "jsonl" | "ndjson" | "json" => read_json_lines(path, &kind, &text.column, into),
-        "pictures" if packed => Err(CorpusError::Packed { path: path.to_owned() }),
-        "pictures" => read_pictures(path, into),
+        "images" if packed => Err(CorpusError::Packed { path: path.to_owned() }),
+        "images" => read_images(path, into),
         "" => read_plain(path, "text", text.document_bytes, into),
         _ => read_plain(path, &kind, text.document_bytes, into),
     }
@@ -111,17 +111,17 @@ fn read_json_lines(path: &Path, kind: &str, column: &str, into: &mut Gathering<'
     Ok(())
 }
 
-/// Each picture is a document; its class is its domain.
-fn read_pictures(path: &Path, into: &mut Gathering<'_>) -> Result<(), CorpusError> {
+/// Each image is a document; its class is its domain.
+fn read_images(path: &Path, into: &mut Gathering<'_>) -> Result<(), CorpusError> {
     let mut prepared = PreparedReader::open(path)?;
     let names = prepared.classes().to_vec();
     into.name_classes(path, &names)?;
     let (before, mut record) = (into.progress.0, Vec::new());
     while prepared.next(&mut record)? {
         into.progress.0 = before + prepared.read_bytes();
-        let document = Document::Picture(&record);
-        let name = document.picture().and_then(|(_, class)| names.get(usize::from(class)));
-        into.add_of("pictures", name.map(String::as_str), document)?;
+        let document = Document::Image(&record);
+        let name = document.image().and_then(|(_, class)| names.get(usize::from(class)));
+        into.add_of("images", name.map(String::as_str), document)?;
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ pub use corpus::{
     Corpus, CorpusSource, Domains, Found, KindCount, Skipped, Survey, Taker, is_test, read_corpus, stream_corpus,
 };
 pub use corpus_error::CorpusError;
-pub use document::{Document, DocumentError, is_picture};
+pub use document::{Document, DocumentError, is_image};
 pub use ids::IdsWriter;
 pub use token_file::TokensError;
 pub use tokenizer::{Tokenizer, TokenizerError};

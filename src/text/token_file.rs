@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::iter;
 use std::ops::Range;
 
-use super::document::is_picture;
+use super::document::is_image;
 use super::ids::IdsWriter;
 use super::tokens::{Building, TokenSet};
 use crate::config::ModelConfig;
@@ -50,12 +50,12 @@ pub enum TokensError {
         /// Entries of the vocabulary.
         vocabulary: usize,
     },
-    /// A sequence that is none of the model's pictures.
-    #[error("sequence {sequence} of a token file is no picture: {bytes} bytes and a class below {classes} are wanted")]
-    Picture {
+    /// A sequence that is none of the model's images.
+    #[error("sequence {sequence} of a token file is no image: {bytes} bytes and a class below {classes} are wanted")]
+    Image {
         /// Position of the sequence.
         sequence: usize,
-        /// Bytes of a picture.
+        /// Bytes of an image.
         bytes: usize,
         /// Classes of the model.
         classes: usize,
@@ -141,11 +141,11 @@ impl TokenSet {
     /// If it is not one, or not for the model, or the disk fails.
     pub fn read_for(model: &ModelConfig, file: impl Read, bytes: u64, ids: IdsWriter) -> Result<Self, TokensError> {
         let set = Self::read(file, bytes, (model.ids(), model.context + 1), ids)?;
-        if model.reads_pictures() {
+        if model.reads_images() {
             let (bytes, classes) = (model.context, model.vocabulary);
-            let wrong = (0..set.len()).find(|sequence| !is_picture(set.sequence(*sequence), bytes, classes));
+            let wrong = (0..set.len()).find(|sequence| !is_image(set.sequence(*sequence), bytes, classes));
             if let Some(sequence) = wrong {
-                return Err(TokensError::Picture { sequence, bytes, classes });
+                return Err(TokensError::Image { sequence, bytes, classes });
             }
         }
         Ok(set)
@@ -253,7 +253,7 @@ fn read_u32(bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use crate::config::run::tests::SMALL;
-    use crate::config::{PicturesConfig, RunConfig};
+    use crate::config::{ImagesConfig, RunConfig};
     use proptest::prelude::*;
 
     use super::*;
@@ -312,18 +312,18 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_reads_pictures_reads_nothing_else() {
+    fn a_model_that_reads_images_reads_nothing_else() {
         let mut model = RunConfig::from_toml(SMALL).unwrap().model;
-        (model.pictures, model.context, model.vocabulary) = (Some(PicturesConfig { patch: 2 }), 12, 3);
+        (model.images, model.context, model.vocabulary) = (Some(ImagesConfig { patch: 2 }), 12, 3);
         let read = |documents: &[Vec<u32>]| {
             let bytes = TokenSet::cut_for_training(documents, 12).encode();
             TokenSet::read_for(&model, &bytes[..], bytes.len() as u64, IdsWriter::in_memory())
         };
-        let picture = |byte: u32, class: u32| [vec![byte; 12], vec![class]].concat();
-        assert_eq!(read(&[picture(255, 2), picture(0, 0)]).unwrap().len(), 2);
-        for wrong in [picture(256, 0), picture(1, 3), vec![1; 12], vec![1; 5]] {
-            let found = read(&[picture(9, 1), wrong]).unwrap_err();
-            assert_eq!(found, TokensError::Picture { sequence: 1, bytes: 12, classes: 3 });
+        let image = |byte: u32, class: u32| [vec![byte; 12], vec![class]].concat();
+        assert_eq!(read(&[image(255, 2), image(0, 0)]).unwrap().len(), 2);
+        for wrong in [image(256, 0), image(1, 3), vec![1; 12], vec![1; 5]] {
+            let found = read(&[image(9, 1), wrong]).unwrap_err();
+            assert_eq!(found, TokensError::Image { sequence: 1, bytes: 12, classes: 3 });
         }
     }
 }

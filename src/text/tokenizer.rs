@@ -181,9 +181,9 @@ impl Tokenizer {
         &self.piece_bytes
     }
 
-    /// The same for a model: entries that a tokenizer of little text lacks stand for nothing, and so does a picture's class.
+    /// The same for a model: entries that a tokenizer of little text lacks stand for nothing, and so does an image's class.
     pub fn token_bytes_for(&self, model: &ModelConfig) -> Vec<u32> {
-        if model.reads_pictures() {
+        if model.reads_images() {
             return vec![0; model.ids()];
         }
         let mut bytes = self.piece_bytes.clone();

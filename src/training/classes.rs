@@ -1,13 +1,13 @@
-//! How often a network that reads pictures is right about their class.
+//! How often a network that reads images is right about their class.
 
 use super::batches::{Batch, BatchLimits, Sequences};
 use super::evaluate::{EvaluateError, rows_at_once};
 use crate::model::PathModel;
 
-/// Of how many pictures the class that the network finds likeliest is the right one.
+/// Of how many images the class that the network finds likeliest is the right one.
 ///
 /// # Errors
-/// If a sequence is no picture of the network.
+/// If a sequence is no image of the network.
 pub fn right_classes(model: &PathModel, set: &(impl Sequences + ?Sized)) -> Result<u64, EvaluateError> {
     let _no_gradient = tch::no_grad_guard();
     let (config, products) = (model.config(), model.exact());
@@ -28,15 +28,14 @@ pub fn right_classes(model: &PathModel, set: &(impl Sequences + ?Sized)) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{ModelConfig, PicturesConfig, Positions};
+    use crate::config::{ImagesConfig, ModelConfig, Positions};
     use crate::model::transformer::samples::{small_levels, small_model, small_path};
     use tch::Tensor;
 
     #[test]
-    fn a_picture_counts_if_no_other_class_is_likelier() {
-        let pictures = Some(PicturesConfig { patch: 2 });
-        let model =
-            ModelConfig { pictures, vocabulary: 3, context: 48, positions: Positions::Learned, ..small_model() };
+    fn an_image_counts_if_no_other_class_is_likelier() {
+        let images = Some(ImagesConfig { patch: 2 });
+        let model = ModelConfig { images, vocabulary: 3, context: 48, positions: Positions::Learned, ..small_model() };
         let path = small_path(&model, &small_levels());
         let bytes = |number: u32| (0..48u32).map(move |place| (place * number * 37 + number) % 256);
         let likeliest = |number: u32| -> u32 {

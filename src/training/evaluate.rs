@@ -14,7 +14,7 @@ use crate::training::inner::loss::row_losses;
 /// Padded tokens computed at once.
 const BATCH_TOKENS: usize = 8192;
 
-/// Ids that are given to a network at once, which of pictures are many more.
+/// Ids that are given to a network at once, which of images are many more.
 const BATCH_IDS: usize = 1 << 21;
 
 /// What some targets cost to predict.
@@ -34,7 +34,7 @@ impl Score {
         (self.nats / self.tokens.max(1) as f64).exp()
     }
 
-    /// Comparable between tokenizers; none if there are no bytes, as of pictures' classes.
+    /// Comparable between tokenizers; none if there are no bytes, as of images' classes.
     pub fn bits_per_byte(&self) -> Option<f64> {
         (self.bytes > 0).then(|| self.nats / std::f64::consts::LN_2 / self.bytes as f64)
     }

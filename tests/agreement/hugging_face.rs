@@ -118,7 +118,7 @@ fn a_path_without_biases_and_one_with_a_tied_head_are_exported_too() {
             initial_deviation: None,
             directional: None,
             dna: None,
-            pictures: None,
+            images: None,
             architecture: Architecture::Transformer,
         };
         let values = initial_levels(&model, &cut(&model), Seed::root(5));

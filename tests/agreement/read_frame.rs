@@ -1,4 +1,4 @@
-//! docs/formats.md suffices: a program written from it alone reads what this one writes, and comes to the same bits.
+//! docs/reference/formats/ suffices: a program written from it alone reads what this one writes, with the same bits.
 #![cfg(all(feature = "learning", feature = "network"))]
 
 use std::path::Path;

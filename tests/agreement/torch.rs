@@ -195,7 +195,7 @@ fn adamw_weights(count: usize) -> Weights {
         initial_deviation: None,
         directional: None,
         dna: None,
-        pictures: None,
+        images: None,
         architecture: Architecture::Transformer,
     };
     let parts = ["embedding", "block.0", "final-norm"].map(str::to_owned).to_vec();

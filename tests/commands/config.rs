@@ -110,9 +110,9 @@ fn what_a_token_meets_is_counted_where_it_chooses() {
     let skipping = line("configs/dna/text-top-2-skips.toml");
     assert!(skipping["active"]["with_reuse"].as_u64() < top["active"]["with_reuse"].as_u64());
     assert_eq!(line("configs/dna/text-apart.toml")["per_path"], 596_007_094);
-    // Of pictures: 22 and 18 million in dense networks of 12 and 10 blocks, 34 and 44 in pools of which a patch meets 22.
-    let of_pictures = ["dense", "dense-10", "top-1", "apart"];
-    let sizes = of_pictures.map(|name| line(&format!("configs/dna/vision-{name}.toml"))["per_path"].clone());
+    // Of images: 22 and 18 million in dense networks of 12 and 10 blocks, 34 and 44 in pools of which a patch meets 22.
+    let of_images = ["dense", "dense-10", "top-1", "apart"];
+    let sizes = of_images.map(|name| line(&format!("configs/dna/vision-{name}.toml"))["per_path"].clone());
     assert_eq!(sizes, [21_997_440, 18_456_960, 34_435_328, 43_956_816].map(Value::from));
 }
 

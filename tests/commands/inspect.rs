@@ -30,11 +30,11 @@ fn a_directional_path_is_looked_at_from_all_sides() {
         .replace("block.1", "layer.1")
         .replace("tied_head = true", "tied_head = true\ndirectional = { directions = 3 }");
     let (world, model) = trained(&run);
-    let (text, pictures) = (told_apart(&world), world.name("pictures"));
+    let (text, images) = (told_apart(&world), world.name("images"));
     let more = ["--path", "2", "--intervene", "layer=1:off", "--prompt", "ba ke li", "--target", " mo"];
     let inspect = ["inspect", "directional", &model, "--text", &text];
     let output =
-        pathswarm(&[&inspect[..], &more, &["--against", &model, "--out", &pictures, "--format", "json"]].concat());
+        pathswarm(&[&inspect[..], &more, &["--against", &model, "--out", &images, "--format", "json"]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let said = String::from_utf8(output.stdout).unwrap();
     let events: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -49,8 +49,8 @@ fn a_directional_path_is_looked_at_from_all_sides() {
     let layers = found("similarity")["layers"].as_array().unwrap();
     assert!(layers.iter().all(|cka| (cka.as_f64().unwrap() - 1.0).abs() < 1e-6), "{layers:?}");
     for name in ["interventions", "heads-off", "induction", "weights", "benefit", "domains", "angles", "attribution"] {
-        let picture = std::fs::read_to_string(format!("{pictures}/{name}.svg")).unwrap();
-        assert!(picture.starts_with("<svg"), "{name}");
+        let image = std::fs::read_to_string(format!("{images}/{name}.svg")).unwrap();
+        assert!(image.starts_with("<svg"), "{name}");
     }
 
     // The peers' folders, in which what was collected was found.

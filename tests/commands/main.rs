@@ -3,9 +3,9 @@
 mod config;
 mod doctor;
 mod experiment;
+mod images;
 mod inspect;
 mod mistakes;
-mod pictures;
 mod prepare;
 mod readme;
 mod relay;

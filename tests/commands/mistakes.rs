@@ -12,7 +12,8 @@ use crate::run::{Peer, RUN, World, pathswarm, program};
 use crate::text;
 use pathswarm::network::{Identity, Multiaddr, NetworkConfig, NetworkEvent, with_peer};
 use pathswarm::peer::StoredBlobs;
-use pathswarm::protocol::{Response, wire};
+use pathswarm::protocol::Response;
+use pathswarm::protocol::wire::encoding;
 use tokio::runtime::Runtime;
 
 /// Runs a command that the user got wrong and gives its one line.
@@ -154,13 +155,13 @@ fn answering(runtime: &Runtime, answer: Vec<u8>) -> String {
 #[test]
 fn a_peer_of_another_version() {
     let (world, runtime) = (World::new(), Runtime::new().unwrap());
-    let mut newer = wire::encode(&Response::Refused(String::new())).unwrap();
+    let mut newer = encoding::encode(&Response::Refused(String::new())).unwrap();
     newer[4] = 9;
     let address = answering(&runtime, newer);
-    let ours = format!("this program speaks {}", wire::WIRE_VERSION);
+    let ours = format!("this program speaks {}", encoding::WIRE_VERSION);
     refused(&world, &["join", &address], &[&address, "wire version 9", &ours]);
     let manifest = br#"{ "format_version": 7, "wire_version": 1 }"#.to_vec();
-    let address = answering(&runtime, wire::encode(&Response::Manifest(manifest)).unwrap());
+    let address = answering(&runtime, encoding::encode(&Response::Manifest(manifest)).unwrap());
     refused(&world, &["join", &address], &[&address, "format version 7", "use the founder's version of pathswarm"]);
 }
 

@@ -1,4 +1,4 @@
-//! Pictures are prepared by the program as its users run it: what it writes, what it says, and what it refuses.
+//! Images are prepared by the program as its users run it: what it writes, what it says, and what it refuses.
 #![cfg(all(feature = "learning", feature = "network"))]
 
 use std::fs;
@@ -32,8 +32,8 @@ impl Place {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    /// A picture in one colour; the ending says of which kind.
-    fn picture(&self, name: &str, colour: [u8; 3], width: u32, height: u32) {
+    /// An image in one colour; the ending says of which kind.
+    fn image(&self, name: &str, colour: [u8; 3], width: u32, height: u32) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         RgbImage::from_pixel(width, height, Rgb(colour)).save(path).unwrap();
@@ -56,7 +56,7 @@ impl Place {
     /// Prepares what cannot be, and gives what is said; nothing is left of it.
     #[track_caller]
     fn refused(&self, sources: &[&str]) -> String {
-        let out = self.name("refused/out.pictures");
+        let out = self.name("refused/out.images");
         let said = mistake(&[&["prepare"], sources, &["--out", &out]].concat());
         let left = fs::read_dir(self.path("refused")).map_or(0, Iterator::count);
         assert_eq!(left, 0, "{sources:?} left something behind");
@@ -71,8 +71,8 @@ fn prepared(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The pixels and the class of every picture.
-fn pictures(path: &Path) -> Vec<(Vec<u8>, u16)> {
+/// The pixels and the class of every image.
+fn images(path: &Path) -> Vec<(Vec<u8>, u16)> {
     let mut reader = PreparedReader::open(path).unwrap();
     let (mut found, mut record) = (Vec::new(), Vec::new());
     while reader.next(&mut record).unwrap() {
@@ -86,22 +86,22 @@ fn pictures(path: &Path) -> Vec<(Vec<u8>, u16)> {
 #[test]
 fn folders_of_classes_become_one_file() {
     let place = Place::new();
-    place.picture("in/dog/1.png", [10, 20, 30], 8, 8);
-    place.picture("in/cat/2.png", [40, 50, 60], 12, 8);
-    place.picture("in/cat/1.jpg", [200, 100, 50], 32, 32);
-    place.picture("in/dog/2.jpeg", [0, 0, 0], 4, 4);
-    let out = place.name("out.pictures");
+    place.image("in/dog/1.png", [10, 20, 30], 8, 8);
+    place.image("in/cat/2.png", [40, 50, 60], 12, 8);
+    place.image("in/cat/1.jpg", [200, 100, 50], 32, 32);
+    place.image("in/dog/2.jpeg", [0, 0, 0], 4, 4);
+    let out = place.name("out.images");
     let said = place.prepared(&[&place.name("in"), "--out", &out, "--side", "8"]);
     assert_eq!(said["event"], "result");
-    assert_eq!((&said["pictures"], &said["side"]), (&4.into(), &8.into()));
-    let classes = serde_json::json!([{ "name": "cat", "pictures": 2 }, { "name": "dog", "pictures": 2 }]);
+    assert_eq!((&said["images"], &said["side"]), (&4.into(), &8.into()));
+    let classes = serde_json::json!([{ "name": "cat", "images": 2 }, { "name": "dog", "images": 2 }]);
     assert_eq!(said["classes"], classes);
     assert_eq!((&said["cut"], &said["enlarged"], &said["unreadable"]), (&1.into(), &1.into(), &0.into()));
 
     let reader = PreparedReader::open(Path::new(&out)).unwrap();
     assert_eq!((reader.side(), reader.len()), (8, 4));
     assert_eq!(reader.classes(), ["cat", "dog"]);
-    let found = pictures(Path::new(&out));
+    let found = images(Path::new(&out));
     let colours = [[200, 100, 50], [40, 50, 60], [10, 20, 30], [0, 0, 0]];
     for ((pixels, class), (colour, number)) in found.iter().zip(colours.iter().zip([0, 0, 1, 1])) {
         assert_eq!((pixels.len(), *class), (3 * 64, number));
@@ -118,41 +118,40 @@ fn folders_of_classes_become_one_file() {
 #[test]
 fn people_see_a_table_and_what_was_left_out() {
     let place = Place::new();
-    place.picture("in/cat/1.png", [1; 3], 32, 32);
-    place.picture("in/greyhound/1.png", [2; 3], 40, 32);
-    place.write("in/cat/0.jpg", "this is no picture");
+    place.image("in/cat/1.png", [1; 3], 32, 32);
+    place.image("in/greyhound/1.png", [2; 3], 40, 32);
+    place.write("in/cat/0.jpg", "this is no image");
     place.write("in/cat/notes.txt", "nor is this");
-    place.picture("in/cat/2.jpg", [9; 3], 64, 64);
+    place.image("in/cat/2.jpg", [9; 3], 64, 64);
     let half = fs::read(place.path("in/cat/2.jpg")).unwrap();
     place.write("in/cat/2.jpg", &half[..half.len() / 2]);
-    let said = prepared(&[&place.name("in"), "--out", &place.name("out.pictures")]);
-    for part in
-        ["2 pictures of 2 classes, 32 by 32", "left out: 2 that cannot be read", "cat/0.jpg", "1 were not square"]
+    let said = prepared(&[&place.name("in"), "--out", &place.name("out.images")]);
+    for part in ["2 images of 2 classes, 32 by 32", "left out: 2 that cannot be read", "cat/0.jpg", "1 were not square"]
     {
         assert!(said.contains(part), "{part:?} is not in: {said}");
     }
     assert!(said.contains("  cat               1\n  greyhound         1\n"), "{said}");
     assert!(said.contains("1 other files"), "{said}");
-    assert_eq!(pictures(&place.path("out.pictures")).len(), 2);
+    assert_eq!(images(&place.path("out.images")).len(), 2);
 }
 
 #[test]
 fn what_is_tested_on_is_numbered_as_what_is_trained_on() {
     let place = Place::new();
     for class in ["ant", "bee", "cat"] {
-        place.picture(&format!("train/{class}/1.png"), [1; 3], 4, 4);
+        place.image(&format!("train/{class}/1.png"), [1; 3], 4, 4);
     }
-    place.picture("test/cat/1.png", [1; 3], 4, 4);
-    place.picture("other/emu/1.png", [1; 3], 4, 4);
-    let (train, test) = (place.name("train.pictures"), place.name("test.pictures"));
+    place.image("test/cat/1.png", [1; 3], 4, 4);
+    place.image("other/emu/1.png", [1; 3], 4, 4);
+    let (train, test) = (place.name("train.images"), place.name("test.images"));
     prepared(&[&place.name("train"), "--out", &train, "--side", "4"]);
     prepared(&[&place.name("test"), "--out", &test, "--side", "4", "--classes-of", &train]);
     let reader = PreparedReader::open(Path::new(&test)).unwrap();
     assert_eq!(reader.classes(), ["ant", "bee", "cat"]);
-    assert_eq!(pictures(Path::new(&test))[0].1, 2);
+    assert_eq!(images(Path::new(&test))[0].1, 2);
     let said = place.refused(&[&place.name("other"), "--classes-of", &train]);
     assert!(said.contains("other/emu") && said.contains("\"emu\"") && said.contains("--classes-of"), "{said}");
-    let none = place.write("none.pictures", "this was never prepared");
+    let none = place.write("none.images", "this was never prepared");
     let said = place.refused(&[&place.name("test"), "--classes-of", &none]);
     assert!(said.contains("--classes-of") && said.contains("no prepared file"), "{said}");
 }
@@ -165,31 +164,31 @@ fn cifar_10_is_taken_as_it_is() {
     place.write("cifar/data_batch_1.bin", &ten);
     place.write("cifar/data_batch_2.bin", record(7, 7));
     let test = place.write("cifar/test_batch.bin", record(9, 1));
-    let out = place.name("train.pictures");
+    let out = place.name("train.images");
     let said = place.prepared(&[&place.name("cifar"), "--out", &out]);
-    assert_eq!((&said["pictures"], &said["classes"][7]["pictures"]), (&11.into(), &2.into()));
+    assert_eq!((&said["images"], &said["classes"][7]["images"]), (&11.into(), &2.into()));
     assert_eq!(said["classes"][9]["name"], "truck");
-    let found = pictures(Path::new(&out));
+    let found = images(Path::new(&out));
     assert_eq!(found[3], (vec![103; RECORD_BYTES - 1], 3));
     assert_eq!(found[10], (vec![7; RECORD_BYTES - 1], 7));
-    let tested = place.name("test.pictures");
+    let tested = place.name("test.images");
     prepared(&[&test, "--out", &tested, "--side", "16", "--classes-of", &out]);
-    assert_eq!(pictures(Path::new(&tested)), [(vec![1; 3 * 256], 9)]);
+    assert_eq!(images(Path::new(&tested)), [(vec![1; 3 * 256], 9)]);
 }
 
 #[test]
-fn a_class_without_pictures_is_named() {
+fn a_class_without_images_is_named() {
     let place = Place::new();
-    place.picture("in/cat/1.png", [1; 3], 4, 4);
+    place.image("in/cat/1.png", [1; 3], 4, 4);
     fs::create_dir_all(place.path("in/dog")).unwrap();
     let said = place.refused(&[&place.name("in")]);
     assert!(said.contains("in/dog has no .jpg, .jpeg or .png file"), "{said}");
-    place.write("in/dog/1.png", "this is no picture");
+    place.write("in/dog/1.png", "this is no image");
     let said = place.refused(&[&place.name("in")]);
-    assert!(said.contains("class \"dog\" has no picture that can be read"), "{said}");
+    assert!(said.contains("class \"dog\" has no image that can be read"), "{said}");
     place.write("in/cat/1.png", "nor is this");
     let said = place.refused(&[&place.name("in")]);
-    assert!(said.contains("none of 2 pictures can be read") && said.contains("cat/1.png"), "{said}");
+    assert!(said.contains("none of 2 images can be read") && said.contains("cat/1.png"), "{said}");
 }
 
 #[test]
@@ -212,12 +211,12 @@ fn sources_that_are_none_are_named() {
 #[test]
 fn a_side_or_a_name_that_no_file_can_have_is_refused() {
     let place = Place::new();
-    place.picture("in/cat/1.png", [1; 3], 4, 4);
+    place.image("in/cat/1.png", [1; 3], 4, 4);
     let said = place.refused(&[&place.name("in"), "--side", "1025"]);
     assert!(said.contains("1025") && said.contains("from 1 to 1024"), "{said}");
     let photo = place.name("in/cat/1.png");
     let before = fs::read(&photo).unwrap();
     let said = mistake(&["prepare", &place.name("in"), "--out", &photo]);
-    assert!(said.contains("does not end with .pictures") && said.contains("1.pictures"), "{said}");
+    assert!(said.contains("does not end with .images") && said.contains("1.images"), "{said}");
     assert_eq!(fs::read(&photo).unwrap(), before);
 }

@@ -105,7 +105,7 @@ fn there_and_back(world: &World, to_type: &mut ToType, short: &[&str]) {
     };
     for import in to_type.take("import", &back) {
         let told = ends_well(&import, &[]);
-        let found = ["found", told["run"].as_str().unwrap(), "--ancestor", &world.name("imported")];
+        let found = ["create", told["run"].as_str().unwrap(), "--ancestor", &world.name("imported")];
         let mut founder = Peer::start(&world.path("e"), &[&found[..], &["--corpus", &world.corpus], short].concat());
         assert_eq!(founder.wait_for("result")["event"], "result");
     }
@@ -114,7 +114,7 @@ fn there_and_back(world: &World, to_type: &mut ToType, short: &[&str]) {
 /// Runs of networks that are not plain.
 fn other_networks(world: &World, to_type: &mut ToType, short: &[&str]) {
     looked_into(world, to_type, short);
-    pictured(world, to_type, short);
+    with_images(world, to_type, short);
 }
 
 /// A run whose attention is directional is looked into, and one whose tokens choose their way.
@@ -143,26 +143,26 @@ fn looked_into(world: &World, to_type: &mut ToType, short: &[&str]) {
     }
 }
 
-/// Pictures of three classes are prepared, and a swarm learns from them.
-fn pictured(world: &World, to_type: &mut ToType, short: &[&str]) {
+/// Images of three classes are prepared, and a swarm learns from them.
+fn with_images(world: &World, to_type: &mut ToType, short: &[&str]) {
     for (number, class) in ["circle", "cross", "square"].iter().enumerate() {
         let folder = world.path("drawn").join(class);
         std::fs::create_dir_all(&folder).unwrap();
-        for picture in 0..60u32 {
-            let pixel = |x: u32, y: u32| Rgb([(x * 8) as u8, (y * picture) as u8, (number * 100) as u8]);
-            RgbImage::from_fn(32, 32, pixel).save(folder.join(format!("{picture}.png"))).unwrap();
+        for image in 0..60u32 {
+            let pixel = |x: u32, y: u32| Rgb([(x * 8) as u8, (y * image) as u8, (number * 100) as u8]);
+            RgbImage::from_fn(32, 32, pixel).save(folder.join(format!("{image}.png"))).unwrap();
         }
     }
     let names = |word: &str| match word {
         "FOLDER" => Some(world.name("drawn")),
-        "FILE" | "train.pictures" => Some(world.name("train.pictures")),
-        word => word.ends_with("swarm-pictures.toml").then(|| project().join(word).display().to_string()),
+        "FILE" | "train.images" => Some(world.name("train.images")),
+        word => word.ends_with("swarm-images.toml").then(|| project().join(word).display().to_string()),
     };
     for prepare in to_type.take("prepare", &names) {
-        assert_eq!(ends_well(&prepare, &[])["pictures"], 180);
+        assert_eq!(ends_well(&prepare, &[])["images"], 180);
     }
     for simulate in to_type.take("simulate configs/dna", &names) {
-        let result = ends_well(&simulate, &[short, &["--dir", &world.name("pictured")]].concat());
+        let result = ends_well(&simulate, &[short, &["--dir", &world.name("with_images")]].concat());
         assert_eq!(result["module_hashes_agree"], true);
     }
 }
@@ -185,7 +185,7 @@ fn relayed(world: &World, to_type: &mut ToType) {
         let mut relay = Peer::start(&world.path("relay"), &words(&relay));
         let address = relay.wait_for("relay")["address"].as_str().unwrap().to_owned();
         assert!(address.contains("/p2p/"));
-        for doctor in to_type.take("doctor", &|word| (word == "[ADDRESS]").then(|| address.clone())) {
+        for doctor in to_type.take("doctor", &|word| (word == "ADDRESS").then(|| address.clone())) {
             let runs = format!("runs={}", world.name("runs"));
             let here = ["--listen", "/ip4/127.0.0.1/udp/0/quic-v1", "--set", &runs, "--set", "mdns=false"];
             assert_eq!(ends_well(&doctor, &here)["wrong"], 0);
@@ -197,6 +197,7 @@ fn relayed(world: &World, to_type: &mut ToType) {
 /// A run by invitation: somebody is invited, comes, and is sent away.
 fn invited(world: &World, to_type: &mut ToType, short: &[&str]) {
     let run = world.write("invited.toml", format!("admission = \"invite\"\n{RUN}"));
+    // What create was called first.
     let found = ["found", &run, "--corpus", &world.corpus, "--share-text"];
     let mut founder = Peer::start(&world.path("host"), &[&found[..], short].concat());
     let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
@@ -258,7 +259,7 @@ fn every_command_does_what_it_is_there_for() {
     let mut newcomer = Peer::start(&world.path("d"), &[&["join", &private][..], &corpus].concat());
     assert_eq!(newcomer.wait_for("result")["run"], founder.wait_for("result")["run"]);
 
-    let folder = |word: &str| (word == "[DIR]").then(|| world.name("a"));
+    let folder = |word: &str| (word == "DIR").then(|| world.name("a"));
     for status in to_type.take("status", &folder) {
         let status = ends_well(&status, &[]);
         assert_eq!([&status["event"], &status["run"]], [&Value::from("status"), &run]);

@@ -10,7 +10,7 @@ use crate::source::{Source, lines_with};
 const GROUND: [&str; 7] = ["names", "clock", "seed", "grid", "sampling", "config", "pieces"];
 
 /// What a module of the crate may import besides itself and [`GROUND`] (docs/architecture.md shows the layers).
-const LAYERS: [(&str, &[&str]); 26] = [
+const LAYERS: [(&str, &[&str]); 24] = [
     ("names", &[]),
     ("clock", &[]),
     ("seed", &[]),
@@ -26,20 +26,12 @@ const LAYERS: [(&str, &[&str]); 26] = [
     ("compress", &[]),
     // An outer step is taken on the bytes that are stored and sent: decoding them is part of it.
     ("outer", &["compress"]),
-    ("query", &[]),
-    ("protocol", &["query"]),
-    ("access", &["protocol::wire", "protocol::limits"]),
-    ("store", &["protocol::message", "protocol::wire", "protocol::limits"]),
-    ("network", &["protocol::message", "protocol::wire", "protocol::limits"]),
+    ("protocol", &[]),
+    ("store", &["protocol::wire", "protocol::limits"]),
+    ("network", &["protocol::wire", "protocol::limits"]),
     ("observe", &[]),
     ("simulator", &["compress", "outer", "protocol"]),
-    (
-        "peer",
-        &[
-            "text", "routing", "model", "training", "compress", "outer", "query", "protocol", "access", "store",
-            "network", "observe",
-        ],
-    ),
+    ("peer", &["text", "routing", "model", "training", "compress", "outer", "protocol", "store", "network", "observe"]),
     (
         "experiment",
         &["text", "routing", "model", "training", "compress", "outer", "protocol::limits", "store", "observe", "peer"],
@@ -52,7 +44,7 @@ const LAYERS: [(&str, &[&str]); 26] = [
 /// Where a foreign crate may be used; everywhere else it is out of place.
 const HOMES: [(&str, &[&str]); 15] = [
     ("base64", &["peer/access/invitation_token"]),
-    ("bincode", &["protocol/wire"]),
+    ("bincode", &["protocol/wire/encoding"]),
     ("clap", &["cli"]),
     ("governor", &["network/protection/rate_limiter"]),
     ("image", &["images", "inspect/plots/sheet"]),
@@ -69,7 +61,7 @@ const HOMES: [(&str, &[&str]); 15] = [
 ];
 
 /// The core: the same bytes in, the same state out.
-const CORE: [&str; 5] = ["protocol", "access", "query", "outer", "compress"];
+const CORE: [&str; 3] = ["protocol", "outer", "compress"];
 
 /// What the core never names.
 const NEVER_IN_CORE: [&str; 14] = [
@@ -294,7 +286,7 @@ mod made_up {
         );
         assert_eq!(wrong("use crate::{names::{PathId, Term}, network, store::index};").len(), 1);
         assert_eq!(wrong("fn f() -> crate::peer::Driver { todo }").len(), 1);
-        assert_eq!(wrong("use crate::protocol::message::Offer;").len(), 0);
+        assert_eq!(wrong("use pathswarm::protocol::wire::message::Offer;").len(), 0);
         assert_eq!(wrong("use crate::protocol::{message::Offer, Node};").len(), 1);
         assert_eq!(wrong("// crate::peer\nconst TEXT: &str = \"crate::peer\"; /* crate::peer */").len(), 0);
         assert_eq!(imports(&at("src/unheard.rs", "")).len(), 1);

@@ -90,7 +90,7 @@ mod made_up {
     #[test]
     fn relative_links_are_found_outside_code() {
         let text =
-            "[a](docs/a.md#part) [b](https://b) `[c](c.md)`\n```\n[d](d.md)\n```\n![e](e.png \"picture\")\n[f](#f)";
+            "[a](docs/a.md#part) [b](https://b) `[c](c.md)`\n```\n[d](d.md)\n```\n![e](e.png \"image\")\n[f](#f)";
         assert_eq!(links(text), [(1, "docs/a.md#part".to_owned()), (5, "e.png".to_owned()), (6, "#f".to_owned())]);
     }
 

@@ -3,7 +3,8 @@
 use futures::AsyncReadExt;
 use pathswarm::names::PeerKey;
 use pathswarm::network::{Ban, FetchError, NetworkEvent, NetworkHandle, Offence, Published, limits};
-use pathswarm::protocol::{Message, wire};
+use pathswarm::protocol::Message;
+use pathswarm::protocol::wire::encoding;
 
 use crate::peers::{MODULE, Peer, QUIC, TCP, join};
 use crate::unmannered::{BLOBS, CONTROL, DEADLINE, Rude};
@@ -27,7 +28,7 @@ async fn gone(peer: &mut Peer, who: PeerKey) {
 async fn blames(peer: &mut Peer) {
     loop {
         let (_, author, bytes) = peer.hear().await;
-        assert!(wire::decode::<Message>(&bytes).is_err());
+        assert!(encoding::decode::<Message>(&bytes).is_err());
         peer.handle.blame(author, Offence::Unreadable).unwrap();
     }
 }

@@ -6,7 +6,7 @@ use pathswarm::network::{
     FetchError, Identity, Multiaddr, NetworkConfig, NetworkEvent, Provider, Relay, RelayBounds, RelayConfig,
     RequestError, StartError, is_relayed, start, with_peer,
 };
-use pathswarm::protocol::wire;
+use pathswarm::protocol::wire::encoding;
 use pathswarm::protocol::{Request, Response};
 
 use crate::peers::{MODULE, Peer, QUIC, TCP};
@@ -192,8 +192,8 @@ async fn a_newcomer_finds_members_through_a_relay_that_belongs_to_no_run() {
         })
         .await;
 
-    newcomer.handle.request(9, name, Vec::new(), wire::encode(&Request::Manifest).unwrap()).unwrap();
-    match wire::decode::<Response>(&response(&mut newcomer, 9).await.unwrap()).unwrap() {
+    newcomer.handle.request(9, name, Vec::new(), encoding::encode(&Request::Manifest).unwrap()).unwrap();
+    match encoding::decode::<Response>(&response(&mut newcomer, 9).await.unwrap()).unwrap() {
         Response::Refused(reason) => assert!(reason.starts_with("this is a relay"), "{reason}"),
         otherwise => panic!("{otherwise:?}"),
     }

@@ -1,4 +1,4 @@
-"""Reads what peers keep and send, by docs/formats.md alone: another implementation, to see that the document suffices.
+"""Reads what peers keep and send, by docs/reference/formats/ alone: another implementation, to see that the document suffices.
 
     read_frame.py frames FOLDER    decodes FOLDER/*.frame (compressed values) to FOLDER/*.values (f32)
     read_frame.py peer FOLDER...   replays every module's chain from the stores of peers that have stopped

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use pathswarm::names::{BlobHash, ModuleId, PathId, Version};
-use pathswarm::protocol::{Record, SignedUpdate, wire};
+use pathswarm::protocol::wire::encoding;
+use pathswarm::protocol::{Record, SignedUpdate};
 use pathswarm::store::Journal;
 
 type Contribution = (ModuleId, PathId, Version, BlobHash);
@@ -29,15 +30,16 @@ impl Ledger {
             return;
         }
         for record in Journal::read(&journal).unwrap() {
-            match wire::decode::<Record>(&record).unwrap() {
+            match encoding::decode::<Record>(&record).unwrap() {
                 Record::Head(signed) => self.applied(signed),
                 Record::Installed { excerpt, .. } => {
                     excerpt.updates.into_iter().for_each(|signed| self.applied(signed))
                 }
                 Record::Finished(finished) if !lost => {
-                    let of = |(from, blob): &(pathswarm::protocol::record::StartedFrom, pathswarm::names::BlobRef)| {
-                        (from.module, finished.path, from.version, blob.hash)
-                    };
+                    let of = |(from, blob): &(
+                        pathswarm::protocol::journal::record::StartedFrom,
+                        pathswarm::names::BlobRef,
+                    )| { (from.module, finished.path, from.version, blob.hash) };
                     self.trained.extend(finished.offers.iter().map(of));
                 }
                 _ => {}
@@ -46,7 +48,7 @@ impl Ledger {
     }
 
     fn applied(&mut self, signed: SignedUpdate) {
-        self.updates.insert(wire::update_hash(&signed.update).unwrap(), signed);
+        self.updates.insert(encoding::update_hash(&signed.update).unwrap(), signed);
     }
 
     pub fn modules(&self) -> BTreeSet<ModuleId> {

@@ -37,10 +37,10 @@ fn two_peers_train_a_pool_agree_on_its_balance_and_others_look_into_it() {
     let asked = events(&["generate", "--local", &model, "--prompt", "ba ke", "--tokens", "5"]);
     assert!(asked.last().unwrap()["text"].as_str().is_some(), "{asked:?}");
 
-    let pictures = world.name("pictures");
+    let images = world.name("images");
     let text = format!("{}/0.jsonl", world.corpus);
     let inspect = ["inspect", "dna", &model, "--text", &text, "--path", "1"];
-    let seen = events(&[&inspect[..], &["--against", &model, "--out", &pictures, "--follow", "* skip"]].concat());
+    let seen = events(&[&inspect[..], &["--against", &model, "--out", &images, "--follow", "* skip"]].concat());
     let found = |name: &str| &seen.iter().find(|event| event["event"] == name).expect(name)["found"];
     let shares = found("flow")["shares"].as_array().unwrap();
     let skipped = |step: &Value| step.as_array().unwrap()[4..].iter().map(|share| share.as_f64().unwrap()).sum::<f64>();
@@ -54,11 +54,11 @@ fn two_peers_train_a_pool_agree_on_its_balance_and_others_look_into_it() {
     let expected = ways["ways"].as_array().unwrap().iter().filter(|way| skips_last(way));
     assert_eq!(followers, expected.map(|way| way["count"].as_u64().unwrap()).sum::<u64>());
     assert!(mistake(&[&inspect[..], &["--follow", "T9"]].concat()).contains("is no way"));
-    assert!(mistake(&[&inspect[..], &["--dream", "0"]].concat()).contains("dreams are pictures"));
+    assert!(mistake(&[&inspect[..], &["--dream", "0"]].concat()).contains("dreams are images"));
     assert!((found("likeness")["compute"].as_f64().unwrap() - 1.0).abs() < 1e-6, "it is like itself");
     for name in ["flow", "shares", "ways", "text"] {
-        let picture = std::fs::read_to_string(format!("{pictures}/{name}.svg")).unwrap();
-        assert!(picture.starts_with("<svg"), "{name}");
+        let image = std::fs::read_to_string(format!("{images}/{name}.svg")).unwrap();
+        assert!(image.starts_with("<svg"), "{name}");
     }
 }
 

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use crate::run::{Peer, RUN, World, pathswarm};
 use pathswarm::config::RunConfig;
-use pathswarm::protocol::record::Finished;
-use pathswarm::protocol::{Record, wire};
+use pathswarm::protocol::Record;
+use pathswarm::protocol::journal::record::Finished;
+use pathswarm::protocol::wire::encoding;
 use pathswarm::store::Journal;
 use serde_json::Value;
 
@@ -36,7 +37,8 @@ fn assert_as_drawn(folders: impl IntoIterator<Item = impl AsRef<Path>>) {
     let (mut paths, mut modules) = (BTreeSet::new(), BTreeSet::new());
     for folder in folders {
         for record in Journal::read(&folder.as_ref().join("store/journal")).unwrap() {
-            let Record::Finished(Finished { path: slot, phase, offers, .. }) = wire::decode(&record).unwrap() else {
+            let Record::Finished(Finished { path: slot, phase, offers, .. }) = encoding::decode(&record).unwrap()
+            else {
                 continue;
             };
             let drawn = slots.modules(slot, phase);

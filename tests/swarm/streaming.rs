@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::run::{RUN, World, pathswarm};
 use pathswarm::names::{PathId, Version};
-use pathswarm::protocol::{Record, wire};
+use pathswarm::protocol::Record;
+use pathswarm::protocol::wire::encoding;
 use pathswarm::store::Journal;
 use serde_json::Value;
 
@@ -30,7 +31,7 @@ fn each_path_contributes_to_its_levels_in_turn_and_all_modules_agree() {
         let mut last: BTreeMap<PathId, (Version, u16)> = BTreeMap::new();
         let journal = world.path("simulated").join(format!("peer-{peer}/store/journal"));
         for record in Journal::read(&journal).unwrap() {
-            let Record::Finished(finished) = wire::decode(&record).unwrap() else { continue };
+            let Record::Finished(finished) = encoding::decode(&record).unwrap() else { continue };
             let [(from, _)] = finished.offers[..] else { panic!("one level at a time: {finished:?}") };
             assert_eq!(finished.stands_on.len(), 2);
             let part = (from.version, from.module.level);

@@ -9,12 +9,12 @@ use crate::model::device::DeviceError;
 use crate::network::{IdentityError, StartError};
 use crate::observe::logging::LoggingError;
 use crate::peer::PeerError;
-use crate::peer::access::access_control::AccessError;
+use crate::peer::access::access_control::DoorError;
 use crate::peer::client::VisitError;
 use crate::peer::create::FoundingError;
 use crate::peer::inference::client::AskError;
+use crate::peer::join::JoinError;
 use crate::peer::manifest::ManifestError;
-use crate::peer::start::join::JoinError;
 use crate::peer::start::{NeedsText, OtherText, PartGone};
 use crate::routing::{FeaturesError, KmeansError, LogisticError, RouterError, ShardError};
 use crate::store::OpenError;
@@ -78,7 +78,7 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(AskError::Visit(VisitError::Join(JoinError::NotInvited { .. }))) = cause.downcast_ref() {
         return Some(access::VISIT);
     }
-    if let Some(error) = cause.downcast_ref::<AccessError>() {
+    if let Some(error) = cause.downcast_ref::<DoorError>() {
         return access::hint(error);
     }
     if let Some(AskError::Visit(VisitError::Join(error))) = cause.downcast_ref() {

@@ -15,7 +15,7 @@ use crate::cli::swarm::create::corpus::TextFlags;
 use crate::cli::swarm::{Globals, access, listen};
 use crate::names::RunId;
 use crate::observe::{Progress, View, logging};
-use crate::peer::stages::present_folder;
+use crate::peer::folder::present_folder;
 use crate::peer::start::{Launch, OwnText};
 use crate::peer::{Manifest, Turns};
 

@@ -22,7 +22,7 @@ commands! {
         Simulate(simulate::Simulate),
         /// Train the arms of an experiment, and write tables and plots of what came of them.
         Experiment(crate::cli::swarm::research::experiment::Experiment),
-        /// Make one file of pictures in folders, from which runs that read pictures learn.
+        /// Make one file of images in folders, from which runs that read images learn.
         Prepare(crate::cli::swarm::research::prepare::Prepare),
         /// Start a swarm, train in it, and print the line by which others join.
         Create(crate::cli::swarm::create::Found),

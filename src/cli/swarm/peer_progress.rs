@@ -7,7 +7,7 @@ use super::explain::COPIED_IDENTITY;
 use crate::observe::{PeerProgress, Progress, Waits};
 use crate::peer::News;
 use crate::protocol::Report;
-use crate::protocol::waiting::Waiting;
+use crate::protocol::status::waiting::Waiting;
 
 fn waits(waiting: &Waiting) -> Waits {
     Waits { words: waiting.to_string(), value: serde_json::json!(waiting) }

@@ -20,9 +20,11 @@ use crate::peer::client::{Entrance, VisitError};
 use crate::peer::create;
 use crate::peer::create::dense_trainer::Stopped;
 use crate::peer::create::{Plan, TextFrom};
-use crate::peer::stages::{Scout, abandon, gather, is_first, next_folder, present_folder, remember_others, take_along};
-use crate::peer::start::join::JoinError;
-use crate::peer::start::{Launch, Launched, NeedsText, OwnText, read_manifest};
+use crate::peer::folder::read_manifest;
+use crate::peer::folder::{abandon, next_folder, present_folder, take_along};
+use crate::peer::join::JoinError;
+use crate::peer::stages::{Scout, gather, is_first, remember_others};
+use crate::peer::start::{Launch, Launched, NeedsText, OwnText};
 use crate::peer::{CollectError, Manifest, collect_from_swarm};
 use crate::store::LockedStore;
 
@@ -107,7 +109,7 @@ impl Journey {
         (manifest, run): (&Manifest, RunId),
         then: &RunConfig,
     ) -> anyhow::Result<Way> {
-        let mut scout = Scout::start(launched.access_control.clone()).await?;
+        let mut scout = Scout::start(launched.doorkeeper.clone()).await?;
         let (mut told, mut refusal, mut looks, mut again_at) = (false, String::new(), 0, 0);
         loop {
             self.unless_interrupted(tokio::time::sleep(LOOK)).await?;
@@ -136,7 +138,7 @@ impl Journey {
             }
             let own = launched.network.join_addresses().await?;
             let peers: Vec<Multiaddr> = own.into_iter().chain(others.clone()).collect();
-            let entrance = Entrance { addresses: &peers, sponsor: launched.access_control.as_deref() };
+            let entrance = Entrance { addresses: &peers, sponsor: launched.doorkeeper.as_deref() };
             match self.found(entrance, &others, (manifest, run), then.clone()).await {
                 Err(error) if !error.is::<Interrupted>() => {
                     // Another peer would do no better if this one gave up.

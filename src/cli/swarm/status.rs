@@ -17,10 +17,10 @@ use crate::network::{Ban, now_s};
 use crate::peer::driver::status::{Invited, Traffic};
 use crate::peer::driver::status_socket;
 use crate::protocol::limits::FULL_WEIGHT;
+use crate::protocol::status::waiting::Waiting;
 use crate::protocol::status::{
     ConductStatus, CopiedIdentity, ModuleStatus, PathStatus, ScoreStatus, Status as NodeStatus,
 };
-use crate::protocol::waiting::Waiting;
 
 /// A peer that is alive answers between two pieces of work.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,7 +1,7 @@
-//! A network that reads pictures, as `[model.pictures]` has it.
+//! A network that reads images, as `[model.images]` has it.
 //!
-//! To all but the network's first and last part a picture is a document: the bytes of its red, green and blue plane, row by
-//! row, and behind them its class. So `context` is how many bytes a picture has, `vocabulary` how many classes there are, and
+//! To all but the network's first and last part an image is a document: the bytes of its red, green and blue plane, row by
+//! row, and behind them its class. So `context` is how many bytes an image has, `vocabulary` how many classes there are, and
 //! what is predicted is the last token of each sequence.
 
 use serde::{Deserialize, Serialize};
@@ -15,11 +15,11 @@ const PLANES: usize = 3;
 /// Values of a byte, and the end of a document, which the tokenizer of bytes has.
 const BYTE_IDS: usize = 257;
 
-/// `[model.pictures]`
+/// `[model.images]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PicturesConfig {
-    /// A picture is cut into squares of so many pixels a side, which are what others call tokens.
+pub struct ImagesConfig {
+    /// An image is cut into squares of so many pixels a side, which are what others call tokens.
     pub patch: usize,
 }
 
@@ -28,8 +28,8 @@ pub struct PicturesConfig {
 pub enum Reads {
     /// Text.
     Text,
-    /// Pictures.
-    Pictures {
+    /// Images.
+    Images {
         /// Pixels of a side.
         side: usize,
         /// Classes.
@@ -37,14 +37,14 @@ pub enum Reads {
     },
 }
 
-/// Why a network cannot read pictures.
+/// Why a network cannot read images.
 #[derive(Debug, thiserror::Error, PartialEq)]
-pub enum PicturesError {
+pub enum ImagesError {
     /// No square has so many bytes.
-    #[error("context = {0}: where pictures are read it is their bytes, 3 * side * side: 3072 for 32 pixels a side")]
+    #[error("context = {0}: where images are read it is their bytes, 3 * side * side: 3072 for 32 pixels a side")]
     Bytes(usize),
-    /// The picture is not a whole number of patches.
-    #[error("pictures.patch = {patch}: must divide a side of {side} pixels")]
+    /// The image is not a whole number of patches.
+    #[error("images.patch = {patch}: must divide a side of {side} pixels")]
     Patch {
         /// `patch`
         patch: usize,
@@ -52,7 +52,7 @@ pub enum PicturesError {
         side: usize,
     },
     /// What only goes with text.
-    #[error("{key}: where pictures are read it must be {expected}")]
+    #[error("{key}: where images are read it must be {expected}")]
     OfText {
         /// The key.
         key: &'static str,
@@ -61,56 +61,56 @@ pub enum PicturesError {
     },
 }
 
-impl PicturesError {
+impl ImagesError {
     /// The key of `[model]`.
     pub fn key(&self) -> &'static str {
         match self {
             Self::Bytes(_) => "context",
-            Self::Patch { .. } => "pictures.patch",
+            Self::Patch { .. } => "images.patch",
             Self::OfText { key, .. } => key,
         }
     }
 }
 
 impl ModelConfig {
-    /// Whether it reads pictures, and no text.
-    pub fn reads_pictures(&self) -> bool {
-        self.pictures.is_some()
+    /// Whether it reads images, and no text.
+    pub fn reads_images(&self) -> bool {
+        self.images.is_some()
     }
 
     /// What it reads.
     pub fn reads(&self) -> Reads {
-        if !self.reads_pictures() {
+        if !self.reads_images() {
             return Reads::Text;
         }
-        Reads::Pictures { side: self.side(), classes: self.vocabulary }
+        Reads::Images { side: self.side(), classes: self.vocabulary }
     }
 
     /// How many ids sequences may have: entries of the vocabulary, or bytes and classes.
     pub fn ids(&self) -> usize {
-        if self.reads_pictures() { self.vocabulary.max(BYTE_IDS) } else { self.vocabulary }
+        if self.reads_images() { self.vocabulary.max(BYTE_IDS) } else { self.vocabulary }
     }
 
-    /// Pixels of a picture's side.
+    /// Pixels of an image's side.
     pub fn side(&self) -> usize {
         (self.context / PLANES).isqrt()
     }
 
-    /// What goes through the network for a sequence of so many tokens: each of them, or a picture's patches.
+    /// What goes through the network for a sequence of so many tokens: each of them, or an image's patches.
     pub fn stream_length(&self, tokens: usize) -> usize {
-        self.pictures.map_or(tokens, |pictures| (self.side() / pictures.patch.max(1)).pow(2))
+        self.images.map_or(tokens, |images| (self.side() / images.patch.max(1)).pow(2))
     }
 
-    pub(in crate::config) fn check_pictures(&self) -> Result<(), PicturesError> {
-        let Some(PicturesConfig { patch }) = self.pictures else { return Ok(()) };
+    pub(in crate::config) fn check_images(&self) -> Result<(), ImagesError> {
+        let Some(ImagesConfig { patch }) = self.images else { return Ok(()) };
         let side = self.side();
         if PLANES * side * side != self.context {
-            return Err(PicturesError::Bytes(self.context));
+            return Err(ImagesError::Bytes(self.context));
         }
         if patch == 0 || !side.is_multiple_of(patch) {
-            return Err(PicturesError::Patch { patch, side });
+            return Err(ImagesError::Patch { patch, side });
         }
-        let of_text = |key, expected| Err(PicturesError::OfText { key, expected });
+        let of_text = |key, expected| Err(ImagesError::OfText { key, expected });
         if self.positions != Positions::Learned {
             return of_text("positions", "\"learned\"");
         }
@@ -127,8 +127,8 @@ impl ModelConfig {
     ///
     /// - `embedding.patches.weight`, `[width, 3 · patch · patch]`: of a patch's planes, row by row;
     /// - `embedding.positions.weight`, `[patches, width]`.
-    pub(in crate::config) fn patch_tensors(&self, pictures: PicturesConfig, positions: Initial, list: &mut TensorList) {
-        let inputs = PLANES * pictures.patch.pow(2);
+    pub(in crate::config) fn patch_tensors(&self, images: ImagesConfig, positions: Initial, list: &mut TensorList) {
+        let inputs = PLANES * images.patch.pow(2);
         list.linear("patches", self.width, inputs, self.starting(1.0 / (inputs as f64).sqrt()));
         list.add("positions.weight", &[self.stream_length(self.context), self.width], positions);
     }
@@ -146,13 +146,13 @@ mod tests {
             vocabulary: 10,
             context: 3 * 32 * 32,
             positions: Positions::Learned,
-            pictures: Some(PicturesConfig { patch: 4 }),
+            images: Some(ImagesConfig { patch: 4 }),
             ..model
         }
     }
 
     #[test]
-    fn a_picture_is_its_patches() {
+    fn an_image_is_its_patches() {
         let model = model();
         assert_eq!(model.check(), Ok(()));
         assert_eq!((model.side(), model.stream_length(3072), model.ids()), (32, 64, 257));
@@ -163,15 +163,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_picture_is_refused_in_words() {
+    fn what_is_no_image_is_refused_in_words() {
         let error = |change: fn(&mut ModelConfig)| {
             let mut model = model();
             change(&mut model);
             model.check().unwrap_err().to_string()
         };
         assert!(error(|model| model.context = 3000).contains("3 * side * side"));
-        assert!(error(|model| model.pictures = Some(PicturesConfig { patch: 5 })).contains("divide a side of 32"));
-        assert!(error(|model| model.pictures = Some(PicturesConfig { patch: 0 })).contains("patch = 0"));
+        assert!(error(|model| model.images = Some(ImagesConfig { patch: 5 })).contains("divide a side of 32"));
+        assert!(error(|model| model.images = Some(ImagesConfig { patch: 0 })).contains("patch = 0"));
         assert!(error(|model| model.positions = Positions::Rotary).starts_with("positions"));
         assert!(error(|model| model.tied_head = true).starts_with("tied_head"));
         assert!(error(|model| model.vocabulary = 1).contains("2 to"));

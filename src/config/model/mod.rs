@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::model::directional::{Around, DirectionalConfig, DirectionalError, Pooling};
 use crate::config::model::dna::{DnaConfig, DnaError, ModuleKind};
-use crate::config::model::images::{PicturesConfig, PicturesError};
+use crate::config::model::images::{ImagesConfig, ImagesError};
 use crate::config::model::parts::{Initial, Part, TensorList, TensorSpec};
 
 /// How a model knows positions.
@@ -106,9 +106,9 @@ pub struct ModelConfig {
     /// The pool of modules, and how tokens choose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dna: Option<DnaConfig>,
-    /// It reads pictures.
+    /// It reads images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pictures: Option<PicturesConfig>,
+    pub images: Option<ImagesConfig>,
 }
 
 fn rotary() -> Positions {
@@ -150,9 +150,9 @@ pub enum ModelError {
     /// Its pool of modules.
     #[error(transparent)]
     Dna(#[from] DnaError),
-    /// Its pictures.
+    /// Its images.
     #[error(transparent)]
-    Pictures(#[from] PicturesError),
+    Images(#[from] ImagesError),
 }
 
 impl ModelConfig {
@@ -188,7 +188,7 @@ impl ModelConfig {
 
     /// Tokens at the beginning of each sequence that must not be scored, since the network has seen them before.
     pub fn unscored_tokens(&self) -> usize {
-        if self.reads_pictures() {
+        if self.reads_images() {
             return self.context;
         }
         self.directional.as_ref().map_or(0, DirectionalConfig::unscored_tokens)
@@ -213,7 +213,7 @@ impl ModelConfig {
         in_range("width", self.width, 1, 1 << 16)?;
         in_range("heads", self.heads, 1, 1024)?;
         in_range("feed_forward", self.feed_forward(), 1, 1 << 18)?;
-        let (least, most) = if self.reads_pictures() { (2, 1 << 16) } else { (258, 1 << 20) };
+        let (least, most) = if self.reads_images() { (2, 1 << 16) } else { (258, 1 << 20) };
         in_range("vocabulary", self.vocabulary, least, most)?;
         in_range("context", self.context, 8, 1 << 20)?;
         if self.head_width.is_none() && !self.width.is_multiple_of(self.heads) {
@@ -232,7 +232,7 @@ impl ModelConfig {
             directional.check(self.around())?;
         }
         self.check_dna()?;
-        self.check_pictures()?;
+        self.check_images()?;
         Ok(())
     }
 
@@ -262,8 +262,8 @@ impl ModelConfig {
         let embedding = if self.tied_head { narrow } else { self.starting(1.0) };
         let mut list = TensorList::of(part, self.biases);
         match part {
-            Part::Embedding => match self.pictures {
-                Some(pictures) => self.patch_tensors(pictures, narrow, &mut list),
+            Part::Embedding => match self.images {
+                Some(images) => self.patch_tensors(images, narrow, &mut list),
                 None => {
                     list.add("tokens.weight", &[self.vocabulary, self.width], embedding);
                     if self.positions == Positions::Learned {
@@ -341,7 +341,7 @@ mod tests {
             initial_deviation: None,
             directional: None,
             dna: None,
-            pictures: None,
+            images: None,
         }
     }
 

@@ -94,7 +94,7 @@ fn key_of_error(error: &RunConfigError) -> String {
         RunConfigError::Model(ModelError::Size { key, .. }) => format!("model.{key}"),
         RunConfigError::Model(ModelError::Directional(error)) => format!("model.directional.{}", error.key()),
         RunConfigError::Model(ModelError::Dna(error)) => format!("model.{}", error.key()),
-        RunConfigError::Model(ModelError::Pictures(error)) => format!("model.{}", error.key()),
+        RunConfigError::Model(ModelError::Images(error)) => format!("model.{}", error.key()),
         RunConfigError::Model(ModelError::InitialDeviation(_)) => "model.initial_deviation".to_owned(),
         RunConfigError::Model(_) => "model.heads".to_owned(),
         RunConfigError::Augment(error) => format!("training.augment.{}", error.key),

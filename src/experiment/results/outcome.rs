@@ -37,7 +37,7 @@ impl Numbers {
         Score::from(*self).perplexity()
     }
 
-    /// Comparable between tokenizers; none of pictures.
+    /// Comparable between tokenizers; none of images.
     pub fn bits_per_byte(&self) -> Option<f64> {
         Score::from(*self).bits_per_byte()
     }
@@ -138,7 +138,7 @@ pub struct Outcome {
     /// Early stopped paths on a sample of tokens, with and without what follows on each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub honest: Option<Honest>,
-    /// Of how many test pictures early stopped paths find the right class likeliest, where pictures are read.
+    /// Of how many test images early stopped paths find the right class likeliest, where images are read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub right: Option<u64>,
     /// The test text on what modules alone are at the end, where paths keep what they have not sent.

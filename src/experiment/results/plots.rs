@@ -1,4 +1,4 @@
-//! How the arms of an experiment learnt, as pictures.
+//! How the arms of an experiment learnt, as images.
 
 use plotters::prelude::*;
 
@@ -52,7 +52,7 @@ fn lines<'a>(experiment: &'a Experiment, outcomes: &[Outcome], axis: Axis) -> Ve
     lines.filter(|(_, points)| !points.is_empty()).collect()
 }
 
-/// An SVG picture of held out loss against an axis; nothing if no arm has been trained.
+/// An SVG image of held out loss against an axis; nothing if no arm has been trained.
 ///
 /// # Errors
 /// If it cannot be drawn.
@@ -66,9 +66,9 @@ pub fn svg(experiment: &Experiment, outcomes: &[Outcome], axis: Axis) -> anyhow:
     };
     let right = points().map(|(x, _)| *x).fold(0.0, f64::max);
     let room = 0.05 * (most - least).max(0.01);
-    let mut picture = String::new();
+    let mut image = String::new();
     {
-        let root = SVGBackend::with_string(&mut picture, SIZE).into_drawing_area();
+        let root = SVGBackend::with_string(&mut image, SIZE).into_drawing_area();
         let wrong = |error: DrawingAreaErrorKind<_>| anyhow::anyhow!("cannot draw the plot: {error}");
         root.fill(&WHITE).map_err(wrong)?;
         let mut chart = ChartBuilder::on(&root)
@@ -89,5 +89,5 @@ pub fn svg(experiment: &Experiment, outcomes: &[Outcome], axis: Axis) -> anyhow:
         labels.map_err(wrong)?;
         root.present().map_err(wrong)?;
     }
-    Ok(Some(picture))
+    Ok(Some(image))
 }

@@ -130,12 +130,12 @@ fn honest_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]
     }
 }
 
-/// How often pictures' classes are told right.
+/// How often images' classes are told right.
 fn classes_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) {
     if outcomes.iter().all(|outcome| outcome.right.is_none()) {
         return;
     }
-    *page += "\n## Classes\n\nThe share of test pictures whose class is the one that an early stopped path finds likeliest.\n\n\
+    *page += "\n## Classes\n\nThe share of test images whose class is the one that an early stopped path finds likeliest.\n\n\
               | arm | right |\n|---|---|\n";
     for arm in &experiment.arms {
         let share = |outcome: &Outcome| Some(100.0 * outcome.right? as f64 / outcome.early.tokens.max(1) as f64);

@@ -1,6 +1,6 @@
-//! Dreaming: a picture is changed until its patches choose the ways of another picture's.
+//! Dreaming: an image is changed until its patches choose the ways of another image's.
 //!
-//! What is optimised is the picture's spectrum, in which neighbours change together, with colours as little correlated as
+//! What is optimised is the image's spectrum, in which neighbours change together, with colours as little correlated as
 //! they are in photographs; it is seen shifted, turned and scaled a little otherwise each time, under noise that fades, and
 //! jumps between neighbours cost something (Olah, Mordvintsev and Schubert 2017).
 
@@ -37,7 +37,7 @@ pub struct Wish {
     pub alone: bool,
     /// The patches whose choices count and that are dreamt; all if there are none.
     pub patches: Vec<usize>,
-    /// Whether the other patches are those of the picture, and not grey.
+    /// Whether the other patches are those of the image, and not grey.
     pub context: bool,
     /// How often the dream is changed.
     pub rounds: usize,
@@ -59,11 +59,11 @@ pub struct Dreamt {
     /// The bytes of its planes.
     #[serde(skip)]
     pub bytes: Vec<u8>,
-    /// By step, the share of the picture's choices that the patches which count share with it.
+    /// By step, the share of the image's choices that the patches which count share with it.
     pub shared: Vec<f64>,
     /// The same in the beginning.
     pub shared_before: Vec<f64>,
-    /// Mean of `-log ρ` of the picture's choices that count: in the first round and in the last.
+    /// Mean of `-log ρ` of the image's choices that count: in the first round and in the last.
     pub losses: [f64; 2],
 }
 
@@ -78,12 +78,12 @@ impl Watch for Scores {
     }
 }
 
-/// Dreams what the network sees in a picture, given as the bytes of its planes.
+/// Dreams what the network sees in an image, given as the bytes of its planes.
 ///
 /// # Errors
-/// If the network has no pool or reads no pictures, or there is no such step or patch.
-pub fn dream(model: &PathModel, picture: &[u8], wish: &Wish) -> Result<Dreamt, InspectError> {
-    let dream = Dream::of(model, picture, wish)?;
+/// If the network has no pool or reads no images, or there is no such step or patch.
+pub fn dream(model: &PathModel, image: &[u8], wish: &Wish) -> Result<Dreamt, InspectError> {
+    let dream = Dream::of(model, image, wish)?;
     let mut generator = wish.seed.generator();
     let beginning: Vec<f32> = normal(&mut generator, dream.scale.numel() * 6).map(|value| SPREAD * value).collect();
     let mut spectrum = dream.on_device(&beginning)?.f_view([1, 3, dream.side, dream.side / 2 + 1, 2])?;
@@ -115,11 +115,11 @@ pub fn dream(model: &PathModel, picture: &[u8], wish: &Wish) -> Result<Dreamt, I
 struct Dream<'a> {
     model: &'a PathModel,
     wish: &'a Wish,
-    /// By step, the modules that each patch of the picture chose.
+    /// By step, the modules that each patch of the image chose.
     target: Vec<Vec<i64>>,
     /// Patches that count.
     patches: Vec<usize>,
-    /// The picture, or grey, `[1, 3, side, side]`.
+    /// The image, or grey, `[1, 3, side, side]`.
     ground: Tensor,
     /// What of it is dreamt, `[1, 1, side, side]`.
     mask: Tensor,
@@ -130,10 +130,10 @@ struct Dream<'a> {
 }
 
 impl<'a> Dream<'a> {
-    fn of(model: &'a PathModel, picture: &[u8], wish: &'a Wish) -> Result<Self, InspectError> {
+    fn of(model: &'a PathModel, image: &[u8], wish: &'a Wish) -> Result<Self, InspectError> {
         let config = model.config();
         let dna = config.dna.as_ref().ok_or(InspectError::NoPool)?;
-        let patch = config.pictures.ok_or(ForwardError::NoPictures)?.patch as i64;
+        let patch = config.images.ok_or(ForwardError::NoImages)?.patch as i64;
         let (side, count) = (config.side() as i64, config.stream_length(config.context));
         let within = |what, found, count| {
             if found < count { Ok(()) } else { Err(InspectError::Unknown { what, found, count }) }
@@ -141,7 +141,7 @@ impl<'a> Dream<'a> {
         within("step", wish.step, dna.steps)?;
         wish.patches.iter().try_for_each(|own| within("patch", *own, count))?;
         let patches = if wish.patches.is_empty() { (0..count).collect() } else { wish.patches.clone() };
-        let given: Vec<f32> = picture.iter().map(|byte| f32::from(*byte) / 127.5 - 1.0).collect();
+        let given: Vec<f32> = image.iter().map(|byte| f32::from(*byte) / 127.5 - 1.0).collect();
         let given = Tensor::f_from_slice(&given)?.f_view([1, 3, side, side])?.f_to_device(model.device())?;
         let mask = Tensor::f_zeros([1, 1, side, side], (Kind::Float, model.device()))?;
         for own in &patches {
@@ -161,7 +161,7 @@ impl<'a> Dream<'a> {
         Tensor::f_from_slice(values)?.f_to_device(self.model.device())
     }
 
-    /// The picture of a spectrum, `[1, 3, side, side]`, on the ground where it is not dreamt.
+    /// The image of a spectrum, `[1, 3, side, side]`, on the ground where it is not dreamt.
     fn painted(&self, spectrum: &Tensor) -> Result<Tensor, TchError> {
         let waves = spectrum.f_mul(&self.scale)?.f_view_as_complex()?;
         let plain = waves.f_fft_irfft2([self.side, self.side].as_slice(), [-2i64, -1].as_slice(), "ortho")?;
@@ -191,7 +191,7 @@ impl<'a> Dream<'a> {
         moved.f_add(&self.on_device(&values)?.f_view_as(&moved)?)
     }
 
-    /// Mean of `-log ρ` of the picture's choices that count.
+    /// Mean of `-log ρ` of the image's choices that count.
     fn loss(&self, seen: &Tensor) -> Result<Tensor, InspectError> {
         let scores = Scores::default();
         let _ = self.model.watched_pixels(seen, &scores)?;
@@ -214,7 +214,7 @@ impl<'a> Dream<'a> {
         &chosen[patch * self.top_k..][..self.top_k]
     }
 
-    /// By step, the share of the picture's choices that a dream shares.
+    /// By step, the share of the image's choices that a dream shares.
     fn shared(&self, painted: &Tensor) -> Result<Vec<f64>, InspectError> {
         let _no_gradient = tch::no_grad_guard();
         let scores = Scores::default();

@@ -17,7 +17,7 @@ const ORDER: f64 = 1.5;
 /// One token's way.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Journey {
-    /// The token; of a patch, its picture's class.
+    /// The token; of a patch, its image's class.
     pub token: u32,
     /// Its sequence, among the passages.
     pub sequence: usize,
@@ -84,14 +84,14 @@ impl Journeys {
         let (mut all, mut effective) = (Vec::new(), vec![0.0; dna.steps]);
         for (sequence, tokens) in passages.sequences.iter().enumerate() {
             // As it is read to be scored: the last token is only predicted.
-            let (of_pictures, class) = (model.config().reads_pictures(), tokens.last());
+            let (of_images, class) = (model.config().reads_images(), tokens.last());
             let tokens = tokens.split_last().map_or(&tokens[..], |(_, inner)| inner);
             let seen = Seen::default();
             let _ = model.watched(&row(tokens), &seen)?;
             let chosen = seen.chosen.into_inner();
             let length = model.config().stream_length(tokens.len());
             for position in 0..length {
-                let token = if of_pictures { class } else { tokens.get(position) };
+                let token = if of_images { class } else { tokens.get(position) };
                 let own = |step: &Vec<i64>| {
                     step[position * dna.top_k..][..dna.top_k].iter().map(|module| *module as u16).collect()
                 };

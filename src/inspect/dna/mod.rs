@@ -3,7 +3,7 @@
 //! [`journeys`] is what every token of a text chose. From that follow [`flow`], where tokens are in each step and how sure
 //! routers are of it; [`ranks`], which ways there are and how often each is taken; [`ribbon`], who goes
 //! along one; and [`compute`], how much is computed for
-//! tokens and sequences, and which modules they come back to; [`dreaming`] makes pictures that take the ways of a given one. Pictures of ways are drawn by [`plots::ways`](super::plots::ways).
+//! tokens and sequences, and which modules they come back to; [`dreaming`] makes images that take the ways of a given one. Images of ways are drawn by [`plots::ways`](super::plots::ways).
 
 pub mod compute;
 pub mod dreaming;

@@ -3,7 +3,7 @@
 use tch::Device;
 
 use super::*;
-use crate::config::{ModelConfig, PicturesConfig, Precision};
+use crate::config::{ImagesConfig, ModelConfig, Precision};
 use crate::inspect::subject::InspectError;
 use crate::inspect::{Passages, Subject};
 use crate::model::dna::samples::{dna_levels, dna_model};
@@ -32,10 +32,10 @@ fn model(subject: &Subject) -> &ModelConfig {
     subject.config()
 }
 
-/// A network that reads pictures of 8 x 8 pixels in 16 patches, with weights so large that patches differ.
+/// A network that reads images of 8 x 8 pixels in 16 patches, with weights so large that patches differ.
 fn seeing() -> PathModel {
-    let pictures = Some(PicturesConfig { patch: 2 });
-    let model = ModelConfig { pictures, vocabulary: 5, context: 192, ..dna_model() };
+    let images = Some(ImagesConfig { patch: 2 });
+    let model = ModelConfig { images, vocabulary: 5, context: 192, ..dna_model() };
     let mut path = PathModel::new(&model, &dna_levels(), Device::Cpu, Precision::F32).unwrap();
     for (level, values) in initial_levels(&model, &dna_levels(), Seed::root(1)).iter().enumerate() {
         let wide: Vec<f32> = values.iter().map(|value| if *value == 1.0 { 1.0 } else { value * 3.0 }).collect();
@@ -61,42 +61,42 @@ fn wish() -> Wish {
     }
 }
 
-fn picture() -> Vec<u8> {
+fn image() -> Vec<u8> {
     (0..192u32).map(|at| ((at * 89 + at * at * 7) % 256) as u8).collect()
 }
 
 #[test]
-fn a_dream_takes_more_of_the_ways_of_its_picture_and_the_same_seed_dreams_the_same() {
+fn a_dream_takes_more_of_the_ways_of_its_image_and_the_same_seed_dreams_the_same() {
     let path = seeing();
     for alone in [false, true] {
-        let dreamt = dream(&path, &picture(), &Wish { alone, ..wish() }).unwrap();
+        let dreamt = dream(&path, &image(), &Wish { alone, ..wish() }).unwrap();
         let sum = |shared: &[f64]| shared.iter().skip(if alone { 2 } else { 0 }).sum::<f64>();
         assert!(sum(&dreamt.shared) > sum(&dreamt.shared_before), "{dreamt:?}");
         assert!(dreamt.losses[1] < dreamt.losses[0], "{:?}", dreamt.losses);
-        assert_eq!(dream(&path, &picture(), &Wish { alone, ..wish() }).unwrap(), dreamt);
+        assert_eq!(dream(&path, &image(), &Wish { alone, ..wish() }).unwrap(), dreamt);
     }
 }
 
 #[test]
-fn around_patches_that_are_dreamt_lies_the_picture_or_grey() {
+fn around_patches_that_are_dreamt_lies_the_image_or_grey() {
     let path = seeing();
     let inside = |at: usize| {
         let (row, column) = (at % 64 / 8, at % 8);
         (row / 2, column / 2) == (1, 2)
     };
-    for (context, expected) in [(true, picture()), (false, vec![128; 192])] {
+    for (context, expected) in [(true, image()), (false, vec![128; 192])] {
         let wish = Wish { patches: vec![6], context, rounds: 5, ..wish() };
-        let bytes = dream(&path, &picture(), &wish).unwrap().bytes;
+        let bytes = dream(&path, &image(), &wish).unwrap().bytes;
         let outside =
             |all: &[u8]| all.iter().enumerate().filter(|(at, _)| !inside(*at)).map(|(_, byte)| *byte).collect();
         let (found, expected): (Vec<u8>, Vec<u8>) = (outside(&bytes), outside(&expected));
         assert_eq!(found, expected);
-        assert_ne!(bytes, picture());
+        assert_ne!(bytes, image());
     }
     for wrong in [Wish { step: 3, ..wish() }, Wish { patches: vec![16], ..wish() }] {
-        assert!(matches!(dream(&path, &picture(), &wrong), Err(InspectError::Unknown { .. })));
+        assert!(matches!(dream(&path, &image(), &wrong), Err(InspectError::Unknown { .. })));
     }
-    assert!(dream(&subject().model, &picture(), &wish()).is_err(), "text is not dreamt");
+    assert!(dream(&subject().model, &image(), &wish()).is_err(), "text is not dreamt");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Pictures of what was found, as SVG; of pictures, as PNG.
+//! Images of what was found, as SVG; of images, as PNG.
 
 pub mod sheet;
 pub mod ways;
@@ -10,7 +10,7 @@ use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (900, 520);
 
-/// Where a picture is drawn.
+/// Where an image is drawn.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Points or lines of one name.
@@ -21,7 +21,7 @@ pub struct Series<'a> {
     pub points: Vec<(f64, f64)>,
 }
 
-/// How a picture is labelled.
+/// How an image is labelled.
 pub struct Labels<'a> {
     /// Above it.
     pub title: &'a str,
@@ -35,18 +35,15 @@ pub(super) fn wrong(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow::anyhow!("cannot draw: {error}")
 }
 
-fn picture(draw: impl FnOnce(&Area<'_>) -> anyhow::Result<()>) -> anyhow::Result<String> {
-    picture_of(SIZE, draw)
+fn image(draw: impl FnOnce(&Area<'_>) -> anyhow::Result<()>) -> anyhow::Result<String> {
+    image_of(SIZE, draw)
 }
 
-/// A picture of some size, in pixels.
+/// An image of some size, in pixels.
 ///
 /// # Errors
 /// If it cannot be drawn.
-pub(super) fn picture_of(
-    size: (u32, u32),
-    draw: impl FnOnce(&Area<'_>) -> anyhow::Result<()>,
-) -> anyhow::Result<String> {
+pub(super) fn image_of(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> anyhow::Result<()>) -> anyhow::Result<String> {
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
@@ -78,7 +75,7 @@ fn colour(number: usize, of: usize) -> HSLColor {
 /// If it cannot be drawn.
 pub fn chart(labels: &Labels<'_>, series: &[Series<'_>], lines: bool) -> anyhow::Result<String> {
     let points = || series.iter().flat_map(|series| series.points.iter().copied());
-    picture(|root| {
+    image(|root| {
         let mut chart = ChartBuilder::on(root)
             .margin(12)
             .caption(labels.title, ("sans-serif", 18))
@@ -112,7 +109,7 @@ pub fn chart(labels: &Labels<'_>, series: &[Series<'_>], lines: bool) -> anyhow:
 pub fn heat(labels: &Labels<'_>, rows: &[Vec<f64>]) -> anyhow::Result<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let shown = range(rows.iter().flatten().copied());
-    picture(|root| {
+    image(|root| {
         let mut chart = ChartBuilder::on(root)
             .margin(12)
             .caption(format!("{} ({:.3} to {:.3})", labels.title, shown.start, shown.end), ("sans-serif", 18))
@@ -139,7 +136,7 @@ pub fn heat(labels: &Labels<'_>, rows: &[Vec<f64>]) -> anyhow::Result<String> {
 /// If it cannot be drawn.
 pub fn bars(labels: &Labels<'_>, values: &[(String, f64)]) -> anyhow::Result<String> {
     let shown = range(values.iter().map(|(_, value)| *value).chain([0.0]));
-    picture(|root| {
+    image(|root| {
         let mut chart = ChartBuilder::on(root)
             .margin(12)
             .caption(labels.title, ("sans-serif", 18))
@@ -177,9 +174,9 @@ mod tests {
     const LABELS: Labels<'_> = Labels { title: "title", x: "across", y: "up" };
 
     #[test]
-    fn pictures_are_svg_with_their_labels_also_of_nothing_or_one_thing() {
+    fn images_are_svg_with_their_labels_also_of_nothing_or_one_thing() {
         let series = |points| Series { name: "some", points };
-        let pictures = [
+        let images = [
             chart(&LABELS, &[series(vec![(0.0, 1.0), (1.0, 2.0)]), series(vec![(0.5, f64::NAN)])], true),
             chart(&LABELS, &[series(vec![(1.0, 1.0)])], false),
             chart(&LABELS, &[], true),
@@ -188,9 +185,9 @@ mod tests {
             bars(&LABELS, &[("one".to_owned(), -1.0), ("two".to_owned(), 2.0)]),
             bars(&LABELS, &[]),
         ];
-        for picture in pictures {
-            let picture = picture.unwrap();
-            assert!(picture.starts_with("<svg") && picture.contains("title") && picture.contains("across"));
+        for image in images {
+            let image = image.unwrap();
+            assert!(image.starts_with("<svg") && image.contains("title") && image.contains("across"));
         }
     }
 }

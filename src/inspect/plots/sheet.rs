@@ -1,14 +1,14 @@
-//! Rows of small pictures as one PNG.
+//! Rows of small images as one PNG.
 
 use std::io::Cursor;
 
 use image::{ImageFormat, Rgb, RgbImage};
 
-/// Between two pictures.
+/// Between two images.
 const GAP: u32 = 4;
 const PAPER: Rgb<u8> = Rgb([255, 255, 255]);
 
-/// A square picture.
+/// A square image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tile {
     side: usize,
@@ -58,13 +58,13 @@ fn heat(value: f64) -> [u8; 3] {
     }
 }
 
-/// Rows of pictures, each so many pixels wide and high, as a PNG.
+/// Rows of images, each so many pixels wide and high, as a PNG.
 ///
 /// # Errors
 /// If there is none, or it cannot be written.
 pub fn sheet(rows: &[Vec<Tile>], shown: u32) -> anyhow::Result<Vec<u8>> {
     let across = rows.iter().map(Vec::len).max().unwrap_or(0) as u32;
-    anyhow::ensure!(across > 0, "there is no picture to draw");
+    anyhow::ensure!(across > 0, "there is no image to draw");
     let size = |count: u32| GAP + count * (shown + GAP);
     let mut paper = RgbImage::from_pixel(size(across), size(rows.len() as u32), PAPER);
     for (row, tiles) in rows.iter().enumerate() {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sheet_shows_each_picture_where_it_belongs() {
+    fn a_sheet_shows_each_image_where_it_belongs() {
         let png = sheet(&[vec![tile()], vec![tile().patch(2, 1), tile().patch(2, 3)]], 8).unwrap();
         let read = image::load_from_memory(&png).unwrap().to_rgb8();
         assert_eq!(read.dimensions(), (28, 28));

@@ -1,8 +1,8 @@
-//! Pictures of where tokens go, as SVG.
+//! Images of where tokens go, as SVG.
 
 use plotters::prelude::*;
 
-use super::{Area, picture_of, wrong};
+use super::{Area, image_of, wrong};
 use crate::config::{DnaConfig, ModuleKind};
 use crate::inspect::dna::{Flow, Journey};
 
@@ -34,8 +34,8 @@ pub fn label(module: usize, dna: &DnaConfig) -> String {
 ///
 /// # Errors
 /// If it cannot be drawn.
-pub fn flow_picture(flow: &Flow, dna: &DnaConfig) -> anyhow::Result<String> {
-    picture_of(FLOW, |root| {
+pub fn flow_image(flow: &Flow, dna: &DnaConfig) -> anyhow::Result<String> {
+    image_of(FLOW, |root| {
         let title = "Tokens' ways: share of choices by step and module";
         root.draw_text(title, &("sans-serif", 18).into_font().into(), (20, 14)).map_err(wrong)?;
         let columns: Vec<Vec<(i32, i32)>> = flow.shares.iter().map(|shares| stacked(shares)).collect();
@@ -115,7 +115,7 @@ fn bands(
 ///
 /// # Errors
 /// If it cannot be drawn.
-pub fn text_picture(
+pub fn text_image(
     tokens: &[(String, &Journey, Option<usize>)],
     ways: usize,
     dna: &DnaConfig,
@@ -123,7 +123,7 @@ pub fn text_picture(
     let (row, cell) = (18i32, 34i32);
     let height = 60 + row * tokens.len() as i32;
     let width = 260 + cell * dna.steps as i32 * dna.top_k as i32 + 20 * dna.steps as i32;
-    picture_of((width as u32, height as u32), |root| {
+    image_of((width as u32, height as u32), |root| {
         let title = "token, rank of its way, and its choices step by step";
         root.draw_text(title, &("sans-serif", 15).into_font().into(), (10, 10)).map_err(wrong)?;
         for (number, (text, journey, rank)) in tokens.iter().enumerate() {
@@ -154,17 +154,17 @@ mod tests {
     use crate::config::Pool;
 
     #[test]
-    fn pictures_name_the_modules_that_tokens_chose() {
+    fn images_name_the_modules_that_tokens_chose() {
         let modules = Pool { transformer: 1, mlp: 1, identity: 1, ..Pool::default() };
         let dna = DnaConfig { modules, steps: 2, top_k: 1, skips: None, bias_rate: 1e-3, fixed_routers: false };
         let shares = vec![vec![0.5, 0.5, 0.0], vec![0.25, 0.25, 0.5]];
         let moves = vec![vec![vec![0.25, 0.0, 0.25], vec![0.0, 0.25, 0.25], vec![0.0; 3]]];
         let flow = Flow { shares, moves, effective: vec![1.0; 2], skipped: 0.25 };
-        let picture = flow_picture(&flow, &dna).unwrap();
-        assert!(picture.contains("T0") && picture.contains("M1") && picture.contains("skip"));
-        assert!(picture.contains("<polygon"));
+        let image = flow_image(&flow, &dna).unwrap();
+        assert!(image.contains("T0") && image.contains("M1") && image.contains("skip"));
+        assert!(image.contains("<polygon"));
         let journey = Journey { token: 1, sequence: 0, position: 0, chosen: vec![vec![0], vec![2]] };
-        let text = text_picture(&[("word".to_owned(), &journey, Some(0))], 5, &dna).unwrap();
+        let text = text_image(&[("word".to_owned(), &journey, Some(0))], 5, &dna).unwrap();
         assert!(text.contains("word") && text.contains("T0") && text.contains("skip"));
     }
 }

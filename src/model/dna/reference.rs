@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use tch::{Device, Kind, Tensor};
 
 use super::samples::{dna_levels, dna_model};
-use crate::config::{DnaConfig, LevelConfig, ModelConfig, PicturesConfig, Pool, Positions, Precision};
+use crate::config::{DnaConfig, ImagesConfig, LevelConfig, ModelConfig, Pool, Positions, Precision};
 use crate::model::PathModel;
 use crate::model::initial_levels;
 use crate::model::watch::Watch;
@@ -53,7 +53,7 @@ impl Reference<'_> {
             })
             .collect();
         let one = |own: usize| {
-            let seen = if self.model.reads_pictures() { members.len() } else { own + 1 };
+            let seen = if self.model.reads_images() { members.len() } else { own + 1 };
             let of_head = |number| {
                 let query = self.turned(&head(&read[own], 0, number), members[own]);
                 let scores: Vec<Tensor> = (0..seen)
@@ -90,7 +90,7 @@ impl Reference<'_> {
         members.iter().enumerate().map(change).collect()
     }
 
-    /// The vector of each patch of a picture, pixel by pixel.
+    /// The vector of each patch of an image, pixel by pixel.
     fn patches(&self, bytes: &[i64], patch: usize) -> Vec<Tensor> {
         let (side, across) = (self.model.side(), self.model.side() / patch);
         let vector = |at: usize| {
@@ -110,8 +110,8 @@ impl Reference<'_> {
 
     /// The vector of each token.
     fn embedded(&self, tokens: &[i64]) -> Vec<Tensor> {
-        if let Some(pictures) = self.model.pictures {
-            return self.patches(tokens, pictures.patch);
+        if let Some(images) = self.model.images {
+            return self.patches(tokens, images.patch);
         }
         let embed = |(at, token): (usize, &i64)| {
             let own = self.get("embedding.tokens.weight").get(*token);
@@ -122,7 +122,7 @@ impl Reference<'_> {
         tokens.iter().enumerate().map(embed).collect()
     }
 
-    /// Hidden states of one sequence, `[time, width]`; of a picture their mean, `[1, width]`.
+    /// Hidden states of one sequence, `[time, width]`; of an image their mean, `[1, width]`.
     fn hidden(&self, tokens: &[i64]) -> Tensor {
         let mut stream = self.embedded(tokens);
         let everybody: Vec<usize> = (0..stream.len()).collect();
@@ -135,7 +135,7 @@ impl Reference<'_> {
             stream = self.step(step, dna, &stream);
         }
         let hidden = Tensor::stack(&stream.iter().map(|h| self.norm("final-norm", h)).collect::<Vec<_>>(), 0);
-        if self.model.reads_pictures() {
+        if self.model.reads_images() {
             return hidden.mean_dim([0i64].as_slice(), true, Kind::Double);
         }
         hidden
@@ -186,8 +186,8 @@ fn batch() -> Tensor {
     Tensor::from_slice(&(0..72).map(token).collect::<Vec<i64>>()).view([3, 24])
 }
 
-/// Three pictures of 8 x 8 pixels.
-fn pictures() -> Tensor {
+/// Three images of 8 x 8 pixels.
+fn images() -> Tensor {
     let byte = |place: i64| (place * 89 + place * place * 7) % 256;
     Tensor::from_slice(&(0..3 * 192).map(byte).collect::<Vec<i64>>()).view([3, 192])
 }
@@ -201,9 +201,8 @@ struct Computed {
 /// Hidden states of all that is no padding, and the gradients of all that is trained, of some function of them; then those
 /// of the reference; and who chose what.
 fn both(path: &PathModel) -> ([Computed; 2], Vec<Vec<u64>>) {
-    let of_pictures = path.config().reads_pictures();
-    let (tokens, lengths, said) =
-        if of_pictures { (pictures(), [192; 3], [1; 3]) } else { (batch(), LENGTHS, LENGTHS) };
+    let of_images = path.config().reads_images();
+    let (tokens, lengths, said) = if of_images { (images(), [192; 3], [1; 3]) } else { (batch(), LENGTHS, LENGTHS) };
     let counts = Counts::default();
     let hidden = path.watched_trunk(&tokens, Some(&Tensor::from_slice(&lengths)), &path.exact(), &counts).unwrap();
     let rows: Vec<Tensor> = said.iter().enumerate().map(|(row, n)| hidden.get(row as i64).narrow(0, 0, *n)).collect();
@@ -283,23 +282,23 @@ fn whatever_tokens_choose_is_what_the_slow_reference_computes() {
 }
 
 #[test]
-fn patches_of_pictures_see_all_that_chose_the_same_module() {
+fn patches_of_images_see_all_that_chose_the_same_module() {
     for top_k in [1, 2, 3] {
-        let pictures = Some(PicturesConfig { patch: 2 });
-        let model = ModelConfig { pictures, vocabulary: 5, context: 192, ..with(|dna| dna.top_k = top_k) };
+        let images = Some(ImagesConfig { patch: 2 });
+        let model = ModelConfig { images, vocabulary: 5, context: 192, ..with(|dna| dna.top_k = top_k) };
         assert_eq!(model.check(), Ok(()));
-        let counts = assert_agrees(&path(&model, &dna_levels()), &format!("pictures, k = {top_k}"));
+        let counts = assert_agrees(&path(&model, &dna_levels()), &format!("images, k = {top_k}"));
         assert!(counts.iter().all(|step| step.iter().sum::<u64>() == 48 * top_k as u64));
         assert!(counts.iter().flatten().filter(|count| **count > 0).count() > 3, "{counts:?}");
     }
 }
 
 #[test]
-fn a_picture_is_the_same_wherever_it_is_made_of_bytes_or_of_pixels() {
-    let pictures = Some(PicturesConfig { patch: 2 });
-    let model = ModelConfig { pictures, vocabulary: 5, context: 192, ..dna_model() };
+fn an_image_is_the_same_wherever_it_is_made_of_bytes_or_of_pixels() {
+    let images = Some(ImagesConfig { patch: 2 });
+    let model = ModelConfig { images, vocabulary: 5, context: 192, ..dna_model() };
     let path = path(&model, &dna_levels());
-    let bytes = self::pictures();
+    let bytes = self::images();
     let pixels = (bytes.to_kind(Kind::Float) / 127.5 - 1.0).view([3, 3, 8, 8]).set_requires_grad(true);
     let seen = path.watched_pixels(&pixels, &Counts::default()).unwrap();
     assert!(distance(&seen, &path.hidden(&bytes).unwrap()) < 1e-5);

@@ -54,8 +54,8 @@ pub enum HuggingFaceError {
     #[error("[model.directional] has no counterpart: neither GPT-2 nor GPT-NeoX routes directions of its heads")]
     Directional,
     /// No language model.
-    #[error("[model.pictures] has no counterpart: GPT-2 and GPT-NeoX read text")]
-    Pictures,
+    #[error("[model.images] has no counterpart: GPT-2 and GPT-NeoX read text")]
+    Images,
     /// Tokens that choose their way.
     #[error("architecture = \"dna\" has no counterpart: in GPT-2 and GPT-NeoX every token goes through every block")]
     Dna,

@@ -12,8 +12,8 @@ const ROTARY_BASE: f64 = 10_000.0;
 /// # Errors
 /// If neither of their models computes the same.
 pub fn has_counterpart(model: &ModelConfig) -> Result<(), HuggingFaceError> {
-    if model.reads_pictures() {
-        return Err(HuggingFaceError::Pictures);
+    if model.reads_images() {
+        return Err(HuggingFaceError::Images);
     }
     let (head_width, width, heads) = (model.head_width(), model.width, model.heads);
     if head_width * heads != width {
@@ -196,7 +196,7 @@ impl Gpt2 {
             initial_deviation: None,
             directional: None,
             dna: None,
-            pictures: None,
+            images: None,
         })
     }
 }
@@ -229,7 +229,7 @@ impl GptNeox {
             initial_deviation: None,
             directional: None,
             dna: None,
-            pictures: None,
+            images: None,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Self-attention, causal in text and free in pictures: learned positions or rotary ones (RoFormer, section 3.2).
+//! Self-attention, causal in text and free in images: learned positions or rotary ones (RoFormer, section 3.2).
 //!
 //! Rotation is NeoX's: in each head, dimension `i` is paired with `i + width/2`. It is computed as one complex product,
 //! which wants the two of a pair side by side. So the rows of the query and key weights are put in that order first
@@ -39,7 +39,7 @@ impl Attention {
             out_bias: weights.optional(&format!("{prefix}.out.bias")),
             heads: model.heads as i64,
             head_width: model.head_width() as i64,
-            sees_all: model.reads_pictures(),
+            sees_all: model.reads_images(),
         })
     }
 

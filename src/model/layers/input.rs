@@ -1,8 +1,8 @@
-//! What the network is given: tokens of a text, or patches of pictures, as vectors.
+//! What the network is given: tokens of a text, or patches of images, as vectors.
 
 use tch::{Kind, TchError, Tensor};
 
-use crate::config::{ModelConfig, PicturesConfig};
+use crate::config::{ImagesConfig, ModelConfig};
 use crate::model::layers::linear::Products;
 use crate::model::weights::{Weights, WeightsError};
 
@@ -15,7 +15,7 @@ pub enum Input {
         /// A vector for each position, `[context, width]`, if those are learned.
         positions: Option<Tensor>,
     },
-    /// Reads pictures.
+    /// Reads images.
     Patches(Patches),
 }
 
@@ -34,12 +34,12 @@ impl Input {
     /// # Errors
     /// If one is missing.
     pub fn new(weights: &Weights, model: &ModelConfig) -> Result<Self, WeightsError> {
-        Ok(match model.pictures {
+        Ok(match model.images {
             None => Self::Tokens {
                 vectors: weights.tensor("embedding.tokens.weight")?,
                 positions: weights.optional("embedding.positions.weight"),
             },
-            Some(PicturesConfig { patch }) => Self::Patches(Patches {
+            Some(ImagesConfig { patch }) => Self::Patches(Patches {
                 weight: weights.tensor("embedding.patches.weight")?,
                 bias: weights.optional("embedding.patches.bias"),
                 positions: weights.tensor("embedding.positions.weight")?,
@@ -49,7 +49,7 @@ impl Input {
         })
     }
 
-    /// Vectors `[batch, time, width]` of tokens `[batch, tokens]`, of which the first stands at this position; of pictures,
+    /// Vectors `[batch, time, width]` of tokens `[batch, tokens]`, of which the first stands at this position; of images,
     /// each token is a byte.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl Input {
         }
     }
 
-    /// What reads pictures, if this does.
+    /// What reads images, if this does.
     pub fn patches(&self) -> Option<&Patches> {
         match self {
             Self::Patches(patches) => Some(patches),
@@ -86,7 +86,7 @@ impl Patches {
         values.f_view([-1, 3, self.side, self.side])
     }
 
-    /// Vectors `[batch, patches, width]` of pictures `[batch, 3, side, side]`, patch by patch as one reads.
+    /// Vectors `[batch, patches, width]` of images `[batch, 3, side, side]`, patch by patch as one reads.
     ///
     /// # Errors
     /// If shapes do not fit or memory is short.

@@ -30,8 +30,8 @@ use crate::network::rpc::{CONTROL_PROTOCOL, Control, control};
 use crate::network::swarm::behaviour::{introduction, limits, pings};
 use crate::network::swarm::build::{StartError, build_relay, listen};
 use crate::network::traffic::bytes_of_connections;
-use crate::protocol::message::Response;
-use crate::protocol::wire;
+use crate::protocol::wire::encoding;
+use crate::protocol::wire::message::Response;
 
 /// What a relay needs to know before it starts.
 #[derive(Clone, Debug)]
@@ -318,7 +318,7 @@ impl Task {
     fn on_control(&mut self, event: request_response::Event<Vec<u8>, Vec<u8>>) {
         let request_response::Event::Message { message: Message::Request { channel, .. }, .. } = event else { return };
         let reason = "this is a relay, and belongs to no run: give the address of a peer, which may lead through it";
-        if let Ok(bytes) = wire::encode(&Response::Refused(reason.to_owned())) {
+        if let Ok(bytes) = encoding::encode(&Response::Refused(reason.to_owned())) {
             let _ = self.swarm.behaviour_mut().control.send_response(channel, bytes);
         }
     }

@@ -3,5 +3,6 @@
 pub mod access_control;
 #[cfg(test)]
 mod access_control_tests;
-pub(super) mod authentication;
+pub(super) mod blob_access;
 pub mod invitation_token;
+pub(super) mod signatures;

@@ -17,10 +17,10 @@ use crate::outer::apart::apart_ppm;
 use crate::outer::recount::{NotSo, Onto, Part, check_average, measured, recount};
 use crate::outer::{ExactSum, Share, step};
 use crate::peer::aggregator::router::RouterRounds;
-use crate::peer::create::genesis;
 use crate::peer::manifest::Manifest;
-use crate::protocol::message::Counted;
-use crate::protocol::norm_cap::capped_weight;
+use crate::peer::manifest::genesis;
+use crate::protocol::reputation::norm_cap::capped_weight;
+use crate::protocol::wire::message::Counted;
 use crate::protocol::{Event, Outer, Portion};
 use crate::store::{BlobError, BlobStore};
 

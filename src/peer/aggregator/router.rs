@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::names::{BlobHash, BlobRef, ModuleId, Version};
 use crate::peer::aggregator::CombineError;
 use crate::peer::manifest::{Manifest, Resharding};
-use crate::protocol::message::Counted;
+use crate::protocol::wire::message::Counted;
 use crate::routing::resharding::{Atlas, PathScores};
 use crate::store::{BlobError, BlobStore};
 
@@ -169,15 +169,15 @@ impl RouterRounds {
 mod tests {
     use super::*;
     use crate::names::{PathId, Phase};
-    use crate::peer::manifest::tiny_run::{Tiny, machine};
+    use crate::peer::tests::tiny_run::{Tiny, machine};
     use crate::peer::trainer::device_scheduler::Turns;
     use crate::peer::trainer::task::{Task, Told};
     use crate::peer::trainer::text::{Purpose, Texts};
     use crate::peer::trainer::thread::TrainerThread;
     use crate::peer::trainer::work;
     use crate::protocol::Part;
-    use crate::protocol::message::GENESIS;
-    use crate::protocol::record::{Finished, StartedFrom};
+    use crate::protocol::journal::record::{Finished, StartedFrom};
+    use crate::protocol::wire::message::GENESIS;
 
     /// A run that shares its text out anew before its second phase, and its trainer.
     struct Bench {

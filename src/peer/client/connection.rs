@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::access::authentication::{AuthenticationRequest, AuthenticationResponse};
 use crate::names::{BlobRef, ModuleId, PeerKey};
 use crate::network::limits::DONORS;
 use crate::network::{Multiaddr, NetworkEvent, NetworkEvents, NetworkHandle, Provider, Stopped};
-use crate::peer::driver::signatures::signatures_hold;
-use crate::protocol::wire::Framed;
-use crate::protocol::{Request, Response, wire};
+use crate::peer::access::signatures::signatures_hold;
+use crate::protocol::invitations::{Doorway, Knock};
+use crate::protocol::wire::encoding;
+use crate::protocol::wire::encoding::Framed;
+use crate::protocol::{Request, Response};
 
 /// Questions under way at once.
 const AT_ONCE: usize = 16;
@@ -27,7 +28,7 @@ pub(in crate::peer) struct Client {
     silent: BTreeSet<PeerKey>,
     next_id: u64,
     /// What is shown to each before anything else, where the run is by invitation.
-    shown: Option<AuthenticationRequest>,
+    shown: Option<Knock>,
     /// Who has seen it.
     introduced: BTreeSet<PeerKey>,
 }
@@ -36,15 +37,15 @@ pub(in crate::peer) struct Client {
 #[derive(Clone, Copy)]
 enum Sent {
     /// What has to be shown first.
-    AuthenticationRequest(usize),
+    Knock(usize),
     /// The question itself.
-    Query(usize),
+    Question(usize),
 }
 
 impl Sent {
     fn question(self) -> usize {
         match self {
-            Self::AuthenticationRequest(index) | Self::Query(index) => index,
+            Self::Knock(index) | Self::Question(index) => index,
         }
     }
 }
@@ -53,11 +54,7 @@ impl Sent {
 pub(in crate::peer) type Answer = Result<Response, String>;
 
 impl Client {
-    pub(in crate::peer) fn new(
-        network: NetworkHandle,
-        events: NetworkEvents,
-        shown: Option<AuthenticationRequest>,
-    ) -> Self {
+    pub(in crate::peer) fn new(network: NetworkHandle, events: NetworkEvents, shown: Option<Knock>) -> Self {
         let (book, silent, introduced) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
         Self { network, events, book, silent, next_id: 1, shown, introduced }
     }
@@ -129,7 +126,7 @@ impl Client {
                     Ok(_) => drop(self.silent.remove(&peer)),
                     Err(_) => drop(self.silent.insert(peer)),
                 }
-                if matches!(sent, Sent::AuthenticationRequest(_)) && result.is_ok() {
+                if matches!(sent, Sent::Knock(_)) && result.is_ok() {
                     // Whether it was let in or not: the question is answered, or turned away in words.
                     self.introduced.insert(peer);
                     waiting.push_front(index);
@@ -147,16 +144,16 @@ impl Client {
     /// What has to be shown first, or else the question.
     fn send_next(&mut self, index: usize, (to, request): &(PeerKey, Request)) -> Result<(u64, Sent), String> {
         match &self.shown {
-            Some(request) if !self.introduced.contains(to) => {
-                let request = request.clone();
-                Ok((self.send(*to, &request)?, Sent::AuthenticationRequest(index)))
+            Some(knock) if !self.introduced.contains(to) => {
+                let knock = knock.clone();
+                Ok((self.send(*to, &knock)?, Sent::Knock(index)))
             }
-            _ => Ok((self.send(*to, request)?, Sent::Query(index))),
+            _ => Ok((self.send(*to, request)?, Sent::Question(index))),
         }
     }
 
     fn send<T: Framed>(&mut self, to: PeerKey, request: &T) -> Result<u64, String> {
-        let bytes = wire::encode(request).map_err(|error| error.to_string())?;
+        let bytes = encoding::encode(request).map_err(|error| error.to_string())?;
         let id = self.new_id();
         let addresses = self.book.get(&to).cloned().unwrap_or_default();
         self.network.request(id, to, addresses, bytes).map_err(|error| error.to_string())?;
@@ -165,8 +162,8 @@ impl Client {
 
     /// Shows a peer what there is to show, unless it has seen it.
     async fn introduce(&mut self, to: PeerKey) -> Result<(), Stopped> {
-        let Some(request) = self.shown.clone().filter(|_| !self.introduced.contains(&to)) else { return Ok(()) };
-        let Ok(wanted) = self.send(to, &request) else { return Ok(()) };
+        let Some(knock) = self.shown.clone().filter(|_| !self.introduced.contains(&to)) else { return Ok(()) };
+        let Ok(wanted) = self.send(to, &knock) else { return Ok(()) };
         loop {
             match self.events.next().await.ok_or(Stopped)? {
                 NetworkEvent::Response { id, result, .. } if id == wanted => {
@@ -240,10 +237,10 @@ fn next(
 }
 
 fn read(bytes: &[u8]) -> Answer {
-    if let Ok(AuthenticationResponse::NotInvited(reason)) = wire::decode(bytes) {
+    if let Ok(Doorway::NotInvited(reason)) = encoding::decode(bytes) {
         return Err(reason);
     }
-    match wire::decode::<Response>(bytes) {
+    match encoding::decode::<Response>(bytes) {
         Ok(Response::Refused(reason)) => Err(reason),
         Ok(response) if signatures_hold(&response) => Ok(response),
         Ok(_) => Err("it answered with an update that its owner has not signed".to_owned()),
@@ -256,16 +253,16 @@ mod tests {
     use super::*;
     use crate::names::BlobRef;
     use crate::network::Identity;
-    use crate::protocol::chain::{Chain, made_up};
     use crate::protocol::limits::MAX_CONTROL_BYTES;
+    use crate::protocol::module::chain::{Chain, made_up};
 
     #[test]
     fn only_an_answer_with_its_owners_signatures_is_an_answer() {
         let owner = Identity::generate();
         let mut signed = made_up::next(&Chain::genesis(BlobRef::of(b"genesis")), 0, 5);
         signed.update.owner = owner.key();
-        signed.signature = owner.sign(&wire::encode(&signed.update).unwrap()).to_vec();
-        let answer = |signed| read(&wire::encode(&Response::Snapshot(vec![signed].into())).unwrap());
+        signed.signature = owner.sign(&encoding::encode(&signed.update).unwrap()).to_vec();
+        let answer = |signed| read(&encoding::encode(&Response::Snapshot(vec![signed].into())).unwrap());
         assert!(matches!(answer(signed.clone()), Ok(Response::Snapshot(_))));
         let mut forged = signed.clone();
         forged.update.version = forged.update.version.next();
@@ -276,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_refusal_and_rubbish_are_no_answers() {
-        let refused = wire::encode(&Response::Refused("not mine".to_owned())).unwrap();
+        let refused = encoding::encode(&Response::Refused("not mine".to_owned())).unwrap();
         assert_eq!(read(&refused), Err("not mine".to_owned()));
         assert!(read(b"rubbish").is_err());
         assert!(read(&vec![0; MAX_CONTROL_BYTES + 1]).is_err());

@@ -6,7 +6,7 @@ use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase};
 use crate::network::{Multiaddr, Stopped};
 use crate::peer::client::connection::Client;
 use crate::protocol::limits::{MAX_ADDRESSES, MAX_DIRECTORY};
-use crate::protocol::message::{DirectoryEntry, Stage};
+use crate::protocol::wire::message::{DirectoryEntry, Stage};
 use crate::protocol::{Request, Response, RunPlan};
 
 /// With so many holders a module is not looked for any further.

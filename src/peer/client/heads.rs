@@ -6,9 +6,9 @@ use crate::names::{ModuleId, PeerKey};
 use crate::network::Stopped;
 use crate::peer::client::connection::{Answer, Client};
 use crate::peer::client::directory::Directory;
-use crate::protocol::chain::Chain;
 use crate::protocol::limits::VERSIONS_KEPT;
-use crate::protocol::message::Head;
+use crate::protocol::module::chain::Chain;
+use crate::protocol::wire::message::Head;
 use crate::protocol::{Request, Response, RunPlan, check_chain};
 
 /// Holders of a module whose heads are compared.
@@ -78,7 +78,7 @@ mod tests {
     use crate::config::OuterMode;
     use crate::grid::{Grid, Sharing};
     use crate::names::{BlobHash, BlobRef, Version};
-    use crate::protocol::chain::made_up;
+    use crate::protocol::module::chain::made_up;
 
     const MODULE: ModuleId = ModuleId { level: 0, expert: 0 };
 

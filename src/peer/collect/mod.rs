@@ -16,16 +16,16 @@ use crate::model::exchange::ExchangeError;
 use crate::names::{ModuleId, PathId, RunId};
 use crate::network::{StartError, Stopped};
 use crate::outer::StateError;
-use crate::peer::access::access_control::AccessError;
+use crate::peer::access::access_control::DoorError;
 use crate::peer::client::VisitError;
 pub use crate::peer::collect::checkpoint::Checkpoint;
 pub use crate::peer::collect::stores::{collect_from_stores, manifest_of, peers_below};
 pub use crate::peer::collect::swarm::{Told, collect_from_swarm};
 use crate::peer::collected::CollectedError;
 use crate::peer::collected::writing::WriteError;
+use crate::peer::join::JoinError;
 use crate::peer::manifest::ManifestError;
-use crate::peer::start::join::JoinError;
-use crate::protocol::wire::WireError;
+use crate::protocol::wire::encoding::WireError;
 use crate::store::{BlobError, DiskError, OpenError};
 use crate::text::TokenizerError;
 
@@ -40,7 +40,7 @@ pub enum CollectError {
     Join(#[from] JoinError),
     /// In the name of a peer that has no right to.
     #[error(transparent)]
-    Door(#[from] AccessError),
+    Door(#[from] DoorError),
     /// The network did not start.
     #[error(transparent)]
     Start(#[from] StartError),

@@ -8,12 +8,13 @@ use crate::names::{BlobRef, ModuleId, PathId, PeerKey, RunId};
 use crate::peer::client::heads::best_first;
 use crate::peer::collect::CollectError;
 use crate::peer::collected::writing::{Summary, Unfinished};
+use crate::peer::folder::present_folder;
+use crate::peer::folder::store_folder;
 use crate::peer::manifest::Manifest;
-use crate::peer::stages::present_folder;
-use crate::peer::start::assembly::store_folder;
 use crate::protocol::limits::MAX_CONTROL_BYTES;
-use crate::protocol::message::Head;
-use crate::protocol::{Node, Record, RunPlan, wire};
+use crate::protocol::wire::encoding;
+use crate::protocol::wire::message::Head;
+use crate::protocol::{Node, Record, RunPlan};
 use crate::store::{BlobError, StoreReader};
 
 /// Writes the newest version of every module in these peers' folders to `target`.
@@ -84,7 +85,7 @@ impl Stores {
     /// Looks where the journals say that modules stand.
     pub fn look(&mut self, folders: &[PathBuf], plan: &RunPlan) -> Result<(), CollectError> {
         for (index, (folder, reader)) in folders.iter().zip(&self.readers).enumerate() {
-            let records = reader.records().iter().map(|bytes| wire::decode::<Record>(bytes));
+            let records = reader.records().iter().map(|bytes| encoding::decode::<Record>(bytes));
             let records: Result<Vec<Record>, _> = records.collect();
             let records = records.map_err(|source| CollectError::Record { folder: folder.clone(), source })?;
             // Whose store it is makes no difference to the chains in it.
@@ -177,9 +178,9 @@ mod tests {
     use crate::names::Phase;
     use crate::peer::Collected;
     use crate::peer::inference::client::{Local, Players};
-    use crate::peer::manifest::tiny_run::Tiny;
+    use crate::peer::tests::tiny_run::Tiny;
     use crate::peer::trainer::path_state::{Best, PathState};
-    use crate::query::{QueriedModel, TokenSpan};
+    use crate::protocol::questions::{Piece, Player};
     use crate::store::StoreFolder;
 
     fn nothing_is_left(tiny: &Tiny) {
@@ -216,7 +217,7 @@ mod tests {
             state.best = Some(Best { phase: Phase(1), nats: 3.5, settled, levels: levels.clone() });
             let trainer = store.blobs.put(&state.encode()).unwrap();
             for record in [Record::Lease { path, held: true, standby: false }, Record::Trainer { path, trainer }] {
-                store.journal.append(&wire::encode(&record).unwrap()).unwrap();
+                store.journal.append(&encoding::encode(&record).unwrap()).unwrap();
             }
         }
         drop(store);
@@ -227,8 +228,8 @@ mod tests {
         assert_eq!(collected.levels_of(PathId(0)).unwrap(), levels);
         assert!(collected.best(PathId(1)).is_none() && collected.levels_of(PathId(1)).unwrap() != levels);
         let mut players = Local::new(collected, DeviceChoice::Cpu).unwrap();
-        let piece = [TokenSpan { tokens: (0..9).collect(), from: 3 }];
-        let nats = players.nats(&[0, 1].map(|path| (QueriedModel::Path(PathId(path)), &piece[..]))).unwrap();
+        let piece = [Piece { tokens: (0..9).collect(), from: 3 }];
+        let nats = players.nats(&[0, 1].map(|path| (Player::Path(PathId(path)), &piece[..]))).unwrap();
         assert!(nats[0] != nats[1], "they have the same ancestor");
 
         let file = target.join("best/0.safetensors");

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::names::{BlobRef, ModuleId, PeerKey, Version};
+use crate::peer::access::blob_access::StoredBlobs;
 use crate::peer::client::connection::Client;
 use crate::peer::client::directory::Directory;
 use crate::peer::client::heads::heads;
 use crate::peer::client::{Entrance, Visit, visit};
 use crate::peer::collect::CollectError;
 use crate::peer::collected::writing::{Summary, Unfinished, Writer};
-use crate::peer::start::blob_access::StoredBlobs;
-use crate::peer::start::join::JoinError;
+use crate::peer::join::JoinError;
 use crate::protocol::RunPlan;
-use crate::protocol::message::Head;
+use crate::protocol::wire::message::Head;
 use crate::store::BlobStore;
 
 /// Peers from whom a path's text is tried, besides its holders.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use crate::names::PathId;
 use crate::network::Multiaddr;
 use crate::peer::collect::*;
-use crate::peer::manifest::tiny_run::Tiny;
-use crate::peer::start::assembly::store_folder;
+use crate::peer::folder::store_folder;
+use crate::peer::tests::tiny_run::Tiny;
 use crate::peer::{Collected, News};
-use crate::protocol::{Record, wire};
+use crate::protocol::Record;
+use crate::protocol::wire::encoding;
 use crate::store::StoreFolder;
 
 async fn collect(address: &Multiaddr, target: &Path) -> Result<crate::peer::collected::writing::Summary, CollectError> {
@@ -64,7 +65,7 @@ async fn a_module_that_no_reachable_peer_holds_is_named() {
     let folder = tiny.peer("alone", &[("0.0", 0), ("1.0", 0)]);
     let mut store = StoreFolder::open(&store_folder(&folder), tiny.run).unwrap();
     let lease = Record::Lease { path: PathId(0), held: true, standby: false };
-    store.journal.append(&wire::encode(&lease).unwrap()).unwrap();
+    store.journal.append(&encoding::encode(&lease).unwrap()).unwrap();
     drop(store);
     let (peer, _network, address, _news) = tiny.start(folder, false, &Arc::default()).await;
     let target = tiny.home.path().join("all");

@@ -9,8 +9,8 @@ use crate::peer::collect::{CollectError, collect_from_stores};
 use crate::peer::inference::client::Local;
 use crate::peer::inference::sample::{Wish, continue_prompt};
 use crate::peer::inference::score::{PathScore, ScoringError, score_corpus, score_test_text};
-use crate::peer::manifest::tiny_run::{Tiny, documents};
-use crate::protocol::wire::WIRE_VERSION;
+use crate::peer::tests::tiny_run::{Tiny, documents};
+use crate::protocol::wire::encoding::WIRE_VERSION;
 use crate::text::{CorpusSource, read_corpus};
 use crate::training::Score;
 

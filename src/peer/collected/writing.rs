@@ -14,7 +14,7 @@ use crate::names::{BlobHash, ModuleId, PathId, RunId};
 use crate::outer::ModuleState;
 use crate::peer::manifest::{Manifest, ManifestError};
 use crate::peer::trainer::path_state::PathState;
-use crate::protocol::message::Head;
+use crate::protocol::wire::message::Head;
 use crate::store::{DiskError, StagedFolder, StagingError};
 
 /// Why a run could not be written to a folder.

@@ -128,7 +128,7 @@ impl<'a> DenseTrainer<'a> {
 mod tests {
     use super::*;
     use crate::names::BlobHash;
-    use crate::peer::manifest::tiny_run::machine;
+    use crate::peer::tests::tiny_run::machine;
     use crate::training::samples::{small_run, small_set};
 
     #[test]

@@ -44,11 +44,11 @@ pub enum FoundingError {
     /// Somebody writes to the text.
     #[error("{0} changed while it was read; start again when nobody writes to it")]
     Changed(String),
-    /// Test pictures that are numbered differently.
+    /// Test images that are numbered differently.
     #[error("{0}: its classes are not those of the corpus; prepare it with --classes-of the corpus' file")]
     Classes(String),
-    /// Pictures have none.
-    #[error("this run reads pictures, which need no tokenizer; leave --tokenizer out")]
+    /// Images have none.
+    #[error("this run reads images, which need no tokenizer; leave --tokenizer out")]
     NoTokenizer,
     /// The tokenizer has more entries than the model's embedding has rows.
     #[error("the tokenizer has {found} entries, model.vocabulary is {expected}; set model.vocabulary = {found}")]

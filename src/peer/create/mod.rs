@@ -3,7 +3,7 @@
 pub mod dense;
 pub mod dense_trainer;
 mod error;
-pub(super) mod genesis;
+pub mod local_text;
 pub(in crate::peer::create) mod resharding;
 pub(in crate::peer::create) mod routing;
 mod text;
@@ -21,14 +21,14 @@ use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, RunId};
 use crate::network::limits::TOPICS_PER_PEER;
 use crate::peer::create::dense::{Dense, KeptDense};
 use crate::peer::create::dense_trainer::{DenseTrainer, Stopped};
-use crate::peer::create::genesis::first_state;
 use crate::peer::create::resharding::{Founding, set_apart};
 use crate::peer::create::routing::{Routing, routed_to};
+use crate::peer::folder::{lock_store, read_manifest, write_manifest};
+use crate::peer::manifest::genesis::first_state;
 use crate::peer::manifest::shard_table::{Shard, Shards, encode_table};
 use crate::peer::manifest::{FORMAT_VERSION, Manifest, ManifestError};
-use crate::peer::start::{lock_store, read_manifest, write_manifest};
 use crate::peer::trainer::device_scheduler::Turns;
-use crate::protocol::wire::WIRE_VERSION;
+use crate::protocol::wire::encoding::WIRE_VERSION;
 use crate::routing::ShardIndex;
 use crate::routing::resharding::RouterState;
 use crate::store::{BlobError, BlobStore, LockedStore};
@@ -382,7 +382,7 @@ pub fn make_shards(manifest: &Manifest, text: &Text, blobs: &BlobStore) -> anyho
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::manifest::tiny_run::Tiny;
+    use crate::peer::tests::tiny_run::Tiny;
     use crate::protocol::limits::MAX_CONTROL_BYTES;
 
     #[test]

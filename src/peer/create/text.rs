@@ -104,7 +104,7 @@ impl Text {
         let [corpus, test_corpus] = documents.hashes();
         let Documents { sources, sample, .. } = documents;
         let tokenizer = match tokenizer {
-            Some(_) if run.model.reads_pictures() => return Err(FoundingError::NoTokenizer.into()),
+            Some(_) if run.model.reads_images() => return Err(FoundingError::NoTokenizer.into()),
             Some(json) => Tokenizer::from_json(json)?,
             None => learnt(sample.documents, (corpus, sources.len(), run), folder)?,
         };
@@ -176,8 +176,8 @@ fn learnt(
     if let Some(tokenizer) = known {
         return Ok(tokenizer);
     }
-    // Pictures are bytes, and that is what a tokenizer knows that has read nothing.
-    let tokenizer = Tokenizer::train(&sample, if run.model.reads_pictures() { 257 } else { run.model.vocabulary })?;
+    // Images are bytes, and that is what a tokenizer knows that has read nothing.
+    let tokenizer = Tokenizer::train(&sample, if run.model.reads_images() { 257 } else { run.model.vocabulary })?;
     if let Some(file) = file {
         write_file(&file, tokenizer.json())?;
     }

@@ -54,10 +54,10 @@ pub struct Tokenizing<'a> {
     /// Documents that were taken, those included that were done before.
     taken: u64,
     parts: [Writers; 2],
-    /// Texts that wait; a corpus has either these or pictures.
+    /// Texts that wait; a corpus has either these or images.
     batch: Vec<String>,
-    /// Pictures that wait, as ids.
-    pictures: Vec<Vec<u32>>,
+    /// Images that wait, as ids.
+    images: Vec<Vec<u32>>,
     of_batch: Vec<Part>,
     batch_bytes: usize,
     /// Text that has become ids since that was written down.
@@ -92,19 +92,8 @@ impl<'a> Tokenizing<'a> {
         let [train, test] = writers;
         let parts = [train?, test?];
         let folder = folder.map(Path::to_owned);
-        let (batch, pictures, of_batch) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self {
-            tokenizer,
-            folder,
-            done,
-            taken: 0,
-            parts,
-            batch,
-            pictures,
-            of_batch,
-            batch_bytes: 0,
-            unkept_bytes: 0,
-        })
+        let (batch, images, of_batch) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { tokenizer, folder, done, taken: 0, parts, batch, images, of_batch, batch_bytes: 0, unkept_bytes: 0 })
     }
 
     /// Takes the next document.
@@ -118,7 +107,7 @@ impl<'a> Tokenizing<'a> {
         }
         match document {
             Document::Text(text) => self.batch.push(text.to_owned()),
-            Document::Picture(_) => self.pictures.extend(document.picture_ids()),
+            Document::Image(_) => self.images.extend(document.image_ids()),
         }
         self.of_batch.push(part);
         self.batch_bytes += document.bytes().len();
@@ -133,7 +122,7 @@ impl<'a> Tokenizing<'a> {
 
     fn work_off(&mut self) -> anyhow::Result<()> {
         let mut documents = self.tokenizer.encode_all(&self.batch)?;
-        documents.append(&mut self.pictures);
+        documents.append(&mut self.images);
         for (ids, part) in documents.iter().zip(&self.of_batch) {
             let part = &mut self.parts[usize::from(*part == Part::Test)];
             part.ids.push(ids)?;

@@ -1,34 +1,34 @@
-//! What the driver does about who may take part: it shows this peer's own credential to whoever has not seen it, hears the credentials
+//! What the driver does about who may take part: it shows this peer's own pass to whoever has not seen it, hears the passes
 //! of others, and neither hears nor answers anybody else. In an open run there is nothing to do.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::access::authentication::{AccessNotice, AuthenticationRequest, AuthenticationResponse};
-use crate::access::invitation::{NO_EXPIRY_S, Revocation};
 use crate::clock::Millis;
 use crate::names::{ModuleId, PeerKey};
 use crate::network::{Offence, RequestError, now_s};
-use crate::peer::access::access_control::{AccessChange, AccessControl};
+use crate::peer::access::access_control::{Doorkeeper, Told};
 use crate::peer::driver::Driver;
-use crate::peer::driver::control_socket::Order;
 use crate::peer::driver::events::News;
+use crate::peer::driver::handle::Order;
 use crate::peer::driver::status::Invited;
-use crate::protocol::{Event, RequestId, wire};
+use crate::protocol::invitations::{Doorway, FOR_EVER_S, Knock, Notice, Revocation};
+use crate::protocol::wire::encoding;
+use crate::protocol::{Event, RequestId};
 
 /// Requests with this bit are knocks; the node counts its own from 0.
-const AUTHENTICATIONS: u64 = 1 << 63;
+const KNOCKS: u64 = 1 << 63;
 
 /// A connected peer that has shown nothing for so long is let go.
 const STRANGER_MS: u64 = 20_000;
 
-/// A credential is said again on each topic after so long: to whoever came unnoticed.
-const CREDENTIAL_EVERY_MS: u64 = 30_000;
+/// A pass is said again on each topic after so long: to whoever came unnoticed.
+const PASS_EVERY_MS: u64 = 30_000;
 
 /// But no sooner than this, however many come.
-const CREDENTIAL_LEAST_MS: u64 = 2_000;
+const PASS_LEAST_MS: u64 = 2_000;
 
-/// What waits until its receiver has seen our credential: no more than the network takes.
+/// What waits until its receiver has seen our pass: no more than the network takes.
 const MOST_HELD: usize = 256;
 
 /// Revocations that wait to be passed on, one a second: what does not fit is told to whoever connects.
@@ -40,16 +40,16 @@ const SAY_EVERY_MS: u64 = 1_000;
 /// What the driver remembers of doors, its own and others'.
 #[derive(Default)]
 pub(in crate::peer) struct Admitting {
-    pub(in crate::peer) access_control: Option<Arc<AccessControl>>,
-    /// Who has taken our credential since it was connected.
+    pub(in crate::peer) doorkeeper: Option<Arc<Doorkeeper>>,
+    /// Who has taken our pass since it was connected.
     introduced: BTreeSet<PeerKey>,
-    authenticating: BTreeMap<u64, PeerKey>,
-    next_authentication: u64,
+    knocking: BTreeMap<u64, PeerKey>,
+    next_knock: u64,
     /// What the node asks.
     held: BTreeMap<PeerKey, Vec<(RequestId, Vec<u8>)>>,
     /// Since when.
     connected: BTreeMap<PeerKey, Millis>,
-    /// Our modules, and when our credential was last said there.
+    /// Our modules, and when our pass was last said there.
     said: BTreeMap<ModuleId, Option<Millis>>,
     /// Somebody new listens there.
     due: BTreeSet<ModuleId>,
@@ -61,25 +61,22 @@ pub(in crate::peer) struct Admitting {
 }
 
 impl Admitting {
-    pub(in crate::peer) fn new(access_control: Option<Arc<AccessControl>>) -> Self {
-        Self { access_control, ..Self::default() }
+    pub(in crate::peer) fn new(doorkeeper: Option<Arc<Doorkeeper>>) -> Self {
+        Self { doorkeeper, ..Self::default() }
     }
 
-    pub(in crate::peer) fn is_authentication(id: u64) -> bool {
-        id & AUTHENTICATIONS != 0
+    pub(in crate::peer) fn is_knock(id: u64) -> bool {
+        id & KNOCKS != 0
     }
 
     /// Whether what a peer says on a topic counts.
     pub(in crate::peer) fn hears(&self, author: PeerKey) -> bool {
-        self.access_control.as_ref().is_none_or(|access_control| access_control.takes_part(author))
+        self.doorkeeper.as_ref().is_none_or(|doorkeeper| doorkeeper.takes_part(author))
     }
 
     /// What somebody hears who asks without being invited.
-    pub(in crate::peer) fn turned_away(&self, from: PeerKey) -> Option<AuthenticationResponse> {
-        self.access_control
-            .as_ref()
-            .filter(|access_control| !access_control.admits(from))
-            .map(|access_control| access_control.turn_away())
+    pub(in crate::peer) fn turned_away(&self, from: PeerKey) -> Option<Doorway> {
+        self.doorkeeper.as_ref().filter(|doorkeeper| !doorkeeper.admits(from)).map(|doorkeeper| doorkeeper.turn_away())
     }
 
     pub(in crate::peer) fn joined(&mut self, module: ModuleId) {
@@ -104,18 +101,17 @@ impl Admitting {
         self.introduced.remove(&peer);
     }
 
-    /// It has turned us away, though it had seen our credential: it has started again, or thinks otherwise by now.
+    /// It has turned us away, though it had seen our pass: it has started again, or thinks otherwise by now.
     pub(in crate::peer) fn forgotten_by(&mut self, peer: PeerKey) {
         self.introduced.remove(&peer);
     }
 
     /// For `status`.
     pub(in crate::peer) fn invited(&self) -> Option<Invited> {
-        let access_control = self.access_control.as_ref()?;
-        let (known, revoked) = access_control.counts();
-        let until_s =
-            access_control.own().map(|credential| credential.until_s()).filter(|until_s| *until_s != NO_EXPIRY_S);
-        let refused = access_control.own_trouble().map(|trouble| trouble.to_string()).or_else(|| self.refused.clone());
+        let doorkeeper = self.doorkeeper.as_ref()?;
+        let (known, revoked) = doorkeeper.counts();
+        let until_s = doorkeeper.own().map(|pass| pass.until_s()).filter(|until_s| *until_s != FOR_EVER_S);
+        let refused = doorkeeper.own_trouble().map(|trouble| trouble.to_string()).or_else(|| self.refused.clone());
         Some(Invited { known, revoked, until_s, refused })
     }
 
@@ -131,24 +127,24 @@ impl Admitting {
 }
 
 impl Driver {
-    /// Whether a peer has to see our credential before it hears anything else of us.
-    pub(in crate::peer) fn must_authenticate(&self, to: PeerKey) -> bool {
-        let shows = self.admitting.access_control.as_ref().is_some_and(|access_control| access_control.own().is_some());
+    /// Whether a peer has to see our pass before it hears anything else of us.
+    pub(in crate::peer) fn must_knock(&self, to: PeerKey) -> bool {
+        let shows = self.admitting.doorkeeper.as_ref().is_some_and(|doorkeeper| doorkeeper.own().is_some());
         shows && !self.admitting.introduced.contains(&to)
     }
 
-    /// Shows our credential first.
+    /// Shows our pass first.
     pub(in crate::peer) fn hold_back(&mut self, to: PeerKey, id: RequestId, bytes: Vec<u8>) {
-        if self.admitting.held.values().map(Vec::len).sum::<usize>() >= MOST_HELD || !self.authenticate(to) {
+        if self.admitting.held.values().map(Vec::len).sum::<usize>() >= MOST_HELD || !self.knock(to) {
             return self.events.push_back(Event::Answered { id, response: None });
         }
         self.admitting.held.entry(to).or_default().push((id, bytes));
     }
 
-    /// Shows our credential to a peer that has not seen it, and does not wait.
+    /// Shows our pass to a peer that has not seen it, and does not wait.
     pub(in crate::peer) fn introduce(&mut self, to: PeerKey) {
-        if to != self.node.me() && self.must_authenticate(to) {
-            self.authenticate(to);
+        if to != self.node.me() && self.must_knock(to) {
+            self.knock(to);
         }
     }
 
@@ -159,52 +155,51 @@ impl Driver {
         }
     }
 
-    /// Whether our credential is on its way to a peer.
-    fn authenticate(&mut self, to: PeerKey) -> bool {
-        if self.admitting.authenticating.values().any(|peer| *peer == to) {
+    /// Whether our pass is on its way to a peer.
+    fn knock(&mut self, to: PeerKey) -> bool {
+        if self.admitting.knocking.values().any(|peer| *peer == to) {
             return true;
         }
-        let Some(credential) = self.admitting.access_control.as_ref().and_then(|access_control| access_control.own())
-        else {
+        let Some(pass) = self.admitting.doorkeeper.as_ref().and_then(|doorkeeper| doorkeeper.own()) else {
             return false;
         };
-        let Ok(bytes) = wire::encode(&AuthenticationRequest::Present(credential)) else { return false };
-        let id = AUTHENTICATIONS | self.admitting.next_authentication;
-        self.admitting.next_authentication += 1;
+        let Ok(bytes) = encoding::encode(&Knock::Present(pass)) else { return false };
+        let id = KNOCKS | self.admitting.next_knock;
+        self.admitting.next_knock += 1;
         let addresses = self.addresses.get(&to).cloned().unwrap_or_default();
         let sent = self.network.request(id, to, addresses, bytes).is_ok();
         if sent {
-            self.admitting.authenticating.insert(id, to);
+            self.admitting.knocking.insert(id, to);
         }
         sent
     }
 
     /// A peer is connected.
     pub(in crate::peer) fn came(&mut self, peer: PeerKey) {
-        if self.admitting.access_control.is_some() {
+        if self.admitting.doorkeeper.is_some() {
             self.admitting.connected.insert(peer, self.now());
             self.admitting.introduced.remove(&peer);
-            self.authenticate(peer);
+            self.knock(peer);
         }
     }
 
-    /// What came of showing our credential.
-    pub(in crate::peer) fn authenticated(&mut self, id: u64, from: PeerKey, result: Result<Vec<u8>, RequestError>) {
-        self.admitting.authenticating.remove(&id);
-        let answer = result.ok().and_then(|bytes| wire::decode::<AuthenticationResponse>(&bytes).ok());
+    /// What came of showing our pass.
+    pub(in crate::peer) fn knocked(&mut self, id: u64, from: PeerKey, result: Result<Vec<u8>, RequestError>) {
+        self.admitting.knocking.remove(&id);
+        let answer = result.ok().and_then(|bytes| encoding::decode::<Doorway>(&bytes).ok());
         let answered = answer.is_some();
         match answer {
-            Some(AuthenticationResponse::Accepted { revocations, .. }) => {
+            Some(Doorway::Welcome { revocations, .. }) => {
                 self.admitting.introduced.insert(from);
                 self.admitting.refused = None;
                 self.sent_away(revocations);
             }
-            Some(AuthenticationResponse::NotInvited(reason)) => {
+            Some(Doorway::NotInvited(reason)) => {
                 // It is turned away with each question then, too; the reason is the same.
                 self.admitting.introduced.insert(from);
                 self.tell_refused(from, reason);
             }
-            None => tracing::debug!(peer = %from.short(), "our credential was not looked at"),
+            None => tracing::debug!(peer = %from.short(), "our pass was not looked at"),
         }
         for (id, bytes) in self.admitting.held.remove(&from).unwrap_or_default() {
             match answered {
@@ -223,9 +218,9 @@ impl Driver {
     }
 
     fn sent_away(&mut self, revocations: Vec<Revocation>) {
-        let Some(access_control) = self.admitting.access_control.clone() else { return };
-        for of in access_control.learn(revocations) {
-            self.admitting.pass_on(access_control.revocation_of(of));
+        let Some(doorkeeper) = self.admitting.doorkeeper.clone() else { return };
+        for of in doorkeeper.learn(revocations) {
+            self.admitting.pass_on(doorkeeper.revocation_of(of));
             self.part_with(of);
         }
     }
@@ -247,70 +242,70 @@ impl Driver {
 
     /// Somebody has said on a topic who it is, or who is none of us any more.
     pub(in crate::peer) fn noticed(&mut self, author: PeerKey, bytes: &[u8]) {
-        let Some(access_control) = self.admitting.access_control.clone() else { return };
-        let Ok(notice) = wire::decode::<AccessNotice>(bytes) else {
+        let Some(doorkeeper) = self.admitting.doorkeeper.clone() else { return };
+        let Ok(notice) = encoding::decode::<Notice>(bytes) else {
             tracing::debug!(author = %author.short(), "not a notice");
             return self.blame(author, Offence::Unreadable);
         };
-        match access_control.hear(author, notice) {
-            AccessChange::Nothing => {}
-            AccessChange::Forged => self.blame(author, Offence::Unreadable),
-            AccessChange::Admitted => tracing::debug!(author = %author.short(), "a peer that is invited"),
-            AccessChange::Revoked(of) => {
-                self.admitting.pass_on(access_control.revocation_of(of));
+        match doorkeeper.hear(author, notice) {
+            Told::Nothing => {}
+            Told::Forged => self.blame(author, Offence::Unreadable),
+            Told::Came => tracing::debug!(author = %author.short(), "a peer that is invited"),
+            Told::Left(of) => {
+                self.admitting.pass_on(doorkeeper.revocation_of(of));
                 self.part_with(of);
             }
         }
     }
 
-    /// Somebody shows a credential.
-    pub(in crate::peer) fn answer_authentication(&self, from: PeerKey, bytes: &[u8]) -> AuthenticationResponse {
-        let Some(access_control) = &self.admitting.access_control else {
-            return AuthenticationResponse::Accepted { credential: None, revocations: Vec::new() };
+    /// Somebody shows a pass.
+    pub(in crate::peer) fn open_door(&self, from: PeerKey, bytes: &[u8]) -> Doorway {
+        let Some(doorkeeper) = &self.admitting.doorkeeper else {
+            return Doorway::Welcome { pass: None, revocations: Vec::new() };
         };
-        match wire::decode::<AuthenticationRequest>(bytes) {
-            Ok(request) => access_control.answer(from, request),
-            Err(error) => AuthenticationResponse::NotInvited(error.to_string()),
+        match encoding::decode::<Knock>(bytes) {
+            Ok(knock) => doorkeeper.answer(from, knock),
+            Err(error) => Doorway::NotInvited(error.to_string()),
         }
     }
 
     /// What is to be said and done about the door by now.
-    pub(in crate::peer) async fn attend_access(&mut self) {
-        let Some(access_control) = self.admitting.access_control.clone() else { return };
+    pub(in crate::peer) async fn attend_door(&mut self) {
+        let Some(doorkeeper) = self.admitting.doorkeeper.clone() else { return };
         let now = self.now();
-        self.publish_credential(&access_control, now).await;
+        self.say_pass(&doorkeeper, now).await;
         if now.since(self.admitting.said_revocation) >= SAY_EVERY_MS
             && let Some(revocation) = self.admitting.to_say.pop_front()
         {
             self.admitting.said_revocation = now;
             for module in self.admitting.topics() {
-                self.say(module, &AccessNotice::Revoked(revocation.clone())).await;
+                self.say(module, &Notice::Revoked(revocation.clone())).await;
             }
         }
         if now.since(self.admitting.looked) >= SAY_EVERY_MS {
             self.admitting.looked = now;
             let patience = |since: &Millis| now.since(*since) >= STRANGER_MS;
             let strangers = self.admitting.connected.iter().filter(|(_, since)| patience(since)).map(|(peer, _)| *peer);
-            let strangers: Vec<PeerKey> = strangers.filter(|peer| !access_control.admits(*peer)).collect();
+            let strangers: Vec<PeerKey> = strangers.filter(|peer| !doorkeeper.admits(*peer)).collect();
             strangers.into_iter().for_each(|peer| self.let_go(peer));
         }
     }
 
-    async fn publish_credential(&mut self, access_control: &AccessControl, now: Millis) {
+    async fn say_pass(&mut self, doorkeeper: &Doorkeeper, now: Millis) {
         let waits = |since: &Millis, least: u64| now.since(*since) < least;
         let due = |module: &ModuleId, said: &Option<Millis>| match said {
             None => true,
-            Some(said) if self.admitting.due.contains(module) => !waits(said, CREDENTIAL_LEAST_MS),
-            Some(said) => !waits(said, CREDENTIAL_EVERY_MS),
+            Some(said) if self.admitting.due.contains(module) => !waits(said, PASS_LEAST_MS),
+            Some(said) => !waits(said, PASS_EVERY_MS),
         };
         let due: Vec<ModuleId> =
             self.admitting.said.iter().filter(|(module, said)| due(module, said)).map(|(module, _)| *module).collect();
         if due.is_empty() {
             return;
         }
-        let Some(credential) = access_control.own().filter(|credential| !credential.0.is_empty()) else { return };
+        let Some(pass) = doorkeeper.own().filter(|pass| !pass.0.is_empty()) else { return };
         // The clock goes on between two: each is said with a number of its own, after a restart as well.
-        let notice = AccessNotice::Present { credential, sequence: now_s() };
+        let notice = Notice::Present { pass, sequence: now_s() };
         for module in due {
             self.admitting.said.insert(module, Some(now));
             self.admitting.due.remove(&module);
@@ -318,8 +313,8 @@ impl Driver {
         }
     }
 
-    async fn say(&self, module: ModuleId, notice: &AccessNotice) {
-        let Ok(bytes) = wire::encode(notice) else { return };
+    async fn say(&self, module: ModuleId, notice: &Notice) {
+        let Ok(bytes) = encoding::encode(notice) else { return };
         if let Err(error) = self.network.publish(module, bytes).await {
             tracing::debug!(%module, %error, "a notice was not said");
         }
@@ -327,12 +322,12 @@ impl Driver {
 
     /// The user wants it.
     pub(in crate::peer) fn carry_out_order(&mut self, order: Order) -> Result<String, String> {
-        let Some(access_control) = self.admitting.access_control.clone() else {
+        let Some(doorkeeper) = self.admitting.doorkeeper.clone() else {
             return Err("this run is open: whoever knows an address takes part".to_owned());
         };
         let revocation = match order {
-            Order::SendAway(peer) => access_control.send_away(peer).map(Some),
-            Order::TakeBack(one) => access_control.take_back(&one),
+            Order::SendAway(peer) => doorkeeper.send_away(peer).map(Some),
+            Order::TakeBack(one) => doorkeeper.take_back(&one),
         };
         let Some(revocation) = revocation.map_err(|error| error.to_string())? else {
             return Ok("the invitation was not used yet, and nobody can use it any more".to_owned());

@@ -6,9 +6,10 @@ use crate::peer::aggregator::Work;
 use crate::peer::driver::events::News;
 use crate::peer::driver::{Driver, PeerError};
 use crate::peer::trainer::task::Task;
-use crate::protocol::chain::TooDeep;
-use crate::protocol::record::{Finished, StartedFrom};
-use crate::protocol::{Action, Event, Message, Outer, Record, Report, SignedUpdate, Update, wire};
+use crate::protocol::journal::record::{Finished, StartedFrom};
+use crate::protocol::module::chain::TooDeep;
+use crate::protocol::wire::encoding;
+use crate::protocol::{Action, Event, Message, Outer, Record, Report, SignedUpdate, Update};
 use crate::store::{Checkpoint, ModuleCheckpoint};
 
 /// A journal beyond this, and beyond twice its size when it was last rewritten, is rewritten.
@@ -26,8 +27,8 @@ impl Driver {
                 self.remember(peer, &addresses).await;
                 self.learn(peer, addresses);
             }
-            Action::Ask { id, to, request } => match wire::encode(&request) {
-                Ok(bytes) if self.must_authenticate(to) => self.hold_back(to, id, bytes),
+            Action::Ask { id, to, request } => match encoding::encode(&request) {
+                Ok(bytes) if self.must_knock(to) => self.hold_back(to, id, bytes),
                 Ok(bytes) => self.ask(id, to, bytes),
                 Err(_) => self.events.push_back(Event::Answered { id, response: None }),
             },
@@ -108,7 +109,7 @@ impl Driver {
         if let Record::Finished(finished) = &record {
             self.note_checkpoint(finished).await;
         }
-        let size = match self.store.persist(vec![wire::encode(&record)?]).await {
+        let size = match self.store.persist(vec![encoding::encode(&record)?]).await {
             Err(error) if error.may_pass() => {
                 self.hold(record, &error);
                 return Ok(());
@@ -129,7 +130,7 @@ impl Driver {
 
     /// Rewrites the journal to what still matters.
     pub(in crate::peer) async fn compact(&mut self) -> Result<(), PeerError> {
-        let records = self.node.records().iter().map(wire::encode).collect::<Result<_, _>>()?;
+        let records = self.node.records().iter().map(encoding::encode).collect::<Result<_, _>>()?;
         self.compacted_bytes = self.store.rewrite(records).await?;
         Ok(())
     }
@@ -153,7 +154,7 @@ impl Driver {
     }
 
     async fn publish(&mut self, module: ModuleId, message: &Message) {
-        let bytes = match wire::encode(message) {
+        let bytes = match encoding::encode(message) {
             Ok(bytes) => bytes,
             Err(error) => return tracing::error!(%module, %error, "a message is too large"),
         };
@@ -173,7 +174,7 @@ impl Driver {
     }
 
     fn seal(&mut self, update: Update) {
-        match wire::encode(&update) {
+        match encoding::encode(&update) {
             Ok(bytes) => {
                 let signature = self.identity.sign(&bytes).to_vec();
                 self.events.push_back(Event::Sealed(SignedUpdate { update, signature }));

@@ -6,27 +6,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
-use crate::access::invitation::OneTimeInvitation;
-use crate::names::PeerKey;
+use crate::peer::driver::handle::{Order, Watcher};
 use crate::peer::driver::status_socket::{Door, PATIENCE, open, within};
-use crate::peer::start::assembly::Watcher;
 
 /// Most bytes of an order, and of what is said to it.
 const MAX_LINE_BYTES: u64 = 64 * 1024;
-
-/// What a user may want of a running peer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Order {
-    /// Send a peer away.
-    SendAway(PeerKey),
-    /// Take a one-time invitation back.
-    TakeBack(OneTimeInvitation),
-}
 
 /// Where the socket of a peer's folder is.
 pub fn path(folder: &Path) -> PathBuf {
@@ -84,6 +71,7 @@ pub async fn order(folder: &Path, order: &Order) -> io::Result<Option<Result<Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::PeerKey;
 
     #[tokio::test]
     async fn one_who_says_nothing_or_never_stops_keeps_nobody_out_for_long() {

@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 
 use crate::clock::Millis;
 use crate::names::{BlobHash, PathId, PeerKey};
+use crate::peer::driver::blobs::Fetch;
 use crate::peer::driver::events::News;
-use crate::peer::driver::tasks::Fetch;
 use crate::peer::driver::{Driver, PeerError};
 use crate::protocol::{Action, Record};
 use crate::store::disk_pressure::RETRY;

@@ -2,7 +2,7 @@
 
 use crate::names::{BlobHash, PathId, PeerKey, Phase};
 use crate::protocol::Report;
-use crate::protocol::waiting::Waiting;
+use crate::protocol::status::waiting::Waiting;
 use crate::training::Score;
 
 /// Something worth showing.

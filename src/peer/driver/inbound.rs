@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::access::authentication::{AccessNotice, AuthenticationRequest, AuthenticationResponse};
 use crate::names::{ModuleId, PeerKey};
-use crate::network::{Multiaddr, NetworkEvent, NetworkHandle, Offence, RequestToken, with_peer, worth_telling};
+use crate::network::{Multiaddr, NetworkEvent, Offence, RequestToken, with_peer, worth_telling};
+use crate::peer::access::signatures::{signature_holds, signatures_hold, start_holds};
 use crate::peer::driver::access::Admitting;
-use crate::peer::driver::signatures::{signature_holds, signatures_hold, start_holds};
 use crate::peer::driver::{Driver, PeerError};
+use crate::peer::respond::respond;
+use crate::protocol::invitations::{Doorway, Knock, Notice};
 use crate::protocol::limits::MAX_ADDRESSES;
-use crate::protocol::message::{Accusation, Accused};
-use crate::protocol::wire::{Framed, WireError};
-use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response, wire};
+use crate::protocol::wire::encoding;
+use crate::protocol::wire::encoding::WireError;
+use crate::protocol::wire::message::{Accusation, Accused};
+use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response};
 
 /// Most addresses remembered; beyond it, new peers are not.
 const MAX_ADDRESS_BOOK: usize = 4_096;
@@ -29,17 +31,15 @@ impl Driver {
         match event {
             NetworkEvent::Gossip { module, author, bytes } => self.gossip(module, author, &bytes),
             NetworkEvent::Request { from, token, bytes } => self.requested(from, token, &bytes),
-            NetworkEvent::Response { id, from, result } if Admitting::is_authentication(id) => {
-                self.authenticated(id, from, result)
-            }
+            NetworkEvent::Response { id, from, result } if Admitting::is_knock(id) => self.knocked(id, from, result),
             NetworkEvent::Response { id, from, result } => {
-                if matches!(&result, Ok(bytes) if wire::is_a::<AuthenticationResponse>(bytes)) {
+                if matches!(&result, Ok(bytes) if encoding::is_a::<Doorway>(bytes)) {
                     self.admitting.forgotten_by(from);
                 }
                 let response = result
                     .inspect_err(|error| tracing::debug!(peer = %from.short(), %error, "a request failed"))
                     .ok()
-                    .and_then(|bytes| wire::decode::<Response>(&bytes).ok())
+                    .and_then(|bytes| encoding::decode::<Response>(&bytes).ok())
                     .filter(signatures_hold);
                 let id = RequestId(id);
                 self.events.push_back(Event::Answered { id, response });
@@ -98,13 +98,13 @@ impl Driver {
         if self.stands_still() {
             return;
         }
-        if wire::is_a::<AccessNotice>(bytes) {
+        if encoding::is_a::<Notice>(bytes) {
             return self.noticed(author, bytes);
         }
         if !self.admitting.hears(author) {
             return tracing::debug!(%module, author = %author.short(), "not invited, or not known to be");
         }
-        match wire::decode::<Message>(bytes) {
+        match encoding::decode::<Message>(bytes) {
             Ok(Message::Update(signed) | Message::Accusation(Accusation { what: Accused::Update(signed), .. }))
                 if !self.admitting.hears(signed.update.owner) =>
             {
@@ -131,15 +131,15 @@ impl Driver {
     }
 
     fn requested(&mut self, from: PeerKey, token: RequestToken, bytes: &[u8]) {
-        if wire::is_a::<AuthenticationRequest>(bytes) {
-            return respond(&self.network, token, &self.answer_authentication(from, bytes));
+        if encoding::is_a::<Knock>(bytes) {
+            return respond(&self.network, token, &self.open_door(from, bytes));
         }
         if let Some(turned_away) = self.admitting.turned_away(from) {
             return respond(&self.network, token, &turned_away);
         }
-        match wire::decode::<Request>(bytes) {
+        match encoding::decode::<Request>(bytes) {
             Ok(Request::Manifest) => self.respond(token, &Response::Manifest(self.manifest_bytes.to_vec())),
-            Ok(Request::Query(question)) => self.play(from, token, question),
+            Ok(Request::Play(question)) => self.play(from, token, question),
             // It tells what the node knows, and does not wake it.
             Ok(request) if self.stands_still() => self.respond(token, &self.node.answer(&request)),
             Ok(request) => {
@@ -194,15 +194,6 @@ impl Driver {
     fn tell_addresses(&mut self) {
         let told = worth_telling(self.listening.clone(), MAX_ADDRESSES);
         self.events.push_back(Event::Listening(told.iter().map(ToString::to_string).collect()));
-    }
-}
-
-/// Answers a request. Never waits.
-pub(in crate::peer) fn respond<T: Framed>(network: &NetworkHandle, token: RequestToken, response: &T) {
-    let bytes = wire::encode(response).or_else(|error| wire::encode(&Response::Refused(error.to_string())));
-    let sent = bytes.map(|bytes| network.respond(token, bytes));
-    if !matches!(sent, Ok(Ok(()))) {
-        tracing::warn!("a request could not be answered");
     }
 }
 

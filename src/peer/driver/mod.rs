@@ -6,12 +6,14 @@
 
 pub(super) mod access;
 pub(super) mod actions;
+pub(super) mod blobs;
 pub mod control_socket;
 pub(super) mod disk_pressure;
 pub mod events;
+pub mod handle;
 pub(super) mod inbound;
+pub(super) mod inference;
 pub(super) mod redial;
-pub(super) mod signatures;
 pub mod status;
 pub mod status_socket;
 pub(super) mod tasks;
@@ -27,15 +29,16 @@ use super::manifest::Manifest;
 use crate::clock::Millis;
 use crate::names::{BlobHash, PathId, PeerKey};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
-use crate::peer::access::access_control::AccessControl;
+use crate::peer::access::access_control::Doorkeeper;
 use crate::peer::aggregator::{Answer, Combiner, Work};
 use crate::peer::driver::access::Admitting;
-use crate::peer::driver::control_socket::Order;
+use crate::peer::driver::blobs::Fetches;
 use crate::peer::driver::disk_pressure::Unwritten;
 use crate::peer::driver::events::Newsroom;
+use crate::peer::driver::handle::Command;
 use crate::peer::driver::inbound::Requests;
 use crate::peer::driver::redial::Reconnecting;
-use crate::peer::driver::status::{Observed, PeerStatus};
+use crate::peer::driver::status::Observed;
 use crate::peer::driver::tasks::Errands;
 use crate::peer::driver::text_replication::TextKeeping;
 use crate::peer::inference::server::Answering;
@@ -43,24 +46,6 @@ use crate::peer::manifest::shard_table::Shard;
 use crate::peer::trainer::thread::TrainerThread;
 use crate::protocol::{Action, Event, Node};
 use crate::store::{BlobStore, StoreHandle};
-
-/// Commands from whoever started the peer.
-pub(super) const COMMANDS: usize = 16;
-
-/// Asked of a running peer.
-#[derive(Debug)]
-pub(super) enum Command {
-    /// What are you doing?
-    Status(oneshot::Sender<PeerStatus>),
-    /// The same, with the hashes of parameters.
-    StatusWithHashes(oneshot::Sender<PeerStatus>),
-    /// Where are the others?
-    Contacts(oneshot::Sender<Vec<Multiaddr>>),
-    /// Do this for the user.
-    Order(Order, oneshot::Sender<Result<String, String>>),
-    /// Leave in order.
-    Stop(oneshot::Sender<()>),
-}
 
 /// Why a peer had to stop.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +61,7 @@ pub enum PeerError {
     Combine(#[from] crate::peer::aggregator::CombineError),
     /// What must survive a kill does not fit the journal.
     #[error("a record for the journal: {0}")]
-    Record(#[from] crate::protocol::wire::WireError),
+    Record(#[from] crate::protocol::wire::encoding::WireError),
     /// What another peer sent could not be stored, and never will be.
     #[error(transparent)]
     Fetched(std::io::Error),
@@ -127,6 +112,7 @@ pub(super) struct Driver {
     pub(super) compacted_bytes: u64,
     pub(super) level_counts: Vec<usize>,
     pub(super) requests: Requests,
+    pub(super) fetches: Fetches,
     pub(super) errands: Errands,
     pub(super) observed: Observed,
     pub(super) admitting: Admitting,
@@ -161,7 +147,7 @@ impl Driver {
         answering: Answering,
         newsroom: Newsroom,
         contacts: Vec<String>,
-        access_control: Option<Arc<AccessControl>>,
+        doorkeeper: Option<Arc<Doorkeeper>>,
     ) -> Self {
         let mut pinned: BTreeSet<BlobHash> = manifest.for_everybody().iter().map(|blob| blob.hash).collect();
         pinned.extend(manifest.shards.listed().iter().flat_map(Shard::hashes));
@@ -195,9 +181,10 @@ impl Driver {
             compacted_bytes: 0,
             level_counts,
             requests: Requests::default(),
+            fetches: Fetches::default(),
             errands: Errands::default(),
             observed: Observed::default(),
-            admitting: Admitting::new(access_control),
+            admitting: Admitting::new(doorkeeper),
             gone: false,
             work: VecDeque::new(),
             combining: false,
@@ -244,7 +231,7 @@ impl Driver {
         loop {
             self.settle().await?;
             self.reconnect();
-            self.attend_access().await;
+            self.attend_door().await;
             // To the others, one that stands still is gone already.
             if self.gone || (asked_to_stop.is_some() && self.stands_still()) {
                 if let Some(reply) = asked_to_stop {

@@ -14,7 +14,7 @@ use crate::peer::driver::Driver;
 use crate::peer::driver::events::News;
 use crate::peer::driver::text_replication::TextHere;
 use crate::protocol::status::Status;
-use crate::protocol::waiting::Waiting;
+use crate::protocol::status::waiting::Waiting;
 use crate::store::BlobStore;
 
 /// How long a peer may be alone before it says so.

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 
-use crate::peer::start::assembly::Watcher;
+use crate::peer::driver::handle::Watcher;
 
 /// Most bytes of a status.
 const MAX_STATUS_BYTES: u64 = 16 << 20;

@@ -14,17 +14,16 @@ use std::time::Duration;
 
 use crate::config::DeviceChoice;
 use crate::grid::Grid;
-use crate::names::{BlobRef, ModuleId, PathId, PeerKey};
+use crate::names::PeerKey;
 use crate::network::{NetworkHandle, RequestToken};
-use crate::peer::driver::Driver;
-use crate::peer::driver::inbound::respond;
 use crate::peer::inference::engine::{Cast, Performer, bounds};
 use crate::peer::manifest::Manifest;
+use crate::peer::respond::respond;
 use crate::peer::trainer::device_scheduler::Turns;
 use crate::peer::trainer::thread::leave_behind;
 use crate::protocol::Response;
-use crate::query::{MAX_QUERIES, MAX_QUERIES_OF_ONE};
-use crate::query::{QueriedModel, Query, QueryLimits};
+use crate::protocol::limits::{MAX_QUESTIONS, MAX_QUESTIONS_OF_ONE};
+use crate::protocol::questions::{Bounds, Question};
 use crate::store::BlobStore;
 
 /// Without a question for so long, the network's memory is given back.
@@ -34,12 +33,15 @@ const IDLE: Duration = Duration::from_secs(120);
 const END_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A question, and where the answer goes.
-struct Asked {
-    from: PeerKey,
-    token: RequestToken,
-    question: Query,
+pub(in crate::peer) struct Asked {
+    /// Who asks.
+    pub from: PeerKey,
+    /// Where the answer goes.
+    pub token: RequestToken,
+    /// What is asked.
+    pub question: Question,
     /// Of the path that is to play, or the router.
-    cast: Cast,
+    pub cast: Cast,
 }
 
 /// How many questions of each peer are here.
@@ -52,8 +54,8 @@ fn lock(waiting: &Waiting) -> MutexGuard<'_, BTreeMap<PeerKey, usize>> {
 
 /// The thread, to whoever hands over questions.
 pub(in crate::peer) struct Answering {
-    bounds: QueryLimits,
-    grid: Grid,
+    pub bounds: Bounds,
+    pub grid: Grid,
     questions: SyncSender<Asked>,
     waiting: Waiting,
     stops: Arc<AtomicBool>,
@@ -75,7 +77,7 @@ impl Answering {
         network: NetworkHandle,
     ) -> anyhow::Result<Self> {
         let (bounds, grid) = (bounds(&manifest)?, manifest.config.grid()?);
-        let (questions, asked) = mpsc::sync_channel::<Asked>(MAX_QUERIES);
+        let (questions, asked) = mpsc::sync_channel::<Asked>(MAX_QUESTIONS);
         let (alive, ended) = mpsc::sync_channel(0);
         let (waiting, stops) = (Waiting::default(), Arc::new(AtomicBool::new(false)));
         let mut performer = Performer::new(manifest, device, Box::new(blobs));
@@ -107,20 +109,20 @@ impl Answering {
     }
 
     /// Hands a question over, or says why not.
-    fn ask(&self, asked: Asked) -> Result<(), String> {
+    pub fn ask(&self, asked: Asked) -> Result<(), String> {
         let from = asked.from;
         {
             let mut waiting = lock(&self.waiting);
             let own = waiting.entry(from).or_default();
-            if *own >= MAX_QUERIES_OF_ONE {
-                return Err(format!("busy: {MAX_QUERIES_OF_ONE} questions of yours are here already"));
+            if *own >= MAX_QUESTIONS_OF_ONE {
+                return Err(format!("busy: {MAX_QUESTIONS_OF_ONE} questions of yours are here already"));
             }
             *own += 1;
         }
         self.questions.try_send(asked).map_err(|error| {
             release(&self.waiting, from);
             match error {
-                TrySendError::Full(_) => format!("busy: {MAX_QUERIES} questions are waiting"),
+                TrySendError::Full(_) => format!("busy: {MAX_QUESTIONS} questions are waiting"),
                 TrySendError::Disconnected(_) => "I answer no more questions".to_owned(),
             }
         })
@@ -148,62 +150,4 @@ fn release(waiting: &Waiting, from: PeerKey) {
         *own = own.saturating_sub(1);
     }
     waiting.retain(|_, own| *own > 0);
-}
-
-impl Driver {
-    /// Hands a question about text over, if it is one that can be answered here.
-    pub(in crate::peer) fn play(&self, from: PeerKey, token: RequestToken, question: Query) {
-        let handed = self.answering.bounds.check(&question).map_err(|error| error.to_string()).and_then(|()| {
-            let states = match &question {
-                Query::Score(QueriedModel::Path(path), _) => self.states_of(*path)?,
-                Query::Continue(opening) => self.states_of(opening.path)?,
-                Query::Route(_) => self.state_of_the_router(),
-                Query::Score(QueriedModel::Ancestor, _) => Vec::new(),
-            };
-            let path = match &question {
-                Query::Score(QueriedModel::Path(path), _) => Some(*path),
-                Query::Continue(opening) => Some(opening.path),
-                Query::Route(_) | Query::Score(QueriedModel::Ancestor, _) => None,
-            };
-            let trainer = path.and_then(|path| self.counts_by(path));
-            self.answering.ask(Asked { from, token, question, cast: Cast { states, trainer } })
-        });
-        if let Err(reason) = handed {
-            respond(&self.network, token, &Response::Refused(reason));
-        }
-    }
-
-    /// The trainer of a path that counts as something of its own.
-    fn counts_by(&self, path: PathId) -> Option<BlobRef> {
-        let unsent = || self.node.trainer(path).filter(|_| self.manifest.config.outer.keep_unsent);
-        self.errands.best.get(&path).copied().or_else(unsent)
-    }
-
-    /// As it is by now, where the text is shared out anew.
-    fn state_of_the_router(&self) -> Vec<(ModuleId, BlobRef)> {
-        let module = self.manifest.config.router_module();
-        let states = self.node.states().into_iter().filter(|(held, ..)| Some(*held) == module);
-        states.map(|(module, _, state)| (module, state)).collect()
-    }
-
-    /// What a path of the grid is made of, if all of its modules are here.
-    fn states_of(&self, path: PathId) -> Result<Vec<(ModuleId, BlobRef)>, String> {
-        // Only who holds it knows what it has not sent, and in the end, what it was best with.
-        let config = &self.manifest.config;
-        let apart = config.outer.keep_unsent || (config.training.early_stopping && self.node.is_done());
-        if apart && !self.node.holds(path) {
-            return Err(format!("I do not hold path {path}, which counts as something of its own"));
-        }
-        let begun = self.node.states().iter().any(|(_, version, _)| version.0 > 0);
-        if config.outer.keep_unsent && begun && self.counts_by(path).is_none() {
-            return Err(format!("I do not have what path {path} has not sent"));
-        }
-        let here: BTreeMap<ModuleId, BlobRef> =
-            self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();
-        let state = |module: ModuleId| {
-            let state = here.get(&module).ok_or_else(|| format!("I do not hold module {module} of path {path}"))?;
-            Ok((module, *state))
-        };
-        self.answering.grid.modules_of(path).into_iter().map(state).collect()
-    }
 }

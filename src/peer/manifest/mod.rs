@@ -1,11 +1,9 @@
 //! The manifest: everything that makes a run this run. Its BLAKE3 is the run's id; all it names is fetched by hash.
 
-pub mod local_text;
+pub(super) mod genesis;
 pub mod shard_table;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-pub(super) mod tiny_run;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +19,7 @@ use crate::outer::ModuleState;
 use crate::peer::manifest::shard_table::{Shard, Shards, TableError, table_bytes, weights};
 use crate::protocol::RunPlan;
 use crate::protocol::limits::{FULL_WEIGHT, MAX_CONTROL_BYTES};
-use crate::protocol::wire::WIRE_VERSION;
+use crate::protocol::wire::encoding::WIRE_VERSION;
 use crate::routing::resharding::{Atlas, AtlasError, PathScores, RouterState, StateError};
 use crate::store::BlobStore;
 
@@ -210,6 +208,13 @@ impl Manifest {
             }
         }
         Ok(())
+    }
+
+    /// Whether this is the manifest of the second stage of the run `first`, whose id is `run`.
+    pub fn follows(&self, first: &Self, run: RunId) -> bool {
+        let text = |manifest: &Self| (manifest.corpus, manifest.test_corpus, manifest.share_text);
+        let same = text(self) == text(first) && self.founder == first.founder;
+        self.after == Some(run) && first.then.as_deref() == Some(&self.config) && same
     }
 
     /// Values in a module of each level of the model.

@@ -6,8 +6,8 @@ use crate::config::LevelConfig;
 use crate::grid::Sharing;
 use crate::names::{BlobRef, PathId};
 use crate::peer::manifest::shard_table::{Shards, TableError, encode_table, table_bytes};
-use crate::peer::manifest::tiny_run::Tiny;
 use crate::peer::manifest::{Manifest, ManifestError, Resharding};
+use crate::peer::tests::tiny_run::Tiny;
 
 #[test]
 fn text_that_is_kept_for_others_may_go_but_not_what_is_needed_nor_what_nobody_sends() {

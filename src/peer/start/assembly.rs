@@ -1,7 +1,6 @@
 //! A peer's assembly: opens its store, restores its node, and starts its actors.
 
 use std::hash::{BuildHasher, RandomState};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
@@ -11,19 +10,19 @@ use tracing::Instrument;
 use crate::config::MachineConfig;
 use crate::names::{PathId, PeerKey, RunId};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
-use crate::peer::access::access_control::AccessControl;
+use crate::peer::access::access_control::Doorkeeper;
+use crate::peer::access::blob_access::StoredBlobs;
 use crate::peer::aggregator::Combiner;
-use crate::peer::driver::control_socket::Order;
 use crate::peer::driver::events::Newsroom;
-use crate::peer::driver::status::PeerStatus;
-use crate::peer::driver::{COMMANDS, Command, Driver, Inputs, PeerError};
+use crate::peer::driver::handle::{COMMANDS, Command, Watcher};
+use crate::peer::driver::{Driver, Inputs, PeerError};
 use crate::peer::inference::server::Answering;
 use crate::peer::manifest::Manifest;
-use crate::peer::start::blob_access::StoredBlobs;
 use crate::peer::trainer;
 use crate::peer::trainer::device_scheduler::Turns;
 use crate::peer::trainer::thread::TrainerThread;
-use crate::protocol::{Contact, Event, Node, Record, wire};
+use crate::protocol::wire::encoding;
+use crate::protocol::{Contact, Event, Node, Record};
 use crate::routing::ShardIndex;
 use crate::store::actor::StoreThreads;
 use crate::store::{BlobStore, DiskError, LockedStore, StoreHandle};
@@ -53,7 +52,7 @@ pub struct PeerPlan {
     /// Takes its news.
     pub newsroom: Newsroom,
     /// Watches its door, if the run is by invitation.
-    pub access_control: Option<Arc<AccessControl>>,
+    pub doorkeeper: Option<Arc<Doorkeeper>>,
 }
 
 /// A running peer. It stops when this is dropped.
@@ -62,11 +61,6 @@ pub struct Peer {
     commands: mpsc::Sender<Command>,
     task: JoinHandle<Result<(), PeerError>>,
     store: StoreThreads,
-}
-
-/// Where a peer keeps its store.
-pub fn store_folder(folder: &std::path::Path) -> PathBuf {
-    folder.join("store")
 }
 
 impl Peer {
@@ -82,7 +76,7 @@ impl Peer {
         let known = folder.index.peers()?;
         let blobs = folder.blobs.clone();
         plan.access.take_in(blobs.clone());
-        plan.access.serve_all_but(manifest.private_blobs(), plan.access_control.clone());
+        plan.access.serve_all_but(manifest.private_blobs(), plan.doorkeeper.clone());
         let (store, threads) = crate::store::actor::start(folder)?;
         fill_index(&store, &manifest, run).await?;
 
@@ -91,7 +85,7 @@ impl Peer {
         let mut lost = without_states(&node, &blobs)?;
         lost.extend(without_checkpoints(&node, &blobs)?);
         if !lost.is_empty() {
-            let encoded = lost.iter().map(wire::encode).collect::<Result<_, _>>()?;
+            let encoded = lost.iter().map(encoding::encode).collect::<Result<_, _>>()?;
             store.persist(encoded).await?;
             node = Node::restore(key, manifest.plan()?, records.into_iter().chain(lost).collect());
         }
@@ -127,7 +121,7 @@ impl Peer {
             answering,
             plan.newsroom,
             tried,
-            plan.access_control,
+            plan.doorkeeper,
         );
         driver.remove_unreferenced_blobs()?;
         driver.listens_at(plan.network.join_addresses().await?);
@@ -181,43 +175,9 @@ impl Peer {
     }
 }
 
-/// Asks a running peer.
-#[derive(Clone)]
-pub struct Watcher {
-    commands: mpsc::Sender<Command>,
-}
-
-impl Watcher {
-    /// What the peer is doing, without the hashes of its parameters; nothing if it has stopped.
-    pub async fn status(&self) -> Option<PeerStatus> {
-        self.ask(Command::Status).await
-    }
-
-    /// The same with the hashes: each new state is read once for them.
-    pub async fn status_with_hashes(&self) -> Option<PeerStatus> {
-        self.ask(Command::StatusWithHashes).await
-    }
-
-    /// Where the peers that it knows can be found; nothing if it has stopped.
-    pub async fn contacts(&self) -> Option<Vec<Multiaddr>> {
-        self.ask(Command::Contacts).await
-    }
-
-    /// Carries out an order of the user; nothing if it has stopped.
-    pub async fn order(&self, order: Order) -> Option<Result<String, String>> {
-        self.ask(|reply| Command::Order(order, reply)).await
-    }
-
-    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Option<T> {
-        let (reply, answer) = oneshot::channel();
-        self.commands.send(command(reply)).await.ok()?;
-        answer.await.ok()
-    }
-}
-
 fn decode_records(records: &[Vec<u8>]) -> anyhow::Result<Vec<Record>> {
     let decode = |bytes: &Vec<u8>| {
-        wire::decode::<Record>(bytes).map_err(|error| anyhow::anyhow!("a record of the journal: {error}"))
+        encoding::decode::<Record>(bytes).map_err(|error| anyhow::anyhow!("a record of the journal: {error}"))
     };
     records.iter().map(decode).collect()
 }
@@ -285,7 +245,8 @@ async fn fill_index(store: &StoreHandle, manifest: &Manifest, run: RunId) -> any
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::manifest::tiny_run::Tiny;
+    use crate::peer::folder::store_folder;
+    use crate::peer::tests::tiny_run::Tiny;
     use crate::store::StoreFolder;
 
     #[test]

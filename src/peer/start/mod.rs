@@ -5,37 +5,38 @@
 
 pub mod assembly;
 pub(super) mod bans;
-pub(super) mod blob_access;
-pub mod join;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use crate::access::invitation::InvitationToken;
 use crate::config::{Link, MachineConfig};
 use crate::names::{PeerKey, RunId};
 use crate::network::{
     Bandwidth, Identity, IdentityError, Multiaddr, NetworkConfig, NetworkEvents, NetworkHandle, is_relayed, peer_at,
     with_ports_of,
 };
-use crate::peer::access::access_control::AccessControl;
-use crate::peer::access::authentication::Authentication;
+use crate::peer::access::access_control::Doorkeeper;
 use crate::peer::create;
 use crate::peer::create::Text;
+use crate::peer::create::local_text::own_documents;
+pub use crate::peer::create::local_text::{NeedsText, OtherText, OwnText};
 use crate::peer::driver::events::Newsroom;
+use crate::peer::folder::{
+    key_file, lock_store, ports_before, ports_file, read_manifest, run_of_store, store_folder, take_along,
+    write_manifest,
+};
+use crate::peer::join::JoinError;
+use crate::peer::join::authentication::Newcomer;
 use crate::peer::manifest::Manifest;
-use crate::peer::manifest::local_text::own_documents;
-pub use crate::peer::manifest::local_text::{NeedsText, OtherText, OwnText};
 use crate::peer::manifest::shard_table::Shard;
-use crate::peer::stages::{follows, take_along};
-use crate::peer::start::assembly::{Peer, PeerPlan, store_folder};
-use crate::peer::start::join::JoinError;
+use crate::peer::start::assembly::{Peer, PeerPlan};
 use crate::peer::{StoredBlobs, Turns};
-use crate::store::{DiskError, LockedStore, OpenError, StoreReader, write_file};
+use crate::protocol::invitations::Letter;
+use crate::store::{DiskError, LockedStore, OpenError, write_file};
 
 /// How long the system may take to close the sockets of a network that has stopped.
 const CLOSES_WITHIN: Duration = Duration::from_secs(5);
@@ -60,7 +61,7 @@ pub struct Launch {
     /// Takes the peer's news.
     pub newsroom: Newsroom,
     /// By which it comes, if the run is by invitation; what the folder has from before goes first.
-    pub invitation: Option<InvitationToken>,
+    pub invitation: Option<Letter>,
 }
 
 /// A peer that listens, before it is certain that it will run.
@@ -79,85 +80,7 @@ pub struct Launched {
     /// Its network, to ask for addresses and traffic.
     pub network: NetworkHandle,
     /// Watches its door, if the run is by invitation.
-    pub access_control: Option<Arc<AccessControl>>,
-}
-
-/// Where a peer's manifest is.
-pub fn manifest_file(folder: &Path) -> PathBuf {
-    folder.join("manifest.json")
-}
-
-/// Takes the store of a peer's folder, before it is known whose run it will be.
-///
-/// # Errors
-/// If another process has it, or the disk fails.
-pub fn lock_store(folder: &Path) -> Result<LockedStore, OpenError> {
-    LockedStore::open(&store_folder(folder))
-}
-
-/// The manifest in a folder, if there is one.
-///
-/// # Errors
-/// If it cannot be read or is not one of this program's.
-pub fn read_manifest(folder: &Path) -> anyhow::Result<Option<(Vec<u8>, Manifest, RunId)>> {
-    let path = manifest_file(folder);
-    let bytes = match std::fs::read(&path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-    };
-    let (manifest, run) = Manifest::decode(&bytes).with_context(|| path.display().to_string())?;
-    Ok(Some((bytes, manifest, run)))
-}
-
-/// Puts a manifest into a folder, whole or not at all.
-///
-/// # Errors
-/// If the disk fails.
-pub fn write_manifest(folder: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    crate::store::write_file(&manifest_file(folder), bytes)?;
-    Ok(())
-}
-
-/// The run that the store in a peer's folder belongs to; nothing if there is no store yet.
-///
-/// # Errors
-/// If a peer is using it, or it cannot be read.
-pub fn run_of_store(folder: &Path) -> Result<Option<RunId>, OpenError> {
-    match StoreReader::open(&store_folder(folder)) {
-        Ok(store) => Ok(Some(store.run())),
-        Err(OpenError::NotAStore(_)) => Ok(None),
-        // Made, but stopped before it was given to a run.
-        Err(OpenError::NoRun(file)) if !file.exists() => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Where a peer's secret key is.
-pub(super) fn key_file(folder: &Path) -> PathBuf {
-    folder.join("key")
-}
-
-/// Who the peer in a folder is, from now on if it was nobody yet.
-///
-/// # Errors
-/// If the key cannot be read or written.
-pub fn identity_of(folder: &Path) -> Result<Identity, IdentityError> {
-    let identity = Identity::load_or_generate(&key_file(folder))?;
-    identity.keep(&key_file(folder))?;
-    Ok(identity)
-}
-
-/// Where a peer listened last: it asks for the same ports, so that a join line, a forwarded port and what others remember
-/// stay true.
-pub(super) fn ports_file(folder: &Path) -> PathBuf {
-    folder.join("ports")
-}
-
-/// What that file says: nothing if it listened nowhere yet.
-pub fn ports_before(folder: &Path) -> Vec<Multiaddr> {
-    let kept = std::fs::read_to_string(ports_file(folder)).unwrap_or_default();
-    kept.lines().filter_map(|line| line.parse().ok()).collect()
+    pub doorkeeper: Option<Arc<Doorkeeper>>,
 }
 
 fn keep_ports(launch: &Launch, addresses: &[Multiaddr]) -> Result<(), DiskError> {
@@ -247,7 +170,7 @@ impl Listening {
     ) -> anyhow::Result<Launched> {
         let Self { launch, identity, network, events, access } = self;
         let (decoded, run) = Manifest::decode(&manifest)?;
-        let access_control = AccessControl::of(&launch.folder, &identity, &decoded, run)?;
+        let doorkeeper = Doorkeeper::of(&launch.folder, &identity, &decoded, run)?;
         limit(&store, &launch.machine);
         // Whoever has the store has the key, too.
         identity.keep(&key_file(&launch.folder))?;
@@ -265,9 +188,9 @@ impl Listening {
             contacts,
             founder,
             newsroom: launch.newsroom,
-            access_control: access_control.clone(),
+            doorkeeper: doorkeeper.clone(),
         };
-        Ok(Launched { peer: Peer::start(plan).await?, network, access_control })
+        Ok(Launched { peer: Peer::start(plan).await?, network, doorkeeper })
     }
 
     /// The key of a run's founder, which is there from before the run on: the run's manifest names it.
@@ -285,9 +208,9 @@ impl Listening {
         address: &Multiaddr,
     ) -> anyhow::Result<Result<(PeerKey, Vec<u8>, Manifest, RunId), JoinError>> {
         let Self { network, events, identity, launch, .. } = self;
-        let mut newcomer = Authentication { network, events, identity, folder: &launch.folder };
+        let mut newcomer = Newcomer { network, events, identity, folder: &launch.folder };
         let asked = match newcomer.enter(address, launch.invitation.as_ref()).await {
-            Ok(()) => join::fetch_manifest(network, events, address, None).await,
+            Ok(()) => crate::peer::join::fetch_manifest(network, events, address, None).await,
             Err(error) => Err(error.downcast::<JoinError>()?),
         };
         // Whoever was turned away can be invited by its key, which stays then.
@@ -311,7 +234,7 @@ impl Listening {
                 lock_store(&self.launch.folder)?
             }
         };
-        for (blob, what) in join::parts(&manifest) {
+        for (blob, what) in crate::peer::join::parts(&manifest) {
             if !store.blobs.has(blob.hash)? {
                 return Err(PartGone { folder: store_folder(&self.launch.folder), what }.into());
             }
@@ -366,7 +289,7 @@ impl Listening {
             return self.come_back(bytes.clone(), *own, None).await;
         }
         if let Some((_, known, before)) = &held
-            && follows(&manifest, known, *before)
+            && manifest.follows(known, *before)
         {
             // The swarm has gone on to the next stage meanwhile.
             self.launch.folder = take_along(&self.launch.folder)?;
@@ -397,9 +320,9 @@ impl Listening {
         limit(&store, &self.launch.machine);
         let blobs = store.blobs.clone();
         self.access.take_in(blobs.clone());
-        for (blob, what) in join::parts(&manifest) {
+        for (blob, what) in crate::peer::join::parts(&manifest) {
             if !blobs.has(blob.hash)? {
-                join::fetch_blob(&self.network, &mut self.events, blob, what, (peer, address)).await?;
+                crate::peer::join::fetch_blob(&self.network, &mut self.events, blob, what, (peer, address)).await?;
             }
         }
         if let Some(documents) = own_text {

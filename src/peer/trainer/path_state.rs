@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use crate::config::{RunConfig, Unsent};
 use crate::names::{BlobHash, PathId, Phase};
-use crate::protocol::message::UpdateHash;
+use crate::protocol::wire::message::UpdateHash;
 use crate::training::{InnerState, InnerStateError, LevelReader, own_copy, put_levels};
 
 const MAGIC: [u8; 4] = *b"PSTR";

@@ -7,7 +7,7 @@
 use crate::outer::mix;
 use crate::peer::trainer::path_state::{Own, PathState};
 use crate::peer::trainer::{Asked, Worker};
-use crate::protocol::message::UpdateHash;
+use crate::protocol::wire::message::UpdateHash;
 
 impl Worker {
     /// Whether levels are brought in step one after the other.

@@ -1,7 +1,7 @@
 //! What the trainer is asked to do, and what it has to say.
 
 use crate::names::{BlobRef, ModuleId, PathId, Phase};
-use crate::protocol::record::{Finished, StartedFrom};
+use crate::protocol::journal::record::{Finished, StartedFrom};
 use crate::protocol::{Part, Resume};
 use crate::training::Score;
 

@@ -2,41 +2,24 @@
 //!
 //! One module, which two paths share: the smallest swarm in which everything happens.
 
-mod applying;
-mod asynchronous;
-mod auditing;
-mod beats;
-mod catching_up;
-mod collecting;
-mod copies;
-mod evaluating;
-mod handover;
-mod keeping;
-mod lateness;
-mod leaving;
-mod ownership;
-mod placing;
-mod queries;
-mod refusing;
-mod replicas;
-mod rerunning;
-mod restoring;
-mod resuming;
-mod seating;
-mod streaming;
-mod suspicion;
-mod watching;
+mod admitting;
+mod heartbeat;
+mod incarnation;
+mod module;
+mod path;
+mod restore;
+mod retention;
 
 use std::collections::BTreeMap;
 
-use super::chain::Chain;
-use super::message::{Beat, Counted, Head, Lease, Message, Offer, SignedUpdate, Stage, Start, Update};
-use super::record::{Finished, StartedFrom};
 use super::{Action, Contact, Event, Node, Outer, Part, Portion, Record, Report, RunPlan};
 use crate::clock::Millis;
 use crate::config::OuterMode;
 use crate::grid::{Grid, Sharing};
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
+use crate::protocol::journal::record::{Finished, StartedFrom};
+use crate::protocol::module::chain::Chain;
+use crate::protocol::wire::message::{Beat, Counted, Head, Lease, Message, Offer, SignedUpdate, Stage, Start, Update};
 
 const MODULE: ModuleId = ModuleId { level: 0, expert: 0 };
 const ME: PeerKey = PeerKey([1; 32]);
@@ -105,7 +88,7 @@ fn genesis() -> Head {
 }
 
 fn head(signed: &SignedUpdate) -> Head {
-    super::chain::head_of(&signed.update).unwrap()
+    crate::protocol::module::chain::head_of(&signed.update).unwrap()
 }
 
 /// The update after a head, in a term of an owner's, with both paths' contributions.

@@ -3,7 +3,7 @@
 use crate::config::Codec;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId};
 use crate::protocol::Message;
-use crate::protocol::record::StartedFrom;
+use crate::protocol::journal::record::StartedFrom;
 use crate::simulator::byzantine::Lie;
 use crate::simulator::world::World;
 

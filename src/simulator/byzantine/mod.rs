@@ -9,9 +9,10 @@ use serde::Deserialize;
 use crate::compress::frame;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, Term};
 use crate::outer::{Share, step};
+use crate::protocol::Message;
 use crate::protocol::limits::{MAX_ADDRESSES, MAX_LEASES};
-use crate::protocol::message::{Accusation, Accused, Beat, Offer, SignedUpdate, Update};
-use crate::protocol::{Message, wire};
+use crate::protocol::wire::encoding;
+use crate::protocol::wire::message::{Accusation, Accused, Beat, Offer, SignedUpdate, Update};
 use crate::simulator::world::World;
 use crate::simulator::world::actions::sign;
 
@@ -149,12 +150,12 @@ impl World {
     }
 
     fn garbled(&mut self, message: &Message) -> Option<Message> {
-        let mut bytes = wire::encode(message).ok()?;
+        let mut bytes = encoding::encode(message).ok()?;
         for _ in 0..=self.dice.pick(4) {
             let at = self.dice.pick(bytes.len());
             bytes[at] ^= 1 << self.dice.pick(8);
         }
-        wire::decode(&bytes).ok()
+        encoding::decode(&bytes).ok()
     }
 
     /// Another update in the place of this one: all is as it should be, but it goes half as far.

@@ -2,7 +2,7 @@
 //! from one outer gradient comes with a later one.
 
 use crate::names::{BlobRef, PathId};
-use crate::protocol::record::Record;
+use crate::protocol::journal::record::Record;
 
 /// What a path's trainer has come to, by the journal of the peer that holds it.
 fn left(journal: &[Record], path: PathId) -> Option<BlobRef> {
@@ -36,7 +36,7 @@ pub fn look(journal: &[Record], path: PathId, trainer: Option<BlobRef>) -> Resul
 mod tests {
     use super::*;
     use crate::names::Phase;
-    use crate::protocol::record::Finished;
+    use crate::protocol::journal::record::Finished;
 
     #[test]
     fn a_phase_that_begins_with_less_than_was_left_is_found() {

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::names::ModuleId;
-use crate::protocol::chain::TooDeep;
 use crate::protocol::limits::VERSIONS_KEPT;
-use crate::protocol::message::{ContributionKey, GENESIS, Head, SignedUpdate, UpdateHash};
+use crate::protocol::module::chain::TooDeep;
+use crate::protocol::wire::message::{ContributionKey, GENESIS, Head, SignedUpdate, UpdateHash};
 
 type Counted = BTreeSet<ContributionKey>;
 
@@ -105,7 +105,7 @@ impl CountedOnce {
 mod tests {
     use super::*;
     use crate::names::{BlobHash, BlobRef, PathId, PeerKey, Term, Version};
-    use crate::protocol::message::{Counted, Update};
+    use crate::protocol::wire::message::{Counted, Update};
 
     fn update(parent: UpdateHash, version: u64, contribution: (u32, u64)) -> SignedUpdate {
         let (path, to) = contribution;

@@ -1,6 +1,6 @@
 //! Receivers fence: what an owner says that has been replaced, as far as the hearer knows, is not taken.
 
-use crate::protocol::message::Update;
+use crate::protocol::wire::message::Update;
 use crate::protocol::{Event, Message, Node};
 
 /// The update that is being heard, if its term is over and nothing else has brought it here before.

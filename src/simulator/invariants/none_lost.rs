@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::names::{BlobHash, ModuleId, PathId, Version};
-use crate::protocol::message::{ContributionKey, UpdateHash};
+use crate::protocol::wire::message::{ContributionKey, UpdateHash};
 
 /// Every contribution that was ever safely on a disk.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::names::{BlobHash, ModuleId};
-use crate::protocol::message::Head;
+use crate::protocol::wire::message::Head;
 
 /// Every head ever reached.
 #[derive(Debug, Default)]

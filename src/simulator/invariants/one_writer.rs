@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::names::{ModuleId, PeerKey, Term};
-use crate::protocol::message::{SignedUpdate, UpdateHash};
+use crate::protocol::wire::message::{SignedUpdate, UpdateHash};
 
 /// Every update ever seen in a chain.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ impl OneWriter {
 mod tests {
     use super::*;
     use crate::names::{BlobHash, BlobRef, Version};
-    use crate::protocol::message::{GENESIS, Update};
+    use crate::protocol::wire::message::{GENESIS, Update};
 
     fn update(parent: UpdateHash, version: u64, term: u64) -> SignedUpdate {
         let blob = BlobRef::of(b"any");

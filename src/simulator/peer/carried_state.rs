@@ -1,7 +1,7 @@
 //! What a simulated trainer carries from phase to phase, and in the middle of one: bytes on its peer's disk.
 
 use crate::names::{BlobHash, ModuleId, PathId, Phase};
-use crate::protocol::message::UpdateHash;
+use crate::protocol::wire::message::UpdateHash;
 use crate::sampling::WorkerSlots;
 
 /// The steps made, whose it is, and how many updates it stands on.

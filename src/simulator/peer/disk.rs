@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase};
-use crate::protocol::record::Record;
+use crate::protocol::journal::record::Record;
 use crate::sampling::WorkerSlots;
 use crate::simulator::rng::Dice;
 

@@ -9,10 +9,11 @@ use crate::outer::apart::apart_ppm;
 use crate::outer::exact_sum::ExactSum;
 use crate::outer::recount::{NotSo, Onto, Part, check_average, each_counted, measured, recount};
 use crate::outer::step;
-use crate::protocol::message::{Counted, SignedUpdate};
-use crate::protocol::norm_cap::capped_weight;
-use crate::protocol::record::Record;
-use crate::protocol::{Action, Event, Outer, Portion, Update, wire};
+use crate::protocol::journal::record::Record;
+use crate::protocol::reputation::norm_cap::capped_weight;
+use crate::protocol::wire::encoding;
+use crate::protocol::wire::message::{Counted, SignedUpdate};
+use crate::protocol::{Action, Event, Outer, Portion, Update};
 use crate::simulator::Failure;
 use crate::simulator::invariants::carried_on;
 use crate::simulator::invariants::one_sum;
@@ -20,7 +21,7 @@ use crate::simulator::invariants::one_sum::Summand;
 use crate::simulator::world::{Due, World};
 
 pub(in crate::simulator) fn sign(update: &Update) -> Vec<u8> {
-    let bytes = wire::encode(update).unwrap_or_default();
+    let bytes = encoding::encode(update).unwrap_or_default();
     blake3::keyed_hash(&update.owner.0, &bytes).as_bytes().to_vec()
 }
 
@@ -131,7 +132,7 @@ impl World {
     }
 
     fn persist(&mut self, index: usize, record: Record) -> Result<(), Failure> {
-        if let Err(error) = wire::encode(&record) {
+        if let Err(error) = encoding::encode(&record) {
             return Err(self.failure("journal", error.to_string()));
         }
         if let Record::Left(module) = &record {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
-use crate::protocol::message::{Accusation, Accused};
-use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response, wire};
+use crate::protocol::wire::encoding;
+use crate::protocol::wire::message::{Accusation, Accused};
+use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response};
 use crate::simulator::Failure;
 use crate::simulator::byzantine::{Said, to_all};
 use crate::simulator::world::actions::sign;
@@ -48,7 +49,7 @@ impl World {
 
     fn gossip(&mut self, from: usize, module: ModuleId, said: Said) -> Result<(), Failure> {
         let Said { author, message, to_parity } = said;
-        let bytes = match wire::encode(&*message) {
+        let bytes = match encoding::encode(&*message) {
             Ok(bytes) => bytes,
             Err(error) => return Err(self.failure("gossip", error.to_string())),
         };
@@ -103,7 +104,7 @@ impl World {
     }
 
     pub(in crate::simulator) fn ask(&mut self, from: usize, id: RequestId, to: PeerKey, request: Request) {
-        self.counts.asked_bytes += wire::encode(&request).map_or(0, |bytes| bytes.len() as u64);
+        self.counts.asked_bytes += encoding::encode(&request).map_or(0, |bytes| bytes.len() as u64);
         let arrives = self.reachable(to).and_then(|to| Some((to, self.travel_ms(from, to, 500)?)));
         let Some((to, after_ms)) = arrives else {
             return self.event_at(from, 1_000, Event::Answered { id, response: None });
@@ -117,7 +118,7 @@ impl World {
 
     pub(in crate::simulator) fn reply(&mut self, from: usize, token: ReplyToken, response: Response) {
         let Some((peer, life, id)) = self.asked.remove(&token) else { return };
-        self.counts.asked_bytes += wire::encode(&response).map_or(0, |bytes| bytes.len() as u64);
+        self.counts.asked_bytes += encoding::encode(&response).map_or(0, |bytes| bytes.len() as u64);
         let event = match self.travel_ms(from, peer, 2_000) {
             Some(after_ms) => (after_ms, Event::Answered { id, response: Some(response) }),
             None => (10_000, Event::Answered { id, response: None }),

@@ -1,20 +1,20 @@
-//! The pictures of a step, changed by chance before they are trained on.
+//! The images of a step, changed by chance before they are trained on.
 
 use crate::config::Augment;
 use crate::images::{Augmented, augmented};
 use crate::seed::Seed;
-use crate::training::batches::{BatchError, BatchLimits, Sequences, picture};
+use crate::training::batches::{BatchError, BatchLimits, Sequences, image};
 
-/// Pictures that are like some of a set, but none of them. The same seed makes the same of the same.
-pub struct AugmentedPictures {
+/// Images that are like some of a set, but none of them. The same seed makes the same of the same.
+pub struct AugmentedImages {
     /// The bytes of each, and a class behind them.
     sequences: Vec<Vec<u32>>,
     /// The classes that share in each, and their shares.
     classes: Vec<Vec<(u32, f32)>>,
 }
 
-impl AugmentedPictures {
-    /// Of these pictures, in this order; some may be mixed with the next.
+impl AugmentedImages {
+    /// Of these images, in this order; some may be mixed with the next.
     ///
     /// # Errors
     /// If one is none of the model's.
@@ -25,15 +25,15 @@ impl AugmentedPictures {
         (how, seed): (&Augment, Seed),
     ) -> Result<Self, BatchError> {
         let bytes = |index: &usize| {
-            let tokens = picture(set.sequence(*index), *index, limits)?;
+            let tokens = image(set.sequence(*index), *index, limits)?;
             let pixels: Vec<u8> = tokens[..limits.context].iter().map(|byte| *byte as u8).collect();
             Ok((pixels, tokens[limits.context]))
         };
         let known: Vec<(Vec<u8>, u32)> = chosen.iter().map(bytes).collect::<Result<_, BatchError>>()?;
-        let pictures: Vec<(&[u8], u32)> = known.iter().map(|(pixels, class)| (&pixels[..], *class)).collect();
+        let images: Vec<(&[u8], u32)> = known.iter().map(|(pixels, class)| (&pixels[..], *class)).collect();
         let side = (limits.context / 3).isqrt();
         let (mut sequences, mut classes) = (Vec::new(), Vec::new());
-        for Augmented { pixels, classes: shares } in augmented(&pictures, side, how, seed) {
+        for Augmented { pixels, classes: shares } in augmented(&images, side, how, seed) {
             let class = shares.first().map_or(0, |(class, _)| *class);
             sequences.push(pixels.into_iter().map(u32::from).chain([class]).collect());
             classes.push(shares);
@@ -42,7 +42,7 @@ impl AugmentedPictures {
     }
 }
 
-impl Sequences for AugmentedPictures {
+impl Sequences for AugmentedImages {
     fn len(&self) -> usize {
         self.sequences.len()
     }
@@ -64,7 +64,7 @@ impl Sequences for AugmentedPictures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{MachineConfig, PicturesConfig, Positions, RunConfig};
+    use crate::config::{ImagesConfig, MachineConfig, Positions, RunConfig};
     use crate::model::initial_levels;
     use crate::training::batches::{Batch, BatchOrder};
     use crate::training::samples::small_run;
@@ -72,19 +72,19 @@ mod tests {
     use tch::Device;
 
     const LIMITS: BatchLimits =
-        BatchLimits { context: 48, vocabulary: 3, first_target: 48, unscored: 48, pictures: true };
+        BatchLimits { context: 48, vocabulary: 3, first_target: 48, unscored: 48, images: true };
 
     fn set() -> Vec<Vec<u32>> {
         (0..3u32).map(|class| [vec![class * 100; 48], vec![class]].concat()).collect()
     }
 
     fn batch(how: &Augment) -> Batch {
-        let changed = AugmentedPictures::of(&set()[..], &[2, 0, 1], &LIMITS, (how, Seed::root(5))).unwrap();
+        let changed = AugmentedImages::of(&set()[..], &[2, 0, 1], &LIMITS, (how, Seed::root(5))).unwrap();
         Batch::new(&changed, &[0, 1, 2], &LIMITS, Device::Cpu).unwrap()
     }
 
     #[test]
-    fn what_is_not_changed_is_the_picture_itself() {
+    fn what_is_not_changed_is_the_image_itself() {
         let batch = batch(&Augment::default());
         let firsts: Vec<i64> = Vec::try_from(batch.inputs.select(1, 0)).unwrap();
         assert_eq!((firsts, batch.target_count()), (vec![200, 0, 100], 3));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_that_is_mixed_has_two_targets_that_count_as_one() {
+    fn an_image_that_is_mixed_has_two_targets_that_count_as_one() {
         let batch = batch(&Augment { mixup: 1.0, ..Augment::default() });
         assert_eq!(batch.target_count(), 3);
         let (rows, targets) = (batch.rows.as_ref().unwrap(), &batch.targets);
@@ -103,10 +103,10 @@ mod tests {
         assert!(weights[6..].iter().all(|weight| *weight == 0.0));
     }
 
-    /// Three classes of pictures of 4 x 4 pixels, four a step, each changed in every way.
+    /// Three classes of images of 4 x 4 pixels, four a step, each changed in every way.
     fn run() -> RunConfig {
         let mut run = small_run();
-        run.model.pictures = Some(PicturesConfig { patch: 2 });
+        run.model.images = Some(ImagesConfig { patch: 2 });
         (run.model.positions, run.model.vocabulary, run.routing.prefix_tokens) = (Positions::Learned, 3, 48);
         let augment = Augment { crop: 1, flip: true, jitter: 0.2, erase: 0.5, mixup: 0.5, cutmix: 1.0 };
         run.training.augment = Some(augment);
@@ -114,9 +114,9 @@ mod tests {
         run
     }
 
-    fn pictures() -> Vec<Vec<u32>> {
-        let byte = |picture: u32, at: u32| (picture * 53 + at * at * 7 + (picture % 3) * 40) % 256;
-        (0..10).map(|picture| (0..48).map(|at| byte(picture, at)).chain([picture % 3]).collect()).collect()
+    fn images() -> Vec<Vec<u32>> {
+        let byte = |image: u32, at: u32| (image * 53 + at * at * 7 + (image % 3) * 40) % 256;
+        (0..10).map(|image| (0..48).map(|at| byte(image, at)).chain([image % 3]).collect()).collect()
     }
 
     fn trainer(run: &RunConfig, micro_batch_sequences: usize) -> InnerTrainer {
@@ -127,12 +127,12 @@ mod tests {
     }
 
     fn steps(trainer: &mut InnerTrainer, steps: std::ops::Range<u64>) -> Vec<StepReport> {
-        let (set, order) = (pictures(), BatchOrder { seed: Seed::root(4), sequences: 10 });
+        let (set, order) = (images(), BatchOrder { seed: Seed::root(4), sequences: 10 });
         steps.map(|step| trainer.step(&set[..], &order, step).unwrap()).collect()
     }
 
     #[test]
-    fn whoever_goes_on_changes_pictures_as_whoever_never_stopped() {
+    fn whoever_goes_on_changes_images_as_whoever_never_stopped() {
         let run = run();
         let mut through = trainer(&run, 0);
         let expected = steps(&mut through, 0..6);
@@ -143,22 +143,22 @@ mod tests {
         second.restore(&first.state().unwrap()).unwrap();
         assert_eq!(steps(&mut second, 3..6), expected[3..]);
         assert!(second.levels().unwrap() == through.levels().unwrap());
-        // Four patches a picture.
+        // Four patches an image.
         assert!(expected.iter().all(|report| report.tokens == 16));
     }
 
     #[test]
-    fn pictures_are_mixed_alike_whatever_the_micro_batch_and_otherwise_each_time() {
+    fn images_are_mixed_alike_whatever_the_micro_batch_and_otherwise_each_time() {
         let run = run();
         let losses = [0, 1, 3].map(|micro| steps(&mut trainer(&run, micro), 0..1)[0].loss);
         assert!(losses.iter().all(|loss| (loss - losses[0]).abs() < 1e-5), "{losses:?}");
-        // The same four pictures, as they come in the first epoch and in the sixth.
-        let (set, order) = (pictures(), BatchOrder { seed: Seed::root(4), sequences: 10 });
+        // The same four images, as they come in the first epoch and in the sixth.
+        let (set, order) = (images(), BatchOrder { seed: Seed::root(4), sequences: 10 });
         let at = |cursor: u64| {
             let chosen = order.epoch(0)[..4].to_vec();
             let seed = order.seed.child("augment").number(cursor);
             let how = run.training.augment.as_ref().unwrap();
-            AugmentedPictures::of(&set[..], &chosen, &BatchLimits::of(&run.model), (how, seed)).unwrap().sequences
+            AugmentedImages::of(&set[..], &chosen, &BatchLimits::of(&run.model), (how, seed)).unwrap().sequences
         };
         assert_eq!(at(0), at(0));
         assert_ne!(at(0), at(50));

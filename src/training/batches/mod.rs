@@ -12,7 +12,7 @@ use tch::{Device, TchError, Tensor};
 
 use crate::config::ModelConfig;
 use crate::seed::Seed;
-use crate::text::{TokenSet, is_picture};
+use crate::text::{TokenSet, is_image};
 
 /// Padded lengths are multiples of this, so that libtorch prepares its kernels for few shapes.
 const LENGTH_STEP: usize = 32;
@@ -113,17 +113,17 @@ pub enum BatchError {
         /// Entries of the vocabulary.
         vocabulary: usize,
     },
-    /// A sequence that is no picture.
+    /// A sequence that is no image.
     #[error(
-        "sequence {sequence} is no picture of this model: it needs {bytes} bytes and then a class below {classes}; found \
+        "sequence {sequence} is no image of this model: it needs {bytes} bytes and then a class below {classes}; found \
          {found} values"
     )]
-    Picture {
+    Image {
         /// Which sequence.
         sequence: usize,
         /// Its tokens.
         found: usize,
-        /// Bytes of a picture.
+        /// Bytes of an image.
         bytes: usize,
         /// Classes of the model.
         classes: usize,
@@ -190,16 +190,16 @@ pub struct BatchLimits {
     pub first_target: usize,
     /// Nor are those before this one, in any; its first token never is.
     pub unscored: usize,
-    /// Whether sequences are pictures: bytes, and the class, of which there are as many as the vocabulary has entries.
-    pub pictures: bool,
+    /// Whether sequences are images: bytes, and the class, of which there are as many as the vocabulary has entries.
+    pub images: bool,
 }
 
 impl BatchLimits {
     /// What a model's sequences are held to, with all tokens targets that may be.
     pub fn of(model: &ModelConfig) -> Self {
         let ModelConfig { context, vocabulary, .. } = *model;
-        let pictures = model.reads_pictures();
-        Self { context, vocabulary, first_target: 1, unscored: model.unscored_tokens(), pictures }
+        let images = model.reads_images();
+        Self { context, vocabulary, first_target: 1, unscored: model.unscored_tokens(), images }
     }
 
     /// The index of a sequence's first target.
@@ -242,8 +242,8 @@ impl Batch {
         let time = longest.next_multiple_of(LENGTH_STEP).min(limits.context.max(longest));
         let mut inputs = vec![0i64; sequences.len() * time];
         let (mut rows, mut targets, mut counts, mut weights) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        // Of a picture the network says one thing.
-        let said = if limits.pictures { 1 } else { time };
+        // Of an image the network says one thing.
+        let said = if limits.images { 1 } else { time };
         for (row, (tokens, index)) in sequences.iter().zip(chosen).enumerate() {
             let start = row * time;
             let inner = &tokens[..tokens.len().saturating_sub(1)];
@@ -311,8 +311,8 @@ fn checked<'a>(
         return Err(BatchError::Sequences { expected: index + 1, found: set.len() });
     }
     let tokens = set.sequence(index);
-    if limits.pictures {
-        return picture(tokens, index, limits);
+    if limits.images {
+        return image(tokens, index, limits);
     }
     if tokens.len() > limits.context + 1 {
         return Err(BatchError::TooLong { sequence: index, found: tokens.len(), context: limits.context });
@@ -323,12 +323,12 @@ fn checked<'a>(
     }
 }
 
-/// A sequence, if it is a picture of the model.
-pub(super) fn picture<'a>(tokens: &'a [u32], sequence: usize, limits: &BatchLimits) -> Result<&'a [u32], BatchError> {
+/// A sequence, if it is an image of the model.
+pub(super) fn image<'a>(tokens: &'a [u32], sequence: usize, limits: &BatchLimits) -> Result<&'a [u32], BatchError> {
     let (bytes, classes) = (limits.context, limits.vocabulary);
-    match is_picture(tokens, bytes, classes) {
+    match is_image(tokens, bytes, classes) {
         true => Ok(tokens),
-        false => Err(BatchError::Picture { sequence, found: tokens.len(), bytes, classes }),
+        false => Err(BatchError::Image { sequence, found: tokens.len(), bytes, classes }),
     }
 }
 
@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     const LIMITS: BatchLimits =
-        BatchLimits { context: 64, vocabulary: 300, first_target: 0, unscored: 0, pictures: false };
+        BatchLimits { context: 64, vocabulary: 300, first_target: 0, unscored: 0, images: false };
 
     fn order(sequences: usize) -> BatchOrder {
         BatchOrder { seed: Seed::root(7), sequences }
@@ -406,8 +406,8 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_has_one_target_behind_its_bytes() {
-        let limits = BatchLimits { context: 12, vocabulary: 5, first_target: 12, unscored: 12, pictures: true };
+    fn an_image_has_one_target_behind_its_bytes() {
+        let limits = BatchLimits { context: 12, vocabulary: 5, first_target: 12, unscored: 12, images: true };
         let set = [[vec![255; 12], vec![4]].concat(), [vec![0; 12], vec![0]].concat()];
         let batch = Batch::new(&set[..], &[1, 0], &limits, Device::Cpu).unwrap();
         assert_eq!((batch.inputs.size(), batch.counts.clone()), (vec![2, 12], vec![1, 1]));
@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(values(&batch.targets)[..3], [0, 4, IGNORED]);
         for wrong in [[vec![256; 12], vec![0]].concat(), [vec![1; 12], vec![5]].concat(), vec![1; 12], vec![1; 14]] {
             let found = Batch::new(&[wrong][..], &[0], &limits, Device::Cpu).err().unwrap();
-            assert!(matches!(found, BatchError::Picture { bytes: 12, classes: 5, .. }), "{found}");
+            assert!(matches!(found, BatchError::Image { bytes: 12, classes: 5, .. }), "{found}");
         }
     }
 

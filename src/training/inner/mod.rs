@@ -15,7 +15,7 @@ use super::errors::{StepError, TrainerError};
 use crate::config::{MachineConfig, RunConfig, TrainingConfig};
 use crate::model::weights::to_values;
 use crate::model::{PathModel, WeightsError, set_threads};
-use crate::training::batches::augmented::AugmentedPictures;
+use crate::training::batches::augmented::AugmentedImages;
 use crate::training::inner::adamw::{AdamW, Moments, StepNow, norm};
 use crate::training::inner::balance::Tally;
 use crate::training::inner::gradients::{Gradients, loss_and_gradients};
@@ -27,7 +27,7 @@ use crate::training::inner::state::InnerState;
 pub struct StepReport {
     /// Mean loss of the batch's targets before the step, in nats.
     pub loss: f64,
-    /// Targets in the batch; of pictures, their patches.
+    /// Targets in the batch; of images, their patches.
     pub tokens: u64,
     /// Norm of the gradient before clipping.
     pub gradient_norm: f64,
@@ -167,7 +167,7 @@ impl InnerTrainer {
         }
         self.cursor = self.cursor.wrapping_add(self.training.batch_sequences as u64);
         let model = self.model.config();
-        let tokens = if model.reads_pictures() { tokens * model.stream_length(model.context) as u64 } else { tokens };
+        let tokens = if model.reads_images() { tokens * model.stream_length(model.context) as u64 } else { tokens };
         Ok(StepReport { loss, tokens, gradient_norm, learning_rate })
     }
 
@@ -224,7 +224,7 @@ impl InnerTrainer {
         let mut batches = match &self.training.augment {
             Some(how) => {
                 let seed = order.seed.child("augment").number(self.cursor);
-                let changed = AugmentedPictures::of(set, &chosen, &self.limits, (how, seed))?;
+                let changed = AugmentedImages::of(set, &chosen, &self.limits, (how, seed))?;
                 let all: Vec<usize> = (0..chosen.len()).collect();
                 self.lay_out(&changed, &all, &self.limits)?
             }

@@ -27,8 +27,10 @@ use crate::peer::Turns;
 use crate::peer::create;
 use crate::peer::create::dense_trainer::Stopped;
 use crate::peer::create::{Plan, TextFrom};
-use crate::peer::stages::{elsewhere, present_folder};
-use crate::peer::start::{Launch, OwnText, read_manifest};
+use crate::peer::folder::present_folder;
+use crate::peer::folder::read_manifest;
+use crate::peer::stages::elsewhere;
+use crate::peer::start::{Launch, OwnText};
 use crate::store::LockedStore;
 use crate::text::CorpusSource;
 
@@ -124,7 +126,7 @@ impl Found {
             if addresses.len() > 1 {
                 progress.note(format!("or, where that address does not lead:\n  {}", addresses[1..].join("\n  ")));
             }
-            if launched.access_control.is_some() {
+            if launched.doorkeeper.is_some() {
                 let folder = folder.display();
                 progress.note(format!(
                     "this run is by invitation: pathswarm invite {folder} makes one, --invitation shows it"

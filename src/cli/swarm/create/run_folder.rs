@@ -9,7 +9,7 @@ use crate::cli::swarm::mistake::Mistake;
 use crate::config::RunConfig;
 use crate::names::BlobHash;
 use crate::peer::Manifest;
-use crate::peer::start::{read_manifest, run_of_store};
+use crate::peer::folder::{read_manifest, run_of_store};
 use crate::text::{CorpusSource, stream_corpus};
 
 /// What the user asks of the run besides its configuration.

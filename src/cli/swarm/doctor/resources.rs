@@ -174,8 +174,8 @@ fn tokens_per_s(machine: &MachineConfig, run: Option<RunConfig>) -> anyhow::Resu
     trainer.load(&levels.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
     let mut dice = Seed::root(2).generator();
     let (vocabulary, context) = (u32::try_from(run.model.vocabulary)?, run.model.context);
-    // A picture is bytes, and a class behind them.
-    let below = |place| if run.model.reads_pictures() && place < context { 256 } else { vocabulary };
+    // An image is bytes, and a class behind them.
+    let below = |place| if run.model.reads_images() && place < context { 256 } else { vocabulary };
     let mut sequence = || (0..=context).map(|place| dice.random_range(0..below(place))).collect();
     let set: Vec<Vec<u32>> = (0..run.training.batch_sequences).map(|_| sequence()).collect();
     let order = BatchOrder { seed: Seed::root(3), sequences: set.len() };

@@ -13,7 +13,7 @@ use crate::network::Multiaddr;
 use crate::peer::client::Entrance;
 use crate::peer::collect::{Told, manifest_of, peers_below};
 use crate::peer::collected::writing::Summary;
-use crate::peer::start::join::JoinError;
+use crate::peer::join::JoinError;
 use crate::peer::{CollectError, collect_from_stores, collect_from_swarm};
 use crate::store::OpenError;
 

@@ -21,7 +21,7 @@ use crate::training::Score;
 pub struct Evaluate {
     #[command(flatten)]
     whom: Whom,
-    /// Text or prepared pictures to score, as for `found --corpus`; without it, the run's own test text.
+    /// Text or prepared images to score, as for `found --corpus`; without it, the run's own test text.
     #[arg(long, num_args = 1.., value_name = "FILE")]
     text: Vec<PathBuf>,
 }
@@ -38,7 +38,7 @@ impl Evaluate {
         } else {
             let source = CorpusSource::Paths(self.text);
             let corpus = read_corpus(&source, players.config().reading()).or_mistake(
-                "give files, folders, or JSON lines with a \"text\" field; to a run of pictures, a .pictures file",
+                "give files, folders, or JSON lines with a \"text\" field; to a run of images, a .images file",
             )?;
             (score_corpus(&mut *players, &corpus, every), corpus.domains)
         };
@@ -150,7 +150,7 @@ struct Sum {
     documents: usize,
     ancestor: Score,
     dipaco: Score,
-    /// Pictures whose class is found.
+    /// Images whose class is found.
     right: Option<u64>,
 }
 

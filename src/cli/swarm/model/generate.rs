@@ -41,9 +41,9 @@ impl Generate {
             return Err(mistake(&GenerateError::EmptyPrompt).into());
         }
         let mut players = self.whom.open(globals)?;
-        if players.config().model.reads_pictures() {
+        if players.config().model.reads_images() {
             let hint = "evaluate says how well it tells classes apart, inspect dna what it looks at";
-            return Err(Mistake::new("this run reads pictures, and writes nothing").hint(hint).into());
+            return Err(Mistake::new("this run reads images, and writes nothing").hint(hint).into());
         }
         let wish = Wish {
             tokens: self.tokens as usize,

@@ -94,12 +94,12 @@ impl Whom {
             .into());
         }
         let model = &players.config().model;
-        if model.reads_pictures() && in_swarm && 4 * model.context + 1024 > most {
-            let message = format!("a picture of {} pixels a side is too large to ask peers about", model.side());
+        if model.reads_images() && in_swarm && 4 * model.context + 1024 > most {
+            let message = format!("an image of {} pixels a side is too large to ask peers about", model.side());
             return Err(Mistake::new(message).hint("collect the run, and give --local DIR").into());
         }
-        if players.config().model.reads_pictures() && self.route_every().is_some() {
-            let message = "--route-every is not for pictures: each is routed once, by all of it";
+        if players.config().model.reads_images() && self.route_every().is_some() {
+            let message = "--route-every is not for images: each is routed once, by all of it";
             return Err(Mistake::new(message).hint("leave it out").into());
         }
         if players.config().model.looks_ahead() && self.route_every().is_some() {

@@ -1,4 +1,4 @@
-//! `pathswarm prepare`: folders of pictures, or CIFAR-10, as one file to train on.
+//! `pathswarm prepare`: folders of images, or CIFAR-10, as one file to train on.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::images::{PrepareError, Prepared, PreparedError, PreparedReader, Sourc
 use crate::observe::{Progress, View};
 
 /// How a prepared file's name ends.
-const ENDING: &str = "pictures";
+const ENDING: &str = "images";
 
 /// Rows of the table of classes that people see; programs get all.
 const MOST_ROWS: usize = 100;
@@ -24,26 +24,26 @@ pub struct Prepare {
     /// folder with data_batch_*.bin to train on, or .bin files.
     #[arg(value_name = "SOURCE", required = true)]
     sources: Vec<PathBuf>,
-    /// The file to write; its name ends with .pictures.
+    /// The file to write; its name ends with .images.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Pixels along each side: pictures are cut to their middle square, and brought to this size.
+    /// Pixels along each side: images are cut to their middle square, and brought to this size.
     #[arg(long, value_name = "PIXELS", default_value_t = 32)]
     side: usize,
-    /// Number the classes as this prepared file does: for pictures to test on, the file to train on.
-    #[arg(long, value_name = "FILE.pictures")]
+    /// Number the classes as this prepared file does: for images to test on, the file to train on.
+    #[arg(long, value_name = "FILE.images")]
     classes_of: Option<PathBuf>,
 }
 
 impl Prepare {
     /// # Errors
-    /// If a source holds no pictures, or a class has none that can be read.
+    /// If a source holds no images, or a class has none that can be read.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         self.check_out()?;
         let names = self.class_names()?;
         let made = {
             let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
-            let mut told = |done, total| progress.stage("pictures", done, total);
+            let mut told = |done, total| progress.stage("images", done, total);
             prepare(&self.sources, self.side, names.as_deref(), &self.out, &mut told).map_err(explain)?
         };
         self.show(&made, globals.output())
@@ -73,7 +73,7 @@ impl Prepare {
     fn show(&self, made: &Prepared, output: Output) -> anyhow::Result<()> {
         let (out, side) = (self.out.display(), self.side);
         let title =
-            format!("{out} has {} pictures of {} classes, {side} by {side} pixels", made.pictures, made.classes.len());
+            format!("{out} has {} images of {} classes, {side} by {side} pixels", made.images, made.classes.len());
         output.text(&title)?;
         for line in table(&made.classes) {
             output.text(&line)?;
@@ -92,10 +92,10 @@ impl Prepare {
                 output.text(&format!("{count} {what}"))?;
             }
         }
-        let class = |(name, pictures): &(String, u64)| json!({ "name": name, "pictures": pictures });
+        let class = |(name, images): &(String, u64)| json!({ "name": name, "images": images });
         let first = made.first_unreadable.as_ref().map(|(path, reason)| json!({ "file": path, "reason": reason }));
         output.json(&json!({
-            "event": "result", "file": self.out, "side": side, "pictures": made.pictures,
+            "event": "result", "file": self.out, "side": side, "images": made.images,
             "classes": made.classes.iter().map(class).collect::<Vec<_>>(),
             "unreadable": made.unreadable, "first_unreadable": first, "cut": made.cut, "enlarged": made.enlarged,
             "other_files": made.other_files,
@@ -108,10 +108,9 @@ impl Prepare {
 fn table(classes: &[(String, u64)]) -> Vec<String> {
     let shown = &classes[..classes.len().min(MOST_ROWS)];
     let name_width = shown.iter().map(|(name, _)| name.chars().count()).chain(["class".len()]).max().unwrap_or(0);
-    let count_width =
-        shown.iter().map(|(_, count)| count.to_string().len()).chain(["pictures".len()]).max().unwrap_or(0);
+    let count_width = shown.iter().map(|(_, count)| count.to_string().len()).chain(["images".len()]).max().unwrap_or(0);
     let line = |name: &str, count: &str| format!("  {name:name_width$}  {count:>count_width$}");
-    let mut lines = vec![line("class", "pictures")];
+    let mut lines = vec![line("class", "images")];
     lines.extend(shown.iter().map(|(name, count)| line(name, &count.to_string())));
     if shown.len() < classes.len() {
         lines.push(format!("  and {} more; --format json lists all", classes.len() - shown.len()));
@@ -123,10 +122,10 @@ fn table(classes: &[(String, u64)]) -> Vec<String> {
 fn explain(error: PrepareError) -> anyhow::Error {
     let hint = match &error {
         PrepareError::Prepared(PreparedError::Disk { .. }) => return error.into(),
-        PrepareError::Prepared(PreparedError::Header { field: "side of the pictures", .. }) => "give another --side",
+        PrepareError::Prepared(PreparedError::Header { field: "side of the images", .. }) => "give another --side",
         PrepareError::Prepared(_) => "rename the classes' folders",
         PrepareError::NothingReadable { .. } | PrepareError::NothingOfClass { .. } => {
-            "JPEG and PNG can be read, up to 16384 pixels a side; convert other pictures first"
+            "JPEG and PNG can be read, up to 16384 pixels a side; convert other images first"
         }
         PrepareError::Source(SourceError::UnknownClass { .. }) => {
             "leave --classes-of out to number the classes anew, or remove what is of other classes"

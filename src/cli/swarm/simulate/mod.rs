@@ -250,9 +250,9 @@ impl Trial {
         Ok(result)
     }
 
-    /// What the modules make of a beginning; nothing if they read pictures.
+    /// What the modules make of a beginning; nothing if they read images.
     async fn sample(&self, prepared: &Arc<Preparation>) -> anyhow::Result<Option<Sample>> {
-        if self.run.model.reads_pictures() {
+        if self.run.model.reads_images() {
             return Ok(None);
         }
         let target = model_folder(&self.folder);

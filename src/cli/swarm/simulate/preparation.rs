@@ -15,7 +15,7 @@ use crate::names::BlobHash;
 use crate::peer::create;
 use crate::peer::create::dense::{Dense, KeptDense};
 use crate::peer::create::{Founded, Plan, Stage, TextFrom};
-use crate::peer::start::{identity_of, lock_store, read_manifest};
+use crate::peer::folder::{identity_of, lock_store, read_manifest};
 use crate::peer::trainer::path_state::PathState;
 use crate::peer::{Manifest, Turns};
 use crate::store::write_file;

@@ -41,7 +41,7 @@ pub struct Directional {
     /// Another run of the same tokenizer, collected or of peers that have stopped, to compare the same path of.
     #[arg(long, value_name = "RUN")]
     against: Option<PathBuf>,
-    /// A folder for pictures.
+    /// A folder for images.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -159,7 +159,7 @@ impl Looking<'_> {
         };
         let labels = |title| Labels { title, x: "nats a token more than as trained", y: "" };
         let all = [&found.everywhere[1..], &found.layers_off[..]].concat();
-        shown.picture("interventions.svg", || {
+        shown.image("interventions.svg", || {
             bars(&labels("Weights of routing put in place of the routers'"), &more(&all))
         })?;
         let heads = self.subject.config().heads;
@@ -168,9 +168,9 @@ impl Looking<'_> {
         };
         let labels = |title| Labels { title, x: "head", y: "layer" };
         let off = by_head(&found.heads_off);
-        shown.picture("heads-off.svg", || heat(&labels("Nats more with a head's routing off"), &off))?;
+        shown.image("heads-off.svg", || heat(&labels("Nats more with a head's routing off"), &off))?;
         let silent = by_head(&found.heads_silent);
-        shown.picture("heads-silent.svg", || heat(&labels("Nats more with a head silent"), &silent))
+        shown.image("heads-silent.svg", || heat(&labels("Nats more with a head silent"), &silent))
     }
 
     fn induction(&self) -> anyhow::Result<()> {
@@ -188,7 +188,7 @@ impl Looking<'_> {
         )?;
         let values: Vec<(String, f64)> = found.iter().map(|one| (one.change.clone(), one.accuracy)).collect();
         let labels = Labels { title: "Random tokens read again", x: "share that is found likeliest", y: "" };
-        self.shown.picture("induction.svg", || bars(&labels, &values))
+        self.shown.image("induction.svg", || bars(&labels, &values))
     }
 
     fn distribution(&self) -> anyhow::Result<()> {
@@ -243,11 +243,11 @@ impl Looking<'_> {
             series("95%", &|of| of[4]),
         ];
         let labels = Labels { title: "Weights of routing", x: "layer", y: "weight" };
-        shown.picture("weights.svg", || chart(&labels, &lines, true))?;
+        shown.image("weights.svg", || chart(&labels, &lines, true))?;
         let points =
             found.benefit.iter().map(|benefit| ((benefit.from + benefit.to) as f64 / 2.0, benefit.nats)).collect();
         let labels = Labels { title: "What routing saves", x: "position", y: "nats a token" };
-        shown.picture("benefit.svg", || chart(&labels, &[Series { name: "off - as trained", points }], true))
+        shown.image("benefit.svg", || chart(&labels, &[Series { name: "off - as trained", points }], true))
     }
 
     fn domains(&self) -> anyhow::Result<()> {
@@ -274,7 +274,7 @@ impl Looking<'_> {
             .collect();
         let [first, second] = found.explained.map(|share| format!("{:.0}% of the variance", 100.0 * share));
         let labels = Labels { title: "Documents by their mean weights", x: &first, y: &second };
-        self.shown.picture("domains.svg", || chart(&labels, &series, false))
+        self.shown.image("domains.svg", || chart(&labels, &series, false))
     }
 
     fn vocabulary(&self) -> anyhow::Result<()> {
@@ -303,7 +303,7 @@ impl Looking<'_> {
         let cosines: Vec<Vec<f64>> =
             found.heads.chunks(heads).map(|layer| layer.iter().map(|head| head.cosine).collect()).collect();
         let labels = Labels { title: "Mean |cosine| between a head's directions", x: "head", y: "layer" };
-        self.shown.picture("angles.svg", || heat(&labels, &cosines))
+        self.shown.image("angles.svg", || heat(&labels, &cosines))
     }
 
     fn attribution(&self, prompt: &[u32], target: u32) -> anyhow::Result<()> {
@@ -314,7 +314,7 @@ impl Looking<'_> {
         self.shown.table("Heads that say most, before routing", &["", "logit"], &share_rows(&found.top_heads))?;
         let values: Vec<(String, f64)> = found.parts.iter().map(|share| (share.part.clone(), share.logit)).collect();
         let labels = Labels { title: &title, x: "logit", y: "" };
-        self.shown.picture("attribution.svg", || bars(&labels, &values))
+        self.shown.image("attribution.svg", || bars(&labels, &values))
     }
 
     fn similarity(&self, other: &Subject) -> anyhow::Result<()> {
@@ -332,6 +332,6 @@ impl Looking<'_> {
         }
         let points = found.layers.iter().enumerate().map(|(layer, cka)| (layer as f64, *cka)).collect();
         let labels = Labels { title: "Two checkpoints on one text", x: "layer", y: "linear CKA" };
-        self.shown.picture("similarity.svg", || chart(&labels, &[Series { name: "", points }], true))
+        self.shown.image("similarity.svg", || chart(&labels, &[Series { name: "", points }], true))
     }
 }

@@ -10,7 +10,7 @@ use crate::cli::swarm::research::inspect::shown::{Shown, number};
 use crate::cli::swarm::research::inspect::{Globals, Looked, explain, open};
 use crate::config::{DnaConfig, Precision};
 use crate::inspect::dna::{Compute, Journey, Journeys, Ranks, compute, flow, likeness, ranks};
-use crate::inspect::plots::ways::{flow_picture, label, text_picture};
+use crate::inspect::plots::ways::{flow_image, label, text_image};
 use crate::inspect::plots::{Labels, Series, chart, heat};
 use crate::inspect::subject::InspectError;
 use crate::inspect::{Passages, Subject};
@@ -31,7 +31,7 @@ pub struct Dna {
     /// Another run of the same tokenizer, collected or of peers that have stopped, to compare the same path of.
     #[arg(long, value_name = "RUN")]
     against: Option<PathBuf>,
-    /// A folder for pictures.
+    /// A folder for images.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Show who goes along this way: a word for each step, modules as the tables name them (T0+M4), skip for none, * for
@@ -65,8 +65,8 @@ impl Dna {
         looking.flow(&journeys)?;
         let ranks = looking.ranks(&journeys)?;
         let computed = looking.compute(&journeys)?;
-        if subject.config().reads_pictures() {
-            looking.pictures(&journeys, &ranks, &computed)?;
+        if subject.config().reads_images() {
+            looking.images(&journeys, &ranks, &computed)?;
         } else {
             looking.text(&journeys, &ranks)?;
         }
@@ -107,9 +107,9 @@ impl Looking<'_> {
             &rows,
         )?;
         self.shown.line(&format!("{:.1}% of choices skip", 100.0 * found.skipped))?;
-        self.shown.picture("flow.svg", || flow_picture(&found, self.dna))?;
+        self.shown.image("flow.svg", || flow_image(&found, self.dna))?;
         let labels = Labels { title: "Share of choices", x: "module", y: "step" };
-        self.shown.picture("shares.svg", || heat(&labels, &found.shares))
+        self.shown.image("shares.svg", || heat(&labels, &found.shares))
     }
 
     fn ranks(&self, journeys: &Journeys) -> anyhow::Result<Ranks> {
@@ -140,7 +140,7 @@ impl Looking<'_> {
         let series = [("trained", &found), ("untrained", &chance)];
         let series = series.map(|(name, ranks)| Series { name, points: points(ranks) });
         let labels = Labels { title: "Ways by rank", x: "log10 of rank", y: "log10 of tokens" };
-        self.shown.picture("ways.svg", || chart(&labels, &series, false))?;
+        self.shown.image("ways.svg", || chart(&labels, &series, false))?;
         Ok(found)
     }
 
@@ -151,17 +151,17 @@ impl Looking<'_> {
 
     /// A token, or a patch's class.
     fn named(&self, token: u32) -> String {
-        if self.subject.config().reads_pictures() {
+        if self.subject.config().reads_images() {
             return class_name(self.passages, token);
         }
         format!("{:?}", self.subject.tokenizer.decode(&[token]))
     }
 
-    /// What a sequence begins with, or a picture's class.
+    /// What a sequence begins with, or an image's class.
     fn beginning(&self, sequence: usize) -> String {
         let tokens = &self.passages.sequences[sequence];
         match tokens.last() {
-            Some(class) if self.subject.config().reads_pictures() => class_name(self.passages, *class),
+            Some(class) if self.subject.config().reads_images() => class_name(self.passages, *class),
             _ => {
                 let text = self.subject.tokenizer.decode(tokens);
                 text.chars().filter(|letter| !letter.is_control()).take(60).collect()
@@ -206,7 +206,7 @@ impl Looking<'_> {
             .map(|(text, journey, rank)| serde_json::json!({ "token": text, "chosen": journey.chosen, "rank": rank }))
             .collect();
         self.shown.event("text", &listed)?;
-        self.shown.picture("text.svg", || text_picture(&tokens, ranks.ways.len(), self.dna))
+        self.shown.image("text.svg", || text_image(&tokens, ranks.ways.len(), self.dna))
     }
 
     fn likeness(&self, journeys: &Journeys, other: &Subject) -> anyhow::Result<()> {

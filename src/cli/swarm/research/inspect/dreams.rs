@@ -1,4 +1,4 @@
-//! `pathswarm inspect dna --dream`: pictures that take the ways of a given one.
+//! `pathswarm inspect dna --dream`: images that take the ways of a given one.
 
 use clap::Args;
 
@@ -13,9 +13,9 @@ use crate::seed::Seed;
 /// What is dreamt.
 #[derive(Args)]
 pub(super) struct Dreams {
-    /// Dream a picture whose patches take the ways of this one; its number among those that are read, from 0. With --out it is
+    /// Dream an image whose patches take the ways of this one; its number among those that are read, from 0. With --out it is
     /// drawn as dreams.png, behind the one that it is dreamt of.
-    #[arg(long, value_name = "PICTURE")]
+    #[arg(long, value_name = "IMAGE")]
     dream: Option<usize>,
     /// The last step whose choices count, from 0; without it, the network's last.
     #[arg(long, value_name = "STEP", requires = "dream")]
@@ -26,7 +26,7 @@ pub(super) struct Dreams {
     /// Only these patches' choices count, and only they are dreamt; as one reads, from 0.
     #[arg(long, value_name = "PATCH", value_delimiter = ',', requires = "dream")]
     dream_patches: Vec<usize>,
-    /// Around them lies the picture, and not grey.
+    /// Around them lies the image, and not grey.
     #[arg(long, requires = "dream_patches")]
     dream_context: bool,
     /// How often the dream is changed.
@@ -39,14 +39,14 @@ pub(super) struct Dreams {
 
 impl Dreams {
     pub(super) fn show(&self, looking: &Looking<'_>) -> anyhow::Result<()> {
-        let Some(picture) = self.dream else { return Ok(()) };
+        let Some(image) = self.dream else { return Ok(()) };
         let (model, passages) = (looking.subject.config(), looking.passages);
-        if !model.reads_pictures() {
-            let hint = "--dream is for runs with [model.pictures], such as configs/dna/swarm-pictures.toml";
-            return Err(Mistake::new("this run reads text, and dreams are pictures").hint(hint).into());
+        if !model.reads_images() {
+            let hint = "--dream is for runs with [model.images], such as configs/dna/swarm-images.toml";
+            return Err(Mistake::new("this run reads text, and dreams are images").hint(hint).into());
         }
-        if picture >= passages.len() {
-            let message = format!("there is no picture {picture}; {} are read, from 0", passages.len());
+        if image >= passages.len() {
+            let message = format!("there is no image {image}; {} are read, from 0", passages.len());
             return Err(Mistake::new(message).hint("give another number, or more --sequences").into());
         }
         let wish = Wish {
@@ -61,21 +61,21 @@ impl Dreams {
             shift: 1.0,
             seed: Seed::root(self.dream_seed).child("dream"),
         };
-        let dreamt = dream(&looking.subject.model, &bytes(passages, picture), &wish).map_err(explain)?;
+        let dreamt = dream(&looking.subject.model, &bytes(passages, image), &wish).map_err(explain)?;
         looking.shown.event("dream", &dreamt)?;
         let Dreamt { shared, shared_before, losses, .. } = &dreamt;
         let row = |(step, (before, after)): (usize, (&f64, &f64))| {
             vec![step.to_string(), format!("{:.1}%", 100.0 * before), format!("{:.1}%", 100.0 * after)]
         };
         let rows: Vec<Vec<String>> = shared_before.iter().zip(shared).enumerate().map(row).collect();
-        let class = passages.sequences[picture].last().map_or_else(String::new, |class| class_name(passages, *class));
-        let title = format!("Choices of picture {picture} ({class}) that a dream of it shares, by step");
+        let class = passages.sequences[image].last().map_or_else(String::new, |class| class_name(passages, *class));
+        let title = format!("Choices of image {image} ({class}) that a dream of it shares, by step");
         looking.shown.table(&title, &["step", "before", "dreamt"], &rows)?;
         looking
             .shown
             .line(&format!("mean of -log of what routers give them: {:.3}, then {:.3}", losses[0], losses[1]))?;
         let side = model.side();
-        let tiles = vec![tile(passages, picture, side), Tile::of_planes(&dreamt.bytes, side)];
+        let tiles = vec![tile(passages, image, side), Tile::of_planes(&dreamt.bytes, side)];
         looking.shown.image("dreams.png", || sheet(&[tiles], 256))
     }
 }

@@ -8,7 +8,7 @@ use crate::cli::swarm::research::inspect::patches::tile;
 use crate::inspect::dna::{Journey, Journeys, Ribbon};
 use crate::inspect::plots::sheet::{Tile, sheet};
 
-/// Followers that people see, and patches in a row of their picture.
+/// Followers that people see, and patches in a row of their image.
 const ROWS: usize = 24;
 const ACROSS: usize = 24;
 /// Tokens shown before and behind a follower.
@@ -27,7 +27,7 @@ impl Looking<'_> {
         let all = journeys.all.len().max(1);
         let share = 100.0 * found.len() as f64 / all as f64;
         self.shown.line(&format!("\n{} of {all} tokens ({share:.2}%) go along {way}", found.len()))?;
-        if self.subject.config().reads_pictures() {
+        if self.subject.config().reads_images() {
             return self.patches_of(&found);
         }
         let rows: Vec<Vec<String>> = found.iter().take(ROWS).map(|one| self.in_context(one).into()).collect();

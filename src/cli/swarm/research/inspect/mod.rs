@@ -35,7 +35,7 @@ enum Tool {
     /// and for which domains weights differ, and what directions mean.
     Directional(directional::Directional),
     /// Tokens that choose their way: where they go step by step, which ways are common, how much is computed for whom, and
-    /// pictures of it.
+    /// images of it.
     Dna(dna::Dna),
 }
 
@@ -61,7 +61,7 @@ struct Looked {
     /// The dense ancestor instead.
     #[arg(long, conflicts_with = "path")]
     ancestor: bool,
-    /// Text to read: files, folders, JSON lines, Parquet; domains are told apart where it has a `domain` field. Or pictures
+    /// Text to read: files, folders, JSON lines, Parquet; domains are told apart where it has a `domain` field. Or images
     /// that were prepared; their classes are their domains.
     #[arg(long, num_args = 1.., value_name = "FILE", required = true)]
     text: Vec<PathBuf>,
@@ -77,7 +77,7 @@ impl Looked {
 
     fn passages(&self, subject: &Subject, config: &RunConfig) -> anyhow::Result<Passages> {
         let corpus = read_corpus(&CorpusSource::Paths(self.text.clone()), config.reading()).or_mistake(
-            "give files, folders, or JSON lines with a \"text\" field; to a run of pictures, a .pictures file",
+            "give files, folders, or JSON lines with a \"text\" field; to a run of images, a .images file",
         )?;
         let documents = corpus.ids(&subject.tokenizer)?;
         let set = TokenSet::cut_for_scoring(&documents, config.model.context);

@@ -1,5 +1,5 @@
-//! What `inspect dna` shows where pictures are read: which way each patch takes, who takes the common ways, and for which
-//! pictures much is computed.
+//! What `inspect dna` shows where images are read: which way each patch takes, who takes the common ways, and for which
+//! images much is computed.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,27 @@ use crate::inspect::Passages;
 use crate::inspect::dna::{Compute, Journey, Journeys, Ranks};
 use crate::inspect::plots::sheet::{Tile, sheet};
 
-/// Pictures that are drawn.
-const PICTURES: usize = 24;
+/// Images that are drawn.
+const IMAGES: usize = 24;
 /// Ways of which patches are drawn, and patches of each.
 const WAYS: usize = 16;
 const PATCHES: usize = 24;
 
-/// A picture of the passages.
-pub(super) fn tile(passages: &Passages, picture: usize, side: usize) -> Tile {
-    Tile::of_planes(&bytes(passages, picture), side)
+/// An image of the passages.
+pub(super) fn tile(passages: &Passages, image: usize, side: usize) -> Tile {
+    Tile::of_planes(&bytes(passages, image), side)
 }
 
 /// The bytes of its planes.
-pub(super) fn bytes(passages: &Passages, picture: usize) -> Vec<u8> {
-    let tokens = passages.sequences.get(picture).map_or(&[][..], |tokens| &tokens[..tokens.len().saturating_sub(1)]);
+pub(super) fn bytes(passages: &Passages, image: usize) -> Vec<u8> {
+    let tokens = passages.sequences.get(image).map_or(&[][..], |tokens| &tokens[..tokens.len().saturating_sub(1)]);
     tokens.iter().map(|byte| *byte as u8).collect()
 }
 
-/// What a class is called, where the pictures say so.
+/// What a class is called, where the images say so.
 pub(super) fn class_name(passages: &Passages, class: u32) -> String {
-    let mut pictures = passages.sequences.iter().zip(&passages.domains);
-    let domain = pictures.find_map(|(tokens, domain)| domain.filter(|_| tokens.last() == Some(&class)));
+    let mut images = passages.sequences.iter().zip(&passages.domains);
+    let domain = images.find_map(|(tokens, domain)| domain.filter(|_| tokens.last() == Some(&class)));
     let name = domain.and_then(|domain| passages.names.get(domain as usize));
     name.cloned().unwrap_or_else(|| format!("class {class}"))
 }
@@ -42,17 +42,17 @@ fn evenly(all: usize, most: usize) -> Vec<usize> {
 impl Looking<'_> {
     pub(super) fn sizes(&self) -> (usize, usize) {
         let model = self.subject.config();
-        (model.side(), model.pictures.map_or(1, |pictures| pictures.patch))
+        (model.side(), model.images.map_or(1, |images| images.patch))
     }
 
-    /// Sheets of pictures, each beside what is said of its patches.
-    pub(super) fn pictures(&self, journeys: &Journeys, ranks: &Ranks, compute: &Compute) -> anyhow::Result<()> {
+    /// Sheets of images, each beside what is said of its patches.
+    pub(super) fn images(&self, journeys: &Journeys, ranks: &Ranks, compute: &Compute) -> anyhow::Result<()> {
         let by_way = ranks.by_way();
         let rank = |journey: &Journey| {
             let rank = by_way.get(&journey.way(self.dna)[..]).copied().unwrap_or(ranks.ways.len());
             1.0 - (rank as f64 + 1.0).ln() / (ranks.ways.len().max(2) as f64).ln()
         };
-        self.beside("ranks.png", journeys, &evenly(self.passages.len(), PICTURES), &rank)?;
+        self.beside("ranks.png", journeys, &evenly(self.passages.len(), IMAGES), &rank)?;
         let computing = self.dna.modules.computing();
         let busy = |journey: &Journey| {
             let chosen = journey.chosen.iter().flatten();
@@ -61,30 +61,30 @@ impl Looking<'_> {
         };
         let mut order: Vec<usize> = (0..compute.by_sequence.len()).collect();
         order.sort_by(|a, b| compute.by_sequence[*a].total_cmp(&compute.by_sequence[*b]));
-        let third = (PICTURES / 3).min(order.len());
+        let third = (IMAGES / 3).min(order.len());
         let middle = (order.len() - third) / 2;
         let some = [&order[..third], &order[middle..middle + third], &order[order.len() - third..]].concat();
         self.beside("compute.png", journeys, &some, &busy)?;
         self.followers(journeys, ranks)
     }
 
-    /// Rows of eight pictures, and below each row the same tinted by a value of each patch.
+    /// Rows of eight images, and below each row the same tinted by a value of each patch.
     fn beside(
         &self,
         name: &str,
         journeys: &Journeys,
-        pictures: &[usize],
+        images: &[usize],
         value: &dyn Fn(&Journey) -> f64,
     ) -> anyhow::Result<()> {
         let (side, patch) = self.sizes();
         let mut values: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-        for journey in journeys.all.iter().filter(|journey| pictures.contains(&journey.sequence)) {
+        for journey in journeys.all.iter().filter(|journey| images.contains(&journey.sequence)) {
             values.entry(journey.sequence).or_default().push(value(journey));
         }
         let mut rows = Vec::new();
-        for row in pictures.chunks(8) {
-            let plain: Vec<Tile> = row.iter().map(|picture| tile(self.passages, *picture, side)).collect();
-            let tinted = plain.iter().zip(row).map(|(tile, picture)| tile.tinted(patch, &values[picture])).collect();
+        for row in images.chunks(8) {
+            let plain: Vec<Tile> = row.iter().map(|image| tile(self.passages, *image, side)).collect();
+            let tinted = plain.iter().zip(row).map(|(tile, image)| tile.tinted(patch, &values[image])).collect();
             rows.extend([plain, tinted]);
         }
         self.shown.image(name, || sheet(&rows, 96))

@@ -1,4 +1,4 @@
-//! What was found, as tables for people, objects for programs and pictures for both.
+//! What was found, as tables for people, objects for programs and images for both.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::store::write_file;
 /// Where results go.
 pub(super) struct Shown {
     output: Output,
-    /// Where pictures go, if anywhere.
+    /// Where images go, if anywhere.
     folder: Option<PathBuf>,
 }
 
@@ -69,21 +69,13 @@ impl Shown {
         Ok(self.output.text(line)?)
     }
 
-    /// A picture, drawn only if there is somewhere to put it.
+    /// An image, drawn only if a folder for images was named.
     ///
     /// # Errors
     /// If it cannot be drawn or written.
-    pub fn picture(&self, name: &str, draw: impl FnOnce() -> anyhow::Result<String>) -> anyhow::Result<()> {
-        self.image(name, || Ok(draw()?.into_bytes()))
-    }
-
-    /// The same, as the bytes of a file.
-    ///
-    /// # Errors
-    /// If it cannot be drawn or written.
-    pub fn image(&self, name: &str, draw: impl FnOnce() -> anyhow::Result<Vec<u8>>) -> anyhow::Result<()> {
+    pub fn image<T: AsRef<[u8]>>(&self, name: &str, draw: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<()> {
         let Some(folder) = &self.folder else { return Ok(()) };
-        Ok(write_file(&folder.join(name), &draw()?)?)
+        Ok(write_file(&folder.join(name), draw()?.as_ref())?)
     }
 }
 

@@ -1,0 +1,118 @@
+//! The store as the network sees it.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use crate::names::{BlobHash, BlobRef, PeerKey};
+use crate::network::{BlobAccess, BlobSink, BlobSource};
+use crate::peer::access::access_control::Doorkeeper;
+use crate::pieces::{PieceSet, PieceTree};
+use crate::store::{BlobError, BlobStore, DiskError, Receiving, Served};
+
+/// Takes in what arrives once there is a store, and serves what it has once it is known what of it is private.
+///
+/// The network comes first: a newcomer's store is made when somebody has answered.
+#[derive(Clone, Default)]
+pub struct StoredBlobs(Arc<Stored>);
+
+#[derive(Default)]
+struct Stored {
+    blobs: OnceLock<BlobStore>,
+    /// These stay here, whoever asks.
+    private: OnceLock<BTreeSet<BlobHash>>,
+    /// Says who may ask, if not everybody.
+    doorkeeper: OnceLock<Option<Arc<Doorkeeper>>>,
+}
+
+impl StoredBlobs {
+    /// From now on, this is the store.
+    pub fn take_in(&self, blobs: BlobStore) {
+        // A second one would be the same folder's.
+        let _ = self.0.blobs.set(blobs);
+    }
+
+    /// From now on, all of it but what is private is served, to whom the doorkeeper lets in if there is one.
+    pub fn serve_all_but(&self, private: BTreeSet<BlobHash>, doorkeeper: Option<Arc<Doorkeeper>>) {
+        // It is the same whenever a peer of the run starts.
+        let _ = self.0.doorkeeper.set(doorkeeper);
+        let _ = self.0.private.set(private);
+    }
+}
+
+struct Source(Served);
+struct Sink(Receiving);
+
+impl BlobAccess for StoredBlobs {
+    fn admits(&self, peer: PeerKey) -> bool {
+        match self.0.doorkeeper.get() {
+            Some(Some(doorkeeper)) => doorkeeper.admits(peer),
+            // Before it is known, nothing is served.
+            Some(None) | None => true,
+        }
+    }
+
+    fn open(&self, blob: BlobRef) -> io::Result<Option<Box<dyn BlobSource>>> {
+        let may = self.0.private.get().is_some_and(|private| !private.contains(&blob.hash));
+        let Some(blobs) = self.0.blobs.get().filter(|_| may) else { return Ok(None) };
+        let served = blobs.serve(blob).map_err(DiskError::into_io)?;
+        Ok(served.map(|served| Box::new(Source(served)) as Box<dyn BlobSource>))
+    }
+
+    fn receive(&self, blob: BlobRef) -> io::Result<Box<dyn BlobSink>> {
+        let blobs = self.0.blobs.get().ok_or_else(|| io::Error::other("there is no store yet"))?;
+        let receiving = blobs.receive(blob).map_err(BlobError::into_io)?;
+        Ok(Box::new(Sink(receiving)))
+    }
+}
+
+impl BlobSource for Source {
+    fn pieces(&self) -> PieceSet {
+        self.0.pieces()
+    }
+
+    fn tree(&self) -> io::Result<Option<Arc<PieceTree>>> {
+        self.0.tree().map_err(BlobError::into_io)
+    }
+
+    fn read(&self, piece: u32, into: &mut Vec<u8>) -> io::Result<bool> {
+        self.0.read(piece, into).map_err(DiskError::into_io)
+    }
+}
+
+impl BlobSink for Sink {
+    fn tree(&self) -> Option<Arc<PieceTree>> {
+        self.0.tree()
+    }
+
+    fn begin(&self, tree: &Arc<PieceTree>) -> io::Result<PieceSet> {
+        self.0.begin(tree).map_err(DiskError::into_io)
+    }
+
+    fn write(&self, piece: u32, bytes: &[u8]) -> io::Result<()> {
+        self.0.write(piece, bytes).map_err(DiskError::into_io)
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        self.0.finish().map(drop).map_err(BlobError::into_io)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_private_is_served_to_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let blobs = BlobStore::open(folder.path()).unwrap();
+        let (text, update) = (blobs.put(b"the run's text").unwrap(), blobs.put(b"an update").unwrap());
+        let access = StoredBlobs::default();
+        assert!(access.open(update).unwrap().is_none(), "there is no store yet");
+        access.take_in(blobs);
+        assert!(access.open(update).unwrap().is_none(), "nobody has said what is private");
+        access.serve_all_but(BTreeSet::from([text.hash]), None);
+        assert!(access.open(text).unwrap().is_none());
+        assert!(access.open(update).unwrap().is_some());
+    }
+}

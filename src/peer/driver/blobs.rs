@@ -1,0 +1,178 @@
+//! The blobs that the node or a path needs: first states are made of the ancestor, everything else is fetched from peers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
+use crate::network::{Donor, FetchError, Offence};
+use crate::peer::aggregator::Work;
+use crate::peer::driver::events::News;
+use crate::peer::driver::{Driver, PeerError};
+use crate::protocol::Event;
+use crate::store::{Short, may_pass};
+
+/// Files of text that are fetched at a time: what the node waits for must not stand in line behind them.
+const MOST_TEXTS: usize = 4;
+
+/// Peers that are asked for one at a time: who has which is not known.
+const TEXT_HOLDERS: usize = 4;
+
+/// A blob on its way.
+pub(in crate::peer) struct Fetch {
+    blob: BlobRef,
+    /// For the node; otherwise for a shard that a path needs.
+    for_node: bool,
+    /// While the disk has not taken it.
+    pub(in crate::peer) short: Option<Short>,
+}
+
+/// The fetches under way, and the first states that are being made.
+#[derive(Default)]
+pub(in crate::peer) struct Fetches {
+    under_way: BTreeMap<u64, Fetch>,
+    next: u64,
+    /// First states of modules that are made here, and who has them; no more than the run has modules.
+    making: BTreeMap<BlobHash, (BlobRef, Vec<PeerKey>)>,
+    /// And those that did not come out as the manifest says.
+    not_made: BTreeSet<BlobHash>,
+    /// Who is asked for text, of all peers known.
+    shard_holder: usize,
+}
+
+impl Driver {
+    /// The module that begins with this state, if the ancestor may make it.
+    fn begins_with(&self, blob: BlobRef) -> Option<ModuleId> {
+        let levels = self.manifest.config.levels.len();
+        let first = self.manifest.genesis.iter().find(|(module, state)| {
+            *state == blob && usize::from(module.level) < levels && !self.fetches.not_made.contains(&blob.hash)
+        });
+        first.map(|(module, _)| *module)
+    }
+
+    /// Has what the node needs made here, if it can be, or else fetched.
+    pub(in crate::peer) fn obtain(&mut self, blob: BlobRef, from: Vec<PeerKey>) {
+        match self.begins_with(blob) {
+            Some(module) => {
+                self.fetches.making.insert(blob.hash, (blob, from));
+                self.queue_work(Work::Genesis { module, state: blob });
+            }
+            None => self.begin_fetch(blob, from, true),
+        }
+    }
+
+    /// What was not made is fetched; whether that is so.
+    pub(in crate::peer) fn fetch_in_place(&mut self, state: BlobHash, found: bool) -> bool {
+        let Some((blob, from)) = self.fetches.making.remove(&state).filter(|_| !found) else { return false };
+        self.fetches.not_made.insert(state);
+        self.begin_fetch(blob, from, true);
+        true
+    }
+
+    pub(in crate::peer) fn all_here(&self, blobs: &[BlobRef]) -> Result<bool, PeerError> {
+        for blob in blobs {
+            if !self.blobs.has(blob.hash)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether the text of a path of the grid is here; if not, it is being fetched.
+    pub(in crate::peer) fn has_text(&mut self, path: PathId) -> Result<bool, PeerError> {
+        self.has_blobs(path, self.manifest.text_for(path))
+    }
+
+    pub(in crate::peer) fn has_blobs(&mut self, path: PathId, blobs: Vec<BlobRef>) -> Result<bool, PeerError> {
+        let mut all = true;
+        for blob in blobs {
+            if self.blobs.has(blob.hash)? {
+                continue;
+            }
+            if !self.manifest.share_text {
+                return Err(PeerError::TextGone(path));
+            }
+            all = false;
+            let texts = || self.fetches.under_way.values().filter(|fetch| !fetch.for_node);
+            let waits = texts().any(|fetch| fetch.blob == blob) || texts().count() >= MOST_TEXTS;
+            let mut holders: Vec<PeerKey> = self.addresses.keys().copied().collect();
+            if !waits && !holders.is_empty() {
+                let first = self.fetches.shard_holder % holders.len();
+                holders.rotate_left(first);
+                holders.truncate(TEXT_HOLDERS);
+                self.begin_fetch(blob, holders, false);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Whether text is on its way.
+    pub(in crate::peer) fn fetches_text(&self) -> bool {
+        self.fetches.under_way.values().any(|fetch| !fetch.for_node)
+    }
+
+    pub(in crate::peer) fn begin_fetch(&mut self, blob: BlobRef, from: Vec<PeerKey>, for_node: bool) {
+        self.fetch(Fetch { blob, for_node, short: None }, from);
+    }
+
+    pub(in crate::peer) fn fetch(&mut self, fetch: Fetch, from: Vec<PeerKey>) {
+        // Who has not seen our pass sees it now, and is asked again if it was too late.
+        from.iter().for_each(|peer| self.introduce(*peer));
+        let id = self.fetches.next;
+        self.fetches.next += 1;
+        let book = &self.addresses;
+        let from = from.into_iter().map(|peer| (peer, book.get(&peer).cloned().unwrap_or_default())).collect();
+        if self.network.fetch(id, fetch.blob, from).is_ok() {
+            self.fetches.under_way.insert(id, fetch);
+        } else if fetch.for_node {
+            self.events.push_back(Event::Fetched { blob: fetch.blob.hash, found: false });
+        }
+    }
+
+    /// A fetch has ended. What the node asked for is its to judge; text is asked of the next peer.
+    pub(in crate::peer) fn fetched(
+        &mut self,
+        id: u64,
+        blob: BlobRef,
+        donors: Vec<Donor>,
+        result: Result<(), FetchError>,
+    ) -> Result<(), PeerError> {
+        let Some(fetch) = self.fetches.under_way.remove(&id) else { return Ok(()) };
+        for Donor { peer, failed, .. } in &donors {
+            match failed {
+                Some(error @ FetchError::WrongHash { .. }) => {
+                    tracing::warn!(peer = %peer.short(), blob = %blob.hash.short(), %error, "bytes were made up");
+                    (self.newsroom)(News::WrongBytes { peer: *peer, blob: blob.hash });
+                    self.blame(*peer, Offence::WrongBytes);
+                }
+                Some(error) => {
+                    if matches!(error, FetchError::NotInvited { .. }) {
+                        self.admitting.forgotten_by(*peer);
+                    }
+                    tracing::debug!(peer = %peer.short(), blob = %blob.hash.short(), %error, "a peer was asked for a blob in vain");
+                }
+                None => {}
+            }
+        }
+        match &result {
+            Err(FetchError::Storage { kind, reason }) if may_pass(*kind) => {
+                let from = donors.into_iter().map(|donor| donor.peer).collect();
+                self.hold_fetch(fetch, from, reason);
+                return Ok(());
+            }
+            Err(FetchError::Storage { kind, reason }) => {
+                return Err(PeerError::Fetched(std::io::Error::new(*kind, reason.clone())));
+            }
+            _ => {}
+        }
+        if let Err(error) = &result {
+            tracing::debug!(blob = %blob.hash.short(), %error, "a blob was not fetched");
+            self.fetches.shard_holder += if fetch.for_node { 0 } else { TEXT_HOLDERS };
+        }
+        if fetch.for_node && result.is_ok() {
+            self.observed.arrived.insert(blob.hash, blob.bytes);
+        }
+        if fetch.for_node {
+            self.events.push_back(Event::Fetched { blob: blob.hash, found: result.is_ok() });
+        }
+        Ok(())
+    }
+}

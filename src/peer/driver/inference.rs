@@ -1,0 +1,71 @@
+//! Questions of other peers about text: the driver looks up the states of the path, and hands the question to the inference
+//! server's thread, which answers by itself.
+
+use std::collections::BTreeMap;
+
+use crate::names::{BlobRef, ModuleId, PathId, PeerKey};
+use crate::network::RequestToken;
+use crate::peer::driver::Driver;
+use crate::peer::inference::engine::Cast;
+use crate::peer::inference::server::Asked;
+use crate::peer::respond::respond;
+use crate::protocol::Response;
+use crate::protocol::questions::{Player, Question};
+
+impl Driver {
+    /// Hands a question about text over, if it is one that can be answered here.
+    pub(in crate::peer) fn play(&self, from: PeerKey, token: RequestToken, question: Question) {
+        let handed = self.answering.bounds.check(&question).map_err(|error| error.to_string()).and_then(|()| {
+            let states = match &question {
+                Question::Score(Player::Path(path), _) => self.states_of(*path)?,
+                Question::Continue(opening) => self.states_of(opening.path)?,
+                Question::Route(_) => self.state_of_the_router(),
+                Question::Score(Player::Ancestor, _) => Vec::new(),
+            };
+            let path = match &question {
+                Question::Score(Player::Path(path), _) => Some(*path),
+                Question::Continue(opening) => Some(opening.path),
+                Question::Route(_) | Question::Score(Player::Ancestor, _) => None,
+            };
+            let trainer = path.and_then(|path| self.counts_by(path));
+            self.answering.ask(Asked { from, token, question, cast: Cast { states, trainer } })
+        });
+        if let Err(reason) = handed {
+            respond(&self.network, token, &Response::Refused(reason));
+        }
+    }
+
+    /// The trainer of a path that counts as something of its own.
+    fn counts_by(&self, path: PathId) -> Option<BlobRef> {
+        let unsent = || self.node.trainer(path).filter(|_| self.manifest.config.outer.keep_unsent);
+        self.errands.best.get(&path).copied().or_else(unsent)
+    }
+
+    /// As it is by now, where the text is shared out anew.
+    fn state_of_the_router(&self) -> Vec<(ModuleId, BlobRef)> {
+        let module = self.manifest.config.router_module();
+        let states = self.node.states().into_iter().filter(|(held, ..)| Some(*held) == module);
+        states.map(|(module, _, state)| (module, state)).collect()
+    }
+
+    /// What a path of the grid is made of, if all of its modules are here.
+    fn states_of(&self, path: PathId) -> Result<Vec<(ModuleId, BlobRef)>, String> {
+        // Only who holds it knows what it has not sent, and in the end, what it was best with.
+        let config = &self.manifest.config;
+        let apart = config.outer.keep_unsent || (config.training.early_stopping && self.node.is_done());
+        if apart && !self.node.holds(path) {
+            return Err(format!("I do not hold path {path}, which counts as something of its own"));
+        }
+        let begun = self.node.states().iter().any(|(_, version, _)| version.0 > 0);
+        if config.outer.keep_unsent && begun && self.counts_by(path).is_none() {
+            return Err(format!("I do not have what path {path} has not sent"));
+        }
+        let here: BTreeMap<ModuleId, BlobRef> =
+            self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();
+        let state = |module: ModuleId| {
+            let state = here.get(&module).ok_or_else(|| format!("I do not hold module {module} of path {path}"))?;
+            Ok((module, *state))
+        };
+        self.answering.grid.modules_of(path).into_iter().map(state).collect()
+    }
+}

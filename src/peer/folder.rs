@@ -1,0 +1,167 @@
+//! The folder of a peer: its key, the manifest of its run, its store, the ports that it listened on, and the folder of
+//! the next stage, if the run has two.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::names::RunId;
+use crate::network::{Identity, IdentityError, Multiaddr};
+use crate::peer::access::access_control::{guests_file, invitation_file};
+use crate::peer::manifest::Manifest;
+use crate::store::{LockedStore, OpenError, StoreReader, write_file};
+
+/// Where a peer keeps its store.
+pub fn store_folder(folder: &Path) -> PathBuf {
+    folder.join("store")
+}
+
+/// Where a peer's manifest is.
+pub fn manifest_file(folder: &Path) -> PathBuf {
+    folder.join("manifest.json")
+}
+
+/// Takes the store of a peer's folder, before it is known whose run it will be.
+///
+/// # Errors
+/// If another process has it, or the disk fails.
+pub fn lock_store(folder: &Path) -> Result<LockedStore, OpenError> {
+    LockedStore::open(&store_folder(folder))
+}
+
+/// The manifest in a folder, if there is one.
+///
+/// # Errors
+/// If it cannot be read or is not one of this program's.
+pub fn read_manifest(folder: &Path) -> anyhow::Result<Option<(Vec<u8>, Manifest, RunId)>> {
+    let path = manifest_file(folder);
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    let (manifest, run) = Manifest::decode(&bytes).with_context(|| path.display().to_string())?;
+    Ok(Some((bytes, manifest, run)))
+}
+
+/// Puts a manifest into a folder, whole or not at all.
+///
+/// # Errors
+/// If the disk fails.
+pub fn write_manifest(folder: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    write_file(&manifest_file(folder), bytes)?;
+    Ok(())
+}
+
+/// The run that the store in a peer's folder belongs to; nothing if there is no store yet.
+///
+/// # Errors
+/// If a peer is using it, or it cannot be read.
+pub fn run_of_store(folder: &Path) -> Result<Option<RunId>, OpenError> {
+    match StoreReader::open(&store_folder(folder)) {
+        Ok(store) => Ok(Some(store.run())),
+        Err(OpenError::NotAStore(_)) => Ok(None),
+        // Made, but stopped before it was given to a run.
+        Err(OpenError::NoRun(file)) if !file.exists() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Where a peer's secret key is.
+pub(in crate::peer) fn key_file(folder: &Path) -> PathBuf {
+    folder.join("key")
+}
+
+/// Who the peer in a folder is, from now on if it was nobody yet.
+///
+/// # Errors
+/// If the key cannot be read or written.
+pub fn identity_of(folder: &Path) -> Result<Identity, IdentityError> {
+    let identity = Identity::load_or_generate(&key_file(folder))?;
+    identity.keep(&key_file(folder))?;
+    Ok(identity)
+}
+
+/// Where a peer listened last: it asks for the same ports, so that a join line, a forwarded port and what others remember
+/// stay true.
+pub(in crate::peer) fn ports_file(folder: &Path) -> PathBuf {
+    folder.join("ports")
+}
+
+/// What that file says: nothing if it listened nowhere yet.
+pub fn ports_before(folder: &Path) -> Vec<Multiaddr> {
+    let kept = std::fs::read_to_string(ports_file(folder)).unwrap_or_default();
+    kept.lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+/// Where a peer of this folder keeps its part of the second stage.
+pub fn next_folder(folder: &Path) -> PathBuf {
+    folder.join("next")
+}
+
+/// Where it keeps its part of the stage that it has come to.
+pub fn present_folder(folder: &Path) -> PathBuf {
+    let next = next_folder(folder);
+    if manifest_file(&next).exists() { next } else { folder.to_owned() }
+}
+
+/// In the second stage a peer is who it was, and listens where it did.
+///
+/// # Errors
+/// If the disk fails.
+pub fn take_along(folder: &Path) -> std::io::Result<PathBuf> {
+    let next = next_folder(folder);
+    std::fs::create_dir_all(&next)?;
+    for file in [key_file, ports_file] {
+        let unfinished = file(&next).with_extension("taken");
+        match std::fs::copy(file(folder), &unfinished) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            copied => {
+                copied?;
+                std::fs::rename(&unfinished, file(&next))?;
+            }
+        }
+    }
+    // What it knows of the door it may know better there by now.
+    for file in [invitation_file, guests_file] {
+        if file(folder).exists() && !file(&next).exists() {
+            let unfinished = file(&next).with_extension("taken");
+            std::fs::copy(file(folder), &unfinished)?;
+            std::fs::rename(&unfinished, file(&next))?;
+        }
+    }
+    Ok(next)
+}
+
+/// Leaves a second stage that others have not followed. Its folder is set aside, and no manifest is in it any more.
+///
+/// # Errors
+/// If the disk fails.
+pub fn abandon(folder: &Path) -> std::io::Result<()> {
+    let (next, aside) = (next_folder(folder), folder.join("next.left"));
+    match std::fs::remove_file(manifest_file(&next)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    if aside.exists() {
+        std::fs::remove_dir_all(&aside)?;
+    }
+    std::fs::rename(next, aside)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_takes_its_key_and_its_ports_along() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(key_file(folder.path()), b"key").unwrap();
+        assert_eq!(present_folder(folder.path()), folder.path());
+        let next = take_along(folder.path()).unwrap();
+        assert_eq!(std::fs::read(key_file(&next)).unwrap(), b"key");
+        assert!(!ports_file(&next).exists(), "there were none");
+        std::fs::write(manifest_file(&next), b"{}").unwrap();
+        assert_eq!(present_folder(folder.path()), next);
+    }
+}

@@ -1,0 +1,236 @@
+//! A newcomer who knows one address: the manifest, and what everybody of the run keeps.
+
+pub(super) mod authentication;
+
+use std::time::Duration;
+
+use crate::names::{BlobRef, PeerKey, RunId};
+use crate::network::{
+    DialError, FetchError, Multiaddr, NetworkEvent, NetworkEvents, NetworkHandle, RequestError, is_relayed,
+};
+use crate::peer::join::authentication::knock;
+use crate::peer::manifest::{Manifest, ManifestError};
+use crate::protocol::invitations::{Doorway, Knock};
+use crate::protocol::wire::encoding;
+use crate::protocol::{Request, Response};
+
+/// How often a blob is asked for before joining is given up.
+const ATTEMPTS: usize = 5;
+
+/// Between two of them.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Why a run could not be joined.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// Nobody there, or not one of us.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// It did not answer.
+    #[error("{address} was reached but did not answer: {reason}")]
+    NoAnswer {
+        /// Who was asked.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+    /// It answered with something else.
+    #[error("{address} has no manifest to give: {reason}")]
+    Refused {
+        /// Who was asked.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+    /// The run is by invitation, and what was shown is none.
+    #[error("{address}: {reason}; this peer's key is {me}")]
+    NotInvited {
+        /// Who was asked.
+        address: String,
+        /// Why.
+        reason: String,
+        /// Who asked: for whom an invitation can be made.
+        me: PeerKey,
+    },
+    /// The invitation is another peer's.
+    #[error("the invitation is for peer {wanted}, and this one is {me}")]
+    NotForMe {
+        /// For whom it was made.
+        wanted: PeerKey,
+        /// Who came.
+        me: PeerKey,
+    },
+    /// A one-time invitation is redeemed by its maker, which is not at the address.
+    #[error(
+        "the invitation is one-time: peer {maker} made it, and has to be asked first, but no address of it is known"
+    )]
+    MakerUnknown {
+        /// Who made it.
+        maker: PeerKey,
+    },
+    /// The manifest is no good.
+    #[error("{address}: {source}")]
+    Manifest {
+        /// Who was asked.
+        address: String,
+        /// Why.
+        source: ManifestError,
+    },
+    /// Another run than this folder's.
+    #[error("{address} answers for run {found}, this folder holds run {expected}; use another --dir")]
+    OtherRun {
+        /// Who was asked.
+        address: String,
+        /// Its run.
+        found: RunId,
+        /// The folder's.
+        expected: RunId,
+    },
+    /// More than the machine's profile gives.
+    #[error("the run takes about {needs_bytes} bytes on the disk, this machine gives disk_bytes = {disk_bytes}")]
+    TooLarge {
+        /// What a path takes.
+        needs_bytes: u64,
+        /// What the profile says.
+        disk_bytes: u64,
+    },
+    /// Our own disk.
+    #[error(transparent)]
+    Disk(std::io::Error),
+    /// A part of the run could not be had.
+    #[error("{what} could not be fetched from {from}: {reason}")]
+    Blob {
+        /// Which part.
+        what: &'static str,
+        /// Who was asked.
+        from: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Asks the peer at an address for the run's manifest, after it has been shown this.
+///
+/// # Errors
+/// Says what was tried and what was found there.
+pub async fn fetch_manifest(
+    network: &NetworkHandle,
+    events: &mut NetworkEvents,
+    address: &Multiaddr,
+    shown: Option<&Knock>,
+) -> Result<(PeerKey, Vec<u8>, Manifest, RunId), JoinError> {
+    if let Some(shown) = shown {
+        knock(network, events, address, shown).await?;
+    }
+    let bytes = encoding::encode(&Request::Manifest).map_err(|error| refused(address, error))?;
+    let (peer, answer) = ask(network, events, address, bytes).await?;
+    if let Ok(Doorway::NotInvited(reason)) = encoding::decode(&answer) {
+        return Err(JoinError::NotInvited { address: address.to_string(), reason, me: network.me() });
+    }
+    match encoding::decode::<Response>(&answer).map_err(|error| refused(address, error))? {
+        Response::Manifest(bytes) => {
+            let manifest = |source| JoinError::Manifest { address: address.to_string(), source };
+            let (decoded, run) = Manifest::decode(&bytes).map_err(manifest)?;
+            Ok((peer, bytes, decoded, run))
+        }
+        Response::Refused(reason) => Err(refused(address, reason)),
+        _ => Err(refused(address, "it answered something else")),
+    }
+}
+
+/// The answer of the peer at an address to these bytes.
+///
+/// # Errors
+/// If nobody is there, or it does not answer.
+pub(in crate::peer) async fn ask(
+    network: &NetworkHandle,
+    events: &mut NetworkEvents,
+    address: &Multiaddr,
+    bytes: Vec<u8>,
+) -> Result<(PeerKey, Vec<u8>), JoinError> {
+    let mut attempts = if is_relayed(address) { RELAYED_ATTEMPTS } else { 1 };
+    loop {
+        let peer = network.dial(address.clone()).await?;
+        network.request(0, peer, vec![address.clone()], bytes.clone()).map_err(|error| no_answer(address, error))?;
+        attempts -= 1;
+        match answer_to(events).await {
+            Some(Ok(answer)) => return Ok((peer, answer)),
+            Some(Err(RequestError::Closed | RequestError::Unreachable(_))) if attempts > 0 => {}
+            Some(Err(error)) => return Err(no_answer(address, error)),
+            None => return Err(no_answer(address, "the network has stopped")),
+        }
+    }
+}
+
+/// How often a question is asked through a relay in all: once a hole is punched, the relayed connection is closed, also
+/// under a question. What newcomers ask may be asked twice.
+const RELAYED_ATTEMPTS: u32 = 5;
+
+async fn answer_to(events: &mut NetworkEvents) -> Option<Result<Vec<u8>, RequestError>> {
+    loop {
+        if let NetworkEvent::Response { id: 0, result, .. } = events.next().await? {
+            return Some(result);
+        }
+    }
+}
+
+fn no_answer(address: &Multiaddr, reason: impl ToString) -> JoinError {
+    JoinError::NoAnswer { address: address.to_string(), reason: reason.to_string() }
+}
+
+fn refused(address: &Multiaddr, reason: impl ToString) -> JoinError {
+    JoinError::Refused { address: address.to_string(), reason: reason.to_string() }
+}
+
+/// Fetches a blob into the store.
+///
+/// # Errors
+/// If it cannot be had after several attempts.
+pub async fn fetch_blob(
+    network: &NetworkHandle,
+    events: &mut NetworkEvents,
+    blob: BlobRef,
+    what: &'static str,
+    from: (PeerKey, &Multiaddr),
+) -> Result<(), JoinError> {
+    let (peer, address) = from;
+    let mut reason = String::new();
+    for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            tokio::time::sleep(PAUSE).await;
+        }
+        if let Err(error) = network.fetch(attempt as u64, blob, vec![(peer, vec![address.clone()])]) {
+            reason = error.to_string();
+            continue;
+        }
+        let result = loop {
+            match events.next().await {
+                Some(NetworkEvent::Fetched { id, result, .. }) if id == attempt as u64 => break result,
+                Some(_) => {}
+                None => return Err(no_answer(address, "the network has stopped")),
+            }
+        };
+        match result {
+            Ok(()) => return Ok(()),
+            Err(FetchError::Storage { kind, reason }) => {
+                return Err(JoinError::Disk(std::io::Error::new(kind, reason)));
+            }
+            Err(error) => reason = error.to_string(),
+        }
+    }
+    Err(JoinError::Blob { what, from: address.to_string(), reason })
+}
+
+/// Everything that each peer of a run keeps, with its name; what says what else there is comes first.
+pub fn parts(manifest: &Manifest) -> Vec<(BlobRef, &'static str)> {
+    let table = manifest.shards.table().map(|table| (table, "the shard table"));
+    let parts = [
+        (manifest.tokenizer, "the tokenizer"),
+        (manifest.router, "the router"),
+        (manifest.shard_index, "the shard index"),
+        (manifest.test_routes, "the routes of the test text"),
+        (manifest.ancestor, "the ancestor"),
+    ];
+    let atlas = manifest.resharding.map(|parts| (parts.atlas, "the atlas"));
+    table.into_iter().chain(parts).chain(atlas).collect()
+}

@@ -1,0 +1,58 @@
+//! The states that a run's modules begin with: everybody can make them of the ancestor, so nobody has to send them.
+
+use crate::config::OuterMode;
+use crate::model::exchange;
+use crate::names::{BlobRef, ModuleId};
+use crate::outer::ModuleState;
+use crate::peer::manifest::Manifest;
+use crate::store::{BlobError, BlobStore};
+
+/// A module's first state, which says what module it is of, of its level of the ancestor.
+pub(in crate::peer) fn first_state(module: ModuleId, parameters: Vec<f32>, mode: OuterMode) -> Vec<u8> {
+    ModuleState::initial(module, parameters, mode).encode()
+}
+
+/// The same of the ancestor in a store. Nothing if that is not here, or makes another state than the manifest names: then who
+/// has that one can be asked.
+///
+/// # Errors
+/// If the disk fails.
+pub(in crate::peer) fn make(
+    manifest: &Manifest,
+    blobs: &BlobStore,
+    module: ModuleId,
+) -> Result<Option<Vec<u8>>, BlobError> {
+    let (config, ancestor) = (&manifest.config, manifest.ancestor);
+    let Some(level) = config.levels.get(usize::from(module.level)) else { return Ok(None) };
+    let ancestor = match blobs.get(ancestor.hash, ancestor.bytes) {
+        Err(BlobError::Rotten { .. }) => None,
+        found => found?,
+    };
+    let Some(ancestor) = ancestor else { return Ok(None) };
+    let Ok(parameters) = exchange::decode_level(&ancestor, &config.model, level) else { return Ok(None) };
+    let state = first_state(module, parameters, config.outer.mode);
+    let named = manifest.genesis.iter().any(|(_, named)| *named == BlobRef::of(&state));
+    Ok(named.then_some(state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::tests::tiny_run::Tiny;
+
+    #[test]
+    fn every_first_state_comes_of_the_ancestor_and_what_a_manifest_makes_up_does_not() {
+        let tiny = Tiny::found(true);
+        let (mut manifest, blobs) = (tiny.decoded.clone(), &tiny.blobs);
+        for (module, state) in &manifest.genesis {
+            assert_eq!(BlobRef::of(&make(&manifest, blobs, *module).unwrap().unwrap()), *state);
+        }
+        let (module, _) = manifest.genesis[0];
+        manifest.genesis[0].1 = BlobRef::of(b"made up");
+        assert_eq!(make(&manifest, blobs, module).unwrap(), None);
+        let above = ModuleId { level: manifest.config.levels.len() as u16, expert: 0 };
+        assert_eq!(make(&manifest, blobs, above).unwrap(), None, "the router is not the ancestor's");
+        blobs.remove(manifest.ancestor.hash).unwrap();
+        assert_eq!(make(&manifest, blobs, manifest.genesis[1].0).unwrap(), None);
+    }
+}

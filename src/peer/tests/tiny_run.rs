@@ -1,0 +1,223 @@
+//! A run small enough to be founded in a test, and peers' folders that hold parts of it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+
+use crate::config::run::tests::SMALL;
+use crate::config::{DeviceChoice, MachineConfig, RoutingMethod, RunConfig};
+use crate::names::{BlobRef, ModuleId, PathId, PeerKey, RunId, Term, Version};
+use crate::network::{Identity, Multiaddr, NetworkConfig, NetworkHandle};
+use crate::outer::{ModuleState, Share};
+use crate::peer::StoredBlobs;
+use crate::peer::collected::MANIFEST;
+use crate::peer::create::{Founded, Plan, TextFrom, found};
+use crate::peer::driver::events::News;
+use crate::peer::folder::store_folder;
+use crate::peer::manifest::Manifest;
+use crate::peer::manifest::shard_table::{Shards, encode_table};
+use crate::peer::start::assembly::{Peer, PeerPlan};
+use crate::peer::trainer::device_scheduler::Turns;
+use crate::protocol::Record;
+use crate::protocol::module::chain::Chain;
+use crate::protocol::wire::encoding;
+use crate::protocol::wire::message::{Counted, SignedUpdate, Update};
+use crate::store::{BlobStore, LockedStore, StoreFolder};
+use crate::text::{CorpusSource, TokenSet};
+
+/// Two phases of two steps.
+fn run(vocabulary: usize) -> RunConfig {
+    let mut run = RunConfig::from_toml(SMALL).unwrap();
+    run.name = "tiny".to_owned();
+    run.text.test_share = 0.2;
+    run.model.vocabulary = vocabulary;
+    run.routing.prefix_tokens = 8;
+    let training = &mut run.training;
+    (training.inner_steps, training.phases, training.ancestor_steps, training.learning_rate) = (2, 2, 3, 1e-2);
+    run
+}
+
+/// Documents of two kinds, which k-means can tell apart.
+pub fn documents() -> Vec<String> {
+    some_documents(120)
+}
+
+fn some_documents(count: usize) -> Vec<String> {
+    (0..count)
+        .map(|number| match number % 2 {
+            0 => format!("fn item_{number}(value: u32) -> u32 {{ value * {number} + {} }}", number * 7 % 31).repeat(2),
+            _ => format!("On day {number} the river rose by {} feet, and the old bridge held again. ", number % 13)
+                .repeat(3),
+        })
+        .collect()
+}
+
+/// A founded run.
+pub struct Tiny {
+    /// Where everything is; removed at the end.
+    pub home: TempDir,
+    /// Its manifest's bytes.
+    pub manifest: Vec<u8>,
+    /// The same, decoded.
+    pub decoded: Manifest,
+    /// Its id.
+    pub run: RunId,
+    /// All its blobs.
+    pub blobs: BlobStore,
+    /// All its training text.
+    pub train: TokenSet,
+    /// All its test text.
+    pub test: TokenSet,
+}
+
+impl Tiny {
+    pub fn found(share_text: bool) -> Self {
+        Self::with_vocabulary(300, share_text)
+    }
+
+    /// The text has words for fewer entries than a large vocabulary asks for.
+    pub fn with_vocabulary(vocabulary: usize, share_text: bool) -> Self {
+        Self::of(&run(vocabulary), 120, share_text)
+    }
+
+    /// Its paths begin with text by chance, which is shared out anew before the second phase.
+    pub fn shared_out_anew() -> Self {
+        let mut run = run(300);
+        (run.routing.method, run.routing.reshard) = (RoutingMethod::Random, vec![1]);
+        Self::of(&run, 500, true)
+    }
+
+    /// Its paths count as what they were best with.
+    pub fn stopping_early() -> Self {
+        let mut run = run(300);
+        (run.training.early_stopping, run.text.held_out_share) = (true, 0.2);
+        Self::of(&run, 120, true)
+    }
+
+    fn of(run: &RunConfig, count: usize, share_text: bool) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let corpus = home.path().join("corpus.jsonl");
+        let line = |text: &String| format!("{}\n", serde_json::json!({ "text": text }));
+        std::fs::write(&corpus, some_documents(count).iter().map(line).collect::<String>()).unwrap();
+        let folder = home.path().join("founding");
+        let plan = Plan {
+            run,
+            machine: &machine(),
+            folder: &folder,
+            then: None,
+            after: None,
+            founder: None,
+            text: TextFrom::Corpus { corpus: CorpusSource::Paths(vec![corpus]), test: None, tokenizer: None },
+            share_text,
+            ancestor: None,
+        };
+        let founded = found(plan, &Turns::default(), &AtomicBool::new(false), &mut |_| {}).unwrap();
+        let Founded { store, train, test, bytes: manifest, manifest: decoded, id: run, .. } = founded;
+        Self { home, train, test, manifest, decoded, run, blobs: store.blobs }
+    }
+
+    /// The same, as if its shards were too many for the manifest.
+    pub fn in_table(mut self) -> Self {
+        let shards = self.decoded.shards.listed().to_vec();
+        let table = self.blobs.put(&encode_table(&shards)).unwrap();
+        self.decoded.shards = Shards::in_table(shards, table);
+        self.manifest = self.decoded.encode().unwrap();
+        self.run = Manifest::decode(&self.manifest).unwrap().1;
+        self
+    }
+
+    /// The folder of a stopped peer that holds these modules at these versions.
+    pub fn peer(&self, name: &str, modules: &[(&str, u64)]) -> PathBuf {
+        let folder = self.home.path().join(name);
+        let mut store = StoreFolder::open(&store_folder(&folder), self.run).unwrap();
+        std::fs::write(folder.join(MANIFEST), &self.manifest).unwrap();
+        let shards = self.decoded.shards.listed().iter().flat_map(|shard| [shard.train, shard.held_out, shard.test]);
+        let genesis = self.decoded.genesis.iter().map(|(_, state)| *state);
+        for blob in self.decoded.for_everybody().into_iter().chain(shards).chain(genesis) {
+            store.blobs.put(&self.blob(blob)).unwrap();
+        }
+        for (module, version) in modules {
+            for record in self.history(module.parse().unwrap(), *version, &store.blobs) {
+                store.journal.append(&encoding::encode(&record).unwrap()).unwrap();
+            }
+        }
+        folder
+    }
+
+    /// Starts the peer of a folder on loopback, in turns with others on its machine.
+    pub async fn start(
+        &self,
+        folder: PathBuf,
+        founder: bool,
+        turns: &Arc<Turns>,
+    ) -> (Peer, NetworkHandle, Multiaddr, mpsc::Receiver<News>) {
+        let (identity, access) = (Identity::generate(), StoredBlobs::default());
+        let listen = vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()];
+        let config = NetworkConfig { listen, ..NetworkConfig::visitor(identity.clone()) };
+        let (network, network_events) = crate::network::start(config, Arc::new(access.clone())).await.unwrap();
+        let address = network.join_addresses().await.unwrap().remove(0);
+        let (told, news) = mpsc::channel(1_000);
+        let plan = PeerPlan {
+            store: LockedStore::open(&store_folder(&folder)).unwrap(),
+            manifest: self.manifest.clone(),
+            identity,
+            machine: machine(),
+            turns: turns.clone(),
+            network: network.clone(),
+            network_events,
+            access,
+            contacts: Vec::new(),
+            founder,
+            newsroom: Arc::new(move |news| drop(told.try_send(news))),
+            doorkeeper: None,
+        };
+        (Peer::start(plan).await.unwrap(), network, address, news)
+    }
+
+    fn blob(&self, blob: BlobRef) -> Vec<u8> {
+        self.blobs.get(blob.hash, blob.bytes).unwrap().unwrap()
+    }
+
+    /// What a member's journal says of a module that had so many updates; the last state is put into the store.
+    fn history(&self, module: ModuleId, versions: u64, blobs: &BlobStore) -> Vec<Record> {
+        let (_, genesis) = self.decoded.genesis.iter().find(|(known, _)| *known == module).unwrap();
+        let count = self.decoded.level_counts()[usize::from(module.level)];
+        let mut state = ModuleState::decode(&self.blob(*genesis), module, count).unwrap();
+        let mut chain = Chain::genesis(*genesis);
+        let mut records = vec![Record::Genesis { module, state: *genesis }];
+        for version in 1..=versions {
+            state.apply(&vec![0.01; count], Share::FULL, 0.7, 0.9).unwrap();
+            let counted = Counted {
+                path: PathId(module.expert),
+                parent: chain.head().version,
+                weight: 1,
+                norm: 0,
+                blob: *genesis,
+            };
+            let update = Update {
+                module,
+                term: Term(1),
+                owner: PeerKey([1; 32]),
+                version: Version(version),
+                parent: chain.head().update,
+                contributions: vec![counted],
+                norm: 0,
+                average: *genesis,
+                state: blobs.put(&state.encode()).unwrap(),
+                weight: version,
+            };
+            let signed = SignedUpdate { update, signature: Vec::new() };
+            chain.push(signed.clone());
+            records.push(Record::Head(signed));
+        }
+        records
+    }
+}
+
+/// A machine for tests.
+pub fn machine() -> MachineConfig {
+    MachineConfig { device: DeviceChoice::Cpu, threads: 1, ..MachineConfig::default() }
+}

@@ -1,0 +1,3 @@
+//! TODO-TOUR
+
+pub(super) mod fetch;

@@ -1,0 +1,252 @@
+//! The starts of a peer, by which a copied identity shows: a key speaks for one start at a time, and one that has
+//! started again has fallen silent before.
+//!
+//! Gossip carries nobody's words back to their author, and two endpoints with one key cannot connect to each other. So
+//! it is the others who notice. They name the highest start that they hear in their beats, with its signature: a copy
+//! that hears of a higher one than its own stops. Nobody else could have signed that, so no liar stops anybody.
+
+use crate::clock::Millis;
+use crate::names::PeerKey;
+use crate::protocol::Node;
+use crate::protocol::action::{Action, Report};
+use crate::protocol::limits::{COPY_NAMED_MS, MAX_ADDRESSES, MAX_COPIED, MAX_STARTS, MEMBER_LEASE_MS};
+use crate::protocol::membership::roster::small_list::Few;
+use crate::protocol::node::path::leave::Leaving;
+use crate::protocol::timers::Timers;
+use crate::protocol::wire::message::{Copied, Start};
+
+/// The starts of one peer that were heard of late.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Starts {
+    /// By their order.
+    lives: Few<Life>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Life {
+    start: Start,
+    first: Millis,
+    last: Millis,
+    sequence: u64,
+    addresses: Vec<String>,
+}
+
+/// Two starts of one key that live at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// The higher one.
+    pub start: Start,
+    /// The other.
+    pub lower: (u64, u64),
+    /// Where either says that it can be reached.
+    pub addresses: Vec<String>,
+}
+
+impl Starts {
+    /// A start speaks: by its newest beat, or (without a number) on a connection of its own. Says whether another
+    /// is alive beside it: each has spoken a lease after the other's first word, which is when all that gossip had held
+    /// back has come.
+    pub fn hear(
+        &mut self,
+        now: Millis,
+        start: &Start,
+        sequence: Option<u64>,
+        addresses: Option<&[String]>,
+    ) -> Option<Copy> {
+        let mine = self.place(now, start);
+        let life = &mut self.lives[mine];
+        if sequence.is_some_and(|sequence| sequence <= life.sequence) {
+            return None;
+        }
+        life.sequence = sequence.unwrap_or(life.sequence);
+        life.last = now;
+        if let Some(addresses) = addresses.filter(|addresses| *addresses != life.addresses) {
+            life.addresses = addresses.to_vec();
+        }
+        if self.lives.len() == 1 {
+            return None;
+        }
+        let life = &self.lives[mine];
+        let highest = self.lives.len() - 1;
+        let mut others = self.lives.iter().enumerate().rev().filter(|(other, _)| *other != mine);
+        let (_, other) = others.find(|(other, it)| {
+            let one_is_highest = *other == highest || mine == highest;
+            let each_after_the_other =
+                now.since(it.first) >= MEMBER_LEASE_MS && it.last.since(life.first) >= MEMBER_LEASE_MS;
+            one_is_highest && each_after_the_other && now.since(it.last) < 2 * MEMBER_LEASE_MS
+        })?;
+        let (higher, lower) = if mine == highest { (life, other) } else { (other, life) };
+        let mut addresses = other.addresses.clone();
+        addresses.extend(life.addresses.iter().cloned());
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses.truncate(2 * MAX_ADDRESSES);
+        Some(Copy { start: higher.start.clone(), lower: lower.start.order(), addresses })
+    }
+
+    /// Where a start is among the others. One too many takes the place of the one that has been silent for longest.
+    fn place(&mut self, now: Millis, start: &Start) -> usize {
+        let by_order = |life: &Life| life.start.order();
+        if let Ok(place) = self.lives.binary_search_by_key(&start.order(), by_order) {
+            return place;
+        }
+        if self.lives.len() >= MAX_STARTS {
+            let silent = self.lives.iter().enumerate().min_by_key(|(_, life)| life.last).map(|(place, _)| place);
+            silent.and_then(|place| self.lives.remove(place));
+        }
+        let place = self.lives.partition_point(|life| by_order(life) < start.order());
+        let begun = Life { start: start.clone(), first: now, last: now, sequence: 0, addresses: Vec::new() };
+        self.lives.insert(place, begun);
+        place
+    }
+
+    /// Whether a start, which speaks now, has come after one that was believed: that has not spoken for a lease. So comes
+    /// a peer whose store was emptied, which counts its starts from 1 again.
+    pub fn has_outlived(&self, now: Millis, start: (u64, u64), other: (u64, u64)) -> bool {
+        let life = |order| self.lives.iter().find(|life| life.start.order() == order);
+        let silent = life(other).is_none_or(|other| now.since(other.last) >= MEMBER_LEASE_MS);
+        let speaks = life(start).is_some_and(|life| life.last == now);
+        start != other && speaks && silent
+    }
+}
+
+/// A copy that has been noticed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::protocol) struct Noticed {
+    pub(in crate::protocol) copy: Copy,
+    pub(in crate::protocol) at: Millis,
+}
+
+impl Node {
+    /// Which start of the peer this is, beyond the count of starts, which a copy counts just the same: `nonce` is drawn
+    /// anew by whoever starts it, and what it signs proves the start to the other copy. Without it, the nonce is 0.
+    #[must_use]
+    pub fn started_as(mut self, nonce: u64, sign: impl Fn(&[u8]) -> Vec<u8>) -> Self {
+        let incarnation = self.start.incarnation;
+        // What it signs cannot be known by anybody else before it is said, and this never is.
+        self.auditing.chance = *blake3::hash(&sign(b"pathswarm audits")).as_bytes();
+        self.start = Start { incarnation, nonce, signature: sign(&Start::signed_bytes(self.me, incarnation, nonce)) };
+        self
+    }
+
+    /// Two starts of one key live at once.
+    pub(in crate::protocol) fn notice_copy(&mut self, peer: PeerKey, copy: Copy) {
+        let room = self.copies.len() < MAX_COPIED || self.copies.contains_key(&peer);
+        let pair = |copy: &Copy| (copy.start.order(), copy.lower);
+        let said = self.copies.get(&peer).is_some_and(|noticed| pair(&noticed.copy) == pair(&copy));
+        if !room {
+            return;
+        }
+        if !said {
+            self.report_copy(peer, copy.addresses.clone(), false);
+        }
+        self.copies.insert(peer, Noticed { copy, at: self.now });
+    }
+
+    fn report_copy(&mut self, peer: PeerKey, addresses: Vec<String>, gives_way: bool) {
+        self.act(Action::Report(Report::CopiedIdentity { peer, addresses, gives_way }));
+    }
+
+    pub(in crate::protocol) fn forget_copies(&mut self) {
+        let now = self.now;
+        self.copies.retain(|_, noticed| now.since(noticed.at) < COPY_NAMED_MS);
+    }
+
+    /// What this node's beats say of copies.
+    pub(in crate::protocol) fn named_copies(&self) -> Vec<Copied> {
+        let named = |(peer, noticed): (&PeerKey, &Noticed)| Copied { peer: *peer, start: noticed.copy.start.clone() };
+        self.copies.iter().filter(|(peer, _)| **peer != self.me).map(named).collect()
+    }
+
+    /// Another says that this key has started elsewhere as well; the signature is checked. The lower of two starts falls
+    /// silent at once, without a goodbye: that would be taken for the other's.
+    pub(in crate::protocol) fn hear_named(&mut self, named: &[Copied]) {
+        let mine = self.start.order();
+        let Some(other) = named.iter().find(|named| named.peer == self.me) else { return };
+        if other.start.order() > mine {
+            self.leaving = Some(Leaving::Gone);
+            self.timers = Timers::default();
+            self.report_copy(self.me, Vec::new(), true);
+        } else if other.start.order() == mine {
+            let copy = Copy { start: other.start.clone(), lower: (0, 0), addresses: Vec::new() };
+            self.notice_copy(self.me, copy);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: u64 = MEMBER_LEASE_MS;
+
+    fn start(incarnation: u64, nonce: u64) -> Start {
+        Start { incarnation, nonce, signature: vec![] }
+    }
+
+    fn speaks(starts: &mut Starts, at: u64, from: &Start, sequence: u64) -> bool {
+        starts.hear(Millis(at), from, Some(sequence), None).is_some()
+    }
+
+    #[test]
+    fn two_starts_that_speak_in_turn_are_two_peers_whatever_their_counts() {
+        for (low, high) in [(start(3, 7), start(3, 9)), (start(2, 9), start(6, 1))] {
+            let mut starts = Starts::default();
+            let noticed: Vec<u64> = (1..=10)
+                .filter(|second| {
+                    let by_high = speaks(&mut starts, 1_000 * second, &high, *second);
+                    let by_low = speaks(&mut starts, 1_000 * second + 500, &low, *second);
+                    by_high || by_low
+                })
+                .collect();
+            assert_eq!(noticed, [7, 8, 9, 10], "when each has spoken a lease after the other's first word");
+        }
+    }
+
+    #[test]
+    fn a_restart_is_no_copy_nor_is_what_was_held_back_of_the_life_before() {
+        let mut starts = Starts::default();
+        for sequence in 1..100 {
+            assert!(!speaks(&mut starts, sequence * 1_000, &start(1, 9), sequence));
+        }
+        assert!(!speaks(&mut starts, 101_000, &start(2, 1), 1));
+        assert!(!speaks(&mut starts, 101_000 + LEASE - 1, &start(1, 9), 100));
+        assert!(!speaks(&mut starts, 110_000, &start(2, 1), 2));
+        assert!(!speaks(&mut starts, 111_000, &start(1, 9), 99), "a repetition");
+    }
+
+    #[test]
+    fn a_start_that_is_not_heard_any_more_is_no_copy_of_the_next() {
+        let mut starts = Starts::default();
+        assert!(!speaks(&mut starts, 0, &start(5, 1), 1));
+        // Its folder was emptied: it counts from 1 again.
+        assert!(!speaks(&mut starts, 2 * LEASE, &start(1, 2), 1));
+    }
+
+    #[test]
+    fn a_peer_whose_store_was_emptied_is_no_copy_of_the_life_before_however_soon_it_comes() {
+        let mut starts = Starts::default();
+        for sequence in 1..100 {
+            speaks(&mut starts, sequence * 1_000, &start(6, 9), sequence);
+        }
+        // Its folder was emptied: it counts from 1 again, below the life that was heard a moment ago.
+        let noticed = (1..60).any(|second| {
+            if second == 9 {
+                assert!(!speaks(&mut starts, 100_000 + LEASE - 1, &start(6, 9), 100), "held back");
+            }
+            speaks(&mut starts, 100_000 + 500 * second, &start(1, 2), second)
+        });
+        assert!(!noticed);
+        speaks(&mut starts, 105_000 + LEASE, &start(1, 2), 60);
+        assert!(starts.has_outlived(Millis(105_000 + LEASE), (1, 2), (6, 9)));
+    }
+
+    #[test]
+    fn only_so_many_starts_are_remembered() {
+        let mut starts = Starts::default();
+        for number in 0..1_000 {
+            speaks(&mut starts, number, &start(number, 0), 1);
+        }
+        assert_eq!(starts.lives.len(), MAX_STARTS);
+    }
+}

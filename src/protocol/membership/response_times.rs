@@ -1,0 +1,160 @@
+//! How long to wait for an answer, or for bytes: from how long they took lately.
+
+use std::collections::VecDeque;
+
+use crate::clock::Millis;
+use crate::protocol::event::RequestId;
+use crate::protocol::limits::{
+    ANSWER_MS, GAP_PATIENCE_MS, MAX_ASKING, OFFER_REPEAT_MS, PATIENCE_FACTOR, PATIENCE_KEPT, PATIENCE_MEASURED,
+    REQUEST_LEAST_MS, REQUEST_MOST_MS, REQUEST_TIMEOUT_MS, SETTLE_MOST_MS, SETTLE_MS, TRANSFER_LEAST_BYTES,
+    TRANSFER_LEAST_MS, UNMEASURED_BYTES_PER_S,
+};
+
+/// What was measured lately.
+#[derive(Debug, Default)]
+pub(in crate::protocol) struct Patience {
+    /// Questions under way, oldest first.
+    asking: VecDeque<(RequestId, Millis)>,
+    /// How long answers took.
+    answers_ms: VecDeque<u64>,
+    /// How fast bytes came.
+    bytes_per_s: VecDeque<u64>,
+}
+
+fn keep(measures: &mut VecDeque<u64>, measure: u64) {
+    measures.push_back(measure);
+    if measures.len() > PATIENCE_KEPT {
+        measures.pop_front();
+    }
+}
+
+impl Patience {
+    /// How many questions are under way.
+    pub(in crate::protocol) fn asking(&self) -> usize {
+        self.asking.len()
+    }
+
+    pub(in crate::protocol) fn ask(&mut self, now: Millis, id: RequestId) {
+        self.asking.push_back((id, now));
+        if self.asking.len() > MAX_ASKING {
+            self.asking.pop_front();
+        }
+    }
+
+    /// A question has an answer; or word that there will be none, which says nothing of how long one takes.
+    pub(in crate::protocol) fn answered(&mut self, now: Millis, id: RequestId, answers: bool) {
+        let Some(at) = self.asking.iter().position(|(asked, _)| *asked == id) else { return };
+        let Some((_, asked_at)) = self.asking.remove(at) else { return };
+        if answers {
+            keep(&mut self.answers_ms, now.since(asked_at));
+        }
+    }
+
+    /// A blob has come. Small ones say more of the way than of its width.
+    pub(in crate::protocol) fn came(&mut self, bytes: u64, took_ms: u64) {
+        if bytes >= TRANSFER_LEAST_BYTES {
+            keep(&mut self.bytes_per_s, bytes.saturating_mul(1_000) / took_ms.max(1));
+        }
+    }
+
+    /// What an answer takes; nothing before a few were measured.
+    fn answer_ms(&self) -> Option<u64> {
+        let mut sorted: Vec<u64> = self.answers_ms.iter().copied().collect();
+        sorted.sort_unstable();
+        sorted.get(sorted.len() / 2).copied().filter(|_| sorted.len() >= PATIENCE_MEASURED)
+    }
+
+    /// A request is given up after this.
+    pub(in crate::protocol) fn request_ms(&self) -> u64 {
+        let longest_ms = self.answers_ms.iter().max().filter(|_| self.answers_ms.len() >= PATIENCE_MEASURED);
+        longest_ms.map_or(REQUEST_TIMEOUT_MS, |longest_ms| {
+            (PATIENCE_FACTOR * longest_ms).clamp(REQUEST_LEAST_MS, REQUEST_MOST_MS)
+        })
+    }
+
+    /// An owner that is asked whether it lives has to answer within.
+    pub(in crate::protocol) fn suspect_ms(&self) -> u64 {
+        (PATIENCE_FACTOR * self.answer_ms().unwrap_or(0)).clamp(ANSWER_MS, 2 * ANSWER_MS)
+    }
+
+    /// Whoever is new, or comes back, listens so long: for a beat of everybody, there and back.
+    pub(in crate::protocol) fn settle_ms(&self) -> u64 {
+        (SETTLE_MS + self.answer_ms().unwrap_or(0)).min(SETTLE_MOST_MS)
+    }
+
+    /// An update that others have is on its way for so long.
+    pub(in crate::protocol) fn gap_ms(&self) -> u64 {
+        (2 * self.answer_ms().unwrap_or(0)).clamp(GAP_PATIENCE_MS, 4 * GAP_PATIENCE_MS)
+    }
+
+    /// An offer that no update counts is said again after this: an update for it may be on its way.
+    pub(in crate::protocol) fn repeat_ms(&self) -> u64 {
+        (PATIENCE_FACTOR * self.answer_ms().unwrap_or(0)).clamp(OFFER_REPEAT_MS, 4 * OFFER_REPEAT_MS)
+    }
+
+    /// So many bytes take this, at the most.
+    pub(in crate::protocol) fn bytes_ms(&self, bytes: u64) -> u64 {
+        let slowest = self.bytes_per_s.iter().min().copied();
+        let bytes_per_s = slowest.map_or(UNMEASURED_BYTES_PER_S, |slowest| (slowest / PATIENCE_FACTOR).max(1));
+        bytes.saturating_mul(1_000) / bytes_per_s
+    }
+
+    /// And are given up after this.
+    pub(in crate::protocol) fn transfer_ms(&self, bytes: u64) -> u64 {
+        TRANSFER_LEAST_MS.saturating_add(self.bytes_ms(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(took_ms: &[u64]) -> Patience {
+        let mut patience = Patience::default();
+        for (number, took_ms) in took_ms.iter().enumerate() {
+            let id = RequestId(number as u64);
+            patience.ask(Millis(1_000), id);
+            patience.answered(Millis(1_000 + took_ms), id, true);
+        }
+        patience
+    }
+
+    #[test]
+    fn questions_are_given_up_sooner_where_answers_are_quick_and_later_where_they_are_slow() {
+        assert_eq!(answered(&[5, 5]).request_ms(), REQUEST_TIMEOUT_MS, "too few to tell");
+        assert_eq!(answered(&[20; 8]).request_ms(), REQUEST_LEAST_MS);
+        assert_eq!(answered(&[20, 20, 20, 1_500]).request_ms(), 6_000, "by the longest");
+        assert_eq!(answered(&[60_000; 8]).request_ms(), REQUEST_MOST_MS);
+        let mut forgets = answered(&[60_000]);
+        (0..PATIENCE_KEPT).for_each(|_| keep(&mut forgets.answers_ms, 10));
+        assert_eq!(forgets.request_ms(), REQUEST_LEAST_MS);
+    }
+
+    #[test]
+    fn what_is_as_long_as_a_way_there_and_back_is_measured_by_the_usual_one() {
+        let (quick, slow) = (answered(&[20, 20, 20, 9_000]), answered(&[300; 8]));
+        assert_eq!((quick.suspect_ms(), slow.suspect_ms()), (ANSWER_MS, 1_200));
+        assert_eq!((quick.settle_ms(), slow.settle_ms()), (SETTLE_MS + 20, SETTLE_MS + 300));
+        assert_eq!((quick.gap_ms(), slow.gap_ms()), (GAP_PATIENCE_MS, 600));
+    }
+
+    #[test]
+    fn bytes_have_as_long_as_they_take_at_a_quarter_of_the_slowest_pace_lately() {
+        let mut patience = Patience::default();
+        assert_eq!(patience.transfer_ms(10 * UNMEASURED_BYTES_PER_S), TRANSFER_LEAST_MS + 10_000);
+        patience.came(10, 5_000);
+        assert_eq!(patience.transfer_ms(0), TRANSFER_LEAST_MS);
+        patience.came(4_000_000, 1_000);
+        patience.came(4_000_000, 4_000);
+        assert_eq!(patience.transfer_ms(2_500_000), TRANSFER_LEAST_MS + 10_000);
+    }
+
+    #[test]
+    fn what_is_never_answered_is_forgotten() {
+        let mut patience = Patience::default();
+        (0..2 * MAX_ASKING as u64).for_each(|number| patience.ask(Millis(number), RequestId(number)));
+        assert_eq!(patience.asking(), MAX_ASKING);
+        patience.answered(Millis(9), RequestId(2 * MAX_ASKING as u64 - 1), false);
+        assert_eq!((patience.asking(), patience.answers_ms.len()), (MAX_ASKING - 1, 0));
+    }
+}

@@ -1,0 +1,336 @@
+//! Whom a node knows: the members of its own modules, from their beats, and nobody else.
+
+mod by_peer;
+pub mod small_list;
+
+use crate::protocol::membership::roster::by_peer::ByPeer;
+use crate::protocol::membership::roster::small_list::Few;
+
+use crate::clock::Millis;
+use crate::names::{ModuleId, PathId, PeerKey};
+use crate::protocol::limits::{
+    LEASE_MOST_MS, MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_COPIED, MAX_LEASES, MAX_MEMBERS, MAX_WANTED, SIGNATURE_BYTES,
+};
+use crate::protocol::membership::failure_detector::Rhythm;
+use crate::protocol::membership::incarnation::{Copy, Starts};
+use crate::protocol::wire::message::{Beat, Copied, DirectoryEntry, Head, Lease, Stage, Start};
+
+/// One module of another peer, as last heard.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// When, on this node's clock.
+    pub at: Millis,
+    /// Where its chain stood.
+    pub head: Option<Head>,
+}
+
+/// Another peer.
+#[derive(Clone, Debug, Default)]
+pub struct Member {
+    /// On whatever topic.
+    rhythm: Rhythm,
+    topics: Few<Topic>,
+    /// The one that is believed.
+    start: (u64, u64),
+    starts: Starts,
+    newest: u64,
+    /// The beat that brought the leases and the pace that it has now.
+    changed: u64,
+    /// Its paths.
+    pub leases: Few<Lease>,
+    /// Where it can be reached.
+    pub addresses: Vec<String>,
+    /// Inner steps that each of them makes in 1000 s; 0 if that is not known.
+    pub pace: u32,
+    /// How many modules it replicates.
+    pub replicas: u32,
+}
+
+/// What was heard of a peer on one module's topic.
+#[derive(Clone, Debug)]
+struct Topic {
+    module: ModuleId,
+    /// Of the newest beat; gossip may bring them out of order.
+    sequence: u64,
+    /// Nothing once it has left the module.
+    seen: Option<Seen>,
+}
+
+impl Member {
+    /// One of its modules, as last heard.
+    pub fn seen(&self, module: ModuleId) -> Option<&Seen> {
+        self.topics.iter().find(|topic| topic.module == module)?.seen.as_ref()
+    }
+
+    /// Whether it is on any module.
+    pub fn is_anywhere(&self) -> bool {
+        self.topics.iter().any(|topic| topic.seen.is_some())
+    }
+
+    fn topic(&mut self, module: ModuleId) -> &mut Topic {
+        let known = self.topics.iter().position(|topic| topic.module == module);
+        let place = known.unwrap_or_else(|| {
+            let last = self.topics.len();
+            self.topics.insert(last, Topic { module, sequence: 0, seen: None });
+            last
+        });
+        &mut self.topics[place]
+    }
+
+    /// Whether it has said nothing newer on any topic: one that was on its way for long may tell of other paths.
+    pub fn last_said(&self, sequence: u64) -> bool {
+        sequence >= self.newest
+    }
+
+    /// Whether it is about to go.
+    pub fn leaves(&self) -> bool {
+        self.leases.iter().any(|lease| lease.stage == Stage::Leaving)
+    }
+}
+
+/// What a beat changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Old, malformed or beyond a bound: ignored.
+    Ignored,
+    /// Nothing but a sign of life: it is, does and has what it did before.
+    Same,
+    /// Known before.
+    Known,
+    /// New, or at other addresses: connect to it.
+    New,
+}
+
+/// Everybody that a node knows.
+#[derive(Clone, Debug, Default)]
+pub struct Roster {
+    members: ByPeer<Member>,
+    /// Since when this node has been awake without a break.
+    awake: Millis,
+}
+
+/// Topics of one peer that are remembered although it is on them no longer.
+const MAX_LEFT: usize = 64;
+
+/// Whether what a peer says of itself is within bounds.
+pub fn well_formed(leases: &[Lease], addresses: &[String]) -> bool {
+    leases.len() <= MAX_LEASES
+        && addresses.len() <= MAX_ADDRESSES
+        && addresses.iter().all(|address| address.len() <= MAX_ADDRESS_BYTES)
+}
+
+fn starts_well_formed(start: &Start, copied: &[Copied]) -> bool {
+    let fits = |start: &Start| start.signature.len() <= SIGNATURE_BYTES;
+    fits(start) && copied.len() <= MAX_COPIED && copied.iter().all(|named| fits(&named.start))
+}
+
+impl Roster {
+    /// This node stood still until now: whom it has not heard may have spoken.
+    pub fn wake(&mut self, now: Millis) {
+        self.awake = now;
+    }
+
+    /// Takes in a beat. If two starts of its author live at once, says so; the lower one is ignored.
+    pub fn hear(&mut self, now: Millis, module: ModuleId, author: PeerKey, beat: &Beat) -> (Heard, Option<Copy>) {
+        let room = self.members.len() < MAX_MEMBERS || self.members.get(author).is_some();
+        let starts = starts_well_formed(&beat.start, &beat.copied);
+        let wants = beat.wanted.len() <= MAX_WANTED;
+        if !well_formed(&beat.leases, &beat.addresses) || !starts || !wants || !room {
+            return (Heard::Ignored, None);
+        }
+        let (member, known) = self.members.get_or_begin(author);
+        let start = beat.start.order();
+        let copy = member.starts.hear(now, &beat.start, Some(beat.sequence), Some(&beat.addresses));
+        let outlived = copy.is_none() && member.starts.has_outlived(now, start, member.start);
+        let begins = start > member.start || !known || outlived;
+        if begins {
+            member.start = start;
+            member.topics.iter_mut().for_each(|topic| topic.sequence = 0);
+            member.newest = 0;
+            member.changed = 0;
+            member.rhythm = Rhythm::new(now);
+        }
+        let is_earlier = start < member.start;
+        let topic = member.topic(module);
+        if is_earlier || beat.sequence <= topic.sequence {
+            return (Heard::Ignored, copy);
+        }
+        let before = std::mem::replace(&mut topic.sequence, beat.sequence);
+        let had = topic.seen.as_ref().map(|seen| seen.head);
+        let is_there = had == Some(beat.head) && !beat.leaving;
+        topic.seen = (!beat.leaving).then_some(Seen { at: now, head: beat.head });
+        let lived = member.rhythm.lives(now, self.awake);
+        member.rhythm.hear(now, self.awake);
+        let moved = member.addresses != beat.addresses;
+        if beat.sequence > member.newest {
+            member.newest = beat.sequence;
+            if *member.leases != *beat.leases || member.pace != beat.pace {
+                member.changed = beat.sequence;
+                member.leases.set(&beat.leases);
+                member.pace = beat.pace;
+            }
+            member.addresses.clone_from(&beat.addresses);
+            member.replicas = beat.replicas;
+        }
+        let heard = match known && !moved {
+            true if is_there && lived && !begins && before >= member.changed && copy.is_none() => Heard::Same,
+            true => Heard::Known,
+            false => Heard::New,
+        };
+        (heard, copy)
+    }
+
+    /// A peer that is known speaks on a connection of its own.
+    pub fn hear_start(&mut self, now: Millis, peer: PeerKey, start: &Start) -> Option<Copy> {
+        let member = self.members.get_mut(peer).filter(|_| starts_well_formed(start, &[]))?;
+        member.starts.hear(now, start, None, None)
+    }
+
+    /// Forgets peers that were on no module for a long time.
+    pub fn forget_before(&mut self, time: Millis) {
+        self.members.retain(|member| {
+            for topic in member.topics.iter_mut() {
+                topic.seen.take_if(|seen| seen.at < time);
+            }
+            // What was said there before it left does not bring it back.
+            if member.topics.len() > MAX_LEFT {
+                member.topics.retain(|topic| topic.seen.is_some());
+            }
+            member.is_anywhere()
+        });
+    }
+
+    /// How many peers are known.
+    pub fn peers(&self) -> usize {
+        self.members.len()
+    }
+
+    /// What is known of a peer.
+    pub fn member(&self, peer: PeerKey) -> Option<&Member> {
+        self.members.get(peer)
+    }
+
+    /// Whether a peer is alive on a module.
+    pub fn lives(&self, now: Millis, module: ModuleId, peer: PeerKey) -> bool {
+        self.members.get(peer).is_some_and(|member| self.lives_on(now, module, member))
+    }
+
+    /// Heard on any topic, it is alive; unless it has not been heard on this one for much longer.
+    fn lives_on(&self, now: Millis, module: ModuleId, member: &Member) -> bool {
+        let seen = member.seen(module);
+        let lately = |seen: &Seen| now.since(seen.at.max(self.awake)) < LEASE_MOST_MS;
+        member.rhythm.lives(now, self.awake) && seen.is_some_and(lately)
+    }
+
+    /// When a peer was last heard, if it has been silent for longer than usual.
+    pub fn silent_since(&self, now: Millis, peer: PeerKey) -> Option<Millis> {
+        self.members.get(peer)?.rhythm.silent_since(now, self.awake)
+    }
+
+    /// For how long a peer has been there without a new start.
+    pub fn steady_ms(&self, now: Millis, peer: PeerKey) -> u64 {
+        self.members.get(peer).map_or(0, |member| member.rhythm.steady_ms(now))
+    }
+
+    /// The living members of a module, in order of their keys.
+    pub fn living(&self, now: Millis, module: ModuleId) -> impl Iterator<Item = (PeerKey, &Member)> {
+        self.members.iter().filter(move |(_, member)| self.lives_on(now, module, member))
+    }
+
+    /// The living members of a module that have its state, and where they stand.
+    pub fn heads(&self, now: Millis, module: ModuleId) -> impl Iterator<Item = (PeerKey, Head)> {
+        self.living(now, module).filter_map(move |(peer, member)| Some((peer, member.seen(module)?.head?)))
+    }
+
+    /// Whether a peer is alive on any module.
+    pub fn alive(&self, now: Millis, member: &Member) -> bool {
+        member.rhythm.lives(now, self.awake) && member.is_anywhere()
+    }
+
+    /// Whether there is a living peer that is not about to go.
+    pub fn anybody_stays(&self, now: Millis) -> bool {
+        self.members.iter().any(|(_, member)| self.alive(now, member) && !member.leaves())
+    }
+
+    /// The living peers that hold a path, with their lease of it.
+    pub fn holders(&self, now: Millis, path: PathId) -> impl Iterator<Item = (PeerKey, &Member, Lease)> {
+        self.members.iter().filter(move |(_, member)| self.alive(now, member)).filter_map(move |(peer, member)| {
+            let lease = member.leases.iter().find(|lease| lease.path == path)?;
+            Some((peer, member, *lease))
+        })
+    }
+
+    /// Everybody alive, in order of their keys.
+    pub fn everybody(&self, now: Millis) -> impl Iterator<Item = (PeerKey, &Member)> {
+        self.members.iter().filter(move |(_, member)| self.alive(now, member))
+    }
+
+    /// Everybody alive, for a newcomer.
+    pub fn directory(&self, now: Millis) -> impl Iterator<Item = DirectoryEntry> {
+        self.everybody(now).map(|(peer, member)| DirectoryEntry {
+            peer,
+            addresses: member.addresses.clone(),
+            leases: member.leases.to_vec(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::limits::MEMBER_LEASE_MS;
+
+    fn beat(incarnation: u64, sequence: u64) -> Beat {
+        let start = Start { incarnation, ..Start::default() };
+        Beat {
+            start,
+            sequence,
+            head: None,
+            owner: None,
+            leases: vec![],
+            addresses: vec![],
+            replicas: 0,
+            wanted: vec![],
+            copied: vec![],
+            leaving: false,
+            pace: 0,
+        }
+    }
+
+    const MODULE: ModuleId = ModuleId { level: 0, expert: 0 };
+    const PEER: PeerKey = PeerKey([7; 32]);
+
+    #[test]
+    fn a_member_lives_as_long_as_its_lease() {
+        let mut roster = Roster::default();
+        assert_eq!(roster.hear(Millis(100), MODULE, PEER, &beat(1, 1)).0, Heard::New);
+        assert!(roster.lives(Millis(100 + MEMBER_LEASE_MS - 1), MODULE, PEER));
+        assert!(!roster.lives(Millis(100 + MEMBER_LEASE_MS), MODULE, PEER));
+    }
+
+    #[test]
+    fn an_old_beat_does_not_revive_the_dead() {
+        let mut roster = Roster::default();
+        roster.hear(Millis(0), MODULE, PEER, &beat(2, 5));
+        assert_eq!(roster.hear(Millis(9_000), MODULE, PEER, &beat(2, 5)).0, Heard::Ignored);
+        assert_eq!(roster.hear(Millis(4_900), MODULE, PEER, &beat(1, 99)).0, Heard::Ignored);
+        assert!(!roster.lives(Millis(9_000), MODULE, PEER));
+        assert_eq!(roster.hear(Millis(9_000), MODULE, PEER, &beat(3, 1)).0, Heard::Known);
+        assert!(roster.lives(Millis(9_000), MODULE, PEER));
+    }
+
+    #[test]
+    fn a_beat_beyond_the_bounds_is_ignored() {
+        let mut roster = Roster::default();
+        let long = Beat { addresses: vec!["x".repeat(MAX_ADDRESS_BYTES + 1)], ..beat(1, 1) };
+        assert_eq!(roster.hear(Millis(0), MODULE, PEER, &long).0, Heard::Ignored);
+    }
+
+    #[test]
+    fn one_that_leaves_is_gone_at_once() {
+        let mut roster = Roster::default();
+        roster.hear(Millis(0), MODULE, PEER, &beat(1, 1));
+        roster.hear(Millis(1), MODULE, PEER, &Beat { leaving: true, ..beat(1, 2) });
+        assert!(!roster.lives(Millis(1), MODULE, PEER));
+    }
+}

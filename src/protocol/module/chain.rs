@@ -1,0 +1,407 @@
+//! A module's chain of updates, as one member has applied it.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use serde::Serialize;
+
+use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Term, Version};
+use crate::protocol::journal::record::Record;
+use crate::protocol::limits::VERSIONS_KEPT;
+use crate::protocol::module::places::{Brief, Place, Places};
+use crate::protocol::node::module::aggregation::countable;
+use crate::protocol::wire::encoding::update_hash;
+use crate::protocol::wire::message::{
+    ContributionKey, Counted, Excerpt, GENESIS, Head, SignedUpdate, Update, UpdateHash,
+};
+
+/// The head, and the updates that led there, as far as they are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chain {
+    head: Head,
+    /// Newest last, without gaps, the last being the head (unless at genesis).
+    recent: VecDeque<(UpdateHash, SignedUpdate)>,
+    /// Up to the one that the oldest kept update follows, the base.
+    before: Places,
+    /// From here on the averages are here, too: what came before was taken over as a whole state.
+    replays_from: Version,
+}
+
+/// What a chain that was given up had counted too long ago for anybody to have kept it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct TooDeep {
+    /// Where the chains parted: this version is in both.
+    pub after: Version,
+    /// All since then up to this version, and what came late in the next few.
+    pub until: Version,
+    /// The chain's last version.
+    pub version: Version,
+    /// And the update that made it.
+    pub head: UpdateHash,
+    /// All in all.
+    pub weight: u64,
+}
+
+/// How two places in a chain lie to each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// These follow.
+    Updates(Vec<SignedUpdate>),
+    /// The place is not in this chain, or lies too far back.
+    Unknown,
+}
+
+impl Chain {
+    /// Before the first update.
+    pub fn genesis(state: BlobRef) -> Self {
+        let head = Head { version: Version(0), update: GENESIS, state, weight: 0 };
+        Self { head, recent: VecDeque::new(), before: Places::genesis(), replays_from: Version(0) }
+    }
+
+    /// Ends with the last of these updates, whose state is here but not how it came to be; nothing if they are none or do
+    /// not follow each other.
+    pub fn of(excerpt: Excerpt) -> Option<Self> {
+        let mut updates = excerpt.updates.into_iter();
+        let first = updates.next()?;
+        let base = Version(first.update.version.0.checked_sub(1)?);
+        let before = Places::one(base, first.update.parent).told(excerpt.before);
+        let mut chain = Self { head: head_of(&first.update)?, before, recent: VecDeque::new(), replays_from: base };
+        chain.recent.push_back((chain.head.update, first));
+        for signed in updates {
+            if !chain.fits(&signed.update) {
+                return None;
+            }
+            chain.push(signed);
+        }
+        chain.replays_from = chain.head.version;
+        Some(chain)
+    }
+
+    /// What is kept of it, but the averages.
+    pub fn excerpt(&self) -> Excerpt {
+        Excerpt { updates: self.recent().cloned().collect(), before: self.before.all().collect() }
+    }
+
+    /// The same chain, of which the averages after a version are here.
+    pub fn replaying_from(mut self, version: Version) -> Self {
+        self.replays_from = version;
+        self
+    }
+
+    /// The version after which all averages are here.
+    pub fn replays_from(&self) -> Version {
+        self.replays_from
+    }
+
+    /// The averages before the newest are not here any more.
+    pub fn replay_only_the_newest(&mut self) {
+        self.replays_from = self.replays_from.max(Version(self.head.version.0.saturating_sub(1)));
+    }
+
+    /// The kept updates whose averages are here as well, oldest first.
+    pub fn replayed(&self) -> impl Iterator<Item = &SignedUpdate> {
+        self.recent().filter(|signed| signed.update.version > self.replays_from)
+    }
+
+    /// What the journal says of a module whose chain this is.
+    pub fn record(&self, module: ModuleId) -> Record {
+        match self.recent.is_empty() {
+            true => Record::Genesis { module, state: self.head.state },
+            false => Record::Installed { excerpt: self.excerpt(), replays_from: self.replays_from },
+        }
+    }
+
+    /// The newest place.
+    pub fn head(&self) -> Head {
+        self.head
+    }
+
+    /// The module's running norm at the head; 0 at genesis.
+    pub fn running_norm(&self) -> u32 {
+        self.recent.back().map_or(0, |(_, signed)| signed.update.norm)
+    }
+
+    /// Whether an update comes right after the head.
+    pub fn fits(&self, update: &Update) -> bool {
+        update.version.0.checked_sub(1) == Some(self.head.version.0) && update.parent == self.head.update
+    }
+
+    /// Makes an update, which fits, the head. Returns the oldest kept update, if there are now too many.
+    pub fn push(&mut self, signed: SignedUpdate) -> Option<SignedUpdate> {
+        self.head = head_of(&signed.update)?;
+        self.recent.push_back((self.head.update, signed));
+        if self.recent.len() as u64 <= VERSIONS_KEPT {
+            return None;
+        }
+        let (hash, oldest) = self.recent.pop_front()?;
+        self.before.push(Place { update: hash, counts: briefs(&oldest).collect() });
+        Some(oldest)
+    }
+
+    /// The kept updates, oldest first.
+    pub fn recent(&self) -> impl DoubleEndedIterator<Item = &SignedUpdate> {
+        self.recent.iter().map(|(_, signed)| signed)
+    }
+
+    /// Who signed the head, and in which term; nobody at genesis.
+    pub fn signer(&self) -> Option<(Term, PeerKey)> {
+        self.recent.back().map(|(_, signed)| (signed.update.term, signed.update.owner))
+    }
+
+    /// The kept updates and their places, oldest first.
+    pub fn places(&self) -> impl Iterator<Item = (UpdateHash, &SignedUpdate)> {
+        self.recent.iter().map(|(hash, signed)| (*hash, signed))
+    }
+
+    /// What follows a place, if it can be replayed.
+    pub fn since(&self, version: Version, update: UpdateHash) -> Since {
+        if version < self.replays_from {
+            return Since::Unknown;
+        }
+        if (version, update) == self.before.newest() {
+            return Since::Updates(self.recent().cloned().collect());
+        }
+        let place = self.recent.iter().position(|(hash, signed)| *hash == update && signed.update.version == version);
+        match place {
+            Some(place) => Since::Updates(self.recent().skip(place + 1).cloned().collect()),
+            None => Since::Unknown,
+        }
+    }
+
+    /// Whether every update after this version is known here: only then is it certain what has been counted.
+    pub fn knows_all_since(&self, version: Version) -> bool {
+        self.base() <= version && version <= self.head.version
+    }
+
+    /// Whether this very contribution is counted in a kept update.
+    pub fn has_counted(&self, contribution: ContributionKey) -> bool {
+        let (_, parent, _) = contribution;
+        self.counted_after(parent).any(|counted| counted.key() == contribution)
+    }
+
+    /// How many contributions of a path to one version are counted in kept updates.
+    pub fn times_counted(&self, path: PathId, parent: Version) -> usize {
+        self.counted_after(parent).filter(|counted| counted.path == path && counted.parent == parent).count()
+    }
+
+    /// The update that made a version, as far as it is known.
+    pub fn update_of(&self, version: Version) -> Option<UpdateHash> {
+        let Some(after) = version.0.checked_sub(self.base().0 + 1) else {
+            return self.before.at(version).map(|place| place.update);
+        };
+        self.recent.get(usize::try_from(after).ok()?).map(|(hash, _)| *hash)
+    }
+
+    /// All contributions that it has counted after a version.
+    fn briefs_after(&self, version: Version) -> impl Iterator<Item = Brief> {
+        let kept = self.recent().filter(move |signed| signed.update.version > version).flat_map(briefs);
+        self.before.counted_after(version).chain(kept)
+    }
+
+    /// What this chain, which gives way to another, has counted since the two parted, and nobody has kept: in updates that
+    /// are not kept here any more, and late in those that are. What is younger, whoever trained it offers again, or tells of
+    /// it. Nothing if there is none, or if they parted so long ago that neither knows where.
+    pub fn too_deep(&self, other: &Self) -> Option<TooDeep> {
+        let shared = |version: &Version| {
+            let of_other = other.update_of(*version);
+            of_other.is_some() && of_other == self.update_of(*version)
+        };
+        // A head that another has told may have any version: only as many are looked at as are known.
+        let known = self.before.oldest().0..=self.head.version.0.min(other.head.version.0);
+        let after = known.rev().map(Version).find(shared)?;
+        let kept = self.recent().filter(|signed| signed.update.version > after);
+        let late = kept
+            .flat_map(|signed| &signed.update.contributions)
+            .filter(|counted| !countable(self.head.version, counted.parent));
+        let gone = self.before.counted_after(after).chain(late.map(Brief::from));
+        let counted: BTreeSet<u64> = other.briefs_after(after).map(|brief| brief.contribution).collect();
+        let lost = gone.filter(|brief| !counted.contains(&brief.contribution));
+        let weight = lost.map(|brief| u64::from(brief.weight)).sum();
+        let Head { version, update: head, .. } = self.head;
+        (weight > 0).then_some(TooDeep { after, until: self.base(), version, head, weight })
+    }
+
+    /// The chain as it was before an update that is in it; nothing if what came before is not known any more.
+    pub fn before(&self, update: UpdateHash, genesis: BlobRef) -> Option<Self> {
+        let place = self.recent.iter().position(|(hash, _)| *hash == update)?;
+        let recent: VecDeque<_> = self.recent.iter().take(place).cloned().collect();
+        let head = match recent.back() {
+            Some((_, signed)) => head_of(&signed.update)?,
+            None if self.base() == Version(0) => Self::genesis(genesis).head,
+            None => return None,
+        };
+        let replays_from = self.replays_from.min(head.version);
+        Some(Self { head, recent, before: self.before.clone(), replays_from })
+    }
+
+    /// The state after an update, as far as updates are kept.
+    pub fn state_at(&self, place: UpdateHash, genesis: BlobRef) -> Option<BlobRef> {
+        let mut kept = self.recent.iter().filter(|(hash, _)| *hash == place);
+        if place == GENESIS { Some(genesis) } else { kept.next().map(|(_, signed)| signed.update.state) }
+    }
+
+    /// Whether the chain has had this state, as far as updates are kept.
+    pub fn has_had(&self, state: BlobRef, genesis: BlobRef) -> bool {
+        let from_genesis = self.base() == Version(0) && state == genesis;
+        from_genesis || self.recent().any(|signed| signed.update.state == state)
+    }
+
+    /// Whether this update is in the chain, as far as it is kept.
+    pub fn contains(&self, update: UpdateHash) -> bool {
+        self.recent.iter().any(|(hash, _)| *hash == update)
+    }
+
+    /// The version that the oldest kept update starts from.
+    pub fn base(&self) -> Version {
+        self.before.newest().0
+    }
+
+    /// How many versions late the contributions in the kept updates were: on average, and at the most.
+    pub fn staleness(&self) -> (f64, u64) {
+        let late = |signed: &SignedUpdate| {
+            let before = signed.update.version.0.saturating_sub(1);
+            signed.update.contributions.iter().map(|counted| before.saturating_sub(counted.parent.0)).collect()
+        };
+        let late: Vec<u64> = self.recent().flat_map(|signed| -> Vec<u64> { late(signed) }).collect();
+        let most = late.iter().max().copied().unwrap_or(0);
+        (late.iter().sum::<u64>() as f64 / late.len().max(1) as f64, most)
+    }
+
+    /// What the kept updates after a version count: contributions to it can be nowhere else.
+    fn counted_after(&self, version: Version) -> impl Iterator<Item = &Counted> {
+        let before = usize::try_from(version.0.saturating_sub(self.base().0)).unwrap_or(usize::MAX);
+        self.recent.iter().skip(before).flat_map(|(_, signed)| &signed.update.contributions)
+    }
+}
+
+fn briefs(signed: &SignedUpdate) -> impl Iterator<Item = Brief> {
+    signed.update.contributions.iter().map(Brief::from)
+}
+
+/// The head that an update makes; nothing if it cannot be encoded.
+pub fn head_of(update: &Update) -> Option<Head> {
+    let hash = update_hash(update)?;
+    Some(Head { version: update.version, update: hash, state: update.state, weight: update.weight })
+}
+
+#[cfg(test)]
+pub mod made_up {
+    //! Updates for tests.
+    use super::*;
+    use crate::names::{BlobHash, ModuleId, PeerKey, Term};
+
+    /// The next update of a chain, with one contribution of this path.
+    pub fn next(chain: &Chain, path: u32, weight: u32) -> SignedUpdate {
+        let head = chain.head();
+        let blob = BlobRef::of(&[path.to_le_bytes(), (head.version.0 as u32).to_le_bytes()].concat());
+        let update = Update {
+            module: ModuleId { level: 0, expert: 0 },
+            term: Term(1),
+            owner: PeerKey([1; 32]),
+            version: head.version.next(),
+            parent: head.update,
+            contributions: vec![Counted { path: PathId(path), parent: head.version, weight, norm: 0, blob }],
+            norm: 0,
+            average: blob,
+            state: BlobRef { hash: BlobHash::of(&blob.hash.0), bytes: 100 },
+            weight: head.weight + u64::from(weight),
+        };
+        SignedUpdate { update, signature: vec![] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain_of(length: u64) -> Chain {
+        let mut chain = Chain::genesis(BlobRef::of(b"genesis"));
+        for _ in 0..length {
+            chain.push(made_up::next(&chain, 0, 5));
+        }
+        chain
+    }
+
+    #[test]
+    fn what_two_chains_have_counted_since_they_parted_is_known_beyond_what_they_keep() {
+        let (mut lighter, mut heavier) = (chain_of(10), chain_of(10));
+        (0..30).for_each(|_| drop(lighter.push(made_up::next(&lighter, 1, 3))));
+        (0..40).for_each(|_| drop(heavier.push(made_up::next(&heavier, 2, 4))));
+        let told = lighter.too_deep(&heavier).unwrap();
+        let until = Version(40 - VERSIONS_KEPT);
+        // And that of the next version, which was trained from it: it is 16 versions late.
+        assert_eq!((told.after, told.until, told.weight), (Version(10), until, 3 * (until.0 - 10 + 1)));
+        assert_eq!(told.head, lighter.head().update);
+        // Who took it over knows it as well, and who did not fall behind has lost nothing.
+        let taken_over = Chain::of(lighter.excerpt()).unwrap();
+        assert_eq!(taken_over.too_deep(&heavier), Some(told));
+        assert_eq!(chain_of(60).too_deep(&chain_of(90)), None);
+        let far = |version| {
+            let mut last = made_up::next(&chain_of(3), 3, 5);
+            last.update.version = Version(version);
+            Chain::of(vec![last].into()).unwrap()
+        };
+        assert_eq!(far(u64::MAX - 1).too_deep(&far(u64::MAX)), None, "at once, however far another says to be");
+        let parted_late = chain_of(35);
+        assert_eq!(parted_late.too_deep(&chain_of(30)), None);
+    }
+
+    #[test]
+    fn a_place_in_the_chain_gets_what_follows_it() {
+        let chain = chain_of(3);
+        let all: Vec<SignedUpdate> = chain.recent().cloned().collect();
+        assert_eq!(chain.since(Version(0), GENESIS), Since::Updates(all.clone()));
+        let second = head_of(&all[1].update).unwrap();
+        assert_eq!(chain.since(second.version, second.update), Since::Updates(vec![all[2].clone()]));
+        assert_eq!(chain.since(Version(2), GENESIS), Since::Unknown);
+        assert_eq!(chain.head().weight, 15);
+    }
+
+    #[test]
+    fn only_so_many_updates_are_kept_and_it_knows_what_it_forgot() {
+        let chain = chain_of(VERSIONS_KEPT + 3);
+        assert_eq!(chain.recent().count() as u64, VERSIONS_KEPT);
+        assert!(!chain.knows_all_since(Version(2)));
+        assert!(chain.knows_all_since(Version(3)));
+        let counted: Vec<Version> = chain.counted_after(chain.base()).map(|counted| counted.parent).collect();
+        assert_eq!((counted.first(), counted.last()), (Some(&Version(3)), Some(&Version(VERSIONS_KEPT + 2))));
+        let one = chain.counted_after(chain.base()).next().unwrap().key();
+        assert!(chain.has_counted(one));
+        assert!(!chain.has_counted((one.0, one.1, GENESIS)));
+        assert_eq!(chain.since(Version(0), GENESIS), Since::Unknown);
+    }
+
+    #[test]
+    fn a_chain_is_what_it_was_before_an_update() {
+        let genesis = BlobRef::of(b"genesis");
+        let chain = chain_of(5);
+        let places: Vec<UpdateHash> = chain.places().map(|(hash, _)| hash).collect();
+        assert_eq!(chain.before(places[3], genesis), Some(chain_of(3)));
+        assert_eq!(chain.before(places[0], genesis), Some(chain_of(0)));
+        assert_eq!(chain.before(GENESIS, genesis), None);
+        let states = [places[1], GENESIS].map(|place| chain.state_at(place, genesis));
+        assert_eq!(states, [Some(chain_of(2).head().state), Some(genesis)]);
+        assert_eq!(chain_of(2).state_at(places[3], genesis), None);
+        let had =
+            [chain_of(2).head().state, genesis, BlobRef::of(b"another")].map(|state| chain.has_had(state, genesis));
+        assert_eq!(had, [true, true, false]);
+        let taken_over = Chain::of(chain.excerpt().updates.split_off(2).into()).unwrap();
+        assert_eq!(taken_over.before(places[2], genesis), None, "nobody knows what it followed");
+        assert_eq!(taken_over.before(places[3], genesis).unwrap().head(), chain_of(3).head());
+    }
+
+    #[test]
+    fn a_chain_with_a_gap_is_refused() {
+        let updates: Vec<SignedUpdate> = chain_of(3).recent().cloned().collect();
+        let taken_over = Chain::of(updates.clone().into()).unwrap();
+        assert_eq!(taken_over.clone().replaying_from(Version(0)), chain_of(3));
+        // Its averages were never here, so nobody can be told to replay them.
+        assert_eq!(taken_over.since(Version(0), GENESIS), Since::Unknown);
+        let head = taken_over.head();
+        assert_eq!(taken_over.since(head.version, head.update), Since::Updates(vec![]));
+        assert_eq!(Chain::of(vec![updates[0].clone(), updates[2].clone()].into()), None);
+        assert_eq!(Chain::of(vec![].into()), None);
+        let mut last = updates[0].clone();
+        last.update.version = Version(u64::MAX);
+        assert_eq!(Chain::of(vec![last, updates[1].clone()].into()), None);
+    }
+}

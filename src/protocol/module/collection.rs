@@ -1,0 +1,413 @@
+//! What an owner gathers for the next update, and when it closes.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::clock::Millis;
+use crate::names::{BlobHash, PathId, PeerKey, Version};
+use crate::protocol::limits::{DEADLINE_FACTOR, DEADLINE_LEAST_MS, DURATIONS_KEPT, MAX_CONTRIBUTIONS};
+use crate::protocol::reputation::norm_cap;
+use crate::protocol::wire::message::{ContributionKey, Counted, Offer};
+
+/// How far a contribution has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Its blob is being fetched.
+    Fetching,
+    /// It is being added to the sum.
+    Adding,
+    /// It is in.
+    Counted,
+}
+
+/// One contribution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// As offered.
+    pub offer: Offer,
+    /// Who has it.
+    pub from: PeerKey,
+    /// Its integer weight, discounts included, before it is capped.
+    pub weight: u32,
+    /// How long it is, once that is known.
+    pub norm: u16,
+    /// How far it has come.
+    pub progress: Progress,
+}
+
+/// The gathering for one version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Collection {
+    /// The version to be made.
+    pub target: Version,
+    /// When it began.
+    pub opened: Millis,
+    /// Since when its phase lasts: since the head came, unless that is not known, as after a restart.
+    pub began: Option<Millis>,
+    /// Nothing closes before: a new owner listens first.
+    pub settled: Millis,
+    /// When it closes without those who are missing; nothing before there is a measure.
+    pub deadline: Option<Millis>,
+    /// Whether it has closed and the average is being made.
+    pub closing: bool,
+    first_counted: Option<Millis>,
+    /// When the last contribution was in.
+    pub last_counted: Option<Millis>,
+    entries: BTreeMap<ContributionKey, Entry>,
+}
+
+/// Why a collection is still open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// These paths' contributions are missing.
+    Missing(Vec<PathId>),
+    /// Contributions are on their way.
+    Arriving,
+    /// A new owner still listens.
+    Settling,
+}
+
+impl Collection {
+    /// Begins to gather.
+    pub fn new(target: Version, opened: Millis, settled: Millis, deadline: Option<Millis>) -> Self {
+        Self {
+            target,
+            opened,
+            began: None,
+            settled,
+            deadline,
+            closing: false,
+            first_counted: None,
+            last_counted: None,
+            entries: BTreeMap::new(),
+        }
+    }
+
+    /// Whether this contribution may be added: there is room, and it is not here yet.
+    pub fn wants(&self, contribution: ContributionKey) -> bool {
+        !self.closing && !self.is_full() && !self.entries.contains_key(&contribution)
+    }
+
+    /// Whether nothing more fits in one update. What is left over goes into the next.
+    pub fn is_full(&self) -> bool {
+        self.entries.len() >= MAX_CONTRIBUTIONS
+    }
+
+    /// Takes a contribution in hand.
+    pub fn begin(&mut self, entry: Entry) {
+        self.entries.insert(entry.offer.key(), entry);
+    }
+
+    /// Moves a contribution on; nothing if none of these bytes is at that point. Two paths may offer the same bytes:
+    /// each call moves one.
+    pub fn advance(&mut self, blob: BlobHash, from: Progress, to: Progress) -> Option<&mut Entry> {
+        let entry = self.entries.values_mut().find(|entry| entry.offer.blob.hash == blob && entry.progress == from)?;
+        entry.progress = to;
+        Some(entry)
+    }
+
+    /// What has these bytes and has come so far.
+    pub fn in_hand(&self, blob: BlobHash, progress: Progress) -> impl Iterator<Item = &Entry> {
+        self.entries.values().filter(move |entry| entry.offer.blob.hash == blob && entry.progress == progress)
+    }
+
+    /// Drops what has these bytes and has come so far: it cannot be had or is not valid.
+    pub fn drop_blob(&mut self, blob: BlobHash, progress: Progress) {
+        self.entries.retain(|_, entry| entry.offer.blob.hash != blob || entry.progress != progress);
+    }
+
+    /// The bytes of everything in hand.
+    pub fn blobs(&self) -> impl Iterator<Item = BlobHash> {
+        self.entries.values().map(|entry| entry.offer.blob.hash)
+    }
+
+    /// How many contributions are in.
+    pub fn counted(&self) -> usize {
+        self.entries.values().filter(|entry| entry.progress == Progress::Counted).count()
+    }
+
+    /// What the update will name, in order; capped, given the module's running norm.
+    pub fn contributions(&self, running: u32, cap: f32) -> Vec<Counted> {
+        let counted = || self.entries.values().filter(|entry| entry.progress == Progress::Counted);
+        let reference = norm_cap::reference(running, counted().map(|entry| entry.norm));
+        let mut counted: Vec<Counted> = counted()
+            .map(|entry| Counted {
+                path: entry.offer.path,
+                parent: entry.offer.parent,
+                weight: norm_cap::capped_weight(entry.weight, entry.norm, reference, cap),
+                norm: entry.norm,
+                blob: entry.offer.blob,
+            })
+            .collect();
+        counted.sort_unstable_by_key(Counted::key);
+        counted
+    }
+
+    /// How many of a path's contributions to one version are in hand.
+    pub fn times(&self, path: PathId, parent: Version) -> usize {
+        self.of(path, parent).count()
+    }
+
+    /// Whether the sum has another contribution of the same path, trained from the same update.
+    pub fn has_summed_another(&self, offer: &Offer) -> bool {
+        self.of(offer.path, offer.parent).any(|entry| {
+            let other = &entry.offer;
+            entry.progress != Progress::Fetching
+                && other.parent_update == offer.parent_update
+                && other.blob.hash != offer.blob.hash
+        })
+    }
+
+    /// What has come and has these bytes is dropped if the sum has [another](Self::has_summed_another). Whether anything is.
+    pub fn drop_made_twice(&mut self, blob: BlobHash) -> bool {
+        let twice = |entry: &&Entry| self.has_summed_another(&entry.offer);
+        let twice: Vec<_> =
+            self.in_hand(blob, Progress::Fetching).filter(twice).map(|entry| entry.offer.key()).collect();
+        self.entries.retain(|key, _| !twice.contains(key));
+        !twice.is_empty()
+    }
+
+    /// A path's contributions to the version before the target.
+    fn fresh(&self, path: PathId) -> impl Iterator<Item = Progress> {
+        self.of(path, Version(self.target.0.saturating_sub(1))).map(|entry| entry.progress)
+    }
+
+    /// A path's contributions to one version.
+    fn of(&self, path: PathId, parent: Version) -> impl Iterator<Item = &Entry> {
+        let (first, last) = ((path, parent, BlobHash([0; 32])), (path, parent, BlobHash([255; 32])));
+        self.entries.range(first..=last).map(|(_, entry)| entry)
+    }
+
+    /// Whether so much of the expected weight is in that it can close after so many deadlines.
+    fn has_quorum(&self, expected: &BTreeMap<PathId, u32>, deadlines: u64) -> bool {
+        let is_there = |path| self.fresh(path).any(|progress| progress == Progress::Counted);
+        quorum(expected, is_there, self.unexpected_weight(expected), deadlines)
+    }
+
+    /// What paths have contributed to the version before the target that are not expected to, as their holders are gone or
+    /// have gone on: it counts like that of others.
+    fn unexpected_weight(&self, expected: &BTreeMap<PathId, u32>) -> u64 {
+        let unexpected = self.entries.values().filter(|entry| {
+            let is_fresh = entry.offer.parent.next() == self.target && entry.progress == Progress::Counted;
+            is_fresh && !expected.contains_key(&entry.offer.path)
+        });
+        unexpected.map(|entry| u64::from(entry.weight)).sum()
+    }
+
+    /// Before anything was measured, the deadline follows from how long half of the weight took, or from three times as
+    /// long as the first contribution, if half does not come; `turns` is the number of paths that one peer trains one
+    /// after the other.
+    pub fn measure(&mut self, now: Millis, expected: &BTreeMap<PathId, u32>, turns: u64) {
+        if self.deadline.is_some() || self.counted() == 0 {
+            return;
+        }
+        let slower = DEADLINE_FACTOR * turns.max(1);
+        let first = *self.first_counted.get_or_insert(now);
+        let waited = now.since(self.opened) >= first.since(self.opened).saturating_mul(slower).max(DEADLINE_LEAST_MS);
+        if waited || self.has_quorum(expected, 1) {
+            let took_ms = now.since(self.opened).saturating_mul(slower);
+            self.deadline = Some(self.opened + took_ms.max(DEADLINE_LEAST_MS));
+        }
+    }
+
+    /// How many deadlines have gone by.
+    fn deadlines(&self, now: Millis) -> u64 {
+        let each_ms = self.deadline.map(|deadline| deadline.since(self.opened).max(1));
+        each_ms.map_or(0, |each_ms| now.since(self.opened) / each_ms)
+    }
+
+    /// Whether it can close now, given the paths that are expected to contribute and their weights.
+    ///
+    /// It closes when every expected path has contributed to the version before the target or nothing more fits in, or
+    /// at the deadline when there is a [`quorum`]. What has begun to be added is waited for, since it is in the sum.
+    pub fn state(&self, now: Millis, expected: &BTreeMap<PathId, u32>) -> Result<(), Open> {
+        if now < self.settled {
+            return Err(Open::Settling);
+        }
+        let missing: Vec<PathId> =
+            expected.keys().filter(|path| self.fresh(**path).next().is_none()).copied().collect();
+        let quorum = self.has_quorum(expected, self.deadlines(now));
+        if !missing.is_empty() && !quorum && !self.is_full() {
+            return Err(Open::Missing(missing));
+        }
+        let waited_for = |entry: &Entry| match entry.progress {
+            Progress::Counted => false,
+            Progress::Adding => true,
+            Progress::Fetching => !quorum,
+        };
+        if self.counted() == 0 || self.entries.values().any(waited_for) {
+            return Err(Open::Arriving);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a collection can do without the rest: at its deadline if half of the expected weight is there, a quarter at
+/// twice the deadline, and so on, since whoever never contributes must not stop the others for good. `more` is the weight
+/// of what is there and was not expected.
+pub fn quorum(expected: &BTreeMap<PathId, u32>, is_there: impl Fn(PathId) -> bool, more: u64, deadlines: u64) -> bool {
+    let weight = |(_, weight): (&PathId, &u32)| u64::from(*weight);
+    let there = more + expected.iter().filter(|(path, _)| is_there(**path)).map(weight).sum::<u64>();
+    let all: u64 = expected.iter().map(weight).sum();
+    // So many halvings leave nothing of any weight.
+    let halvings = deadlines.min(30);
+    deadlines > 0 && there << halvings >= all
+}
+
+/// How long phases took, from which deadlines follow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Durations {
+    last_ms: VecDeque<u64>,
+}
+
+impl Durations {
+    /// A collection was open for this long.
+    pub fn add(&mut self, duration_ms: u64) {
+        if self.last_ms.len() == DURATIONS_KEPT {
+            self.last_ms.pop_front();
+        }
+        self.last_ms.push_back(duration_ms);
+    }
+
+    /// How long the quicker ones took; nothing before anything was measured. The longest, or the middle one, would grow
+    /// each time that something stops the phases.
+    pub fn quicker_ms(&self) -> Option<u64> {
+        let mut sorted: Vec<u64> = self.last_ms.iter().copied().collect();
+        sorted.sort_unstable();
+        sorted.get(sorted.len() / 4).copied()
+    }
+
+    /// How long to wait at the most.
+    pub fn deadline_ms(&self) -> Option<u64> {
+        Some((self.quicker_ms()? * DEADLINE_FACTOR).max(DEADLINE_LEAST_MS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::BlobRef;
+
+    fn entry(path: u32, parent: u64, progress: Progress) -> Entry {
+        let blob = BlobRef::of(format!("{path} {parent}").as_bytes());
+        let offer = Offer {
+            path: PathId(path),
+            parent: Version(parent),
+            parent_update: BlobHash([0; 32]),
+            router: 0,
+            blob,
+            sequence: 1,
+            made: None,
+        };
+        Entry { offer, from: PeerKey([0; 32]), weight: 10, norm: 0, progress }
+    }
+
+    fn expecting(paths: &[u32]) -> BTreeMap<PathId, u32> {
+        paths.iter().map(|path| (PathId(*path), 10)).collect()
+    }
+
+    fn collection(entries: Vec<Entry>) -> Collection {
+        let mut collection = Collection::new(Version(4), Millis(0), Millis(100), Some(Millis(1_000)));
+        for entry in entries {
+            collection.begin(entry);
+        }
+        collection
+    }
+
+    #[test]
+    fn it_closes_on_everything_expected() {
+        let both = collection(vec![entry(1, 3, Progress::Counted), entry(2, 3, Progress::Counted)]);
+        assert_eq!(both.state(Millis(50), &expecting(&[1, 2])), Err(Open::Settling));
+        assert_eq!(both.state(Millis(100), &expecting(&[1, 2])), Ok(()));
+        let one = collection(vec![entry(1, 3, Progress::Counted)]);
+        assert_eq!(one.state(Millis(100), &expecting(&[1, 2])), Err(Open::Missing(vec![PathId(2)])));
+    }
+
+    #[test]
+    fn at_the_deadline_half_of_the_weight_is_enough_and_less_is_not() {
+        let one = collection(vec![entry(1, 3, Progress::Counted)]);
+        assert_eq!(one.state(Millis(1_000), &expecting(&[1, 2])), Ok(()));
+        let three = expecting(&[1, 2, 3]);
+        assert_eq!(one.state(Millis(1_000), &three), Err(Open::Missing(vec![PathId(2), PathId(3)])));
+        assert_eq!(one.state(Millis(2_000), &three), Ok(()), "a quarter is, at twice the deadline");
+    }
+
+    #[test]
+    fn what_is_in_the_sum_is_waited_for_even_after_the_deadline() {
+        let adding = collection(vec![entry(1, 3, Progress::Counted), entry(2, 3, Progress::Adding)]);
+        assert_eq!(adding.state(Millis(2_000), &expecting(&[1, 2])), Err(Open::Arriving));
+        let fetching = collection(vec![entry(1, 3, Progress::Counted), entry(2, 3, Progress::Fetching)]);
+        assert_eq!(fetching.state(Millis(2_000), &expecting(&[1, 2])), Ok(()));
+        assert_eq!(fetching.contributions(0, 0.0).len(), 1);
+    }
+
+    #[test]
+    fn two_that_trained_the_same_path_both_count_and_so_do_equal_bytes_of_two_paths() {
+        let mut rival = entry(1, 3, Progress::Adding);
+        rival.offer.blob = BlobRef::of(b"another holder's");
+        let mut same_bytes = entry(2, 3, Progress::Fetching);
+        same_bytes.offer.blob = rival.offer.blob;
+        let mut both = collection(vec![entry(1, 3, Progress::Counted), rival.clone(), same_bytes]);
+        assert_eq!(both.counted(), 1);
+        let blob = rival.offer.blob.hash;
+        assert!(both.advance(blob, Progress::Fetching, Progress::Adding).is_some());
+        assert!(both.advance(blob, Progress::Adding, Progress::Counted).is_some());
+        assert!(both.advance(blob, Progress::Adding, Progress::Counted).is_some());
+        assert!(both.advance(blob, Progress::Adding, Progress::Counted).is_none());
+        both.drop_blob(blob, Progress::Adding);
+        assert_eq!(both.contributions(0, 0.0).iter().map(|counted| counted.path.0).collect::<Vec<_>>(), [1, 1, 2]);
+    }
+
+    #[test]
+    fn more_paths_than_fit_in_one_update_do_not_stop_it() {
+        let paths: Vec<u32> = (0..3 * MAX_CONTRIBUTIONS as u32).collect();
+        let full =
+            collection(paths[..MAX_CONTRIBUTIONS].iter().map(|path| entry(*path, 3, Progress::Counted)).collect());
+        assert!(!full.wants((PathId(100), Version(3), BlobHash([1; 32]))));
+        assert_eq!(full.state(Millis(100), &expecting(&paths)), Ok(()));
+    }
+
+    #[test]
+    fn the_first_deadline_follows_from_how_long_half_of_the_weight_took() {
+        let mut first = collection(vec![]);
+        first.deadline = None;
+        first.measure(Millis(9_000), &expecting(&[1, 2]), 1);
+        assert_eq!(first.deadline, None);
+        first.begin(entry(1, 3, Progress::Counted));
+        let mut in_turn = first.clone();
+        first.measure(Millis(9_000), &expecting(&[1, 2]), 1);
+        assert_eq!(first.deadline, Some(Millis(27_000)));
+        in_turn.measure(Millis(9_000), &expecting(&[1, 2]), 4);
+        assert_eq!(in_turn.deadline, Some(Millis(108_000)));
+    }
+
+    #[test]
+    fn whoever_never_contributes_does_not_stop_the_others_for_good() {
+        let mut little = collection(vec![entry(1, 3, Progress::Counted)]);
+        little.deadline = None;
+        let four = expecting(&[1, 2, 3, 4]);
+        little.measure(Millis(9_000), &four, 1);
+        assert_eq!(little.deadline, None, "half may still come");
+        little.measure(Millis(27_000), &four, 1);
+        assert_eq!(little.deadline, Some(Millis(81_000)));
+        assert!(little.state(Millis(161_000), &four).is_err());
+        assert_eq!(little.state(Millis(162_000), &four), Ok(()));
+    }
+
+    #[test]
+    fn a_late_contribution_does_not_stand_for_a_fresh_one() {
+        let late = collection(vec![entry(1, 3, Progress::Counted), entry(2, 2, Progress::Counted)]);
+        assert_eq!(late.state(Millis(200), &expecting(&[1, 2])), Err(Open::Missing(vec![PathId(2)])));
+    }
+
+    #[test]
+    fn deadlines_come_from_what_was_measured() {
+        let mut durations = Durations::default();
+        assert_eq!(durations.deadline_ms(), None);
+        durations.add(10);
+        assert_eq!(durations.deadline_ms(), Some(DEADLINE_LEAST_MS));
+        for took_ms in [60_000, 60_000, 900_000, 900_000, 900_000] {
+            durations.add(took_ms);
+        }
+        assert_eq!(durations.deadline_ms(), Some(180_000), "those that were held up count little");
+    }
+}

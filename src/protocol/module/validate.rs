@@ -1,0 +1,117 @@
+//! Whether an update is what an honest owner could have made, as far as a member can tell without the bytes.
+
+use crate::protocol::RunPlan;
+use crate::protocol::limits::{FULL_WEIGHT, MAX_CONTRIBUTIONS, MAX_RIVALS, VERSIONS_KEPT};
+use crate::protocol::module::chain::Chain;
+use crate::protocol::reputation::norm_cap;
+use crate::protocol::reputation::norm_cap::NO_NORM;
+use crate::protocol::wire::message::{Counted, GENESIS, Head, SignedUpdate, Update};
+
+/// The update comes right after the chain's head; then this says what is wrong with it.
+pub(in crate::protocol) fn check_update(plan: &RunPlan, chain: &Chain, update: &Update) -> Result<(), String> {
+    let head = chain.head();
+    let contributions = &update.contributions;
+    if !chain.fits(update) {
+        return Err("it does not follow the head".to_owned());
+    }
+    if chain.signer().is_some_and(|(term, _)| update.term < term) {
+        return Err("its term is before that of the update that it follows".to_owned());
+    }
+    if plan.is_done(update.module, head) {
+        return Err(format!("the module is done with version {}", head.version));
+    }
+    if contributions.is_empty() || contributions.len() > MAX_CONTRIBUTIONS {
+        return Err(format!("it counts {} contributions", contributions.len()));
+    }
+    if !contributions.windows(2).all(|pair| pair[0].key() < pair[1].key()) {
+        return Err("its contributions are not in order, each once".to_owned());
+    }
+    if contributions.iter().any(|counted| counted.norm >= NO_NORM) {
+        return Err("the length of a contribution is no number".to_owned());
+    }
+    let reference = norm_cap::reference(chain.running_norm(), contributions.iter().map(|counted| counted.norm));
+    let mut weight = head.weight;
+    for counted in contributions {
+        check_counted(plan, chain, update, counted, reference)?;
+        weight = weight.saturating_add(u64::from(counted.weight));
+    }
+    if update.weight != weight {
+        return Err(format!("its total weight is {}, not {weight}", update.weight));
+    }
+    let norm = plan.running_norm(chain.running_norm(), update.module, contributions);
+    if update.norm != norm {
+        return Err(format!("its running norm is {:#x}, not {norm:#x}", update.norm));
+    }
+    if update.state.bytes != head.state.bytes {
+        return Err(format!("its state has {} bytes, not {}", update.state.bytes, head.state.bytes));
+    }
+    if update.average.bytes > plan.average_bytes(update.module) {
+        return Err(format!("its average has {} bytes", update.average.bytes));
+    }
+    Ok(())
+}
+
+fn check_counted(
+    plan: &RunPlan,
+    chain: &Chain,
+    update: &Update,
+    counted: &Counted,
+    reference: u32,
+) -> Result<(), String> {
+    let Counted { path, parent, .. } = *counted;
+    if !plan.contributes(path, parent, update.module) {
+        return Err(format!("path {path} does not go through module {}", update.module));
+    }
+    let staleness = update.version.0.saturating_sub(1).checked_sub(parent.0);
+    let Some(staleness) = staleness.filter(|staleness| *staleness < VERSIONS_KEPT) else {
+        return Err(format!("it counts a contribution to version {parent}"));
+    };
+    if counted.blob.bytes > plan.offer_bytes(update.module) {
+        return Err(format!("the contribution of path {path} has {} bytes", counted.blob.bytes));
+    }
+    let uncapped = plan.weight(path, (parent, update.module), staleness);
+    let expected = norm_cap::capped_weight(uncapped, counted.norm, reference, plan.norm_cap);
+    if counted.weight != expected {
+        return Err(format!("path {path} has weight {} in it, not {expected}", counted.weight));
+    }
+    if chain.has_counted(counted.key()) {
+        return Err(format!("it counts a contribution of path {path} to version {parent} again"));
+    }
+    let here = update.contributions.iter().filter(|other| (other.path, other.parent) == (path, parent)).count();
+    if here + chain.times_counted(path, parent) > MAX_RIVALS {
+        return Err(format!("it counts more than {MAX_RIVALS} contributions of path {path} to version {parent}"));
+    }
+    Ok(())
+}
+
+/// Whether a chain that another sent can be one of this run: its bounds first, so that no sum below overflows, then
+/// each update as seen from the one before it. How the oldest came to be is taken on trust, unless it is the first.
+///
+/// # Errors
+/// What cannot be, in words.
+pub fn check_chain(plan: &RunPlan, genesis: Head, chain: &Chain) -> Result<(), String> {
+    let Some(oldest) = chain.recent().next() else { return Ok(()) };
+    let most_in_update = MAX_CONTRIBUTIONS as u64 * u64::from(FULL_WEIGHT);
+    for signed in chain.recent() {
+        let update = &signed.update;
+        let plausible = plan.is_plausible(oldest.update.module, update.version, update.weight, most_in_update)
+            && update.state.bytes == genesis.state.bytes
+            && update.module == oldest.update.module;
+        if !plausible {
+            return Err(format!("version {} of its chain cannot be", update.version));
+        }
+    }
+    let mut seen = Chain::genesis(genesis.state);
+    let mut updates = chain.recent();
+    if chain.base().0 > 0 {
+        let first: Vec<SignedUpdate> = updates.next().cloned().into_iter().collect();
+        seen = Chain::of(first.into()).ok_or("its chain does not hold together")?;
+    } else if oldest.update.parent != GENESIS {
+        return Err("its chain does not begin at genesis".to_owned());
+    }
+    for signed in updates {
+        check_update(plan, &seen, &signed.update)?;
+        seen.push(signed.clone());
+    }
+    Ok(())
+}

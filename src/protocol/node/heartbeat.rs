@@ -1,0 +1,204 @@
+//! Beats: said, and heard.
+
+use std::collections::BTreeSet;
+
+use crate::names::{ModuleId, PeerKey, Phase};
+use crate::protocol::action::Action;
+use crate::protocol::limits::{MAX_LEASES, MEMBER_LEASE_MS};
+use crate::protocol::membership::roster::Heard;
+use crate::protocol::wire::message::{Beat, Lease, Message, Stage};
+use crate::protocol::{Module, Node};
+
+impl Node {
+    pub(in crate::protocol) fn listening(&mut self, addresses: Vec<String>) {
+        self.addresses = addresses;
+        self.addresses.truncate(crate::protocol::limits::MAX_ADDRESSES);
+    }
+
+    /// This node's paths, as its beats carry them.
+    pub fn leases(&self) -> Vec<Lease> {
+        let lease = |(path, held): (&crate::names::PathId, &crate::protocol::Held)| Lease {
+            path: *path,
+            phase: self.phase(*path).unwrap_or(Phase(0)),
+            stage: held.stage,
+            trainer: self.trainers.get(path).copied(),
+        };
+        self.held.iter().map(lease).take(MAX_LEASES).collect()
+    }
+
+    /// How many of them it trains, or is about to.
+    pub(in crate::protocol) fn active_paths(&self) -> usize {
+        self.held.values().filter(|held| held.stage.is_active()).count()
+    }
+
+    fn beat(&mut self, module: ModuleId, leaving: bool) {
+        let leases = self.leases();
+        let Some(state) = self.modules.get(&module) else { return };
+        self.sequence += 1;
+        let beat = Beat {
+            start: self.start.clone(),
+            sequence: self.sequence,
+            head: state.head(),
+            owner: state.owner.map(|owner| (state.term, owner)),
+            leases,
+            addresses: self.addresses.clone(),
+            replicas: self.replicas.held.len() as u32,
+            wanted: self.wanted(),
+            copied: self.named_copies(),
+            leaving,
+            pace: self.pace(),
+        };
+        self.act(Action::Publish { module, message: Message::Beat(beat) });
+    }
+
+    pub(in crate::protocol) fn beat_on(&mut self, module: ModuleId) {
+        self.beat(module, false);
+    }
+
+    pub(in crate::protocol) fn beat_everywhere(&mut self) {
+        let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
+        for module in modules {
+            self.beat(module, false);
+        }
+    }
+
+    /// Of the beats that one event has led to, only the last on each topic is said: it says what the others would.
+    pub(in crate::protocol) fn beat_once(&mut self) {
+        let mut said = BTreeSet::new();
+        let mut actions = std::mem::take(&mut self.actions);
+        actions.reverse();
+        actions.retain(|action| match action {
+            Action::Publish { module, message: Message::Beat(_) } => said.insert(*module),
+            _ => true,
+        });
+        actions.reverse();
+        self.actions = actions;
+    }
+
+    /// As if this node had gone, for whoever waits for that.
+    pub(in crate::protocol) fn beat_goodbye(&mut self, module: ModuleId) {
+        self.beat(module, true);
+    }
+
+    pub(in crate::protocol) fn say_goodbye(&mut self, module: ModuleId) {
+        self.beat(module, true);
+        self.act(Action::Unsubscribe(module));
+    }
+
+    /// Whether it was more than a sign of life.
+    pub(in crate::protocol) fn heard(&mut self, module: ModuleId, author: PeerKey, message: &Message) -> bool {
+        if author == self.me || !self.modules.contains_key(&module) {
+            return false;
+        }
+        match message {
+            Message::Beat(beat) => return self.heard_beat(module, author, beat),
+            Message::Offer(offer) => self.heard_offer(module, author, offer.clone()),
+            Message::Update(signed) => self.heard_update(module, signed),
+            Message::Score(score) => self.heard_score(module, author, *score),
+            Message::Accusation(accusation) => self.heard_accusation(module, author, accusation),
+        }
+        true
+    }
+
+    fn heard_beat(&mut self, module: ModuleId, author: PeerKey, beat: &Beat) -> bool {
+        let (heard, copy) = self.roster.hear(self.now, module, author, beat);
+        if let Some(copy) = copy {
+            self.notice_copy(author, copy);
+        }
+        if heard == Heard::Ignored {
+            return false;
+        }
+        self.hear_named(&beat.copied);
+        if self.is_gone() {
+            return true;
+        }
+        if let Some(state) = self.modules.get_mut(&module) {
+            state.met = true;
+        }
+        if heard == Heard::New {
+            self.act(Action::Learn { peer: author, addresses: beat.addresses.clone() });
+        }
+        // One that goes claims nothing any more.
+        if beat.leaving {
+            self.owner_left(module, author, beat.owner);
+            return true;
+        }
+        // One that leaves does not take up again what it has handed over.
+        let owner = beat.owner.filter(|(_, owner)| self.leaving.is_none() || *owner != self.me);
+        if let Some((term, owner)) = owner {
+            self.hear_owner(module, author, term, owner);
+        }
+        if self.roster.member(author).is_some_and(|member| member.last_said(beat.sequence)) {
+            self.settle_leases(author, &beat.leases);
+            self.stand_by(author, &beat.leases);
+        }
+        self.hear_wanted(&beat.wanted);
+        heard != Heard::Same
+    }
+
+    /// A module that no path of ours goes through, that need not be replicated here, and for which nothing of ours is
+    /// outstanding, is left.
+    pub(in crate::protocol) fn leave_unused_modules(&mut self) {
+        let needed = self.needed_modules();
+        let idle: Vec<ModuleId> = self.modules.keys().filter(|module| !needed.contains(module)).copied().collect();
+        for module in idle {
+            if self.stays_as_replica(module) || !self.modules.get(&module).is_some_and(|it| self.may_leave(module, it))
+            {
+                continue;
+            }
+            self.say_goodbye(module);
+            self.tell_uncounted(module);
+            self.act(Action::Persist(crate::protocol::Record::Left(module)));
+            self.drop_collection(module);
+            if let Some(state) = self.modules.remove(&module) {
+                state.for_each_reference(&mut |blob| self.forget(blob));
+            }
+        }
+        self.forget_replicas(&needed);
+    }
+
+    fn may_leave(&self, module: ModuleId, state: &Module) -> bool {
+        let at_work = state.combining.is_some()
+            || state.next.is_some()
+            || !state.applies.is_empty()
+            || state.collection.as_ref().is_some_and(|collection| collection.closing)
+            || self.training.as_ref().is_some_and(|training| training.modules.contains(&module));
+        if at_work {
+            return false;
+        }
+        let Some(head) = state.head() else { return true };
+        // Whoever has the module at all is where this node is: what was counted here is not on one disk alone.
+        let mut others = self.roster.heads(self.now, module).peekable();
+        let copied = others.peek().is_some() && others.all(|(_, other)| other == head);
+        let offering = self.outstanding_offers().any(|(of, ..)| of == module);
+        copied && !offering
+    }
+
+    /// Whether a peer was a member of one of this node's modules, when it was last heard.
+    pub fn knows(&self, peer: PeerKey) -> bool {
+        self.roster.member(peer).is_some_and(|member| member.is_anywhere())
+    }
+
+    /// Who is alive on a module, this node included.
+    pub(in crate::protocol) fn living_members(&self, module: ModuleId) -> Vec<PeerKey> {
+        let mut members: Vec<PeerKey> = self.roster.living(self.now, module).map(|(peer, _)| peer).collect();
+        members.push(self.me);
+        members.sort_unstable();
+        members
+    }
+
+    /// Whether a lease means that its holder trains the path.
+    pub(in crate::protocol) fn trains(stage: Stage) -> bool {
+        Self::is_waited_for(stage) || stage == Stage::Passing
+    }
+
+    /// Whether it means that the path's modules are to wait for what its holder makes.
+    pub(in crate::protocol) fn is_waited_for(stage: Stage) -> bool {
+        matches!(stage, Stage::Waiting | Stage::Training)
+    }
+
+    pub(in crate::protocol) fn forget_the_dead(&mut self) {
+        // Ten leases: long enough that a restart finds its addresses still known.
+        self.roster.forget_before(self.now - 10 * MEMBER_LEASE_MS);
+    }
+}

@@ -1,0 +1,350 @@
+//! The owner's part: from offers to a signed update.
+
+use std::collections::BTreeMap;
+
+use crate::config::OuterMode;
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
+use crate::protocol::action::{Action, Outer};
+use crate::protocol::blobs::fetch::Purpose;
+use crate::protocol::journal::record::Record;
+use crate::protocol::limits::{MAX_OFFERS, MAX_RIVALS, VERSIONS_KEPT};
+use crate::protocol::module::chain::Chain;
+use crate::protocol::module::collection::{Collection, Entry, Progress};
+use crate::protocol::node::path::placement::active_leases;
+use crate::protocol::reputation::score::Fault;
+use crate::protocol::timers::Timer;
+use crate::protocol::wire::message::{ContributionKey, Lease, Message, Offer, SignedUpdate, Stage, Update};
+use crate::protocol::{Node, phase_from};
+
+/// Whether a contribution to one version can be counted at a head, now or once the head has caught up with it.
+pub(in crate::protocol) fn countable(head: Version, parent: Version) -> bool {
+    head.0.saturating_sub(parent.0) < VERSIONS_KEPT && parent.0.saturating_sub(head.0) <= VERSIONS_KEPT
+}
+
+/// Whether a path has offered something for a version.
+pub(in crate::protocol) fn offered(offers: &Offers, path: PathId, parent: Version) -> bool {
+    offers.range((path, parent, BlobHash([0; 32]))..=(path, parent, BlobHash([255; 32]))).next().is_some()
+}
+
+/// Offers heard, and who has made them first.
+pub(in crate::protocol) type Offers = BTreeMap<ContributionKey, (Offer, PeerKey)>;
+
+impl Node {
+    /// Begins to gather for the version after the head, unless the module is done.
+    pub(in crate::protocol) fn open_collection(&mut self, module: ModuleId, settle_ms: u64) {
+        let now = self.now;
+        self.drop_collection(module);
+        let settled = now + settle_ms.max(self.pause_ms(module));
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let Some(head) = state.head().filter(|head| !self.plan.is_done(module, *head)) else { return };
+        let target = head.version.next();
+        let deadline = match self.plan.mode {
+            OuterMode::Synchronous => state.durations.deadline_ms().map(|deadline_ms| now + deadline_ms),
+            OuterMode::Asynchronous => Some(settled),
+        };
+        let running = state.chain.as_ref().map_or(0, Chain::running_norm);
+        let mut collection = Collection::new(target, now, settled, deadline);
+        collection.began = state.phase_began;
+        state.collection = Some(collection);
+        self.timers.set(Timer::Close(module), settled);
+        self.act(Action::Outer(Outer::OpenSum { module, target, running }));
+    }
+
+    /// Gathers no longer. What was fetched for it and is not counted can be fetched again.
+    pub(in crate::protocol) fn drop_collection(&mut self, module: ModuleId) {
+        self.timers.clear(Timer::Close(module));
+        let now = self.now;
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let Some(dropped) = state.collection.take() else { return };
+        // One that was opened in the middle of a phase says as much as any.
+        if let Some(began) = dropped.began.filter(|_| dropped.closing) {
+            // Up to the last that came: what never came says nothing.
+            state.durations.add(dropped.last_counted.unwrap_or(now).since(began));
+        }
+        for blob in dropped.blobs() {
+            self.forget(blob);
+        }
+    }
+
+    /// A collection that closed and led to nothing is gathered anew.
+    pub(in crate::protocol) fn reopen(&mut self, module: ModuleId) {
+        let led_to_nothing = |state: &crate::protocol::Module| {
+            state.combining.is_none() && state.collection.as_ref().is_some_and(|collection| collection.closing)
+        };
+        if self.owns(module) && self.modules.get(&module).is_some_and(led_to_nothing) {
+            self.open_collection(module, 0);
+        }
+    }
+
+    /// An offer, this node's own included.
+    pub(in crate::protocol) fn heard_offer(&mut self, module: ModuleId, author: PeerKey, offer: Offer) {
+        let ours = offer.router == self.plan.router_at(offer.parent)
+            && self.plan.contributes(offer.path, offer.parent, module);
+        if !ours || offer.blob.bytes > self.plan.offer_bytes(module) {
+            return;
+        }
+        let key = offer.key();
+        if self.conducts.is_named(self.now, author) {
+            return;
+        }
+        if self.auditing.is_broken(offer.blob.hash) {
+            return self.blame(author, Fault::Broken, Some(key));
+        }
+        if let Some((fault, first)) = self.seen_before(module, author, &offer) {
+            self.blame_copier(author, fault, (key, first));
+            return;
+        }
+        self.contributes(module, offer.path, author);
+        self.note_claim(module, author, &offer);
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let Some(chain) = &state.chain else { return };
+        let head = chain.head().version;
+        // One from ahead is kept: this member is about to catch up.
+        let counted = || chain.has_counted(key) || state.counted_from.contains(&offer.start());
+        if !countable(head, offer.parent) || counted() {
+            return;
+        }
+        if state.offers.contains_key(&key) {
+            return self.another_holder(offer.blob, author);
+        }
+        let (first, last) = ((key.0, key.1, BlobHash([0; 32])), (key.0, key.1, BlobHash([255; 32])));
+        let rivals = state.offers.range(first..=last).count() + chain.times_counted(offer.path, offer.parent);
+        if rivals >= MAX_RIVALS {
+            return;
+        }
+        if state.offers.len() >= MAX_OFFERS {
+            let distance = |parent: Version| parent.0.abs_diff(head.0);
+            let Some(furthest) = state.offers.keys().copied().max_by_key(|(_, parent, _)| distance(*parent)) else {
+                return;
+            };
+            if distance(furthest.1) <= distance(offer.parent) {
+                return;
+            }
+            state.offers.remove(&furthest);
+        }
+        state.offers.insert(key, (offer, author));
+    }
+
+    /// Takes in hand what can be, and closes if it can.
+    pub(in crate::protocol) fn gather(&mut self, module: ModuleId) {
+        if !self.owns(module) {
+            return;
+        }
+        self.begin_offers(module);
+        let is_empty = |collection: &Collection| collection.blobs().next().is_none();
+        let state = self.modules.get(&module);
+        if state
+            .and_then(|state| state.collection.as_ref())
+            .is_none_or(|collection| collection.closing || is_empty(collection))
+        {
+            return;
+        }
+        let expected = self.expected(module);
+        let turns = self.turns(module);
+        let lags = self.lags(module);
+        let now = self.now;
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let Some(head) = state.head() else { return };
+        let busy = lags || state.combining.is_some() || state.next.is_some();
+        let Some(collection) = state.collection.as_mut().filter(|collection| !collection.closing) else { return };
+        collection.measure(now, &expected, turns);
+        if let Some(at) = [collection.settled].into_iter().chain(collection.deadline).find(|at| *at > now) {
+            self.timers.set(Timer::Close(module), at);
+        }
+        if busy || collection.state(now, &expected).is_err() {
+            return;
+        }
+        collection.closing = true;
+        let running = state.chain.as_ref().map_or(0, Chain::running_norm);
+        let (target, contributions) = (collection.target, collection.contributions(running, self.plan.norm_cap));
+        let contributed = contributions.iter().map(|counted| counted.blob.hash);
+        state.combining = Some(contributed.chain([head.state.hash]).collect());
+        let portion = self.plan.portion(module, target, &contributions);
+        self.act(Action::Outer(Outer::Combine { module, target, from: head.state, contributions, portion }));
+    }
+
+    /// Fetches every offer that may be counted in the open collection: the oldest first, so that none waits for ever.
+    fn begin_offers(&mut self, module: ModuleId) {
+        let plan = &self.plan;
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let (Some(chain), Some(collection)) = (&state.chain, &mut state.collection) else { return };
+        let fits = |offer: &Offer| {
+            let known = offer.parent < collection.target && chain.knows_all_since(offer.parent);
+            known && collection.wants(offer.key()) && !(plan.counts_once() && collection.has_summed_another(offer))
+        };
+        let mut waiting: Vec<&(Offer, PeerKey)> = state.offers.values().filter(|(offer, _)| fits(offer)).collect();
+        waiting.sort_by_key(|(offer, _)| (offer.parent, offer.path));
+        let mut begun = Vec::new();
+        for (offer, from) in waiting {
+            if !collection.wants(offer.key()) {
+                break;
+            }
+            // Another chain may have counted others than this one did when they were offered.
+            let rivals = chain.times_counted(offer.path, offer.parent) + collection.times(offer.path, offer.parent);
+            if rivals >= MAX_RIVALS {
+                continue;
+            }
+            let weight = plan.weight(offer.path, (offer.parent, module), collection.target.0 - 1 - offer.parent.0);
+            let entry = Entry { offer: offer.clone(), from: *from, weight, norm: 0, progress: Progress::Fetching };
+            collection.begin(entry);
+            begun.push((offer.blob, *from));
+        }
+        for (blob, from) in begun {
+            self.fetch(blob, from, Purpose::Contribution(module));
+        }
+    }
+
+    /// The paths that a collection waits for, and their weights: those through the module that somebody alive trains, and
+    /// none in the asynchronous mode. Whoever lets the round pass is not waited for, nor who has offered a lie for it.
+    pub(in crate::protocol) fn expected(&self, module: ModuleId) -> BTreeMap<PathId, u32> {
+        if self.plan.mode == OuterMode::Asynchronous {
+            return BTreeMap::new();
+        }
+        let Some(head) = self.modules.get(&module).and_then(crate::protocol::Module::head) else {
+            return BTreeMap::new();
+        };
+        // Where paths are drawn anew, those that have gone on do not come back to this version.
+        let is_past = |phase: Phase| self.plan.slots.are_drawn_anew() && phase > phase_from(head.version);
+        let mine = self.held.iter().filter(|(path, held)| {
+            Self::is_waited_for(held.stage) && !is_past(held.near) && !self.is_idle(**path, self.me)
+        });
+        let mut paths: Vec<PathId> = mine.map(|(path, _)| *path).collect();
+        for (peer, member) in self.roster.living(self.now, module) {
+            let trains = |lease: &&Lease| {
+                let fails = self.is_idle(lease.path, peer) || self.conducts.has_failed(peer, lease.path, head.version);
+                Self::is_waited_for(lease.stage) && !fails && !is_past(lease.phase)
+            };
+            paths.extend(member.leases.iter().filter(trains).map(|lease| lease.path));
+        }
+        paths.retain(|path| self.plan.slots.goes_through(*path, phase_from(head.version), module));
+        paths.into_iter().map(|path| (path, self.plan.weight(path, (head.version, module), 0))).collect()
+    }
+
+    /// The most paths that one living member trains one after the other.
+    pub(in crate::protocol) fn turns(&self, module: ModuleId) -> u64 {
+        let others = self.roster.living(self.now, module).map(|(_, member)| active_leases(&member.leases));
+        others.chain([self.active_paths()]).max().unwrap_or(1) as u64
+    }
+
+    pub(in crate::protocol) fn contribution_fetched(&mut self, module: ModuleId, blob: BlobHash, found: bool) {
+        if !found {
+            return self.drop_contribution(module, blob, Progress::Fetching);
+        }
+        let Some(collection) = self.modules.get_mut(&module).and_then(|state| state.collection.as_mut()) else {
+            return;
+        };
+        let dropped = self.plan.counts_once() && collection.drop_made_twice(blob);
+        let target = collection.target;
+        while !collection.closing
+            && let Some(entry) = collection.advance(blob, Progress::Fetching, Progress::Adding)
+        {
+            self.actions.push(Action::Outer(Outer::Accumulate { module, target, blob, weight: entry.weight }));
+        }
+        if dropped {
+            self.forget(blob);
+        }
+    }
+
+    pub(in crate::protocol) fn accumulated(
+        &mut self,
+        module: ModuleId,
+        target: Version,
+        blob: BlobHash,
+        norm: Option<u16>,
+    ) {
+        let Some(collection) = self.modules.get_mut(&module).and_then(|state| state.collection.as_mut()) else {
+            return;
+        };
+        if collection.target != target {
+            return;
+        }
+        match norm {
+            Some(norm) => {
+                collection.last_counted = Some(self.now);
+                let entry = collection.advance(blob, Progress::Adding, Progress::Counted);
+                entry.into_iter().for_each(|entry| entry.norm = norm);
+            }
+            None => {
+                let broken = collection.in_hand(blob, Progress::Adding);
+                let broken: Vec<_> = broken.map(|entry| (entry.from, entry.offer.clone())).collect();
+                for (author, offer) in broken {
+                    self.found_broken(module, author, &offer);
+                }
+                self.drop_contribution(module, blob, Progress::Adding);
+            }
+        }
+    }
+
+    /// It can be offered again.
+    fn drop_contribution(&mut self, module: ModuleId, blob: BlobHash, progress: Progress) {
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        if let Some(collection) = &mut state.collection {
+            collection.drop_blob(blob, progress);
+        }
+        state.offers.retain(|_, (offer, _)| offer.blob.hash != blob);
+        self.forget(blob);
+    }
+
+    pub(in crate::protocol) fn combined(&mut self, module: ModuleId, target: Version, average: BlobRef, made: BlobRef) {
+        let owns = self.owns(module);
+        let plan = self.plan.clone();
+        let update = self.modules.get_mut(&module).and_then(|state| {
+            // Nothing closes while an average is made: if a collection is closing, this is its average.
+            state.combining.take()?;
+            self.let_go = true;
+            let (chain, collection) = (state.chain.as_ref()?, state.collection.as_ref()?);
+            let head = chain.head();
+            if !owns || !collection.closing || head.version.next() != target {
+                return None;
+            }
+            let contributions = collection.contributions(chain.running_norm(), plan.norm_cap);
+            let norm = plan.running_norm(chain.running_norm(), module, &contributions);
+            let weight = head.weight + contributions.iter().map(|counted| u64::from(counted.weight)).sum::<u64>();
+            Some(Update {
+                module,
+                term: state.term,
+                owner: self.me,
+                version: target,
+                parent: head.update,
+                contributions,
+                norm,
+                average,
+                state: made,
+                weight,
+            })
+        });
+        match update {
+            Some(update) => self.act(Action::Seal(update)),
+            None => [average.hash, made.hash].into_iter().for_each(|blob| self.forget(blob)),
+        }
+    }
+
+    /// It is remembered before it is said: a restart says the same again, never something else.
+    pub(in crate::protocol) fn sealed(&mut self, signed: SignedUpdate) {
+        let (module, update) = (signed.update.module, &signed.update);
+        let stands = |state: &crate::protocol::Module| {
+            let closing = state.collection.as_ref().is_some_and(|collection| collection.closing);
+            let fits = state.chain.as_ref().is_some_and(|chain| chain.fits(update));
+            closing && fits && state.term == update.term && state.next.is_none()
+        };
+        if !self.owns(module) || !self.modules.get(&module).is_some_and(stands) {
+            [update.average.hash, update.state.hash].into_iter().for_each(|blob| self.forget(blob));
+            return self.reopen(module);
+        }
+        self.act(Action::Persist(Record::Sealed(signed.clone())));
+        self.act(Action::Publish { module, message: Message::Update(signed.clone()) });
+        self.take_next(module, signed, false);
+    }
+
+    /// What a holder of a path is to its owners: expected, or not.
+    pub(in crate::protocol) fn set_stage(&mut self, path: PathId, stage: Stage) {
+        if let Some(held) = self.held.get_mut(&path)
+            && held.stage != stage
+        {
+            held.stage = stage;
+            for module in self.modules_around(path) {
+                self.beat_on(module);
+            }
+        }
+    }
+}

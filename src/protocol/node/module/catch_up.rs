@@ -1,0 +1,287 @@
+//! Catching up: by replaying the updates that were missed, or by taking a whole state that the chain attests.
+
+use crate::clock::Millis;
+use crate::names::{BlobHash, ModuleId, PeerKey, Version};
+use crate::protocol::Node;
+use crate::protocol::action::{Action, Report};
+use crate::protocol::blobs::fetch::Purpose;
+use crate::protocol::event::{ReplyToken, RequestId};
+use crate::protocol::limits::{MAX_DIRECTORY, VERSIONS_KEPT};
+use crate::protocol::module::chain::{Chain, Since};
+use crate::protocol::module::validate::check_chain;
+use crate::protocol::wire::message::{DirectoryEntry, Excerpt, Head, Request, Response, SignedUpdate, UpdateHash};
+
+/// How far catching up has come for one module.
+#[derive(Debug, Default)]
+pub(in crate::protocol) struct CatchUp {
+    /// Since when a better head than ours is known.
+    behind_since: Option<Millis>,
+    /// A request under way.
+    asked: Option<(RequestId, PeerKey, Millis)>,
+    /// How many donors have failed: the next one is asked.
+    pub(in crate::protocol) failures: usize,
+    /// What was to be replayed could not be had: a whole state is asked for.
+    pub(in crate::protocol) whole: bool,
+    /// A chain whose state is being fetched.
+    pub(in crate::protocol) installing: Option<Chain>,
+}
+
+impl Node {
+    pub(in crate::protocol) fn ask(&mut self, to: PeerKey, request: Request) -> RequestId {
+        self.request += 1;
+        let id = RequestId(self.request);
+        self.patience.ask(self.now, id);
+        self.act(Action::Ask { id, to, request });
+        id
+    }
+
+    pub(in crate::protocol) fn asked(&mut self, from: PeerKey, token: ReplyToken, request: Request) {
+        if let Request::Directory { start: Some(start) } = &request {
+            let copy = self.roster.hear_start(self.now, from, start);
+            copy.into_iter().for_each(|copy| self.notice_copy(from, copy));
+        }
+        let response = match request {
+            Request::Path(path) => Response::Path(self.hand_over_path(from, path)),
+            other => self.answer(&other),
+        };
+        self.act(Action::Reply { token, response });
+    }
+
+    /// What this node knows; nothing changes by being asked, so no path is handed over.
+    pub fn answer(&self, request: &Request) -> Response {
+        match request {
+            Request::Manifest => Response::Refused("the manifest is not mine to give".to_owned()),
+            Request::Directory { .. } => Response::Directory(self.directory()),
+            Request::CatchUp { module, from } => self.bring_up(*module, *from),
+            Request::Path(_) => Response::Path(None),
+            Request::Play(_) => Response::Refused("text is not mine to read".to_owned()),
+        }
+    }
+
+    fn directory(&self) -> Vec<DirectoryEntry> {
+        let me = DirectoryEntry { peer: self.me, addresses: self.addresses.clone(), leases: self.leases() };
+        std::iter::once(me).chain(self.roster.directory(self.now)).take(MAX_DIRECTORY).collect()
+    }
+
+    fn bring_up(&self, module: ModuleId, from: Option<(Version, UpdateHash)>) -> Response {
+        let Some(chain) = self.modules.get(&module).and_then(|state| state.chain.as_ref()) else {
+            return Response::Refused(format!("I do not hold module {module}"));
+        };
+        match from.map(|(version, update)| chain.since(version, update)) {
+            Some(Since::Updates(updates)) => Response::Replay(updates),
+            Some(Since::Unknown) | None => Response::Snapshot(chain.excerpt()),
+        }
+    }
+
+    /// Asks a member that is ahead, for every module that has been behind for a while.
+    pub(in crate::protocol) fn close_gaps(&mut self) {
+        let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
+        for module in modules {
+            self.close_gap(module);
+        }
+    }
+
+    fn close_gap(&mut self, module: ModuleId) {
+        let now = self.now;
+        let (request_ms, gap_ms) = (self.patience.request_ms(), self.patience.gap_ms());
+        let Some(state) = self.modules.get(&module) else { return };
+        let mine = state.head().filter(|_| state.tainted.is_none());
+        let busy = state.next.is_some() || !state.replay.is_empty() || state.catch_up.installing.is_some();
+        let donors = self.donors(module, mine);
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let catch_up = &mut state.catch_up;
+        if catch_up.asked.is_some_and(|(_, _, at)| now.since(at) >= request_ms) {
+            catch_up.asked = None;
+            catch_up.failures += 1;
+        }
+        if donors.is_empty() {
+            catch_up.behind_since = None;
+            return;
+        }
+        let since = *catch_up.behind_since.get_or_insert(now);
+        let patience = if mine.is_none() { 0 } else { gap_ms };
+        if busy || catch_up.asked.is_some() || now.since(since) < patience {
+            return;
+        }
+        let donor = donors[catch_up.failures % donors.len()];
+        let whole = self.modules.get(&module).is_some_and(|state| state.catch_up.whole);
+        let from = mine.filter(|_| !whole).map(|head| (head.version, head.update));
+        let id = self.ask(donor, Request::CatchUp { module, from });
+        if let Some(state) = self.modules.get_mut(&module) {
+            state.catch_up.asked = Some((id, donor, now));
+        }
+    }
+
+    /// Members whose chain beats ours, best first; for a module not here yet, also those that a search found.
+    fn donors(&self, module: ModuleId, mine: Option<Head>) -> Vec<PeerKey> {
+        let refused = self.modules.get(&module).map(|state| &state.refused);
+        let mut ahead: Vec<(PeerKey, Head)> = self
+            .roster
+            .heads(self.now, module)
+            .filter(|(_, head)| mine.is_none_or(|mine| head.beats(&mine)))
+            .filter(|(_, head)| refused.is_none_or(|refused| !refused.contains(&head.update)))
+            .filter(|(peer, _)| !self.conducts.is_named(self.now, *peer))
+            .collect();
+        ahead.sort_by(|(_, a), (_, b)| b.weight.cmp(&a.weight).then(a.update.cmp(&b.update)));
+        let mut donors: Vec<PeerKey> = ahead.into_iter().map(|(peer, _)| peer).collect();
+        if mine.is_none() && donors.is_empty() {
+            let through = |entry: &&DirectoryEntry| {
+                entry.leases.iter().any(|lease| self.plan.needs(lease.path, lease.phase, module))
+            };
+            donors.extend(self.search.directory.values().filter(through).map(|entry| entry.peer));
+        }
+        donors
+    }
+
+    pub(in crate::protocol) fn answered(&mut self, id: RequestId, response: Option<Response>) {
+        let response = match response {
+            response if self.inheritance_answered(id, &response) => return,
+            response if self.suspect_answered(id, response.is_some()) => return,
+            Some(Response::Directory(entries)) => {
+                self.directory_answered(id, Some(entries));
+                return;
+            }
+            other => other,
+        };
+        if self.directory_answered(id, None) {
+            return;
+        }
+        let asked = self.modules.iter().find_map(|(module, state)| {
+            let (expected, donor, _) = state.catch_up.asked?;
+            (expected == id).then_some((*module, donor))
+        });
+        let Some((module, donor)) = asked else { return };
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        state.catch_up.asked = None;
+        let understood = match response {
+            Some(Response::Replay(updates)) => self.replay(module, updates),
+            Some(Response::Snapshot(excerpt)) => self.install(module, donor, excerpt),
+            _ => false,
+        };
+        if let Some(state) = self.modules.get_mut(&module)
+            && !understood
+        {
+            state.catch_up.failures += 1;
+        }
+    }
+
+    fn replay(&mut self, module: ModuleId, updates: Vec<SignedUpdate>) -> bool {
+        if updates.is_empty() || updates.len() as u64 > VERSIONS_KEPT || self.has_condemned(updates.iter()) {
+            return false;
+        }
+        let Some(state) = self.modules.get_mut(&module) else { return false };
+        state.replay = updates.into();
+        self.replay_next(module);
+        true
+    }
+
+    /// Goes on with what was missed. The fence of terms is for what is said now, not for history.
+    pub(in crate::protocol) fn replay_next(&mut self, module: ModuleId) {
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        if state.next.as_ref().is_some_and(|next| next.applying) {
+            return;
+        }
+        let Some(chain) = &state.chain else { return };
+        let known = chain.head().version;
+        state.replay.retain(|signed| signed.update.version > known);
+        let Some(signed) = state.replay.pop_front() else { return };
+        let fits = signed.update.module == module && chain.fits(&signed.update);
+        if !fits || !self.take_next(module, signed, true) {
+            self.abandon_next(module);
+        }
+    }
+
+    /// Takes a chain whose last update attests a whole state, and fetches that state.
+    fn install(&mut self, module: ModuleId, donor: PeerKey, excerpt: Excerpt) -> bool {
+        let Some(genesis) = self.plan.genesis.get(&module).copied() else { return false };
+        let Some(state) = self.modules.get(&module) else { return false };
+        let updates = &excerpt.updates;
+        if updates.len() as u64 > VERSIONS_KEPT || updates.iter().any(|signed| signed.update.module != module) {
+            return false;
+        }
+        let chain = if updates.is_empty() { Some(Chain::genesis(genesis)) } else { Chain::of(excerpt) };
+        let Some(chain) = chain else { return false };
+        let head = chain.head();
+        if !state.gives_way_to(&head) || state.refused.contains(&head.update) || self.has_condemned(chain.recent()) {
+            return false;
+        }
+        if let Err(reason) = check_chain(&self.plan, Chain::genesis(genesis).head(), &chain) {
+            self.act(Action::Report(Report::Refused { module, by: donor, reason }));
+            return false;
+        }
+        if let Some(state) = self.modules.get_mut(&module) {
+            state.catch_up.installing = Some(chain);
+        }
+        let there = self.roster.heads(self.now, module).filter(|(_, theirs)| theirs.state == head.state);
+        let there = there.map(|(peer, _)| peer).collect();
+        let holders: Vec<PeerKey> = [donor].into_iter().chain(self.after_me(there)).collect();
+        self.fetch_from(head.state, &holders, Purpose::State(module));
+        true
+    }
+
+    pub(in crate::protocol) fn state_fetched(&mut self, module: ModuleId, blob: BlobHash, found: bool) {
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let fits = state.catch_up.installing.as_ref().is_some_and(|chain| chain.head().state.hash == blob);
+        let Some(chain) = state.catch_up.installing.take_if(|_| fits) else { return };
+        if !found {
+            state.catch_up.failures += 1;
+            return;
+        }
+        let head = chain.head();
+        let before = state.head();
+        if !state.gives_way_to(&head) {
+            return;
+        }
+        self.act(Action::Persist(chain.record(module)));
+        let given_up = self.modules.get(&module).and_then(|state| state.chain.as_ref());
+        let too_deep = given_up.and_then(|given_up| given_up.too_deep(&chain));
+        let signer = chain.signer();
+        self.switch_chain(module, chain);
+        self.head_moved(module, true);
+        if let Some((term, owner)) = signer {
+            self.hear_later_term(module, term, owner);
+        }
+        if let Some(before) = before {
+            let (from, to) = (before.version, head.version);
+            self.act(Action::Report(Report::ChainSwitched { module, from, to }));
+            self.tell_too_deep(module, too_deep);
+            self.tell_lost(module, from);
+        }
+        if self.owns(module) {
+            self.open_collection(module, self.patience.settle_ms());
+        }
+        // What the other chain has not counted is offered to it.
+        self.offered_at = None;
+        self.release_contributions();
+    }
+
+    /// Another chain takes the place of whatever was here; its head's state is in the store. Of the states kept before, those
+    /// that it has had as well stay: its newest updates may be wrong.
+    pub(in crate::protocol) fn switch_chain(&mut self, module: ModuleId, chain: Chain) {
+        self.drop_collection(module);
+        self.abandon_next(module);
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let old_states = state.switch_states(&chain, self.plan.genesis.get(&module).copied());
+        let given_up = state.chain.replace(chain);
+        (state.catch_up.failures, state.catch_up.whole, state.tainted) = (0, false, None);
+        state.counted_from.clear();
+        state.prune_offers();
+        for old in old_states {
+            self.forget(old.hash);
+        }
+        let Some(given_up) = given_up else { return };
+        self.rescue(module, &given_up);
+        for signed in given_up.recent() {
+            self.forget(signed.update.average.hash);
+            signed.update.contributions.iter().for_each(|counted| self.forget(counted.blob.hash));
+        }
+    }
+
+    /// Whether a better head is known, and has been for so short a time that it may still be had.
+    pub(in crate::protocol) fn lags(&self, module: ModuleId) -> bool {
+        let Some(state) = self.modules.get(&module) else { return false };
+        let young = |since: Millis| self.now.since(since) < self.patience.request_ms();
+        let mine = state.head().filter(|_| state.tainted.is_none());
+        state.catch_up.behind_since.is_none_or(young) && !self.donors(module, mine).is_empty()
+    }
+}

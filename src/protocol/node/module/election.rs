@@ -1,0 +1,316 @@
+//! Who combines the contributions to a module.
+//!
+//! The members are ranked by rendezvous hashing, those that come and go after those that stay. The present owner stays
+//! while it beats and does its work. When its lease runs out, its update is wrong or is overdue, the first in rank claims
+//! the module with the next term; if it does not, the second does, a little later. One that leaves names its successor.
+//! Nobody needs anybody's leave: receivers refuse what comes with a lower term.
+
+use crate::clock::Millis;
+use crate::config::OuterMode;
+use crate::names::{ModuleId, PathId, PeerKey, Term};
+use crate::protocol::action::{Action, Report};
+use crate::protocol::journal::record::Record;
+use crate::protocol::limits::{
+    CLAIM_STAGGER_MS, DEADLINE_FACTOR, LONELY_RETURN_MS, MAX_TERM_JUMP, MAX_TERMS_IN_VAIN, MEMBER_LEASE_MS, OVERDUE_MS,
+    STEADY_MS, UNMEASURED_DUE_MS,
+};
+use crate::protocol::module::collection::quorum;
+use crate::protocol::node::module::aggregation::offered;
+use crate::protocol::wire::message::Head;
+use crate::protocol::{Module, Node};
+
+/// A candidate's rank for a module: the highest comes first (rendezvous hashing).
+pub(in crate::protocol) fn rank(module: ModuleId, peer: PeerKey) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(b"owner");
+    hasher.update(&module.level.to_le_bytes());
+    hasher.update(&module.expert.to_le_bytes());
+    hasher.update(&peer.0);
+    *hasher.finalize().as_bytes()
+}
+
+/// A candidate's rank for a path.
+pub(in crate::protocol) fn path_rank(path: PathId, peer: PeerKey) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(b"path");
+    hasher.update(&path.0.to_le_bytes());
+    hasher.update(&peer.0);
+    *hasher.finalize().as_bytes()
+}
+
+impl Node {
+    pub(in crate::protocol) fn owns(&self, module: ModuleId) -> bool {
+        self.modules.get(&module).is_some_and(|state| state.owner == Some(self.me))
+    }
+
+    /// A member says whom it takes for the owner. Its own claim counts; of others it is believed only a later term.
+    pub(in crate::protocol) fn hear_owner(&mut self, module: ModuleId, author: PeerKey, term: Term, owner: PeerKey) {
+        let Some(state) = self.modules.get(&module) else { return };
+        if author != owner && term == state.term && state.owner == Some(author) {
+            return self.owner_abdicates(module);
+        }
+        let later = term > state.term;
+        if !self.is_believed(owner) {
+            return;
+        }
+        if term.0.saturating_sub(state.term.0) > MAX_TERM_JUMP {
+            return;
+        }
+        if owner == self.me {
+            // A claim of ours that is not in our journal: another term makes it good.
+            if later {
+                self.adopt_owner(module, term, owner);
+                if let Some(state) = self.modules.get_mut(&module) {
+                    state.deposed = Some(term);
+                }
+            } else if state.owner.is_none() && term == state.term {
+                self.resume_ownership(module, term);
+            }
+            return;
+        }
+        let same_term_but_first = term == state.term
+            && state.owner.is_some_and(|current| current != owner && rank(module, owner) > rank(module, current));
+        let first_heard = state.owner.is_none() && term >= state.term;
+        if later || (author == owner && (same_term_but_first || first_heard)) {
+            self.adopt_owner(module, term, owner);
+            if author == owner {
+                self.count_claim(module, term);
+            }
+        }
+    }
+
+    /// The owner has claimed a term itself. One that takes term after term and makes no update would outbid whoever claims
+    /// the module next. A term that others have said it had is not in the row: it has to claim a later one then.
+    fn count_claim(&mut self, module: ModuleId, term: Term) {
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let before = std::mem::replace(&mut state.claimed, term);
+        state.terms_in_vain += u32::from(term.0.checked_sub(1) == Some(before.0));
+        if state.terms_in_vain >= MAX_TERMS_IN_VAIN {
+            self.depose(module, format!("it has taken {MAX_TERMS_IN_VAIN} terms and made no update"));
+        }
+    }
+
+    /// The owner takes another for the owner in the very same term. If that one takes this for it in turn, as of two that
+    /// have claimed at once and one of which was restarted before it heard the other, nobody would ever do the work.
+    fn owner_abdicates(&mut self, module: ModuleId) {
+        if let Some(state) = self.modules.get_mut(&module) {
+            state.deposed = Some(state.term);
+        }
+    }
+
+    /// A chain's head says that there has been a later owner than the one known here: what is signed next has no
+    /// earlier term.
+    pub(in crate::protocol) fn hear_later_term(&mut self, module: ModuleId, term: Term, owner: PeerKey) {
+        if self.modules.get(&module).is_none_or(|state| term <= state.term) {
+            return;
+        }
+        self.adopt_owner(module, term, owner);
+        // Whoever it is does not own the module now: this node without knowing it, or one that is not believed.
+        if (owner == self.me || !self.is_believed(owner))
+            && let Some(state) = self.modules.get_mut(&module)
+        {
+            state.deposed = Some(term);
+        }
+    }
+
+    /// This node goes: it names whom it would take for the next owner, in the next term, so that there is no gap.
+    pub(in crate::protocol) fn hand_over(&mut self, module: ModuleId) {
+        let Some(state) = self.modules.get(&module).filter(|state| state.owner == Some(self.me)) else { return };
+        let (Some(head), Some(term)) = (state.head(), state.term.0.checked_add(1).map(Term)) else { return };
+        let able = self.roster.heads(self.now, module).filter(|(_, other)| *other == head);
+        let first = able.map(|(peer, _)| peer).max_by_key(|peer| self.candidacy(module, *peer));
+        if let Some(successor) = first {
+            self.adopt_owner(module, term, successor);
+        }
+    }
+
+    /// In order: nobody need wait for its lease to run out. It may have named its successor.
+    pub(in crate::protocol) fn owner_left(
+        &mut self,
+        module: ModuleId,
+        author: PeerKey,
+        named: Option<(Term, PeerKey)>,
+    ) {
+        let Some(state) = self.modules.get_mut(&module).filter(|state| state.owner == Some(author)) else { return };
+        state.deposed = Some(state.term);
+        let next = state.term.0.checked_add(1).map(Term);
+        let Some((term, successor)) = named.filter(|(term, successor)| Some(*term) == next && *successor != author)
+        else {
+            return;
+        };
+        if successor == self.me && state.chain.is_some() {
+            self.adopt_owner(module, term, successor);
+            self.beat_on(module);
+            self.open_collection(module, 0);
+        } else if successor != self.me && self.roster.lives(self.now, module, successor) {
+            self.adopt_owner(module, term, successor);
+        }
+    }
+
+    /// An owner that does not do its work is none, for as long as its term lasts, and for a while is not believed to be
+    /// one again.
+    pub(in crate::protocol) fn depose(&mut self, module: ModuleId, reason: String) {
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let Some(owner) = state.owner.filter(|owner| *owner != self.me) else { return };
+        state.deposed = Some(state.term);
+        self.fails(module, owner);
+        self.act(Action::Report(Report::Deposed { module, owner, reason }));
+    }
+
+    pub(in crate::protocol) fn adopt_owner(&mut self, module: ModuleId, term: Term, owner: PeerKey) {
+        self.act(Action::Persist(Record::Term { module, term, owner }));
+        self.drop_collection(module);
+        let now = self.now;
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        state.term = term;
+        let again = state.owner.replace(owner) == Some(owner);
+        if !again {
+            (state.owner_since, state.claimed, state.terms_in_vain) = (now, Term(0), 0);
+        }
+        state.deposed = None;
+        state.vacant_since = None;
+        self.act(Action::Report(Report::Owner { module, owner }));
+        self.release_sealed(module);
+        // The new owner may not have heard what is still outstanding.
+        self.offered_at = None;
+    }
+
+    pub(in crate::protocol) fn claim(&mut self, module: ModuleId) {
+        let Some(state) = self.modules.get(&module) else { return };
+        let Some(term) = state.term.0.checked_add(1).map(Term) else { return };
+        self.adopt_owner(module, term, self.me);
+        self.beat_on(module);
+        self.open_collection(module, self.patience.settle_ms());
+    }
+
+    /// Looks for modules whose owner is dead, and claims those for which it is this node's turn.
+    pub(in crate::protocol) fn watch_owners(&mut self) {
+        let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
+        for module in modules {
+            self.watch_work(module);
+            if self.should_claim(module) {
+                self.claim(module);
+            }
+        }
+    }
+
+    fn should_claim(&mut self, module: ModuleId) -> bool {
+        let now = self.now;
+        let Some(state) = self.modules.get(&module) else { return false };
+        let (owner, deposed) = (state.owner, state.deposed == Some(state.term));
+        let listened = now >= self.listens_until || state.deposed.is_some();
+        let Some(head) = state.head() else { return false };
+        let alive = owner.is_some_and(|owner| owner == self.me || self.roster.lives(now, module, owner));
+        let at_work = alive && !deposed && owner.is_some_and(|owner| owner == self.me || !self.is_silent(owner));
+        // So it is nearly always: nothing need be ranked.
+        if let Some(state) = self.modules.get_mut(&module).filter(|_| at_work) {
+            state.vacant_since = None;
+            return false;
+        }
+        let heads = self.roster.heads(now, module).filter(|(peer, _)| Some(*peer) != owner || deposed);
+        let others: Vec<(PeerKey, Head)> = heads.collect();
+        let mine = self.candidacy(module, self.me);
+        // Whoever is behind comes after all that are not: it would have to catch up first.
+        let before_me = others.iter().filter(|(peer, other)| match other == &head {
+            true => self.candidacy(module, *peer) > mine,
+            false => other.beats(&head),
+        });
+        let before_me = before_me.filter(|(peer, _)| self.is_believed(*peer)).count() as u64;
+        let asks = alive && !deposed && listened && before_me == 0;
+        let dead = match owner.filter(|owner| asks && *owner != self.me) {
+            Some(owner) => self.is_dead(module, owner),
+            None => !alive,
+        };
+        let Some(state) = self.modules.get_mut(&module) else { return false };
+        if !dead && !deposed {
+            state.vacant_since = None;
+            return false;
+        }
+        // One that has never been heard gets a lease's time to speak; longer where this peer has come back and has heard
+        // nobody yet, since those who stayed have gone on without it.
+        let patience = match state.owner {
+            _ if self.start.incarnation > 1 && !state.met => LONELY_RETURN_MS,
+            Some(_) => 0,
+            None => MEMBER_LEASE_MS,
+        };
+        let since = *state.vacant_since.get_or_insert(now);
+        listened && now.since(since) >= patience + before_me * CLAIM_STAGGER_MS
+    }
+
+    /// Who is to own a module, of those that stand at the same head: the highest. Those that come and go come last.
+    fn candidacy(&self, module: ModuleId, peer: PeerKey) -> (bool, [u8; 32]) {
+        let steady_ms = match peer == self.me {
+            true => self.now.since(self.began),
+            false => self.roster.steady_ms(self.now, peer),
+        };
+        (steady_ms >= STEADY_MS, rank(module, peer))
+    }
+
+    /// An owner whose update is overdue, although what it needs has been offered, is replaced.
+    fn watch_work(&mut self, module: ModuleId) {
+        let now = self.now;
+        let Some(state) = self.modules.get(&module).filter(|state| state.deposed != Some(state.term)) else { return };
+        let open = state.owner.is_some_and(|owner| owner != self.me);
+        let Some(head) = state.head().filter(|head| open && !self.plan.is_done(module, *head)) else { return };
+        // Nothing is overdue before that, nor before anything has been offered: then it is not asked what is expected.
+        let waited_ms = now.since(state.advanced.max(state.owner_since).max(self.began));
+        let on_offer = state.offers.keys().any(|(_, parent, _)| *parent == head.version);
+        if self.plan.mode == OuterMode::Synchronous
+            && (!on_offer || (state.offered_since.is_some() && waited_ms < OVERDUE_MS))
+        {
+            return;
+        }
+        let offered = |path: PathId| offered(&state.offers, path, head.version);
+        let expected = self.expected(module);
+        let begun = match self.plan.mode {
+            OuterMode::Synchronous => expected.keys().any(|path| offered(*path)),
+            OuterMode::Asynchronous => self.has_offered(module, head),
+        };
+        let Some(offered_since) = begun.then(|| state.offered_since.unwrap_or(now)) else { return };
+        let due_ms = self.due_ms(module, state, offered_since) + self.pause_ms(module) + OVERDUE_MS;
+        let overdue = quorum(&expected, offered, 0, waited_ms / due_ms);
+        if let Some(state) = self.modules.get_mut(&module) {
+            state.offered_since = Some(offered_since);
+        }
+        if overdue {
+            self.depose(module, format!("its update is overdue: none for {} s", waited_ms / 1_000));
+        }
+    }
+
+    /// How long an owner may take for its next update, as far as this node knows: what the owner's own deadline follows from
+    /// (`collect.rs`). One that has come in the middle of a phase, and has not seen a whole one, takes its own inner steps
+    /// for the measure too, and has long patience before it has made them.
+    fn due_ms(&self, module: ModuleId, state: &Module, offered_since: Millis) -> u64 {
+        let slower = DEADLINE_FACTOR * self.turns(module).max(1);
+        let usual_ms = state.advances.deadline_ms();
+        let took_ms = offered_since.since(state.advanced.max(self.began));
+        let seen_ms = usual_ms.unwrap_or(0).max(took_ms.saturating_mul(slower));
+        if usual_ms.is_some() || state.phase_began.is_some() {
+            return seen_ms;
+        }
+        let own_ms = match self.plan.mode {
+            OuterMode::Synchronous => self.measured.map(|measured| measured.phase_ms(self.plan.inner_steps)),
+            OuterMode::Asynchronous => Some(self.pause_ms(module)).filter(|pause_ms| *pause_ms > 0),
+        };
+        seen_ms.max(own_ms.map_or(UNMEASURED_DUE_MS, |own_ms| own_ms.saturating_mul(slower)))
+    }
+
+    /// An asynchronous owner need not wait for anybody, so what is offered here is enough for it. Of what others offer
+    /// nobody knows whether it can be had.
+    fn has_offered(&self, module: ModuleId, head: Head) -> bool {
+        self.outstanding_offers().any(|(of, _, (parent, _), _)| of == module && parent <= head.version)
+    }
+
+    /// The head is another: what is overdue is counted from here. How far apart updates come that were missed says nothing
+    /// of how long phases take.
+    pub(in crate::protocol) fn head_moved(&mut self, module: ModuleId, missed: bool) {
+        let now = self.now;
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let before = std::mem::replace(&mut state.phase_began, (!missed).then_some(now));
+        if let Some(began) = before.filter(|_| !missed) {
+            state.advances.add(now.since(began));
+        }
+        (state.advanced, state.offered_since, state.terms_in_vain) = (now, None, 0);
+        self.moved = true;
+    }
+}

@@ -1,0 +1,10 @@
+//! TODO-TOUR
+
+pub(in crate::protocol) mod aggregation;
+pub(in crate::protocol) mod apply;
+pub(in crate::protocol) mod audit;
+pub(in crate::protocol) mod catch_up;
+pub(in crate::protocol) mod election;
+pub(in crate::protocol) mod probe;
+pub(in crate::protocol) mod replication;
+pub(in crate::protocol) mod rollback;

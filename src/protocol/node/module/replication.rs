@@ -1,0 +1,199 @@
+//! Copies of modules that nobody else has: every module gets a second holder as soon as there is a second peer.
+//!
+//! The only living holder of a module names in its beats which peer it asks. That one joins the module as a replica, a
+//! member like any, though none of its paths goes through it; and it leaves again once two others have it for good.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::clock::Millis;
+use crate::names::{ModuleId, PeerKey};
+use crate::protocol::Node;
+use crate::protocol::action::Action;
+use crate::protocol::journal::record::Record;
+use crate::protocol::limits::{
+    MAX_REPLICAS, MAX_WANTED, REPLICA_ANSWER_MS, REPLICA_PATIENCE_MS, REPLICA_RELEASE_MS, STATES_KEPT, VERSIONS_KEPT,
+};
+use crate::protocol::node::module::election::rank;
+use crate::protocol::wire::message::Wanted;
+
+/// What this node replicates, and what it wants replicated.
+#[derive(Debug, Default)]
+pub(in crate::protocol) struct Replicas {
+    /// Modules held for others' sake: no path here goes through them.
+    pub(in crate::protocol) held: BTreeSet<ModuleId>,
+    /// Since when others do without a replica here.
+    spare_since: BTreeMap<ModuleId, Millis>,
+    /// Since when nobody else has a module.
+    alone_since: BTreeMap<ModuleId, Millis>,
+    asked: BTreeMap<ModuleId, Asked>,
+    /// What this machine's disk gives to them, if that is not all.
+    room_bytes: Option<u64>,
+}
+
+/// Who was asked to replicate a module.
+#[derive(Debug)]
+struct Asked {
+    peer: PeerKey,
+    at: Millis,
+    /// Those who were asked in vain.
+    tried: BTreeSet<PeerKey>,
+}
+
+impl Node {
+    /// The machine's disk gives so much to replicas of modules that none of its paths needs.
+    pub fn replicating_within(mut self, room_bytes: u64) -> Self {
+        self.replicas.room_bytes = Some(room_bytes);
+        self
+    }
+
+    /// Finds a second holder for every module that has none.
+    pub(in crate::protocol) fn watch_replicas(&mut self) {
+        let now = self.now;
+        let alone: BTreeSet<ModuleId> = self
+            .modules
+            .iter()
+            .filter(|(module, state)| state.chain.is_some() && self.roster.heads(now, **module).next().is_none())
+            .map(|(module, _)| *module)
+            .collect();
+        self.replicas.alone_since.retain(|module, _| alone.contains(module));
+        self.replicas.asked.retain(|module, _| alone.contains(module));
+        for module in alone {
+            let since = *self.replicas.alone_since.entry(module).or_insert(now);
+            // Somebody may be about to fetch it.
+            let comes = self.roster.living(now, module).next().is_some();
+            let patience_ms = match (comes, self.leaving) {
+                (true, _) => self.fetch_ms(module),
+                (false, None) => REPLICA_PATIENCE_MS,
+                (false, Some(_)) => 0,
+            };
+            if now.since(since) >= patience_ms || self.replicas.asked.contains_key(&module) {
+                self.ask_for_replica(module);
+            }
+        }
+    }
+
+    /// Who has joined a module and has no state by then is passed over.
+    pub(in crate::protocol) fn fetch_ms(&self, module: ModuleId) -> u64 {
+        self.patience.transfer_ms(self.plan.genesis.get(&module).map_or(0, |state| state.bytes))
+    }
+
+    fn ask_for_replica(&mut self, module: ModuleId) {
+        let (now, fetch_ms) = (self.now, self.fetch_ms(module));
+        let waits = |asked: &Asked| {
+            let alive = self.roster.member(asked.peer).is_some_and(|member| self.roster.alive(now, member));
+            let joined = self.roster.lives(now, module, asked.peer);
+            alive && now.since(asked.at) < if joined { fetch_ms } else { REPLICA_ANSWER_MS }
+        };
+        if self.replicas.asked.get(&module).is_some_and(waits) || self.wanted().len() >= MAX_WANTED {
+            return;
+        }
+        let mut tried = BTreeSet::new();
+        if let Some(before) = self.replicas.asked.remove(&module) {
+            tried = before.tried;
+            tried.insert(before.peer);
+        }
+        // Who was asked in vain is asked again when everybody was.
+        let helper = self.replica_helper(module, &tried).or_else(|| {
+            tried.clear();
+            self.replica_helper(module, &tried)
+        });
+        if let Some(peer) = helper {
+            self.replicas.asked.insert(module, Asked { peer, at: now, tried });
+        }
+    }
+
+    /// Of the living peers that this node knows, the one that replicates the fewest modules; then by rank.
+    fn replica_helper(&self, module: ModuleId, tried: &BTreeSet<PeerKey>) -> Option<PeerKey> {
+        let load = |peer: PeerKey, replicas: u32| {
+            let asked = self
+                .replicas
+                .asked
+                .iter()
+                .filter(|(module, asked)| asked.peer == peer && !self.roster.lives(self.now, **module, peer));
+            replicas as usize + asked.count()
+        };
+        self.roster
+            .everybody(self.now)
+            .map(|(peer, member)| (load(peer, member.replicas), Reverse(rank(module, peer)), peer))
+            .filter(|(load, _, peer)| *load < MAX_REPLICAS && !tried.contains(peer))
+            .min()
+            .map(|(_, _, peer)| peer)
+    }
+
+    /// What beats say: which modules want a replica, and whom this node asks. Whoever has joined is not asked again.
+    pub(in crate::protocol) fn wanted(&self) -> Vec<Wanted> {
+        let open = |(module, asked): (&ModuleId, &Asked)| {
+            let joined = self.roster.lives(self.now, *module, asked.peer);
+            (!joined).then_some(Wanted { module: *module, helper: asked.peer })
+        };
+        self.replicas.asked.iter().filter_map(open).take(MAX_WANTED).collect()
+    }
+
+    /// Joins what this node is asked to replicate, as far as there is room.
+    pub(in crate::protocol) fn hear_wanted(&mut self, wanted: &[Wanted]) {
+        for Wanted { module, helper } in wanted {
+            let exists = self.plan.genesis.contains_key(module);
+            if *helper == self.me && exists && !self.modules.contains_key(module) && self.has_room_for(*module) {
+                self.hold_replica(*module);
+                self.enter(*module);
+                self.beat_on(*module);
+            }
+        }
+    }
+
+    /// Whether one more replica, with the versions that are kept, fits among those that are held.
+    fn has_room_for(&self, module: ModuleId) -> bool {
+        let bytes = |module: &ModuleId| {
+            let state_bytes = self.plan.genesis.get(module).map_or(0, |state| state.bytes);
+            STATES_KEPT as u64 * state_bytes + VERSIONS_KEPT * self.plan.average_bytes(*module)
+        };
+        let Replicas { held, room_bytes, .. } = &self.replicas;
+        let fits = |room_bytes: u64| held.iter().map(bytes).sum::<u64>() + bytes(&module) <= room_bytes;
+        held.len() < MAX_REPLICAS && room_bytes.is_none_or(fits)
+    }
+
+    fn hold_replica(&mut self, module: ModuleId) {
+        self.act(Action::Persist(Record::Replica(module)));
+        self.replicas.held.insert(module);
+    }
+
+    /// Whether a module that no path here goes through stays, as a replica. It does until two others have had it for a
+    /// while: those whose paths go through it, and those that rank higher, so that not all leave at once.
+    pub(in crate::protocol) fn stays_as_replica(&mut self, module: ModuleId) -> bool {
+        let now = self.now;
+        let has_state = self.modules.get(&module).is_some_and(|state| state.chain.is_some());
+        let is_held = self.replicas.held.contains(&module);
+        let others = self.staying_holders(module);
+        let had = self.roster.heads(now, module).next().is_some();
+        let of_use = has_state || (is_held && had);
+        let spare = others >= 2 || !of_use;
+        if !spare {
+            self.replicas.spare_since.remove(&module);
+            if !is_held && self.replicas.held.len() < MAX_REPLICAS {
+                self.hold_replica(module);
+            }
+            return self.replicas.held.contains(&module);
+        }
+        let since = *self.replicas.spare_since.entry(module).or_insert(now);
+        is_held && now.since(since) < REPLICA_RELEASE_MS
+    }
+
+    fn staying_holders(&self, module: ModuleId) -> usize {
+        let mine = rank(module, self.me);
+        let stays = |peer: PeerKey| {
+            let Some(member) = self.roster.member(peer).filter(|member| !member.leaves()) else { return false };
+            let needs = member.leases.iter().any(|lease| self.plan.needs(lease.path, lease.phase, module));
+            needs || rank(module, peer) > mine
+        };
+        self.roster.heads(self.now, module).filter(|(peer, _)| stays(*peer)).count()
+    }
+
+    /// A module that a path here goes through, or that was left, is no replica.
+    pub(in crate::protocol) fn forget_replicas(&mut self, needed: &BTreeSet<ModuleId>) {
+        let modules = &self.modules;
+        let Replicas { held, spare_since, .. } = &mut self.replicas;
+        held.retain(|module| modules.contains_key(module) && !needed.contains(module));
+        spare_since.retain(|module, _| modules.contains_key(module) && !needed.contains(module));
+    }
+}

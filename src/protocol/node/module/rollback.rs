@@ -1,0 +1,113 @@
+//! Back to before an update that was proven wrong.
+//!
+//! Whoever has the state before it goes on from there. Who has not, since more updates have come on top meanwhile, is
+//! *tainted*: it takes any chain without the update for a better one than its own, and asks for it. Only if for a long
+//! time nobody has one does it stay as it is: a module must not be lost for one wrong step. The owner stays what it is.
+
+use crate::clock::Millis;
+use crate::names::{BlobRef, ModuleId};
+use crate::protocol::Node;
+use crate::protocol::action::{Action, Report};
+use crate::protocol::limits::{STATES_KEPT, TAINTED_MS};
+use crate::protocol::module::chain::Chain;
+use crate::protocol::wire::encoding::update_hash;
+use crate::protocol::wire::message::{SignedUpdate, UpdateHash};
+
+impl Node {
+    /// If the module's chain has the update, it ends before it from now on.
+    pub(in crate::protocol) fn go_back(&mut self, module: ModuleId, update: UpdateHash) {
+        let Some(genesis) = self.plan.genesis.get(&module).copied() else { return };
+        let now = self.now;
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        if state.catch_up.installing.as_ref().is_some_and(|chain| chain.contains(update)) {
+            let chain = state.catch_up.installing.take();
+            chain.into_iter().for_each(|chain| self.forget(chain.head().state.hash));
+        }
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let is_next = state.next.as_ref().is_some_and(|next| update_hash(&next.signed.update) == Some(update));
+        let Some(chain) = state.chain.as_ref().filter(|chain| chain.contains(update)) else {
+            if is_next {
+                self.abandon_next(module);
+            }
+            return;
+        };
+        let from = chain.head().version;
+        let before = chain.before(update, genesis).filter(|before| state.states.contains(&before.head().state));
+        let Some(before) = before else {
+            state.tainted = Some(now);
+            return;
+        };
+        let to = before.head().version;
+        self.switch_chain(module, before);
+        self.head_moved(module, true);
+        self.act(Action::Report(Report::WentBack { module, from, to }));
+        self.beat_on(module);
+        if self.owns(module) {
+            self.open_collection(module, self.patience.settle_ms());
+        }
+        // What the wrong update had counted is counted anew.
+        self.offered_at = None;
+    }
+
+    /// The same, from the journal: without a word.
+    pub(in crate::protocol) fn restore_before(&mut self, module: ModuleId, update: UpdateHash) {
+        let Some(genesis) = self.plan.genesis.get(&module).copied() else { return };
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let Some(chain) = state.chain.as_ref().filter(|chain| chain.contains(update)) else { return };
+        let before = chain.before(update, genesis);
+        match before.and_then(|before| Some((state.states.iter().position(|it| *it == before.head().state)?, before))) {
+            Some((place, before)) => {
+                state.states.truncate(place + 1);
+                state.chain = Some(before);
+            }
+            None => state.tainted = Some(self.now),
+        }
+    }
+
+    /// In every sweep: what nobody can do without stays.
+    pub(in crate::protocol) fn live_with_it(&mut self) {
+        let now = self.now;
+        for module in self.auditing.condemned_in() {
+            let Some(state) = self.modules.get(&module) else { continue };
+            let Some(chain) = &state.chain else { continue };
+            let mine = chain.head();
+            let members = self.roster.heads(now, module).filter(|(peer, _)| !self.conducts.is_named(now, *peer));
+            let (ahead, all) =
+                members.fold((0, 1), |(ahead, all), (_, head)| (ahead + usize::from(head.beats(&mine)), all + 1));
+            let gives_up = state.tainted.is_some_and(|since| now.since(since) >= TAINTED_MS);
+            let outvoted = 2 * ahead > all;
+            let stays = |update: UpdateHash, since: Millis| {
+                (gives_up && chain.contains(update)) || (outvoted && now.since(since) >= 2 * TAINTED_MS)
+            };
+            self.auditing.acquit(module, stays);
+            if let Some(state) = self.modules.get_mut(&module).filter(|_| gives_up) {
+                state.tainted = None;
+            }
+        }
+    }
+
+    /// Whether an update of a chain that another sent was proven wrong. If so, its head is not asked for again.
+    pub(in crate::protocol) fn has_condemned<'a>(&self, mut updates: impl Iterator<Item = &'a SignedUpdate>) -> bool {
+        updates.any(|signed| update_hash(&signed.update).is_some_and(|hash| self.auditing.is_condemned(hash)))
+    }
+}
+
+impl crate::protocol::Module {
+    /// Keeps what another chain has had of the states that are kept, and its head's; says which it has not.
+    pub(in crate::protocol) fn switch_states(&mut self, chain: &Chain, genesis: Option<BlobRef>) -> Vec<BlobRef> {
+        let head = chain.head().state;
+        let stays = |old: &BlobRef| *old != head && genesis.is_some_and(|genesis| chain.has_had(*old, genesis));
+        let mut gone: Vec<BlobRef> = self.states.iter().filter(|old| !stays(old)).copied().collect();
+        self.states.retain(stays);
+        self.states.push_back(head);
+        while self.states.len() > STATES_KEPT {
+            gone.extend(self.states.pop_front());
+        }
+        gone
+    }
+
+    /// Whether another chain is better than this node's.
+    pub(in crate::protocol) fn gives_way_to(&self, other: &crate::protocol::wire::message::Head) -> bool {
+        self.tainted.is_some() || self.chain.as_ref().map(Chain::head).is_none_or(|mine| other.beats(&mine))
+    }
+}

@@ -1,0 +1,319 @@
+//! Paths that move, with all that their trainers have.
+//!
+//! Who takes a path that another peer holds asks that peer what the path's trainer has come to: AdamW's moments, the data
+//! cursor and the residual of compression after the last phase, and the middle of a phase if one is under way. The
+//! holder stops training it, trains its other paths, and gives the path up when the taker has what it asked for. A
+//! standby keeps the trainer that its path's holder names in its lease, so that a crash costs the residual only where
+//! nobody stood by.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::clock::Millis;
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
+use crate::protocol::Node;
+use crate::protocol::action::{Action, Report};
+use crate::protocol::blobs::fetch::Purpose;
+use crate::protocol::event::RequestId;
+use crate::protocol::journal::record::{InnerCheckpoint, Record, StartedFrom};
+use crate::protocol::limits::{HANDOVER_REPEAT_MS, HANDOVER_WORD_MS};
+use crate::protocol::node::path::placement::active_leases;
+use crate::protocol::wire::message::{GENESIS, Lease, PathHandover, Request, Response, Stage};
+
+/// What a trainer's blob has beside its values.
+const FRAMING_BYTES: u64 = 1 << 20;
+
+/// A path that was taken and waits for its trainer.
+#[derive(Debug)]
+struct Inheritance {
+    from: PeerKey,
+    /// It trains the path until it is asked.
+    trains_on: bool,
+    /// When it was asked for first.
+    since: Millis,
+    asked_at: Option<Millis>,
+    asked: Option<RequestId>,
+    word: Option<PathHandover>,
+    missing: BTreeSet<BlobHash>,
+}
+
+/// Paths on their way from peer to peer.
+#[derive(Debug, Default)]
+pub(in crate::protocol) struct Handovers {
+    /// To this node.
+    inherits: BTreeMap<PathId, Inheritance>,
+    /// From this node: who takes it, and since when it is not trained here any more.
+    promised: BTreeMap<PathId, (PeerKey, Millis)>,
+}
+
+impl Handovers {
+    /// From whom the trainer of a path is still to come.
+    pub(in crate::protocol) fn donor(&self, path: PathId) -> Option<PeerKey> {
+        self.inherits.get(&path).map(|inheritance| inheritance.from)
+    }
+
+    /// Blobs that are here for paths that are not yet complete.
+    pub(in crate::protocol) fn arrived(&self) -> impl Iterator<Item = BlobHash> {
+        let words = self.inherits.values().filter_map(|inheritance| inheritance.word.as_ref());
+        words.flat_map(blobs).map(|blob| blob.hash)
+    }
+}
+
+fn blobs(word: &PathHandover) -> Vec<BlobRef> {
+    let middle = word.checkpoint.iter();
+    let middle = middle.flat_map(|middle| middle.start.iter().map(|(_, state)| *state).chain([middle.blob]));
+    word.trainer.into_iter().chain(middle).collect()
+}
+
+impl Node {
+    /// A path was taken: whoever has its trainer is asked for it, of those alive and of those that a search has found
+    /// just now; once the path's modules are here, if who has it trains on until it is asked, or else at once.
+    pub(in crate::protocol) fn inherit(&mut self, path: PathId, found: Vec<(PeerKey, Lease)>) {
+        let Some((from, trains_on)) = self.donor_of(path, found) else { return };
+        let (now, missing) = (self.now, BTreeSet::new());
+        let inheritance = Inheritance { from, trains_on, since: now, asked_at: None, asked: None, word: None, missing };
+        self.handovers.inherits.insert(path, inheritance);
+        if !trains_on || self.phase(path).is_some() {
+            self.ask_for_trainer(path, from);
+        }
+    }
+
+    /// Whether it is too early to ask for a path's trainer: its holder trains on, and the path's modules are not here.
+    fn waits_for_modules(&self, path: PathId, inheritance: &Inheritance) -> bool {
+        let goes = |(peer, _, lease): (PeerKey, _, Lease)| peer == inheritance.from && lease.stage == Stage::Leaving;
+        let unasked = inheritance.word.is_none() && inheritance.asked.is_none() && inheritance.trains_on;
+        unasked && self.phase(path).is_none() && !self.roster.holders(self.now, path).any(goes)
+    }
+
+    fn ask_for_trainer(&mut self, path: PathId, from: PeerKey) {
+        let (id, now) = (self.ask(from, Request::Path(path)), self.now);
+        if let Some(inheritance) = self.handovers.inherits.get_mut(&path) {
+            (inheritance.from, inheritance.asked, inheritance.asked_at) = (from, Some(id), Some(now));
+        }
+    }
+
+    /// Beside it, whether it trains on. One that leaves before one that goes on, and a standby only if it says that it has the trainer. Who lies in what it
+    /// contributes may lie in that.
+    fn donor_of(&self, path: PathId, found: Vec<(PeerKey, Lease)>) -> Option<(PeerKey, bool)> {
+        let heard = self.roster.holders(self.now, path).map(|(peer, _, lease)| (peer, lease));
+        let rank = |(peer, lease): (PeerKey, Lease)| match lease.stage {
+            _ if lease.path != path || peer == self.me || self.conducts.is_doubted(self.now, peer) => None,
+            Stage::Leaving => Some((0, peer)),
+            Stage::Waiting | Stage::Training | Stage::Passing => Some((1, peer)),
+            Stage::Standby if lease.trainer.is_some() && !self.trainers.contains_key(&path) => Some((2, peer)),
+            Stage::Standby | Stage::Joining | Stage::Done => None,
+        };
+        heard.chain(found).filter_map(rank).min().map(|(rank, peer)| (peer, rank == 1))
+    }
+
+    /// Whether the answer was to a question about a path.
+    pub(in crate::protocol) fn inheritance_answered(&mut self, id: RequestId, response: &Option<Response>) -> bool {
+        let asked = self.handovers.inherits.iter_mut().find(|(_, inheritance)| inheritance.asked == Some(id));
+        let Some((path, inheritance)) = asked else { return false };
+        inheritance.asked = None;
+        let (path, from) = (*path, inheritance.from);
+        match response {
+            Some(Response::Path(Some(word))) if word.later => {}
+            Some(Response::Path(Some(word))) if self.could_be(path, word) => {
+                let needed = blobs(word);
+                if let Some(inheritance) = self.handovers.inherits.get_mut(&path) {
+                    inheritance.word = Some(word.clone());
+                    inheritance.missing = needed.iter().map(|blob| blob.hash).collect();
+                }
+                for blob in needed {
+                    self.fetch(blob, from, Purpose::Inheritance(path));
+                }
+                self.complete(path);
+            }
+            // No answer may be one that was lost.
+            None => {}
+            Some(_) => self.begin_afresh(path),
+        }
+        true
+    }
+
+    /// Whether this can be what a path's trainer has come to, as far as it can be told without the bytes.
+    fn could_be(&self, path: PathId, word: &PathHandover) -> bool {
+        let phase = word.checkpoint.as_ref().map_or_else(|| self.near(path), |middle| middle.phase);
+        let modules = self.plan.slots.modules(path, phase);
+        let genesis = |module: &ModuleId| self.plan.genesis.get(module).map_or(0, |state| state.bytes);
+        // A state is parameters and momentum; a trainer has three times the parameters, four in the middle of a phase.
+        let states: u64 = modules.iter().map(genesis).sum();
+        let fits = |blob: BlobRef, times: u64| blob.bytes <= times * states + FRAMING_BYTES;
+        let sound = |middle: &InnerCheckpoint| {
+            let start = middle.start.iter().map(|(from, _)| from.module);
+            let sized = |(from, state): &(StartedFrom, BlobRef)| state.bytes == genesis(&from.module);
+            middle.path == path
+                && middle.phase.0 < self.plan.phases
+                && start.eq(modules.iter().copied())
+                && middle.start.iter().all(sized)
+                && fits(middle.blob, 3)
+        };
+        word.trainer.is_none_or(|trainer| fits(trainer, 2)) && word.checkpoint.as_ref().is_none_or(sound)
+    }
+
+    pub(in crate::protocol) fn inheritance_fetched(&mut self, path: PathId, blob: BlobHash, found: bool) {
+        let Some(inheritance) = self.handovers.inherits.get_mut(&path) else { return };
+        if !found {
+            return self.begin_afresh(path);
+        }
+        inheritance.missing.remove(&blob);
+        self.complete(path);
+    }
+
+    /// Takes the path's trainer over, once it is here and so are the path's modules, whose chains say whether the
+    /// phase under way began where its start says.
+    fn complete(&mut self, path: PathId) {
+        let here = |inheritance: &Inheritance| inheritance.word.is_some() && inheritance.missing.is_empty();
+        if self.phase(path).is_none() || !self.handovers.inherits.get(&path).is_some_and(here) {
+            return;
+        }
+        let Some(Inheritance { from, word: Some(word), .. }) = self.handovers.inherits.remove(&path) else { return };
+        for blob in blobs(&word) {
+            self.forget(blob.hash);
+        }
+        if let Some(trainer) = word.trainer {
+            self.keep_trainer(path, trainer);
+        }
+        let begun_here = |(from, state): &(StartedFrom, BlobRef)| self.state_after(from) == Some(*state);
+        if let Some(middle) = word.checkpoint.filter(|middle| middle.start.iter().all(begun_here)) {
+            self.act(Action::Persist(Record::Checkpoint(middle.clone())));
+            self.checkpoints.insert(path, middle);
+        }
+        self.act(Action::Report(Report::Inherited { path, from }));
+    }
+
+    /// The state of a module at a place that its chain here knows.
+    pub(in crate::protocol) fn state_after(&self, place: &StartedFrom) -> Option<BlobRef> {
+        if place.update == GENESIS {
+            return self.plan.genesis.get(&place.module).copied().filter(|_| place.version.0 == 0);
+        }
+        let chain = self.modules.get(&place.module)?.chain.as_ref()?;
+        let (_, signed) = chain.places().find(|(update, _)| *update == place.update)?;
+        (signed.update.version == place.version).then_some(signed.update.state)
+    }
+
+    pub(in crate::protocol) fn keep_trainer(&mut self, path: PathId, trainer: BlobRef) {
+        self.act(Action::Persist(Record::Trainer { path, trainer }));
+        if let Some(old) = self.trainers.insert(path, trainer).filter(|old| *old != trainer) {
+            self.keep_trainer_before(path, old);
+        }
+    }
+
+    /// Nothing comes of it: the path begins with what is here.
+    fn begin_afresh(&mut self, path: PathId) {
+        if let Some(from) = self.handovers.donor(path) {
+            self.disinherit(path);
+            if !self.trainers.contains_key(&path) {
+                self.act(Action::Report(Report::BeganAfresh { path, from }));
+            }
+        }
+    }
+
+    /// The path is not waited for any more, and not promised.
+    pub(in crate::protocol) fn disinherit(&mut self, path: PathId) {
+        self.handovers.promised.remove(&path);
+        let word = self.handovers.inherits.remove(&path).and_then(|inheritance| inheritance.word);
+        for blob in word.iter().flat_map(blobs) {
+            self.forget(blob.hash);
+        }
+    }
+
+    /// Asks again, and gives up what takes too long; in every sweep.
+    pub(in crate::protocol) fn inherit_on(&mut self) {
+        let now = self.now;
+        let paths: Vec<PathId> = self.handovers.inherits.keys().copied().collect();
+        for path in paths {
+            let Some(inheritance) = self.handovers.inherits.get(&path) else { continue };
+            if self.waits_for_modules(path, inheritance) {
+                if let Some(inheritance) = self.handovers.inherits.get_mut(&path) {
+                    inheritance.since = now;
+                }
+                continue;
+            }
+            let bytes = |word: &PathHandover| blobs(word).iter().map(|blob| blob.bytes).sum();
+            let word = inheritance.word.as_ref();
+            let patience_ms = word.map_or(HANDOVER_WORD_MS, |word| self.patience.transfer_ms(bytes(word)));
+            if now.since(inheritance.since) >= patience_ms {
+                self.begin_afresh(path);
+            } else if inheritance.word.is_some() {
+                self.complete(path);
+            } else if inheritance.asked.is_none()
+                && inheritance.asked_at.is_none_or(|at| now.since(at) >= HANDOVER_REPEAT_MS)
+            {
+                // Who had it when the path was taken may be gone by now.
+                let known = Some(inheritance.from).filter(|_| inheritance.asked_at.is_some());
+                let from = inheritance.from;
+                let from = known.or_else(|| Some(self.donor_of(path, Vec::new())?.0)).unwrap_or(from);
+                self.ask_for_trainer(path, from);
+            }
+        }
+    }
+
+    /// The holder's part, or a standby's. Nobody can stop a trainer here but who is known to take the path, and from
+    /// one that would give it up.
+    pub(in crate::protocol) fn hand_over_path(&mut self, to: PeerKey, path: PathId) -> Option<PathHandover> {
+        let stage = self.held.get(&path)?.stage;
+        let word = PathHandover { later: false, trainer: self.trainers.get(&path).copied(), checkpoint: None };
+        if stage == Stage::Standby {
+            return Some(word).filter(|word| word.trainer.is_some());
+        }
+        let later = Some(PathHandover { later: true, ..PathHandover::default() });
+        if !self.gives(to, path) {
+            return later;
+        }
+        let again = self.handovers.promised.insert(path, (to, self.now)).is_some();
+        if self.training.as_ref().is_some_and(|training| training.path == path) {
+            if !again {
+                self.act(Action::Pause);
+            }
+            return later;
+        }
+        Some(PathHandover { checkpoint: self.checkpoints.get(&path).cloned(), ..word })
+    }
+
+    /// Whether this node yields a path to a peer that joins it.
+    fn gives(&self, to: PeerKey, path: PathId) -> bool {
+        let Some(member) = self.roster.member(to) else { return false };
+        let joins = member.leases.iter().any(|lease| lease.path == path && lease.stage == Stage::Joining);
+        let leaving = self.held.get(&path).is_some_and(|held| held.stage == Stage::Leaving);
+        joins && (leaving || self.active_paths() > active_leases(&member.leases))
+    }
+
+    /// What the trainer's state and the phase under way of a path held here weigh for whoever takes it.
+    pub(in crate::protocol) fn trainer_bytes(&self, path: PathId) -> u64 {
+        let middle = self.checkpoints.get(&path).map(|middle| middle.blob);
+        self.trainers.get(&path).copied().into_iter().chain(middle).map(|blob| blob.bytes).sum()
+    }
+
+    /// Whether another takes a path from here, which is not trained meanwhile; not if that other is gone, or slow.
+    pub(in crate::protocol) fn is_promised(&self, path: PathId) -> bool {
+        self.handovers.promised.get(&path).is_some_and(|(to, at)| {
+            let alive = self.roster.member(*to).is_some_and(|member| self.roster.alive(self.now, member));
+            alive && self.gives(*to, path) && self.now.since(*at) < self.patience.transfer_ms(self.trainer_bytes(path))
+        })
+    }
+
+    /// A standby keeps what its path's holder says that its trainer has come to.
+    pub(in crate::protocol) fn stand_by(&mut self, holder: PeerKey, leases: &[Lease]) {
+        if self.conducts.is_doubted(self.now, holder) {
+            return;
+        }
+        for lease in leases {
+            let stands_by = self.held.get(&lease.path).is_some_and(|held| held.stage == Stage::Standby);
+            let Some(trainer) = lease.trainer.filter(|_| stands_by && Self::trains(lease.stage)) else { continue };
+            let word = PathHandover { trainer: Some(trainer), ..PathHandover::default() };
+            if self.trainers.get(&lease.path) != Some(&trainer) && self.could_be(lease.path, &word) {
+                self.fetch(trainer, holder, Purpose::Trainer(lease.path));
+            }
+        }
+    }
+
+    pub(in crate::protocol) fn trainer_fetched(&mut self, path: PathId, blob: BlobHash, found: bool) {
+        let stands_by = self.held.get(&path).is_some_and(|held| held.stage == Stage::Standby);
+        let named = self.roster.holders(self.now, path).filter_map(|(_, _, lease)| lease.trainer);
+        let trainer = named.filter(|trainer| trainer.hash == blob).min_by_key(|trainer| trainer.bytes);
+        if let Some(trainer) = trainer.filter(|_| found && stands_by) {
+            self.keep_trainer(path, trainer);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Who is late holds up nobody.
+//!
+//! A phase that was disturbed, by a restart, by a machine that stood still, by a path that changed hands, would end
+//! later than those of the module's other paths, which would wait for it. So it ends with them, with as many inner steps
+//! as it has made: what is lost is this peer's time, not everybody's.
+//!
+//! A path of which one module has moved on without it and another has not would, if it went on at once, be waited for in
+//! the other, and so be late there for ever, and hold up both in turn. So it lets the other's round pass, if others
+//! train that, and begins again with all its modules side by side.
+
+use crate::config::OuterMode;
+use crate::names::{ModuleId, PathId, PeerKey, Version};
+use crate::protocol::action::Action;
+use crate::protocol::journal::record::Finished;
+use crate::protocol::limits::LATE_START_MS;
+use crate::protocol::module::collection::quorum;
+use crate::protocol::node::module::aggregation::offered;
+use crate::protocol::node::path::phase::Training;
+use crate::protocol::wire::message::{Counted, Lease, SignedUpdate};
+use crate::protocol::{Node, phase_from};
+
+impl Node {
+    /// Whether a phase that begins now, or goes on now, will end later than those of others: it has been in the middle, the
+    /// path is new here, was late the last time, or others have begun already. One that is always late has its time at least every other phase.
+    pub(in crate::protocol) fn begins_late(&self, path: PathId, resumes: bool) -> bool {
+        let modules = self.modules_of(path);
+        let moved = modules.iter().filter_map(|module| Some(self.modules.get(module)?.advanced)).min();
+        let waited_ms = self.now.since(moved.unwrap_or(self.now));
+        // A part of a phase begins with the end of the one before it, whenever modules move on.
+        let began_late = waited_ms >= LATE_START_MS && self.plan.streaming.is_none();
+        let stub = self.held.get(&path).is_some_and(|held| held.stub);
+        resumes || (!stub && (began_late || !self.was_in_time(path)))
+    }
+
+    /// Whether the phase in hand is ended before half of it was made.
+    pub(in crate::protocol) fn is_stub(&self) -> bool {
+        let ends = self.training.as_ref().is_some_and(|training| training.ends);
+        ends && self.training.as_ref().is_some_and(|Training { part, .. }| {
+            2 * self.watchdog.steps().saturating_sub(part.first) < part.last - part.first
+        })
+    }
+
+    /// Whether what the path contributed last was counted at once.
+    fn was_in_time(&self, path: PathId) -> bool {
+        let mut own = self.finished.iter().rev().filter(|finished| finished.path == path).peekable();
+        if own.peek().is_none() {
+            return false;
+        }
+        // Of parts of phases, the last ones may still be counted in time.
+        let Some(last) = own.find(|finished| self.plan.streaming.is_none() || self.is_settled(finished)) else {
+            return true;
+        };
+        last.offers.iter().all(|(from, blob)| {
+            let Some(state) = self.modules.get(&from.module) else { return true };
+            let next = |signed: &&SignedUpdate| signed.update.version == from.version.next();
+            let update = state.chain.as_ref().and_then(|chain| chain.recent().find(next));
+            // Where another's work on the path is counted in its place, it may have been as soon.
+            let is_it = |counted: &Counted| {
+                (counted.path, counted.parent) == (path, from.version)
+                    && (self.plan.counts_once() || counted.blob == *blob)
+            };
+            update.is_some_and(|signed| signed.update.contributions.iter().any(is_it))
+        })
+    }
+
+    /// Whether the modules have moved on to which something was contributed.
+    fn is_settled(&self, finished: &Finished) -> bool {
+        let head = |module: ModuleId| self.modules.get(&module).and_then(crate::protocol::Module::head);
+        finished.offers.iter().all(|(from, _)| head(from.module).is_none_or(|head| head.version > from.version))
+    }
+
+    /// Ends a phase that is late once the others have done theirs; after every event.
+    pub(in crate::protocol) fn end_late_phase(&mut self) {
+        let Some(training) = self.training.as_ref().filter(|training| !training.ends) else { return };
+        // Who trains several in turn is waited for anyhow.
+        let late = training.late && self.active_paths() == 1;
+        let path = training.path;
+        let due = training.start.iter().filter(|(from, _)| training.part.due.contains(&from.module));
+        let mut begun = due.map(|(from, _)| (from.module, from.version));
+        let is_over = training.until.is_some_and(|until| self.now >= until);
+        if is_over || (late && begun.any(|(module, version)| self.others_are_done(module, version, path))) {
+            self.act(Action::EndPhase);
+            if let Some(training) = &mut self.training {
+                training.ends = true;
+            }
+        }
+    }
+
+    /// Whether paths wait for each other, and always for the same.
+    fn keep_step(&self) -> bool {
+        self.plan.mode == OuterMode::Synchronous && !self.plan.slots.are_drawn_anew()
+    }
+
+    /// Whether a module waits for nobody but this path and some that are as late, or has moved on without it.
+    fn others_are_done(&self, module: ModuleId, version: Version, path: PathId) -> bool {
+        let Some(state) = self.modules.get(&module) else { return false };
+        let Some(head) = state.head().filter(|head| !self.plan.is_done(module, *head)) else { return false };
+        if !self.keep_step() || head.version != version {
+            return self.keep_step() && head.version > version;
+        }
+        let mut others = self.expected(module);
+        others.remove(&path);
+        !others.is_empty() && quorum(&others, |other| offered(&state.offers, other, head.version), 0, 1)
+    }
+
+    /// The module whose round a path lets pass, if any: others train it, and the path's other modules are further.
+    pub(in crate::protocol) fn lets_pass(&self, path: PathId) -> Option<ModuleId> {
+        // Levels that are brought in step one after the other are never side by side.
+        if !self.keep_step() || self.plan.streaming.is_some() {
+            return None;
+        }
+        let modules = self.modules_of(path);
+        let open = |module: &ModuleId| {
+            let head = self.modules.get(module)?.head()?;
+            (!self.plan.is_done(*module, head)).then_some((*module, head.version))
+        };
+        let open: Vec<(ModuleId, Version)> = modules.iter().filter_map(open).collect();
+        let furthest = open.iter().map(|(_, version)| *version).max()?;
+        let mut behind = open.into_iter().filter(|(_, version)| *version < furthest);
+        behind.find(|(module, version)| self.others_train(*module, *version, path)).map(|(module, _)| module)
+    }
+
+    /// Whether another path through a module is trained from this version, is about to be, or has been: word of what it
+    /// has offered may be on its way.
+    fn others_train(&self, module: ModuleId, version: Version, path: PathId) -> bool {
+        let Some(state) = self.modules.get(&module) else { return false };
+        let others = |other: PathId| other != path && self.plan.slots.goes_through(other, phase_from(version), module);
+        let here = self.training.as_ref().is_some_and(|training| {
+            others(training.path) && training.start.iter().any(|(from, _)| from.version == version)
+        });
+        let train = |peer: PeerKey, lease: &Lease| {
+            let now = Self::is_waited_for(lease.stage) && lease.phase.0 == version.0;
+            now && others(lease.path) && !self.is_idle(lease.path, peer)
+        };
+        let mut living = self.roster.living(self.now, module);
+        let mut paths = self.plan.slots.through(module, phase_from(version)).into_iter();
+        here || living.any(|(peer, member)| member.leases.iter().any(|lease| train(peer, lease)))
+            || paths.any(|other| others(other) && offered(&state.offers, other, version))
+    }
+}

@@ -1,0 +1,116 @@
+//! Leaving in order.
+//!
+//! A peer that is asked to go begins nothing new. It stops its trainer in the middle, says in its leases that it leaves,
+//! so that others take its paths at once, and hands over its modules. It goes when each path has a taker that has what it
+//! asked for, what it trained is counted, and no module is here alone; or after a while. Where nobody else is, it goes at
+//! once.
+
+use crate::clock::Millis;
+use crate::names::{ModuleId, PathId};
+use crate::protocol::Node;
+use crate::protocol::action::Action;
+use crate::protocol::limits::{LEAVE_MS, SWEEP_MS};
+use crate::protocol::timers::{Timer, Timers};
+use crate::protocol::wire::message::Stage;
+
+/// How far leaving has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::protocol) enum Leaving {
+    /// Since then others are given the time to take over.
+    Since(Millis),
+    /// It has said goodbye; nothing follows.
+    Gone,
+}
+
+impl Node {
+    pub(in crate::protocol) fn is_gone(&self) -> bool {
+        self.leaving == Some(Leaving::Gone)
+    }
+
+    /// The user asks the peer to go.
+    pub(in crate::protocol) fn leave(&mut self) {
+        if self.leaving.is_some() {
+            return;
+        }
+        self.leaving = Some(Leaving::Since(self.now));
+        if self.roster.anybody_stays(self.now) {
+            if self.training.is_some() {
+                self.act(Action::Pause);
+            }
+            let trained = |stage: Stage| stage.is_active() && stage != Stage::Done;
+            let paths: Vec<PathId> =
+                self.held.iter().filter(|(_, held)| trained(held.stage)).map(|(path, _)| *path).collect();
+            for path in paths {
+                self.set_stage(path, Stage::Leaving);
+            }
+            self.hand_over_modules();
+        }
+        self.leave_on();
+    }
+
+    /// Says goodbye on the modules owned here, and names who is to own them. The next beat makes this node a member again.
+    fn hand_over_modules(&mut self) {
+        let owned: Vec<ModuleId> = self.modules.keys().copied().filter(|module| self.owns(*module)).collect();
+        for module in owned {
+            self.hand_over(module);
+            self.beat_goodbye(module);
+            // Where nobody can be named, the next in rank claims it.
+            if self.owns(module)
+                && let Some(state) = self.modules.get_mut(&module)
+            {
+                state.owner = None;
+                self.drop_collection(module);
+            }
+        }
+        self.timers.set(Timer::Beat, self.now + SWEEP_MS);
+    }
+
+    /// Gives up the paths that others have taken, and goes when nothing holds this peer any more; in every sweep.
+    pub(in crate::protocol) fn leave_on(&mut self) {
+        let Some(Leaving::Since(since)) = self.leaving else { return };
+        let given = self.held.iter().filter(|(_, held)| held.stage == Stage::Leaving);
+        let given: Vec<PathId> = given.map(|(path, _)| *path).collect();
+        let (taken, left): (Vec<PathId>, Vec<PathId>) = given.into_iter().partition(|path| self.is_taken(*path));
+        for path in taken {
+            self.yield_path(path, false);
+        }
+        let holds = !left.is_empty() || self.outstanding_offers().next().is_some();
+        let waited_ms = self.now.since(since);
+        let holds = holds && waited_ms < self.leave_ms(&left);
+        let last =
+            self.modules.keys().any(|module| self.is_nowhere_else(*module) && waited_ms < self.fetch_ms(*module));
+        if !(self.roster.anybody_stays(self.now) && (holds || last)) {
+            self.go();
+        }
+    }
+
+    /// Whether this peer alone has a module, of those that stay.
+    fn is_nowhere_else(&self, module: ModuleId) -> bool {
+        let stays = |peer| self.roster.member(peer).is_some_and(|member| !member.leaves());
+        let is_here = self.modules.get(&module).is_some_and(|state| state.chain.is_some());
+        is_here && !self.roster.heads(self.now, module).any(|(peer, _)| stays(peer))
+    }
+
+    /// Others are given so long: what these paths' trainers weigh takes them a while.
+    fn leave_ms(&self, left: &[PathId]) -> u64 {
+        let bytes = left.iter().map(|path| self.trainer_bytes(*path)).sum();
+        LEAVE_MS.saturating_add(self.patience.bytes_ms(bytes))
+    }
+
+    /// Whether another has a path, and its trainer with it.
+    fn is_taken(&self, path: PathId) -> bool {
+        let has = |stage: Stage| Self::trains(stage) || stage == Stage::Done;
+        self.roster.holders(self.now, path).any(|(_, _, lease)| has(lease.stage))
+    }
+
+    /// Everybody is told, so that no lease has to run out. Nothing follows.
+    fn go(&mut self) {
+        let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
+        for module in modules {
+            self.say_goodbye(module);
+        }
+        self.timers = Timers::default();
+        self.leaving = Some(Leaving::Gone);
+        self.act(Action::Gone);
+    }
+}

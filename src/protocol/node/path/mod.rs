@@ -1,0 +1,13 @@
+//! TODO-TOUR
+
+pub(in crate::protocol) mod evaluation;
+pub(in crate::protocol) mod hand_off;
+pub(in crate::protocol) mod lateness;
+pub(in crate::protocol) mod leave;
+pub(in crate::protocol) mod pace;
+pub(in crate::protocol) mod phase;
+pub(in crate::protocol) mod placement;
+pub(in crate::protocol) mod rerun;
+pub(in crate::protocol) mod resume;
+pub(in crate::protocol) mod streaming;
+pub(in crate::protocol) mod worker_slot;

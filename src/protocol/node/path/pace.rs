@@ -1,0 +1,126 @@
+//! How fast peers train, and what follows from it in the asynchronous mode: how many inner steps a phase has here, how
+//! often an owner closes, and how long a path waits for its own contribution.
+//!
+//! A peer measures itself and says its *pace* in its beats: the inner steps that each of its paths makes in 1000 s. The
+//! fastest sets the measure, but one alone is believed to be no more than twice as fast as the next: a liar halves what
+//! others train in a phase, at the most, and nobody trains less of the time for it.
+
+use std::collections::BTreeMap;
+
+use crate::clock::Millis;
+use crate::config::OuterMode;
+use crate::names::{ModuleId, PathId, PeerKey};
+use crate::protocol::Node;
+use crate::protocol::limits::{BEAT_MS, CLOSES_PER_PHASE, LEAST_STEPS_SHARE, UNMEASURED_STEPS_SHARE};
+
+/// What the last phase here came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::protocol) struct Measured {
+    pub(in crate::protocol) steps: u64,
+    pub(in crate::protocol) took_ms: u64,
+}
+
+impl Measured {
+    /// How long a phase of so many inner steps takes.
+    pub(in crate::protocol) fn phase_ms(self, inner_steps: u64) -> u64 {
+        inner_steps.saturating_mul(self.took_ms) / self.steps.max(1)
+    }
+}
+
+/// The pace by which others are measured: the fastest, but no more than twice the second. Of two, one may be that slow.
+fn measure(mut paces: Vec<u32>) -> Option<u32> {
+    paces.retain(|pace| *pace > 0);
+    paces.sort_unstable_by(|a, b| b.cmp(a));
+    let most = if paces.len() > 2 { paces[1].saturating_mul(2) } else { u32::MAX };
+    paces.first().map(|fastest| *fastest.min(&most))
+}
+
+impl Node {
+    /// Inner steps that each path here makes in 1000 s; 0 if that has not been measured, or nobody needs to know.
+    pub(in crate::protocol) fn pace(&self) -> u32 {
+        if self.plan.mode == OuterMode::Synchronous {
+            return 0;
+        }
+        let turns = self.active_paths() as u64;
+        let Some(Measured { steps, took_ms }) = self.measured.filter(|_| turns > 0) else { return 0 };
+        let pace = steps.saturating_mul(1_000_000) / took_ms.max(1) / turns;
+        u32::try_from(pace).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// The pace of the fastest living members of these modules, this peer among them.
+    fn fastest_pace(&self, modules: &[ModuleId]) -> Option<u32> {
+        let others = modules.iter().flat_map(|module| self.roster.living(self.now, *module));
+        let mut paces: BTreeMap<PeerKey, u32> = others.map(|(peer, member)| (peer, member.pace)).collect();
+        let through = |path: &PathId| self.modules_of(*path).iter().any(|module| modules.contains(module));
+        if self.held.keys().any(through) {
+            paces.insert(self.me, self.pace());
+        }
+        measure(paces.into_values().collect())
+    }
+
+    /// How many inner steps a path's next phase has: all of them, or so many that this peer takes about as long for them
+    /// as the fastest does for all.
+    pub(in crate::protocol) fn steps(&self, path: PathId) -> u64 {
+        let all = self.plan.inner_steps;
+        let share = |share: u64| (all / share).max(1);
+        if self.plan.mode == OuterMode::Synchronous {
+            return all;
+        }
+        let mine = u64::from(self.pace());
+        match self.fastest_pace(&self.modules_of(path)) {
+            Some(fastest) if mine > 0 => {
+                (all.saturating_mul(mine) / u64::from(fastest)).clamp(share(LEAST_STEPS_SHARE), all)
+            }
+            // How long they take here is not known yet: the phase ends when the fastest would be done.
+            Some(_) => all,
+            // Nor anywhere: it may be eight times as long as elsewhere.
+            None => share(UNMEASURED_STEPS_SHARE),
+        }
+    }
+
+    /// When a phase ends at the latest, if how long it takes here is not known: when the fastest would have made what is
+    /// to be made.
+    pub(in crate::protocol) fn phase_ends(&self, path: PathId, steps: u64) -> Option<Millis> {
+        let unmeasured = self.plan.mode == OuterMode::Asynchronous && self.pace() == 0;
+        let fastest = self.fastest_pace(&self.modules_of(path)).filter(|_| unmeasured)?;
+        Some(self.now + steps.saturating_mul(1_000_000) / u64::from(fastest))
+    }
+
+    /// Time in which the whole process stood still is none that inner steps took.
+    pub(in crate::protocol) fn stood_still(&mut self, for_ms: u64) {
+        if let Some(training) = &mut self.training {
+            training.late = true;
+            training.measured.1 = training.measured.1 + for_ms;
+        }
+    }
+
+    /// How long an owner lets pass before it closes again: then a path that keeps pace is not many versions late.
+    pub(in crate::protocol) fn pause_ms(&self, module: ModuleId) -> u64 {
+        if self.plan.mode == OuterMode::Synchronous {
+            return 0;
+        }
+        let fastest = self.fastest_pace(&[module]).map(u64::from);
+        let phase_ms = fastest.map_or(0, |pace| self.plan.inner_steps.saturating_mul(1_000_000) / pace);
+        phase_ms / CLOSES_PER_PHASE
+    }
+
+    /// How long a path waits for what it has contributed to be counted: as long as an owner may take, and a beat.
+    pub(in crate::protocol) fn patience_ms(&self) -> u64 {
+        self.measured.map_or(0, |measured| measured.took_ms / CLOSES_PER_PHASE).max(BEAT_MS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_alone_of_three_sets_the_measure_to_twice_the_next_at_most() {
+        assert_eq!(measure(vec![]), None);
+        assert_eq!(measure(vec![0, 0]), None);
+        assert_eq!(measure(vec![0, 7]), Some(7));
+        assert_eq!(measure(vec![3, 7]), Some(7));
+        assert_eq!(measure(vec![3, 11, 7]), Some(11));
+        assert_eq!(measure(vec![3, u32::MAX, 7]), Some(14));
+    }
+}

@@ -1,0 +1,379 @@
+//! A trainer's part: when a path's next phase begins, and what becomes of what was trained.
+//!
+//! There is no barrier: a path goes on as soon as each of its own modules has moved on from what the path last
+//! started from. In the asynchronous mode it waits for nobody else: only, and not for long, for its own contributions.
+
+use std::collections::BTreeSet;
+
+use crate::clock::Millis;
+use crate::config::OuterMode;
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
+use crate::protocol::Node;
+use crate::protocol::action::{Action, Part, Report, Resume};
+use crate::protocol::journal::record::{Finished, Record, StartedFrom};
+use crate::protocol::limits::{MAX_FROM_ONE_VERSION, TEXT_MS};
+use crate::protocol::node::module::aggregation::countable;
+use crate::protocol::node::path::pace::Measured;
+use crate::protocol::wire::message::{Made, Message, Offer, Stage, UpdateHash};
+
+/// A phase that is being trained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::protocol) struct Training {
+    pub(in crate::protocol) path: PathId,
+    pub(in crate::protocol) phase: Phase,
+    /// Inner steps that are made here now, and since when.
+    pub(in crate::protocol) measured: (u64, Millis),
+    pub(in crate::protocol) part: Part,
+    pub(in crate::protocol) start: Vec<(StartedFrom, BlobRef)>,
+    pub(in crate::protocol) modules: BTreeSet<ModuleId>,
+    /// The trainer may not have read these yet.
+    pub(in crate::protocol) reads: Vec<BlobHash>,
+    /// When it ends, whatever it has come to.
+    pub(in crate::protocol) until: Option<Millis>,
+    /// It will end later than others; and is asked to end now.
+    pub(in crate::protocol) late: bool,
+    pub(in crate::protocol) ends: bool,
+}
+
+/// Whether a path can go on.
+pub(in crate::protocol) enum Readiness {
+    /// Now, with this phase.
+    Ready(Phase),
+    /// The path was taken from this peer, and its trainer is still to come.
+    Inheriting(PeerKey),
+    /// The text of this path of the grid is not here.
+    Textless(PathId),
+    /// All phases are done.
+    Done,
+    /// These modules are not here yet.
+    Fetching(Vec<ModuleId>),
+    /// These modules have not moved on since the path's last phase.
+    NotUpdated(Vec<ModuleId>),
+    /// Others train this module's round, which the path lets pass.
+    Passing(ModuleId),
+}
+
+/// Of the paths that are ready, the least has its turn: furthest behind, in the middle of a phase, longest waiting.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    behind: Phase,
+    begins: bool,
+    last_trained: Millis,
+    path: PathId,
+    phase: Phase,
+}
+
+/// A module, a path, the version and the update that it started from, and the bytes.
+pub(in crate::protocol) type Contribution = (ModuleId, PathId, (Version, UpdateHash), BlobRef);
+
+impl Node {
+    pub(in crate::protocol) fn readiness(&self, path: PathId) -> Readiness {
+        let modules = self.modules_of(path);
+        let head = |module: &ModuleId| self.modules.get(module).and_then(|state| state.head());
+        let fetching: Vec<ModuleId> = modules.iter().filter(|module| head(module).is_none()).copied().collect();
+        let Some(phase) = self.phase(path) else { return Readiness::Fetching(fetching) };
+        if let Some(from) = self.handovers.donor(path) {
+            return Readiness::Inheriting(from);
+        }
+        if phase.0 >= self.plan.phases {
+            return Readiness::Done;
+        }
+        let resumable = self.resumable(path).map(|checkpoint| checkpoint.phase);
+        let drawn = self.path_at(path, resumable.unwrap_or(phase));
+        if self.textless.contains_key(&drawn) {
+            return Readiness::Textless(drawn);
+        }
+        if let Some(phase) = resumable {
+            return Readiness::Ready(phase);
+        }
+        if let Some(stagger) = &self.plan.streaming {
+            return self.streams(path, stagger);
+        }
+        let last = self.finished.iter().rev().find(|finished| finished.path == path);
+        let waits = |module: &ModuleId| {
+            let Some(head) = head(module) else { return true };
+            let here = self.plan.phase_of(*module, head);
+            if here < phase && !self.is_left_behind(*module) {
+                return true;
+            }
+            // Those of its own phase may wait for this path.
+            if self.plan.slots.are_drawn_anew() && here > phase {
+                return false;
+            }
+            let offer = last.and_then(|last| last.offers.iter().find(|(from, _)| from.module == *module));
+            let Some((from, blob)) = offer.filter(|_| !self.plan.is_done(*module, head)) else { return false };
+            let moved = from.update != head.update;
+            match self.plan.mode {
+                OuterMode::Synchronous => !moved,
+                OuterMode::Asynchronous => self.waits_for_its_own(path, from, blob.hash, moved),
+            }
+        };
+        let waiting: Vec<ModuleId> = modules.into_iter().filter(waits).collect();
+        match self.lets_pass(path) {
+            _ if !waiting.is_empty() => Readiness::NotUpdated(waiting),
+            Some(module) => Readiness::Passing(module),
+            None => Readiness::Ready(phase),
+        }
+    }
+
+    /// What the path has just trained would be missing from what it starts from: it waits for that, but not for longer
+    /// than an owner may take. Then it goes on without, from the same version again if it must, as often as that
+    /// may be counted.
+    fn waits_for_its_own(&self, path: PathId, from: &StartedFrom, blob: BlobHash, moved: bool) -> bool {
+        let chain = self.modules.get(&from.module).and_then(|state| state.chain.as_ref());
+        if chain.is_some_and(|chain| chain.has_counted((path, from.version, blob))) {
+            return false;
+        }
+        let trained_at = self.held.get(&path).map_or(Millis(0), |held| held.last_trained);
+        let again =
+            |finished: &&Finished| finished.path == path && finished.offers.iter().any(|(other, _)| other == from);
+        self.now.since(trained_at) < self.patience_ms()
+            || (!moved && self.finished.iter().filter(again).count() >= MAX_FROM_ONE_VERSION)
+    }
+
+    /// Begins a phase, if nothing is training and a path is ready: the one that has waited longest.
+    pub(in crate::protocol) fn start_next_phase(&mut self) {
+        let paths: Vec<PathId> = self.held.keys().copied().collect();
+        let mut ready: Option<Turn> = None;
+        for path in paths {
+            let Some(held) = self.held.get(&path).copied() else { continue };
+            let trains = self.training.as_ref().is_some_and(|training| training.path == path);
+            if !held.stage.is_active() || trains {
+                continue;
+            }
+            self.abandon_stale_checkpoint(path);
+            // A path that was done goes on if a heavier chain has not come as far.
+            match self.readiness(path) {
+                Readiness::Fetching(_) | Readiness::Inheriting(_) => {}
+                Readiness::Done if held.stage == Stage::Done => {}
+                Readiness::Done => {
+                    self.set_stage(path, Stage::Done);
+                    self.act(Action::Report(Report::PathDone(path)));
+                }
+                Readiness::NotUpdated(_) => self.set_stage(path, Stage::Waiting),
+                Readiness::Textless(drawn) => self.set_stage(path, self.stage_without_text(drawn)),
+                Readiness::Passing(_) => self.set_stage(path, Stage::Passing),
+                Readiness::Ready(phase) => {
+                    self.set_stage(path, Stage::Waiting);
+                    if self.is_promised(path) {
+                        continue;
+                    }
+                    let begins = !self.checkpoints.contains_key(&path);
+                    // In the asynchronous mode each has its turn: none may hold up the others by being behind.
+                    let behind = if self.plan.mode == OuterMode::Synchronous { phase } else { Phase(0) };
+                    let turn = Turn { behind, begins, last_trained: held.last_trained, path, phase };
+                    ready = Some(ready.map_or(turn, |other| other.min(turn)));
+                }
+            }
+        }
+        let busy = self.training.is_some() || self.reruns.trains();
+        let rests = busy || self.now < self.rests_until || self.leaving.is_some();
+        if let Some(turn) = ready.filter(|_| !rests) {
+            self.train(turn.path, turn.phase);
+        }
+    }
+
+    fn train(&mut self, path: PathId, phase: Phase) {
+        let checkpoint = self.checkpoints.get(&path);
+        let resume = checkpoint.map(|checkpoint| Resume { steps: checkpoint.steps, blob: checkpoint.blob });
+        let start = match (checkpoint, &self.plan.streaming) {
+            (Some(checkpoint), _) => checkpoint.start.clone(),
+            (None, Some(stagger)) => self.streamed_from(path, stagger),
+            (None, None) => self.heads_of(path, phase),
+        };
+        self.set_stage(path, Stage::Training);
+        let trainer = self.trainers.get(&path).copied();
+        let modules: Vec<ModuleId> = start.iter().map(|(from, _)| from.module).collect();
+        let states = start.iter().map(|(_, state)| state.hash);
+        let carried = trainer.into_iter().chain(resume.map(|resume| resume.blob)).map(|blob| blob.hash);
+        let reads = states.chain(carried).collect();
+        let made = resume.map(|resume| resume.steps);
+        let part = self.next_part(path, modules.clone(), made, self.steps(path).max(made.unwrap_or(0)));
+        let to_make = part.last.saturating_sub(made.unwrap_or(part.first));
+        let until = self.phase_ends(path, to_make);
+        let late = self.begins_late(path, resume.is_some());
+        self.training = Some(Training {
+            path,
+            phase,
+            measured: (to_make, self.now),
+            part: part.clone(),
+            start: start.clone(),
+            modules: modules.into_iter().collect(),
+            reads,
+            until,
+            late,
+            ends: false,
+        });
+        self.watchdog.begin(path, phase);
+        self.act(Action::Train { path, phase, part, start, trainer, resume });
+    }
+
+    /// Other paths are trained until the text is here.
+    pub(in crate::protocol) fn text_is_missing(&mut self, path: PathId, phase: Phase) {
+        self.textless.entry(self.path_at(path, phase)).or_insert(self.now);
+        self.paused(path, phase, None);
+    }
+
+    /// Rounds wait for a path whose text is on its way, and no longer if it does not come.
+    fn stage_without_text(&self, drawn: PathId) -> Stage {
+        match self.textless.get(&drawn) {
+            Some(since) if self.now.since(*since) >= TEXT_MS => Stage::Passing,
+            _ => Stage::Waiting,
+        }
+    }
+
+    /// Where each module of a path stands, and its state.
+    fn heads_of(&self, path: PathId, phase: Phase) -> Vec<(StartedFrom, BlobRef)> {
+        let head = |module: ModuleId| {
+            let head = self.modules.get(&module)?.head()?;
+            Some((StartedFrom { module, version: head.version, update: head.update }, head.state))
+        };
+        self.plan.slots.modules(path, phase).into_iter().filter_map(head).collect()
+    }
+
+    pub(in crate::protocol) fn trained(&mut self, mut finished: Finished) {
+        if self.reruns.trained() == Some((finished.path, finished.phase)) {
+            return self.trained_again(finished);
+        }
+        self.measure_training();
+        let stub = self.is_stub();
+        self.drop_surplus(&mut finished);
+        self.tell_too_late(&finished);
+        self.act(Action::Persist(Record::Finished(finished.clone())));
+        self.done_training();
+        self.watchdog.got_further();
+        let path = finished.path;
+        self.moved = true;
+        self.release_checkpoint(path);
+        self.let_go_of_ground(path);
+        let now = self.now;
+        if let Some(held) = self.held.get_mut(&path) {
+            (held.last_trained, held.stub) = (now, stub);
+            if let Some(old) = self.trainers.insert(path, finished.trainer) {
+                self.forget(old.hash);
+            }
+        } else {
+            self.forget(finished.trainer.hash);
+            finished.stands_on.clear();
+        }
+        self.finished.push_back(finished);
+        self.trains_no_longer(path);
+        self.offer_outstanding();
+        self.release_contributions();
+    }
+
+    /// What a path's trainer carries after the end of the run.
+    pub(in crate::protocol) fn reviewed(&mut self, path: PathId, trainer: BlobRef) {
+        if !self.held.contains_key(&path) {
+            return self.forget(trainer.hash);
+        }
+        self.act(Action::Persist(Record::Trainer { path, trainer }));
+        if let Some(old) = self.trainers.insert(path, trainer).filter(|old| *old != trainer) {
+            self.forget(old.hash);
+        }
+    }
+
+    /// How fast a phase was that came to its end here.
+    fn measure_training(&mut self) {
+        if let Some(Training { measured: (steps @ 1.., began), ends: false, .. }) = self.training {
+            self.measured = Some(Measured { steps, took_ms: self.now.since(began) });
+        }
+    }
+
+    /// What was trained from an asynchronous module that was done already is no contribution, nor what was trained from a
+    /// version from which another path is drawn.
+    fn drop_surplus(&mut self, finished: &mut Finished) {
+        let asynchronous = self.plan.mode == OuterMode::Asynchronous;
+        let path = finished.path;
+        let is_surplus = |(from, _): &mut (StartedFrom, BlobRef)| {
+            let head = self.modules.get(&from.module).and_then(|state| state.head());
+            let from_done = head.is_some_and(|head| head.update == from.update && self.plan.is_done(from.module, head));
+            let contributes = self.plan.contributes(path, from.version, from.module);
+            (asynchronous && from_done) || !contributes
+        };
+        let surplus: Vec<_> = finished.offers.extract_if(.., is_surplus).collect();
+        for (_, blob) in surplus {
+            self.forget(blob.hash);
+        }
+    }
+
+    /// Its modules may have moved on so far meanwhile that nobody will count it, or gone back so far.
+    fn tell_too_late(&mut self, finished: &Finished) {
+        for (from, _) in &finished.offers {
+            let head = self.modules.get(&from.module).and_then(|state| state.head());
+            if head.is_some_and(|head| !countable(head.version, from.version)) {
+                self.tell_lost_one(from.module, finished.path, from.version);
+            }
+        }
+    }
+
+    pub(in crate::protocol) fn done_training(&mut self) {
+        for blob in self.training.take().into_iter().flat_map(|training| training.reads) {
+            self.forget(blob);
+        }
+    }
+
+    fn trains_no_longer(&mut self, path: PathId) {
+        if self.held.get(&path).is_some_and(|held| held.stage == Stage::Training) {
+            self.set_stage(path, Stage::Waiting);
+        }
+    }
+
+    /// How it was made, if that was here.
+    fn made(&self, path: PathId, blob: BlobRef) -> Option<Made> {
+        let offers = |finished: &&Finished| finished.offers.iter().any(|(_, offered)| *offered == blob);
+        self.finished.iter().filter(|finished| finished.path == path).find(offers)?.made
+    }
+
+    /// Everything that this node can offer, counted or not.
+    pub(in crate::protocol) fn contributions(&self) -> impl Iterator<Item = Contribution> {
+        let trained = self.finished.iter().flat_map(|finished| {
+            let of = |(from, blob): &(StartedFrom, BlobRef)| {
+                (from.module, finished.path, (from.version, from.update), *blob)
+            };
+            finished.offers.iter().map(of)
+        });
+        let rescued = self.rescued.iter().map(|rescued| {
+            let counted = rescued.counted;
+            (rescued.module, counted.path, (counted.parent, rescued.parent_update), counted.blob)
+        });
+        trained.chain(rescued)
+    }
+
+    /// What of it no update counts, though one still may: another holder's work on the path may be counted in its place.
+    pub(in crate::protocol) fn outstanding_offers(&self) -> impl Iterator<Item = Contribution> {
+        self.contributions().filter(|(module, path, (parent, update), blob)| {
+            let Some(state) = self.modules.get(module) else { return false };
+            state.chain.as_ref().is_some_and(|chain| {
+                let head = chain.head();
+                let open = !self.plan.is_done(*module, head) && countable(head.version, *parent);
+                let made_twice = state.counted_from.contains(&(*path, *parent, *update));
+                open && !made_twice && !chain.has_counted((*path, *parent, blob.hash))
+            })
+        })
+    }
+
+    pub(in crate::protocol) fn repeat_offers(&mut self) {
+        if self.offered_at.is_none_or(|at| self.now.since(at) >= self.patience.repeat_ms()) {
+            self.offer_outstanding();
+        }
+    }
+
+    fn offer_outstanding(&mut self) {
+        self.offered_at = Some(self.now);
+        let outstanding: Vec<_> = self.outstanding_offers().collect();
+        let me = self.me;
+        for (module, path, (parent, parent_update), blob) in outstanding {
+            self.sequence += 1;
+            let sequence = self.sequence;
+            let router = self.plan.router_at(parent);
+            let made = self.made(path, blob).filter(|_| self.plan.rerun_share > 0.0);
+            let offer = Offer { path, parent, parent_update, router, blob, sequence, made };
+            self.heard_offer(module, me, offer.clone());
+            // An owner tells others only if they are to make it again.
+            if !self.owns(module) || made.is_some() {
+                self.act(Action::Publish { module, message: Message::Offer(offer) });
+            }
+        }
+    }
+}

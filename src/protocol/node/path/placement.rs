@@ -1,0 +1,380 @@
+//! Who trains which path.
+//!
+//! A path is held by a lease that its holder's beats carry. A newcomer asks those it can reach for theirs, and takes a
+//! path that nobody holds, or else one from a peer that trains several in turn; if there is none, it stands by. Where
+//! two hold the same path, the one that has more of them yields, or else the one that ranks lower for it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::clock::Millis;
+use crate::names::{ModuleId, PathId, PeerKey, Phase};
+use crate::protocol::action::{Action, Report};
+use crate::protocol::event::{Contact, RequestId};
+use crate::protocol::journal::record::Record;
+use crate::protocol::limits::{
+    CLAIM_STAGGER_MS, MAX_ASKED, MAX_DIRECTORY, MAX_LEASES, MEMBER_LEASE_MS, PATH_LEASE_MOST_MS, PATH_LEASE_MS,
+    PATH_LEASE_PHASE_SHARE,
+};
+use crate::protocol::membership::roster::well_formed;
+use crate::protocol::module::chain::Chain;
+use crate::protocol::node::module::election::path_rank;
+use crate::protocol::status::waiting::Waiting;
+use crate::protocol::wire::message::{DirectoryEntry, Lease, Request, Stage};
+use crate::protocol::{Held, Module, Node};
+
+/// A newcomer's walk from peer to peer.
+#[derive(Debug, Default)]
+pub(in crate::protocol) struct Search {
+    contacts: Vec<Contact>,
+    to_ask: VecDeque<PeerKey>,
+    asked: BTreeSet<PeerKey>,
+    waiting: BTreeMap<RequestId, (PeerKey, Millis)>,
+    pub(in crate::protocol) directory: BTreeMap<PeerKey, DirectoryEntry>,
+    active: bool,
+}
+
+pub(in crate::protocol) fn active_leases(leases: &[Lease]) -> usize {
+    leases.iter().filter(|lease| lease.stage.is_active()).count()
+}
+
+impl Node {
+    /// The founder holds everything until others come.
+    pub(in crate::protocol) fn found(&mut self) {
+        self.start_timers();
+        for module in self.plan.slots.grid().modules() {
+            if !self.modules.contains_key(&module) {
+                self.enter_at_genesis(module);
+            }
+            self.claim(module);
+        }
+        let paths: Vec<PathId> = self.plan.slots.all().take(MAX_LEASES).collect();
+        for path in paths {
+            self.take_path(path, Stage::Waiting);
+        }
+        self.beat_everywhere();
+    }
+
+    fn enter_at_genesis(&mut self, module: ModuleId) {
+        let Some(state) = self.plan.genesis.get(&module).copied() else { return };
+        self.act(Action::Persist(Record::Genesis { module, state }));
+        self.act(Action::Subscribe(module));
+        let chain = Some(Chain::genesis(state));
+        self.modules.insert(module, Module { chain, states: [state].into(), ..Module::default() });
+    }
+
+    /// A newcomer, or one that has come back with what its journal says.
+    pub(in crate::protocol) fn join(&mut self, contacts: Vec<Contact>) {
+        self.start_timers();
+        for contact in &contacts {
+            self.act(Action::Learn { peer: contact.peer, addresses: contact.addresses.clone() });
+        }
+        let alone = contacts.is_empty();
+        self.search.contacts = contacts;
+        let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
+        for module in modules {
+            self.act(Action::Subscribe(module));
+        }
+        self.listens_until = self.now + MEMBER_LEASE_MS;
+        if self.held.is_empty() {
+            self.begin_search();
+        } else if !alone {
+            self.rests_until = self.now + self.patience.settle_ms();
+            // It needs no path, but others learn that it has started.
+            self.search.to_ask = self.search.contacts.iter().map(|contact| contact.peer).collect();
+            self.ask_more();
+        }
+    }
+
+    fn begin_search(&mut self) {
+        if self.leaving.is_some() {
+            return;
+        }
+        let known: Vec<DirectoryEntry> = self.roster.directory(self.now).collect();
+        let search = &mut self.search;
+        search.active = true;
+        search.asked.clear();
+        let told_before = std::mem::take(&mut search.directory).into_keys();
+        let contacts = search.contacts.iter().map(|contact| contact.peer);
+        search.to_ask = known.iter().map(|entry| entry.peer).chain(contacts).chain(told_before).collect();
+        search.directory = known.into_iter().map(|entry| (entry.peer, entry)).collect();
+        self.ask_more();
+    }
+
+    fn ask_more(&mut self) {
+        while let Some(peer) = self.search.to_ask.pop_front() {
+            if peer == self.me || self.search.asked.len() >= MAX_ASKED || !self.search.asked.insert(peer) {
+                continue;
+            }
+            let id = self.ask(peer, Request::Directory { start: Some(self.start.clone()) });
+            self.search.waiting.insert(id, (peer, self.now));
+        }
+    }
+
+    pub(in crate::protocol) fn directory_answered(
+        &mut self,
+        id: RequestId,
+        entries: Option<Vec<DirectoryEntry>>,
+    ) -> bool {
+        if self.search.waiting.remove(&id).is_none() {
+            return false;
+        }
+        for entry in entries.unwrap_or_default().into_iter().take(MAX_DIRECTORY) {
+            let room = self.search.directory.len() < 4 * MAX_DIRECTORY;
+            if entry.peer == self.me || !room || !well_formed(&entry.leases, &entry.addresses) {
+                continue;
+            }
+            self.act(Action::Learn { peer: entry.peer, addresses: entry.addresses.clone() });
+            self.search.to_ask.push_back(entry.peer);
+            self.search.directory.insert(entry.peer, entry);
+        }
+        self.ask_more();
+        self.decide();
+        true
+    }
+
+    /// Gives up on those that do not answer, and starts again if nobody has.
+    pub(in crate::protocol) fn search_on(&mut self) {
+        if !self.search.active {
+            return;
+        }
+        let (now, request_ms) = (self.now, self.patience.request_ms());
+        self.search.waiting.retain(|_, (_, asked_at)| now.since(*asked_at) < request_ms);
+        self.decide();
+        if self.search.active && self.search.waiting.is_empty() {
+            self.begin_search();
+        }
+    }
+
+    /// Takes a path once everybody asked has answered.
+    fn decide(&mut self) {
+        if self.leaving.is_some()
+            || !self.search.active
+            || !self.search.waiting.is_empty()
+            || self.search.directory.is_empty()
+        {
+            return;
+        }
+        self.search.active = false;
+        let (path, stage) = self.choose_path();
+        self.take_path(path, stage);
+        if stage == Stage::Joining {
+            let directory = self.search.directory.values();
+            let found = directory.flat_map(|entry| entry.leases.iter().map(|lease| (entry.peer, *lease)));
+            self.inherit(path, found.collect());
+        }
+    }
+
+    fn choose_path(&self) -> (PathId, Stage) {
+        let entries: Vec<&DirectoryEntry> = self.search.directory.values().collect();
+        let mut holders: BTreeMap<PathId, Vec<(usize, Stage)>> = BTreeMap::new();
+        let mut standbys: Vec<PathId> = Vec::new();
+        for entry in &entries {
+            let load = active_leases(&entry.leases);
+            for lease in entry.leases.iter().filter(|lease| lease.path.0 < self.plan.slots.count()) {
+                match lease.stage {
+                    Stage::Standby => standbys.push(lease.path),
+                    Stage::Leaving => {}
+                    stage => holders.entry(lease.path).or_default().push((load, stage)),
+                }
+            }
+        }
+        let unserved = self.plan.slots.all().find(|path| !holders.contains_key(path));
+        if let Some(path) = unserved {
+            return (path, Stage::Joining);
+        }
+        // A path that one peer alone trains, in turn with others: the busiest peer's, its last in turn.
+        let spare = holders
+            .iter()
+            .filter(|(_, holders)| holders.iter().all(|(load, stage)| *load > 1 && *stage != Stage::Joining))
+            .max_by_key(|(path, holders)| (holders.iter().map(|(load, _)| *load).max(), **path));
+        if let Some((path, _)) = spare {
+            return (*path, Stage::Joining);
+        }
+        (self.path_to_stand_by(&standbys, self.phase_about()), Stage::Standby)
+    }
+
+    /// A standby can take up any path whose modules it has, so it goes where these have the fewest standbys, summed; then
+    /// where the fewest stand by the path itself.
+    pub(in crate::protocol) fn path_to_stand_by(&self, standbys: &[PathId], phase: Phase) -> PathId {
+        let slots = &self.plan.slots;
+        let mut in_module: BTreeMap<ModuleId, usize> = BTreeMap::new();
+        let mut of_path: BTreeMap<PathId, usize> = BTreeMap::new();
+        for path in standbys {
+            *of_path.entry(*path).or_default() += 1;
+            slots.modules(*path, phase).into_iter().for_each(|module| *in_module.entry(module).or_default() += 1);
+        }
+        let near = |path: PathId| {
+            let modules = slots.modules(path, phase).into_iter();
+            modules.map(|module| in_module.get(&module).copied().unwrap_or(0)).sum::<usize>()
+        };
+        let first = |path: &PathId| (near(*path), of_path.get(path).copied().unwrap_or(0), path_rank(*path, self.me));
+        slots.all().min_by_key(first).unwrap_or(PathId(0))
+    }
+
+    /// What a peer without a path waits for.
+    pub(in crate::protocol) fn search_waits(&self) -> Option<Waiting> {
+        let Search { active, asked, waiting, directory, .. } = &self.search;
+        if !active {
+            return None;
+        }
+        if waiting.is_empty() && directory.is_empty() {
+            return Some(Waiting::Nobody { asked: asked.len() });
+        }
+        let unanswered: Vec<PeerKey> = waiting.values().map(|(peer, _)| *peer).collect();
+        Some(Waiting::Directory { unanswered, asked: asked.len() })
+    }
+
+    pub(in crate::protocol) fn take_path(&mut self, path: PathId, stage: Stage) {
+        self.orphans.remove(&path);
+        self.act(Action::Persist(Record::Lease { path, held: true, standby: stage == Stage::Standby }));
+        self.act(Action::Report(Report::PathTaken(path)));
+        let near = self.phase_about();
+        self.held.insert(path, Held { stage, last_trained: Millis(0), near, stub: false });
+        self.moved = true;
+        for module in self.modules_around(path) {
+            self.enter(module);
+            self.beat_on(module);
+        }
+        self.close_gaps();
+    }
+
+    pub(in crate::protocol) fn yield_path(&mut self, path: PathId, search: bool) {
+        // What is being trained is offered all the same.
+        let modules = self.modules_around(path);
+        if self.held.remove(&path).is_none() {
+            return;
+        }
+        self.act(Action::Persist(Record::Lease { path, held: false, standby: false }));
+        self.act(Action::Report(Report::PathYielded(path)));
+        if let Some(trainer) = self.trainers.remove(&path) {
+            self.forget(trainer.hash);
+        }
+        self.forget_claims(path);
+        self.release_checkpoint(path);
+        self.let_go_of_ground(path);
+        self.disinherit(path);
+        for module in modules {
+            self.beat_on(module);
+        }
+        if self.held.is_empty() && search {
+            self.begin_search();
+        }
+    }
+
+    /// Another peer's leases were heard: where they meet ours, one of us yields.
+    pub(in crate::protocol) fn settle_leases(&mut self, peer: PeerKey, leases: &[Lease]) {
+        let (mine, theirs) = (self.active_paths(), active_leases(leases));
+        for lease in leases {
+            let Some(held) = self.held.get(&lease.path).copied() else { continue };
+            if self.is_idle(lease.path, peer) {
+                continue;
+            }
+            let ranks_lower = path_rank(lease.path, self.me) < path_rank(lease.path, peer);
+            let comes_after = mine > theirs || (mine == theirs && ranks_lower);
+            let yields = match (held.stage, lease.stage) {
+                (Stage::Standby | Stage::Done | Stage::Leaving, _) => false,
+                (_, Stage::Standby | Stage::Done | Stage::Leaving) => false,
+                (Stage::Joining, Stage::Joining) => comes_after,
+                (Stage::Joining, _) => theirs <= 1,
+                (_, Stage::Joining) => false,
+                (_, _) => comes_after,
+            };
+            if yields {
+                return self.yield_path(lease.path, true);
+            }
+        }
+    }
+
+    /// Takes up paths whose holders are dead, when it is this node's turn.
+    pub(in crate::protocol) fn watch_paths(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let near = self.untrained_paths();
+        self.orphans.retain(|path, _| near.contains_key(path));
+        // Those stood by first: taking another means to stand by no longer.
+        let (stood_by, others): (Vec<_>, Vec<_>) = near
+            .into_iter()
+            .partition(|(path, _)| self.held.get(path).is_some_and(|held| held.stage == Stage::Standby));
+        for (path, phase) in stood_by.into_iter().chain(others) {
+            // One adopted just now may have been the only one.
+            if self.held.get(&path).is_some_and(|held| held.stage.is_active()) || self.held.len() >= MAX_LEASES {
+                continue;
+            }
+            let since = *self.orphans.entry(path).or_insert(self.now);
+            let given = self.is_given(path);
+            // Who trains others may not know of every standby: it lets them go first.
+            let busy = usize::from(self.active_paths() > 0);
+            let lease_ms = if given { 0 } else { self.path_lease_ms(path) };
+            let patience_ms = |turns: usize| CLAIM_STAGGER_MS * turns as u64 + lease_ms;
+            let waited_ms = self.now.since(since);
+            if waited_ms >= patience_ms(busy) && waited_ms >= patience_ms(busy + self.before_me(path, phase)) {
+                self.adopt_path(path);
+            }
+        }
+    }
+
+    /// Whether nobody is waited for: its holder leaves, or lies.
+    fn is_given(&self, path: PathId) -> bool {
+        let mut holders = self.roster.holders(self.now, path);
+        holders.any(|(peer, _, lease)| lease.stage == Stage::Leaving || self.conducts.is_doubted(self.now, peer))
+    }
+
+    /// How long a path waits for its holder to come back, by how long phases take in the modules here.
+    fn path_lease_ms(&self, path: PathId) -> u64 {
+        let here = self.modules_of(path).into_iter().filter_map(|module| self.modules.get(&module));
+        let phase_ms = here.filter_map(|state| state.advances.quicker_ms()).min().unwrap_or(0);
+        (phase_ms / PATH_LEASE_PHASE_SHARE).clamp(PATH_LEASE_MS, PATH_LEASE_MOST_MS)
+    }
+
+    /// The paths through modules here that nobody alive trains, and the phase in which they go through them.
+    fn untrained_paths(&self) -> BTreeMap<PathId, Phase> {
+        let trained = self.trained_paths();
+        let mut untrained = BTreeMap::new();
+        for (module, phase) in self.modules_not_done() {
+            let through = self.plan.slots.through(module, phase).into_iter();
+            let nobody = through.filter(|path| trained.binary_search(path).is_err());
+            untrained.extend(nobody.map(|path| (path, phase)));
+        }
+        untrained
+    }
+
+    /// The paths that somebody alive trains, this node included; in order.
+    fn trained_paths(&self) -> Vec<PathId> {
+        let mine = self.held.iter().filter(|(_, held)| held.stage.is_active()).map(|(path, _)| *path);
+        let theirs = self.roster.everybody(self.now).flat_map(|(peer, member)| {
+            let trains = move |lease: &&Lease| lease.stage.is_active() && !self.is_idle(lease.path, peer);
+            member.leases.iter().filter(trains).map(|lease| lease.path)
+        });
+        let mut trained: Vec<PathId> = mine.chain(theirs).collect();
+        trained.sort_unstable();
+        trained
+    }
+
+    /// How many living members come before this one: those with fewest paths first, standbys before all; then by rank.
+    fn before_me(&self, path: PathId, phase: Phase) -> usize {
+        let place = |peer: PeerKey, paths: usize| (paths, std::cmp::Reverse(path_rank(path, peer)));
+        let mine = place(self.me, self.active_paths());
+        let modules = self.plan.slots.modules(path, phase);
+        let neighbours = modules.iter().flat_map(|module| self.roster.living(self.now, *module));
+        let stay = neighbours.filter(|(_, member)| !member.leaves());
+        let before =
+            stay.filter(|(peer, member)| place(*peer, active_leases(&member.leases)) < mine).map(|(peer, _)| peer);
+        before.collect::<BTreeSet<PeerKey>>().len()
+    }
+
+    fn adopt_path(&mut self, path: PathId) {
+        // A standby gives up standing by; what it has of this path's trainer, it has for this.
+        let trainer = self.trainers.remove(&path);
+        let standby: Vec<PathId> =
+            self.held.iter().filter(|(_, held)| held.stage == Stage::Standby).map(|(path, _)| *path).collect();
+        for standing in standby {
+            self.yield_path(standing, false);
+        }
+        if let Some(trainer) = trainer {
+            self.keep_trainer(path, trainer);
+        }
+        self.take_path(path, Stage::Joining);
+        self.inherit(path, Vec::new());
+    }
+}

@@ -1,0 +1,128 @@
+//! Levels that are brought in step one after the other (Streaming DiLoCo, Douillard et al., 2025, section 2.3).
+//!
+//! A phase has as many parts as there are levels. After each part one level's outer gradient is offered, against the
+//! version that the path stands on, and inner steps go on at once with the next part. The level's update is mixed into the
+//! path's own parameters between two parts, always after the same number of them, so what comes of a run does not depend
+//! on how long updates take to come; only who does not have one by then waits for it.
+//!
+//! What a path stands on follows from what it has finished here; without that, from the heads.
+
+use std::ops::Range;
+
+use crate::config::Stagger;
+use crate::names::{BlobRef, ModuleId, PathId, Phase, Version};
+use crate::protocol::action::Part;
+use crate::protocol::journal::record::{Finished, StartedFrom};
+use crate::protocol::node::path::phase::Readiness;
+use crate::protocol::wire::message::{Head, UpdateHash};
+use crate::protocol::{Module, Node, RunPlan};
+
+impl RunPlan {
+    /// What of a phase is trained at once from these modules: all of it, or the part that a level ends.
+    fn part(&self, modules: Vec<ModuleId>, level: usize, all_steps: u64) -> Part {
+        let Some(stagger) = &self.streaming else { return Part::whole(all_steps, modules) };
+        let Range { start: first, end: last } = stagger.steps(level);
+        Part { first, last, of: all_steps, due: modules.get(level).copied().into_iter().collect() }
+    }
+}
+
+impl Node {
+    /// What of a phase is trained next, from these modules: what is left of the part that so many steps lie in, or the
+    /// part that is due.
+    pub(in crate::protocol) fn next_part(
+        &self,
+        path: PathId,
+        modules: Vec<ModuleId>,
+        made: Option<u64>,
+        all_steps: u64,
+    ) -> Part {
+        let level = match (&self.plan.streaming, made) {
+            (Some(stagger), Some(made)) => stagger.level_at(made),
+            (Some(_), None) => self.due_next(path).map_or(0, |(_, level)| usize::from(level)),
+            (None, _) => 0,
+        };
+        self.plan.part(modules, level, all_steps)
+    }
+
+    /// Where levels are brought in step one after the other: what a path can train, or waits for.
+    pub(in crate::protocol) fn streams(&self, path: PathId, stagger: &Stagger) -> Readiness {
+        let modules = self.modules_of(path);
+        let Some((version, level)) = self.due_next(path) else { return Readiness::NotUpdated(self.open(modules)) };
+        let now = stagger.number(version, level);
+        let waits = |module: &ModuleId| {
+            let offered = self.head_of(*module).filter(|head| self.has_contributed(path, *module, head.update));
+            offered.is_some_and(|head| now >= stagger.mixed_at(head.version, module.level))
+        };
+        let waiting: Vec<ModuleId> = modules.into_iter().filter(waits).collect();
+        if waiting.is_empty() { Readiness::Ready(Phase(version.0)) } else { Readiness::NotUpdated(waiting) }
+    }
+
+    /// What a path begins its next part from: of each module the head, but what the path stands on where the update that
+    /// has come is not to be mixed in yet.
+    pub(in crate::protocol) fn streamed_from(&self, path: PathId, stagger: &Stagger) -> Vec<(StartedFrom, BlobRef)> {
+        let now = self.due_next(path).map_or(u64::MAX, |(version, level)| stagger.number(version, level));
+        let stands_on = self.stands_on(path);
+        let from = |module: ModuleId| {
+            let head = self.head_of(module)?;
+            let early = |(from, _): &&(StartedFrom, BlobRef)| {
+                let offered = from.module == module && self.has_contributed(path, module, from.update);
+                offered && now < stagger.mixed_at(from.version, module.level)
+            };
+            let newest = (StartedFrom { module, version: head.version, update: head.update }, head.state);
+            Some(stands_on.iter().find(early).copied().unwrap_or(newest))
+        };
+        self.modules_of(path).into_iter().filter_map(from).collect()
+    }
+
+    /// What the trainer of a path stands on, if it has trained here.
+    pub(in crate::protocol) fn stands_on(&self, path: PathId) -> &[(StartedFrom, BlobRef)] {
+        let last = self.finished.iter().rev().find(|finished| finished.path == path);
+        last.map_or(&[], |finished| &finished.stands_on)
+    }
+
+    /// Nothing of a path is trained from there any more.
+    pub(in crate::protocol) fn let_go_of_ground(&mut self, path: PathId) {
+        let of = self.finished.iter_mut().filter(|finished| finished.path == path);
+        let states: Vec<BlobRef> =
+            of.flat_map(|finished| finished.stands_on.drain(..)).map(|(_, state)| state).collect();
+        states.into_iter().for_each(|state| self.forget(state.hash));
+    }
+
+    /// The version that gets an outer gradient of a path next, and its level.
+    fn due_next(&self, path: PathId) -> Option<(Version, u16)> {
+        let due = |module: ModuleId| {
+            let head = self.head_of(module)?;
+            let offered = self.has_contributed(path, module, head.update);
+            let version = if offered { head.version.next() } else { head.version };
+            (version.0 < self.plan.phases).then_some((version, module.level))
+        };
+        self.modules_of(path).into_iter().filter_map(due).min()
+    }
+
+    fn has_contributed(&self, path: PathId, module: ModuleId, update: UpdateHash) -> bool {
+        let of = |finished: &&Finished| finished.path == path;
+        self.finished.iter().filter(of).any(|finished| {
+            let mut offered = finished.offers.iter().map(|(from, _)| (from.module, from.update));
+            offered.any(|offered| offered == (module, update)) || Self::passed(finished, module, update)
+        })
+    }
+
+    /// Whether a part comes after that of a lower level, in the same phase: who takes a path in the middle of a phase
+    /// has not offered the parts before, but whoever trained them has.
+    fn passed(finished: &Finished, module: ModuleId, update: UpdateHash) -> bool {
+        let Some((of, _)) = finished.offers.first().filter(|(of, _)| module.level < of.module.level) else {
+            return false;
+        };
+        let mut stood_on = finished.stands_on.iter().map(|(from, _)| from);
+        stood_on.any(|from| (from.module, from.update, from.version) == (module, update, of.version))
+    }
+
+    fn head_of(&self, module: ModuleId) -> Option<Head> {
+        self.modules.get(&module).and_then(Module::head)
+    }
+
+    fn open(&self, modules: Vec<ModuleId>) -> Vec<ModuleId> {
+        let open = |module: &ModuleId| self.head_of(*module).is_some_and(|head| !self.plan.is_done(*module, head));
+        modules.into_iter().filter(open).collect()
+    }
+}

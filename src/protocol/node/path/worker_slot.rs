@@ -1,0 +1,226 @@
+//! Where a path is, and which modules it needs.
+//!
+//! In most runs a path goes through the same modules from beginning to end, and is as far as the one furthest behind.
+//! Where paths are drawn anew every few phases, what a peer holds is a slot, whose modules depend on its phase: it
+//! joins those of the next phase while it trains this one, so that they are here when it gets to them, and goes on when
+//! they have come as far. When it has been away, it goes on where they are.
+
+use std::collections::BTreeSet;
+
+use crate::names::{ModuleId, PathId, Phase, Version};
+use crate::protocol::action::Action;
+use crate::protocol::limits::{PATH_LEASE_MS, VERSIONS_KEPT};
+use crate::protocol::{Held, Module, Node, RunPlan, phase_from};
+
+/// After a heavier chain has come, which has not come as far, a slot looks back so many phases for what it must train
+/// again.
+const LOOK_BACK: u64 = 2;
+
+impl RunPlan {
+    /// The phase whose draw counts: after the last, the last's.
+    fn drawn_in(&self, phase: Phase) -> Phase {
+        phase.min(Phase(self.phases.saturating_sub(1)))
+    }
+
+    /// The path of the grid that a slot stands for in a phase; after the last, that of the last.
+    pub fn path_at(&self, slot: PathId, phase: Phase) -> PathId {
+        self.slots.path(slot, self.drawn_in(phase))
+    }
+
+    /// A slot's modules in a phase; after the last, those of the last.
+    pub(in crate::protocol) fn modules_at(&self, slot: PathId, phase: Phase) -> Vec<ModuleId> {
+        self.slots.modules(slot, self.drawn_in(phase))
+    }
+
+    /// Whether a slot goes through a module in a phase; after the last, as in the last. WorkerSlots come from the wire.
+    pub(in crate::protocol) fn goes_through_at(&self, slot: PathId, phase: Phase, module: ModuleId) -> bool {
+        self.slots.goes_through(slot, self.drawn_in(phase), module)
+    }
+
+    /// The phase for which a path contributes to a version of a module: the one that trains from it, or, where paths are
+    /// drawn anew, a later one in which it goes through the module. Those that should have brought a module further may
+    /// be elsewhere by now; then whoever needs it does.
+    pub(in crate::protocol) fn contributes_in(&self, path: PathId, parent: Version, module: ModuleId) -> Option<Phase> {
+        let first = phase_from(parent);
+        let later = if self.slots.are_drawn_anew() { VERSIONS_KEPT } else { 0 };
+        let mut phases = (first.0..=first.0.saturating_add(later)).map(Phase);
+        phases.find(|phase| self.slots.goes_through(path, *phase, module))
+    }
+
+    /// Whether a path may contribute to a version of a module.
+    pub(in crate::protocol) fn contributes(&self, path: PathId, parent: Version, module: ModuleId) -> bool {
+        self.contributes_in(path, parent, module).is_some()
+    }
+
+    /// Whether the holder of a path that is in this phase needs a module, now or in the next.
+    pub fn needs(&self, path: PathId, phase: Phase, module: ModuleId) -> bool {
+        let through = |phase| self.goes_through_at(path, phase, module);
+        through(phase) || (self.slots.are_drawn_anew() && through(Phase(phase.0.saturating_add(1))))
+    }
+}
+
+impl Node {
+    /// The path of the grid that a slot stands for in a phase; after the last, that of the last.
+    pub fn path_at(&self, slot: PathId, phase: Phase) -> PathId {
+        self.plan.path_at(slot, phase)
+    }
+
+    /// The paths of the grid that the slots held here stand for, in their present phase and in the next.
+    pub fn paths_drawn_here(&self) -> BTreeSet<PathId> {
+        let around =
+            |(slot, held): (&PathId, &Held)| [held.near, held.near.next()].map(|phase| self.plan.path_at(*slot, phase));
+        self.held.iter().flat_map(around).collect()
+    }
+
+    /// The phase that a path is in: the fewest rounds of its modules. Nothing before all of them are here.
+    pub(in crate::protocol) fn phase(&self, path: PathId) -> Option<Phase> {
+        if !self.plan.slots.are_drawn_anew() {
+            return self.rounds(path, Phase(0));
+        }
+        let near = self.near(path);
+        let back = (near.0.saturating_sub(LOOK_BACK)..near.0).map(Phase);
+        if let Some(again) = back.into_iter().find(|phase| self.must_train_again(path, *phase)) {
+            return Some(again);
+        }
+        let rounds = self.rounds(path, near)?;
+        let last = Phase(self.plan.phases.saturating_sub(1));
+        Some(if near > last && rounds < near { last } else { near })
+    }
+
+    /// A module is not as far as others, and nobody who lives trains what would bring it further, nor has for a while.
+    pub(in crate::protocol) fn is_left_behind(&self, module: ModuleId) -> bool {
+        let Some(state) = self.modules.get(&module) else { return false };
+        let waited_ms = self.now.since(state.advanced.max(self.began));
+        self.plan.slots.are_drawn_anew() && waited_ms >= PATH_LEASE_MS && self.expected(module).is_empty()
+    }
+
+    /// The fewest rounds of a path's modules of a phase.
+    fn rounds(&self, path: PathId, phase: Phase) -> Option<Phase> {
+        let rounds = |module: ModuleId| Some(self.plan.phase_of(module, self.modules.get(&module)?.head()?));
+        let rounds: Option<Vec<Phase>> = self.plan.modules_at(path, phase).into_iter().map(rounds).collect();
+        rounds?.into_iter().min()
+    }
+
+    /// A module of a phase that this slot has trained is where it was before, but for another update: what was
+    /// contributed is not for this chain.
+    fn must_train_again(&self, slot: PathId, phase: Phase) -> bool {
+        let Some(trained) = self.finished.iter().rev().find(|it| it.path == slot && it.phase == phase) else {
+            return false;
+        };
+        let given_up = trained.offers.iter().any(|(from, _)| {
+            let head = self.modules.get(&from.module).and_then(Module::head);
+            head.is_some_and(|head| head.version == from.version && head.update != from.update)
+        });
+        given_up && self.rounds(slot, phase) == Some(phase)
+    }
+
+    /// The phase that a path is in, as far as it can be told without all of its modules.
+    pub(in crate::protocol) fn near(&self, path: PathId) -> Phase {
+        self.held.get(&path).map_or_else(|| self.phase_about(), |held| held.near)
+    }
+
+    /// Where the run is: where most paths are that this node has heard of.
+    pub(in crate::protocol) fn phase_about(&self) -> Phase {
+        if !self.plan.slots.are_drawn_anew() {
+            return Phase(0);
+        }
+        let here = self.modules.iter().filter_map(|(module, state)| Some(self.plan.phase_of(*module, state.head()?)));
+        if let Some(furthest) = here.max() {
+            return furthest;
+        }
+        let found = self.search.directory.values().flat_map(|entry| &entry.leases);
+        let mut phases: Vec<Phase> = found.map(|lease| lease.phase.min(Phase(self.plan.phases))).collect();
+        phases.sort_unstable();
+        phases.get(phases.len() / 2).copied().unwrap_or(Phase(0))
+    }
+
+    /// The modules of a path in its present phase, bottom first.
+    pub fn modules_of(&self, path: PathId) -> Vec<ModuleId> {
+        let phase = if self.plan.slots.are_drawn_anew() { self.phase(path) } else { None };
+        self.plan.modules_at(path, phase.unwrap_or_else(|| self.near(path)))
+    }
+
+    /// The modules of a path in its present phase and in the next.
+    pub(in crate::protocol) fn modules_around(&self, path: PathId) -> Vec<ModuleId> {
+        let near = self.near(path);
+        let mut modules = self.plan.modules_at(path, near);
+        if self.plan.slots.are_drawn_anew() {
+            modules.extend(self.plan.modules_at(path, near.next()));
+            modules.sort_unstable();
+            modules.dedup();
+        }
+        modules
+    }
+
+    /// Those that a path held here goes through, and those that a phase in the middle will contribute to, though the path
+    /// is drawn elsewhere by now.
+    pub(in crate::protocol) fn needed_modules(&self) -> BTreeSet<ModuleId> {
+        let begun = |path: &PathId| self.checkpoints.get(path).into_iter().flat_map(|checkpoint| &checkpoint.start);
+        let of_path =
+            |path: &PathId| self.modules_around(*path).into_iter().chain(begun(path).map(|(from, _)| from.module));
+        self.held.keys().flat_map(of_path).collect()
+    }
+
+    /// The modules here that are not done, and how far they are.
+    pub(in crate::protocol) fn modules_not_done(&self) -> impl Iterator<Item = (ModuleId, Phase)> {
+        self.modules.iter().filter_map(|(module, state)| {
+            let head = state.head().filter(|head| !self.plan.is_done(*module, *head))?;
+            Some((*module, self.plan.phase_of(*module, head)))
+        })
+    }
+
+    /// Becomes a member of a module.
+    pub(in crate::protocol) fn enter(&mut self, module: ModuleId) {
+        if !self.modules.contains_key(&module) {
+            self.act(Action::Subscribe(module));
+            self.modules.insert(module, Module::default());
+        }
+    }
+
+    /// Where paths are drawn anew: follows the modules, and enters those that are needed next.
+    pub(in crate::protocol) fn keep_places(&mut self) {
+        if !self.plan.slots.are_drawn_anew() {
+            return;
+        }
+        let slots: Vec<PathId> = self.held.keys().copied().collect();
+        for slot in slots {
+            let before = self.near(slot);
+            let trained = self.trained_until(slot);
+            // Nobody goes back from what it has trained itself; where it was told wrongly, it does.
+            let near = match self.rounds(slot, before) {
+                Some(rounds) if rounds > before || trained < before => rounds.max(trained),
+                _ => before.max(trained),
+            };
+            if let Some(held) = self.held.get_mut(&slot) {
+                held.near = near;
+            }
+            for module in self.modules_around(slot) {
+                if !self.modules.contains_key(&module) {
+                    self.enter(module);
+                    self.beat_on(module);
+                }
+            }
+        }
+    }
+
+    /// The phase after the last that a slot has trained here.
+    fn trained_until(&self, slot: PathId) -> Phase {
+        let trained = self.finished.iter().rev().find(|finished| finished.path == slot);
+        trained.map_or(Phase(0), |finished| finished.phase.next())
+    }
+
+    /// After a restart: where the modules are that the journal tells of.
+    pub(in crate::protocol) fn restore_places(&mut self) {
+        let about = self.phase_about();
+        let slots: Vec<PathId> = self.held.keys().copied().collect();
+        for slot in slots {
+            let near = self.trained_until(slot).max(about);
+            if let Some(held) = self.held.get_mut(&slot) {
+                held.near = near;
+            }
+            for module in self.modules_around(slot) {
+                self.modules.entry(module).or_default();
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! From the journal back to a node: what a peer is after a kill, without asking anybody.
+//!
+//! A journal may be rewritten while a record of the same moment is still to be appended, so every record may come twice
+//! and changes nothing the second time.
+
+use std::sync::Arc;
+
+use crate::clock::Millis;
+use crate::names::{ModuleId, PathId, PeerKey, Phase, Term, Version};
+use crate::protocol::action::Action;
+use crate::protocol::journal::record::{Finished, InnerCheckpoint, Record};
+use crate::protocol::module::chain::Chain;
+use crate::protocol::node::retention::Rescued;
+use crate::protocol::reputation::score::Fault;
+use crate::protocol::wire::message::{Excerpt, Message, SignedUpdate, Stage};
+use crate::protocol::{Held, Module, Node, RunPlan};
+
+impl Node {
+    /// A node as its journal's records left it. Follow with `Event::Join`; or, for a founder whose node
+    /// [is blank](Self::is_blank), with `Event::Found`.
+    pub fn restore(me: PeerKey, plan: impl Into<Arc<RunPlan>>, records: Vec<Record>) -> Self {
+        let mut node = Self::new(me, plan);
+        for record in records {
+            node.take_in(record);
+        }
+        node.restore_terms();
+        let modules = &node.modules;
+        node.sealed_before.retain(|signed| {
+            let chain = modules.get(&signed.update.module).and_then(|state| state.chain.as_ref());
+            chain.is_some_and(|chain| chain.fits(&signed.update))
+        });
+        node.release_contributions();
+        node.restore_places();
+        // Whatever had to be done then was done, and what nothing refers to is found by whoever opens the store.
+        node.actions.clear();
+        node.unwanted.clear();
+        node.start.incarnation += 1;
+        let started = Record::Started(node.start.incarnation);
+        node.act(Action::Persist(started));
+        node
+    }
+
+    /// Whether nothing has begun here yet: a founder that was killed while it founded begins again.
+    pub fn is_blank(&self) -> bool {
+        let at_genesis = |state: &Module| state.head().is_none_or(|head| head.version.0 == 0);
+        self.held.is_empty() && self.finished.is_empty() && self.modules.values().all(at_genesis)
+    }
+
+    fn take_in(&mut self, record: Record) {
+        match record {
+            Record::Started(times) => self.start.incarnation = self.start.incarnation.max(times),
+            Record::Term { module, term, owner } => {
+                let me = self.me;
+                let state = self.modules.entry(module).or_default();
+                if term >= state.term {
+                    state.restore_owner(term, owner, me);
+                }
+            }
+            Record::Sealed(signed) => {
+                if !self.sealed_before.contains(&signed) {
+                    self.sealed_before.push(signed);
+                }
+            }
+            Record::Genesis { module, state: blob } => {
+                let state = self.modules.entry(module).or_default();
+                if state.chain.is_none() {
+                    state.chain = Some(Chain::genesis(blob));
+                    state.states = [blob].into();
+                }
+            }
+            Record::Head(signed) => self.restore_head(signed),
+            Record::Installed { excerpt, replays_from } => self.restore_chain(excerpt, replays_from),
+            Record::Left(module) => {
+                self.modules.remove(&module);
+                self.replicas.held.remove(&module);
+            }
+            Record::Replica(module) => {
+                self.modules.entry(module).or_default();
+                self.replicas.held.insert(module);
+            }
+            Record::Lease { path, held, standby } => self.restore_lease(path, held, standby),
+            Record::Finished(finished) => self.restore_finished(finished),
+            Record::Trainer { path, trainer } => {
+                self.trainers.insert(path, trainer);
+            }
+            Record::Rescued { module, parent_update, counted } => {
+                let rescued = Rescued { module, parent_update, counted };
+                if !self.rescued.contains(&rescued) {
+                    self.rescued.push_back(rescued);
+                }
+            }
+            Record::Checkpoint(checkpoint) => self.restore_checkpoint(checkpoint),
+            Record::Condemned { module, update, owner } => {
+                self.auditing.condemn(self.now, module, (update, owner));
+                self.conducts.blame(self.now, owner, Fault::WrongUpdate, None);
+                self.restore_before(module, update);
+            }
+            Record::Abandoned(path) => {
+                self.checkpoints.remove(&path);
+            }
+        }
+    }
+
+    fn restore_checkpoint(&mut self, checkpoint: InnerCheckpoint) {
+        if self.held.contains_key(&checkpoint.path) {
+            self.checkpoints.insert(checkpoint.path, checkpoint);
+        }
+    }
+
+    /// A crash may have come between the record of a head and that of its term.
+    fn restore_terms(&mut self) {
+        let me = self.me;
+        for state in self.modules.values_mut() {
+            let signer = state.chain.as_ref().and_then(Chain::signer);
+            if let Some((term, owner)) = signer.filter(|(term, _)| *term > state.term) {
+                state.restore_owner(term, owner, me);
+            }
+        }
+    }
+
+    fn restore_head(&mut self, signed: SignedUpdate) {
+        let module = signed.update.module;
+        let fits = |state: &Module| state.chain.as_ref().is_some_and(|chain| chain.fits(&signed.update));
+        if self.modules.get(&module).is_some_and(fits) {
+            self.put_head(module, signed);
+        }
+    }
+
+    fn restore_chain(&mut self, excerpt: Excerpt, replays_from: Version) {
+        let Some(module) = excerpt.updates.first().map(|signed| signed.update.module) else { return };
+        let Some(chain) = Chain::of(excerpt) else { return };
+        let state = self.modules.entry(module).or_default();
+        if state.gives_way_to(&chain.head()) {
+            state.tainted = None;
+            state.switch_states(&chain, self.plan.genesis.get(&module).copied());
+            state.chain = Some(chain.replaying_from(replays_from));
+        }
+    }
+
+    fn restore_lease(&mut self, path: PathId, held: bool, standby: bool) {
+        if !held {
+            self.held.remove(&path);
+            self.trainers.remove(&path);
+            self.checkpoints.remove(&path);
+            self.let_go_of_ground(path);
+            return;
+        }
+        let stage = if standby { Stage::Standby } else { Stage::Joining };
+        self.held.insert(path, Held { stage, last_trained: Millis(0), near: Phase(0), stub: false });
+    }
+
+    fn restore_finished(&mut self, mut finished: Finished) {
+        self.checkpoints.remove(&finished.path);
+        if self.finished.contains(&finished) {
+            return;
+        }
+        self.let_go_of_ground(finished.path);
+        // Its trainer is kept only with the path.
+        if self.held.contains_key(&finished.path) {
+            self.trainers.insert(finished.path, finished.trainer);
+        } else {
+            finished.stands_on.clear();
+        }
+        self.finished.push_back(finished);
+    }
+
+    /// The others still take this node for the owner: it goes on as one.
+    pub(in crate::protocol) fn resume_ownership(&mut self, module: ModuleId, term: Term) {
+        let me = self.me;
+        self.adopt_owner(module, term, me);
+        self.beat_on(module);
+        self.open_collection(module, self.patience.settle_ms());
+        self.say_sealed_again(module);
+    }
+
+    /// An update that this owner has signed before a restart may be out: it is said again, never another in its place.
+    fn say_sealed_again(&mut self, module: ModuleId) {
+        let sealed: Vec<SignedUpdate> =
+            self.sealed_before.extract_if(.., |signed| signed.update.module == module).collect();
+        let Some(state) = self.modules.get(&module) else { return };
+        let stands = |signed: &SignedUpdate| {
+            let fits = state.chain.as_ref().is_some_and(|chain| chain.fits(&signed.update));
+            fits && state.term == signed.update.term
+        };
+        let (again, gone): (Vec<SignedUpdate>, Vec<SignedUpdate>) = sealed.into_iter().partition(stands);
+        for signed in gone {
+            self.forget(signed.update.average.hash);
+        }
+        let Some(signed) = again.into_iter().next() else { return };
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        if let Some(collection) = &mut state.collection {
+            collection.closing = true;
+        }
+        self.act(Action::Publish { module, message: Message::Update(signed.clone()) });
+        self.take_next(module, signed.clone(), true);
+        let next = self.modules.get(&module).and_then(|state| state.next.as_ref());
+        if next.is_none_or(|next| next.signed != signed) {
+            // It is out, so no other is signed in its term.
+            self.forget(signed.update.average.hash);
+            self.claim(module);
+        }
+    }
+
+    /// What this node signed in a term that it does not own any more is not said again.
+    pub(in crate::protocol) fn release_sealed(&mut self, module: ModuleId) {
+        let owned = self.modules.get(&module).filter(|state| state.owner == Some(self.me)).map(|state| state.term);
+        let ended = |signed: &mut SignedUpdate| signed.update.module == module && owned != Some(signed.update.term);
+        let released: Vec<SignedUpdate> = self.sealed_before.extract_if(.., ended).collect();
+        for signed in released {
+            self.forget(signed.update.average.hash);
+        }
+    }
+
+    /// The records that say what this node is now: what a journal can be rewritten to.
+    pub fn records(&self) -> Vec<Record> {
+        let mut records = vec![Record::Started(self.start.incarnation)];
+        for (module, state) in &self.modules {
+            if let Some(chain) = &state.chain {
+                records.push(chain.record(*module));
+            }
+            if state.term > Term(0) {
+                let owner = state.owner.unwrap_or(self.me);
+                records.push(Record::Term { module: *module, term: state.term, owner });
+            }
+        }
+        let next = self.modules.values().filter_map(|state| Some(&state.next.as_ref()?.signed));
+        let sealed = next.filter(|signed| signed.update.owner == self.me);
+        records.extend(sealed.cloned().map(Record::Sealed));
+        records.extend(self.sealed_before.iter().cloned().map(Record::Sealed));
+        // Before the leases: a path's trainer is not that of a phase from before the path was given away.
+        records.extend(self.finished.iter().cloned().map(Record::Finished));
+        records.extend(self.rescued.iter().map(|rescued| {
+            let Rescued { module, parent_update, counted } = *rescued;
+            Record::Rescued { module, parent_update, counted }
+        }));
+        records.extend(self.held.iter().map(|(path, held)| Record::Lease {
+            path: *path,
+            held: true,
+            standby: held.stage == Stage::Standby,
+        }));
+        records.extend(self.replicas.held.iter().copied().map(Record::Replica));
+        records.extend(self.trainers.iter().map(|(path, trainer)| Record::Trainer { path: *path, trainer: *trainer }));
+        records.extend(self.checkpoints.values().cloned().map(Record::Checkpoint));
+        records.extend(self.auditing.records());
+        records
+    }
+}
+
+impl Module {
+    /// What this node owned may have another owner by now: the others say so, or confirm it.
+    fn restore_owner(&mut self, term: Term, owner: PeerKey, me: PeerKey) {
+        (self.term, self.owner) = (term, (owner != me).then_some(owner));
+    }
+}

@@ -1,0 +1,206 @@
+//! Which blobs are kept, and which can go.
+//!
+//! Whatever lets go of a blob says so here; it is removed once nothing else refers to it. Bytes are named by their
+//! hash, so two things may well be one blob, and workers may still read what the protocol has done with.
+
+use std::collections::BTreeSet;
+
+use crate::names::{BlobHash, ModuleId, PathId, Version};
+use crate::protocol::action::{Action, Report};
+use crate::protocol::journal::record::Record;
+use crate::protocol::limits::MAX_RESCUED;
+use crate::protocol::module::chain::{Chain, TooDeep};
+use crate::protocol::node::module::aggregation::countable;
+use crate::protocol::wire::message::{ContributionKey, Counted, GENESIS, UpdateHash};
+use crate::protocol::{Module, Node};
+
+/// A contribution counted in a chain that was given up, and not in the one taken. This node combined it, so it has the
+/// bytes, and offers it where whoever trained it may be gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::protocol) struct Rescued {
+    pub(in crate::protocol) module: ModuleId,
+    /// The update that it was trained from, as far as that is known.
+    pub(in crate::protocol) parent_update: UpdateHash,
+    pub(in crate::protocol) counted: Counted,
+}
+
+impl Node {
+    /// Nobody here needs this blob for what it was; it goes when nothing else refers to it.
+    pub(in crate::protocol) fn forget(&mut self, blob: BlobHash) {
+        self.unwanted.insert(blob);
+        self.let_go = true;
+    }
+
+    /// After every event in which something was let go.
+    pub(in crate::protocol) fn forget_unreferenced(&mut self) {
+        if !std::mem::take(&mut self.let_go) {
+            return;
+        }
+        let unwanted: Vec<BlobHash> = std::mem::take(&mut self.unwanted).into_iter().collect();
+        // They are in order: those that begin with a byte are next to each other, mostly one or none.
+        let mut starts = [0; 257];
+        unwanted.iter().for_each(|blob| starts[usize::from(blob.0[0]) + 1] += 1);
+        (0..256).for_each(|byte| starts[byte + 1] += starts[byte]);
+        let mut is_kept = vec![false; unwanted.len()];
+        self.for_each_reference(&mut |blob| {
+            let alike = starts[usize::from(blob.0[0])]..starts[usize::from(blob.0[0]) + 1];
+            if let Some(at) = alike.into_iter().find(|at| unwanted[*at] == blob) {
+                is_kept[at] = true;
+            }
+        });
+        for (blob, is_kept) in unwanted.into_iter().zip(is_kept) {
+            if is_kept {
+                self.unwanted.insert(blob);
+            } else {
+                self.actions.push(Action::Forget(blob));
+            }
+        }
+    }
+
+    /// The blobs that this node may still need or be asked for; all others can be removed.
+    pub fn referenced_blobs(&self) -> BTreeSet<BlobHash> {
+        let mut blobs = BTreeSet::new();
+        self.for_each_reference(&mut |blob| {
+            blobs.insert(blob);
+        });
+        blobs
+    }
+
+    fn for_each_reference(&self, mut visit: &mut impl FnMut(BlobHash)) {
+        for state in self.modules.values() {
+            state.for_each_reference(visit);
+        }
+        self.sealed_before.iter().map(|signed| signed.update.average.hash).for_each(&mut visit);
+        self.finished.iter().flat_map(|finished| &finished.offers).map(|(_, blob)| blob.hash).for_each(&mut visit);
+        self.rescued.iter().map(|rescued| rescued.counted.blob.hash).for_each(&mut visit);
+        self.trainers.values().map(|blob| blob.hash).for_each(&mut visit);
+        let stands_on = self.held.keys().flat_map(|path| self.stands_on(*path));
+        stands_on.map(|(_, state)| state.hash).for_each(&mut visit);
+        self.evaluations.reads().for_each(&mut visit);
+        self.handovers.arrived().for_each(&mut visit);
+        self.auditing.blobs().for_each(&mut visit);
+        self.reruns.blobs().for_each(&mut visit);
+        self.checkpoints.values().flat_map(crate::protocol::node::path::resume::blobs).for_each(&mut visit);
+        self.training.iter().flat_map(|training| &training.reads).copied().for_each(&mut visit);
+        // What is asked for may be here already, and word of that on its way.
+        self.fetching.keys().copied().for_each(visit);
+    }
+
+    /// Where room is short: averages that are kept only for members that lag, oldest first. These take whole states
+    /// from now on.
+    pub fn spare_averages(&mut self) -> Vec<BlobHash> {
+        let chains = self.modules.values_mut().filter_map(|state| state.chain.as_mut());
+        chains.for_each(Chain::replay_only_the_newest);
+        let needed = self.referenced_blobs();
+        let recent = self.modules.values().filter_map(|state| state.chain.as_ref()).flat_map(Chain::recent);
+        let averages = recent.map(|signed| signed.update.average.hash);
+        averages.filter(|average| !needed.contains(average)).collect()
+    }
+
+    /// The chain of a module gives way to another, which has not counted all that it has. What this node combined, it
+    /// can offer to the other; what is older is told of as too deep.
+    pub(in crate::protocol) fn rescue(&mut self, module: ModuleId, given_up: &Chain) {
+        let me = self.me;
+        let Some(chain) = self.modules.get(&module).and_then(|state| state.chain.as_ref()) else { return };
+        let mine = given_up.places().filter(|(hash, signed)| signed.update.owner == me && !chain.contains(*hash));
+        let rescued: Vec<Counted> = mine
+            .flat_map(|(_, signed)| &signed.update.contributions)
+            .filter(|counted| countable(given_up.head().version, counted.parent) && !chain.has_counted(counted.key()))
+            .copied()
+            .collect();
+        for counted in rescued {
+            let parent_update = given_up.update_of(counted.parent).unwrap_or(GENESIS);
+            let rescued = Rescued { module, parent_update, counted };
+            if self.rescued.len() < MAX_RESCUED && !self.rescued.contains(&rescued) {
+                self.act(Action::Persist(Record::Rescued { module, parent_update, counted }));
+                self.rescued.push_back(rescued);
+            }
+        }
+    }
+
+    /// Contributions are kept for so many versions, counted or not: a merge may need them again. One that goes
+    /// uncounted is told of.
+    pub(in crate::protocol) fn release_contributions(&mut self) {
+        let modules = &self.modules;
+        let keeps = |module: ModuleId, parent: Version| {
+            modules.get(&module).and_then(Module::head).is_some_and(|head| countable(head.version, parent))
+        };
+        let (kept, released): (Vec<_>, Vec<_>) = std::mem::take(&mut self.finished)
+            .into_iter()
+            .partition(|finished| finished.offers.iter().any(|(from, _)| keeps(from.module, from.version)));
+        let (rescued, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut self.rescued)
+            .into_iter()
+            .partition(|rescued| keeps(rescued.module, rescued.counted.parent));
+        self.finished = kept.into();
+        self.rescued = rescued.into();
+        for blob in released.iter().flat_map(|finished| &finished.offers).map(|(_, blob)| blob.hash) {
+            self.forget(blob);
+        }
+        for rescued in dropped {
+            self.forget(rescued.counted.blob.hash);
+        }
+    }
+
+    /// What became too old to be counted when a module's head moved on, and is in no update: said once.
+    pub(in crate::protocol) fn tell_lost(&mut self, module: ModuleId, before: Version) {
+        let Some(head) = self.modules.get(&module).and_then(Module::head) else { return };
+        self.tell(module, |parent| countable(before, parent) && !countable(head.version, parent));
+    }
+
+    /// What the chain that was given up has counted, and nobody keeps.
+    pub(in crate::protocol) fn tell_too_deep(&mut self, module: ModuleId, part: Option<TooDeep>) {
+        let Some(part) = part else { return };
+        if let Some(state) = self.modules.get_mut(&module) {
+            state.weight_lost = state.weight_lost.saturating_add(part.weight);
+        }
+        self.act(Action::Report(Report::TooDeep { module, part }));
+    }
+
+    /// A module is left: what it has not counted, though it is done, it will not count.
+    pub(in crate::protocol) fn tell_uncounted(&mut self, module: ModuleId) {
+        self.tell(module, |_| true);
+    }
+
+    /// One contribution will never be counted.
+    pub(in crate::protocol) fn tell_lost_one(&mut self, module: ModuleId, path: PathId, parent: Version) {
+        let weight = self.plan.weight(path, (parent, module), 0);
+        if let Some(state) = self.modules.get_mut(&module) {
+            state.weight_lost = state.weight_lost.saturating_add(u64::from(weight));
+        }
+        self.act(Action::Report(Report::Lost { module, path, parent, weight }));
+    }
+
+    fn tell(&mut self, module: ModuleId, lost: impl Fn(Version) -> bool) {
+        let of = |(of, contribution): (ModuleId, ContributionKey)| (of == module).then_some(contribution);
+        let lost: BTreeSet<ContributionKey> =
+            self.uncounted().filter_map(of).filter(|(_, parent, _)| lost(*parent)).collect();
+        for (path, parent, _) in lost {
+            self.tell_lost_one(module, path, parent);
+        }
+    }
+}
+
+impl Module {
+    /// Whether a blob is part of what is being made of this module now.
+    pub(in crate::protocol) fn has_in_hand(&self, blob: BlobHash) -> bool {
+        let next = self.next.as_ref().is_some_and(|next| next.signed.update.average.hash == blob);
+        next || self.collection.iter().flat_map(|collection| collection.blobs()).any(|other| other == blob)
+    }
+
+    /// Every blob that is needed for this module, some more than once.
+    pub(in crate::protocol) fn for_each_reference(&self, mut visit: &mut impl FnMut(BlobHash)) {
+        self.states.iter().map(|blob| blob.hash).for_each(&mut visit);
+        let installing = self.catch_up.installing.as_ref();
+        installing.iter().map(|chain| chain.head().state.hash).for_each(&mut visit);
+        for chain in self.chain.iter().chain(installing) {
+            chain.replayed().map(|signed| signed.update.average.hash).for_each(&mut visit);
+            let counted = chain.recent().flat_map(|signed| &signed.update.contributions);
+            counted.map(|counted| counted.blob.hash).for_each(&mut visit);
+        }
+        let next = self.next.iter().map(|next| &next.signed.update);
+        next.flat_map(|update| [update.average.hash, update.state.hash]).for_each(&mut visit);
+        self.collection.iter().flat_map(|collection| collection.blobs()).for_each(&mut visit);
+        self.combining.iter().flatten().copied().for_each(&mut visit);
+        self.applies.iter().flat_map(|apply| [apply.from, apply.average]).for_each(visit);
+    }
+}

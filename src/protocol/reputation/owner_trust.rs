@@ -1,0 +1,74 @@
+//! Who is not believed to be an owner, for a while: a peer whose update was wrong, or that owned a module and let it
+//! wait. Each time again it is for twice as long.
+
+use std::collections::BTreeMap;
+
+use crate::clock::Millis;
+use crate::names::PeerKey;
+use crate::protocol::limits::{DISTRUST_MS, MAX_DOUBLINGS, MAX_MEMBERS};
+
+/// Those that have failed as owners.
+#[derive(Clone, Debug, Default)]
+pub struct Distrusted {
+    peers: BTreeMap<PeerKey, Failed>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failed {
+    times: u32,
+    until: Millis,
+}
+
+impl Distrusted {
+    /// A peer has failed.
+    pub fn failed(&mut self, now: Millis, peer: PeerKey) {
+        if self.peers.len() >= MAX_MEMBERS {
+            let soonest = self.peers.iter().min_by_key(|(_, failed)| failed.until).map(|(peer, _)| *peer);
+            soonest.map(|peer| self.peers.remove(&peer));
+        }
+        let failed = self.peers.entry(peer).or_insert(Failed { times: 0, until: now });
+        failed.until = now + (DISTRUST_MS << failed.times.min(MAX_DOUBLINGS));
+        failed.times += 1;
+    }
+
+    /// Whether a peer is not believed now.
+    pub fn has(&self, now: Millis, peer: PeerKey) -> bool {
+        self.peers.get(&peer).is_some_and(|failed| now < failed.until)
+    }
+
+    /// How many have failed.
+    pub fn count(&self) -> usize {
+        self.peers.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_time_lasts_twice_as_long_up_to_a_bound() {
+        let (peer, mut distrusted) = (PeerKey([1; 32]), Distrusted::default());
+        for doublings in [0, 1, 2] {
+            let now = Millis(1_000_000_000 * doublings);
+            distrusted.failed(now, peer);
+            let lasts_ms = DISTRUST_MS << doublings;
+            assert!(distrusted.has(now + (lasts_ms - 1), peer) && !distrusted.has(now + lasts_ms, peer));
+        }
+        for _ in 0..100 {
+            distrusted.failed(Millis(0), peer);
+        }
+        assert!(!distrusted.has(Millis(DISTRUST_MS << MAX_DOUBLINGS), peer));
+    }
+
+    #[test]
+    fn a_flood_of_strangers_does_not_grow_the_table() {
+        let mut distrusted = Distrusted::default();
+        for number in 0..2 * MAX_MEMBERS as u32 {
+            let mut key = [0; 32];
+            key[..4].copy_from_slice(&number.to_le_bytes());
+            distrusted.failed(Millis(u64::from(number)), PeerKey(key));
+        }
+        assert_eq!(distrusted.count(), MAX_MEMBERS);
+    }
+}

@@ -1,0 +1,286 @@
+//! What a path, or a whole peer, waits for and why: a value for programs, and in plain words for people.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Millis;
+use crate::config::OuterMode;
+use crate::names::{ModuleId, PathId, PeerKey};
+use crate::protocol::Node;
+use crate::protocol::module::collection::Open;
+use crate::protocol::node::path::phase::Readiness;
+use crate::protocol::wire::message::Stage;
+
+/// What is waited for. Modules are named as `level.expert`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Waiting {
+    /// A peer without a path has asked others who trains what.
+    Directory {
+        /// Who was asked, and has not answered yet.
+        unanswered: Vec<PeerKey>,
+        /// How many were asked.
+        asked: usize,
+    },
+    /// A peer without a path has nobody left to ask: nobody answered. It begins again.
+    Nobody {
+        /// How many were asked.
+        asked: usize,
+    },
+    /// These modules have no state here yet.
+    Modules {
+        /// Which.
+        modules: Vec<String>,
+        /// Living members of them that are known, summed over the modules.
+        members: usize,
+    },
+    /// The text of a path is being fetched. (The driver's word: the core knows of no text.)
+    Text {
+        /// Which path.
+        path: u32,
+    },
+    /// The disk does not take what is written; until it does, nothing is trained or combined. (The driver's word.)
+    Disk {
+        /// What it said.
+        reason: String,
+    },
+    /// A peer that has come back listens who trains what.
+    Return {
+        /// Seconds left, rounded up.
+        left_s: u64,
+    },
+    /// Another path of this peer trains.
+    Turn,
+    /// What the path's trainer had come to at the peer that it was taken from.
+    Trainer {
+        /// From whom.
+        from: PeerKey,
+    },
+    /// Another peer takes the path.
+    Taker,
+    /// All phases of its path are done.
+    Done,
+    /// A module's next update is being fetched and applied.
+    Applying {
+        /// The module.
+        module: String,
+    },
+    /// Others train a module's round, which this path lets pass, since its other modules are further.
+    Passing {
+        /// The module.
+        module: String,
+    },
+    /// A module has no owner.
+    Unowned {
+        /// The module.
+        module: String,
+    },
+    /// A module's owner, another peer, is to combine.
+    Owner {
+        /// The module.
+        module: String,
+        /// Who.
+        owner: PeerKey,
+        /// Whether it is heard; if not, it is to be replaced.
+        alive: bool,
+    },
+    /// This peer owns a module, and is about to collect or to close.
+    Collecting {
+        /// The module.
+        module: String,
+        /// Whether everything is in.
+        complete: bool,
+    },
+    /// This peer owns a module, and paths have not contributed yet.
+    Contributions {
+        /// The module.
+        module: String,
+        /// Contributions in the sum.
+        counted: usize,
+        /// Paths expected.
+        expected: usize,
+        /// Paths that have not contributed.
+        missing: Vec<u32>,
+        /// Seconds until it closes without them, rounded up; nothing before there is a measure.
+        left_s: Option<u64>,
+    },
+    /// This peer owns a module, and contributions are on their way.
+    Arriving {
+        /// The module.
+        module: String,
+    },
+    /// This peer has become a module's owner, and listens before it closes anything.
+    Settling {
+        /// The module.
+        module: String,
+    },
+    /// This peer owns a module of an asynchronous run, and lets some time pass between two updates.
+    Pausing {
+        /// The module.
+        module: String,
+        /// Contributions in the sum.
+        counted: usize,
+        /// Seconds until it closes, rounded up.
+        left_s: u64,
+    },
+    /// This peer owns a module, and combines.
+    Combining {
+        /// The module.
+        module: String,
+        /// How many contributions.
+        contributions: usize,
+    },
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory { unanswered, asked } => {
+                let left: Vec<String> = unanswered.iter().map(|peer| short(*peer)).collect();
+                write!(f, "word of who trains what from {}, of {asked} asked", left.join(", "))
+            }
+            Self::Nobody { asked: 0 } => f.write_str("word of who trains what: no other peer is known"),
+            Self::Nobody { asked } => {
+                write!(f, "word of who trains what: none of {asked} asked has answered; asking again")
+            }
+            Self::Modules { modules, members } => {
+                let noun = if modules.len() == 1 { "module" } else { "modules" };
+                let whence = if *members == 0 { "; no member of it has been heard yet" } else { "" };
+                write!(f, "fetching {noun} {}{whence}", modules.join(", "))
+            }
+            Self::Text { path } => write!(f, "fetching the text of path {path}"),
+            Self::Disk { reason } => write!(f, "the disk to take what is written: {reason}"),
+            Self::Return { .. } => f.write_str("word of who trains what: this peer has just come back"),
+            Self::Turn => f.write_str("its turn: another path of this peer trains"),
+            Self::Trainer { from } => write!(f, "what its trainer had come to at {}", short(*from)),
+            Self::Taker => f.write_str("another peer, which takes it"),
+            Self::Done => f.write_str("nothing: its path is done"),
+            Self::Applying { module } => write!(f, "module {module}: an update is being fetched and applied"),
+            Self::Passing { module } => {
+                write!(f, "module {module}: others train its round, this path goes on with the next")
+            }
+            Self::Unowned { module } => write!(f, "module {module}: nobody owns it yet"),
+            Self::Owner { module, owner, alive } => {
+                let state = if *alive { "to combine" } else { "to be replaced: it is not heard any more" };
+                write!(f, "module {module}: its owner {} {state}", short(*owner))
+            }
+            Self::Collecting { module, complete } => {
+                write!(f, "module {module}: about to {}", if *complete { "close" } else { "collect" })
+            }
+            Self::Contributions { module, counted, expected, missing, left_s } => {
+                let paths: Vec<String> = missing.iter().map(|path| format!("path {path}")).collect();
+                let paths = paths.join(", ");
+                write!(f, "module {module}: {counted} of {expected} contributions, waiting for {paths}")?;
+                left_s.map_or(Ok(()), |left_s| write!(f, ", {left_s} s left"))
+            }
+            Self::Arriving { module } => write!(f, "module {module}: contributions are arriving"),
+            Self::Settling { module } => write!(f, "module {module}: its new owner listens before it closes anything"),
+            Self::Pausing { module, counted, left_s } => {
+                write!(f, "module {module}: {counted} contributions, the next update in {left_s} s")
+            }
+            Self::Combining { module, contributions } => {
+                write!(f, "module {module}: combining {contributions} contributions")
+            }
+        }
+    }
+}
+
+fn short(peer: PeerKey) -> String {
+    format!("…{}", peer.short())
+}
+
+fn left_s(until: Millis, now: Millis) -> u64 {
+    until.since(now).div_ceil(1000)
+}
+
+impl Node {
+    /// Why this peer trains nothing: what it waits for before it has a path, else what the first path that waits does.
+    pub fn waits(&self) -> Option<Waiting> {
+        if self.training.is_some() {
+            return None;
+        }
+        self.search_waits().or_else(|| self.held.keys().find_map(|path| self.waits_for(*path)))
+    }
+
+    /// Why a path does not train.
+    pub fn waits_for(&self, path: PathId) -> Option<Waiting> {
+        let held = self.held.get(&path)?;
+        if matches!(held.stage, Stage::Training | Stage::Done | Stage::Standby | Stage::Leaving) {
+            return None;
+        }
+        match self.readiness(path) {
+            Readiness::Done => None,
+            Readiness::Fetching(modules) => Some(Waiting::Modules {
+                modules: modules.iter().map(ToString::to_string).collect(),
+                members: modules.iter().map(|module| self.roster.living(self.now, *module).count()).sum(),
+            }),
+            Readiness::Textless(path) => Some(Waiting::Text { path: path.0 }),
+            Readiness::Inheriting(from) => Some(Waiting::Trainer { from }),
+            Readiness::Ready(_) if self.is_promised(path) => Some(Waiting::Taker),
+            Readiness::Ready(_) if self.now < self.rests_until => {
+                Some(Waiting::Return { left_s: left_s(self.rests_until, self.now) })
+            }
+            Readiness::Ready(_) => Some(Waiting::Turn),
+            Readiness::NotUpdated(modules) => modules.first().map(|module| self.why_not_updated(*module)),
+            Readiness::Passing(module) => Some(Waiting::Passing { module: module.to_string() }),
+        }
+    }
+
+    fn why_not_updated(&self, id: ModuleId) -> Waiting {
+        let (state, module) = (&self.modules[&id], id.to_string());
+        if state.next.is_some() {
+            return Waiting::Applying { module };
+        }
+        let Some(owner) = state.owner else { return Waiting::Unowned { module } };
+        if owner != self.me {
+            return Waiting::Owner { module, owner, alive: self.roster.lives(self.now, id, owner) };
+        }
+        let Some(collection) = &state.collection else { return Waiting::Collecting { module, complete: false } };
+        let counted = collection.counted();
+        if collection.closing {
+            return Waiting::Combining { module, contributions: counted };
+        }
+        let expected = self.expected(id);
+        match collection.state(self.now, &expected) {
+            Err(Open::Missing(paths)) => Waiting::Contributions {
+                module,
+                counted,
+                expected: expected.len(),
+                missing: paths.iter().map(|path| path.0).collect(),
+                left_s: collection.deadline.map(|deadline| left_s(deadline, self.now)),
+            },
+            Err(Open::Arriving) => Waiting::Arriving { module },
+            Err(Open::Settling) if self.plan.mode == OuterMode::Asynchronous => {
+                Waiting::Pausing { module, counted, left_s: left_s(collection.settled, self.now) }
+            }
+            Err(Open::Settling) => Waiting::Settling { module },
+            Ok(()) => Waiting::Collecting { module, complete: true },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for_is_an_object_for_programs_and_a_line_for_people() {
+        let waiting = Waiting::Contributions {
+            module: "0.1".to_owned(),
+            counted: 1,
+            expected: 3,
+            missing: vec![2, 5],
+            left_s: Some(7),
+        };
+        assert_eq!(waiting.to_string(), "module 0.1: 1 of 3 contributions, waiting for path 2, path 5, 7 s left");
+        let json = r#"{"kind":"contributions","module":"0.1","counted":1,"expected":3,"missing":[2,5],"left_s":7}"#;
+        assert_eq!(serde_json::to_string(&waiting).unwrap(), json);
+        assert_eq!(serde_json::from_str::<Waiting>(json).unwrap(), waiting);
+        let owner = Waiting::Owner { module: "1.0".to_owned(), owner: PeerKey([0xab; 32]), alive: false };
+        let words = "module 1.0: its owner …abababab to be replaced: it is not heard any more";
+        assert_eq!(owner.to_string(), words);
+        assert_eq!(serde_json::to_value(&owner).unwrap()["owner"], "ab".repeat(32));
+        assert_eq!(serde_json::to_string(&Waiting::Turn).unwrap(), r#"{"kind":"turn"}"#);
+    }
+}

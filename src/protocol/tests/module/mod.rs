@@ -1,0 +1,11 @@
+//! TODO-TOUR
+
+pub(super) mod aggregation;
+pub(super) mod apply;
+pub(super) mod asynchronous;
+pub(super) mod audit;
+pub(super) mod catch_up;
+pub(super) mod election;
+pub(super) mod probe;
+pub(super) mod replication;
+pub(super) mod validate;

@@ -1,0 +1,4 @@
+//! TODO-TOUR
+
+pub mod encoding;
+pub mod message;
