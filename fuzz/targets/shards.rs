@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pathswarm::peer::manifest::shard_table::{decode_table, encode_table, weights};
-use pathswarm::routing::{DocumentKey, ShardIndex};
+use pathswarm::routing::ShardIndex;
 
 fuzz_target!(|input: &[u8]| {
     let Some((bytes, paths)) = input.split_last_chunk() else { return };
@@ -14,6 +14,6 @@ fuzz_target!(|input: &[u8]| {
     }
     if let Ok(index) = ShardIndex::decode(bytes) {
         assert_eq!(index.encode(), bytes);
-        let _ = (index.sizes(), index.find(DocumentKey([0; 16])).count());
+        let _ = index.sizes();
     }
 });

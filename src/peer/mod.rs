@@ -20,6 +20,7 @@
 
 pub mod access;
 pub mod aggregator;
+mod checkpoint_index;
 pub mod client;
 pub mod collect;
 pub mod collected;

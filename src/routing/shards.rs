@@ -114,16 +114,6 @@ impl ShardIndex {
         }
     }
 
-    /// Where a document belongs; nowhere if it is not known.
-    pub fn find(&self, key: DocumentKey) -> impl Iterator<Item = Shard> + '_ {
-        self.shards.range((key, PathId(0))..=(key, PathId(u32::MAX))).map(|(_, shard)| *shard)
-    }
-
-    /// All documents and their shards, by key and path.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (DocumentKey, Shard)> + '_ {
-        self.shards.iter().map(|((key, _), shard)| (*key, *shard))
-    }
-
     /// How many paths.
     pub fn paths(&self) -> u32 {
         self.paths
@@ -257,7 +247,7 @@ mod tests {
         let set = set();
         let held_out = |routes: &[PathId]| -> Vec<DocumentKey> {
             let index = ShardIndex::build(&set, routes, 3, 0.1).unwrap();
-            index.iter().filter(|(_, shard)| shard.held_out).map(|(key, _)| key).collect()
+            index.shards.iter().filter(|(_, shard)| shard.held_out).map(|((key, _), _)| *key).collect()
         };
         let other: Vec<PathId> = (0..300).map(|i| PathId(i / 100)).collect();
         assert_eq!(held_out(&routes()), held_out(&other));
@@ -290,7 +280,8 @@ mod tests {
             assert!((0..3).all(|other| documents(path, true).is_disjoint(&documents(other, false))));
         }
         let key = DocumentKey::of(&set.span(set.documents().next().unwrap()));
-        assert_eq!(index.find(key).map(|shard| shard.path.0).collect::<Vec<_>>(), [0, 1]);
+        let paths: Vec<u32> = index.shards.keys().filter(|(of, _)| *of == key).map(|(_, path)| path.0).collect();
+        assert_eq!(paths, [0, 1]);
         assert_eq!(ShardIndex::decode(&index.encode()).unwrap(), index);
     }
 

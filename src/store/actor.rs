@@ -11,9 +11,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::blobs::{BlobError, BlobStore};
 use super::folder::StoreFolder;
-use super::index::Index;
+use super::index::{Index, IndexError};
 use super::journal::{Journal, JournalError};
-use crate::store::index::checked::IndexError;
 
 /// Commands that wait for the journal and the index. One that finds no room waits for it, and so slows its sender.
 pub const MAX_COMMANDS: usize = 64;
@@ -197,7 +196,7 @@ impl StoreHandle {
 mod tests {
     use super::*;
     use crate::names::{PathId, RunId};
-    use crate::store::checkpoint::tests::sample;
+    use crate::store::index::tests::sample;
 
     const RUN: RunId = RunId([7; 32]);
 
@@ -218,7 +217,7 @@ mod tests {
         threads.join();
         let again = StoreFolder::open(folder.path(), RUN).unwrap();
         assert_eq!(again.records, [b"term 2".to_vec()]);
-        assert_eq!(again.index.checkpoint(PathId(1)).unwrap(), Some(sample(2)));
+        assert_eq!(again.index.checkpoints().unwrap(), [(PathId(1), sample(2))]);
     }
 
     fn copy_of(path: &std::path::Path) -> std::path::PathBuf {

@@ -5,7 +5,7 @@
 //! run         the run's id, in hexadecimal
 //! blobs/      ab/abcdef.., incoming/
 //! journal     what must survive
-//! index/      sled; index.broken-1 and so on are what became of earlier ones
+//! index/      sled
 //! ```
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -14,10 +14,9 @@ use std::path::{Path, PathBuf};
 
 use super::blobs::BlobStore;
 use super::durable::{DiskError, create_folder, open_file, replace};
-use super::index::Index;
+use super::index::{Index, IndexError};
 use super::journal::{Journal, JournalError};
 use crate::names::RunId;
-use crate::store::index::checked::IndexError;
 
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -67,8 +66,6 @@ pub struct StoreFolder {
     pub records: Vec<Vec<u8>>,
     /// What can be rebuilt.
     pub index: Index,
-    /// Where a broken index went; the new one is empty and must be filled again.
-    pub moved_aside: Option<PathBuf>,
     pub(super) lock: File,
 }
 
@@ -99,8 +96,8 @@ impl LockedStore {
         let Self { folder, blobs, lock } = self;
         claim(&folder, run)?;
         let (journal, records) = Journal::open(&folder.join("journal"))?;
-        let (index, moved_aside) = Index::open(&folder.join("index"))?;
-        Ok(StoreFolder { blobs, journal, records, index, moved_aside, lock })
+        let index = Index::open(&folder.join("index"))?;
+        Ok(StoreFolder { blobs, journal, records, index, lock })
     }
 }
 
@@ -178,7 +175,7 @@ mod tests {
         let blob = store.blobs.put(b"parameters").unwrap();
         drop(store);
         let store = StoreFolder::open(&folder, RUN).unwrap();
-        assert_eq!((store.records, store.moved_aside), (vec![b"term 1".to_vec()], None));
+        assert_eq!(store.records, [b"term 1".to_vec()]);
         assert!(store.blobs.has(blob.hash).unwrap());
         assert_eq!(fs::read_to_string(folder.join("run")).unwrap(), format!("{RUN}\n"));
     }
@@ -214,6 +211,6 @@ mod tests {
         fs::write(folder.path().join("index/db"), b"rubbish").unwrap();
         let store = StoreFolder::open(folder.path(), RUN).unwrap();
         assert_eq!(store.records, [b"head".to_vec()]);
-        assert_eq!(store.moved_aside, Some(folder.path().join("index.broken-1")));
+        assert!(store.index.peers().unwrap().is_empty());
     }
 }

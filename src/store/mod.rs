@@ -18,7 +18,6 @@
 
 pub mod actor;
 pub mod blobs;
-pub mod checkpoint;
 pub mod disk_pressure;
 mod durable;
 pub mod folder;
@@ -30,14 +29,12 @@ pub mod staging;
 pub use crate::store::blobs::receive::Receiving;
 pub use crate::store::blobs::serve::Served;
 pub use crate::store::disk_pressure::{Short, Shortage};
-pub use crate::store::index::checked::IndexError;
 pub use crate::store::read_only::StoreReader;
 pub use actor::{StoreError, StoreHandle};
 pub use blobs::{BlobError, BlobStore};
-pub use checkpoint::{Checkpoint, ModuleCheckpoint};
 pub use durable::{DiskError, may_pass};
 pub use folder::{LockedStore, OpenError, StoreFolder};
-pub use index::{DocumentKey, Index};
+pub use index::{Checkpoint, Index, IndexError, ModuleCheckpoint};
 pub use journal::{Journal, JournalError};
 pub use staging::{StagedFolder, StagingError};
 

@@ -1,16 +1,18 @@
 //! A store that is only looked at: to take a run out of the folders of peers that have stopped.
 //!
-//! Nothing in the folder is changed, not even a torn end of the journal. While it is being read no peer can start there:
+//! Nothing in the folder is changed, not even a torn end of the journal; only sled may write to its own files when the
+//! index is read. While it is being read no peer can start there:
 //! the lock is held in the way that allows other readers.
 
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use crate::names::{BlobRef, RunId};
+use crate::names::{BlobRef, PathId, RunId};
 use crate::store::blobs::{BlobError, BlobStore};
 use crate::store::durable::DiskError;
 use crate::store::folder::{OpenError, in_use};
+use crate::store::index::{Checkpoint, Index, IndexError};
 use crate::store::journal::Journal;
 
 /// An open store that nobody writes to.
@@ -52,6 +54,23 @@ impl StoreReader {
     /// What the journal holds, in order.
     pub fn records(&self) -> &[Vec<u8>] {
         &self.records
+    }
+
+    /// Where the paths stand that were trained here, by the index; none if there is no index.
+    ///
+    /// # Errors
+    /// If the index is broken: the next start of a peer builds it anew.
+    pub fn checkpoints(&self) -> Result<Vec<(PathId, Checkpoint)>, IndexError> {
+        let folder = self.blobs.with_file_name("index");
+        if folder.is_dir() { Index::open_whole(&folder)?.checkpoints() } else { Ok(Vec::new()) }
+    }
+
+    /// All blobs, in order.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub fn blobs(&self) -> Result<Vec<BlobRef>, DiskError> {
+        BlobStore::list_in(&self.blobs)
     }
 
     /// The bytes of a blob, verified, or `None` if it is not here.

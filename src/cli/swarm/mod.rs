@@ -13,6 +13,7 @@ mod running;
 mod simulate;
 mod stages;
 mod status;
+mod stopped;
 
 use super::{Globals, commands, interrupt, mistake, output};
 

@@ -13,9 +13,11 @@ use super::Globals;
 use super::explain::COPIED_IDENTITY;
 use super::mistake::Mistake;
 use super::output::Output;
+use super::stopped::stopped_peer;
 use crate::network::{Ban, now_s};
 use crate::peer::driver::status::{Invited, Traffic};
 use crate::peer::driver::status_socket;
+use crate::peer::folder::store_folder;
 use crate::protocol::limits::FULL_WEIGHT;
 use crate::protocol::status::waiting::Waiting;
 use crate::protocol::status::{
@@ -53,14 +55,14 @@ pub struct Status {
 
 impl Status {
     /// # Errors
-    /// If no peer runs there.
+    /// If no peer runs there; what the stores of stopped ones hold is told before.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let folder = match self.folder {
             Some(folder) => folder,
             None => globals.machine()?.value.runs,
         };
-        let mut peers = Vec::new();
-        find_sockets(&folder, DEPTH, &mut peers);
+        let (mut peers, mut stopped) = (Vec::new(), Vec::new());
+        find_peers(&folder, DEPTH, &mut peers, &mut stopped);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut running = 0;
         let mut silent = Vec::new();
@@ -76,6 +78,9 @@ impl Status {
                 Err(reason) => silent.push(format!("{}: {reason}", peer.display())),
             }
         }
+        for stopped in stopped.iter().filter_map(|folder| stopped_peer(folder).ok().flatten()) {
+            stopped.print(globals.output())?;
+        }
         match (running, silent.first()) {
             (0, Some(reason)) => Err(not_running(&folder, &format!(" ({reason})")).into()),
             (0, None) => Err(not_running(&folder, "").into()),
@@ -89,10 +94,13 @@ fn not_running(folder: &Path, why: &str) -> Mistake {
         .hint("start one with pathswarm found or pathswarm join, or name the folder of one that runs")
 }
 
-/// Peers' folders, in order of name. Stores and collected runs hold none and may be large.
-fn find_sockets(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+/// Peers' folders, in order of name: those with a socket, and those with a store alone. Stores and collected runs hold
+/// none and may be large.
+fn find_peers(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, stopped: &mut Vec<PathBuf>) {
     if fs::symlink_metadata(status_socket::path(folder)).is_ok() {
         found.push(folder.to_owned());
+    } else if store_folder(folder).join("run").is_file() {
+        stopped.push(folder.to_owned());
     }
     let Ok(entries) = fs::read_dir(folder) else { return };
     let mut folders: Vec<PathBuf> = entries
@@ -105,7 +113,7 @@ fn find_sockets(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     for inner in folders {
         let passed_over = ["store", "modules", "shards"].iter().any(|name| inner.ends_with(name));
         if depth > 0 && !passed_over {
-            find_sockets(&inner, depth - 1, found);
+            find_peers(&inner, depth - 1, found, stopped);
         }
     }
 }
@@ -354,11 +362,14 @@ mod tests {
             fs::create_dir_all(&folder).unwrap();
             fs::write(status_socket::path(&folder), "").unwrap();
         }
-        let mut found = Vec::new();
-        find_sockets(home.path(), DEPTH, &mut found);
+        fs::create_dir_all(home.path().join("demo/c/store")).unwrap();
+        fs::write(home.path().join("demo/c/store/run"), "").unwrap();
+        let (mut found, mut stopped) = (Vec::new(), Vec::new());
+        find_peers(home.path(), DEPTH, &mut found, &mut stopped);
         assert_eq!(found, [home.path().join("demo/a"), home.path().join("demo/b")]);
+        assert_eq!(stopped, [home.path().join("demo/c")]);
         found.clear();
-        find_sockets(&home.path().join("nowhere"), DEPTH, &mut found);
+        find_peers(&home.path().join("nowhere"), DEPTH, &mut found, &mut stopped);
         assert!(found.is_empty());
     }
 }

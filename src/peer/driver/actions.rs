@@ -1,16 +1,15 @@
 //! What each of the node's actions comes to.
 
-use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
+use crate::names::{BlobHash, ModuleId, PeerKey};
 use crate::network::{Multiaddr, Offence};
 use crate::peer::aggregator::Work;
+use crate::peer::checkpoint_index;
 use crate::peer::driver::events::News;
 use crate::peer::driver::{Driver, PeerError};
 use crate::peer::trainer::task::Task;
-use crate::protocol::journal::record::{Finished, StartedFrom};
 use crate::protocol::module::chain::TooDeep;
 use crate::protocol::wire::encoding;
 use crate::protocol::{Action, Event, Message, Outer, Record, Report, SignedUpdate, Update};
-use crate::store::{Checkpoint, ModuleCheckpoint};
 
 /// A journal beyond this, and beyond twice its size when it was last rewritten, is rewritten.
 const JOURNAL_BYTES: u64 = 1 << 20;
@@ -89,26 +88,8 @@ impl Driver {
         }
     }
 
-    /// Where a path stands, for whoever looks into the index; the journal is what a restart goes by.
-    async fn note_checkpoint(&self, finished: &Finished) {
-        let states = self.node.states();
-        let module = |(from, _): &(StartedFrom, BlobRef)| {
-            let (_, version, state) = states.iter().find(|(module, _, _)| *module == from.module)?;
-            Some(ModuleCheckpoint { module: from.module, version: *version, state: *state })
-        };
-        let all = if finished.stands_on.is_empty() { &finished.offers } else { &finished.stands_on };
-        let modules = all.iter().filter_map(module).collect();
-        let checkpoint = Checkpoint { phase: finished.phase, trainer: Some(finished.trainer), modules };
-        let path = finished.path;
-        if let Err(error) = self.store.index(move |index| index.set_checkpoint(path, &checkpoint)).await {
-            tracing::warn!(%error, "a path's checkpoint was not noted in the index");
-        }
-    }
-
     async fn persist(&mut self, record: Record) -> Result<(), PeerError> {
-        if let Record::Finished(finished) = &record {
-            self.note_checkpoint(finished).await;
-        }
+        checkpoint_index::note(&self.store, &self.node, &self.manifest, &record).await;
         let size = match self.store.persist(vec![encoding::encode(&record)?]).await {
             Err(error) if error.may_pass() => {
                 self.hold(record, &error);

@@ -8,11 +8,12 @@ use tokio::task::JoinHandle;
 use tracing::Instrument;
 
 use crate::config::MachineConfig;
-use crate::names::{PathId, PeerKey, RunId};
+use crate::names::{PathId, PeerKey};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
 use crate::peer::access::access_control::Doorkeeper;
 use crate::peer::access::blob_access::StoredBlobs;
 use crate::peer::aggregator::Combiner;
+use crate::peer::checkpoint_index;
 use crate::peer::driver::events::Newsroom;
 use crate::peer::driver::handle::{COMMANDS, Command, Watcher};
 use crate::peer::driver::{Driver, Inputs, PeerError};
@@ -23,9 +24,8 @@ use crate::peer::trainer::device_scheduler::Turns;
 use crate::peer::trainer::thread::TrainerThread;
 use crate::protocol::wire::encoding;
 use crate::protocol::{Contact, Event, Node, Record};
-use crate::routing::ShardIndex;
 use crate::store::actor::StoreThreads;
-use crate::store::{BlobStore, DiskError, LockedStore, StoreHandle};
+use crate::store::{BlobStore, DiskError, LockedStore};
 
 /// What a peer is made of.
 pub struct PeerPlan {
@@ -78,7 +78,6 @@ impl Peer {
         plan.access.take_in(blobs.clone());
         plan.access.serve_all_but(manifest.private_blobs(), plan.doorkeeper.clone());
         let (store, threads) = crate::store::actor::start(folder)?;
-        fill_index(&store, &manifest, run).await?;
 
         let key = plan.identity.key();
         let mut node = Node::restore(key, manifest.plan()?, records.clone());
@@ -89,6 +88,7 @@ impl Peer {
             store.persist(encoded).await?;
             node = Node::restore(key, manifest.plan()?, records.into_iter().chain(lost).collect());
         }
+        checkpoint_index::refresh(&store, &node, &manifest).await?;
         let mut node = node.started_as(RandomState::new().hash_one(run.0), |bytes| plan.identity.sign(bytes).to_vec());
         if plan.machine.disk_bytes > 0 {
             let spare_bytes = plan.machine.disk_bytes.saturating_sub(manifest.cost_of_a_path().disk_bytes);
@@ -220,26 +220,6 @@ fn contacts(given: Vec<(PeerKey, Vec<Multiaddr>)>, known: Vec<(PeerKey, Vec<Stri
         .map(|(peer, addresses)| Contact { peer, addresses: addresses.iter().map(ToString::to_string).collect() });
     let known = known.into_iter().map(|(peer, addresses)| Contact { peer, addresses });
     given.chain(known).collect()
-}
-
-/// Puts the shard index into sled, where one document's shard is looked up.
-async fn fill_index(store: &StoreHandle, manifest: &Manifest, run: RunId) -> anyhow::Result<()> {
-    let hash = manifest.shard_index.hash;
-    if store.index(|index| index.shards_of()).await? == Some(hash) {
-        return Ok(());
-    }
-    let bytes = store.blobs().get(hash, manifest.shard_index.bytes)?;
-    let bytes = bytes.ok_or_else(|| anyhow::anyhow!("the shard index of run {run} is not in the store"))?;
-    let index = ShardIndex::decode(&bytes)?;
-    let mut shards: Vec<(_, Vec<_>)> = Vec::new();
-    for (key, shard) in index.iter() {
-        if shards.last().is_none_or(|(last, _)| *last != key.0) {
-            shards.push((key.0, Vec::new()));
-        }
-        shards.last_mut().into_iter().for_each(|(_, places)| places.push((shard.path, shard.held_out)));
-    }
-    store.index(move |index| index.replace_shards(hash, shards)).await?;
-    Ok(())
 }
 
 #[cfg(test)]

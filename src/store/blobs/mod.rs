@@ -286,6 +286,11 @@ impl BlobStore {
         Ok(removed)
     }
 
+    /// The blobs of a folder that is only looked at.
+    pub(super) fn list_in(folder: &Path) -> Result<Vec<BlobRef>, DiskError> {
+        Self::on(folder, open_file).list()
+    }
+
     /// All blobs, by hash.
     ///
     /// # Errors

@@ -1,0 +1,323 @@
+//! The index, in sled: where each path of this store stands, and where other peers can be reached.
+//!
+//! A restart asks it for the peers to join and for the checkpoints to go on with; `status` asks it what the store of a
+//! stopped peer holds, without the run's manifest and without the journal.
+//!
+//! All of it can be rebuilt: checkpoints from the journal, addresses from other peers. sled 0.34 may lose what was written
+//! just before the process was killed, and panics on some damage. So the index is read once when it is opened. A broken one
+//! is removed and an empty one takes its place; a start writes again what is missing or out of date.
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
+use crate::store::durable::DiskError;
+
+/// Peers that are remembered. The protocol passes on at most 2 KiB of addresses of a peer: 2 MiB in all.
+pub const MAX_PEERS: usize = 1024;
+
+const CACHE_BYTES: u64 = 16 << 20;
+
+/// sled releases its lock a moment after it has been dropped: how long to wait for that, in all and at a time.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
+/// Where a path stands, and the text that it is trained on. Each blob is in the store, unless the disk has lost it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// The phase that it has finished.
+    pub phase: Phase,
+    /// The state of its trainer: optimiser and data cursor.
+    pub trainer: BlobRef,
+    /// Its modules, bottom first.
+    pub modules: Vec<ModuleCheckpoint>,
+    /// The tokens of its shard.
+    pub shard: BlobRef,
+}
+
+/// The state of a module when the phase was finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModuleCheckpoint {
+    /// The module.
+    pub module: ModuleId,
+    /// Its version.
+    pub version: Version,
+    /// Its encoded state.
+    pub state: BlobRef,
+}
+
+impl Checkpoint {
+    /// As JSON.
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("names and numbers are JSON")
+    }
+
+    /// `None` if these bytes are not a checkpoint.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+}
+
+/// Why the index could not be opened or used.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    /// The disk, while a broken index was removed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// sled.
+    #[error("the index in {}: {source}", folder.display())]
+    Sled {
+        /// The index's folder.
+        folder: PathBuf,
+        /// What sled says.
+        source: sled::Error,
+    },
+    /// An entry is not what was written.
+    #[error("the index in {} holds a damaged entry; restart, and it will be built anew", .0.display())]
+    Damaged(PathBuf),
+}
+
+impl IndexError {
+    /// Whether a new index would help. A full disk or a lock stays where it is.
+    fn is_damage(&self) -> bool {
+        use std::io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
+        match self {
+            Self::Damaged(_) => true,
+            Self::Sled { source: sled::Error::Io(error), .. } => {
+                matches!(error.kind(), UnexpectedEof | InvalidData | InvalidInput)
+            }
+            Self::Sled { .. } => true,
+            Self::Disk(_) => false,
+        }
+    }
+}
+
+/// An open index.
+pub struct Index {
+    folder: PathBuf,
+    db: sled::Db,
+    checkpoints: sled::Tree,
+    peers: sled::Tree,
+}
+
+impl Index {
+    /// Opens an index, or makes an empty one: also in place of a broken one.
+    pub fn open(folder: &Path) -> Result<Self, IndexError> {
+        match Self::open_whole(folder) {
+            Err(error) if error.is_damage() => {
+                tracing::warn!(%error, "the index was broken and is built anew");
+                fs::remove_dir_all(folder).map_err(DiskError::when("cannot remove the broken index", folder))?;
+                Self::open_whole(folder)
+            }
+            opened => opened,
+        }
+    }
+
+    /// Opens an index and reads all of it; a broken one is an error.
+    pub(super) fn open_whole(folder: &Path) -> Result<Self, IndexError> {
+        let open = || -> Result<Self, IndexError> {
+            let failed = |source| IndexError::Sled { folder: folder.to_owned(), source };
+            let db = open_sled(folder).map_err(failed)?;
+            let (checkpoints, peers) =
+                (db.open_tree("checkpoints").map_err(failed)?, db.open_tree("peers").map_err(failed)?);
+            let index = Self { folder: folder.to_owned(), db, checkpoints, peers };
+            index.checkpoints()?;
+            index.peers()?;
+            Ok(index)
+        };
+        let panicked = || sled::Error::ReportableBug("sled panicked while it opened its files".to_owned());
+        let broken = |_| IndexError::Sled { folder: folder.to_owned(), source: panicked() };
+        catch_unwind(AssertUnwindSafe(open)).map_err(broken)?
+    }
+
+    fn failed(&self) -> impl Fn(sled::Error) -> IndexError {
+        |source| IndexError::Sled { folder: self.folder.clone(), source }
+    }
+
+    /// Records where a path stands, in place of where it stood.
+    pub fn set_checkpoint(&mut self, path: PathId, checkpoint: &Checkpoint) -> Result<(), IndexError> {
+        self.checkpoints.insert(path.0.to_be_bytes(), checkpoint.encode()).map_err(self.failed())?;
+        Ok(())
+    }
+
+    /// Removes the checkpoint of a path that is no longer trained here.
+    pub fn remove_checkpoint(&mut self, path: PathId) -> Result<(), IndexError> {
+        self.checkpoints.remove(path.0.to_be_bytes()).map_err(self.failed())?;
+        Ok(())
+    }
+
+    /// Where all paths of this store stand, in order.
+    pub fn checkpoints(&self) -> Result<Vec<(PathId, Checkpoint)>, IndexError> {
+        self.entries(&self.checkpoints, |key, value| {
+            Some((PathId(u32::from_be_bytes(key.try_into().ok()?)), Checkpoint::decode(value)?))
+        })
+    }
+
+    /// Remembers where a peer can be reached. Where [`MAX_PEERS`] are known, another one gives way to a new one: that of
+    /// the next key, which is as good as chance.
+    pub fn set_peer(&mut self, peer: PeerKey, addresses: &[String]) -> Result<(), IndexError> {
+        let known = self.peers.insert(peer.0, addresses.join("\n").as_bytes()).map_err(self.failed())?;
+        if known.is_none() && self.peers.len() > MAX_PEERS {
+            let next = self.peers.get_gt(peer.0).map_err(self.failed())?;
+            let first = || self.peers.first().map_err(self.failed());
+            if let Some((key, _)) = next.map_or_else(first, |next| Ok(Some(next)))? {
+                self.peers.remove(key).map_err(self.failed())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All peers that are remembered, with their addresses, in order.
+    pub fn peers(&self) -> Result<Vec<(PeerKey, Vec<String>)>, IndexError> {
+        self.entries(&self.peers, |key, value| {
+            let addresses = std::str::from_utf8(value).ok()?;
+            Some((PeerKey(key.try_into().ok()?), addresses.lines().map(str::to_owned).collect()))
+        })
+    }
+
+    fn entries<T>(&self, tree: &sled::Tree, decode: impl Fn(&[u8], &[u8]) -> Option<T>) -> Result<Vec<T>, IndexError> {
+        let entry = |entry: sled::Result<(sled::IVec, sled::IVec)>| {
+            let (key, value) = entry.map_err(self.failed())?;
+            decode(&key, &value).ok_or_else(|| IndexError::Damaged(self.folder.clone()))
+        };
+        tree.iter().map(entry).collect()
+    }
+}
+
+impl Drop for Index {
+    fn drop(&mut self) {
+        if let Err(error) = self.db.flush() {
+            tracing::warn!(%error, "the index was not written out; the next start fills in what is missing");
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "sled gives no sign when another process releases its lock")]
+fn open_sled(folder: &Path) -> sled::Result<sled::Db> {
+    // LowSpace: this index is small and changes often, and sled's files grow otherwise.
+    let config = sled::Config::new().path(folder).cache_capacity(CACHE_BYTES).mode(sled::Mode::LowSpace);
+    // sled gives this error no kind of its own.
+    let is_locked = |error: &sled::Error| matches!(error, sled::Error::Io(error) if error.to_string().contains("could not acquire lock"));
+    let mut waited = Duration::ZERO;
+    loop {
+        match config.open() {
+            Err(error) if is_locked(&error) && waited < LOCK_TIMEOUT => {
+                std::thread::sleep(LOCK_PAUSE);
+                waited += LOCK_PAUSE;
+            }
+            opened => return opened,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub fn sample(modules: u16) -> Checkpoint {
+        let held = |level: u16| ModuleCheckpoint {
+            module: ModuleId { level, expert: 7 },
+            version: Version(40 + u64::from(level)),
+            state: BlobRef::of(&level.to_le_bytes()),
+        };
+        let (trainer, shard) = (BlobRef::of(b"cursor"), BlobRef::of(b"tokens"));
+        Checkpoint { phase: Phase(12), trainer, modules: (0..modules).map(held).collect(), shard }
+    }
+
+    fn filled(folder: &Path) -> Index {
+        let mut index = Index::open(folder).unwrap();
+        index.set_checkpoint(PathId(256), &sample(2)).unwrap();
+        index.set_checkpoint(PathId(3), &sample(4)).unwrap();
+        index.set_peer(PeerKey([9; 32]), &["/ip4/127.0.0.1/tcp/1".to_owned(), "/dns/a/tcp/2".to_owned()]).unwrap();
+        index
+    }
+
+    #[test]
+    fn what_was_set_is_there_after_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index");
+        drop(filled(&path));
+        let mut index = Index::open(&path).unwrap();
+        assert_eq!(index.checkpoints().unwrap(), [(PathId(3), sample(4)), (PathId(256), sample(2))]);
+        let addresses = ["/ip4/127.0.0.1/tcp/1", "/dns/a/tcp/2"].map(str::to_owned).to_vec();
+        assert_eq!(index.peers().unwrap(), [(PeerKey([9; 32]), addresses)]);
+        index.remove_checkpoint(PathId(3)).unwrap();
+        assert_eq!(index.checkpoints().unwrap(), [(PathId(256), sample(2))]);
+    }
+
+    #[test]
+    fn a_new_peer_takes_the_place_of_another_when_there_are_too_many() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut index = Index::open(&folder.path().join("index")).unwrap();
+        let key = |number: usize| PeerKey(*blake3::hash(&number.to_le_bytes()).as_bytes());
+        (0..MAX_PEERS).for_each(|number| index.set_peer(key(number), &[]).unwrap());
+        index.set_peer(key(5), &["/dns/moved/tcp/1".to_owned()]).unwrap();
+        assert_eq!(index.peers().unwrap().len(), MAX_PEERS);
+        for peer in (0..20).map(|number| key(MAX_PEERS + number)) {
+            index.set_peer(peer, &[]).unwrap();
+            let known = index.peers().unwrap();
+            assert!(known.len() == MAX_PEERS && known.iter().any(|(known, _)| *known == peer));
+        }
+    }
+
+    #[test]
+    fn an_entry_that_does_not_read_makes_the_index_be_built_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index");
+        let index = filled(&path);
+        index.checkpoints.insert(7u32.to_be_bytes(), b"{\"phase\":").unwrap();
+        assert!(matches!(index.checkpoints(), Err(IndexError::Damaged(_))));
+        drop(index);
+        let index = Index::open(&path).unwrap();
+        assert!(index.checkpoints().unwrap().is_empty() && index.peers().unwrap().is_empty());
+    }
+
+    #[test]
+    fn whatever_happens_to_the_files_of_sled_an_index_opens_and_holds_nothing_wrong() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, sound) = (folder.path().join("index"), folder.path().join("sound"));
+        drop(filled(&sound));
+        let damage = |bytes: &mut Vec<u8>, round: usize| {
+            let at = round * 7919 * 31 % bytes.len();
+            match round % 3 {
+                0 => bytes.truncate(at),
+                1 => bytes.iter_mut().skip(at).take(64).for_each(|byte| *byte ^= 0x55),
+                _ => bytes.iter_mut().skip(at).take(2000).for_each(|byte| *byte = 0),
+            }
+        };
+        for round in 0..60 {
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir(&path).unwrap();
+            for file in ["db", "conf"] {
+                let mut bytes = fs::read(sound.join(file)).unwrap();
+                if file == if round % 10 == 9 { "conf" } else { "db" } {
+                    damage(&mut bytes, round);
+                }
+                fs::write(path.join(file), bytes).unwrap();
+            }
+            let mut index = Index::open(&path).unwrap();
+            for found in index.checkpoints().unwrap() {
+                assert!(
+                    [(PathId(3), sample(4)), (PathId(256), sample(2))].contains(&found),
+                    "round {round}: {found:?}"
+                );
+            }
+            index.set_checkpoint(PathId(1), &sample(1)).unwrap();
+            drop(index);
+            assert!(Index::open(&path).unwrap().checkpoints().unwrap().contains(&(PathId(1), sample(1))));
+        }
+    }
+
+    #[test]
+    fn an_index_that_is_open_elsewhere_is_not_taken_for_a_broken_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index");
+        let index = filled(&path);
+        assert!(matches!(Index::open(&path), Err(IndexError::Sled { .. })));
+        assert_eq!(index.checkpoints().unwrap().len(), 2);
+    }
+}
