@@ -50,8 +50,6 @@ fn plan(members: u32) -> Arc<RunPlan> {
         average_bytes,
         norm_cap: 2.0,
         audit_share: 0.0,
-        rerun_share: 0.0,
-        rerun_tolerance: 0.5,
         centred_clipping: false,
     })
 }
@@ -112,7 +110,7 @@ impl Neighbourhood {
             Action::Train { path, phase, start, .. } => {
                 let offers = start.iter().map(|(from, _)| (*from, blob(format!("{path} {} {phase}", from.module))));
                 let (offers, trainer) = (offers.collect(), blob(format!("trainer {phase}")));
-                Event::Trained(Finished { path, phase, offers, trainer, stands_on: vec![], made: None })
+                Event::Trained(Finished { path, phase, offers, trainer, stands_on: vec![] })
             }
             Action::Publish { module, message: Message::Update(signed) } => {
                 self.heads.extend(head_of(&signed.update).map(|head| (module, head)));
@@ -176,7 +174,6 @@ impl Neighbourhood {
                     router: 0,
                     blob: blob(format!("{path} {module} {}", head.version)),
                     sequence: head.version.0,
-                    made: None,
                 };
                 self.hear(module, path, Message::Offer(offer));
             }

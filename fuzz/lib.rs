@@ -61,8 +61,6 @@ impl Kind {
             average_bytes: vec![1 << 20; 2],
             norm_cap: 4.0,
             audit_share: 1.0,
-            rerun_share: 1.0,
-            rerun_tolerance: 0.5,
             centred_clipping: false,
         }
     }

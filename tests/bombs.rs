@@ -112,7 +112,6 @@ fn messages_announce_what_they_like() {
         router: 0,
         blob: BlobRef::of(b""),
         sequence: 1,
-        made: None,
     };
     announces_too_much(&Message::Offer(offer));
     let update = pathswarm::protocol::Update {

@@ -5,7 +5,7 @@ use pathswarm::protocol::module::chain::Chain;
 use pathswarm::protocol::invitations::{
     Doorway, FOR_EVER_S, Grant, Guestbook, Invitation, Knock, Letter, MEMBER, Notice, OneTime, Pass, Revocation, Used,
 };
-use pathswarm::protocol::wire::message::{Accusation, Accused, Beat, Copied, Counted, DirectoryEntry, GENESIS, Head, Lease, Made, Offer, PathHandover, Score, Stage, Start, Wanted};
+use pathswarm::protocol::wire::message::{Accusation, Accused, Beat, Copied, Counted, DirectoryEntry, GENESIS, Head, Lease, Offer, PathHandover, Score, Stage, Start, Wanted};
 use pathswarm::protocol::questions::{Opening, Piece, Played, Player, Question};
 use pathswarm::protocol::journal::record::{Finished, InnerCheckpoint, StartedFrom};
 use pathswarm::protocol::wire::encoding::{Framed, encode};
@@ -93,10 +93,6 @@ pub fn letters() -> [Letter; 2] {
     })
 }
 
-fn made() -> Made {
-    Made { phase: Phase(2), steps: 3, trainer: Some(BLOB.hash), class: 1 }
-}
-
 fn offer() -> Offer {
     Offer {
         path: PathId(1),
@@ -105,7 +101,6 @@ fn offer() -> Offer {
         router: 0,
         blob: BLOB,
         sequence: 3,
-        made: Some(made()),
     }
 }
 
@@ -181,7 +176,6 @@ fn records() -> Vec<Record> {
         offers: vec![started_from()],
         trainer: BLOB,
         stands_on: vec![started_from()],
-        made: Some(made()),
     };
     vec![
         Record::Started(1),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use pathswarm::clock::Millis;
 use pathswarm::names::{BlobHash, BlobRef, ModuleId, PeerKey, Version};
-use pathswarm::protocol::wire::message::{Accused, Beat, Made};
+use pathswarm::protocol::wire::message::{Accused, Beat};
 use pathswarm::protocol::journal::record::Finished;
 use pathswarm::protocol::wire::encoding::{decode, encode};
 use pathswarm::protocol::{
@@ -69,11 +69,10 @@ impl Peer {
             Action::Seal(update) => {
                 self.waiting.push_back(Event::Sealed(SignedUpdate { update, signature: vec![0; 64] }));
             }
-            Action::Train { path, phase, part, start, .. } | Action::TrainAgain { path, phase, part, start, .. } => {
+            Action::Train { path, phase, part, start, .. } => {
                 let due = start.iter().filter(|(from, _)| part.due.contains(&from.module));
                 let offers = due.map(|(from, _)| (*from, blob(phase.0 as u8))).collect();
-                let made = Some(Made { phase, steps: part.last, trainer: None, class: 0 });
-                self.training = Some(Finished { path, phase, offers, trainer: blob(77), stands_on: Vec::new(), made });
+                self.training = Some(Finished { path, phase, offers, trainer: blob(77), stands_on: Vec::new() });
             }
             Action::Evaluate { path, phase, .. } => {
                 self.waiting.push_back(Event::Evaluated { path, phase, millibits_per_byte: Some(1_000) });
@@ -94,9 +93,6 @@ impl Peer {
             }
             Outer::Audit { id, .. } | Outer::Inspect { id, .. } => {
                 Event::Audited { id, so: Some(id.0[0].is_multiple_of(2)) }
-            }
-            Outer::Compare { theirs, .. } => {
-                Event::Compared { theirs: theirs.hash, apart_ppm: Some(u32::from(theirs.hash.0[0]) * 10_000) }
             }
             Outer::Apply { module, version, .. } => {
                 let state = self.states.get(&(module, version)).copied();

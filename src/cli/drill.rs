@@ -132,13 +132,6 @@ fn print(output: Output, scenario: &str, given_loss: Option<f64>, summary: &Summ
         seconds(takeover.1)
     ))?;
     output.text(&format!("  chains given up   {}, and {} that went back", counts.switches, counts.went_back))?;
-    if let (again @ 1.., otherwise) = counts.trained_again {
-        let apart = f64::from(counts.apart_most_ppm) / 10_000.0;
-        let line = format!(
-            "  trained again     {again} phases, {otherwise} came out otherwise; honest ones up to {apart:.1}% apart"
-        );
-        output.text(&line)?;
-    }
     if let (1.., left) = counts.wrong_updates {
         output.text(&format!("  wrong updates     {}, of which {left} are left", counts.wrong_updates.0))?;
     }
@@ -168,8 +161,7 @@ fn print(output: Output, scenario: &str, given_loss: Option<f64>, summary: &Summ
         "event": "drilled", "scenario": scenario, "seeds": seeds, "events": counts.events, "faults": counts.faults,
         "takeovers": counts.takeovers_ms.len(), "takeover_median_ms": takeover.0, "takeover_longest_ms": takeover.1,
         "chains_given_up": counts.switches, "went_back": counts.went_back, "named": counts.named,
-        "trained_again": counts.trained_again.0, "came_out_otherwise": counts.trained_again.1,
-        "apart_most_ppm": counts.apart_most_ppm, "wrong_updates": counts.wrong_updates.0, "wrong_updates_left": counts.wrong_updates.1, "late": counts.late, "recovery_longest_ms": recovery,
+        "wrong_updates": counts.wrong_updates.0, "wrong_updates_left": counts.wrong_updates.1, "late": counts.late, "recovery_longest_ms": recovery,
         "counted": tally.counted, "trained_twice": tally.twice, "uncounted": tally.uncounted, "too_old": tally.told, "gone": tally.gone,
         "trained_percent": counts.trained_percent(), "phase_ms": phase_ms, "control_bytes_per_phase": control_bytes, "reached": reached, "reached_ms": reached_ms,
         "slowest_seed_ms": slowest_ms, "accepted_steps": summary.accepted_steps, "took_ms": summary.took_ms, "loss": loss,

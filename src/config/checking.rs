@@ -64,7 +64,6 @@ impl RunConfig {
         )?;
         let share = outer.audit_share;
         require((0.0..=64.0).contains(&share), "outer.audit_share", share, "0 to 64 members for each update")?;
-        self.check_reruns()?;
         require(
             outer.can_clip() || !outer.centred_clipping,
             "outer.centred_clipping",
@@ -100,20 +99,6 @@ impl RunConfig {
             "false where outer.error_feedback is false, outer.residual_decay or outer.streaming is set, paths are sampled, or \
              text is shared out anew",
         )
-    }
-
-    fn check_reruns(&self) -> Result<(), RunConfigError> {
-        let outer = &self.outer;
-        let (share, tolerance) = (outer.rerun_share, outer.rerun_tolerance);
-        require((0.0..=1.0).contains(&share), "outer.rerun_share", share, "a share of the phases, from 0 to 1")?;
-        require(
-            share == 0.0 || (outer.can_rerun() && self.routing.reshard.is_empty()),
-            "outer.rerun_share",
-            share,
-            "0 where outer.mode is asynchronous, outer.streaming is set or text is shared out anew",
-        )?;
-        let expected = "above 0 and at most 2, as a share of the longer of two outer gradients";
-        require(tolerance > 0.0 && tolerance <= 2.0, "outer.rerun_tolerance", tolerance, expected)
     }
 
     fn check_sample(&self, grid: &Grid) -> Result<(), RunConfigError> {

@@ -126,12 +126,6 @@ pub struct OuterConfig {
     /// How many members count an update again, on average: with 0.1, every tenth update is.
     #[serde(skip_serializing_if = "is_usual_share")]
     pub audit_share: f64,
-    /// The share of a path's phases that its standbys train again, to see whether what was offered is what comes of them.
-    #[serde(skip_serializing_if = "is_none_share")]
-    pub rerun_share: f64,
-    /// How far apart what two machines of different classes come to may lie, as a share of the longer one.
-    #[serde(skip_serializing_if = "is_usual_tolerance")]
-    pub rerun_tolerance: f32,
     /// Whether contributions are [clipped around their centre](crate::outer::centred_clipping) where there are five or
     /// more.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -146,19 +140,6 @@ const USUAL_SHARE: f64 = 0.1;
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
 fn is_usual_share(share: &f64) -> bool {
     *share == USUAL_SHARE
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-fn is_none_share(share: &f64) -> bool {
-    *share == 0.0
-}
-
-/// Twice what honest machines differ by at the most, and half of what another phase does: docs/results/liars.md has both.
-const USUAL_TOLERANCE: f32 = 0.3;
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-fn is_usual_tolerance(tolerance: &f32) -> bool {
-    *tolerance == USUAL_TOLERANCE
 }
 
 /// What a file says: a key that is left out follows from the codec.
@@ -179,8 +160,6 @@ struct Written {
     streaming: Option<Streaming>,
     norm_cap: Option<f32>,
     audit_share: Option<f64>,
-    rerun_share: f64,
-    rerun_tolerance: Option<f32>,
     centred_clipping: bool,
 }
 
@@ -206,8 +185,6 @@ impl From<Written> for OuterConfig {
             streaming: written.streaming,
             norm_cap: written.norm_cap,
             audit_share: written.audit_share.unwrap_or(USUAL_SHARE),
-            rerun_share: written.rerun_share,
-            rerun_tolerance: written.rerun_tolerance.unwrap_or(USUAL_TOLERANCE),
             centred_clipping: written.centred_clipping,
         }
     }
@@ -265,11 +242,6 @@ impl OuterConfig {
         plain && self.mode == OuterMode::Synchronous && !matches!(self.codec, Codec::TopK(_))
     }
 
-    /// Whether a phase can be trained again by another: what it begins with must be known, and how many steps it has.
-    pub fn can_rerun(&self) -> bool {
-        self.mode == OuterMode::Synchronous && self.streaming.is_none()
-    }
-
     /// What becomes of what compression leaves out.
     pub fn unsent(&self) -> Unsent {
         let follows = if matches!(self.codec, Codec::TopK(_)) { 0.95 } else { 1.0 };
@@ -310,12 +282,9 @@ mod tests {
         assert_eq!(read("streaming = false").unwrap(), usual);
         let clips = read("centred_clipping = true").unwrap();
         assert!(clips.clips(5) && !clips.clips(4) && !usual.clips(64));
-        let again = read("rerun_share = 0.25\nrerun_tolerance = 0.125").unwrap();
-        assert_eq!((again.rerun_share, again.rerun_tolerance, usual.rerun_share), (0.25, 0.125, 0.0));
-        assert!(again.can_rerun() && !streams.can_rerun());
         let keeps = read("codec = { top-k = 8 }\nkeep_unsent = true").unwrap();
         assert_eq!(keeps.unsent(), Unsent::Kept);
-        for outer in [usual, few, told, all, streams, clips, again, keeps] {
+        for outer in [usual, few, told, all, streams, clips, keeps] {
             let json: OuterConfig = serde_json::from_str(&serde_json::to_string(&outer).unwrap()).unwrap();
             assert_eq!(json, outer);
             assert_eq!(read(&toml::to_string(&outer).unwrap()).unwrap(), outer);

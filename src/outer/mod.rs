@@ -5,7 +5,6 @@
 //! fixed grid and adds integers, [`nesterov::step`] uses plain f32 operations in a fixed order, and the hash of a
 //! [`ModuleState`] covers all of it. Plain slices, no tensors.
 
-pub mod apart;
 pub mod centred_clipping;
 pub mod delayed;
 pub mod exact_sum;

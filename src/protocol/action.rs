@@ -72,19 +72,6 @@ pub enum Action {
         /// Go on from here; nothing if the phase has to begin.
         resume: Option<Resume>,
     },
-    /// Train a phase of a path that another has trained, from what that began with. Nothing of it is kept in the middle.
-    TrainAgain {
-        /// Which path.
-        path: PathId,
-        /// Which phase.
-        phase: Phase,
-        /// As many inner steps as the other has made.
-        part: Part,
-        /// Each of its modules, bottom first, and the state to start from.
-        start: Vec<(StartedFrom, BlobRef)>,
-        /// Where the other's trainer stood after the phase before.
-        trainer: Option<BlobRef>,
-    },
     /// This node has left: nothing follows.
     Gone,
     /// Stop training after the step in hand, and store the middle of the phase.
@@ -205,15 +192,6 @@ pub enum Outer {
         /// Which.
         blob: BlobRef,
     },
-    /// How far apart two contributions that are in the store lie.
-    Compare {
-        /// The module.
-        module: ModuleId,
-        /// What another has offered: its hash comes back with the answer.
-        theirs: BlobRef,
-        /// What came out here.
-        ours: BlobRef,
-    },
     /// Apply an average that is in the store.
     Apply {
         /// The module.
@@ -251,7 +229,6 @@ impl Outer {
             | Self::Combine { module, .. }
             | Self::Audit { module, .. }
             | Self::Inspect { module, .. }
-            | Self::Compare { module, .. }
             | Self::Apply { module, .. } => *module,
         }
     }
@@ -360,20 +337,6 @@ pub enum Report {
         peer: PeerKey,
         /// In what, the last time.
         fault: Fault,
-    },
-    /// A phase that another has trained was trained again here.
-    TrainedAgain {
-        /// Which path.
-        path: PathId,
-        /// Which phase.
-        phase: Phase,
-        /// Who had trained it.
-        peer: PeerKey,
-        /// How far apart the two came out, in millionths of the longer one, for the module in which they are furthest; nothing
-        /// if it should have been the very same bytes and was not.
-        apart_ppm: Option<u32>,
-        /// Whether that is what an honest peer may come to.
-        alike: bool,
     },
     /// A lighter chain was given up for a heavier one.
     ChainSwitched {

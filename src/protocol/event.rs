@@ -149,13 +149,6 @@ pub enum Event {
         /// The state that results.
         state: BlobRef,
     },
-    /// Two contributions were compared.
-    Compared {
-        /// Which another had offered.
-        theirs: BlobHash,
-        /// How far apart they lie, in millionths of the longer one; nothing if that cannot be told.
-        apart_ppm: Option<u32>,
-    },
     /// What was to be audited or inspected was.
     Audited {
         /// As asked.

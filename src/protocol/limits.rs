@@ -243,9 +243,6 @@ pub const HANDOVER_WORD_MS: u64 = 30_000;
 /// Leases in one beat: a peer trains at most this many paths in turn.
 pub const MAX_LEASES: usize = 16;
 
-/// Phases of others that are known and may be trained again: each path that is stood by has one holder, and two while it moves.
-pub const MAX_CLAIMS: usize = 2 * MAX_LEASES;
-
 /// Rounds wait so long for a path whose text is being fetched: a shard of 100 MB at 10 Mbit/s comes within 80 s.
 pub const TEXT_MS: u64 = 90_000;
 

@@ -14,7 +14,7 @@
 //! [`lateness`] keeps who is late from holding up others. [`resuming`] goes on with phases that were left in the middle, [`watchdog`]
 //! watches over the trainer; [`handover`] gives a path with all that its trainer has to whoever takes it, and [`leaving`] goes in
 //! order. [`norm_cap`] says what counts in full, [`conduct`] remembers how peers behave, [`auditing`] counts updates again,
-//! [`going_back`] leaves one that was wrong, and [`rerunning`] trains again what others have trained. [`fetching`] gets blobs,
+//! and [`going_back`] leaves one that was wrong. [`fetching`] gets blobs,
 //! [`keeping`] lets go of them, [`restore`] reads the journal. [`questions`] need no node.
 
 pub mod action;

@@ -31,10 +31,6 @@ pub struct Counts {
     pub went_back: u64,
     /// Updates that were not what their contributions make, and how many of them are left in the chains that go on.
     pub wrong_updates: (u64, u64),
-    /// Phases of others that were trained again by somebody honest, and how many of these came to something else.
-    pub trained_again: (u64, u64),
-    /// How far apart two machines of honest peers came at the most, in millionths.
-    pub apart_most_ppm: u32,
     /// Liars that somebody honest has named, by their lies.
     pub named: BTreeMap<&'static str, u64>,
     /// From each crash of an owner to the claim of another.
@@ -148,9 +144,6 @@ impl Counts {
         self.went_back += other.went_back;
         self.wrong_updates.0 += other.wrong_updates.0;
         self.wrong_updates.1 += other.wrong_updates.1;
-        self.trained_again.0 += other.trained_again.0;
-        self.trained_again.1 += other.trained_again.1;
-        self.apart_most_ppm = self.apart_most_ppm.max(other.apart_most_ppm);
         for (name, times) in &other.named {
             *self.named.entry(name).or_default() += times;
         }

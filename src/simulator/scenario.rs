@@ -71,12 +71,6 @@ pub struct Swarm {
     /// How many members count an update again, on average.
     #[serde(default = "default_audit_share")]
     pub audit_share: f64,
-    /// The share of a path's phases that its standbys train again.
-    #[serde(default)]
-    pub rerun_share: f64,
-    /// Peer `i` has a machine of the class `i` modulo this. Those of one class come to the very same bytes.
-    #[serde(default = "many_classes")]
-    pub machine_classes: usize,
     /// Whether contributions of five paths or more are clipped around their centre.
     #[serde(default)]
     pub centred_clipping: bool,
@@ -122,7 +116,6 @@ impl Swarm {
             streaming: self.streaming,
             norm_cap: self.norm_cap,
             audit_share: self.audit_share,
-            rerun_share: self.rerun_share,
             centred_clipping: self.centred_clipping,
             ..OuterConfig::default()
         }
@@ -147,10 +140,6 @@ fn four_bits() -> Codec {
 
 fn default_rescale() -> Rescale {
     OuterConfig::default().rescale
-}
-
-fn many_classes() -> usize {
-    64
 }
 
 fn default_audit_share() -> f64 {
@@ -236,12 +225,6 @@ impl Scenario {
                 "1 to 1000, or 0",
             ),
             ("swarm.audit_share", (0.0..=64.0).contains(&self.swarm.audit_share), "0 to 64"),
-            (
-                "swarm.rerun_share",
-                self.swarm.rerun_share == 0.0 || (share(self.swarm.rerun_share) && self.swarm.outer().can_rerun()),
-                "0 to 1, and 0 where the swarm is asynchronous or streams",
-            ),
-            ("swarm.machine_classes", (1..=64).contains(&self.swarm.machine_classes), "1 to 64"),
             (
                 "swarm.centred_clipping",
                 !self.swarm.centred_clipping || self.swarm.outer().can_clip(),

@@ -231,21 +231,6 @@ fn owners_that_lie_are_caught_and_replaced_and_the_chain_is_right_again() {
 }
 
 #[test]
-fn who_trains_on_something_else_is_found_by_those_who_stand_by() {
-    let again = drilled(scenario("rerun"), SEEDS);
-    let (all, otherwise) = again.counts.trained_again;
-    // Of two of ten less than one holds a path on average, and honest ones are on machines of two classes.
-    assert!(otherwise >= SEEDS && 3 * otherwise < all, "{otherwise} of {all} phases");
-    assert!((1..100_000).contains(&again.counts.apart_most_ppm), "{}", again.counts.apart_most_ppm);
-    assert!(again.counts.named["lie: elsewhere"] >= SEEDS / 2, "{:?}", again.counts.named);
-    let mut never = scenario("rerun");
-    never.swarm.rerun_share = 0.0;
-    let never = drilled(never, SEEDS);
-    assert_eq!(never.counts.named.get("lie: elsewhere"), None, "nothing else finds it");
-    assert!(again.loss() < never.loss(), "{} and {}", again.loss(), never.loss());
-}
-
-#[test]
 fn no_way_of_averaging_changes_a_promise() {
     let mut few = scenario("liars");
     (few.swarm.codec, few.swarm.divide, few.swarm.momentum) = (Codec::TopK(4), Divide::Senders, 0.0);

@@ -168,7 +168,7 @@ def range_decoder(words):
 
 def framed(data, kind):
     """The body of a frame of this kind."""
-    assert data[:4] == b"PSW1" and struct.unpack("<HH", data[4:8]) == (3, kind)
+    assert data[:4] == b"PSW1" and struct.unpack("<HH", data[4:8]) == (4, kind)
     return Reader(data[8:])
 
 
@@ -194,7 +194,7 @@ def update(reader):
     lengths = [fields["norm"]] + [one["length"] for one in fields["contributions"]]
     assert all(np.isfinite(length) and length >= 0 for length in lengths)
     fields["average"], fields["state"], fields["weight"] = reader.blob(), reader.blob(), reader.number("Q")
-    signed = b"PSW1" + struct.pack("<HH", 3, 4) + reader.data[begin : reader.at]
+    signed = b"PSW1" + struct.pack("<HH", 4, 4) + reader.data[begin : reader.at]
     assert reader.number("Q") == 64
     Ed25519PublicKey.from_public_bytes(bytes.fromhex(fields["owner"])).verify(reader.take(64), signed)
     fields["hash"] = blake3(signed).hexdigest()

@@ -104,16 +104,6 @@ fn note_of_report(report: &Report) -> Option<String> {
             "version {version} of module {module} is not what its contributions make: …{} signed it, and is believed nothing any more",
             owner.short()
         ),
-        Report::TrainedAgain { path, phase, peer, apart_ppm, alike } => {
-            let peer = peer.short();
-            let apart = apart_ppm.map(|ppm| format!(" ({:.1}% apart)", f64::from(ppm) / 10_000.0)).unwrap_or_default();
-            match alike {
-                true => format!("phase {phase} of path {path}, trained again, comes to what {peer} has offered{apart}"),
-                false => format!(
-                    "phase {phase} of path {path}, trained again, comes to something else than {peer} has offered{apart}"
-                ),
-            }
-        }
         Report::WentBack { module, from, to } => format!("module {module} goes back from version {from} to {to}"),
         Report::Named { peer, fault } => {
             format!("…{} {}: what it offers is not taken for now", peer.short(), fault.describe())

@@ -175,11 +175,6 @@ fn lines(folder: &Path, status: &PeerStatus) -> Vec<String> {
         format!("score    path {path} at phase {phase}: {bits:.3} bits per byte, says {}", short(&by.to_string()))
     }));
     lines.extend(node.conduct.iter().filter(|it| !it.faults.is_empty()).map(conduct_line));
-    lines.extend(node.conduct.iter().filter(|it| it.rerun > 0).map(|conduct| {
-        let ConductStatus { peer, rerun, alike, .. } = conduct;
-        let who = short(&peer.to_string());
-        format!("again    {who} {rerun} of its phases were trained again here, and {alike} came to the same")
-    }));
     let traffic = &status.traffic;
     lines.push(format!(
         "traffic  blobs {} out, {} in; messages {} out, {} in",
@@ -284,7 +279,7 @@ mod tests {
         "waits_for": {"kind": "nobody", "asked": 2}, "scores": [{"path": 3, "phase": 2, "millibits_per_byte": 1234, "by": "KEY"}],
         "copied_identities": [{"peer": "KEY", "addresses": ["here", "there"]}], "audited": 5,
         "conduct": [{"peer": "KEY", "counted": 4, "faults": {"overlong": 3}, "named": true, "reason": "was too long"},
-                    {"peer": "KEY", "counted": 9, "faults": {}, "rerun": 5, "alike": 4, "named": false, "reason": null}],
+                    {"peer": "KEY", "counted": 9, "faults": {}, "named": false, "reason": null}],
         "peers": ["bbbbbbbbbbbb"], "parameter_hashes": {"0.1": "123456789abc", "1.1": "fedcba987654"},
         "addresses": ["/ip4/127.0.0.1/tcp/4001"],
         "traffic": {"blob_bytes_sent": 12345678, "blob_bytes_received": 23456, "contribution_bytes_received": 0,

@@ -13,7 +13,6 @@ use tokio::sync::mpsc;
 use crate::compress::frame;
 use crate::config::OuterConfig;
 use crate::names::{BlobHash, BlobRef, ModuleId, Version};
-use crate::outer::apart::apart_ppm;
 use crate::outer::recount::{NotSo, Onto, Part, check_average, measured, recount};
 use crate::outer::{ExactSum, Share, step};
 use crate::peer::aggregator::router::RouterRounds;
@@ -181,13 +180,6 @@ impl Worker {
                 let so = bytes.map(|bytes| measured(&bytes, self.count(module), self.outer(module)).is_ok());
                 Ok(Some(Event::Audited { id, so }))
             }
-            Outer::Compare { module, theirs, ours } => {
-                let both = self.bytes(theirs)?.zip(self.bytes(ours)?);
-                let apart = |(theirs, ours): (Vec<u8>, Vec<u8>)| {
-                    apart_ppm(&theirs, &ours, self.count(module), self.outer(module)).ok()
-                };
-                Ok(Some(Event::Compared { theirs: theirs.hash, apart_ppm: both.and_then(apart) }))
-            }
             Outer::Apply { module, version, from, average, portion } => {
                 let state = self.apply(module, from, average, portion)?;
                 Ok(Some(Event::Applied { module, version, state }))
@@ -219,8 +211,6 @@ impl Worker {
                 let so = router.scores(blob)?.map(|scores| scores.is_some());
                 Ok(Some(Event::Audited { id, so }))
             }
-            // Where there is a router, no phase is trained again.
-            Outer::Compare { theirs, .. } => Ok(Some(Event::Compared { theirs: theirs.hash, apart_ppm: None })),
             Outer::Apply { module, version, from, average, .. } => {
                 let made = match self.blobs.get(average.hash, average.bytes)? {
                     Some(average) => router.apply(from, &average)?,

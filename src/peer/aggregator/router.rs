@@ -209,7 +209,7 @@ mod tests {
             });
             let (start, phase) = (start.collect::<Vec<_>>(), Phase(phase));
             let part = Part::whole(2, start.iter().map(|(from, _)| from.module).collect());
-            let task = Task::Train { path, drawn: path, phase, part, start, trainer: None, resume: None, again: false };
+            let task = Task::Train { path, drawn: path, phase, part, start, trainer: None, resume: None };
             assert!(self.trainer.begin(task));
             loop {
                 match self.trainer.told().await.unwrap() {

@@ -217,8 +217,6 @@ mod tests {
             average_bytes: vec![100; 2],
             norm_cap: 0.0,
             audit_share: 0.0,
-            rerun_share: 0.0,
-            rerun_tolerance: 0.5,
             centred_clipping: false,
         };
         let [all, part, holder, gone] = [1, 2, 3, 4].map(|number| PeerKey([number; 32]));

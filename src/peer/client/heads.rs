@@ -98,8 +98,6 @@ mod tests {
             average_bytes: vec![100],
             norm_cap: 0.0,
             audit_share: 0.0,
-            rerun_share: 0.0,
-            rerun_tolerance: 0.5,
             centred_clipping: false,
         };
         let mut chain = Chain::genesis(genesis);

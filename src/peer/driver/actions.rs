@@ -44,11 +44,7 @@ impl Driver {
             Action::Forget(blob) => self.forget(blob),
             Action::Train { path, phase, part, start, trainer, resume } => {
                 let drawn = self.node.path_at(path, phase);
-                self.queue_task(Task::Train { path, drawn, phase, part, start, trainer, resume, again: false });
-            }
-            Action::TrainAgain { path, phase, part, start, trainer } => {
-                let drawn = self.node.path_at(path, phase);
-                self.queue_task(Task::Train { path, drawn, phase, part, start, trainer, resume: None, again: true });
+                self.queue_task(Task::Train { path, drawn, phase, part, start, trainer, resume });
             }
             Action::Evaluate { path, phase, states } => {
                 let drawn = self.node.path_at(path, phase);
@@ -63,11 +59,7 @@ impl Driver {
                 match &work {
                     Outer::Accumulate { module, blob, .. } => self.count_contribution(*module, *blob),
                     Outer::Apply { module, average, .. } => self.count_average(*module, average.hash),
-                    Outer::OpenSum { .. }
-                    | Outer::Combine { .. }
-                    | Outer::Audit { .. }
-                    | Outer::Inspect { .. }
-                    | Outer::Compare { .. } => {}
+                    Outer::OpenSum { .. } | Outer::Combine { .. } | Outer::Audit { .. } | Outer::Inspect { .. } => {}
                 }
                 self.queue_work(Work::Outer(work));
             }
@@ -182,12 +174,6 @@ impl Driver {
             }
             Report::Caught { module, owner, version } => {
                 tracing::error!(%module, owner = %owner.short(), %version, "an update was counted again, and is wrong: its owner is believed nothing any more");
-            }
-            Report::TrainedAgain { path, phase, peer, apart_ppm, alike: true } => {
-                tracing::info!(%path, %phase, peer = %peer.short(), apart_ppm, "a phase that was trained again comes to the same");
-            }
-            Report::TrainedAgain { path, phase, peer, apart_ppm, alike: false } => {
-                tracing::warn!(%path, %phase, peer = %peer.short(), apart_ppm, "a phase that was trained again comes to something else");
             }
             Report::WentBack { module, from, to } => {
                 tracing::warn!(%module, %from, %to, "a chain ends before an update that is wrong");

@@ -18,8 +18,6 @@ pub(in crate::peer) struct Errands {
     /// To be scored when there is nothing else to do.
     checkpoint: Option<Task>,
     pub(in crate::peer) training: bool,
-    /// It is at a phase that another has trained.
-    again: bool,
     /// The checkpoint that the trainer scores.
     scoring: Option<(PathId, Phase)>,
     pub(in crate::peer) scored: BTreeSet<PathId>,
@@ -56,14 +54,6 @@ impl Driver {
             self.errands.task = self.next_evaluation().or_else(|| self.errands.checkpoint.take());
         }
         let is_here = match &self.errands.task {
-            // Whoever has not the text lets it be.
-            Some(Task::Train { path, drawn, phase, again: true, .. })
-                if !self.manifest.share_text && !self.all_here(&self.manifest.text_for(*drawn))? =>
-            {
-                self.events.push_back(Event::Paused { path: *path, phase: *phase, middle: None });
-                self.errands.task = None;
-                return Ok(());
-            }
             Some(Task::Train { drawn, .. } | Task::Evaluate { drawn, .. }) => {
                 let drawn = *drawn;
                 self.has_text(drawn)? || self.put_off(drawn)
@@ -85,7 +75,7 @@ impl Driver {
         }
         if let Some(task) = self.errands.task.take() {
             let next = self.drawn_next(&task);
-            (self.errands.scoring, self.errands.again) = (task.scores(), task.is_again());
+            self.errands.scoring = task.scores();
             self.errands.training = self.trainer.begin(task);
             if let Some(next) = next.filter(|_| self.manifest.share_text) {
                 // What cannot be had now is fetched when it is needed.
@@ -107,7 +97,7 @@ impl Driver {
     /// What a slot will stand for after the phase that begins, if that is another path of the grid: its text is fetched
     /// meanwhile.
     fn drawn_next(&self, task: &Task) -> Option<PathId> {
-        let Task::Train { path, drawn, phase, again: false, .. } = task else { return None };
+        let Task::Train { path, drawn, phase, .. } = task else { return None };
         Some(self.node.path_at(*path, phase.next())).filter(|next| next != drawn)
     }
 
@@ -158,11 +148,9 @@ impl Driver {
             }
             Told::Trained(finished) => {
                 self.errands.training = false;
-                if !self.errands.again {
-                    self.errands.phases_trained += 1;
-                    // What it counted as before is not what it has come to now.
-                    self.forget_path(finished.path);
-                }
+                self.errands.phases_trained += 1;
+                // What it counted as before is not what it has come to now.
+                self.forget_path(finished.path);
                 self.events.push_back(Event::Trained(finished));
             }
             Told::Scored { path, phase, held_out } => {

@@ -266,8 +266,6 @@ impl Manifest {
             average_bytes: frames(OuterConfig::average_codec).chain(scores).collect(),
             norm_cap: outer.cap(),
             audit_share: outer.audit_share,
-            rerun_share: outer.rerun_share,
-            rerun_tolerance: outer.rerun_tolerance,
             centred_clipping: outer.centred_clipping,
         })
     }

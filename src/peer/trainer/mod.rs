@@ -23,7 +23,7 @@ use super::manifest::Manifest;
 use crate::compress::{EncodeError, compress_with_feedback};
 use crate::config::MachineConfig;
 use crate::grid::Grid;
-use crate::model::{machine_class, open_device};
+use crate::model::open_device;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase};
 use crate::outer::ModuleState;
 use crate::peer::trainer::path_state::{PathState, PathStateError, PhaseState};
@@ -31,7 +31,6 @@ use crate::peer::trainer::task::{Task, Told};
 use crate::peer::trainer::text::{Purpose, Texts};
 use crate::peer::trainer::thread::{Desk, Work};
 use crate::protocol::journal::record::{Finished, StartedFrom};
-use crate::protocol::wire::message::Made;
 use crate::protocol::{Part, Resume};
 use crate::routing::resharding::RouterState;
 use crate::store::{BlobError, BlobStore};
@@ -73,8 +72,6 @@ struct Worker {
     train_tokens_per_s: u64,
     /// What it took to store the last inner checkpoint.
     checkpoint_cost: Duration,
-    /// Which machines come to the same bytes as this one.
-    class: u64,
     /// Where parts of phases follow each other at once: what the last one came to, and the blob that it is in.
     last: Option<(BlobHash, PathState)>,
 }
@@ -86,13 +83,12 @@ struct Asked<'a> {
     phase: Phase,
     part: &'a Part,
     start: &'a [(StartedFrom, BlobRef)],
-    again: bool,
 }
 
 /// How far inner steps were made.
 enum Steps {
-    /// To the end of the phase, after so many.
-    All(u64),
+    /// To the end of the phase.
+    All,
     /// So many, and then there was a wish to stop.
     Paused(u64),
     /// Nobody listens any more.
@@ -102,8 +98,6 @@ enum Steps {
 /// What a phase goes on with.
 struct Carried {
     state: PathState,
-    /// The trainer's state after the phase before.
-    began: Option<BlobHash>,
     /// Steps made and the parameters after them, if these are not the path's own, in the middle of the phase.
     middle: Option<(u64, Option<Vec<Vec<f32>>>)>,
     /// AdamW stands as it is carried: nobody has trained since.
@@ -116,7 +110,6 @@ impl Worker {
         let inner = InnerTrainer::new(&manifest.config, machine, device)?;
         let (counts, grid) = (manifest.level_counts(), manifest.config.grid()?);
         let texts = Texts::new(manifest.clone(), blobs.clone());
-        let class = machine_class(device, machine, manifest.config.training.batch_sequences);
         Ok(Self {
             manifest,
             blobs,
@@ -127,7 +120,6 @@ impl Worker {
             token_bytes: Vec::new(),
             train_tokens_per_s: machine.train_tokens_per_s,
             checkpoint_cost: Duration::ZERO,
-            class,
             last: None,
         })
     }
@@ -135,16 +127,9 @@ impl Worker {
     /// Nothing if nobody listens any more.
     fn carry_out(&mut self, desk: &Desk, task: Task) -> anyhow::Result<Option<Told>> {
         match task {
-            Task::Train { path, drawn, phase, part, start, trainer, resume, again } => {
-                let asked = Asked { path, drawn, phase, part: &part, start: &start, again };
-                match self.train(desk, &asked, trainer, resume) {
-                    // What it began with is another's, and nobody waits for it.
-                    Err(error) if again => {
-                        tracing::warn!(%path, %phase, error = %format!("{error:#}"), "not trained again");
-                        Ok(Some(Told::Paused { path, phase, middle: None }))
-                    }
-                    outcome => outcome,
-                }
+            Task::Train { path, drawn, phase, part, start, trainer, resume } => {
+                let asked = Asked { path, drawn, phase, part: &part, start: &start };
+                self.train(desk, &asked, trainer, resume)
             }
             Task::Score { path, drawn, phase, states } => {
                 let scores = self.score(desk, (path, phase), (drawn, &[Purpose::HeldOut]), &states);
@@ -214,14 +199,13 @@ impl Worker {
         let router = self.router(&modules(asked.start))?;
         self.texts.hold(drawn, router.as_ref())?;
         let last = self.last.take().filter(|(blob, _)| resume.is_none() && Some(*blob) == trainer.map(|it| it.hash));
-        let began = trainer.map(|trainer| trainer.hash);
         let gone_on = if let Some((_, state)) = last {
-            Some(self.phase(desk, asked, Carried { state, began, middle: None, at_hand: true }))
+            Some(self.phase(desk, asked, Carried { state, middle: None, at_hand: true }))
         } else {
             let (middle, state) = (self.carried_blob(resume.map(|resume| resume.blob))?, self.carried_blob(trainer)?);
             let middle = middle.as_deref().zip(resume.map(|resume| resume.steps));
             let any = middle.is_some() || state.is_some();
-            any.then(|| self.carry_on(desk, asked, middle, (state.as_deref(), began)))
+            any.then(|| self.carry_on(desk, asked, middle, state.as_deref()))
         };
         if let Some(gone_on) = gone_on {
             match gone_on {
@@ -235,7 +219,7 @@ impl Worker {
             tracing::error!("AdamW begins anew");
         }
         let state = PathState::fresh(self.names_path(asked), &self.counts, self.taken(phase));
-        self.phase(desk, asked, Carried { state, began: None, middle: None, at_hand: false })
+        self.phase(desk, asked, Carried { state, middle: None, at_hand: false })
     }
 
     /// Sequences that those before a phase have taken from a path's shard, as if it had been trained in each.
@@ -266,24 +250,24 @@ impl Worker {
         desk: &Desk,
         asked: &Asked,
         middle: Option<(&[u8], u64)>,
-        (state, began): (Option<&[u8]>, Option<BlobHash>),
+        state: Option<&[u8]>,
     ) -> anyhow::Result<Option<Told>> {
         let carried = match middle {
             // There, the parameters in the middle are what the path carries anyhow.
             Some((bytes, steps)) if self.streams() => {
                 let state = PathState::decode(bytes, &self.counts)?;
-                Carried { state, began, middle: Some((steps, None)), at_hand: false }
+                Carried { state, middle: Some((steps, None)), at_hand: false }
             }
             Some((bytes, _)) => {
                 let PhaseState { steps, levels, state } = PhaseState::decode(bytes, &self.counts)?;
                 if state.drawn != self.names_path(asked) {
                     return Err(PathStateError::OtherPath.into());
                 }
-                Carried { state, began, middle: Some((steps, Some(levels))), at_hand: false }
+                Carried { state, middle: Some((steps, Some(levels))), at_hand: false }
             }
             None => {
                 let state = PathState::decode(state.unwrap_or(&[]), &self.counts)?;
-                Carried { state: self.for_path(asked, state)?, began, middle: None, at_hand: false }
+                Carried { state: self.for_path(asked, state)?, middle: None, at_hand: false }
             }
         };
         self.phase(desk, asked, carried)
@@ -293,7 +277,7 @@ impl Worker {
     #[expect(clippy::disallowed_methods, reason = "an edge: how long it took besides its steps")]
     fn phase(&mut self, desk: &Desk, asked: &Asked, carried: Carried) -> anyhow::Result<Option<Told>> {
         let Asked { path, phase, part, start, .. } = *asked;
-        let Carried { mut state, began, middle, at_hand } = carried;
+        let Carried { mut state, middle, at_hand } = carried;
         let states = modules(start);
         let (made, levels) = middle.unwrap_or((part.first, None));
         let asked_at = Instant::now();
@@ -303,19 +287,18 @@ impl Worker {
         if !at_hand {
             self.inner.restore(&state.inner)?;
         }
-        if made == 0 && !asked.again {
+        if made == 0 {
             self.keep_best(desk, asked, (&states, &before), &mut state);
         }
         let ready_ms = asked_at.elapsed().as_millis();
-        let steps = match self.inner_steps(desk, asked, made, &mut state)? {
-            Steps::All(steps) => steps,
+        match self.inner_steps(desk, asked, made, &mut state)? {
+            Steps::All => {}
             Steps::Deserted => return Ok(None),
             Steps::Paused(steps) => {
-                let kept = steps > made && !asked.again;
-                let middle = kept.then(|| self.store_middle(desk, steps, &mut state)).transpose()?;
+                let middle = (steps > made).then(|| self.store_middle(desk, steps, &mut state)).transpose()?;
                 return Ok(Some(Told::Paused { path, phase, middle: middle.map(|blob| (steps, blob)) }));
             }
-        };
+        }
         let stepped_at = Instant::now();
         let after = self.inner.levels()?;
         let mut offers = Vec::with_capacity(start.len());
@@ -344,10 +327,7 @@ impl Worker {
             stored_ms = stepped_at.elapsed().as_millis() - offers_ms,
             "besides its steps"
         );
-        // What a phase goes on with another machine may have made.
-        let class = if made == part.first { self.class } else { 0 };
-        let made = (!self.streams()).then_some(Made { phase, steps, trainer: began, class });
-        Ok(Some(Told::Trained(Finished { path, phase, offers, trainer, stands_on, made })))
+        Ok(Some(Told::Trained(Finished { path, phase, offers, trainer, stands_on })))
     }
 
     /// What a path counts for in a module, beside the others in it: where the text is shared out anew, nobody else knows.

@@ -34,11 +34,7 @@ impl Worker {
         let Asked { path, drawn, phase, part, .. } = *asked;
         let inner_steps = self.manifest.config.training.inner_steps;
         let place = |step: u64| step * inner_steps / part.of.max(1);
-        // Of what another has trained, nobody needs to know how it goes.
-        let tells = |steps, step, (loss, tokens, seconds)| match asked.again {
-            true => Told::Alive { path, phase, steps },
-            false => Told::Step(Stepped { path, phase, step, loss, tokens, seconds }),
-        };
+        let tells = |step, (loss, tokens, seconds)| Told::Step(Stepped { path, phase, step, loss, tokens, seconds });
         let mut reported = Instant::now();
         let mut checkpoint_at = reported + self.between_checkpoints();
         let (mut step, mut last, mut loss, mut tokens, mut seconds) = (made, part.last, 0.0, 0, 0.0);
@@ -71,7 +67,7 @@ impl Worker {
                 stepped_at = now;
                 if reported.elapsed() >= REPORT {
                     // A report that finds the driver busy is added to the next one.
-                    if desk.mention(tells(step, place(step), (loss, tokens, seconds))) {
+                    if desk.mention(tells(place(step), (loss, tokens, seconds))) {
                         (tokens, seconds) = (0, 0.0);
                     }
                     reported = Instant::now();
@@ -82,7 +78,7 @@ impl Worker {
                 desk.mention(Told::Alive { path, phase, steps: step });
                 std::thread::sleep(pace.rest(Instant::now()).min(REPORT));
             }
-            if step < last && !asked.again && Instant::now() >= checkpoint_at {
+            if step < last && Instant::now() >= checkpoint_at {
                 let blob = self.store_middle(desk, step, carried)?;
                 if !desk.report(Told::Checkpointed { path, phase, steps: step, blob }) {
                     return Ok(Steps::Deserted);
@@ -90,8 +86,8 @@ impl Worker {
                 checkpoint_at = Instant::now() + self.between_checkpoints();
             }
         }
-        let told = desk.report(tells(last, place(part.last), (loss, tokens, seconds)));
-        Ok(if told { Steps::All(last) } else { Steps::Deserted })
+        let told = desk.report(tells(place(part.last), (loss, tokens, seconds)));
+        Ok(if told { Steps::All } else { Steps::Deserted })
     }
 
     fn step(&mut self, path: PathId, schedule_step: u64) -> anyhow::Result<StepReport> {

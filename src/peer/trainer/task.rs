@@ -24,8 +24,6 @@ pub enum Task {
         trainer: Option<BlobRef>,
         /// Where to go on.
         resume: Option<Resume>,
-        /// Another has trained it: nothing of it is told of or kept but what comes out.
-        again: bool,
     },
     /// The score of a path's checkpoint on its held-out text.
     Score {
@@ -52,11 +50,6 @@ pub enum Task {
 }
 
 impl Task {
-    /// Whether that is a phase that another has trained.
-    pub fn is_again(&self) -> bool {
-        matches!(self, Self::Train { again: true, .. })
-    }
-
     /// The checkpoint that is to be scored, if that is what is to be done.
     pub fn scores(&self) -> Option<(PathId, Phase)> {
         match self {

@@ -56,17 +56,7 @@ impl Bench {
         let steps = self.tiny.decoded.config.training.inner_steps;
         let part = Part::whole(steps, start.iter().map(|(from, _)| from.module).collect());
         let path = PathId(0);
-        let task = Task::Train { path, drawn, phase, part, start, trainer, resume, again: false };
-        assert!(self.trainer.begin(task));
-    }
-
-    /// As who stands by the path does.
-    fn begin_again(&self, phase: Phase, steps: u64, trainer: BlobRef) {
-        let start = self.genesis_of(PathId(0));
-        let of = self.tiny.decoded.config.training.inner_steps;
-        let part = Part { last: steps, ..Part::whole(of, start.iter().map(|(from, _)| from.module).collect()) };
-        let (path, trainer) = (PathId(0), Some(trainer));
-        let task = Task::Train { path, drawn: path, phase, part, start, trainer, resume: None, again: true };
+        let task = Task::Train { path, drawn, phase, part, start, trainer, resume };
         assert!(self.trainer.begin(task));
     }
 
@@ -87,7 +77,7 @@ impl Bench {
     ) -> Finished {
         let part = Part { first: steps.start, last: steps.end, of: 20, due: vec![start[level].0.module] };
         let (path, phase, start) = (PathId(0), Phase(0), start.to_vec());
-        let task = Task::Train { path, drawn: path, phase, part, start, trainer, resume: None, again: false };
+        let task = Task::Train { path, drawn: path, phase, part, start, trainer, resume: None };
         assert!(self.trainer.begin(task));
         self.outcome(false).await.unwrap()
     }
@@ -161,36 +151,7 @@ async fn a_phase_that_is_stopped_in_the_middle_goes_on_as_if_it_had_not_been() {
     bench.trainer.restart().unwrap();
     bench.begin(None, Some(first));
     let resumed = bench.outcome(false).await.unwrap();
-    assert_eq!(resumed.made.unwrap().class, 0, "another machine might have begun it");
-    assert_eq!(Finished { made: whole.made, ..resumed }, whole);
-    bench.trainer.end();
-}
-
-#[tokio::test]
-async fn what_another_has_trained_comes_out_the_same_again_and_nothing_of_it_is_kept_in_the_middle() {
-    let mut bench = Bench::new(200);
-    bench.begin(None, None);
-    let first = bench.outcome(false).await.unwrap();
-    bench.begin_on((PathId(0), Phase(1)), Some(first.trainer), None);
-    let theirs = bench.outcome(false).await.unwrap();
-    let made = theirs.made.unwrap();
-    assert_eq!((made.phase, made.steps, made.trainer), (Phase(1), 200, Some(first.trainer.hash)));
-    bench.begin_again(Phase(1), 200, first.trainer);
-    assert_eq!(bench.outcome(false).await.unwrap(), theirs);
-    // They have ended it early.
-    bench.begin_again(Phase(1), 150, first.trainer);
-    let fewer = bench.outcome(false).await.unwrap();
-    assert_eq!((fewer.made.unwrap().steps, fewer.offers == theirs.offers), (150, false));
-    let (path, gone) =
-        (PathId(0), bench.genesis_of(PathId(0)).into_iter().map(|(from, _)| (from, BlobRef::of(b"gone"))));
-    let part = Part::whole(200, vec![]);
-    let (phase, start) = (Phase(1), gone.collect());
-    let task = Task::Train { path, drawn: path, phase, part, start, trainer: None, resume: None, again: true };
-    assert!(bench.trainer.begin(task));
-    assert_eq!(bench.outcome(false).await, Err(None), "it costs nothing but the try");
-    bench.begin_again(Phase(1), 200, first.trainer);
-    bench.trainer.pause();
-    assert_eq!(bench.outcome(false).await, Err(None));
+    assert_eq!(resumed, whole);
     bench.trainer.end();
 }
 
@@ -212,7 +173,7 @@ async fn what_was_not_sent_is_trained_on_and_is_what_a_path_counts_as() {
         let (path, phase) = (PathId(0), Phase(1));
         let part = Part::whole(8, start.iter().map(|(from, _)| from.module).collect());
         let (drawn, trainer) = (path, Some(trainer));
-        let task = Task::Train { path, drawn, phase, part, start, trainer, resume: None, again: false };
+        let task = Task::Train { path, drawn, phase, part, start, trainer, resume: None };
         assert!(bench.trainer.begin(task));
     };
     begin(&bench, start.clone(), first);

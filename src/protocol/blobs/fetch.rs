@@ -23,8 +23,6 @@ pub(in crate::protocol) enum Purpose {
     Inheritance(PathId),
     /// To go on with a path that is stood by, should its holder be gone.
     Trainer(PathId),
-    /// To compare it with what comes out here.
-    Rerun(PathId),
 }
 
 /// A blob on its way.
@@ -135,7 +133,6 @@ impl Node {
                 Purpose::State(module) => self.state_fetched(module, blob, found),
                 Purpose::Inheritance(path) => self.inheritance_fetched(path, blob, found),
                 Purpose::Trainer(path) => self.trainer_fetched(path, blob, found),
-                Purpose::Rerun(_) => self.rerun_fetched(blob, found),
             }
         }
         // Nobody may want it any more.

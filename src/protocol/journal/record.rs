@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
-use crate::protocol::wire::message::{Counted, Excerpt, Made, SignedUpdate, UpdateHash};
+use crate::protocol::wire::message::{Counted, Excerpt, SignedUpdate, UpdateHash};
 
 /// A module as a path took it into a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,8 +29,6 @@ pub struct Finished {
     pub trainer: BlobRef,
     /// Where levels are brought in step one after the other: what the trainer stands on, bottom first.
     pub stands_on: Vec<(StartedFrom, BlobRef)>,
-    /// How it was made; nothing of a part of a phase.
-    pub made: Option<Made>,
 }
 
 /// A phase of a path, left in the middle: from here its trainer can go on.

@@ -296,7 +296,6 @@ mod tests {
             router: 0,
             blob,
             sequence: 1,
-            made: None,
         };
         Entry { offer, from: PeerKey([0; 32]), weight: 10, norm: 0, progress }
     }

@@ -34,7 +34,6 @@ use crate::protocol::node::path::leave::Leaving;
 use crate::protocol::node::path::pace::Measured;
 use crate::protocol::node::path::phase::Training;
 use crate::protocol::node::path::placement::Search;
-use crate::protocol::node::path::rerun::Reruns;
 use crate::protocol::node::retention::Rescued;
 use crate::protocol::path::watchdog::Watchdog;
 use crate::protocol::reputation::not_contributing::Idle;
@@ -143,7 +142,6 @@ pub struct Node {
     pub(in crate::protocol) distrusted: Distrusted,
     pub(in crate::protocol) conducts: Conducts,
     pub(in crate::protocol) auditing: Auditing,
-    pub(in crate::protocol) reruns: Reruns,
     pub(in crate::protocol) suspected: Suspected,
     pub(in crate::protocol) patience: Patience,
     pub(in crate::protocol) modules: BTreeMap<ModuleId, Module>,
@@ -207,7 +205,6 @@ impl Node {
             distrusted: Distrusted::default(),
             conducts: Conducts::default(),
             auditing: Auditing::default(),
-            reruns: Reruns::default(),
             suspected: Suspected::default(),
             patience: Patience::default(),
             modules: BTreeMap::new(),
@@ -285,7 +282,6 @@ impl Node {
             Event::Accumulated { module, target, blob, norm } => self.accumulated(module, target, blob, norm),
             Event::Combined { module, target, average, state } => self.combined(module, target, average, state),
             Event::Audited { id, so } => self.audited(id, so),
-            Event::Compared { theirs, apart_ppm } => self.compared(theirs, apart_ppm),
             Event::Sealed(signed) => self.sealed(signed),
             Event::Applied { module, version, state } => self.applied(module, version, state),
             Event::Tick => self.tick(),
@@ -315,7 +311,6 @@ impl Node {
         }
         if concerns == Concerns::Everything {
             self.start_next_phase();
-            self.give_up_rerun();
         }
         self.end_late_phase();
     }
@@ -373,7 +368,6 @@ impl Node {
         self.watch_replicas();
         if self.leaving.is_none() {
             self.evaluate_next();
-            self.rerun_next();
         }
         self.leave_on();
     }

@@ -79,7 +79,6 @@ impl Node {
         self.evaluations.reads().for_each(&mut visit);
         self.handovers.arrived().for_each(&mut visit);
         self.auditing.blobs().for_each(&mut visit);
-        self.reruns.blobs().for_each(&mut visit);
         self.checkpoints.values().flat_map(crate::protocol::node::path::resume::blobs).for_each(&mut visit);
         self.training.iter().flat_map(|training| &training.reads).copied().for_each(&mut visit);
         // What is asked for may be here already, and word of that on its way.

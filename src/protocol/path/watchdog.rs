@@ -110,9 +110,9 @@ impl Node {
         }
     }
 
-    /// What the trainer has in hand, for itself or again.
+    /// What the trainer has in hand.
     fn trains_now(&self) -> Option<(PathId, Phase)> {
-        self.training.as_ref().map(|training| (training.path, training.phase)).or(self.reruns.trained())
+        self.training.as_ref().map(|training| (training.path, training.phase))
     }
 
     /// Whether that is how a path is left when the run is over, which its peer scores unasked.
@@ -142,7 +142,6 @@ impl Node {
         self.watchdog.restarts += 1;
         self.watchdog.has_scored();
         self.done_training();
-        self.stop_rerun();
         if self.watchdog.restarts > MAX_RESTARTS {
             self.act(Action::GiveUp { restarts: MAX_RESTARTS });
         } else {

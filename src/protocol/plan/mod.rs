@@ -36,10 +36,6 @@ pub struct RunPlan {
     pub norm_cap: f32,
     /// How many members count an update again, on average.
     pub audit_share: f64,
-    /// The share of a path's phases that its standbys train again.
-    pub rerun_share: f64,
-    /// How far what they come to may be from what was offered, as a share of the longer one.
-    pub rerun_tolerance: f32,
     /// Whether contributions may be clipped around a centre that follows from the state before an update.
     pub centred_clipping: bool,
 }

@@ -21,9 +21,6 @@ const NAMED_AT: u32 = 6;
 /// What is left of it: the next fault names it again.
 const LEFT: u32 = NAMED_AT - 1;
 
-/// So many phases more that came out otherwise than that came out alike name a peer: a machine may be faulty once.
-const ASTRAY: u32 = 2;
-
 /// What can be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -40,8 +37,6 @@ pub enum Fault {
     FalselyAccused,
     /// It counted in an update what nobody has offered, and did not have it.
     Withheld,
-    /// What it offered for a phase is not what comes out when the phase is trained again.
-    Untrained,
     /// Its update is not what its contributions make.
     WrongUpdate,
 }
@@ -56,7 +51,6 @@ impl Fault {
             Self::Stale => "offered again what had been offered for an earlier version",
             Self::FalselyAccused => "accused others, and was wrong",
             Self::Withheld => "counted contributions that nobody has offered, and did not deliver them",
-            Self::Untrained => "offered what does not come of training its path",
             Self::WrongUpdate => "signed an update that is not what its contributions make",
         }
     }
@@ -65,8 +59,6 @@ impl Fault {
         match self {
             Self::Broken | Self::WrongUpdate => NAMED_AT,
             Self::Copied => 1,
-            // What is said of it is in how often it was so.
-            Self::Untrained => 0,
             Self::Overlong | Self::Stale | Self::FalselyAccused | Self::Withheld => 2,
         }
     }
@@ -81,11 +73,6 @@ pub(in crate::protocol) struct Conduct {
     pub(in crate::protocol) faults: BTreeMap<Fault, u64>,
     /// Why it is, or was last, named.
     pub(in crate::protocol) reason: Option<Fault>,
-    /// Phases of it that were trained again, and how many of these came to the same.
-    pub(in crate::protocol) rerun: u64,
-    pub(in crate::protocol) alike: u64,
-    /// Those that did not, less those that did.
-    astray: u32,
     score: u32,
     times: u32,
     until: Millis,
@@ -118,15 +105,6 @@ impl Conducts {
         self.excuse(peer);
     }
 
-    /// A phase of it was trained again. What is counted in full does not make up for one that comes to something else: nobody
-    /// else looks at that.
-    pub(in crate::protocol) fn rerun(&mut self, peer: PeerKey, alike: bool) {
-        let conduct = self.of(peer);
-        conduct.rerun += 1;
-        conduct.alike += u64::from(alike);
-        conduct.astray = if alike { conduct.astray.saturating_sub(1) } else { conduct.astray.saturating_add(1) };
-    }
-
     /// Something speaks for it.
     pub(in crate::protocol) fn excuse(&mut self, peer: PeerKey) {
         let conduct = self.of(peer);
@@ -151,8 +129,7 @@ impl Conducts {
             }
         }
         *conduct.faults.entry(fault).or_default() += 1;
-        let adds = if fault == Fault::Untrained && conduct.astray >= ASTRAY { NAMED_AT } else { fault.adds() };
-        conduct.score = (conduct.score + adds).min(NAMED_AT);
+        conduct.score = (conduct.score + fault.adds()).min(NAMED_AT);
         if conduct.score < NAMED_AT {
             return false;
         }

@@ -100,12 +100,6 @@ pub struct ConductStatus {
     pub counted: u64,
     /// How often it was wrong, and in what.
     pub faults: BTreeMap<Fault, u64>,
-    /// Phases of it that were trained again here.
-    #[serde(default)]
-    pub rerun: u64,
-    /// And how many of these came to what it had offered.
-    #[serde(default)]
-    pub alike: u64,
     /// Whether its offers are not taken for now.
     pub named: bool,
     /// Why it is, or was last, named.
@@ -229,8 +223,6 @@ impl Node {
             peer,
             counted: conduct.counted,
             faults: conduct.faults.clone(),
-            rerun: conduct.rerun,
-            alike: conduct.alike,
             named: self.conducts.is_named(self.now, peer),
             reason: conduct.reason.map(|fault| fault.describe().to_owned()),
         };

@@ -1,9 +1,8 @@
 //! Everything that a node keeps and that others can make grow, with its limit.
 
 use crate::protocol::limits::{
-    MAX_ASKED, MAX_ASKING, MAX_AUDITS, MAX_CLAIMS, MAX_CONDEMNED, MAX_CONTRIBUTIONS, MAX_COPIED, MAX_DIRECTORY,
-    MAX_LEASES, MAX_MEMBERS, MAX_OFFERS, MAX_REFUSED, MAX_REPLICAS, MAX_RESCUED, MAX_SCORES, STATES_KEPT,
-    VERSIONS_KEPT,
+    MAX_ASKED, MAX_ASKING, MAX_AUDITS, MAX_CONDEMNED, MAX_CONTRIBUTIONS, MAX_COPIED, MAX_DIRECTORY, MAX_LEASES,
+    MAX_MEMBERS, MAX_OFFERS, MAX_REFUSED, MAX_REPLICAS, MAX_RESCUED, MAX_SCORES, STATES_KEPT, VERSIONS_KEPT,
 };
 use crate::protocol::{Module, Node};
 
@@ -25,7 +24,7 @@ const FETCHING_PER_MODULE: usize = 2 * MAX_CONTRIBUTIONS + 2;
 
 impl Node {
     /// How long each queue is now.
-    pub fn queues(&self) -> [Queue; 23] {
+    pub fn queues(&self) -> [Queue; 22] {
         let [audits, proven, condemned] = self.auditing.counts();
         let longest = |length: fn(&Module) -> usize| self.modules.values().map(length).max().unwrap_or(0);
         let versions = VERSIONS_KEPT as usize;
@@ -54,7 +53,6 @@ impl Node {
             queue("audits that wait", audits, MAX_AUDITS),
             queue("proofs told of", proven, MAX_AUDITS),
             queue("updates condemned", condemned, MAX_CONDEMNED),
-            queue("phases that may be trained again", self.reruns.count(), MAX_CLAIMS),
             queue("idle holders", self.idle.count(), 4 * MAX_MEMBERS),
             queue("modules replicated", self.replicas.held.len(), MAX_REPLICAS),
             queue("scores kept", self.evaluations.scores.len(), MAX_SCORES),

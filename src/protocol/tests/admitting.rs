@@ -261,13 +261,13 @@ fn what_peers_show_each_other_has_these_bytes() {
     link.push(2);
     link.extend([3u64.to_le_bytes(), 4u64.to_le_bytes(), 64u64.to_le_bytes()].concat());
     link.extend([5; 64]);
-    let mut golden = b"PSW1\x03\x00\x07\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00".to_vec();
+    let mut golden = b"PSW1\x04\x00\x07\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00".to_vec();
     golden.extend(&link);
     let knock = Knock::Present(Pass(vec![invitation]));
     assert_eq!(encode(&knock).unwrap(), golden);
     assert_eq!(decode::<Knock>(&golden), Ok(knock));
     let one_time = OneTime { by: ANN, secret: [6; 16], rank: 1, use_until_s: 7, lasts_s: 8, signature: vec![9; 64] };
-    let mut golden = b"PSW1\x03\x00\x06\x00".to_vec();
+    let mut golden = b"PSW1\x04\x00\x06\x00".to_vec();
     golden.extend(RUN.0);
     golden.extend([0u64.to_le_bytes().as_slice(), &1u32.to_le_bytes(), &ANN.0, &[6; 16], &[1]].concat());
     golden.extend([7u64.to_le_bytes(), 8u64.to_le_bytes(), 64u64.to_le_bytes()].concat());
@@ -275,7 +275,7 @@ fn what_peers_show_each_other_has_these_bytes() {
     let letter = Letter { run: RUN, addresses: Vec::new(), grant: Grant::OneTime(one_time) };
     assert_eq!(encode(&letter).unwrap(), golden);
     assert_eq!(decode::<Letter>(&golden), Ok(letter));
-    let mut golden = b"PSW1\x03\x00\x09\x00\x01\x00\x00\x00".to_vec();
+    let mut golden = b"PSW1\x04\x00\x09\x00\x01\x00\x00\x00".to_vec();
     golden.extend([0u64.to_le_bytes().as_slice(), &BOB.0, &3u64.to_le_bytes(), &64u64.to_le_bytes()].concat());
     golden.extend([4; 64]);
     let revoked = Revocation { pass: Pass::default(), of: BOB, at_s: 3, signature: vec![4; 64] };

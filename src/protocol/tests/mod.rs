@@ -45,8 +45,6 @@ fn plan() -> RunPlan {
         average_bytes: vec![1_000],
         norm_cap: 2.0,
         audit_share: 0.0,
-        rerun_share: 0.0,
-        rerun_tolerance: 0.5,
         centred_clipping: false,
     }
 }
@@ -74,7 +72,6 @@ fn offer(path: u32, parent: Head) -> Offer {
         router: 0,
         blob: gradient(path, parent.version.0),
         sequence: 1,
-        made: None,
     }
 }
 
@@ -178,7 +175,6 @@ fn trained(path: u32, from: Head) -> Finished {
         offers: vec![(started_from(from), gradient(path, from.version.0))],
         trainer: BlobRef::of(format!("trainer {path} {}", from.version).as_bytes()),
         stands_on: vec![],
-        made: None,
     }
 }
 

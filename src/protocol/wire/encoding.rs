@@ -12,7 +12,7 @@ use crate::protocol::limits::{MAX_CONTROL_BYTES, MAX_GOSSIP_BYTES};
 use crate::protocol::wire::message::{Message, Request, Response, Update, UpdateHash};
 
 /// Changes whenever the encoding or the meaning of a message does.
-pub const WIRE_VERSION: u16 = 3;
+pub const WIRE_VERSION: u16 = 4;
 
 const MAGIC: [u8; 4] = *b"PSW1";
 const HEADER_BYTES: usize = 8;
@@ -159,7 +159,7 @@ mod tests {
         MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_CONTRIBUTIONS, MAX_COPIED, MAX_LEASES, MAX_WANTED, SIGNATURE_BYTES,
     };
     use crate::protocol::wire::message::{
-        Beat, Copied, Counted, Head, Lease, Made, Offer, Score, SignedUpdate, Stage, Start, Wanted,
+        Beat, Copied, Counted, Head, Lease, Offer, Score, SignedUpdate, Stage, Start, Wanted,
     };
 
     fn offer() -> Message {
@@ -170,7 +170,6 @@ mod tests {
             router: 0,
             blob: BlobRef { hash: BlobHash([2; 32]), bytes: 1000 },
             sequence: 9,
-            made: None,
         })
     }
 
@@ -184,7 +183,7 @@ mod tests {
 
     #[test]
     fn an_offer_has_these_bytes() {
-        let mut golden = b"PSW1\x03\x00\x01\x00".to_vec();
+        let mut golden = b"PSW1\x04\x00\x01\x00".to_vec();
         golden.extend(1u32.to_le_bytes());
         golden.extend(3u32.to_le_bytes());
         golden.extend(7u64.to_le_bytes());
@@ -193,19 +192,8 @@ mod tests {
         golden.extend([2; 32]);
         golden.extend(1000u64.to_le_bytes());
         golden.extend(9u64.to_le_bytes());
-        golden.push(0);
         assert_eq!(encode(&offer()).unwrap(), golden);
         assert_eq!(decode::<Message>(&golden), Ok(offer()));
-        let Message::Offer(offer) = offer() else { unreachable!() };
-        let made = Made { phase: Phase(6), steps: 50, trainer: Some(BlobHash([4; 32])), class: 11 };
-        let made = Message::Offer(Offer { made: Some(made), ..offer });
-        *golden.last_mut().unwrap() = 1;
-        golden.extend([6u64.to_le_bytes(), 50u64.to_le_bytes()].concat());
-        golden.push(1);
-        golden.extend([4; 32]);
-        golden.extend(11u64.to_le_bytes());
-        assert_eq!(encode(&made).unwrap(), golden);
-        assert_eq!(decode::<Message>(&golden), Ok(made));
     }
 
     #[test]
@@ -227,7 +215,7 @@ mod tests {
         });
         let mut start = [1u64.to_le_bytes(), 2u64.to_le_bytes(), 64u64.to_le_bytes()].concat();
         start.extend([3; 64]);
-        let mut golden = b"PSW1\x03\x00\x01\x00\x00\x00\x00\x00".to_vec();
+        let mut golden = b"PSW1\x04\x00\x01\x00\x00\x00\x00\x00".to_vec();
         golden.extend(&start);
         golden.extend(9u64.to_le_bytes());
         golden.extend([0, 1]);
@@ -257,7 +245,7 @@ mod tests {
     #[test]
     fn a_score_has_these_bytes() {
         let score = Message::Score(Score { path: PathId(3), phase: Phase(7), millibits_per_byte: 1_234 });
-        let mut golden = b"PSW1\x03\x00\x01\x00\x03\x00\x00\x00".to_vec();
+        let mut golden = b"PSW1\x04\x00\x01\x00\x03\x00\x00\x00".to_vec();
         golden.extend(3u32.to_le_bytes());
         golden.extend(7u64.to_le_bytes());
         golden.extend(1_234u32.to_le_bytes());

@@ -145,19 +145,6 @@ pub struct Beat {
 /// forked, or two peers held the same path, only the bytes differ.
 pub type ContributionKey = (PathId, Version, BlobHash);
 
-/// How a contribution was made: whoever has what its phase began with can make it again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Made {
-    /// The phase of the path: it sets the learning rate.
-    pub phase: Phase,
-    /// Inner steps made in it.
-    pub steps: u64,
-    /// What the trainer began with; nothing if AdamW began anew.
-    pub trainer: Option<BlobHash>,
-    /// Machines of one class come to the very same bytes; 0 where nobody promises that, or several may have had a part in it.
-    pub class: u64,
-}
-
 /// One path's compressed outer gradient for one module, announced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
@@ -173,8 +160,6 @@ pub struct Offer {
     pub blob: BlobRef,
     /// Differs each time that it is said: gossip carries the same bytes but once in a while.
     pub sequence: u64,
-    /// How it was made, where phases are trained again, and if the sender has made it.
-    pub made: Option<Made>,
 }
 
 impl Offer {

@@ -10,9 +10,6 @@ use crate::simulator::world::World;
 /// How many times as long as its own is what one contributes that pulls back.
 const TIMES: f32 = 10.0;
 
-/// No grid has so many paths: its targets are nobody's.
-const ELSEWHERE: u32 = 1 << 20;
-
 impl World {
     /// What compression is given in place of an outer gradient.
     pub(in crate::simulator) fn bent(&self, index: usize, mut gradient: Vec<f32>) -> Vec<f32> {
@@ -20,14 +17,6 @@ impl World {
             gradient.iter_mut().for_each(|value| *value *= -TIMES);
         }
         gradient
-    }
-
-    /// The path towards whose targets a peer trains in the place of this one.
-    pub(in crate::simulator) fn trained_instead(&self, index: usize, path: PathId) -> PathId {
-        match self.lie(index) {
-            Some(Lie::Elsewhere) => PathId(path.0 + ELSEWHERE),
-            _ => path,
-        }
     }
 
     /// What a peer stores and offers in the place of a frame that it has made.

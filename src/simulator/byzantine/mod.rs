@@ -40,8 +40,6 @@ pub enum Lie {
     Stale,
     /// It contributes what a neighbour has.
     Copied,
-    /// It trains on something else: what it contributes is as long as it should be, and pulls elsewhere.
-    Elsewhere,
     /// As owner it publishes the reverse of what was contributed.
     WrongAverage,
     /// It says of every update that it is wrong.
@@ -63,7 +61,6 @@ impl Lie {
             Self::NotFinite => "lie: not finite",
             Self::Stale => "lie: stale",
             Self::Copied => "lie: copied",
-            Self::Elsewhere => "lie: elsewhere",
             Self::WrongAverage => "lie: wrong average",
             Self::Accusing => "lie: accusing",
             Self::WrongHashes => "lie: wrong hashes",

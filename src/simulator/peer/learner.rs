@@ -3,16 +3,18 @@
 //! Path `p` pulls each value of its module `m` towards a target of its own: gradient descent on ½‖θ − target(p, m)‖²,
 //! in so many inner steps, whose gradients may be noisy. A whole phase goes a given share of the way. The consensus of
 //! a module is the mean of its paths' targets. In a drill of one seed the noise of a step is always the same, so a phase that is gone
-//! on with comes to what it would have come to; but two peers on machines of different classes that train the same phase of the
-//! same path do not come to quite the same.
+//! on with comes to what it would have come to; but no two peers that train the same phase of the same path come to quite the
+//! same.
 
 use crate::names::{ModuleId, PathId, Phase};
 use crate::seed::Seed;
 use crate::simulator::scenario::Swarm;
 use crate::simulator::world::INNER_STEPS;
 
-/// How much further a machine of one class goes than one of the next.
-const CLASSES_DIFFER: f32 = 1.0 / 512.0;
+/// How much further a peer's machine goes than the one before it.
+const MACHINES_DIFFER: f32 = 1.0 / 512.0;
+/// The first goes as far again as the one after the last of so many.
+const MACHINES: usize = 64;
 
 /// Between -1 and 1, of this stream and this place in it.
 fn of(stream: u64, place: u64) -> f32 {
@@ -45,14 +47,14 @@ impl Lesson {
     pub(in crate::simulator) fn new(
         module: ModuleId,
         (path, phase): (PathId, Phase),
-        (seed, class): (u64, usize),
+        (seed, peer): (u64, usize),
         swarm: &Swarm,
     ) -> Self {
         let stream = of_module(module).child("noise").number(seed);
         let stream = stream.number(u64::from(path.0)).number(phase.0).to_u64();
         let rate = 1.0 - (1.0 - swarm.stride).powf(1.0 / INNER_STEPS as f32);
         let target = target(module, path, swarm.values, swarm.likeness);
-        Self { target, rate: rate * (1.0 + class as f32 * CLASSES_DIFFER), noise: swarm.noise, stream }
+        Self { target, rate: rate * (1.0 + (peer % MACHINES) as f32 * MACHINES_DIFFER), noise: swarm.noise, stream }
     }
 
     /// One inner step.

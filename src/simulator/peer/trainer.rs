@@ -5,11 +5,11 @@
 //! with comes to the very same bytes. Its outer gradients are compressed with feedback, like a peer's.
 
 use crate::compress::compress_with_feedback;
-use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase};
+use crate::names::{BlobRef, ModuleId, PathId, Phase};
 use crate::outer::mix;
 use crate::outer::state::ModuleState;
 use crate::protocol::journal::record::{Finished, StartedFrom};
-use crate::protocol::wire::message::{Made, UpdateHash};
+use crate::protocol::wire::message::UpdateHash;
 use crate::protocol::{Action, Event, Part};
 use crate::simulator::Failure;
 use crate::simulator::peer::carried_state::Carried;
@@ -54,10 +54,6 @@ struct InHand {
     phase: Phase,
     part: Part,
     start: Vec<(StartedFrom, BlobRef)>,
-    /// What it began with, if anything.
-    trainer: Option<BlobHash>,
-    /// Another has trained it.
-    again: bool,
     /// Of each module before the phase.
     before: Vec<Vec<f32>>,
     lessons: Vec<Lesson>,
@@ -143,7 +139,7 @@ impl World {
     /// One that has not begun need not be stopped in the middle.
     pub(in crate::simulator) fn pause_trainer(&mut self, index: usize) {
         let trainer = &mut self.peers[index].trainer;
-        if let Some(Action::Train { path, phase, .. } | Action::TrainAgain { path, phase, .. }) = trainer.asked.take() {
+        if let Some(Action::Train { path, phase, .. }) = trainer.asked.take() {
             return self.event_at(index, 0, Event::Paused { path, phase, middle: None });
         }
         trainer.pauses = true;
@@ -226,31 +222,24 @@ impl World {
             }
             return self.finish_phase(index);
         }
-        let (path, phase, steps, again) = (in_hand.path, in_hand.phase, in_hand.carried.steps, in_hand.again);
+        let (path, phase, steps) = (in_hand.path, in_hand.phase, in_hand.carried.steps);
         let middle = in_hand.carried.encode();
         if trainer.pauses {
             trainer.in_hand = None;
-            let blob = (stepped && !again).then(|| self.peers[index].disk.put(middle));
+            let blob = stepped.then(|| self.peers[index].disk.put(middle));
             let middle = blob.map(|blob| (steps, blob));
             return self.handle(index, Event::Paused { path, phase, middle });
         }
         in_hand.begin_stride(now_ms);
         let after_ms = in_hand.until_ms - now_ms;
         self.trainer_later(index, after_ms);
-        if again {
-            return self.handle(index, Event::Progress { path, phase, steps });
-        }
         let blob = self.peers[index].disk.put(middle);
         self.handle(index, Event::Checkpointed { path, phase, steps, blob })
     }
 
     fn take_in_hand(&mut self, index: usize, asked: Action) -> Result<(), Failure> {
-        let (path, phase, part, start, trainer, resume, again) = match asked {
-            Action::Train { path, phase, part, start, trainer, resume } => {
-                (path, phase, part, start, trainer, resume, false)
-            }
-            Action::TrainAgain { path, phase, part, start, trainer } => (path, phase, part, start, trainer, None, true),
-            _ => return Err(self.failure("driver", format!("no phase: {asked:?}"))),
+        let Action::Train { path, phase, part, start, trainer, resume } = asked else {
+            return Err(self.failure("driver", format!("no phase: {asked:?}")));
         };
         let now_ms = self.now_ms;
         let phase_ms = self.dice.draw(self.scenario.swarm.phase_ms) * self.scenario.slowness(index);
@@ -273,9 +262,7 @@ impl World {
             self.take_in(&mut carried, &start, &before);
         }
         let trained = self.plan.slots.path(path, phase);
-        // It looks at others as anybody does.
-        let trained = if again { trained } else { self.trained_instead(index, trained) };
-        let machine = (self.seed, self.machine_class(index));
+        let machine = (self.seed, index);
         let lesson = |module: ModuleId| Lesson::new(module, (trained, phase), machine, swarm);
         let lessons = start.iter().map(|(from, _)| lesson(from.module)).collect();
         let first = carried.steps;
@@ -285,8 +272,6 @@ impl World {
             phase,
             part,
             start,
-            trainer: trainer.map(|trainer| trainer.hash),
-            again,
             before,
             lessons,
             carried,
@@ -304,11 +289,6 @@ impl World {
         self.peers[index].trainer.in_hand = Some(in_hand);
         self.trainer_later(index, after_ms);
         self.handle(index, Event::Progress { path, phase, steps: first })
-    }
-
-    /// On what machine a peer trains.
-    fn machine_class(&self, index: usize) -> usize {
-        index % self.scenario.swarm.machine_classes
     }
 
     /// What a path begins with: the modules as they are; or, where these are brought in step one by one, what it has made
@@ -331,11 +311,8 @@ impl World {
 
     fn finish_phase(&mut self, index: usize) -> Result<(), Failure> {
         let Some(in_hand) = self.peers[index].trainer.in_hand.take() else { return Ok(()) };
-        let InHand { path, phase, part, start, before, mut carried, taken_ms, trainer: began, again, first, .. } =
-            in_hand;
-        if !again {
-            self.counts.trained(index, taken_ms, self.now_ms);
-        }
+        let InHand { path, phase, part, start, before, mut carried, taken_ms, .. } = in_hand;
+        self.counts.trained(index, taken_ms, self.now_ms);
         let mut offers = Vec::new();
         for (level, (from, _)) in start.iter().enumerate().filter(|(_, (from, _))| part.due.contains(&from.module)) {
             let gradient = learner::outer_gradient(&before[level], &carried.levels[level], &carried.residuals[level]);
@@ -353,10 +330,6 @@ impl World {
         }
         let trainer = self.peers[index].disk.put(carried.after_phase(path, phase, index));
         let stands_on = if self.outer.streaming.is_some() { start } else { vec![] };
-        // What a phase goes on with another machine may have made.
-        let class = if first == part.first { self.machine_class(index) as u64 + 1 } else { 0 };
-        let made =
-            self.outer.streaming.is_none().then_some(Made { phase, steps: carried.steps, trainer: began, class });
-        self.handle(index, Event::Trained(Finished { path, phase, offers, trainer, stands_on, made }))
+        self.handle(index, Event::Trained(Finished { path, phase, offers, trainer, stands_on }))
     }
 }

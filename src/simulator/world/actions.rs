@@ -5,7 +5,6 @@ use std::convert::Infallible;
 
 use crate::names::{BlobHash, BlobRef, ModuleId, Version};
 use crate::outer::Share;
-use crate::outer::apart::apart_ppm;
 use crate::outer::exact_sum::ExactSum;
 use crate::outer::recount::{NotSo, Onto, Part, check_average, each_counted, measured, recount};
 use crate::outer::step;
@@ -54,7 +53,6 @@ impl World {
                 carried_on.map_err(|wrong| self.failure("carried on", format!("peer {index}: {wrong}")))?;
                 self.ask_trainer(index, action);
             }
-            Action::TrainAgain { .. } => self.ask_trainer(index, action),
             Action::Evaluate { path, phase, .. } => self.score(index, path, phase),
             // In order, one after the other.
             Action::Outer(work) => {
@@ -108,13 +106,6 @@ impl World {
                 let frame = self.peers[index].disk.get(blob.hash);
                 let so = frame.map(|frame| measured(frame, self.scenario.swarm.values, &self.outer).is_ok());
                 self.event_at(index, 0, Event::Audited { id, so });
-            }
-            Outer::Compare { theirs, ours, .. } => {
-                let disk = &self.peers[index].disk;
-                let both = disk.get(theirs.hash).zip(disk.get(ours.hash));
-                let values = self.scenario.swarm.values;
-                let apart = both.and_then(|(theirs, ours)| apart_ppm(theirs, ours, values, &self.outer).ok());
-                self.event_at(index, 0, Event::Compared { theirs: theirs.hash, apart_ppm: apart });
             }
             Outer::Apply { module, version, from, average, portion } => {
                 let disk = &mut self.peers[index].disk;

@@ -43,9 +43,6 @@ impl World {
             Report::ChainSwitched { .. } => self.counts.switches += 1,
             Report::WentBack { .. } => self.counts.went_back += 1,
             Report::Named { peer, fault } => self.note_named(index, *peer, *fault)?,
-            Report::TrainedAgain { peer, apart_ppm, alike, .. } => {
-                self.note_trained_again(index, *peer, (*apart_ppm, *alike))?;
-            }
             Report::Lost { module, path, parent, .. } => {
                 self.invariants.none_lost.told(index, *module, *path, *parent);
             }
@@ -94,22 +91,6 @@ impl World {
             self.counts.names(self.liars[&named]);
         }
         Ok(())
-    }
-
-    /// What honest peers have trained comes out again as it was, or nearly.
-    fn note_trained_again(&mut self, index: usize, peer: PeerKey, out: (Option<u32>, bool)) -> Result<(), Failure> {
-        let (apart_ppm, alike) = out;
-        self.counts.trained_again.0 += 1;
-        self.counts.trained_again.1 += u64::from(!alike);
-        if self.is_liar(peer) {
-            return Ok(());
-        }
-        self.counts.apart_most_ppm = self.counts.apart_most_ppm.max(apart_ppm.unwrap_or(u32::MAX));
-        if alike {
-            return Ok(());
-        }
-        let detail = format!("peer {index} makes of what {} has trained {apart_ppm:?}", peer.short());
-        Err(self.failure("nobody slandered", detail))
     }
 
     /// What it says is lost must be that, no more and no less.

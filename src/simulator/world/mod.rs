@@ -137,8 +137,6 @@ impl World {
             average_bytes: vec![frame::max_bytes(outer.average_codec(), values); grid.levels()],
             norm_cap: outer.cap(),
             audit_share: outer.audit_share,
-            rerun_share: outer.rerun_share,
-            rerun_tolerance: outer.rerun_tolerance,
             centred_clipping: outer.centred_clipping,
             mode: scenario.swarm.mode,
             phases: scenario.swarm.phases,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::run::{PATIENCE, Peer, RUN, unhurried};
+use crate::run::{PATIENCE, Peer, RUN};
 use crate::text;
 use serde_json::Value;
 
@@ -52,28 +52,6 @@ fn until(peers: &mut [Peer], hashes: &mut Hashes, what: &str, holds: impl Fn(&[V
         }
         assert!(began.elapsed() < PATIENCE, "never: {what}; the last seen: {statuses:#?}");
     }
-}
-
-#[test]
-fn who_stands_by_trains_again_what_a_holder_has_trained_and_comes_to_the_same_bytes() {
-    let world = tempfile::tempdir().unwrap();
-    let (config, corpus) = (world.path().join("run.toml"), world.path().join("corpus"));
-    // One path, so that the second peer has none.
-    let run = RUN.replace("sharing = { experts = 2 }", "sharing = \"shared\"");
-    let run = run.replace("inner_steps = 400", "inner_steps = 100") + "[outer]\nrerun_share = 1.0\n";
-    std::fs::write(&config, run).unwrap();
-    text::write_domains(&corpus, 1, 120);
-    let found = ["found", config.to_str().unwrap(), "--share-text", "--corpus", corpus.to_str().unwrap()];
-    let mut founder = Peer::start(&world.path().join("a"), &unhurried(&found));
-    let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
-    let standby = Peer::start(&world.path().join("b"), &["join", address.as_str()]);
-    let conduct = |status: &Value| status["conduct"].as_array().into_iter().flatten().next().cloned();
-    let again = |status: &Value| conduct(status).and_then(|conduct| conduct["rerun"].as_u64()).unwrap_or(0);
-    let twice = |statuses: &[Value]| again(&statuses[1]) >= 2;
-    let statuses = until(&mut [founder, standby], &mut Hashes::default(), "two phases are trained again", twice);
-    let conduct = conduct(&statuses[1]).unwrap();
-    assert_eq!((&conduct["peer"], &conduct["alike"]), (&statuses[0]["peer"], &conduct["rerun"]), "{conduct}");
-    assert_eq!(conduct["faults"], serde_json::json!({}));
 }
 
 #[test]

@@ -95,7 +95,6 @@ impl Node {
             return;
         }
         self.contributes(module, offer.path, author);
-        self.note_claim(module, author, &offer);
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(chain) = &state.chain else { return };
         let head = chain.head().version;

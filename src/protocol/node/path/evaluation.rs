@@ -46,11 +46,7 @@ impl Node {
 
     /// Begins to score the checkpoint whose path has waited longest for a score, if it is this node's turn.
     pub(in crate::protocol) fn evaluate_next(&mut self) {
-        if self.evaluations.under_way.is_some()
-            || self.training.is_some()
-            || self.active_paths() > 0
-            || self.reruns.trains()
-        {
+        if self.evaluations.under_way.is_some() || self.training.is_some() || self.active_paths() > 0 {
             return;
         }
         let scored = |path: &PathId| self.evaluations.scores.get(path).map(|(score, _)| score.phase);

@@ -195,7 +195,7 @@ impl Node {
     pub(in crate::protocol) fn keep_trainer(&mut self, path: PathId, trainer: BlobRef) {
         self.act(Action::Persist(Record::Trainer { path, trainer }));
         if let Some(old) = self.trainers.insert(path, trainer).filter(|old| *old != trainer) {
-            self.keep_trainer_before(path, old);
+            self.forget(old.hash);
         }
     }
 

@@ -7,7 +7,6 @@ pub(in crate::protocol) mod leave;
 pub(in crate::protocol) mod pace;
 pub(in crate::protocol) mod phase;
 pub(in crate::protocol) mod placement;
-pub(in crate::protocol) mod rerun;
 pub(in crate::protocol) mod resume;
 pub(in crate::protocol) mod streaming;
 pub(in crate::protocol) mod worker_slot;

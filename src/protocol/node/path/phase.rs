@@ -14,7 +14,7 @@ use crate::protocol::journal::record::{Finished, Record, StartedFrom};
 use crate::protocol::limits::{MAX_FROM_ONE_VERSION, TEXT_MS};
 use crate::protocol::node::module::aggregation::countable;
 use crate::protocol::node::path::pace::Measured;
-use crate::protocol::wire::message::{Made, Message, Offer, Stage, UpdateHash};
+use crate::protocol::wire::message::{Message, Offer, Stage, UpdateHash};
 
 /// A phase that is being trained.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,7 +166,7 @@ impl Node {
                 }
             }
         }
-        let busy = self.training.is_some() || self.reruns.trains();
+        let busy = self.training.is_some();
         let rests = busy || self.now < self.rests_until || self.leaving.is_some();
         if let Some(turn) = ready.filter(|_| !rests) {
             self.train(turn.path, turn.phase);
@@ -232,9 +232,6 @@ impl Node {
     }
 
     pub(in crate::protocol) fn trained(&mut self, mut finished: Finished) {
-        if self.reruns.trained() == Some((finished.path, finished.phase)) {
-            return self.trained_again(finished);
-        }
         self.measure_training();
         let stub = self.is_stub();
         self.drop_surplus(&mut finished);
@@ -319,12 +316,6 @@ impl Node {
         }
     }
 
-    /// How it was made, if that was here.
-    fn made(&self, path: PathId, blob: BlobRef) -> Option<Made> {
-        let offers = |finished: &&Finished| finished.offers.iter().any(|(_, offered)| *offered == blob);
-        self.finished.iter().filter(|finished| finished.path == path).find(offers)?.made
-    }
-
     /// Everything that this node can offer, counted or not.
     pub(in crate::protocol) fn contributions(&self) -> impl Iterator<Item = Contribution> {
         let trained = self.finished.iter().flat_map(|finished| {
@@ -367,11 +358,9 @@ impl Node {
             self.sequence += 1;
             let sequence = self.sequence;
             let router = self.plan.router_at(parent);
-            let made = self.made(path, blob).filter(|_| self.plan.rerun_share > 0.0);
-            let offer = Offer { path, parent, parent_update, router, blob, sequence, made };
+            let offer = Offer { path, parent, parent_update, router, blob, sequence };
             self.heard_offer(module, me, offer.clone());
-            // An owner tells others only if they are to make it again.
-            if !self.owns(module) || made.is_some() {
+            if !self.owns(module) {
                 self.act(Action::Publish { module, message: Message::Offer(offer) });
             }
         }

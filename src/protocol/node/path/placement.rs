@@ -249,7 +249,6 @@ impl Node {
         if let Some(trainer) = self.trainers.remove(&path) {
             self.forget(trainer.hash);
         }
-        self.forget_claims(path);
         self.release_checkpoint(path);
         self.let_go_of_ground(path);
         self.disinherit(path);

@@ -36,8 +36,6 @@ impl Node {
         }
         if self.training.as_ref().is_some_and(|training| (training.path, training.phase) == (path, phase)) {
             self.done_training();
-        } else if self.reruns.trained() == Some((path, phase)) {
-            self.stop_rerun();
         }
     }
 

@@ -5,7 +5,6 @@ pub(super) mod hand_off;
 pub(super) mod lateness;
 pub(super) mod leave;
 pub(super) mod placement;
-pub(super) mod rerun;
 pub(super) mod resume;
 pub(super) mod streaming;
 pub(super) mod watchdog;

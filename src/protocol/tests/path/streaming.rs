@@ -56,7 +56,6 @@ fn part_done(phase: u64, start: &[(StartedFrom, BlobRef)], level: usize) -> Fini
         offers: vec![(start[level].0, blob)],
         trainer: BlobRef::of(format!("trainer {what}").as_bytes()),
         stands_on: start.to_vec(),
-        made: None,
     }
 }
 
