@@ -129,7 +129,7 @@ impl Peer {
         if let Ok(response) = decode::<Response>(frame) {
             let updates = match &response {
                 Response::Replay(updates) => &updates[..],
-                Response::Snapshot(excerpt) => &excerpt.updates,
+                Response::Snapshot(updates) => updates,
                 _ => &[],
             };
             let could_be = updates.iter().all(|signed| self.could_be(signed));

@@ -10,7 +10,7 @@ use pathswarm_fuzz::says_again;
 fuzz_target!(|bytes: &[u8]| {
     says_again::<Guestbook>(bytes);
     says_again::<Letter>(bytes);
-    if let Some(Record::Installed { excerpt, .. }) = says_again(bytes) {
-        let _ = Chain::of(excerpt);
+    if let Some(Record::Installed { updates, .. }) = says_again(bytes) {
+        let _ = Chain::of(updates);
     }
 });

@@ -140,8 +140,8 @@ fn print(output: Output, scenario: &str, given_loss: Option<f64>, summary: &Summ
         output.text(&format!("  liars named       {}", named.join(", ")))?;
     }
     output.text(&format!(
-        "  contributions     {} counted (of all chains {} late), {} trained twice, {} uncounted at the end, {} too old, {} gone with their peer",
-        tally.counted, counts.late, tally.twice, tally.uncounted, tally.told, tally.gone
+        "  contributions     {} counted (of all chains {} late), {} trained twice, {} uncounted at the end, {} too old, {} of chains given up long after, {} gone with their peer",
+        tally.counted, counts.late, tally.twice, tally.uncounted, tally.told, tally.given_up, tally.gone
     ))?;
     let (pace, loss) = (summary.pace(), summary.loss());
     output.text(&format!("  inner steps       {pace:.2} accepted a second, to a loss of {loss:.6}"))?;
@@ -162,7 +162,7 @@ fn print(output: Output, scenario: &str, given_loss: Option<f64>, summary: &Summ
         "takeovers": counts.takeovers_ms.len(), "takeover_median_ms": takeover.0, "takeover_longest_ms": takeover.1,
         "chains_given_up": counts.switches, "went_back": counts.went_back, "named": counts.named,
         "wrong_updates": counts.wrong_updates.0, "wrong_updates_left": counts.wrong_updates.1, "late": counts.late, "recovery_longest_ms": recovery,
-        "counted": tally.counted, "trained_twice": tally.twice, "uncounted": tally.uncounted, "too_old": tally.told, "gone": tally.gone,
+        "counted": tally.counted, "trained_twice": tally.twice, "uncounted": tally.uncounted, "too_old": tally.told, "of_chains_given_up": tally.given_up, "gone": tally.gone,
         "trained_percent": counts.trained_percent(), "phase_ms": phase_ms, "control_bytes_per_phase": control_bytes, "reached": reached, "reached_ms": reached_ms,
         "slowest_seed_ms": slowest_ms, "accepted_steps": summary.accepted_steps, "took_ms": summary.took_ms, "loss": loss,
     }))?;

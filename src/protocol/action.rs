@@ -5,7 +5,6 @@ use serde::Serialize;
 use super::event::{ReplyToken, RequestId};
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
 use crate::protocol::journal::record::{Record, StartedFrom};
-use crate::protocol::module::chain::TooDeep;
 use crate::protocol::reputation::score::Fault;
 use crate::protocol::wire::message::{Counted, Message, Request, Response, Update};
 
@@ -346,13 +345,6 @@ pub enum Report {
         from: Version,
         /// The version of the chain taken.
         to: Version,
-    },
-    /// Of a chain that was given up, so much cannot be offered to the other any more.
-    TooDeep {
-        /// The module.
-        module: ModuleId,
-        /// Which part of it.
-        part: TooDeep,
     },
     /// A contribution of this peer's is in no update known here, and can be in none any more: it is too old, or its
     /// module is done and left.

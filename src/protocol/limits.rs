@@ -152,10 +152,6 @@ pub const DURATIONS_KEPT: usize = 8;
 /// and still replay, and how late a contribution may come.
 pub const VERSIONS_KEPT: u64 = 16;
 
-/// Places known of a module's chain before the updates that are kept: so far back two chains can be told apart. With 64
-/// contributions each, these are 160 KB, so that an answer has room for them.
-pub const MAX_PLACES: usize = 192;
-
 /// Whole states kept per module: the head's, the one before it, which a donor may be sending, and one more: that update may
 /// be proven wrong as well as the head's.
 pub const STATES_KEPT: usize = 3;

@@ -26,7 +26,7 @@ fn drilled(scenario: Scenario, seeds: u64) -> Summary {
 fn what_a_quiet_swarm_has_not_counted_was_in_training_when_its_module_was_done() {
     let quiet = drilled(asynchronous(scenario("quiet")), 40);
     // Three other paths at most through each of four modules, once.
-    assert!(quiet.tally.uncounted <= 40 * 3 * 4 && quiet.tally.told == 0, "{:?}", quiet.tally);
+    assert!(quiet.tally.uncounted <= 40 * 3 * 4 && quiet.tally.told + quiet.tally.given_up == 0, "{:?}", quiet.tally);
 }
 
 #[test]

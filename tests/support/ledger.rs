@@ -32,9 +32,7 @@ impl Ledger {
         for record in Journal::read(&journal).unwrap() {
             match encoding::decode::<Record>(&record).unwrap() {
                 Record::Head(signed) => self.applied(signed),
-                Record::Installed { excerpt, .. } => {
-                    excerpt.updates.into_iter().for_each(|signed| self.applied(signed))
-                }
+                Record::Installed { updates, .. } => updates.into_iter().for_each(|signed| self.applied(signed)),
                 Record::Finished(finished) if !lost => {
                     let of = |(from, blob): &(
                         pathswarm::protocol::journal::record::StartedFrom,

@@ -111,12 +111,6 @@ fn note_of_report(report: &Report) -> Option<String> {
         Report::Lost { module, path, parent, weight } => {
             format!("path {path}'s contribution to module {module} version {parent} (weight {weight}) came too late")
         }
-        Report::TooDeep { module, part } => {
-            let (from, until, weight) = (part.after.next(), part.until, part.weight);
-            format!(
-                "module {module}: what a lighter chain had counted from version {from} to {until} (weight {weight}) is lost"
-            )
-        }
         Report::CopiedIdentity { peer, addresses, .. } => {
             let place = if addresses.is_empty() { String::new() } else { format!(" at {}", addresses.join(" ")) };
             format!("two machines run with the identity of peer …{}{place}; {COPIED_IDENTITY}", peer.short())

@@ -21,7 +21,7 @@ pub(in crate::peer) fn start_holds(peer: PeerKey, start: &Start) -> bool {
 pub(in crate::peer) fn signatures_hold(response: &Response) -> bool {
     match response {
         Response::Replay(updates) => updates.iter().all(signature_holds),
-        Response::Snapshot(excerpt) => excerpt.updates.iter().all(signature_holds),
+        Response::Snapshot(updates) => updates.iter().all(signature_holds),
         Response::Manifest(_) | Response::Directory(_) | Response::Refused(_) => true,
         Response::Path(_) | Response::Played(_) => true,
     }

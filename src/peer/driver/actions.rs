@@ -7,7 +7,6 @@ use crate::peer::checkpoint_index;
 use crate::peer::driver::events::News;
 use crate::peer::driver::{Driver, PeerError};
 use crate::peer::trainer::task::Task;
-use crate::protocol::module::chain::TooDeep;
 use crate::protocol::wire::encoding;
 use crate::protocol::{Action, Event, Message, Outer, Record, Report, SignedUpdate, Update};
 
@@ -193,9 +192,6 @@ impl Driver {
             Report::Owner { module, owner } => tracing::info!(%module, owner = %owner.short(), "a module's owner"),
             Report::Lost { module, path, parent, weight } => {
                 tracing::warn!(%module, %path, %parent, weight, "a contribution became too old to be counted");
-            }
-            Report::TooDeep { module, part: TooDeep { after, until, weight, .. } } => {
-                tracing::warn!(%module, %after, %until, weight, "a chain was given up, and what it had counted by then is lost");
             }
             Report::TrainerStuck { path, steps, silent_ms } => {
                 tracing::error!(%path, ?steps, silent_ms, "the trainer hangs, and is started anew");

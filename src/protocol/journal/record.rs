@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
-use crate::protocol::wire::message::{Counted, Excerpt, SignedUpdate, UpdateHash};
+use crate::protocol::wire::message::{Counted, SignedUpdate, UpdateHash};
 
 /// A module as a path took it into a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,7 +88,7 @@ pub enum Record {
     /// would have a head without a state.
     Installed {
         /// With one update at least.
-        excerpt: Excerpt,
+        updates: Vec<SignedUpdate>,
         /// After this version, the averages are here as well.
         replays_from: Version,
     },

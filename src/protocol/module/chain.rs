@@ -1,18 +1,12 @@
 //! A module's chain of updates, as one member has applied it.
 
-use std::collections::{BTreeSet, VecDeque};
-
-use serde::Serialize;
+use std::collections::VecDeque;
 
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Term, Version};
 use crate::protocol::journal::record::Record;
 use crate::protocol::limits::VERSIONS_KEPT;
-use crate::protocol::module::places::{Brief, Place, Places};
-use crate::protocol::node::module::aggregation::countable;
 use crate::protocol::wire::encoding::update_hash;
-use crate::protocol::wire::message::{
-    ContributionKey, Counted, Excerpt, GENESIS, Head, SignedUpdate, Update, UpdateHash,
-};
+use crate::protocol::wire::message::{ContributionKey, Counted, GENESIS, Head, SignedUpdate, Update, UpdateHash};
 
 /// The head, and the updates that led there, as far as they are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,25 +14,10 @@ pub struct Chain {
     head: Head,
     /// Newest last, without gaps, the last being the head (unless at genesis).
     recent: VecDeque<(UpdateHash, SignedUpdate)>,
-    /// Up to the one that the oldest kept update follows, the base.
-    before: Places,
+    /// The version, and the update that made it, that the oldest kept update follows.
+    base: (Version, UpdateHash),
     /// From here on the averages are here, too: what came before was taken over as a whole state.
     replays_from: Version,
-}
-
-/// What a chain that was given up had counted too long ago for anybody to have kept it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct TooDeep {
-    /// Where the chains parted: this version is in both.
-    pub after: Version,
-    /// All since then up to this version, and what came late in the next few.
-    pub until: Version,
-    /// The chain's last version.
-    pub version: Version,
-    /// And the update that made it.
-    pub head: UpdateHash,
-    /// All in all.
-    pub weight: u64,
 }
 
 /// How two places in a chain lie to each other.
@@ -54,17 +33,21 @@ impl Chain {
     /// Before the first update.
     pub fn genesis(state: BlobRef) -> Self {
         let head = Head { version: Version(0), update: GENESIS, state, weight: 0 };
-        Self { head, recent: VecDeque::new(), before: Places::genesis(), replays_from: Version(0) }
+        Self { head, recent: VecDeque::new(), base: (Version(0), GENESIS), replays_from: Version(0) }
     }
 
     /// Ends with the last of these updates, whose state is here but not how it came to be; nothing if they are none or do
     /// not follow each other.
-    pub fn of(excerpt: Excerpt) -> Option<Self> {
-        let mut updates = excerpt.updates.into_iter();
+    pub fn of(updates: Vec<SignedUpdate>) -> Option<Self> {
+        let mut updates = updates.into_iter();
         let first = updates.next()?;
         let base = Version(first.update.version.0.checked_sub(1)?);
-        let before = Places::one(base, first.update.parent).told(excerpt.before);
-        let mut chain = Self { head: head_of(&first.update)?, before, recent: VecDeque::new(), replays_from: base };
+        let mut chain = Self {
+            head: head_of(&first.update)?,
+            base: (base, first.update.parent),
+            recent: VecDeque::new(),
+            replays_from: base,
+        };
         chain.recent.push_back((chain.head.update, first));
         for signed in updates {
             if !chain.fits(&signed.update) {
@@ -76,9 +59,9 @@ impl Chain {
         Some(chain)
     }
 
-    /// What is kept of it, but the averages.
-    pub fn excerpt(&self) -> Excerpt {
-        Excerpt { updates: self.recent().cloned().collect(), before: self.before.all().collect() }
+    /// A copy of the kept updates, oldest first; none at genesis.
+    pub fn updates(&self) -> Vec<SignedUpdate> {
+        self.recent().cloned().collect()
     }
 
     /// The same chain, of which the averages after a version are here.
@@ -106,7 +89,7 @@ impl Chain {
     pub fn record(&self, module: ModuleId) -> Record {
         match self.recent.is_empty() {
             true => Record::Genesis { module, state: self.head.state },
-            false => Record::Installed { excerpt: self.excerpt(), replays_from: self.replays_from },
+            false => Record::Installed { updates: self.updates(), replays_from: self.replays_from },
         }
     }
 
@@ -133,7 +116,7 @@ impl Chain {
             return None;
         }
         let (hash, oldest) = self.recent.pop_front()?;
-        self.before.push(Place { update: hash, counts: briefs(&oldest).collect() });
+        self.base = (oldest.update.version, hash);
         Some(oldest)
     }
 
@@ -157,8 +140,8 @@ impl Chain {
         if version < self.replays_from {
             return Since::Unknown;
         }
-        if (version, update) == self.before.newest() {
-            return Since::Updates(self.recent().cloned().collect());
+        if (version, update) == self.base {
+            return Since::Updates(self.updates());
         }
         let place = self.recent.iter().position(|(hash, signed)| *hash == update && signed.update.version == version);
         match place {
@@ -183,41 +166,12 @@ impl Chain {
         self.counted_after(parent).filter(|counted| counted.path == path && counted.parent == parent).count()
     }
 
-    /// The update that made a version, as far as it is known.
+    /// The update that made a version, if it is kept or the base.
     pub fn update_of(&self, version: Version) -> Option<UpdateHash> {
         let Some(after) = version.0.checked_sub(self.base().0 + 1) else {
-            return self.before.at(version).map(|place| place.update);
+            return (version == self.base()).then_some(self.base.1);
         };
         self.recent.get(usize::try_from(after).ok()?).map(|(hash, _)| *hash)
-    }
-
-    /// All contributions that it has counted after a version.
-    fn briefs_after(&self, version: Version) -> impl Iterator<Item = Brief> {
-        let kept = self.recent().filter(move |signed| signed.update.version > version).flat_map(briefs);
-        self.before.counted_after(version).chain(kept)
-    }
-
-    /// What this chain, which gives way to another, has counted since the two parted, and nobody has kept: in updates that
-    /// are not kept here any more, and late in those that are. What is younger, whoever trained it offers again, or tells of
-    /// it. Nothing if there is none, or if they parted so long ago that neither knows where.
-    pub fn too_deep(&self, other: &Self) -> Option<TooDeep> {
-        let shared = |version: &Version| {
-            let of_other = other.update_of(*version);
-            of_other.is_some() && of_other == self.update_of(*version)
-        };
-        // A head that another has told may have any version: only as many are looked at as are known.
-        let known = self.before.oldest().0..=self.head.version.0.min(other.head.version.0);
-        let after = known.rev().map(Version).find(shared)?;
-        let kept = self.recent().filter(|signed| signed.update.version > after);
-        let late = kept
-            .flat_map(|signed| &signed.update.contributions)
-            .filter(|counted| !countable(self.head.version, counted.parent));
-        let gone = self.before.counted_after(after).chain(late.map(Brief::from));
-        let counted: BTreeSet<u64> = other.briefs_after(after).map(|brief| brief.contribution).collect();
-        let lost = gone.filter(|brief| !counted.contains(&brief.contribution));
-        let weight = lost.map(|brief| u64::from(brief.weight)).sum();
-        let Head { version, update: head, .. } = self.head;
-        (weight > 0).then_some(TooDeep { after, until: self.base(), version, head, weight })
     }
 
     /// The chain as it was before an update that is in it; nothing if what came before is not known any more.
@@ -230,7 +184,7 @@ impl Chain {
             None => return None,
         };
         let replays_from = self.replays_from.min(head.version);
-        Some(Self { head, recent, before: self.before.clone(), replays_from })
+        Some(Self { head, recent, base: self.base, replays_from })
     }
 
     /// The state after an update, as far as updates are kept.
@@ -252,7 +206,7 @@ impl Chain {
 
     /// The version that the oldest kept update starts from.
     pub fn base(&self) -> Version {
-        self.before.newest().0
+        self.base.0
     }
 
     /// How many versions late the contributions in the kept updates were: on average, and at the most.
@@ -271,10 +225,6 @@ impl Chain {
         let before = usize::try_from(version.0.saturating_sub(self.base().0)).unwrap_or(usize::MAX);
         self.recent.iter().skip(before).flat_map(|(_, signed)| &signed.update.contributions)
     }
-}
-
-fn briefs(signed: &SignedUpdate) -> impl Iterator<Item = Brief> {
-    signed.update.contributions.iter().map(Brief::from)
 }
 
 /// The head that an update makes; nothing if it cannot be encoded.
@@ -322,30 +272,6 @@ mod tests {
     }
 
     #[test]
-    fn what_two_chains_have_counted_since_they_parted_is_known_beyond_what_they_keep() {
-        let (mut lighter, mut heavier) = (chain_of(10), chain_of(10));
-        (0..30).for_each(|_| drop(lighter.push(made_up::next(&lighter, 1, 3))));
-        (0..40).for_each(|_| drop(heavier.push(made_up::next(&heavier, 2, 4))));
-        let told = lighter.too_deep(&heavier).unwrap();
-        let until = Version(40 - VERSIONS_KEPT);
-        // And that of the next version, which was trained from it: it is 16 versions late.
-        assert_eq!((told.after, told.until, told.weight), (Version(10), until, 3 * (until.0 - 10 + 1)));
-        assert_eq!(told.head, lighter.head().update);
-        // Who took it over knows it as well, and who did not fall behind has lost nothing.
-        let taken_over = Chain::of(lighter.excerpt()).unwrap();
-        assert_eq!(taken_over.too_deep(&heavier), Some(told));
-        assert_eq!(chain_of(60).too_deep(&chain_of(90)), None);
-        let far = |version| {
-            let mut last = made_up::next(&chain_of(3), 3, 5);
-            last.update.version = Version(version);
-            Chain::of(vec![last].into()).unwrap()
-        };
-        assert_eq!(far(u64::MAX - 1).too_deep(&far(u64::MAX)), None, "at once, however far another says to be");
-        let parted_late = chain_of(35);
-        assert_eq!(parted_late.too_deep(&chain_of(30)), None);
-    }
-
-    #[test]
     fn a_place_in_the_chain_gets_what_follows_it() {
         let chain = chain_of(3);
         let all: Vec<SignedUpdate> = chain.recent().cloned().collect();
@@ -384,7 +310,7 @@ mod tests {
         let had =
             [chain_of(2).head().state, genesis, BlobRef::of(b"another")].map(|state| chain.has_had(state, genesis));
         assert_eq!(had, [true, true, false]);
-        let taken_over = Chain::of(chain.excerpt().updates.split_off(2).into()).unwrap();
+        let taken_over = Chain::of(chain.updates().split_off(2)).unwrap();
         assert_eq!(taken_over.before(places[2], genesis), None, "nobody knows what it followed");
         assert_eq!(taken_over.before(places[3], genesis).unwrap().head(), chain_of(3).head());
     }
@@ -392,16 +318,16 @@ mod tests {
     #[test]
     fn a_chain_with_a_gap_is_refused() {
         let updates: Vec<SignedUpdate> = chain_of(3).recent().cloned().collect();
-        let taken_over = Chain::of(updates.clone().into()).unwrap();
+        let taken_over = Chain::of(updates.clone()).unwrap();
         assert_eq!(taken_over.clone().replaying_from(Version(0)), chain_of(3));
         // Its averages were never here, so nobody can be told to replay them.
         assert_eq!(taken_over.since(Version(0), GENESIS), Since::Unknown);
         let head = taken_over.head();
         assert_eq!(taken_over.since(head.version, head.update), Since::Updates(vec![]));
-        assert_eq!(Chain::of(vec![updates[0].clone(), updates[2].clone()].into()), None);
-        assert_eq!(Chain::of(vec![].into()), None);
+        assert_eq!(Chain::of(vec![updates[0].clone(), updates[2].clone()]), None);
+        assert_eq!(Chain::of(vec![]), None);
         let mut last = updates[0].clone();
         last.update.version = Version(u64::MAX);
-        assert_eq!(Chain::of(vec![last, updates[1].clone()].into()), None);
+        assert_eq!(Chain::of(vec![last, updates[1].clone()]), None);
     }
 }

@@ -2,5 +2,4 @@
 
 pub mod chain;
 pub mod collection;
-pub mod places;
 pub(super) mod validate;

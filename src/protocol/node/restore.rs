@@ -12,7 +12,7 @@ use crate::protocol::journal::record::{Finished, InnerCheckpoint, Record};
 use crate::protocol::module::chain::Chain;
 use crate::protocol::node::retention::Rescued;
 use crate::protocol::reputation::score::Fault;
-use crate::protocol::wire::message::{Excerpt, Message, SignedUpdate, Stage};
+use crate::protocol::wire::message::{Message, SignedUpdate, Stage};
 use crate::protocol::{Held, Module, Node, RunPlan};
 
 impl Node {
@@ -69,7 +69,7 @@ impl Node {
                 }
             }
             Record::Head(signed) => self.restore_head(signed),
-            Record::Installed { excerpt, replays_from } => self.restore_chain(excerpt, replays_from),
+            Record::Installed { updates, replays_from } => self.restore_chain(updates, replays_from),
             Record::Left(module) => {
                 self.modules.remove(&module);
                 self.replicas.held.remove(&module);
@@ -126,9 +126,9 @@ impl Node {
         }
     }
 
-    fn restore_chain(&mut self, excerpt: Excerpt, replays_from: Version) {
-        let Some(module) = excerpt.updates.first().map(|signed| signed.update.module) else { return };
-        let Some(chain) = Chain::of(excerpt) else { return };
+    fn restore_chain(&mut self, updates: Vec<SignedUpdate>, replays_from: Version) {
+        let Some(module) = updates.first().map(|signed| signed.update.module) else { return };
+        let Some(chain) = Chain::of(updates) else { return };
         let state = self.modules.entry(module).or_default();
         if state.gives_way_to(&chain.head()) {
             state.tainted = None;

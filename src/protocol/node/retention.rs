@@ -9,7 +9,7 @@ use crate::names::{BlobHash, ModuleId, PathId, Version};
 use crate::protocol::action::{Action, Report};
 use crate::protocol::journal::record::Record;
 use crate::protocol::limits::MAX_RESCUED;
-use crate::protocol::module::chain::{Chain, TooDeep};
+use crate::protocol::module::chain::Chain;
 use crate::protocol::node::module::aggregation::countable;
 use crate::protocol::wire::message::{ContributionKey, Counted, GENESIS, UpdateHash};
 use crate::protocol::{Module, Node};
@@ -97,7 +97,7 @@ impl Node {
     }
 
     /// The chain of a module gives way to another, which has not counted all that it has. What this node combined, it
-    /// can offer to the other; what is older is told of as too deep.
+    /// can offer to the other; what is older is lost.
     pub(in crate::protocol) fn rescue(&mut self, module: ModuleId, given_up: &Chain) {
         let me = self.me;
         let Some(chain) = self.modules.get(&module).and_then(|state| state.chain.as_ref()) else { return };
@@ -144,15 +144,6 @@ impl Node {
     pub(in crate::protocol) fn tell_lost(&mut self, module: ModuleId, before: Version) {
         let Some(head) = self.modules.get(&module).and_then(Module::head) else { return };
         self.tell(module, |parent| countable(before, parent) && !countable(head.version, parent));
-    }
-
-    /// What the chain that was given up has counted, and nobody keeps.
-    pub(in crate::protocol) fn tell_too_deep(&mut self, module: ModuleId, part: Option<TooDeep>) {
-        let Some(part) = part else { return };
-        if let Some(state) = self.modules.get_mut(&module) {
-            state.weight_lost = state.weight_lost.saturating_add(part.weight);
-        }
-        self.act(Action::Report(Report::TooDeep { module, part }));
     }
 
     /// A module is left: what it has not counted, though it is done, it will not count.

@@ -67,7 +67,7 @@ fn a_journal_that_is_rewritten_between_two_records_says_them_twice_and_nothing_e
 #[test]
 fn a_crash_while_a_chain_is_taken_over_leaves_no_head_without_a_state() {
     let chain = updates(3, OTHER);
-    let installed = Record::Installed { excerpt: chain.clone().into(), replays_from: Version(3) };
+    let installed = Record::Installed { updates: chain.clone(), replays_from: Version(3) };
     let before = vec![Record::Genesis { module: MODULE, state: state(0) }];
     assert_eq!(restored(&before).states(), vec![(MODULE, Version(0), state(0))]);
     let after = [before, vec![installed]].concat();
@@ -171,7 +171,7 @@ fn an_owner_that_comes_back_to_nobody_claims_the_next_term_after_a_lease() {
 #[test]
 fn who_was_killed_before_it_noted_the_term_of_its_head_claims_a_later_one() {
     let chain = vec![update(genesis(), 7, OTHER)];
-    let installed = Record::Installed { excerpt: chain.clone().into(), replays_from: Version(1) };
+    let installed = Record::Installed { updates: chain.clone(), replays_from: Version(1) };
     for taken in [installed, Record::Head(chain[0].clone())] {
         let lease = Record::Lease { path: PathId(0), held: true, standby: false };
         let records = [Record::Genesis { module: MODULE, state: state(0) }, lease, taken];

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
 use crate::protocol::journal::record::InnerCheckpoint;
-use crate::protocol::module::places::Place;
 use crate::protocol::questions::{Played, Question};
 
 /// BLAKE3 of an update's encoding: a place in a module's chain.
@@ -239,23 +238,6 @@ pub struct SignedUpdate {
     pub signature: Vec<u8>,
 }
 
-/// What a member keeps of a module's chain.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Excerpt {
-    /// The newest updates, oldest first; none at genesis.
-    pub updates: Vec<SignedUpdate>,
-    /// The places before them, oldest first, up to the one that the first update follows. Nobody vouches for them: from
-    /// them follows only what is said of a fork.
-    pub before: Vec<Place>,
-}
-
-impl From<Vec<SignedUpdate>> for Excerpt {
-    /// Of what came before them, nothing.
-    fn from(updates: Vec<SignedUpdate>) -> Self {
-        Self { updates, before: Vec::new() }
-    }
-}
-
 /// How well a path's checkpoint predicts the path's held-out text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Score {
@@ -362,7 +344,7 @@ pub enum Response {
     /// The updates that follow yours, oldest first; none if you are at my head.
     Replay(Vec<SignedUpdate>),
     /// Yours is too old or not in my chain: take the state that the last of these updates attests.
-    Snapshot(Excerpt),
+    Snapshot(Vec<SignedUpdate>),
     /// I cannot; the reason is for people.
     Refused(String),
     /// The path is yours, with this; nothing if I know nothing of it.

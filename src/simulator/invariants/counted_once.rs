@@ -2,17 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::names::ModuleId;
+use crate::names::{ModuleId, Version};
 use crate::protocol::limits::VERSIONS_KEPT;
-use crate::protocol::module::chain::TooDeep;
-use crate::protocol::wire::message::{ContributionKey, GENESIS, Head, SignedUpdate, UpdateHash};
-
-type Counted = BTreeSet<ContributionKey>;
+use crate::protocol::wire::message::{ContributionKey, GENESIS, SignedUpdate, UpdateHash};
 
 /// What each place of each chain has counted since genesis.
 #[derive(Debug, Default)]
 pub struct CountedOnce {
     places: BTreeMap<(ModuleId, UpdateHash), Place>,
+    /// The heads that each peer has had of each module.
+    heads: BTreeMap<(usize, ModuleId), BTreeSet<UpdateHash>>,
     /// Contributions that came a version or more late, on whatever chain.
     pub late: u64,
 }
@@ -21,8 +20,8 @@ pub struct CountedOnce {
 #[derive(Debug)]
 struct Place {
     parent: UpdateHash,
-    /// And what each of these weighs.
-    counts: BTreeMap<ContributionKey, u32>,
+    version: Version,
+    counts: BTreeSet<ContributionKey>,
 }
 
 impl CountedOnce {
@@ -35,69 +34,52 @@ impl CountedOnce {
         if self.places.contains_key(&key) || !known_from {
             return Ok(());
         }
-        let mut counts = BTreeMap::new();
+        let mut counts = BTreeSet::new();
         for counted in &update.contributions {
             self.late += u64::from(counted.parent.next() < update.version);
             let before =
-                self.back_from(update.module, update.parent).any(|place| place.counts.contains_key(&counted.key()));
-            if before || counts.insert(counted.key(), counted.weight).is_some() {
+                self.back_from(update.module, update.parent).any(|place| place.counts.contains(&counted.key()));
+            if before || !counts.insert(counted.key()) {
                 return Err(format!(
                     "module {} version {} counts path {}'s contribution to version {} again",
                     update.module, update.version, counted.path, counted.parent
                 ));
             }
         }
-        self.places.insert(key, Place { parent: update.parent, counts });
+        self.places.insert(key, Place { parent: update.parent, version: update.version, counts });
         Ok(())
     }
 
+    /// A peer has this head.
+    pub fn note_head(&mut self, peer: usize, module: ModuleId, head: UpdateHash) {
+        self.heads.entry((peer, module)).or_default().insert(head);
+    }
+
     /// A place and those before it, back to genesis.
-    fn places_from(&self, module: ModuleId, place: UpdateHash) -> impl Iterator<Item = (UpdateHash, &Place)> {
-        let at = move |place: UpdateHash| Some((place, self.places.get(&(module, place))?));
-        std::iter::successors(at(place), move |(_, after)| at(after.parent))
-    }
-
     fn back_from(&self, module: ModuleId, place: UpdateHash) -> impl Iterator<Item = &Place> {
-        self.places_from(module, place).map(|(_, place)| place)
+        let at = move |place: UpdateHash| self.places.get(&(module, place));
+        std::iter::successors(at(place), move |after| at(after.parent))
     }
 
-    /// What a chain that was given up had counted too long ago.
-    ///
-    /// # Errors
-    /// If it is anything but what this chain has counted since it parted from the one that goes on, which has not, and
-    /// what was too old for it; or weighs anything else.
-    pub fn given_up(&self, module: ModuleId, part: &TooDeep, goes_on: Head) -> Result<Counted, String> {
-        let stays: BTreeSet<UpdateHash> = self.places_from(module, goes_on.update).map(|(hash, _)| hash).collect();
-        let counted = self.counted(module, goes_on.update);
-        let gone = self.places_from(module, part.head).take_while(|(hash, _)| !stays.contains(hash));
-        let (mut lost, mut weight, mut versions) = (Counted::new(), 0, 0);
-        for (_, place) in gone {
-            versions += 1;
-            let is_kept = versions <= part.version.0 - part.until.0;
-            let is_lost =
-                |(_, parent, _): &ContributionKey| !is_kept || part.version.0.saturating_sub(parent.0) >= VERSIONS_KEPT;
-            for (key, counts) in place.counts.iter().filter(|(key, _)| is_lost(key) && !counted.contains(key)) {
-                lost.insert(*key);
-                weight += u64::from(*counts);
-            }
-        }
-        if (versions, weight) != (part.version.0 - part.after.0, part.weight) {
-            return Err(format!(
-                "of module {module} {versions} versions and a weight of {weight} are lost, not {part:?}"
-            ));
-        }
-        Ok(lost)
+    /// Whether a peer has had a chain that had counted a contribution so long ago that the peer no longer had to keep it.
+    pub fn had_counted_long_ago(&self, peer: usize, module: ModuleId, contribution: ContributionKey) -> bool {
+        let (_, parent, _) = contribution;
+        let heads = self.heads.get(&(peer, module)).into_iter().flatten();
+        heads.filter_map(|head| Some((head, self.places.get(&(module, *head))?))).any(|(head, place)| {
+            place.version.0.saturating_sub(parent.0) >= VERSIONS_KEPT
+                && self.back_from(module, *head).any(|place| place.counts.contains(&contribution))
+        })
     }
 
     /// Whether any chain, given up since or not, has counted a contribution.
     pub fn has_ever_counted(&self, module: ModuleId, contribution: ContributionKey) -> bool {
         let of_module = self.places.iter().filter(|((of, _), _)| *of == module);
-        of_module.map(|(_, place)| place).any(|place| place.counts.contains_key(&contribution))
+        of_module.map(|(_, place)| place).any(|place| place.counts.contains(&contribution))
     }
 
     /// Everything that a place's chain has counted since genesis; nothing at genesis.
     pub fn counted(&self, module: ModuleId, place: UpdateHash) -> BTreeSet<ContributionKey> {
-        self.back_from(module, place).flat_map(|place| place.counts.keys()).copied().collect()
+        self.back_from(module, place).flat_map(|place| &place.counts).copied().collect()
     }
 }
 
@@ -136,5 +118,21 @@ mod tests {
         assert!(invariant.look(other, &update(GENESIS, 1, (0, 0))).is_ok());
         assert!(invariant.look(second, &update(first, 2, (0, 0))).is_err());
         assert!(invariant.look(second, &update(first, 2, (0, 1))).is_ok());
+    }
+
+    #[test]
+    fn a_contribution_may_be_let_go_by_a_peer_whose_chain_counted_it_long_ago() {
+        let place = |version: u64| if version == 0 { GENESIS } else { BlobHash([version as u8; 32]) };
+        let mut invariant = CountedOnce::default();
+        for version in 1..=VERSIONS_KEPT + 1 {
+            invariant.look(place(version), &update(place(version - 1), version, (0, version - 1))).unwrap();
+        }
+        let module = ModuleId { level: 0, expert: 0 };
+        let of = |parent: u64| (PathId(0), Version(parent), BlobRef::of(&0u32.to_le_bytes()).hash);
+        invariant.note_head(0, module, place(VERSIONS_KEPT));
+        invariant.note_head(1, module, place(VERSIONS_KEPT - 1));
+        let may = |peer, parent| invariant.had_counted_long_ago(peer, module, of(parent));
+        assert!(may(0, 0) && !may(0, 1), "as old as what is not countable any more");
+        assert!(!may(1, 0) && !may(2, 0), "another's head is not its own");
     }
 }

@@ -1,5 +1,6 @@
 //! No contribution is lost silently: at the end each is counted, or another's work on the path from the same update is, or it
-//! was told of as too old, or is shown as uncounted where it is kept, or went with the only peer that had it. One limit is known: who leaves a module after its contribution was
+//! was told of as too old, or is shown as uncounted where it is kept, or went with the only peer that had it; or it was counted in a
+//! chain that was given up, so long before that whoever had trained it did not have to keep it any more. One limit is known: who leaves a module after its contribution was
 //! counted keeps it no longer, and if that chain is given up later and its owner is gone as well, so is the contribution.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +14,6 @@ pub struct NoneLost {
     trained: BTreeMap<(ModuleId, ContributionKey), Trained>,
     told: BTreeMap<(ModuleId, PathId, Version), BTreeSet<usize>>,
     left: BTreeSet<(usize, ModuleId, ContributionKey)>,
-    too_deep: BTreeSet<(ModuleId, ContributionKey)>,
 }
 
 /// Who has trained one, and from which update.
@@ -34,6 +34,8 @@ pub struct Tally {
     pub uncounted: usize,
     /// Told of as too old.
     pub told: usize,
+    /// Counted in a chain that was given up, so long ago that whoever had trained it did not keep it any more.
+    pub given_up: usize,
     /// Gone with their peer; or in a chain that was given up after the peer had left the module.
     pub gone: usize,
 }
@@ -45,6 +47,7 @@ impl Tally {
         self.twice += other.twice;
         self.uncounted += other.uncounted;
         self.told += other.told;
+        self.given_up += other.given_up;
         self.gone += other.gone;
     }
 }
@@ -63,11 +66,6 @@ impl NoneLost {
         self.told.entry((module, path, parent)).or_default().insert(peer);
     }
 
-    /// A peer says that a chain that was given up had counted these too long ago.
-    pub fn too_deep(&mut self, module: ModuleId, lost: impl IntoIterator<Item = ContributionKey>) {
-        self.too_deep.extend(lost.into_iter().map(|contribution| (module, contribution)));
-    }
-
     /// A peer leaves a module, and no longer keeps what it trained for it.
     pub fn left(&mut self, peer: usize, module: ModuleId) {
         let by_it = |trained: &Trained| trained.peers.contains(&peer);
@@ -82,6 +80,7 @@ impl NoneLost {
         counted: impl Fn(ModuleId, ContributionKey) -> bool,
         shown: &BTreeSet<(ModuleId, ContributionKey)>,
         ever_counted: impl Fn(ModuleId, ContributionKey) -> bool,
+        had_counted_long_ago: impl Fn(usize, ModuleId, ContributionKey) -> bool,
         alive: impl Fn(usize) -> bool,
     ) -> Result<Tally, String> {
         let mut tally = Tally::default();
@@ -103,8 +102,10 @@ impl NoneLost {
                 tally.twice += 1;
             } else if shown.contains(&(*module, *contribution)) {
                 tally.uncounted += 1;
-            } else if is_told || self.too_deep.contains(&(*module, *contribution)) {
+            } else if is_told {
                 tally.told += 1;
+            } else if peers.iter().any(|peer| had_counted_long_ago(*peer, *module, *contribution)) {
+                tally.given_up += 1;
             } else if !peers.iter().any(|peer| alive(*peer) && !may_be_gone(peer)) {
                 tally.gone += 1;
             } else {
@@ -130,10 +131,13 @@ mod tests {
         }
         let counted = |_, key| key == contribution(0);
         let shown = BTreeSet::from([(module, contribution(1))]);
-        let settle = |ledger: &NoneLost| ledger.settle(counted, &shown, |_, _| false, |peer| peer != 2);
+        let settle =
+            |ledger: &NoneLost| ledger.settle(counted, &shown, |_, _| false, |_, _, _| false, |peer| peer != 2);
         assert!(settle(&ledger).is_err_and(|lost| lost.starts_with("path 3's contribution to module 0.0 version 3")));
+        let settled = ledger.settle(counted, &shown, |_, _| false, |peer, _, _| peer == 3, |peer| peer != 2);
+        assert_eq!(settled.map(|tally| tally.given_up), Ok(1));
         ledger.told(3, module, PathId(3), Version(3));
-        assert_eq!(settle(&ledger), Ok(Tally { counted: 1, uncounted: 1, told: 1, gone: 1, twice: 0 }));
+        assert_eq!(settle(&ledger), Ok(Tally { counted: 1, uncounted: 1, told: 1, gone: 1, ..Tally::default() }));
     }
 
     #[test]
@@ -145,7 +149,8 @@ mod tests {
             ledger.trained(usize::from(byte), module, contribution(byte), Some(BlobHash([from; 32])));
         }
         let shown = BTreeSet::from([(module, contribution(2))]);
-        let settled = |first| ledger.settle(|_, key| key == contribution(first), &shown, |_, _| false, |_| true);
+        let settled =
+            |first| ledger.settle(|_, key| key == contribution(first), &shown, |_, _| false, |_, _, _| false, |_| true);
         assert_eq!(settled(1), Ok(Tally { counted: 1, twice: 1, uncounted: 1, ..Tally::default() }));
         assert!(settled(2).is_err(), "the other side's is no reason to lose it");
     }

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::names::{BlobHash, ModuleId, PathId, PeerKey};
 use crate::outer::state::ModuleState;
 use crate::protocol::Report;
-use crate::protocol::module::chain::TooDeep;
 use crate::protocol::reputation::score::Fault;
 use crate::protocol::wire::message::Stage;
 use crate::simulator::Failure;
@@ -46,7 +45,6 @@ impl World {
             Report::Lost { module, path, parent, .. } => {
                 self.invariants.none_lost.told(index, *module, *path, *parent);
             }
-            Report::TooDeep { module, part } => self.look_at_too_deep(index, *module, part)?,
             Report::Refused { module, reason, by } if !reason.contains("comes from") && !self.is_liar(*by) => {
                 return Err(self.failure("one state", format!("peer {index} refuses module {module}: {reason}")));
             }
@@ -68,6 +66,7 @@ impl World {
             let mut is_broken =
                 |name, looked: Result<(), String>| broken = broken.take().or(looked.err().map(|it| (name, it)));
             is_broken("one state", invariants.one_state.look(module, chain.head()));
+            invariants.counted_once.note_head(index, module, chain.head().update);
             for (hash, signed) in chain.places() {
                 let liar = self.index_of.get(&signed.update.owner).is_some_and(|index| self.liars.contains_key(index));
                 is_broken("one writer", invariants.one_writer.look(hash, signed, !liar));
@@ -89,17 +88,6 @@ impl World {
         };
         if self.named.insert(named) {
             self.counts.names(self.liars[&named]);
-        }
-        Ok(())
-    }
-
-    /// What it says is lost must be that, no more and no less.
-    fn look_at_too_deep(&mut self, index: usize, module: ModuleId, part: &TooDeep) -> Result<(), Failure> {
-        let chain = self.peers[index].node.chains().find(|(of, _)| *of == module);
-        let Some(head) = chain.map(|(_, chain)| chain.head()) else { return Ok(()) };
-        match self.invariants.counted_once.given_up(module, part, head) {
-            Ok(lost) => self.invariants.none_lost.too_deep(module, lost),
-            Err(wrong) => return Err(self.failure("none lost", format!("peer {index}: {wrong}"))),
         }
         Ok(())
     }
@@ -258,10 +246,11 @@ impl World {
         };
         let shown = self.staying().flat_map(|(_, peer)| peer.node.uncounted()).collect();
         let ever_counted = |module, contribution| self.invariants.counted_once.has_ever_counted(module, contribution);
-        let settled = self
-            .invariants
-            .none_lost
-            .settle(counted, &shown, ever_counted, |peer| !self.peers[peer].gone && !self.liars.contains_key(&peer));
+        let had_counted_long_ago =
+            |peer, module, contribution| self.invariants.counted_once.had_counted_long_ago(peer, module, contribution);
+        let settled = self.invariants.none_lost.settle(counted, &shown, ever_counted, had_counted_long_ago, |peer| {
+            !self.peers[peer].gone && !self.liars.contains_key(&peer)
+        });
         settled.map_err(|lost| self.failure("none lost", lost))
     }
 

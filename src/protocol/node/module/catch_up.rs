@@ -9,7 +9,7 @@ use crate::protocol::event::{ReplyToken, RequestId};
 use crate::protocol::limits::{MAX_DIRECTORY, VERSIONS_KEPT};
 use crate::protocol::module::chain::{Chain, Since};
 use crate::protocol::module::validate::check_chain;
-use crate::protocol::wire::message::{DirectoryEntry, Excerpt, Head, Request, Response, SignedUpdate, UpdateHash};
+use crate::protocol::wire::message::{DirectoryEntry, Head, Request, Response, SignedUpdate, UpdateHash};
 
 /// How far catching up has come for one module.
 #[derive(Debug, Default)]
@@ -69,7 +69,7 @@ impl Node {
         };
         match from.map(|(version, update)| chain.since(version, update)) {
             Some(Since::Updates(updates)) => Response::Replay(updates),
-            Some(Since::Unknown) | None => Response::Snapshot(chain.excerpt()),
+            Some(Since::Unknown) | None => Response::Snapshot(chain.updates()),
         }
     }
 
@@ -155,7 +155,7 @@ impl Node {
         state.catch_up.asked = None;
         let understood = match response {
             Some(Response::Replay(updates)) => self.replay(module, updates),
-            Some(Response::Snapshot(excerpt)) => self.install(module, donor, excerpt),
+            Some(Response::Snapshot(updates)) => self.install(module, donor, updates),
             _ => false,
         };
         if let Some(state) = self.modules.get_mut(&module)
@@ -192,14 +192,13 @@ impl Node {
     }
 
     /// Takes a chain whose last update attests a whole state, and fetches that state.
-    fn install(&mut self, module: ModuleId, donor: PeerKey, excerpt: Excerpt) -> bool {
+    fn install(&mut self, module: ModuleId, donor: PeerKey, updates: Vec<SignedUpdate>) -> bool {
         let Some(genesis) = self.plan.genesis.get(&module).copied() else { return false };
         let Some(state) = self.modules.get(&module) else { return false };
-        let updates = &excerpt.updates;
         if updates.len() as u64 > VERSIONS_KEPT || updates.iter().any(|signed| signed.update.module != module) {
             return false;
         }
-        let chain = if updates.is_empty() { Some(Chain::genesis(genesis)) } else { Chain::of(excerpt) };
+        let chain = if updates.is_empty() { Some(Chain::genesis(genesis)) } else { Chain::of(updates) };
         let Some(chain) = chain else { return false };
         let head = chain.head();
         if !state.gives_way_to(&head) || state.refused.contains(&head.update) || self.has_condemned(chain.recent()) {
@@ -233,8 +232,6 @@ impl Node {
             return;
         }
         self.act(Action::Persist(chain.record(module)));
-        let given_up = self.modules.get(&module).and_then(|state| state.chain.as_ref());
-        let too_deep = given_up.and_then(|given_up| given_up.too_deep(&chain));
         let signer = chain.signer();
         self.switch_chain(module, chain);
         self.head_moved(module, true);
@@ -244,7 +241,6 @@ impl Node {
         if let Some(before) = before {
             let (from, to) = (before.version, head.version);
             self.act(Action::Report(Report::ChainSwitched { module, from, to }));
-            self.tell_too_deep(module, too_deep);
             self.tell_lost(module, from);
         }
         if self.owns(module) {

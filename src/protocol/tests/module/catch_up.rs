@@ -1,9 +1,7 @@
 //! Catching up: by replay, by a whole state, and past donors that cannot help.
 
 use crate::protocol::limits::GAP_PATIENCE_MS;
-use crate::protocol::module::places::Places;
 use crate::protocol::tests::*;
-use crate::protocol::wire::message::Excerpt;
 use crate::protocol::{ReplyToken, Request, RequestId, Response};
 
 /// A member at genesis, which has heard that `THIRD` is so far, and asked; and the question.
@@ -78,17 +76,13 @@ fn a_member_that_missed_many_takes_a_whole_state() {
     let best = head(&chain[19]);
     let (mut node, id, _) = asked(best);
     let kept = chain[4..].to_vec();
-    let before = Places::one(Version(4), head(&chain[3]).update).all().collect();
     let now = Millis(1_000);
-    let answered = node.handle(now, Event::Answered { id, response: Some(Response::Snapshot(kept.clone().into())) });
+    let answered = node.handle(now, Event::Answered { id, response: Some(Response::Snapshot(kept.clone())) });
     assert_eq!(answered, vec![Action::Fetch { blob: state(20), from: vec![THIRD] }]);
     assert_eq!(
         node.handle(now, fetched(state(20), true)),
         vec![
-            Action::Persist(Record::Installed {
-                excerpt: Excerpt { updates: kept, before },
-                replays_from: Version(20)
-            }),
+            Action::Persist(Record::Installed { updates: kept, replays_from: Version(20) }),
             Action::Report(Report::ChainSwitched { module: MODULE, from: Version(0), to: Version(20) }),
         ],
         "the state before is in training, and stays"
@@ -99,16 +93,13 @@ fn a_member_that_missed_many_takes_a_whole_state() {
 fn who_took_a_whole_state_does_not_offer_to_replay_what_it_never_had() {
     let chain = updates(2, OTHER);
     let (mut node, id, _) = asked(head(&chain[1]));
-    node.handle(Millis(1_000), Event::Answered { id, response: Some(Response::Snapshot(chain.clone().into())) });
+    node.handle(Millis(1_000), Event::Answered { id, response: Some(Response::Snapshot(chain.clone())) });
     node.handle(Millis(1_000), fetched(state(2), true));
     let request = |from: Head| Request::CatchUp { module: MODULE, from: Some((from.version, from.update)) };
     let ask = |request| Event::Asked { from: THIRD, token: ReplyToken(1), request };
     let reply = |response| vec![Action::Reply { token: ReplyToken(1), response }];
     let answer = node.handle(Millis(1_001), ask(request(genesis())));
-    assert_eq!(
-        answer,
-        reply(Response::Snapshot(Excerpt { updates: chain.clone(), before: Places::genesis().all().collect() }))
-    );
+    assert_eq!(answer, reply(Response::Snapshot(chain.clone())));
     let answer = node.handle(Millis(1_001), ask(request(head(&chain[1]))));
     assert_eq!(answer, reply(Response::Replay(vec![])));
 }
