@@ -6,7 +6,7 @@ use pathswarm::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, RunI
 use pathswarm::network::{Ban, Identity, Multiaddr};
 use pathswarm::outer::ModuleState;
 use pathswarm::peer::driver::handle::Order;
-use pathswarm::peer::create::dense::{Dense, KeptDense};
+use pathswarm::peer::create::dense::{Dense, DenseCheckpoint};
 use pathswarm::peer::access::invitation_token::to_text;
 use pathswarm::peer::manifest::{FORMAT_VERSION, Manifest, Resharding};
 use pathswarm::peer::trainer::path_state::{Best as BestOfPath, Own, PathState, PhaseState};
@@ -97,7 +97,7 @@ fn path_states(seeds: &mut Seeds) -> std::io::Result<()> {
         add(PhaseState { steps: 3, levels: levels(), state }.encode());
     }
     let folder = tempfile::tempdir()?;
-    let kept = KeptDense { file: folder.path().join("dense"), of: BlobHash([0; 32]) };
+    let kept = DenseCheckpoint { file: folder.path().join("dense"), of: BlobHash([0; 32]) };
     kept.write(9, &Dense { levels: levels(), inner: fresh(None).inner }).map_err(std::io::Error::other)?;
     add(unsealed(&kept.file)?);
     Ok(())

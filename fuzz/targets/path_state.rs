@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use libfuzzer_sys::fuzz_target;
 use pathswarm::names::BlobHash;
-use pathswarm::peer::create::dense::KeptDense;
+use pathswarm::peer::create::dense::DenseCheckpoint;
 use pathswarm::peer::trainer::path_state::{PathState, PhaseState};
 use pathswarm::training::InnerState;
 
@@ -33,5 +33,5 @@ fuzz_target!(|input: &[u8]| {
     }
     let hash = blake3::hash(&bytes);
     bytes.extend(hash.as_bytes());
-    let _ = KeptDense { file: PathBuf::new(), of: BlobHash([0; 32]) }.decode(&bytes, &sizes);
+    let _ = DenseCheckpoint { file: PathBuf::new(), of: BlobHash([0; 32]) }.decode(&bytes, &sizes);
 });

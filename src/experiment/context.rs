@@ -16,8 +16,8 @@ use crate::experiment::training::checkpoint::KeptArm;
 use crate::experiment::training::features::Teacher;
 use crate::model::exchange;
 use crate::names::BlobHash;
-use crate::peer::Turns;
-use crate::peer::create::dense::{Dense, KeptDense};
+use crate::peer::DeviceScheduler;
+use crate::peer::create::dense::{Dense, DenseCheckpoint};
 use crate::peer::create::dense_trainer::{DenseTrainer, Stopped};
 use crate::peer::create::{Documents, Stage, Text};
 use crate::text::corpus::Domains;
@@ -57,7 +57,7 @@ pub struct Laboratory<'a> {
     watch: &'a dyn Fn(News<'_>),
     source: Source,
     /// Of those who train on this machine.
-    pub(super) turns: Turns,
+    pub(super) scheduler: DeviceScheduler,
     texts: BTreeMap<BlobHash, Arc<Tokens>>,
 }
 
@@ -110,7 +110,7 @@ impl<'a> Laboratory<'a> {
         stop: &'a AtomicBool,
         watch: &'a dyn Fn(News<'_>),
     ) -> Self {
-        Self { machine, folder, stop, watch, source, turns: Turns::default(), texts: BTreeMap::new() }
+        Self { machine, folder, stop, watch, source, scheduler: DeviceScheduler::default(), texts: BTreeMap::new() }
     }
 
     /// Tells whoever watches.
@@ -195,7 +195,7 @@ impl<'a> Laboratory<'a> {
     pub fn ancestor(&self, run: &RunConfig, tokens: &Tokens, text: &TokenSet) -> anyhow::Result<CommonAncestor> {
         let run = run.undivided();
         let of = hash_of(&(&run.model, &run.training, run.seed, tokens.hash, text.len(), text.tokens()))?;
-        let kept = KeptDense { file: self.folder.join(format!("ancestor-{}.dense", &of.to_string()[..16])), of };
+        let kept = DenseCheckpoint { file: self.folder.join(format!("ancestor-{}.dense", &of.to_string()[..16])), of };
         let steps = run.training.ancestor_steps;
         let initial = Dense::initial(&run);
         let sizes: Vec<usize> = initial.levels.iter().map(Vec::len).collect();
@@ -203,7 +203,7 @@ impl<'a> Laboratory<'a> {
         let dense = match ready {
             Some((_, dense)) => dense,
             None => {
-                let mut trainer = DenseTrainer::new(&run, self.machine, &self.turns, self.stop)?;
+                let mut trainer = DenseTrainer::new(&run, self.machine, &self.scheduler, self.stop)?;
                 let mut told = |step, _| self.tell(News::Ancestor(step, steps));
                 let dense = trainer.train(initial, text, 0..steps, &kept, &mut told)?;
                 kept.write(steps, &dense)?;

@@ -5,7 +5,7 @@
 //! actors: the [`driver`] around the protocol's node, with what comes in (`inbox`), what each action comes to
 //! (`actions`), what else is to be done (`errands`), what a run's modules begin with (`genesis`), whom to dial again (`reconnecting`), what becomes of it all while
 //! the disk is full (`shortage`) and what it tells of itself ([`observing`]); the [`trainer`] on its [`trainer_thread`]
-//! (with its [`tasks`] and its [`path_state`], in [`turns`] with others), the [`combiner`], the store, seen by the
+//! (with its [`tasks`] and its [`path_state`], in [`turns`] with others), the [`aggregator`], the store, seen by the
 //! network through `blob_access`. What they have to tell is [`news`]; [`status_socket`] answers other processes.
 //! [`dense`] trains the ancestor and the control.
 //!
@@ -40,10 +40,10 @@ pub mod transducer;
 
 pub use crate::peer::access::blob_access::StoredBlobs;
 pub use crate::peer::collect::{CollectError, collect_from_stores, collect_from_swarm};
-pub use crate::peer::driver::events::{News, Newsroom};
+pub use crate::peer::driver::events::{EventSink, PeerEvent};
 pub use crate::peer::driver::status::PeerStatus;
 pub use crate::peer::start::assembly::{Peer, PeerPlan};
-pub use crate::peer::trainer::device_scheduler::Turns;
+pub use crate::peer::trainer::device_scheduler::DeviceScheduler;
 pub use collected::{Collected, CollectedError};
 pub use driver::PeerError;
 pub use manifest::Manifest;

@@ -1,7 +1,7 @@
 //! From the first stage of a run to the second, without anybody in charge: each is a run of its own, and the manifest of the
 //! second names the first.
 //!
-//! A peer whose part of the first is done looks whether another of its peers has gone on ([`Scout`]), and follows it. If none
+//! A peer whose part of the first is done looks whether another of its peers has gone on ([`StageDiscovery`]), and follows it. If none
 //! has, the owner of the first module founds the second, from what all have trained and from the text that all have
 //! ([`gather`]). Whoever owns that module when its owner is gone does it instead.
 
@@ -59,7 +59,7 @@ pub async fn elsewhere(folder: &Path) -> anyhow::Result<Option<Multiaddr>> {
     }
     let identity = Identity::load_or_generate(&key_file(folder))?;
     let sponsor = Doorkeeper::of(folder, &identity, &first, before)?;
-    match Scout::start(sponsor).await?.successor(&others, (&first, before)).await {
+    match StageDiscovery::start(sponsor).await?.successor(&others, (&first, before)).await {
         Some((address, run)) if run != own => {
             tracing::warn!(%run, %own, "the others have gone on without this peer, which follows them");
             abandon(folder)?;
@@ -76,13 +76,13 @@ pub fn is_first(status: &PeerStatus) -> bool {
 }
 
 /// Asks peers which run they are in, in the name of a peer of this machine where that is asked for.
-pub struct Scout {
+pub struct StageDiscovery {
     network: NetworkHandle,
     events: NetworkEvents,
     sponsor: Option<Arc<Doorkeeper>>,
 }
 
-impl Scout {
+impl StageDiscovery {
     /// Listens nowhere.
     ///
     /// # Errors
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn all_shards_together_are_the_text_again() {
-        let tiny = Tiny::found(true);
+        let tiny = Tiny::create(true);
         let text = text_of(&tiny.decoded, &tiny.blobs).unwrap();
         let documents = |set: &TokenSet| {
             let mut spans: Vec<Vec<u32>> = set.documents().map(|document| set.span(document)).collect();

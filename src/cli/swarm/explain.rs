@@ -11,7 +11,7 @@ use crate::observe::logging::LoggingError;
 use crate::peer::PeerError;
 use crate::peer::access::access_control::DoorError;
 use crate::peer::client::VisitError;
-use crate::peer::create::FoundingError;
+use crate::peer::create::CreateError;
 use crate::peer::inference::client::AskError;
 use crate::peer::join::JoinError;
 use crate::peer::manifest::ManifestError;
@@ -44,7 +44,7 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     if is.a::<PartGone>() {
         return Some("come back with pathswarm join, the address of another peer of the run, and this --dir");
     }
-    if is.a::<FoundingError>() {
+    if is.a::<CreateError>() {
         return Some("see --corpus, and the levels and model of the configuration");
     }
     if is.a::<CorpusError>() || is.a::<TokenizerError>() {

@@ -17,7 +17,7 @@ use crate::names::RunId;
 use crate::observe::{Progress, View, logging};
 use crate::peer::folder::present_folder;
 use crate::peer::start::{Launch, OwnText};
-use crate::peer::{Manifest, Turns};
+use crate::peer::{DeviceScheduler, Manifest};
 
 /// Join a swarm by the address of any of its peers, and train in it.
 #[derive(Args)]
@@ -78,8 +78,8 @@ impl Join {
                 announce,
                 relays,
                 link: None,
-                turns: Arc::new(Turns::default()),
-                newsroom: watch.newsroom.clone(),
+                scheduler: Arc::new(DeviceScheduler::default()),
+                event_sink: watch.event_sink.clone(),
                 invitation,
             };
             let mut log = Ok(None);

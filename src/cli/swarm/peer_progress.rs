@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use super::explain::COPIED_IDENTITY;
 use crate::observe::{PeerProgress, Progress, Waits};
-use crate::peer::News;
+use crate::peer::PeerEvent;
 use crate::protocol::Report;
 use crate::protocol::status::waiting::Waiting;
 
@@ -27,14 +27,14 @@ impl PeerLine {
     }
 
     /// Takes in a piece of news.
-    pub fn hear(&self, news: &News) {
+    pub fn hear(&self, news: &PeerEvent) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(note) = note(news) {
             self.progress.note(format!("{}: {note}", state.peer));
             return;
         }
         match news {
-            News::Stepped { phase, step, loss, tokens, seconds, .. } => {
+            PeerEvent::Stepped { phase, step, loss, tokens, seconds, .. } => {
                 state.phase = phase.0 + 1;
                 state.step = *step;
                 state.loss = Some(*loss);
@@ -43,8 +43,8 @@ impl PeerLine {
                     state.tokens_per_s = Some(*tokens as f64 / seconds);
                 }
             }
-            News::Waiting(waiting) => state.waiting = Some(waits(waiting)),
-            News::Reported(Report::PathDone(_)) => {
+            PeerEvent::Waiting(waiting) => state.waiting = Some(waits(waiting)),
+            PeerEvent::Reported(Report::PathDone(_)) => {
                 (state.phase, state.step) = (state.phases, state.steps);
                 state.waiting = Some(waits(&Waiting::Done));
             }
@@ -55,23 +55,23 @@ impl PeerLine {
 }
 
 /// What is worth a line that stays.
-fn note(news: &News) -> Option<String> {
+fn note(news: &PeerEvent) -> Option<String> {
     Some(match news {
-        News::Reported(report) => return note_of_report(report),
-        News::Scored { drawn, test, .. } => {
+        PeerEvent::Reported(report) => return note_of_report(report),
+        PeerEvent::Scored { drawn, test, .. } => {
             let perplexity = test.perplexity();
             let bits = test.bits_per_byte().map_or_else(String::new, |bits| format!(", {bits:.4} bits per byte"));
             format!("path {drawn} on its test text: perplexity {perplexity:.2}{bits}")
         }
-        News::ShortOfDisk(reason) => format!(
+        PeerEvent::ShortOfDisk(reason) => format!(
             "trains and combines nothing until the disk takes what is written, and then goes on; it still serves what it \
              has: {reason}"
         ),
-        News::WrongBytes { peer, blob } => {
+        PeerEvent::WrongBytes { peer, blob } => {
             format!("peer …{} gave wrong bytes for blob {}; they were thrown away", peer.short(), blob.short())
         }
-        News::DiskTakes => "the disk takes what is written again; going on".to_owned(),
-        News::Alone { seconds, tried, outlook } => {
+        PeerEvent::DiskTakes => "the disk takes what is written again; going on".to_owned(),
+        PeerEvent::Alone { seconds, tried, outlook } => {
             let tried = if tried.is_empty() { "no address is known".to_owned() } else { tried.join(", ") };
             format!(
                 "alone for {seconds} s; tried: {tried}; {}; it goes on trying and begins no swarm of its own; join with the \
@@ -79,8 +79,8 @@ fn note(news: &News) -> Option<String> {
                 outlook.join("; ")
             )
         }
-        News::NotInvited(reason) => format!("the others do not let this peer in: {reason}"),
-        News::Stepped { .. } | News::Waiting(_) => return None,
+        PeerEvent::NotInvited(reason) => format!("the others do not let this peer in: {reason}"),
+        PeerEvent::Stepped { .. } | PeerEvent::Waiting(_) => return None,
     })
 }
 

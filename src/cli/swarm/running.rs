@@ -16,7 +16,7 @@ use crate::peer::driver::handle::Watcher;
 use crate::peer::driver::status_socket;
 use crate::peer::driver::status_socket::Door;
 use crate::peer::start::Launched;
-use crate::peer::{News, Newsroom, PeerStatus};
+use crate::peer::{EventSink, PeerEvent, PeerStatus};
 use crate::store::write_file;
 use crate::training::Score;
 
@@ -31,7 +31,7 @@ pub struct Watch {
     progress: Progress,
     scores: Scores,
     /// Takes the peer's news.
-    pub newsroom: Newsroom,
+    pub event_sink: EventSink,
 }
 
 impl Watch {
@@ -39,15 +39,15 @@ impl Watch {
     pub fn new(folder: &Path, progress: Progress, line: Arc<Mutex<Option<PeerLine>>>) -> Self {
         let scores = Scores::default();
         let heard = scores.clone();
-        let newsroom: Newsroom = Arc::new(move |news| {
-            if let News::Scored { drawn, held_out, test, .. } = &news {
+        let event_sink: EventSink = Arc::new(move |news| {
+            if let PeerEvent::Scored { drawn, held_out, test, .. } = &news {
                 heard.lock().unwrap_or_else(PoisonError::into_inner).insert(*drawn, (*held_out, *test));
             }
             if let Some(line) = line.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
                 line.hear(&news);
             }
         });
-        Self { folder: folder.to_owned(), progress, scores, newsroom }
+        Self { folder: folder.to_owned(), progress, scores, event_sink }
     }
 
     /// Stays with the peer until it is interrupted, or cannot go on.

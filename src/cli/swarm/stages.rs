@@ -23,7 +23,7 @@ use crate::peer::create::{Plan, TextFrom};
 use crate::peer::folder::read_manifest;
 use crate::peer::folder::{abandon, next_folder, present_folder, take_along};
 use crate::peer::join::JoinError;
-use crate::peer::stages::{Scout, gather, is_first, remember_others};
+use crate::peer::stages::{StageDiscovery, gather, is_first, remember_others};
 use crate::peer::start::{Launch, Launched, NeedsText, OwnText};
 use crate::peer::{CollectError, Manifest, collect_from_swarm};
 use crate::store::LockedStore;
@@ -109,7 +109,7 @@ impl Journey {
         (manifest, run): (&Manifest, RunId),
         then: &RunConfig,
     ) -> anyhow::Result<Way> {
-        let mut scout = Scout::start(launched.doorkeeper.clone()).await?;
+        let mut discovery = StageDiscovery::start(launched.doorkeeper.clone()).await?;
         let (mut told, mut refusal, mut looks, mut again_at) = (false, String::new(), 0, 0);
         loop {
             self.unless_interrupted(tokio::time::sleep(LOOK)).await?;
@@ -127,7 +127,7 @@ impl Journey {
                 told = true;
             }
             let others = watcher.contacts().await.unwrap_or_default();
-            if let Some((address, _)) = self.unless_interrupted(scout.successor(&others, (manifest, run))).await? {
+            if let Some((address, _)) = self.unless_interrupted(discovery.successor(&others, (manifest, run))).await? {
                 return Ok(Way::Follow(address));
             }
             if looks < again_at || !status.is_some_and(|status| is_first(&status)) {
@@ -149,10 +149,11 @@ impl Journey {
                     }
                     again_at = looks + LOOKS_AFTER_A_REFUSAL;
                 }
-                founded => {
-                    let store = founded?;
+                created => {
+                    let store = created?;
                     // Somebody who did not see this peer may have been quicker.
-                    let Some((address, _)) = self.unless_interrupted(scout.successor(&others, (manifest, run))).await?
+                    let Some((address, _)) =
+                        self.unless_interrupted(discovery.successor(&others, (manifest, run))).await?
                     else {
                         return Ok(Way::Lead(store));
                     };
@@ -195,11 +196,11 @@ impl Journey {
             },
             (None, false) => return Err(explain(NeedsText { corpus: manifest.corpus }.into())),
         };
-        let (machine, turns, share_text) =
-            (self.launch.machine.clone(), self.launch.turns.clone(), manifest.share_text);
+        let (machine, scheduler, share_text) =
+            (self.launch.machine.clone(), self.launch.scheduler.clone(), manifest.share_text);
         let (progress, interrupt, corpus) = (self.progress.clone(), self.interrupt.clone(), manifest.corpus);
         let founder = manifest.founder;
-        let founded = tokio::task::spawn_blocking(move || -> anyhow::Result<LockedStore> {
+        let created = tokio::task::spawn_blocking(move || -> anyhow::Result<LockedStore> {
             let (run_of, machine, into) = (&then, &machine, folder.as_path());
             let (after, founder) = (Some(run), founder);
             let plan = Plan {
@@ -214,22 +215,23 @@ impl Journey {
                 ancestor: Some(levels),
             };
             let mut told = |stage| progress::show(&progress, stage);
-            let founded = create::found(plan, &turns, interrupt.flag(), &mut told)?;
-            anyhow::ensure!(founded.manifest.corpus == corpus, "this machine's copy of the text has changed");
-            drop((founded.train, founded.test));
-            create::settle(into, &founded.bytes)?;
+            let created = create::create_run(plan, &scheduler, interrupt.flag(), &mut told)?;
+            anyhow::ensure!(created.manifest.corpus == corpus, "this machine's copy of the text has changed");
+            drop((created.train, created.test));
+            create::settle(into, &created.bytes)?;
             // Its blobs are in the shards now.
             let _ = std::fs::remove_dir_all(&gathered);
-            Ok(founded.store)
+            Ok(created.store)
         })
         .await?;
-        founded.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { explain(error) })
+        created.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { explain(error) })
     }
 
     /// Begins the next stage as its founder.
     async fn lead(&self, launched: Launched, store: LockedStore) -> anyhow::Result<(Launched, Watch)> {
         let (launch, watch) = self.leave(launched).await?;
-        let launched = launch.listen_again().await.map_err(explain)?.found(Some(store)).await.map_err(explain)?;
+        let launched =
+            launch.listen_again().await.map_err(explain)?.start_created(Some(store)).await.map_err(explain)?;
         self.tell_stage()?;
         Ok((launched, watch))
     }
@@ -268,7 +270,7 @@ impl Journey {
             *line.lock().unwrap_or_else(PoisonError::into_inner) = Some(line_of(&self.progress, then));
         }
         let folder = take_along(&self.folder)?;
-        Ok((Launch { folder, newsroom: watch.newsroom.clone(), ..self.launch.clone() }, watch))
+        Ok((Launch { folder, event_sink: watch.event_sink.clone(), ..self.launch.clone() }, watch))
     }
 
     fn tell_stage(&self) -> anyhow::Result<()> {

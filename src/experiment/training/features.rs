@@ -31,8 +31,8 @@ impl<'a> Teacher<'a> {
     /// # Errors
     /// If the model cannot take them.
     pub fn features_of(&self, chunks: &[&[u32]]) -> anyhow::Result<Vec<f32>> {
-        let Laboratory { machine, turns, stop, .. } = self.laboratory;
-        let mut trainer = DenseTrainer::new(&self.ancestor.run, machine, turns, stop)?;
+        let Laboratory { machine, scheduler, stop, .. } = self.laboratory;
+        let mut trainer = DenseTrainer::new(&self.ancestor.run, machine, scheduler, stop)?;
         trainer.features(&self.ancestor.dense, chunks)
     }
 

@@ -26,9 +26,9 @@ use crate::store::{BlobError, BlobStore};
 /// Commands that may wait. The driver sends the next one when the last is answered, so one is enough.
 const MAILBOX: usize = 1;
 
-/// Why the combiner had to give up: this peer's disk or memory, never another peer's bytes.
+/// Why the aggregator had to give up: this peer's disk or memory, never another peer's bytes.
 #[derive(Debug, thiserror::Error)]
-pub enum CombineError {
+pub enum AggregateError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] BlobError),
@@ -89,11 +89,11 @@ pub enum Work {
 }
 
 /// What came of a command; nothing of one that needs no answer.
-pub type Answer = Result<Option<Event>, CombineError>;
+pub type Answer = Result<Option<Event>, AggregateError>;
 
-/// Tells the combiner what to do. The thread ends when the handle is dropped.
+/// Tells the aggregator what to do. The thread ends when the handle is dropped.
 #[derive(Debug)]
-pub struct Combiner {
+pub struct Aggregator {
     work: mpsc::Sender<Work>,
 }
 
@@ -114,7 +114,7 @@ struct Worker {
     router: Option<RouterRounds>,
 }
 
-impl Combiner {
+impl Aggregator {
     /// Starts the thread. Answers come out of the receiver, one for each command, in order.
     ///
     /// # Errors
@@ -242,7 +242,7 @@ impl Worker {
         target: Version,
         blob: BlobHash,
         weight: u32,
-    ) -> Result<Option<u16>, CombineError> {
+    ) -> Result<Option<u16>, AggregateError> {
         let count = self.count(module);
         let outer = &self.outer[usize::from(module.level)];
         let most = frame::max_bytes(outer.codec, count);
@@ -288,9 +288,9 @@ impl Worker {
         }
     }
 
-    fn state(&self, module: ModuleId, state: BlobRef) -> Result<Vec<u8>, CombineError> {
+    fn state(&self, module: ModuleId, state: BlobRef) -> Result<Vec<u8>, AggregateError> {
         let bytes = self.blobs.get(state.hash, state.bytes)?;
-        bytes.ok_or(CombineError::StateGone { module, state: state.hash })
+        bytes.ok_or(AggregateError::StateGone { module, state: state.hash })
     }
 
     fn combine(
@@ -300,9 +300,9 @@ impl Worker {
         from: BlobRef,
         contributions: &[Counted],
         portion: Portion,
-    ) -> Result<Event, CombineError> {
+    ) -> Result<Event, AggregateError> {
         let weight: u64 = contributions.iter().map(|counted| u64::from(counted.weight)).sum();
-        let lost = CombineError::Sum { module, target };
+        let lost = AggregateError::Sum { module, target };
         let Some((_, sum, running)) = self.sums.remove(&module).filter(|(open, ..)| *open == target) else {
             return Err(lost);
         };
@@ -310,7 +310,7 @@ impl Worker {
         let sum = if running == 0 || outer.centred_clipping {
             let onto = self.onto(module, Some(from), portion);
             let sum = recount(&parts(contributions), &onto, outer, |blob| self.bytes(blob))?;
-            sum.map_err(|_| CombineError::Sum { module, target })?
+            sum.map_err(|_| AggregateError::Sum { module, target })?
         } else {
             sum
         };
@@ -319,11 +319,11 @@ impl Worker {
         }
         let sum = sum.capped_from(portion.uncapped);
         let frame = step::combine(&sum, portion.paths, self.outer(module))
-            .map_err(|source| CombineError::Encode { module, source })?;
+            .map_err(|source| AggregateError::Encode { module, source })?;
         let state = self.state(module, from)?;
         let share = Share::new(portion.weight, portion.full_weight);
         let made = step::apply(&state, module, self.count(module), &frame, share, self.outer(module))
-            .map_err(|source| CombineError::Apply { module, source })?;
+            .map_err(|source| AggregateError::Apply { module, source })?;
         let (average, state) = (self.put(&frame)?, self.put(&made)?);
         Ok(Event::Combined { module, target, average, state })
     }
@@ -335,7 +335,7 @@ impl Worker {
         contributions: &[Counted],
         average: BlobRef,
         portion: Portion,
-    ) -> Result<Option<bool>, CombineError> {
+    ) -> Result<Option<bool>, AggregateError> {
         let Some(average) = self.bytes(average)? else { return Ok(None) };
         let onto = self.onto(module, from, portion);
         let sum = recount(&parts(contributions), &onto, self.outer(module), |blob| self.bytes(blob))?;
@@ -357,7 +357,7 @@ impl Worker {
         from: BlobRef,
         average: BlobRef,
         portion: Portion,
-    ) -> Result<Option<BlobRef>, CombineError> {
+    ) -> Result<Option<BlobRef>, AggregateError> {
         let Some(frame) = self.blobs.get(average.hash, average.bytes)? else { return Ok(None) };
         let state = self.state(module, from)?;
         let share = Share::new(portion.weight, portion.full_weight);

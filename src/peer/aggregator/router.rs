@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::names::{BlobHash, BlobRef, ModuleId, Version};
-use crate::peer::aggregator::CombineError;
+use crate::peer::aggregator::AggregateError;
 use crate::peer::manifest::{Manifest, Resharding};
 use crate::protocol::wire::message::Counted;
 use crate::routing::resharding::{Atlas, PathScores};
@@ -44,7 +44,7 @@ impl RouterRounds {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn accumulate(&mut self, target: Version, blob: BlobHash) -> Result<bool, CombineError> {
+    pub fn accumulate(&mut self, target: Version, blob: BlobHash) -> Result<bool, AggregateError> {
         let documents = self.parts.slice_documents as usize;
         let Some((_, heard)) = self.open.as_mut().filter(|(open, _)| *open == target) else { return Ok(false) };
         let Some(bytes) = self.blobs.get(blob, PathScores::max_bytes(self.paths, documents))? else { return Ok(false) };
@@ -71,8 +71,8 @@ impl RouterRounds {
         target: Version,
         from: BlobRef,
         contributions: &[Counted],
-    ) -> Result<(Vec<u8>, Vec<u8>), CombineError> {
-        let lost = CombineError::Sum { module: self.module, target };
+    ) -> Result<(Vec<u8>, Vec<u8>), AggregateError> {
+        let lost = AggregateError::Sum { module: self.module, target };
         let Some((_, heard)) = self.open.take().filter(|(open, _)| *open == target) else { return Err(lost) };
         let mut all = BTreeMap::new();
         for counted in contributions {
@@ -90,7 +90,7 @@ impl RouterRounds {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn scores(&self, blob: BlobRef) -> Result<Option<Option<PathScores>>, CombineError> {
+    pub fn scores(&self, blob: BlobRef) -> Result<Option<Option<PathScores>>, AggregateError> {
         let documents = self.parts.slice_documents as usize;
         let bytes = match self.blobs.get(blob.hash, blob.bytes) {
             Err(BlobError::TooLarge { .. }) => None,
@@ -105,7 +105,7 @@ impl RouterRounds {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn audit(&self, contributions: &[Counted], average: BlobRef) -> Result<Option<bool>, CombineError> {
+    pub fn audit(&self, contributions: &[Counted], average: BlobRef) -> Result<Option<bool>, AggregateError> {
         let mut all = BTreeMap::new();
         for counted in contributions {
             let Some(scores) = self.scores(counted.blob)? else { return Ok(None) };
@@ -125,12 +125,12 @@ impl RouterRounds {
     ///
     /// # Errors
     /// If the state or the atlas is gone, or the store fails.
-    pub fn apply(&mut self, from: BlobRef, average: &[u8]) -> Result<Option<Vec<u8>>, CombineError> {
+    pub fn apply(&mut self, from: BlobRef, average: &[u8]) -> Result<Option<Vec<u8>>, AggregateError> {
         let (run, module) = (&self.manifest.config, self.module);
         let (width, overlap) = (run.model.width, run.routing.overlap);
-        let gone = CombineError::StateGone { module, state: from.hash };
+        let gone = AggregateError::StateGone { module, state: from.hash };
         let before = self.blobs.get(from.hash, from.bytes)?.ok_or(gone)?;
-        let broken = |reason: String| CombineError::Router { module, reason };
+        let broken = |reason: String| AggregateError::Router { module, reason };
         let before = match self.manifest.router_state(&before) {
             Ok(before) => before,
             Err(error) => {
@@ -170,8 +170,8 @@ mod tests {
     use super::*;
     use crate::names::{PathId, Phase};
     use crate::peer::tests::tiny_run::{Tiny, machine};
-    use crate::peer::trainer::device_scheduler::Turns;
-    use crate::peer::trainer::task::{Task, Told};
+    use crate::peer::trainer::device_scheduler::DeviceScheduler;
+    use crate::peer::trainer::task::{Task, TrainerReport};
     use crate::peer::trainer::text::{Purpose, Texts};
     use crate::peer::trainer::thread::TrainerThread;
     use crate::peer::trainer::work;
@@ -191,7 +191,7 @@ mod tests {
             let tiny = Tiny::shared_out_anew();
             let manifest = Arc::new(tiny.decoded.clone());
             let work = work(manifest.clone(), machine(), tiny.blobs.clone());
-            let trainer = TrainerThread::start(work, Arc::new(Turns::default())).unwrap();
+            let trainer = TrainerThread::start(work, Arc::new(DeviceScheduler::default())).unwrap();
             Self { tiny, manifest, trainer }
         }
 
@@ -212,9 +212,9 @@ mod tests {
             let task = Task::Train { path, drawn: path, phase, part, start, trainer: None, resume: None };
             assert!(self.trainer.begin(task));
             loop {
-                match self.trainer.told().await.unwrap() {
-                    Told::Trained(finished) => return finished,
-                    Told::Failed(error) => panic!("{error:#}"),
+                match self.trainer.next_report().await.unwrap() {
+                    TrainerReport::Trained(finished) => return finished,
+                    TrainerReport::Failed(error) => panic!("{error:#}"),
                     _ => {}
                 }
             }

@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn the_newest_of_several_peers_is_taken_for_each_module() {
-        let tiny = Tiny::found(true);
+        let tiny = Tiny::create(true);
         let a = tiny.peer("run/a", &[("0.0", 2), ("1.0", 1)]);
         let b = tiny.peer("run/b", &[("0.1", 0), ("1.0", 2)]);
         assert_eq!(peers_below(&tiny.home.path().join("run")), [a.clone(), b.clone()]);
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_module_that_nobody_holds_is_named_and_nothing_is_written() {
-        let tiny = Tiny::found(false);
+        let tiny = Tiny::create(false);
         let peer = tiny.peer("peer", &[("0.0", 2), ("1.0", 1)]);
         let target = tiny.home.path().join("all");
         let error = collect_from_stores(&tiny.manifest, &[peer], &target).unwrap_err().to_string();
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_running_peer_another_run_and_what_is_no_peer_are_told_apart() {
-        let tiny = Tiny::found(false);
+        let tiny = Tiny::create(false);
         let peer = tiny.peer("peer", &[("0.0", 0)]);
         let target = tiny.home.path().join("all");
         let collect =
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_state_that_rotted_on_one_disk_is_taken_from_another() {
-        let tiny = Tiny::found(false);
+        let tiny = Tiny::create(false);
         let modules = [("0.0", 1), ("0.1", 1), ("1.0", 1)];
         let (a, b) = (tiny.peer("a", &modules), tiny.peer("b", &modules));
         let target = tiny.home.path().join("all");

@@ -8,7 +8,7 @@ use crate::network::Multiaddr;
 use crate::peer::collect::*;
 use crate::peer::folder::store_folder;
 use crate::peer::tests::tiny_run::Tiny;
-use crate::peer::{Collected, News};
+use crate::peer::{Collected, PeerEvent};
 use crate::protocol::Record;
 use crate::protocol::wire::encoding;
 use crate::store::StoreFolder;
@@ -19,12 +19,12 @@ async fn collect(address: &Multiaddr, target: &Path) -> Result<crate::peer::coll
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_running_peer_gives_is_what_its_store_holds_afterwards() {
-    gives_what_it_holds(Tiny::found(true)).await;
+    gives_what_it_holds(Tiny::create(true)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_shards_are_in_a_blob_is_trained_and_collected_like_any_other() {
-    gives_what_it_holds(Tiny::found(true).in_table()).await;
+    gives_what_it_holds(Tiny::create(true).in_table()).await;
 }
 
 async fn gives_what_it_holds(tiny: Tiny) {
@@ -32,7 +32,7 @@ async fn gives_what_it_holds(tiny: Tiny) {
     let (peer, network, address, mut news) = tiny.start(folder.clone(), true, &Arc::default()).await;
     let mut scored = std::collections::BTreeSet::new();
     while scored.len() < 2 {
-        if let News::Scored { path, .. } = news.recv().await.unwrap() {
+        if let PeerEvent::Scored { path, .. } = news.recv().await.unwrap() {
             scored.insert(path);
         }
     }
@@ -61,7 +61,7 @@ async fn gives_what_it_holds(tiny: Tiny) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_module_that_no_reachable_peer_holds_is_named() {
-    let tiny = Tiny::found(false);
+    let tiny = Tiny::create(false);
     let folder = tiny.peer("alone", &[("0.0", 0), ("1.0", 0)]);
     let mut store = StoreFolder::open(&store_folder(&folder), tiny.run).unwrap();
     let lease = Record::Lease { path: PathId(0), held: true, standby: false };

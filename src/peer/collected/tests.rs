@@ -17,7 +17,7 @@ use crate::training::Score;
 const ALL: [(&str, u64); 3] = [("0.0", 1), ("0.1", 2), ("1.0", 2)];
 
 fn collected(share_text: bool) -> (Tiny, PathBuf) {
-    let tiny = Tiny::found(share_text);
+    let tiny = Tiny::create(share_text);
     let peer = tiny.peer("peer", &ALL);
     let folder = tiny.home.path().join("all");
     collect_from_stores(&tiny.manifest, &[peer], &folder).unwrap();

@@ -44,14 +44,14 @@ impl Dense {
 
 /// Where a dense path is kept.
 #[derive(Clone, Debug)]
-pub struct KeptDense {
+pub struct DenseCheckpoint {
     /// The file.
     pub file: PathBuf,
     /// Tells trainings apart: the file of another run, or of other text, is passed over.
     pub of: BlobHash,
 }
 
-impl KeptDense {
+impl DenseCheckpoint {
     /// Keeps the path as it is after so many steps of the schedule, in place of what was kept before.
     ///
     /// # Errors
@@ -115,12 +115,12 @@ mod tests {
     #[test]
     fn what_was_kept_comes_back_and_nothing_else_does() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = KeptDense { file: folder.path().join("dense"), of: BlobHash::of(b"a run and its text") };
+        let kept = DenseCheckpoint { file: folder.path().join("dense"), of: BlobHash::of(b"a run and its text") };
         assert_eq!(kept.read(&[2, 1]), None);
         kept.write(9, &dense()).unwrap();
         assert_eq!(kept.read(&[2, 1]), Some((9, dense())));
         assert_eq!(kept.read(&[1, 2]), None, "another model's");
-        let other = KeptDense { of: BlobHash::of(b"other text"), ..kept.clone() };
+        let other = DenseCheckpoint { of: BlobHash::of(b"other text"), ..kept.clone() };
         assert_eq!(other.read(&[2, 1]), None);
         let mut bytes = std::fs::read(&kept.file).unwrap();
         bytes[FIXED_BYTES] ^= 1;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::config::{MachineConfig, RunConfig};
 use crate::model::open_device;
-use crate::peer::create::dense::{Dense, KeptDense};
-use crate::peer::trainer::device_scheduler::Turns;
+use crate::peer::create::dense::{Dense, DenseCheckpoint};
+use crate::peer::trainer::device_scheduler::DeviceScheduler;
 use crate::seed::Seed;
 use crate::text::TokenSet;
 use crate::training::{BatchOrder, InnerTrainer, Score, evaluate};
@@ -23,7 +23,7 @@ pub struct Stopped;
 /// A trainer for dense paths, in turns with all others of the machine.
 pub struct DenseTrainer<'a> {
     run: &'a RunConfig,
-    turns: &'a Turns,
+    scheduler: &'a DeviceScheduler,
     stop: &'a AtomicBool,
     inner: InnerTrainer,
 }
@@ -34,11 +34,11 @@ impl<'a> DenseTrainer<'a> {
     pub fn new(
         run: &'a RunConfig,
         machine: &MachineConfig,
-        turns: &'a Turns,
+        scheduler: &'a DeviceScheduler,
         stop: &'a AtomicBool,
     ) -> anyhow::Result<Self> {
         let device = open_device(machine.device)?;
-        Ok(Self { run, turns, stop, inner: InnerTrainer::new(run, machine, device)? })
+        Ok(Self { run, scheduler, stop, inner: InnerTrainer::new(run, machine, device)? })
     }
 
     /// Trains from one step of the schedule up to another, or on from where it was kept in between. `told` hears of the
@@ -52,7 +52,7 @@ impl<'a> DenseTrainer<'a> {
         dense: Dense,
         text: &TokenSet,
         steps: Range<u64>,
-        kept: &KeptDense,
+        kept: &DenseCheckpoint,
         told: &mut dyn FnMut(u64, f64),
     ) -> anyhow::Result<Dense> {
         let sizes: Vec<usize> = dense.levels.iter().map(Vec::len).collect();
@@ -72,10 +72,10 @@ impl<'a> DenseTrainer<'a> {
             if stopped {
                 return Err(Stopped.into());
             }
-            let _turn = self.turns.take();
+            let _lease = self.scheduler.acquire();
             let began = Instant::now();
-            let turn = Duration::from_millis(crate::peer::trainer::device_scheduler::TURN_MS);
-            while step < steps.end && began.elapsed() < turn && !self.stop.load(Ordering::Relaxed) {
+            let lease = Duration::from_millis(crate::peer::trainer::device_scheduler::SLICE_MS);
+            while step < steps.end && began.elapsed() < lease && !self.stop.load(Ordering::Relaxed) {
                 let report = self.inner.step(text, &order, step)?;
                 step += 1;
                 told(step - steps.start, report.loss);
@@ -98,7 +98,7 @@ impl<'a> DenseTrainer<'a> {
     /// If the text does not fit the model.
     pub fn score(&mut self, dense: &Dense, text: &TokenSet, token_bytes: &[u32]) -> anyhow::Result<Score> {
         self.load(dense)?;
-        let _turn = self.turns.take();
+        let _lease = self.scheduler.acquire();
         Ok(evaluate(self.inner.model(), text, self.run.routing.prefix_tokens, token_bytes, &mut || {})?)
     }
 
@@ -108,7 +108,7 @@ impl<'a> DenseTrainer<'a> {
     /// If a prefix does not fit the model, or the features are not finite.
     pub fn features(&mut self, dense: &Dense, prefixes: &[&[u32]]) -> anyhow::Result<Vec<f32>> {
         self.load(dense)?;
-        let _turn = self.turns.take();
+        let _lease = self.scheduler.acquire();
         let mut failed = None;
         let model = self.inner.model();
         let features = crate::routing::features_of(prefixes, self.run.model.width, &mut |batch| {
@@ -135,9 +135,9 @@ mod tests {
     fn training_that_was_stopped_goes_on_as_if_it_had_not_been() {
         let (run, text) = (small_run(), TokenSet::cut(&small_set(40), 48));
         let folder = tempfile::tempdir().unwrap();
-        let kept = |name: &str| KeptDense { file: folder.path().join(name), of: BlobHash::of(b"this text") };
-        let (turns, stop) = (Turns::default(), AtomicBool::new(false));
-        let mut trainer = DenseTrainer::new(&run, &machine(), &turns, &stop).unwrap();
+        let kept = |name: &str| DenseCheckpoint { file: folder.path().join(name), of: BlobHash::of(b"this text") };
+        let (scheduler, stop) = (DeviceScheduler::default(), AtomicBool::new(false));
+        let mut trainer = DenseTrainer::new(&run, &machine(), &scheduler, &stop).unwrap();
         let whole = trainer.train(Dense::initial(&run), &text, 0..6, &kept("whole"), &mut |_, _| {}).unwrap();
 
         let mut stop_at_two = |step, _| stop.store(step == 2, Ordering::Relaxed);

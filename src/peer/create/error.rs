@@ -6,7 +6,7 @@ use crate::network::limits::TOPICS_PER_PEER;
 
 /// Why the text is not enough, or not the right one.
 #[derive(Debug, thiserror::Error)]
-pub enum FoundingError {
+pub enum CreateError {
     /// Too few documents.
     #[error(
         "{corpus}: {documents} training documents for {paths} paths, at least {least} are needed; \

@@ -12,22 +12,22 @@ pub(in crate::peer::create) mod tokenize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use crate::peer::create::error::FoundingError;
+pub use crate::peer::create::error::CreateError;
 pub use crate::peer::create::text::{Documents, Text};
 
 use crate::config::{MachineConfig, OuterMode, RunConfig};
 use crate::model::{exchange, open_device};
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, RunId};
 use crate::network::limits::TOPICS_PER_PEER;
-use crate::peer::create::dense::{Dense, KeptDense};
+use crate::peer::create::dense::{Dense, DenseCheckpoint};
 use crate::peer::create::dense_trainer::{DenseTrainer, Stopped};
-use crate::peer::create::resharding::{Founding, set_apart};
+use crate::peer::create::resharding::{RunTexts, set_apart};
 use crate::peer::create::routing::{Routing, routed_to};
 use crate::peer::folder::{lock_store, read_manifest, write_manifest};
 use crate::peer::manifest::genesis::first_state;
 use crate::peer::manifest::shard_table::{Shard, Shards, encode_table};
 use crate::peer::manifest::{FORMAT_VERSION, Manifest, ManifestError};
-use crate::peer::trainer::device_scheduler::Turns;
+use crate::peer::trainer::device_scheduler::DeviceScheduler;
 use crate::protocol::wire::encoding::WIRE_VERSION;
 use crate::routing::ShardIndex;
 use crate::routing::resharding::RouterState;
@@ -96,7 +96,7 @@ pub enum Stage {
 }
 
 /// A run that can begin.
-pub struct Founded {
+pub struct CreatedRun {
     /// Its founder's store, which has all blobs.
     pub store: LockedStore,
     /// What it is.
@@ -126,7 +126,12 @@ const LEAST_DOCUMENTS: usize = 8;
 ///
 /// # Errors
 /// If the text cannot be read or is too small, training fails, or the store does.
-pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn FnMut(Stage)) -> anyhow::Result<Founded> {
+pub fn create_run(
+    plan: Plan<'_>,
+    scheduler: &DeviceScheduler,
+    stop: &AtomicBool,
+    told: &mut dyn FnMut(Stage),
+) -> anyhow::Result<CreatedRun> {
     let run = plan.run;
     let grid = run.grid()?;
     let most_paths = check_size(&plan)?;
@@ -137,14 +142,14 @@ pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn Fn
     go_on(stop)?;
     let store = lock_store(plan.folder)?;
     if read_manifest(plan.folder)?.is_some() {
-        return Err(FoundingError::Meanwhile(plan.folder.to_owned()).into());
+        return Err(CreateError::Meanwhile(plan.folder.to_owned()).into());
     }
     let mut text = found.tokens(run, (&text_folder(plan.folder), stop), told)?;
     let slice;
     (text.train, slice) = set_apart(run, paths, &text.train)?;
     go_on(stop)?;
     let blobs = &store.blobs;
-    let mut trainer = DenseTrainer::new(run, plan.machine, turns, stop)?;
+    let mut trainer = DenseTrainer::new(run, plan.machine, scheduler, stop)?;
     let initial = Dense::initial(run);
     let steps = run.training.ancestor_steps;
     let ancestor = match plan.ancestor {
@@ -167,14 +172,14 @@ pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn Fn
     go_on(stop)?;
     let test_routes = routing.routes(&mut trainer, &ancestor, &text.test, 1)?;
 
-    let founding = Founding { shards: shard_texts(&index, &test_routes, &text), slice };
+    let texts = RunTexts { shards: shard_texts(&index, &test_routes, &text), slice };
     let sizes = index.sizes();
-    let shards = put_shards(&founding, &sizes, blobs)?;
+    let shards = put_shards(&texts, &sizes, blobs)?;
     let mut states = genesis(&grid.modules(), &ancestor.levels, run.outer.mode, blobs)?;
     let mut resharding = None;
     if let Some(module) = run.router_module() {
-        let atlas = founding.atlas(run, &mut trainer, (&ancestor, ancestor_hash), &routing.router)?;
-        resharding = Some(founding.put_apart(&atlas, blobs)?);
+        let atlas = texts.atlas(run, &mut trainer, (&ancestor, ancestor_hash), &routing.router)?;
+        resharding = Some(texts.put_apart(&atlas, blobs)?);
         let state = RouterState::initial(routing.router.clone(), sizes);
         states.push((module, blobs.put(&state.encode(run.model.width))?));
     }
@@ -200,7 +205,7 @@ pub fn found(plan: Plan<'_>, turns: &Turns, stop: &AtomicBool, told: &mut dyn Fn
     let bytes = encode(&mut manifest, blobs)?;
     let (manifest, id) = Manifest::decode(&bytes)?;
     let manifest = manifest.with_table_in(blobs)?;
-    Ok(Founded { manifest, bytes, id, ancestor, train: text.train, test: text.test, store })
+    Ok(CreatedRun { manifest, bytes, id, ancestor, train: text.train, test: text.test, store })
 }
 
 /// The most paths that a stage of the run has: the text must be enough for what follows, too.
@@ -209,7 +214,7 @@ fn check_size(plan: &Plan<'_>) -> anyhow::Result<u32> {
     for stage in std::iter::once(plan.run).chain(plan.then.as_ref()) {
         let modules = stage.slots()?.grid().modules().len();
         if modules > TOPICS_PER_PEER {
-            return Err(FoundingError::Modules(modules).into());
+            return Err(CreateError::Modules(modules).into());
         }
         most_paths = most_paths.max(stage.grid()?.path_count());
     }
@@ -259,7 +264,7 @@ fn read(
         }
     };
     if documents < least as u64 {
-        return Err(FoundingError::Small { corpus, documents, paths, least }.into());
+        return Err(CreateError::Small { corpus, documents, paths, least }.into());
     }
     Ok(read)
 }
@@ -298,8 +303,8 @@ fn go_on(stop: &AtomicBool) -> Result<(), Stopped> {
 }
 
 /// Where an ancestor in training is kept, until the run is founded.
-fn unfinished_ancestor(folder: &Path, of: BlobHash) -> KeptDense {
-    KeptDense { file: folder.join("ancestor.unfinished"), of }
+fn unfinished_ancestor(folder: &Path, of: BlobHash) -> DenseCheckpoint {
+    DenseCheckpoint { file: folder.join("ancestor.unfinished"), of }
 }
 
 /// Names what an ancestor is trained by and on.
@@ -329,12 +334,12 @@ fn shard_texts(index: &ShardIndex, test_routes: &[PathId], text: &Text) -> Vec<[
     (0..index.paths()).map(|path| of(PathId(path))).collect()
 }
 
-fn put_shards(founding: &Founding, sizes: &[u64], blobs: &BlobStore) -> Result<Vec<Shard>, BlobError> {
+fn put_shards(texts: &RunTexts, sizes: &[u64], blobs: &BlobStore) -> Result<Vec<Shard>, BlobError> {
     let put = |set: &TokenSet| blobs.put_written(set.encoded_bytes(), |out| set.write_to(out));
     let shard = |([train, held_out, test], sequences): (&[TokenSet; 3], &u64)| {
         Ok(Shard { train: put(train)?, held_out: put(held_out)?, test: put(test)?, sequences: *sequences })
     };
-    founding.shards.iter().zip(sizes).map(shard).collect()
+    texts.shards.iter().zip(sizes).map(shard).collect()
 }
 
 /// Every module starts as the ancestor's level; its state says which module it is.
@@ -387,7 +392,7 @@ mod tests {
 
     #[test]
     fn shards_that_are_too_many_for_the_manifest_go_to_a_blob_that_it_names() {
-        let tiny = Tiny::found(true);
+        let tiny = Tiny::create(true);
         let shard = tiny.decoded.shard(PathId(0)).clone();
         let with = |paths| Manifest { shards: Shards::Listed(vec![shard.clone(); paths]), ..tiny.decoded.clone() };
         let mut few = with(300);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::config::RunConfig;
 use crate::config::routing::SLICE_DOCUMENTS;
 use crate::names::{BlobHash, PathId};
-use crate::peer::create::FoundingError;
+use crate::peer::create::CreateError;
 use crate::peer::create::dense::Dense;
 use crate::peer::create::dense_trainer::DenseTrainer;
 use crate::peer::manifest::Resharding;
@@ -20,7 +20,7 @@ use crate::text::corpus::falls_within;
 ///
 /// # Errors
 /// If the slice would be more than half of the text.
-pub fn set_apart(run: &RunConfig, paths: u32, train: &TokenSet) -> Result<(TokenSet, TokenSet), FoundingError> {
+pub fn set_apart(run: &RunConfig, paths: u32, train: &TokenSet) -> Result<(TokenSet, TokenSet), CreateError> {
     if run.routing.reshard.is_empty() {
         return Ok((train.clone(), TokenSet::default()));
     }
@@ -29,7 +29,7 @@ pub fn set_apart(run: &RunConfig, paths: u32, train: &TokenSet) -> Result<(Token
     // A few more than asked for, since it is hashes that choose.
     let share = run.routing.slice_share.max(1.2 * least as f64 / documents.max(1) as f64);
     if share > 0.5 {
-        return Err(FoundingError::Slice { documents, least, needed: (2.4 * least as f64).ceil() as usize });
+        return Err(CreateError::Slice { documents, least, needed: (2.4 * least as f64).ceil() as usize });
     }
     let (mut rest, mut slice) = (Vec::new(), Vec::new());
     for range in train.documents() {
@@ -41,14 +41,14 @@ pub fn set_apart(run: &RunConfig, paths: u32, train: &TokenSet) -> Result<(Token
 }
 
 /// The text that the paths of a run are founded with, by path.
-pub struct Founding {
+pub struct RunTexts {
     /// To train on, held out, to test on.
     pub shards: Vec<[TokenSet; 3]>,
     /// What paths will score.
     pub slice: TokenSet,
 }
 
-impl Founding {
+impl RunTexts {
     /// Puts atlas and slice into the founder's store.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use crate::config::RunConfig;
 use crate::names::BlobHash;
 use crate::peer::create::dense_trainer::Stopped;
 use crate::peer::create::tokenize::{Part, Tokenizing, forget};
-use crate::peer::create::{FoundingError, Stage};
+use crate::peer::create::{CreateError, Stage};
 use crate::store::write_file;
 use crate::text::{CorpusError, CorpusSource, Document, Found, Survey, TokenSet, Tokenizer, is_test, stream_corpus};
 
@@ -73,7 +73,7 @@ impl Documents {
         if let Some(source) = test_corpus {
             let tested = each(source, run, stop, &mut |_| Ok(()))?;
             if tested.classes != sources[0].1.classes {
-                return Err(FoundingError::Classes(source.to_string()).into());
+                return Err(CreateError::Classes(source.to_string()).into());
             }
             sources.push((source.clone(), tested));
         }
@@ -104,19 +104,19 @@ impl Text {
         let [corpus, test_corpus] = documents.hashes();
         let Documents { sources, sample, .. } = documents;
         let tokenizer = match tokenizer {
-            Some(_) if run.model.reads_images() => return Err(FoundingError::NoTokenizer.into()),
+            Some(_) if run.model.reads_images() => return Err(CreateError::NoTokenizer.into()),
             Some(json) => Tokenizer::from_json(json)?,
             None => learnt(sample.documents, (corpus, sources.len(), run), folder)?,
         };
         let (found, expected) = (tokenizer.vocabulary(), run.model.ids());
         if found > expected {
-            return Err(FoundingError::Vocabulary { found, expected }.into());
+            return Err(CreateError::Vocabulary { found, expected }.into());
         }
         let parts = (corpus, test_corpus, sources.len(), &run.text, BlobHash::of(tokenizer.json()));
         let of = BlobHash::of(&serde_json::to_vec(&parts)?);
         let mut work = Tokenizing::begin(&tokenizer, folder, of)?;
         if let Err(error) = tokenize(&sources, run, &mut work, stop, told) {
-            if matches!(error.downcast_ref(), Some(FoundingError::Changed(_))) {
+            if matches!(error.downcast_ref(), Some(CreateError::Changed(_))) {
                 // Some of it is of one text, some of the other.
                 drop(work);
                 folder.map(forget).transpose()?;
@@ -154,7 +154,7 @@ fn tokenize(
         });
         match taken {
             Ok(again) if again.hash == survey.hash => {}
-            Ok(_) => return Err(FoundingError::Changed(source.to_string()).into()),
+            Ok(_) => return Err(CreateError::Changed(source.to_string()).into()),
             Err(error) => {
                 work.keep()?;
                 return Err(error);

@@ -9,7 +9,7 @@ use crate::names::{ModuleId, PeerKey};
 use crate::network::{Offence, RequestError, now_s};
 use crate::peer::access::access_control::{Doorkeeper, Told};
 use crate::peer::driver::Driver;
-use crate::peer::driver::events::News;
+use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::handle::Order;
 use crate::peer::driver::status::Invited;
 use crate::protocol::invitations::{Doorway, FOR_EVER_S, Knock, Notice, Revocation};
@@ -17,16 +17,16 @@ use crate::protocol::wire::encoding;
 use crate::protocol::{Event, RequestId};
 
 /// Requests with this bit are knocks; the node counts its own from 0.
-const KNOCKS: u64 = 1 << 63;
+const AUTHENTICATION_BIT: u64 = 1 << 63;
 
 /// A connected peer that has shown nothing for so long is let go.
 const STRANGER_MS: u64 = 20_000;
 
 /// A pass is said again on each topic after so long: to whoever came unnoticed.
-const PASS_EVERY_MS: u64 = 30_000;
+const ANNOUNCE_EVERY_MS: u64 = 30_000;
 
 /// But no sooner than this, however many come.
-const PASS_LEAST_MS: u64 = 2_000;
+const ANNOUNCE_LEAST_MS: u64 = 2_000;
 
 /// What waits until its receiver has seen our pass: no more than the network takes.
 const MOST_HELD: usize = 256;
@@ -39,16 +39,16 @@ const SAY_EVERY_MS: u64 = 1_000;
 
 /// What the driver remembers of doors, its own and others'.
 #[derive(Default)]
-pub(in crate::peer) struct Admitting {
+pub(in crate::peer) struct AccessState {
     pub(in crate::peer) doorkeeper: Option<Arc<Doorkeeper>>,
     /// Who has taken our pass since it was connected.
     introduced: BTreeSet<PeerKey>,
-    knocking: BTreeMap<u64, PeerKey>,
-    next_knock: u64,
+    authenticating: BTreeMap<u64, PeerKey>,
+    next_authentication: u64,
     /// What the node asks.
     held: BTreeMap<PeerKey, Vec<(RequestId, Vec<u8>)>>,
     /// Since when.
-    connected: BTreeMap<PeerKey, Millis>,
+    connected_since: BTreeMap<PeerKey, Millis>,
     /// Our modules, and when our pass was last said there.
     said: BTreeMap<ModuleId, Option<Millis>>,
     /// Somebody new listens there.
@@ -60,13 +60,13 @@ pub(in crate::peer) struct Admitting {
     pub(in crate::peer) refused: Option<String>,
 }
 
-impl Admitting {
+impl AccessState {
     pub(in crate::peer) fn new(doorkeeper: Option<Arc<Doorkeeper>>) -> Self {
         Self { doorkeeper, ..Self::default() }
     }
 
-    pub(in crate::peer) fn is_knock(id: u64) -> bool {
-        id & KNOCKS != 0
+    pub(in crate::peer) fn is_authentication(id: u64) -> bool {
+        id & AUTHENTICATION_BIT != 0
     }
 
     /// Whether what a peer says on a topic counts.
@@ -75,7 +75,7 @@ impl Admitting {
     }
 
     /// What somebody hears who asks without being invited.
-    pub(in crate::peer) fn turned_away(&self, from: PeerKey) -> Option<Doorway> {
+    pub(in crate::peer) fn refusal(&self, from: PeerKey) -> Option<Doorway> {
         self.doorkeeper.as_ref().filter(|doorkeeper| !doorkeeper.admits(from)).map(|doorkeeper| doorkeeper.turn_away())
     }
 
@@ -96,13 +96,13 @@ impl Admitting {
         }
     }
 
-    pub(in crate::peer) fn went(&mut self, peer: PeerKey) {
-        self.connected.remove(&peer);
+    pub(in crate::peer) fn disconnected(&mut self, peer: PeerKey) {
+        self.connected_since.remove(&peer);
         self.introduced.remove(&peer);
     }
 
     /// It has turned us away, though it had seen our pass: it has started again, or thinks otherwise by now.
-    pub(in crate::peer) fn forgotten_by(&mut self, peer: PeerKey) {
+    pub(in crate::peer) fn authenticate_again(&mut self, peer: PeerKey) {
         self.introduced.remove(&peer);
     }
 
@@ -119,7 +119,7 @@ impl Admitting {
         self.said.keys().copied().collect()
     }
 
-    fn pass_on(&mut self, revocation: Option<Revocation>) {
+    fn queue_revocation(&mut self, revocation: Option<Revocation>) {
         if self.to_say.len() < MOST_TO_SAY {
             self.to_say.extend(revocation);
         }
@@ -128,23 +128,23 @@ impl Admitting {
 
 impl Driver {
     /// Whether a peer has to see our pass before it hears anything else of us.
-    pub(in crate::peer) fn must_knock(&self, to: PeerKey) -> bool {
-        let shows = self.admitting.doorkeeper.as_ref().is_some_and(|doorkeeper| doorkeeper.own().is_some());
-        shows && !self.admitting.introduced.contains(&to)
+    pub(in crate::peer) fn must_authenticate(&self, to: PeerKey) -> bool {
+        let shows = self.access.doorkeeper.as_ref().is_some_and(|doorkeeper| doorkeeper.own().is_some());
+        shows && !self.access.introduced.contains(&to)
     }
 
     /// Shows our pass first.
-    pub(in crate::peer) fn hold_back(&mut self, to: PeerKey, id: RequestId, bytes: Vec<u8>) {
-        if self.admitting.held.values().map(Vec::len).sum::<usize>() >= MOST_HELD || !self.knock(to) {
+    pub(in crate::peer) fn hold_until_authenticated(&mut self, to: PeerKey, id: RequestId, bytes: Vec<u8>) {
+        if self.access.held.values().map(Vec::len).sum::<usize>() >= MOST_HELD || !self.authenticate(to) {
             return self.events.push_back(Event::Answered { id, response: None });
         }
-        self.admitting.held.entry(to).or_default().push((id, bytes));
+        self.access.held.entry(to).or_default().push((id, bytes));
     }
 
     /// Shows our pass to a peer that has not seen it, and does not wait.
     pub(in crate::peer) fn introduce(&mut self, to: PeerKey) {
-        if to != self.node.me() && self.must_knock(to) {
-            self.knock(to);
+        if to != self.node.me() && self.must_authenticate(to) {
+            self.authenticate(to);
         }
     }
 
@@ -156,52 +156,57 @@ impl Driver {
     }
 
     /// Whether our pass is on its way to a peer.
-    fn knock(&mut self, to: PeerKey) -> bool {
-        if self.admitting.knocking.values().any(|peer| *peer == to) {
+    fn authenticate(&mut self, to: PeerKey) -> bool {
+        if self.access.authenticating.values().any(|peer| *peer == to) {
             return true;
         }
-        let Some(pass) = self.admitting.doorkeeper.as_ref().and_then(|doorkeeper| doorkeeper.own()) else {
+        let Some(pass) = self.access.doorkeeper.as_ref().and_then(|doorkeeper| doorkeeper.own()) else {
             return false;
         };
         let Ok(bytes) = encoding::encode(&Knock::Present(pass)) else { return false };
-        let id = KNOCKS | self.admitting.next_knock;
-        self.admitting.next_knock += 1;
+        let id = AUTHENTICATION_BIT | self.access.next_authentication;
+        self.access.next_authentication += 1;
         let addresses = self.addresses.get(&to).cloned().unwrap_or_default();
         let sent = self.network.request(id, to, addresses, bytes).is_ok();
         if sent {
-            self.admitting.knocking.insert(id, to);
+            self.access.authenticating.insert(id, to);
         }
         sent
     }
 
     /// A peer is connected.
-    pub(in crate::peer) fn came(&mut self, peer: PeerKey) {
-        if self.admitting.doorkeeper.is_some() {
-            self.admitting.connected.insert(peer, self.now());
-            self.admitting.introduced.remove(&peer);
-            self.knock(peer);
+    pub(in crate::peer) fn connected(&mut self, peer: PeerKey) {
+        if self.access.doorkeeper.is_some() {
+            self.access.connected_since.insert(peer, self.now());
+            self.access.introduced.remove(&peer);
+            self.authenticate(peer);
         }
     }
 
     /// What came of showing our pass.
-    pub(in crate::peer) fn knocked(&mut self, id: u64, from: PeerKey, result: Result<Vec<u8>, RequestError>) {
-        self.admitting.knocking.remove(&id);
+    pub(in crate::peer) fn authentication_answered(
+        &mut self,
+        id: u64,
+        from: PeerKey,
+        result: Result<Vec<u8>, RequestError>,
+    ) {
+        self.access.authenticating.remove(&id);
         let answer = result.ok().and_then(|bytes| encoding::decode::<Doorway>(&bytes).ok());
         let answered = answer.is_some();
         match answer {
             Some(Doorway::Welcome { revocations, .. }) => {
-                self.admitting.introduced.insert(from);
-                self.admitting.refused = None;
-                self.sent_away(revocations);
+                self.access.introduced.insert(from);
+                self.access.refused = None;
+                self.take_revocations(revocations);
             }
             Some(Doorway::NotInvited(reason)) => {
                 // It is turned away with each question then, too; the reason is the same.
-                self.admitting.introduced.insert(from);
+                self.access.introduced.insert(from);
                 self.tell_refused(from, reason);
             }
             None => tracing::debug!(peer = %from.short(), "our pass was not looked at"),
         }
-        for (id, bytes) in self.admitting.held.remove(&from).unwrap_or_default() {
+        for (id, bytes) in self.access.held.remove(&from).unwrap_or_default() {
             match answered {
                 true => self.ask(id, from, bytes),
                 false => self.events.push_back(Event::Answered { id, response: None }),
@@ -211,95 +216,96 @@ impl Driver {
 
     fn tell_refused(&mut self, by: PeerKey, reason: String) {
         tracing::warn!(peer = %by.short(), reason, "a peer does not let this one in");
-        if self.admitting.refused.as_ref() != Some(&reason) {
-            (self.newsroom)(News::NotInvited(reason.clone()));
-            self.admitting.refused = Some(reason);
+        if self.access.refused.as_ref() != Some(&reason) {
+            (self.event_sink)(PeerEvent::NotInvited(reason.clone()));
+            self.access.refused = Some(reason);
         }
     }
 
-    fn sent_away(&mut self, revocations: Vec<Revocation>) {
-        let Some(doorkeeper) = self.admitting.doorkeeper.clone() else { return };
+    fn take_revocations(&mut self, revocations: Vec<Revocation>) {
+        let Some(doorkeeper) = self.access.doorkeeper.clone() else { return };
         for of in doorkeeper.learn(revocations) {
-            self.admitting.pass_on(doorkeeper.revocation_of(of));
-            self.part_with(of);
+            self.access.queue_revocation(doorkeeper.revocation_of(of));
+            self.revoked(of);
         }
     }
 
-    fn part_with(&mut self, peer: PeerKey) {
+    fn revoked(&mut self, peer: PeerKey) {
         tracing::warn!(peer = %peer.short(), "a peer was sent away");
         if peer == self.node.me() {
             let reason = "this peer was sent away by one in whose name it was invited".to_owned();
             return self.tell_refused(peer, reason);
         }
-        self.let_go(peer);
+        self.disconnect(peer);
     }
 
-    fn let_go(&self, peer: PeerKey) {
+    fn disconnect(&self, peer: PeerKey) {
         if self.network.disconnect(peer).is_err() {
             tracing::debug!(peer = %peer.short(), "too much under way to let go of a peer");
         }
     }
 
     /// Somebody has said on a topic who it is, or who is none of us any more.
-    pub(in crate::peer) fn noticed(&mut self, author: PeerKey, bytes: &[u8]) {
-        let Some(doorkeeper) = self.admitting.doorkeeper.clone() else { return };
+    pub(in crate::peer) fn handle_notice(&mut self, author: PeerKey, bytes: &[u8]) {
+        let Some(doorkeeper) = self.access.doorkeeper.clone() else { return };
         let Ok(notice) = encoding::decode::<Notice>(bytes) else {
             tracing::debug!(author = %author.short(), "not a notice");
-            return self.blame(author, Offence::Unreadable);
+            return self.report_offence(author, Offence::Unreadable);
         };
         match doorkeeper.hear(author, notice) {
             Told::Nothing => {}
-            Told::Forged => self.blame(author, Offence::Unreadable),
+            Told::Forged => self.report_offence(author, Offence::Unreadable),
             Told::Came => tracing::debug!(author = %author.short(), "a peer that is invited"),
             Told::Left(of) => {
-                self.admitting.pass_on(doorkeeper.revocation_of(of));
-                self.part_with(of);
+                self.access.queue_revocation(doorkeeper.revocation_of(of));
+                self.revoked(of);
             }
         }
     }
 
     /// Somebody shows a pass.
-    pub(in crate::peer) fn open_door(&self, from: PeerKey, bytes: &[u8]) -> Doorway {
-        let Some(doorkeeper) = &self.admitting.doorkeeper else {
+    pub(in crate::peer) fn answer_authentication(&self, from: PeerKey, bytes: &[u8]) -> Doorway {
+        let Some(doorkeeper) = &self.access.doorkeeper else {
             return Doorway::Welcome { pass: None, revocations: Vec::new() };
         };
         match encoding::decode::<Knock>(bytes) {
-            Ok(knock) => doorkeeper.answer(from, knock),
+            Ok(request) => doorkeeper.answer(from, request),
             Err(error) => Doorway::NotInvited(error.to_string()),
         }
     }
 
     /// What is to be said and done about the door by now.
-    pub(in crate::peer) async fn attend_door(&mut self) {
-        let Some(doorkeeper) = self.admitting.doorkeeper.clone() else { return };
+    pub(in crate::peer) async fn maintain_access(&mut self) {
+        let Some(doorkeeper) = self.access.doorkeeper.clone() else { return };
         let now = self.now();
-        self.say_pass(&doorkeeper, now).await;
-        if now.since(self.admitting.said_revocation) >= SAY_EVERY_MS
-            && let Some(revocation) = self.admitting.to_say.pop_front()
+        self.announce_credential(&doorkeeper, now).await;
+        if now.since(self.access.said_revocation) >= SAY_EVERY_MS
+            && let Some(revocation) = self.access.to_say.pop_front()
         {
-            self.admitting.said_revocation = now;
-            for module in self.admitting.topics() {
+            self.access.said_revocation = now;
+            for module in self.access.topics() {
                 self.say(module, &Notice::Revoked(revocation.clone())).await;
             }
         }
-        if now.since(self.admitting.looked) >= SAY_EVERY_MS {
-            self.admitting.looked = now;
+        if now.since(self.access.looked) >= SAY_EVERY_MS {
+            self.access.looked = now;
             let patience = |since: &Millis| now.since(*since) >= STRANGER_MS;
-            let strangers = self.admitting.connected.iter().filter(|(_, since)| patience(since)).map(|(peer, _)| *peer);
+            let strangers =
+                self.access.connected_since.iter().filter(|(_, since)| patience(since)).map(|(peer, _)| *peer);
             let strangers: Vec<PeerKey> = strangers.filter(|peer| !doorkeeper.admits(*peer)).collect();
-            strangers.into_iter().for_each(|peer| self.let_go(peer));
+            strangers.into_iter().for_each(|peer| self.disconnect(peer));
         }
     }
 
-    async fn say_pass(&mut self, doorkeeper: &Doorkeeper, now: Millis) {
-        let waits = |since: &Millis, least: u64| now.since(*since) < least;
+    async fn announce_credential(&mut self, doorkeeper: &Doorkeeper, now: Millis) {
+        let within = |since: &Millis, least: u64| now.since(*since) < least;
         let due = |module: &ModuleId, said: &Option<Millis>| match said {
             None => true,
-            Some(said) if self.admitting.due.contains(module) => !waits(said, PASS_LEAST_MS),
-            Some(said) => !waits(said, PASS_EVERY_MS),
+            Some(said) if self.access.due.contains(module) => !within(said, ANNOUNCE_LEAST_MS),
+            Some(said) => !within(said, ANNOUNCE_EVERY_MS),
         };
         let due: Vec<ModuleId> =
-            self.admitting.said.iter().filter(|(module, said)| due(module, said)).map(|(module, _)| *module).collect();
+            self.access.said.iter().filter(|(module, said)| due(module, said)).map(|(module, _)| *module).collect();
         if due.is_empty() {
             return;
         }
@@ -307,8 +313,8 @@ impl Driver {
         // The clock goes on between two: each is said with a number of its own, after a restart as well.
         let notice = Notice::Present { pass, sequence: now_s() };
         for module in due {
-            self.admitting.said.insert(module, Some(now));
-            self.admitting.due.remove(&module);
+            self.access.said.insert(module, Some(now));
+            self.access.due.remove(&module);
             self.say(module, &notice).await;
         }
     }
@@ -322,7 +328,7 @@ impl Driver {
 
     /// The user wants it.
     pub(in crate::peer) fn carry_out_order(&mut self, order: Order) -> Result<String, String> {
-        let Some(doorkeeper) = self.admitting.doorkeeper.clone() else {
+        let Some(doorkeeper) = self.access.doorkeeper.clone() else {
             return Err("this run is open: whoever knows an address takes part".to_owned());
         };
         let revocation = match order {
@@ -333,8 +339,8 @@ impl Driver {
             return Ok("the invitation was not used yet, and nobody can use it any more".to_owned());
         };
         let of = revocation.of;
-        self.admitting.pass_on(Some(revocation));
-        self.part_with(of);
+        self.access.queue_revocation(Some(revocation));
+        self.revoked(of);
         Ok(format!("peer {of} is sent away, with all whom it has invited; the others hear of it"))
     }
 }

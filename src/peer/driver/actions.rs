@@ -4,7 +4,7 @@ use crate::names::{BlobHash, ModuleId, PeerKey};
 use crate::network::{Multiaddr, Offence};
 use crate::peer::aggregator::Work;
 use crate::peer::checkpoint_index;
-use crate::peer::driver::events::News;
+use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::{Driver, PeerError};
 use crate::peer::trainer::task::Task;
 use crate::protocol::wire::encoding;
@@ -26,7 +26,7 @@ impl Driver {
                 self.learn(peer, addresses);
             }
             Action::Ask { id, to, request } => match encoding::encode(&request) {
-                Ok(bytes) if self.must_knock(to) => self.hold_back(to, id, bytes),
+                Ok(bytes) if self.must_authenticate(to) => self.hold_until_authenticated(to, id, bytes),
                 Ok(bytes) => self.ask(id, to, bytes),
                 Err(_) => self.events.push_back(Event::Answered { id, response: None }),
             },
@@ -108,7 +108,7 @@ impl Driver {
     }
 
     async fn subscribe(&mut self, module: ModuleId) {
-        self.admitting.joined(module);
+        self.access.joined(module);
         if let Err(error) = self.network.subscribe(module).await {
             tracing::error!(%module, %error, "a module's topic cannot be heard");
         }
@@ -118,7 +118,7 @@ impl Driver {
     }
 
     async fn unsubscribe(&mut self, module: ModuleId) {
-        self.admitting.left(module);
+        self.access.left(module);
         let gone = self.network.unsubscribe(module).await.is_err() || self.network.stop_providing(module).is_err();
         if gone {
             tracing::warn!(%module, "a module's topic could not be left");
@@ -169,7 +169,7 @@ impl Driver {
             }
             Report::Refused { module, by, reason } => {
                 tracing::warn!(%module, by = %by.short(), reason, "an update was refused");
-                self.blame(*by, Offence::WrongUpdate);
+                self.report_offence(*by, Offence::WrongUpdate);
             }
             Report::Caught { module, owner, version } => {
                 tracing::error!(%module, owner = %owner.short(), %version, "an update was counted again, and is wrong: its owner is believed nothing any more");
@@ -206,7 +206,7 @@ impl Driver {
             Report::PathTaken(path) => tracing::info!(%path, "took a path"),
             Report::PathDone(path) => tracing::info!(%path, "a path is done"),
         }
-        (self.newsroom)(News::Reported(report));
+        (self.event_sink)(PeerEvent::Reported(report));
         Ok(())
     }
 }

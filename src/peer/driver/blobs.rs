@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
 use crate::network::{Donor, FetchError, Offence};
 use crate::peer::aggregator::Work;
-use crate::peer::driver::events::News;
+use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::{Driver, PeerError};
 use crate::protocol::Event;
 use crate::store::{Short, may_pass};
@@ -92,9 +92,9 @@ impl Driver {
             }
             all = false;
             let texts = || self.fetches.under_way.values().filter(|fetch| !fetch.for_node);
-            let waits = texts().any(|fetch| fetch.blob == blob) || texts().count() >= MOST_TEXTS;
+            let waiting_for = texts().any(|fetch| fetch.blob == blob) || texts().count() >= MOST_TEXTS;
             let mut holders: Vec<PeerKey> = self.addresses.keys().copied().collect();
-            if !waits && !holders.is_empty() {
+            if !waiting_for && !holders.is_empty() {
                 let first = self.fetches.shard_holder % holders.len();
                 holders.rotate_left(first);
                 holders.truncate(TEXT_HOLDERS);
@@ -140,12 +140,12 @@ impl Driver {
             match failed {
                 Some(error @ FetchError::WrongHash { .. }) => {
                     tracing::warn!(peer = %peer.short(), blob = %blob.hash.short(), %error, "bytes were made up");
-                    (self.newsroom)(News::WrongBytes { peer: *peer, blob: blob.hash });
-                    self.blame(*peer, Offence::WrongBytes);
+                    (self.event_sink)(PeerEvent::WrongBytes { peer: *peer, blob: blob.hash });
+                    self.report_offence(*peer, Offence::WrongBytes);
                 }
                 Some(error) => {
                     if matches!(error, FetchError::NotInvited { .. }) {
-                        self.admitting.forgotten_by(*peer);
+                        self.access.authenticate_again(*peer);
                     }
                     tracing::debug!(peer = %peer.short(), blob = %blob.hash.short(), %error, "a peer was asked for a blob in vain");
                 }

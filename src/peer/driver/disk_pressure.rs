@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use crate::clock::Millis;
 use crate::names::{BlobHash, PathId, PeerKey};
 use crate::peer::driver::blobs::Fetch;
-use crate::peer::driver::events::News;
+use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::{Driver, PeerError};
 use crate::protocol::{Action, Record};
 use crate::store::disk_pressure::RETRY;
@@ -20,9 +20,9 @@ use crate::store::{Short, StoreError};
 /// Pauses between two attempts double up to this: what is fetched again in vain costs the network something.
 const LONGEST_PAUSE_MS: u64 = 30_000;
 
-/// What the driver itself could not write. Trainer and combiner keep what they have made.
+/// What the driver itself could not write. Trainer and aggregator keep what they have made.
 #[derive(Default)]
-pub(in crate::peer) struct Unwritten {
+pub(in crate::peer) struct PendingWrites {
     /// A record, which is the first of the actions that wait.
     journal: Option<Short>,
     /// Blobs that other peers sent, and from whom.
@@ -33,7 +33,7 @@ pub(in crate::peer) struct Unwritten {
     told: Option<String>,
 }
 
-impl Unwritten {
+impl PendingWrites {
     pub(in crate::peer) fn again_at(&self) -> Option<Millis> {
         self.again_at
     }
@@ -41,65 +41,65 @@ impl Unwritten {
 
 impl Driver {
     /// Whether somebody here waits for the disk.
-    pub(in crate::peer) fn stands_still(&self) -> bool {
+    pub(in crate::peer) fn is_suspended(&self) -> bool {
         self.blobs.shortage().is_felt()
     }
 
     /// A record was not written: it stays the next thing to do.
     pub(in crate::peer) fn hold(&mut self, record: Record, error: &StoreError) {
-        self.unwritten.journal = Some(self.blobs.shortage().begin(error));
+        self.pending_writes.journal = Some(self.blobs.shortage().begin(error));
         self.actions.push_front(Action::Persist(record));
     }
 
     /// A blob that another peer sent was not stored: it will be fetched again.
     pub(in crate::peer) fn hold_fetch(&mut self, mut fetch: Fetch, from: Vec<PeerKey>, reason: &str) {
         fetch.short = Some(self.blobs.shortage().begin(reason));
-        self.unwritten.fetches.push((fetch, from));
+        self.pending_writes.fetches.push((fetch, from));
     }
 
     /// Tries again what was not written. A whole new journal is written, since the old one may be in doubt.
-    pub(in crate::peer) async fn write_again(&mut self) -> Result<(), PeerError> {
-        self.wait(2 * self.unwritten.pause_ms);
-        if self.unwritten.journal.is_some() {
+    pub(in crate::peer) async fn retry_writes(&mut self) -> Result<(), PeerError> {
+        self.wait(2 * self.pending_writes.pause_ms);
+        if self.pending_writes.journal.is_some() {
             match self.compact().await {
-                Ok(()) => self.unwritten.journal = None,
+                Ok(()) => self.pending_writes.journal = None,
                 Err(PeerError::Store(error)) if error.may_pass() => {}
                 Err(error) => return Err(error),
             }
         }
-        for (fetch, from) in std::mem::take(&mut self.unwritten.fetches) {
+        for (fetch, from) in std::mem::take(&mut self.pending_writes.fetches) {
             self.fetch(fetch, from);
         }
         Ok(())
     }
 
     fn wait(&mut self, pause_ms: u64) {
-        self.unwritten.pause_ms = pause_ms.min(LONGEST_PAUSE_MS);
-        self.unwritten.again_at = Some(self.now() + self.unwritten.pause_ms);
+        self.pending_writes.pause_ms = pause_ms.min(LONGEST_PAUSE_MS);
+        self.pending_writes.again_at = Some(self.now() + self.pending_writes.pause_ms);
     }
 
     /// Says when the disk takes nothing, and when it does again.
-    pub(in crate::peer) fn tell_shortage(&mut self) {
+    pub(in crate::peer) fn report_disk_pressure(&mut self) {
         let reason = self.blobs.shortage().reason();
-        match (&reason, self.unwritten.told.is_some()) {
+        match (&reason, self.pending_writes.told.is_some()) {
             (Some(reason), false) => {
                 tracing::error!(reason, "the disk does not take what is written: nothing is trained or combined");
-                self.make_room();
+                self.free_disk_space();
                 self.wait(RETRY.as_millis() as u64);
-                (self.newsroom)(News::ShortOfDisk(reason.clone()));
+                (self.event_sink)(PeerEvent::ShortOfDisk(reason.clone()));
             }
             (None, true) => {
                 tracing::info!("the disk takes what is written: going on");
-                self.unwritten.again_at = None;
-                (self.newsroom)(News::DiskTakes);
+                self.pending_writes.again_at = None;
+                (self.event_sink)(PeerEvent::DiskTakes);
             }
             _ => return,
         }
-        self.unwritten.told = reason;
+        self.pending_writes.told = reason;
     }
 
     /// What is kept only for the convenience of others goes first.
-    fn make_room(&mut self) {
+    fn free_disk_space(&mut self) {
         let mut removed = 0;
         for average in self.node.spare_averages() {
             removed += usize::from(self.blobs.remove(average).unwrap_or(false));
@@ -108,7 +108,8 @@ impl Driver {
             tracing::warn!(removed, "let go of averages that members who lag could have replayed");
         }
         let drawn_here = self.node.paths_drawn_here();
-        let for_others: BTreeSet<PathId> = self.texts.no_room().difference(&drawn_here).copied().collect();
+        let for_others: BTreeSet<PathId> =
+            self.text_replication.stop_replicating().difference(&drawn_here).copied().collect();
         self.let_go_of_text(
             for_others.iter().flat_map(|path| self.manifest.text_for(*path)).map(|blob| blob.hash).collect(),
         );

@@ -7,7 +7,7 @@ use crate::training::Score;
 
 /// Something worth showing.
 #[derive(Clone, Debug)]
-pub enum News {
+pub enum PeerEvent {
     /// Inner steps were made.
     Stepped {
         /// The path.
@@ -63,4 +63,4 @@ pub enum News {
 }
 
 /// Takes news; must not block for long.
-pub type Newsroom = std::sync::Arc<dyn Fn(News) + Send + Sync>;
+pub type EventSink = std::sync::Arc<dyn Fn(PeerEvent) + Send + Sync>;

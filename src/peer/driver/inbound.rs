@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::names::{ModuleId, PeerKey};
 use crate::network::{Multiaddr, NetworkEvent, Offence, RequestToken, with_peer, worth_telling};
 use crate::peer::access::signatures::{signature_holds, signatures_hold, start_holds};
-use crate::peer::driver::access::Admitting;
+use crate::peer::driver::access::AccessState;
 use crate::peer::driver::{Driver, PeerError};
 use crate::peer::respond::respond;
 use crate::protocol::invitations::{Doorway, Knock, Notice};
@@ -27,14 +27,16 @@ pub(in crate::peer) struct Requests {
 }
 
 impl Driver {
-    pub(in crate::peer) fn network_said(&mut self, event: NetworkEvent) -> Result<(), PeerError> {
+    pub(in crate::peer) fn handle_network_event(&mut self, event: NetworkEvent) -> Result<(), PeerError> {
         match event {
             NetworkEvent::Gossip { module, author, bytes } => self.gossip(module, author, &bytes),
             NetworkEvent::Request { from, token, bytes } => self.requested(from, token, &bytes),
-            NetworkEvent::Response { id, from, result } if Admitting::is_knock(id) => self.knocked(id, from, result),
+            NetworkEvent::Response { id, from, result } if AccessState::is_authentication(id) => {
+                self.authentication_answered(id, from, result)
+            }
             NetworkEvent::Response { id, from, result } => {
                 if matches!(&result, Ok(bytes) if encoding::is_a::<Doorway>(bytes)) {
-                    self.admitting.forgotten_by(from);
+                    self.access.authenticate_again(from);
                 }
                 let response = result
                     .inspect_err(|error| tracing::debug!(peer = %from.short(), %error, "a request failed"))
@@ -54,20 +56,20 @@ impl Driver {
             }
             NetworkEvent::Connected(peer) => {
                 self.observed.heard_anybody = true;
-                self.reconnecting.found(peer);
-                self.came(peer);
+                self.redial.connected(peer);
+                self.connected(peer);
                 tracing::debug!(peer = %peer.short(), "connected");
             }
             // Its first beat follows within a second, and says more.
             NetworkEvent::Subscribed { module, peer } => {
                 tracing::debug!(%module, peer = %peer.short(), "a member");
-                self.admitting.must_hear(module);
+                self.access.must_hear(module);
             }
             NetworkEvent::Disconnected(peer) => {
-                self.admitting.went(peer);
+                self.access.disconnected(peer);
                 tracing::debug!(peer = %peer.short(), "disconnected");
                 if self.node.knows(peer) {
-                    self.reconnecting.lost(self.now(), peer);
+                    self.redial.lost(self.now(), peer);
                 }
             }
         }
@@ -75,7 +77,7 @@ impl Driver {
     }
 
     pub(in crate::peer) fn reconnect(&mut self) {
-        for peer in self.reconnecting.due(self.now()) {
+        for peer in self.redial.due(self.now()) {
             let addresses = self.addresses.get(&peer).cloned().unwrap_or_default();
             if self.network.dial_peer(peer, addresses).is_err() {
                 tracing::debug!(peer = %peer.short(), "too much under way to dial again");
@@ -95,18 +97,18 @@ impl Driver {
     }
 
     fn gossip(&mut self, module: ModuleId, author: PeerKey, bytes: &[u8]) {
-        if self.stands_still() {
+        if self.is_suspended() {
             return;
         }
         if encoding::is_a::<Notice>(bytes) {
-            return self.noticed(author, bytes);
+            return self.handle_notice(author, bytes);
         }
-        if !self.admitting.hears(author) {
+        if !self.access.hears(author) {
             return tracing::debug!(%module, author = %author.short(), "not invited, or not known to be");
         }
         match encoding::decode::<Message>(bytes) {
             Ok(Message::Update(signed) | Message::Accusation(Accusation { what: Accused::Update(signed), .. }))
-                if !self.admitting.hears(signed.update.owner) =>
+                if !self.access.hears(signed.update.owner) =>
             {
                 tracing::debug!(%module, owner = %signed.update.owner.short(), "an update of one who is not invited");
             }
@@ -114,7 +116,7 @@ impl Driver {
                 if !signature_holds(&signed) =>
             {
                 tracing::warn!(%module, author = %author.short(), "an update without its owner's signature");
-                self.blame(author, Offence::Unsigned);
+                self.report_offence(author, Offence::Unsigned);
             }
             Ok(Message::Beat(mut beat)) => {
                 let me = self.node.me();
@@ -125,23 +127,23 @@ impl Driver {
             Ok(message) => self.events.push_back(Event::Heard { module, author, message: Arc::new(message) }),
             Err(error) => {
                 tracing::debug!(%module, author = %author.short(), %error, "not a message");
-                self.blame_for(author, &error);
+                self.report_unreadable(author, &error);
             }
         }
     }
 
     fn requested(&mut self, from: PeerKey, token: RequestToken, bytes: &[u8]) {
         if encoding::is_a::<Knock>(bytes) {
-            return respond(&self.network, token, &self.open_door(from, bytes));
+            return respond(&self.network, token, &self.answer_authentication(from, bytes));
         }
-        if let Some(turned_away) = self.admitting.turned_away(from) {
-            return respond(&self.network, token, &turned_away);
+        if let Some(refusal) = self.access.refusal(from) {
+            return respond(&self.network, token, &refusal);
         }
         match encoding::decode::<Request>(bytes) {
             Ok(Request::Manifest) => self.respond(token, &Response::Manifest(self.manifest_bytes.to_vec())),
             Ok(Request::Play(question)) => self.play(from, token, question),
             // It tells what the node knows, and does not wake it.
-            Ok(request) if self.stands_still() => self.respond(token, &self.node.answer(&request)),
+            Ok(request) if self.is_suspended() => self.respond(token, &self.node.answer(&request)),
             Ok(request) => {
                 let ours = ReplyToken(self.requests.next_token);
                 self.requests.next_token += 1;
@@ -150,22 +152,22 @@ impl Driver {
             }
             Err(error) => {
                 self.respond(token, &Response::Refused(error.to_string()));
-                self.blame_for(from, &error);
+                self.report_unreadable(from, &error);
             }
         }
     }
 
     /// A peer itself has done something that no honest one does.
-    pub(in crate::peer) fn blame(&self, peer: PeerKey, offence: Offence) {
+    pub(in crate::peer) fn report_offence(&self, peer: PeerKey, offence: Offence) {
         if peer != self.node.me() && self.network.blame(peer, offence).is_err() {
             tracing::debug!(peer = %peer.short(), ?offence, "too much under way to remember an offence");
         }
     }
 
     /// What another version says is no offence.
-    fn blame_for(&self, peer: PeerKey, error: &WireError) {
+    fn report_unreadable(&self, peer: PeerKey, error: &WireError) {
         if !matches!(error, WireError::Version { .. }) {
-            self.blame(peer, Offence::Unreadable);
+            self.report_offence(peer, Offence::Unreadable);
         }
     }
 

@@ -38,7 +38,7 @@ impl Driver {
     /// The trainer of a path that counts as something of its own.
     fn counts_by(&self, path: PathId) -> Option<BlobRef> {
         let unsent = || self.node.trainer(path).filter(|_| self.manifest.config.outer.keep_unsent);
-        self.errands.best.get(&path).copied().or_else(unsent)
+        self.tasks.best.get(&path).copied().or_else(unsent)
     }
 
     /// As it is by now, where the text is shared out anew.

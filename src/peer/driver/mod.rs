@@ -1,6 +1,6 @@
 //! The driver: one task that turns what happens into events, gives them to the node, and has its actions carried out.
 //!
-//! It owns the node and nothing else that matters: tensors are the trainer's, sums the combiner's, sockets the
+//! It owns the node and nothing else that matters: tensors are the trainer's, sums the aggregator's, sockets the
 //! network's, files the store's. Each worker has at most one command of ours under way, so no queue between us can
 //! fill up in both directions.
 
@@ -30,17 +30,17 @@ use crate::clock::Millis;
 use crate::names::{BlobHash, PathId, PeerKey};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
 use crate::peer::access::access_control::Doorkeeper;
-use crate::peer::aggregator::{Answer, Combiner, Work};
-use crate::peer::driver::access::Admitting;
+use crate::peer::aggregator::{Aggregator, Answer, Work};
+use crate::peer::driver::access::AccessState;
 use crate::peer::driver::blobs::Fetches;
-use crate::peer::driver::disk_pressure::Unwritten;
-use crate::peer::driver::events::Newsroom;
+use crate::peer::driver::disk_pressure::PendingWrites;
+use crate::peer::driver::events::EventSink;
 use crate::peer::driver::handle::Command;
 use crate::peer::driver::inbound::Requests;
-use crate::peer::driver::redial::Reconnecting;
+use crate::peer::driver::redial::Redial;
 use crate::peer::driver::status::Observed;
-use crate::peer::driver::tasks::Errands;
-use crate::peer::driver::text_replication::TextKeeping;
+use crate::peer::driver::tasks::TrainerTasks;
+use crate::peer::driver::text_replication::TextReplication;
 use crate::peer::inference::server::Answering;
 use crate::peer::manifest::shard_table::Shard;
 use crate::peer::trainer::thread::TrainerThread;
@@ -58,7 +58,7 @@ pub enum PeerError {
     Disk(#[from] crate::store::DiskError),
     /// The outer arithmetic failed.
     #[error(transparent)]
-    Combine(#[from] crate::peer::aggregator::CombineError),
+    Combine(#[from] crate::peer::aggregator::AggregateError),
     /// What must survive a kill does not fit the journal.
     #[error("a record for the journal: {0}")]
     Record(#[from] crate::protocol::wire::encoding::WireError),
@@ -95,38 +95,38 @@ pub(super) struct Driver {
     pub(super) blobs: BlobStore,
     pub(super) network: NetworkHandle,
     pub(super) trainer: TrainerThread,
-    pub(super) combiner: Combiner,
+    pub(super) aggregator: Aggregator,
     pub(super) answering: Answering,
-    pub(super) newsroom: Newsroom,
+    pub(super) event_sink: EventSink,
     pub(super) pinned: BTreeSet<BlobHash>,
     pub(super) contacts: Vec<String>,
     pub(super) began: Instant,
     pub(super) events: VecDeque<Event>,
     /// What the node wants done, in order. They wait while the disk takes nothing.
     pub(super) actions: VecDeque<Action>,
-    pub(super) unwritten: Unwritten,
-    pub(super) reconnecting: Reconnecting,
-    pub(super) texts: TextKeeping,
+    pub(super) pending_writes: PendingWrites,
+    pub(super) redial: Redial,
+    pub(super) text_replication: TextReplication,
     pub(super) addresses: BTreeMap<PeerKey, Vec<Multiaddr>>,
     pub(super) listening: Vec<Multiaddr>,
     pub(super) compacted_bytes: u64,
     pub(super) level_counts: Vec<usize>,
     pub(super) requests: Requests,
     pub(super) fetches: Fetches,
-    pub(super) errands: Errands,
+    pub(super) tasks: TrainerTasks,
     pub(super) observed: Observed,
-    pub(super) admitting: Admitting,
+    pub(super) access: AccessState,
     /// It has left the swarm.
     pub(super) gone: bool,
-    /// For the combiner.
+    /// For the aggregator.
     work: VecDeque<Work>,
-    combining: bool,
+    aggregating: bool,
 }
 
 /// Everything that the driver listens to.
 pub(super) struct Inputs {
     pub(super) network: NetworkEvents,
-    pub(super) combiner: mpsc::Receiver<Answer>,
+    pub(super) aggregator: mpsc::Receiver<Answer>,
     pub(super) commands: mpsc::Receiver<Command>,
 }
 
@@ -143,9 +143,9 @@ impl Driver {
         blobs: BlobStore,
         network: NetworkHandle,
         trainer: TrainerThread,
-        combiner: Combiner,
+        aggregator: Aggregator,
         answering: Answering,
-        newsroom: Newsroom,
+        event_sink: EventSink,
         contacts: Vec<String>,
         doorkeeper: Option<Arc<Doorkeeper>>,
     ) -> Self {
@@ -165,29 +165,29 @@ impl Driver {
             blobs,
             network,
             trainer,
-            combiner,
+            aggregator,
             answering,
-            newsroom,
+            event_sink,
             pinned,
             contacts,
             began: Instant::now(),
             events: VecDeque::new(),
             actions: VecDeque::new(),
-            unwritten: Unwritten::default(),
-            reconnecting: Reconnecting::default(),
-            texts: TextKeeping::default(),
+            pending_writes: PendingWrites::default(),
+            redial: Redial::default(),
+            text_replication: TextReplication::default(),
             addresses: BTreeMap::new(),
             listening: Vec::new(),
             compacted_bytes: 0,
             level_counts,
             requests: Requests::default(),
             fetches: Fetches::default(),
-            errands: Errands::default(),
+            tasks: TrainerTasks::default(),
             observed: Observed::default(),
-            admitting: Admitting::new(doorkeeper),
+            access: AccessState::new(doorkeeper),
             gone: false,
             work: VecDeque::new(),
-            combining: false,
+            aggregating: false,
         }
     }
 
@@ -208,13 +208,13 @@ impl Driver {
 
     /// A node that stands still has no deadlines; what could not be written has one.
     fn until_deadline_ms(&self) -> Option<u64> {
-        let deadline = if self.stands_still() { self.unwritten.again_at() } else { self.node.next_deadline() };
+        let deadline = if self.is_suspended() { self.pending_writes.again_at() } else { self.node.next_deadline() };
         deadline.map(|deadline| deadline.since(self.now()))
     }
 
     /// Runs until it is told to stop, or cannot go on; then the threads that compute have ended.
     pub(super) async fn run(mut self, inputs: Inputs) -> Result<(), PeerError> {
-        let outcome = self.attend(inputs).await;
+        let outcome = self.event_loop(inputs).await;
         let (trainer, answering) = (self.trainer, self.answering);
         let end = move || {
             trainer.end();
@@ -225,15 +225,15 @@ impl Driver {
         outcome
     }
 
-    async fn attend(&mut self, mut inputs: Inputs) -> Result<(), PeerError> {
+    async fn event_loop(&mut self, mut inputs: Inputs) -> Result<(), PeerError> {
         let mut shortage = self.blobs.shortage().watch();
         let mut asked_to_stop = None;
         loop {
             self.settle().await?;
             self.reconnect();
-            self.attend_door().await;
+            self.maintain_access().await;
             // To the others, one that stands still is gone already.
-            if self.gone || (asked_to_stop.is_some() && self.stands_still()) {
+            if self.gone || (asked_to_stop.is_some() && self.is_suspended()) {
                 if let Some(reply) = asked_to_stop {
                     // Whoever asked may be gone, too.
                     let _ = oneshot::Sender::send(reply, ());
@@ -254,7 +254,7 @@ impl Driver {
                         // Whoever asked may be gone.
                         drop(reply.send(status));
                     }
-                    Some(Command::StatusWithHashes(reply)) => self.tell_with_hashes(reply),
+                    Some(Command::StatusWithHashes(reply)) => self.reply_with_hashes(reply),
                     Some(Command::Contacts(reply)) => {
                         // Whoever asked may be gone.
                         drop(reply.send(self.addresses.values().flatten().cloned().collect()));
@@ -270,19 +270,19 @@ impl Driver {
                     }
                     None => return Ok(()),
                 },
-                told = self.trainer.told() => match told {
-                    Some(told) => self.trainer_told(told)?,
+                told = self.trainer.next_report() => match told {
+                    Some(told) => self.handle_trainer_report(told)?,
                     None => self.events.push_back(Event::TrainerDied),
                 },
-                answer = inputs.combiner.recv() => {
-                    self.combining = false;
+                answer = inputs.aggregator.recv() => {
+                    self.aggregating = false;
                     match answer.ok_or(PeerError::Worker("combiner"))?? {
                         Some(Event::Fetched { blob, found }) if self.fetch_in_place(blob, found) => {}
                         answer => self.events.extend(answer),
                     }
                 }
                 event = inputs.network.next() => {
-                    self.network_said(event.ok_or(PeerError::Worker("network"))?)?;
+                    self.handle_network_event(event.ok_or(PeerError::Worker("network"))?)?;
                 }
                 // It ends only with the store, which ends after this.
                 _ = shortage.changed() => {}
@@ -292,40 +292,40 @@ impl Driver {
     }
 
     async fn tick(&mut self) -> Result<(), PeerError> {
-        if self.stands_still() {
-            return self.write_again().await;
+        if self.is_suspended() {
+            return self.retry_writes().await;
         }
-        self.keep_text()?;
+        self.replicate_text()?;
         self.events.push_back(Event::Tick);
         Ok(())
     }
 
     /// Lets the node handle everything that has happened, and the workers begin what they can.
     async fn settle(&mut self) -> Result<(), PeerError> {
-        while !self.stands_still() {
+        while !self.is_suspended() {
             if let Some(action) = self.actions.pop_front() {
                 self.carry_out(action).await?;
             } else if let Some(event) = self.events.pop_front() {
                 let actions = self.node.handle(self.now(), event);
                 self.actions.extend(actions);
             } else {
-                self.feed_combiner();
+                self.feed_aggregator();
                 self.feed_trainer()?;
                 if self.events.is_empty() {
                     break;
                 }
             }
         }
-        self.tell_shortage();
-        self.tell_waiting();
+        self.report_disk_pressure();
+        self.report_waiting();
         Ok(())
     }
 
-    fn feed_combiner(&mut self) {
-        if !self.combining
+    fn feed_aggregator(&mut self) {
+        if !self.aggregating
             && let Some(work) = self.work.pop_front()
         {
-            self.combining = self.combiner.begin(work);
+            self.aggregating = self.aggregator.begin(work);
         }
     }
 

@@ -26,11 +26,11 @@ struct Lost {
 
 /// Who is looked for.
 #[derive(Default)]
-pub(in crate::peer) struct Reconnecting {
+pub(in crate::peer) struct Redial {
     lost: BTreeMap<PeerKey, Lost>,
 }
 
-impl Reconnecting {
+impl Redial {
     /// The last connection to a member has ended.
     pub(in crate::peer) fn lost(&mut self, now: Millis, peer: PeerKey) {
         if self.lost.len() < MAX_LOST {
@@ -39,7 +39,7 @@ impl Reconnecting {
     }
 
     /// There is a connection again.
-    pub(in crate::peer) fn found(&mut self, peer: PeerKey) {
+    pub(in crate::peer) fn connected(&mut self, peer: PeerKey) {
         self.lost.remove(&peer);
     }
 
@@ -64,19 +64,19 @@ mod tests {
 
     #[test]
     fn a_lost_member_is_dialled_at_once_and_then_less_and_less_often_until_it_is_found() {
-        let mut reconnecting = Reconnecting::default();
-        reconnecting.lost(Millis(5_000), PEER);
-        let dials = |reconnecting: &mut Reconnecting, from: u64, to: u64| -> Vec<u64> {
-            (from..to).filter(|s| !reconnecting.due(Millis(s * 1_000)).is_empty()).collect()
+        let mut redial = Redial::default();
+        redial.lost(Millis(5_000), PEER);
+        let dials = |redial: &mut Redial, from: u64, to: u64| -> Vec<u64> {
+            (from..to).filter(|s| !redial.due(Millis(s * 1_000)).is_empty()).collect()
         };
-        assert_eq!(dials(&mut reconnecting, 5, 40), [5, 6, 8, 12, 20, 36]);
+        assert_eq!(dials(&mut redial, 5, 40), [5, 6, 8, 12, 20, 36]);
         // It keeps its place, however often its loss is told.
-        reconnecting.lost(Millis(40_000), PEER);
-        assert_eq!(dials(&mut reconnecting, 40, 69), [68]);
-        assert_eq!(dials(&mut reconnecting, 10_000, 11_300), [10_000, 10_128, 10_384, 10_896]);
-        reconnecting.found(PEER);
-        assert!(dials(&mut reconnecting, 11_300, 13_000).is_empty());
-        reconnecting.lost(Millis(13_000_000), PEER);
-        assert!(reconnecting.due(Millis(13_000_000 + GIVEN_UP_MS)).is_empty());
+        redial.lost(Millis(40_000), PEER);
+        assert_eq!(dials(&mut redial, 40, 69), [68]);
+        assert_eq!(dials(&mut redial, 10_000, 11_300), [10_000, 10_128, 10_384, 10_896]);
+        redial.connected(PEER);
+        assert!(dials(&mut redial, 11_300, 13_000).is_empty());
+        redial.lost(Millis(13_000_000), PEER);
+        assert!(redial.due(Millis(13_000_000 + GIVEN_UP_MS)).is_empty());
     }
 }

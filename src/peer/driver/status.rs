@@ -11,7 +11,7 @@ use crate::names::{BlobHash, BlobRef, ModuleId};
 use crate::network::{Ban, now_s};
 use crate::outer::ModuleState;
 use crate::peer::driver::Driver;
-use crate::peer::driver::events::News;
+use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::text_replication::TextHere;
 use crate::protocol::status::Status;
 use crate::protocol::status::waiting::Waiting;
@@ -126,35 +126,35 @@ impl Driver {
         self.observed.arrived.remove(&blob);
     }
 
-    pub(in crate::peer) fn tell_waiting(&mut self) {
+    pub(in crate::peer) fn report_waiting(&mut self) {
         if !self.observed.heard_anybody && !self.observed.said_alone && self.began.elapsed() >= ALONE {
             self.observed.said_alone = true;
-            self.tell_alone();
+            self.report_isolated();
         }
-        if let Some(reason) = self.waits()
+        if let Some(reason) = self.waiting_for()
             && self.observed.waiting.as_ref() != Some(&reason)
         {
-            (self.newsroom)(News::Waiting(reason.clone()));
+            (self.event_sink)(PeerEvent::Waiting(reason.clone()));
             self.observed.waiting = Some(reason);
         }
     }
 
     /// Without waiting for the network, which has to be asked.
-    fn tell_alone(&self) {
-        let (network, newsroom, tried) = (self.network.clone(), self.newsroom.clone(), self.contacts.clone());
+    fn report_isolated(&self) {
+        let (network, event_sink, tried) = (self.network.clone(), self.event_sink.clone(), self.contacts.clone());
         tokio::spawn(async move {
             let outlook = network.outlook().await.unwrap_or_default();
-            newsroom(News::Alone { seconds: ALONE.as_secs(), tried, outlook });
+            event_sink(PeerEvent::Alone { seconds: ALONE.as_secs(), tried, outlook });
         });
     }
 
     /// Why nothing trains here.
-    fn waits(&self) -> Option<Waiting> {
+    fn waiting_for(&self) -> Option<Waiting> {
         if let Some(reason) = self.blobs.shortage().reason() {
             return Some(Waiting::Disk { reason });
         }
-        let text = || self.texts.first_wanted().map(|path| Waiting::Text { path: path.0 });
-        match self.errands.training {
+        let text = || self.text_replication.first_wanted().map(|path| Waiting::Text { path: path.0 });
+        match self.tasks.training {
             true => None,
             false => text().filter(|_| self.node.is_done()).or_else(|| self.node.waits()),
         }
@@ -167,7 +167,7 @@ impl Driver {
         PeerStatus {
             run: self.run.clone(),
             name: self.manifest.config.name.clone(),
-            node: Status { waits_for: self.waits(), ..self.node.status() },
+            node: Status { waits_for: self.waiting_for(), ..self.node.status() },
             parameter_hashes: BTreeMap::new(),
             addresses,
             traffic: Traffic {
@@ -178,15 +178,15 @@ impl Driver {
             },
             synced: self.observed.synced,
             text: self.text_here(),
-            phases_trained: self.errands.phases_trained,
-            scored: self.errands.scored.iter().map(|path| path.0).collect(),
+            phases_trained: self.tasks.phases_trained,
+            scored: self.tasks.scored.iter().map(|path| path.0).collect(),
             bans: self.network.bans().into_iter().filter(|ban| ban.until_s > now_s()).collect(),
-            invited: self.admitting.invited(),
+            invited: self.access.invited(),
         }
     }
 
     /// Reads the states elsewhere: a large run's take seconds, in which beats must go on.
-    pub(in crate::peer) fn tell_with_hashes(&self, reply: oneshot::Sender<PeerStatus>) {
+    pub(in crate::peer) fn reply_with_hashes(&self, reply: oneshot::Sender<PeerStatus>) {
         let mut status = self.status();
         let states: Vec<_> = self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();
         let (known, counts, store) = (self.observed.hashes.clone(), self.level_counts.clone(), self.store.clone());

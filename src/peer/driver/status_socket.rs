@@ -58,7 +58,7 @@ pub(in crate::peer) async fn within<T>(patience: Duration, work: impl Future<Out
 ///
 /// # Errors
 /// If the socket cannot be made.
-pub(in crate::peer) fn open<F>(path: PathBuf, attend: impl Fn(UnixStream) -> F + Send + 'static) -> io::Result<Door>
+pub(in crate::peer) fn open<F>(path: PathBuf, event_loop: impl Fn(UnixStream) -> F + Send + 'static) -> io::Result<Door>
 where
     F: Future<Output = io::Result<()>> + Send,
 {
@@ -87,7 +87,7 @@ where
                 tracing::warn!("another user has tried to ask this peer");
                 continue;
             }
-            if let Err(error) = attend(stream).await {
+            if let Err(error) = event_loop(stream).await {
                 tracing::debug!(%error, "one who asked has gone");
             }
         }

@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::names::{BlobRef, ModuleId, PathId, Phase};
-use crate::peer::driver::events::News;
+use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::{Driver, PeerError};
-use crate::peer::trainer::task::{Stepped, Task, Told};
+use crate::peer::trainer::task::{Stepped, Task, TrainerReport};
 use crate::protocol::Event;
 use crate::training::Score;
 
 /// What is under way, and what has been done.
 #[derive(Default)]
-pub(in crate::peer) struct Errands {
+pub(in crate::peer) struct TrainerTasks {
     /// The trainer's next.
     pub(in crate::peer) task: Option<Task>,
     /// To be scored when there is nothing else to do.
@@ -29,13 +29,13 @@ pub(in crate::peer) struct Errands {
 impl Driver {
     /// What is trained comes before what was to be scored.
     pub(in crate::peer) fn queue_task(&mut self, task: Task) {
-        if let Some(Task::Score { path, phase, .. }) = self.errands.task.replace(task) {
+        if let Some(Task::Score { path, phase, .. }) = self.tasks.task.replace(task) {
             self.scored(path, phase, None);
         }
     }
 
     pub(in crate::peer) fn queue_scoring(&mut self, task: Task) {
-        self.errands.checkpoint = Some(task);
+        self.tasks.checkpoint = Some(task);
     }
 
     fn scored(&mut self, path: PathId, phase: Phase, held_out: Option<Score>) {
@@ -47,13 +47,13 @@ impl Driver {
 
     /// Begins a task once the text it needs is here.
     pub(in crate::peer) fn feed_trainer(&mut self) -> Result<(), PeerError> {
-        if self.errands.training {
+        if self.tasks.training {
             return Ok(());
         }
-        if self.errands.task.is_none() {
-            self.errands.task = self.next_evaluation().or_else(|| self.errands.checkpoint.take());
+        if self.tasks.task.is_none() {
+            self.tasks.task = self.next_evaluation().or_else(|| self.tasks.checkpoint.take());
         }
-        let is_here = match &self.errands.task {
+        let is_here = match &self.tasks.task {
             Some(Task::Train { drawn, .. } | Task::Evaluate { drawn, .. }) => {
                 let drawn = *drawn;
                 self.has_text(drawn)? || self.put_off(drawn)
@@ -62,7 +62,7 @@ impl Driver {
                 let (path, drawn, phase) = (*path, *drawn, *phase);
                 let text = self.manifest.text_to_score(drawn);
                 if !self.manifest.share_text && !self.all_here(&text)? {
-                    self.errands.task = None;
+                    self.tasks.task = None;
                     self.scored(path, phase, None);
                     return Ok(());
                 }
@@ -73,10 +73,10 @@ impl Driver {
         if !is_here {
             return Ok(());
         }
-        if let Some(task) = self.errands.task.take() {
+        if let Some(task) = self.tasks.task.take() {
             let next = self.drawn_next(&task);
-            self.errands.scoring = task.scores();
-            self.errands.training = self.trainer.begin(task);
+            self.tasks.scoring = task.scores();
+            self.tasks.training = self.trainer.begin(task);
             if let Some(next) = next.filter(|_| self.manifest.share_text) {
                 // What cannot be had now is fetched when it is needed.
                 self.has_text(next)?;
@@ -87,8 +87,8 @@ impl Driver {
 
     /// Something else is done until a path's text is here. It is not.
     fn put_off(&mut self, drawn: PathId) -> bool {
-        self.texts.want(drawn);
-        if let Some(Task::Train { path, phase, .. }) = self.errands.task.take() {
+        self.text_replication.want(drawn);
+        if let Some(Task::Train { path, phase, .. }) = self.tasks.task.take() {
             self.events.push_back(Event::TextMissing { path, phase });
         }
         false
@@ -110,10 +110,11 @@ impl Driver {
         if self.manifest.config.outer.keep_unsent {
             // Who stands by a path may have an older trainer than its holder, who scores it: here there is nothing to wait for.
             let stood_by = self.node.paths().into_iter().filter(|path| !self.node.holds(*path));
-            self.errands.scored.extend(stood_by.collect::<Vec<_>>());
+            self.tasks.scored.extend(stood_by.collect::<Vec<_>>());
         }
-        let is_due =
-            |path: &PathId| !self.errands.scored.contains(path) && !self.texts.wants(self.node.path_at(*path, last));
+        let is_due = |path: &PathId| {
+            !self.tasks.scored.contains(path) && !self.text_replication.wants(self.node.path_at(*path, last))
+        };
         let path = self.node.paths().into_iter().find(is_due)?;
         let states: BTreeMap<ModuleId, BlobRef> =
             self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();
@@ -123,21 +124,21 @@ impl Driver {
         Some(Task::Evaluate { path, drawn, states, trainer: self.node.trainer(path) })
     }
 
-    pub(in crate::peer) fn trainer_told(&mut self, told: Told) -> Result<(), PeerError> {
+    pub(in crate::peer) fn handle_trainer_report(&mut self, told: TrainerReport) -> Result<(), PeerError> {
         match told {
-            Told::Alive { path, phase, steps } => self.progressed(path, phase, steps),
-            Told::Checkpointed { path, phase, steps, blob } => {
+            TrainerReport::Alive { path, phase, steps } => self.progressed(path, phase, steps),
+            TrainerReport::Checkpointed { path, phase, steps, blob } => {
                 self.events.push_back(Event::Checkpointed { path, phase, steps, blob });
             }
-            Told::Paused { path, phase, middle } => {
-                self.errands.training = false;
+            TrainerReport::Paused { path, phase, middle } => {
+                self.tasks.training = false;
                 self.events.push_back(Event::Paused { path, phase, middle });
             }
-            Told::Step(stepped) => {
+            TrainerReport::Step(stepped) => {
                 self.observed.waiting = None;
                 let Stepped { path, phase, step, .. } = stepped;
                 self.progressed(path, phase, step);
-                (self.newsroom)(News::Stepped {
+                (self.event_sink)(PeerEvent::Stepped {
                     path: stepped.path,
                     phase: stepped.phase,
                     step: stepped.step,
@@ -146,43 +147,43 @@ impl Driver {
                     seconds: stepped.seconds,
                 });
             }
-            Told::Trained(finished) => {
-                self.errands.training = false;
-                self.errands.phases_trained += 1;
+            TrainerReport::Trained(finished) => {
+                self.tasks.training = false;
+                self.tasks.phases_trained += 1;
                 // What it counted as before is not what it has come to now.
                 self.forget_path(finished.path);
                 self.events.push_back(Event::Trained(finished));
             }
-            Told::Scored { path, phase, held_out } => {
-                self.errands.training = false;
-                self.errands.scoring = None;
+            TrainerReport::Scored { path, phase, held_out } => {
+                self.tasks.training = false;
+                self.tasks.scoring = None;
                 self.scored(path, phase, held_out);
             }
-            Told::Evaluated { path, drawn, held_out, test, reviewed } => {
-                self.errands.training = false;
-                self.errands.scored.insert(path);
+            TrainerReport::Evaluated { path, drawn, held_out, test, reviewed } => {
+                self.tasks.training = false;
+                self.tasks.scored.insert(path);
                 if let Some((trainer, stands)) = reviewed {
-                    self.errands.best.extend(stands.then_some((path, trainer)));
+                    self.tasks.best.extend(stands.then_some((path, trainer)));
                     self.events.push_back(Event::Reviewed { path, trainer });
                 }
                 self.scored(path, Phase(self.manifest.config.training.phases), Some(held_out));
-                (self.newsroom)(News::Scored { path, drawn, held_out, test });
+                (self.event_sink)(PeerEvent::Scored { path, drawn, held_out, test });
             }
-            Told::Failed(error) => return Err(PeerError::Training(error)),
+            TrainerReport::Failed(error) => return Err(PeerError::Training(error)),
         }
         Ok(())
     }
 
     /// A node that stands still misses no signs of life.
     fn progressed(&mut self, path: PathId, phase: Phase, steps: u64) {
-        if !self.stands_still() {
+        if !self.is_suspended() {
             self.events.push_back(Event::Progress { path, phase, steps });
         }
     }
 
     /// A phase that has not begun need not be stopped in the middle.
     pub(in crate::peer) fn pause_trainer(&mut self) {
-        match self.errands.task.take_if(|task| matches!(task, Task::Train { .. })) {
+        match self.tasks.task.take_if(|task| matches!(task, Task::Train { .. })) {
             Some(Task::Train { path, phase, .. }) => {
                 self.events.push_back(Event::Paused { path, phase, middle: None });
             }
@@ -192,7 +193,7 @@ impl Driver {
 
     /// One that has not begun makes a step.
     pub(in crate::peer) fn end_phase(&mut self) {
-        match &mut self.errands.task {
+        match &mut self.tasks.task {
             Some(Task::Train { part, resume, .. }) => {
                 part.last = (resume.map_or(part.first, |resume| resume.steps) + 1).min(part.last);
             }
@@ -202,16 +203,16 @@ impl Driver {
 
     /// Whatever the old one had in hand is asked for again, by the node or as the next evaluation.
     pub(in crate::peer) fn restart_trainer(&mut self) -> Result<(), PeerError> {
-        let dropped = self.errands.task.take().and_then(|task| task.scores());
-        for (path, phase) in dropped.into_iter().chain(self.errands.scoring.take()) {
+        let dropped = self.tasks.task.take().and_then(|task| task.scores());
+        for (path, phase) in dropped.into_iter().chain(self.tasks.scoring.take()) {
             self.scored(path, phase, None);
         }
-        self.errands.training = false;
+        self.tasks.training = false;
         self.trainer.restart().map_err(PeerError::TrainerThread)
     }
 
     pub(in crate::peer) fn forget_path(&mut self, path: PathId) {
-        self.errands.scored.remove(&path);
-        self.errands.best.remove(&path);
+        self.tasks.scored.remove(&path);
+        self.tasks.best.remove(&path);
     }
 }

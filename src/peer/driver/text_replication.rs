@@ -8,14 +8,14 @@ use crate::peer::driver::{Driver, PeerError};
 use crate::protocol::Event;
 
 /// Peers that keep a path's text.
-const KEEPERS: usize = 2;
+const REPLICAS: usize = 2;
 
 /// Paths that are looked at in one go: each costs a look at the disk.
 const PATHS_AT_ONCE: u32 = 16;
 
 /// Which text is here, and which is missing.
 #[derive(Debug, Default)]
-pub(in crate::peer) struct TextKeeping {
+pub(in crate::peer) struct TextReplication {
     /// Paths of the grid whose text was missing when it was needed.
     wanted: BTreeSet<PathId>,
     /// Paths of the grid all of whose text is here.
@@ -25,7 +25,7 @@ pub(in crate::peer) struct TextKeeping {
     /// The next path to look at.
     next: u32,
     /// The disk was full, or as full as it may be: nothing is kept for others any more.
-    no_room: bool,
+    stop_replicating: bool,
 }
 
 /// How much text of a run is at one peer.
@@ -37,7 +37,7 @@ pub struct TextHere {
     pub of: u64,
 }
 
-impl TextKeeping {
+impl TextReplication {
     /// A path's text is to come.
     pub(in crate::peer) fn want(&mut self, drawn: PathId) {
         self.wanted.insert(drawn);
@@ -54,35 +54,35 @@ impl TextKeeping {
     }
 
     /// Keeps no more for others. Returns what it did keep for them.
-    pub(in crate::peer) fn no_room(&mut self) -> BTreeSet<PathId> {
-        (self.no_room, self.here) = (true, BTreeSet::new());
+    pub(in crate::peer) fn stop_replicating(&mut self) -> BTreeSet<PathId> {
+        (self.stop_replicating, self.here) = (true, BTreeSet::new());
         std::mem::take(&mut self.for_others)
     }
 }
 
 impl Driver {
     /// Fetches what paths here wait for; when that is here, what is kept for others.
-    pub(in crate::peer) fn keep_text(&mut self) -> Result<(), PeerError> {
+    pub(in crate::peer) fn replicate_text(&mut self) -> Result<(), PeerError> {
         if !self.manifest.share_text {
             return Ok(());
         }
-        for drawn in self.texts.wanted.clone() {
+        for drawn in self.text_replication.wanted.clone() {
             if self.has_text(drawn)? {
-                self.texts.wanted.remove(&drawn);
+                self.text_replication.wanted.remove(&drawn);
                 self.events.push_back(Event::TextHere(drawn));
             }
         }
         let paths = self.manifest.shards.listed().len() as u32;
         for _ in 0..PATHS_AT_ONCE.min(paths) {
-            let path = PathId(self.texts.next % paths);
-            self.texts.next = path.0 + 1;
-            if self.texts.here.contains(&path) {
+            let path = PathId(self.text_replication.next % paths);
+            self.text_replication.next = path.0 + 1;
+            if self.text_replication.here.contains(&path) {
                 continue;
             }
             if self.all_here(&self.manifest.text_for(path))? {
-                self.texts.here.insert(path);
-            } else if !self.texts.no_room && !self.fetches_text() && self.is_keeper(path) {
-                self.texts.for_others.insert(path);
+                self.text_replication.here.insert(path);
+            } else if !self.text_replication.stop_replicating && !self.fetches_text() && self.is_replica(path) {
+                self.text_replication.for_others.insert(path);
                 self.has_text(path)?;
             }
         }
@@ -90,15 +90,15 @@ impl Driver {
     }
 
     /// Whether this peer is one of those that keep a path's text, as far as it knows who lives.
-    fn is_keeper(&self, path: PathId) -> bool {
+    fn is_replica(&self, path: PathId) -> bool {
         let mine = rank(path, self.node.me());
-        self.node.living().filter(|peer| rank(path, *peer) > mine).take(KEEPERS).count() < KEEPERS
+        self.node.living().filter(|peer| rank(path, *peer) > mine).take(REPLICAS).count() < REPLICAS
     }
 
     /// How much of the run's text is here, if peers send it to each other.
     pub(in crate::peer) fn text_here(&self) -> Option<TextHere> {
         let of = self.manifest.shards.listed().len() as u64;
-        self.manifest.share_text.then_some(TextHere { here: self.texts.here.len() as u64, of })
+        self.manifest.share_text.then_some(TextHere { here: self.text_replication.here.len() as u64, of })
     }
 }
 

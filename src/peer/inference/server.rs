@@ -19,7 +19,7 @@ use crate::network::{NetworkHandle, RequestToken};
 use crate::peer::inference::engine::{Cast, Performer, bounds};
 use crate::peer::manifest::Manifest;
 use crate::peer::respond::respond;
-use crate::peer::trainer::device_scheduler::Turns;
+use crate::peer::trainer::device_scheduler::DeviceScheduler;
 use crate::peer::trainer::thread::leave_behind;
 use crate::protocol::Response;
 use crate::protocol::limits::{MAX_QUESTIONS, MAX_QUESTIONS_OF_ONE};
@@ -73,7 +73,7 @@ impl Answering {
         manifest: Arc<Manifest>,
         device: DeviceChoice,
         blobs: BlobStore,
-        turns: Arc<Turns>,
+        scheduler: Arc<DeviceScheduler>,
         network: NetworkHandle,
     ) -> anyhow::Result<Self> {
         let (bounds, grid) = (bounds(&manifest)?, manifest.config.grid()?);
@@ -97,7 +97,7 @@ impl Answering {
                 let response = match stopping.load(Ordering::SeqCst) {
                     true => Response::Refused("I am leaving".to_owned()),
                     false => {
-                        let _turn = turns.take();
+                        let _lease = scheduler.acquire();
                         performer.answer(&question, &cast)
                     }
                 };

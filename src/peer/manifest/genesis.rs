@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn every_first_state_comes_of_the_ancestor_and_what_a_manifest_makes_up_does_not() {
-        let tiny = Tiny::found(true);
+        let tiny = Tiny::create(true);
         let (mut manifest, blobs) = (tiny.decoded.clone(), &tiny.blobs);
         for (module, state) in &manifest.genesis {
             assert_eq!(BlobRef::of(&make(&manifest, blobs, *module).unwrap().unwrap()), *state);

@@ -386,7 +386,7 @@ impl Manifest {
             OuterMode::Synchronous => 8 * parameters,
             OuterMode::Asynchronous => 12 * parameters,
         };
-        // Twice, as the trainer and the combiner have it.
+        // Twice, as the trainer and the aggregator have it.
         let atlas_bytes = self.resharding.map_or(0, |parts| parts.atlas.bytes).saturating_mul(2);
         let best_bytes = if self.config.paths_end_apart() { 4 * parameters } else { 0 };
         // What the trainer carries, which stays in memory from one part of a phase to the next.

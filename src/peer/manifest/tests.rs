@@ -11,7 +11,7 @@ use crate::peer::tests::tiny_run::Tiny;
 
 #[test]
 fn text_that_is_kept_for_others_may_go_but_not_what_is_needed_nor_what_nobody_sends() {
-    let mut tiny = Tiny::found(true);
+    let mut tiny = Tiny::create(true);
     let Shards::Listed(shards) = &mut tiny.decoded.shards else { panic!("a table for two paths") };
     // As two paths without any test text would have.
     shards[1].test = shards[0].test;
@@ -28,7 +28,7 @@ fn text_that_is_kept_for_others_may_go_but_not_what_is_needed_nor_what_nobody_se
 
 #[test]
 fn sizes_that_cannot_be_are_told_of_as_what_they_are() {
-    let mut tiny = Tiny::found(true).decoded;
+    let mut tiny = Tiny::create(true).decoded;
     (tiny.ancestor.bytes, tiny.router.bytes) = (u64::MAX, u64::MAX);
     let Shards::Listed(shards) = &mut tiny.shards else { panic!("a table for two paths") };
     (shards[0].train.bytes, shards[0].test.bytes) = (u64::MAX, u64::MAX);
@@ -41,7 +41,7 @@ fn sizes_that_cannot_be_are_told_of_as_what_they_are() {
 
 #[test]
 fn more_modules_than_can_be_listed_are_refused_before_they_are_listed() {
-    let mut tiny = Tiny::found(true).decoded;
+    let mut tiny = Tiny::create(true).decoded;
     let config = &mut tiny.config;
     config.model.blocks = 1024;
     let level = |part: String, sharing| LevelConfig { parts: vec![part], sharing };
@@ -60,7 +60,7 @@ fn more_modules_than_can_be_listed_are_refused_before_they_are_listed() {
 
 #[test]
 fn shards_in_a_blob_have_to_be_read_before_anything_is_planned() {
-    let tiny = Tiny::found(true);
+    let tiny = Tiny::create(true);
     let shards = tiny.decoded.shards.listed().to_vec();
     let table = encode_table(&shards);
     let named = Shards::in_table(shards, BlobRef::of(&table));

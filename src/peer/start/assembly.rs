@@ -12,15 +12,15 @@ use crate::names::{PathId, PeerKey};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
 use crate::peer::access::access_control::Doorkeeper;
 use crate::peer::access::blob_access::StoredBlobs;
-use crate::peer::aggregator::Combiner;
+use crate::peer::aggregator::Aggregator;
 use crate::peer::checkpoint_index;
-use crate::peer::driver::events::Newsroom;
+use crate::peer::driver::events::EventSink;
 use crate::peer::driver::handle::{COMMANDS, Command, Watcher};
 use crate::peer::driver::{Driver, Inputs, PeerError};
 use crate::peer::inference::server::Answering;
 use crate::peer::manifest::Manifest;
 use crate::peer::trainer;
-use crate::peer::trainer::device_scheduler::Turns;
+use crate::peer::trainer::device_scheduler::DeviceScheduler;
 use crate::peer::trainer::thread::TrainerThread;
 use crate::protocol::wire::encoding;
 use crate::protocol::{Contact, Event, Node, Record};
@@ -38,7 +38,7 @@ pub struct PeerPlan {
     /// What the machine brings.
     pub machine: MachineConfig,
     /// The machine's queue for trainers.
-    pub turns: Arc<Turns>,
+    pub scheduler: Arc<DeviceScheduler>,
     /// The network, started with this identity.
     pub network: NetworkHandle,
     /// What comes out of it.
@@ -50,7 +50,7 @@ pub struct PeerPlan {
     /// Whether this peer founded the run.
     pub founder: bool,
     /// Takes its news.
-    pub newsroom: Newsroom,
+    pub event_sink: EventSink,
     /// Watches its door, if the run is by invitation.
     pub doorkeeper: Option<Arc<Doorkeeper>>,
 }
@@ -98,11 +98,12 @@ impl Peer {
         let fresh = node.is_blank();
         // Whatever this peer logs is known as its own: several may run in one process.
         let span = tracing::info_span!("peer", key = %key.short());
-        let (combiner, combined) = span.in_scope(|| Combiner::start(blobs.clone(), &manifest))?;
-        let (device, turns, network) = (plan.machine.device, plan.turns.clone(), plan.network.clone());
-        let answering = span.in_scope(|| Answering::start(manifest.clone(), device, blobs.clone(), turns, network))?;
+        let (aggregator, combined) = span.in_scope(|| Aggregator::start(blobs.clone(), &manifest))?;
+        let (device, scheduler, network) = (plan.machine.device, plan.scheduler.clone(), plan.network.clone());
+        let answering =
+            span.in_scope(|| Answering::start(manifest.clone(), device, blobs.clone(), scheduler, network))?;
         let work = trainer::work(manifest.clone(), plan.machine, blobs.clone());
-        let trainer = span.in_scope(|| TrainerThread::start(work, plan.turns))?;
+        let trainer = span.in_scope(|| TrainerThread::start(work, plan.scheduler))?;
         plan.network.join_run(run).await?;
 
         let contacts = contacts(plan.contacts, known);
@@ -117,9 +118,9 @@ impl Peer {
             blobs,
             plan.network.clone(),
             trainer,
-            combiner,
+            aggregator,
             answering,
-            plan.newsroom,
+            plan.event_sink,
             tried,
             plan.doorkeeper,
         );
@@ -128,7 +129,7 @@ impl Peer {
         driver.events.push_back(if plan.founder && fresh { Event::Found } else { Event::Join(contacts) });
 
         let (commands, mailbox) = mpsc::channel(COMMANDS);
-        let inputs = Inputs { network: plan.network_events, combiner: combined, commands: mailbox };
+        let inputs = Inputs { network: plan.network_events, aggregator: combined, commands: mailbox };
         let task = tokio::spawn(driver.run(inputs).instrument(span));
         Ok(Self { key, commands, task, store: threads })
     }
@@ -231,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_peer_whose_disk_has_lost_a_state_comes_back_as_a_newcomer() {
-        let tiny = Tiny::found(true);
+        let tiny = Tiny::create(true);
         let folder = tiny.peer("damaged", &[("0.0", 2), ("1.0", 1)]);
         let store = StoreFolder::open(&store_folder(&folder), tiny.run).unwrap();
         let mut records = decode_records(&store.records).unwrap();

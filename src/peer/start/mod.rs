@@ -24,7 +24,7 @@ use crate::peer::create;
 use crate::peer::create::Text;
 use crate::peer::create::local_text::own_documents;
 pub use crate::peer::create::local_text::{NeedsText, OtherText, OwnText};
-use crate::peer::driver::events::Newsroom;
+use crate::peer::driver::events::EventSink;
 use crate::peer::folder::{
     key_file, lock_store, ports_before, ports_file, read_manifest, run_of_store, store_folder, take_along,
     write_manifest,
@@ -34,7 +34,7 @@ use crate::peer::join::authentication::Newcomer;
 use crate::peer::manifest::Manifest;
 use crate::peer::manifest::shard_table::Shard;
 use crate::peer::start::assembly::{Peer, PeerPlan};
-use crate::peer::{StoredBlobs, Turns};
+use crate::peer::{DeviceScheduler, StoredBlobs};
 use crate::protocol::invitations::Letter;
 use crate::store::{DiskError, LockedStore, OpenError, write_file};
 
@@ -57,9 +57,9 @@ pub struct Launch {
     /// A link that it is made to have; none for that of the machine.
     pub link: Option<Link>,
     /// The machine's queue for trainers.
-    pub turns: Arc<Turns>,
+    pub scheduler: Arc<DeviceScheduler>,
     /// Takes the peer's news.
-    pub newsroom: Newsroom,
+    pub event_sink: EventSink,
     /// By which it comes, if the run is by invitation; what the folder has from before goes first.
     pub invitation: Option<Letter>,
 }
@@ -181,13 +181,13 @@ impl Listening {
             manifest,
             identity,
             machine: launch.machine,
-            turns: launch.turns,
+            scheduler: launch.scheduler,
             network: network.clone(),
             network_events: events,
             access,
             contacts,
             founder,
-            newsroom: launch.newsroom,
+            event_sink: launch.event_sink,
             doorkeeper: doorkeeper.clone(),
         };
         Ok(Launched { peer: Peer::start(plan).await?, network, doorkeeper })
@@ -225,7 +225,7 @@ impl Listening {
     ///
     /// # Errors
     /// If the folder has no manifest, or the peer cannot start.
-    pub async fn found(self, held: Option<LockedStore>) -> anyhow::Result<Launched> {
+    pub async fn start_created(self, held: Option<LockedStore>) -> anyhow::Result<Launched> {
         let (bytes, manifest, run) = read_manifest(&self.launch.folder)?.context("the folder has no manifest")?;
         let store = match held {
             Some(store) => store,

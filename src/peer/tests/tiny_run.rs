@@ -14,13 +14,13 @@ use crate::network::{Identity, Multiaddr, NetworkConfig, NetworkHandle};
 use crate::outer::{ModuleState, Share};
 use crate::peer::StoredBlobs;
 use crate::peer::collected::MANIFEST;
-use crate::peer::create::{Founded, Plan, TextFrom, found};
-use crate::peer::driver::events::News;
+use crate::peer::create::{CreatedRun, Plan, TextFrom, create_run};
+use crate::peer::driver::events::PeerEvent;
 use crate::peer::folder::store_folder;
 use crate::peer::manifest::Manifest;
 use crate::peer::manifest::shard_table::{Shards, encode_table};
 use crate::peer::start::assembly::{Peer, PeerPlan};
-use crate::peer::trainer::device_scheduler::Turns;
+use crate::peer::trainer::device_scheduler::DeviceScheduler;
 use crate::protocol::Record;
 use crate::protocol::module::chain::Chain;
 use crate::protocol::wire::encoding;
@@ -74,7 +74,7 @@ pub struct Tiny {
 }
 
 impl Tiny {
-    pub fn found(share_text: bool) -> Self {
+    pub fn create(share_text: bool) -> Self {
         Self::with_vocabulary(300, share_text)
     }
 
@@ -114,8 +114,8 @@ impl Tiny {
             share_text,
             ancestor: None,
         };
-        let founded = found(plan, &Turns::default(), &AtomicBool::new(false), &mut |_| {}).unwrap();
-        let Founded { store, train, test, bytes: manifest, manifest: decoded, id: run, .. } = founded;
+        let created = create_run(plan, &DeviceScheduler::default(), &AtomicBool::new(false), &mut |_| {}).unwrap();
+        let CreatedRun { store, train, test, bytes: manifest, manifest: decoded, id: run, .. } = created;
         Self { home, train, test, manifest, decoded, run, blobs: store.blobs }
     }
 
@@ -152,8 +152,8 @@ impl Tiny {
         &self,
         folder: PathBuf,
         founder: bool,
-        turns: &Arc<Turns>,
-    ) -> (Peer, NetworkHandle, Multiaddr, mpsc::Receiver<News>) {
+        scheduler: &Arc<DeviceScheduler>,
+    ) -> (Peer, NetworkHandle, Multiaddr, mpsc::Receiver<PeerEvent>) {
         let (identity, access) = (Identity::generate(), StoredBlobs::default());
         let listen = vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()];
         let config = NetworkConfig { listen, ..NetworkConfig::visitor(identity.clone()) };
@@ -165,13 +165,13 @@ impl Tiny {
             manifest: self.manifest.clone(),
             identity,
             machine: machine(),
-            turns: turns.clone(),
+            scheduler: scheduler.clone(),
             network: network.clone(),
             network_events,
             access,
             contacts: Vec::new(),
             founder,
-            newsroom: Arc::new(move |news| drop(told.try_send(news))),
+            event_sink: Arc::new(move |news| drop(told.try_send(news))),
             doorkeeper: None,
         };
         (Peer::start(plan).await.unwrap(), network, address, news)

@@ -7,11 +7,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a turn lasts, about: long enough that warming the caches again does not count.
-pub const TURN_MS: u64 = 1_000;
+pub const SLICE_MS: u64 = 1_000;
 
 /// A queue for the machine.
 #[derive(Debug, Default)]
-pub struct Turns {
+pub struct DeviceScheduler {
     queue: Mutex<Queue>,
     moved: Condvar,
 }
@@ -24,26 +24,26 @@ struct Queue {
 
 /// The machine is this trainer's until the turn is dropped.
 #[derive(Debug)]
-pub struct Turn<'a> {
-    turns: &'a Turns,
+pub struct DeviceLease<'a> {
+    scheduler: &'a DeviceScheduler,
     ticket: u64,
 }
 
-impl Turn<'_> {
+impl DeviceLease<'_> {
     /// Names it.
     pub fn ticket(&self) -> u64 {
         self.ticket
     }
 }
 
-impl Turns {
+impl DeviceScheduler {
     /// Waits for the machine.
-    pub fn take(&self) -> Turn<'_> {
-        self.take_and_say(Duration::MAX, &mut || {})
+    pub fn acquire(&self) -> DeviceLease<'_> {
+        self.acquire_and_report(Duration::MAX, &mut || {})
     }
 
     /// The same; says every so often that it still waits.
-    pub fn take_and_say(&self, every: Duration, waits: &mut dyn FnMut()) -> Turn<'_> {
+    pub fn acquire_and_report(&self, every: Duration, waits: &mut dyn FnMut()) -> DeviceLease<'_> {
         let mut queue = self.lock();
         let ticket = queue.next;
         queue.next += 1;
@@ -56,7 +56,7 @@ impl Turns {
                 queue = self.lock();
             }
         }
-        Turn { turns: self, ticket }
+        DeviceLease { scheduler: self, ticket }
     }
 
     /// Ends a turn whose trainer never will.
@@ -74,9 +74,9 @@ impl Turns {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for DeviceLease<'_> {
     fn drop(&mut self) {
-        self.turns.end(self.ticket);
+        self.scheduler.end(self.ticket);
     }
 }
 
@@ -89,16 +89,17 @@ mod tests {
 
     #[test]
     fn one_at_a_time_and_everybody_gets_as_many_turns() {
-        let (turns, busy, made) = (Arc::new(Turns::default()), Arc::new(AtomicBool::new(false)), AtomicU64::new(0));
+        let (scheduler, busy, made) =
+            (Arc::new(DeviceScheduler::default()), Arc::new(AtomicBool::new(false)), AtomicU64::new(0));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..50 {
-                        let turn = turns.take();
+                        let lease = scheduler.acquire();
                         assert!(!busy.swap(true, Ordering::SeqCst));
                         made.fetch_add(1, Ordering::SeqCst);
                         busy.store(false, Ordering::SeqCst);
-                        drop(turn);
+                        drop(lease);
                     }
                 });
             }
@@ -108,37 +109,37 @@ mod tests {
 
     #[test]
     fn a_turn_that_was_ended_for_its_trainer_ends_once() {
-        let turns = Turns::default();
-        let (stuck, others) = (turns.take(), Mutex::new(0));
+        let scheduler = DeviceScheduler::default();
+        let (stuck, others) = (scheduler.acquire(), Mutex::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut said = false;
-                let turn = turns.take_and_say(Duration::from_millis(1), &mut || {
+                let lease = scheduler.acquire_and_report(Duration::from_millis(1), &mut || {
                     if !std::mem::replace(&mut said, true) {
-                        turns.end(stuck.ticket());
+                        scheduler.end(stuck.ticket());
                     }
                 });
-                assert!(said && turn.ticket() == 1);
+                assert!(said && lease.ticket() == 1);
                 *others.lock().unwrap() += 1;
             });
         });
         drop(stuck);
-        assert_eq!((*others.lock().unwrap(), turns.take().ticket()), (1, 2));
+        assert_eq!((*others.lock().unwrap(), scheduler.acquire().ticket()), (1, 2));
     }
 
     #[test]
     fn those_who_wait_are_served_in_order() {
-        let turns = Turns::default();
-        let first = turns.take();
+        let scheduler = DeviceScheduler::default();
+        let first = scheduler.acquire();
         let order = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for number in 0..3 {
-                let (turns, order) = (&turns, &order);
+                let (scheduler, order) = (&scheduler, &order);
                 scope.spawn(move || {
-                    let _turn = turns.take();
+                    let _lease = scheduler.acquire();
                     order.lock().unwrap().push(number);
                 });
-                while turns.lock().next != number + 2 {
+                while scheduler.lock().next != number + 2 {
                     std::thread::yield_now();
                 }
             }

@@ -27,9 +27,9 @@ use crate::model::open_device;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase};
 use crate::outer::ModuleState;
 use crate::peer::trainer::path_state::{PathState, PathStateError, PhaseState};
-use crate::peer::trainer::task::{Task, Told};
+use crate::peer::trainer::task::{Task, TrainerReport};
 use crate::peer::trainer::text::{Purpose, Texts};
-use crate::peer::trainer::thread::{Desk, Work};
+use crate::peer::trainer::thread::{Work, WorkerHandle};
 use crate::protocol::journal::record::{Finished, StartedFrom};
 use crate::protocol::{Part, Resume};
 use crate::routing::resharding::RouterState;
@@ -41,19 +41,19 @@ const REPORT: Duration = Duration::from_millis(250);
 
 /// What a trainer's thread does.
 pub fn work(manifest: Arc<Manifest>, machine: MachineConfig, blobs: BlobStore) -> Work {
-    Arc::new(move |mut desk| {
+    Arc::new(move |mut handle| {
         let mut worker = match Worker::new(manifest.clone(), &machine, blobs.clone()) {
             Ok(worker) => worker,
             Err(error) => {
                 // The driver is gone if nobody takes it.
-                desk.report(Told::Failed(error));
+                handle.report(TrainerReport::Failed(error));
                 return;
             }
         };
-        while let Some(task) = desk.next_task() {
-            let outcome = worker.carry_out(&desk, task).unwrap_or_else(|error| Some(Told::Failed(error)));
+        while let Some(task) = handle.next_task() {
+            let outcome = worker.carry_out(&handle, task).unwrap_or_else(|error| Some(TrainerReport::Failed(error)));
             let Some(outcome) = outcome else { return };
-            if !desk.report(outcome) {
+            if !handle.report(outcome) {
                 return;
             }
         }
@@ -77,7 +77,7 @@ struct Worker {
 }
 
 /// A phase of a path, as it was asked for.
-struct Asked<'a> {
+struct PhaseTask<'a> {
     path: PathId,
     drawn: PathId,
     phase: Phase,
@@ -92,11 +92,11 @@ enum Steps {
     /// So many, and then there was a wish to stop.
     Paused(u64),
     /// Nobody listens any more.
-    Deserted,
+    Abandoned,
 }
 
 /// What a phase goes on with.
-struct Carried {
+struct CarriedState {
     state: PathState,
     /// Steps made and the parameters after them, if these are not the path's own, in the middle of the phase.
     middle: Option<(u64, Option<Vec<Vec<f32>>>)>,
@@ -125,19 +125,19 @@ impl Worker {
     }
 
     /// Nothing if nobody listens any more.
-    fn carry_out(&mut self, desk: &Desk, task: Task) -> anyhow::Result<Option<Told>> {
+    fn carry_out(&mut self, handle: &WorkerHandle, task: Task) -> anyhow::Result<Option<TrainerReport>> {
         match task {
             Task::Train { path, drawn, phase, part, start, trainer, resume } => {
-                let asked = Asked { path, drawn, phase, part: &part, start: &start };
-                self.train(desk, &asked, trainer, resume)
+                let task = PhaseTask { path, drawn, phase, part: &part, start: &start };
+                self.train(handle, &task, trainer, resume)
             }
             Task::Score { path, drawn, phase, states } => {
-                let scores = self.score(desk, (path, phase), (drawn, &[Purpose::HeldOut]), &states);
+                let scores = self.score(handle, (path, phase), (drawn, &[Purpose::HeldOut]), &states);
                 let scores = scores.inspect_err(|error| tracing::warn!(%path, %phase, %error, "not scored")).ok();
-                Ok(Some(Told::Scored { path, phase, held_out: scores.map(|scores| scores[0]) }))
+                Ok(Some(TrainerReport::Scored { path, phase, held_out: scores.map(|scores| scores[0]) }))
             }
             Task::Evaluate { path, drawn, states, trainer } => {
-                self.evaluate(desk, (path, drawn), &states, trainer).map(Some)
+                self.evaluate(handle, (path, drawn), &states, trainer).map(Some)
             }
         }
     }
@@ -148,8 +148,8 @@ impl Worker {
     }
 
     /// What a phase was trained for waits for the disk, unless nobody listens any more.
-    fn put(&self, desk: &Desk, bytes: &[u8]) -> Result<BlobRef, BlobError> {
-        self.blobs.put_patiently(bytes, || !desk.is_deserted())
+    fn put(&self, handle: &WorkerHandle, bytes: &[u8]) -> Result<BlobRef, BlobError> {
+        self.blobs.put_patiently(bytes, || !handle.is_abandoned())
     }
 
     /// A blob that this path can do without: then it begins anew.
@@ -185,27 +185,28 @@ impl Worker {
 
     fn train(
         &mut self,
-        desk: &Desk,
-        asked: &Asked,
+        handle: &WorkerHandle,
+        task: &PhaseTask,
         trainer: Option<BlobRef>,
         resume: Option<Resume>,
-    ) -> anyhow::Result<Option<Told>> {
-        let Asked { path, drawn, phase, part, .. } = *asked;
+    ) -> anyhow::Result<Option<TrainerReport>> {
+        let PhaseTask { path, drawn, phase, part, .. } = *task;
         let span = tracing::info_span!("phase", %path, %drawn, %phase);
         let _entered = span.enter();
-        if !desk.report(Told::Alive { path, phase, steps: resume.map_or(part.first, |resume| resume.steps) }) {
+        if !handle.report(TrainerReport::Alive { path, phase, steps: resume.map_or(part.first, |resume| resume.steps) })
+        {
             return Ok(None);
         }
-        let router = self.router(&modules(asked.start))?;
+        let router = self.router(&modules(task.start))?;
         self.texts.hold(drawn, router.as_ref())?;
         let last = self.last.take().filter(|(blob, _)| resume.is_none() && Some(*blob) == trainer.map(|it| it.hash));
         let gone_on = if let Some((_, state)) = last {
-            Some(self.phase(desk, asked, Carried { state, middle: None, at_hand: true }))
+            Some(self.phase(handle, task, CarriedState { state, middle: None, at_hand: true }))
         } else {
             let (middle, state) = (self.carried_blob(resume.map(|resume| resume.blob))?, self.carried_blob(trainer)?);
             let middle = middle.as_deref().zip(resume.map(|resume| resume.steps));
             let any = middle.is_some() || state.is_some();
-            any.then(|| self.carry_on(desk, asked, middle, state.as_deref()))
+            any.then(|| self.carry_on(handle, task, middle, state.as_deref()))
         };
         if let Some(gone_on) = gone_on {
             match gone_on {
@@ -218,8 +219,8 @@ impl Worker {
         if trainer.is_some() || resume.is_some() {
             tracing::error!("AdamW begins anew");
         }
-        let state = PathState::fresh(self.names_path(asked), &self.counts, self.taken(phase));
-        self.phase(desk, asked, Carried { state, middle: None, at_hand: false })
+        let state = PathState::fresh(self.names_path(task), &self.counts, self.taken(phase));
+        self.phase(handle, task, CarriedState { state, middle: None, at_hand: false })
     }
 
     /// Sequences that those before a phase have taken from a path's shard, as if it had been trained in each.
@@ -229,17 +230,17 @@ impl Worker {
     }
 
     /// What a trainer's state must say of the path.
-    fn names_path(&self, asked: &Asked) -> Option<PathId> {
-        self.manifest.config.sample.map(|_| asked.drawn)
+    fn names_path(&self, task: &PhaseTask) -> Option<PathId> {
+        self.manifest.config.sample.map(|_| task.drawn)
     }
 
     /// What a trainer carries, for the path of this phase.
-    fn for_path(&self, asked: &Asked, state: PathState) -> Result<PathState, PathStateError> {
-        match (state.drawn, self.names_path(asked)) {
+    fn for_path(&self, task: &PhaseTask, state: PathState) -> Result<PathState, PathStateError> {
+        match (state.drawn, self.names_path(task)) {
             (before, now) if before == now => Ok(state),
             (Some(before), Some(now)) => {
                 let stays = |level| self.grid.module_of(before, level) == self.grid.module_of(now, level);
-                Ok(state.drawn_anew(now, stays, self.taken(asked.phase)))
+                Ok(state.drawn_anew(now, stays, self.taken(task.phase)))
             }
             _ => Err(PathStateError::OtherPath),
         }
@@ -247,56 +248,61 @@ impl Worker {
 
     fn carry_on(
         &mut self,
-        desk: &Desk,
-        asked: &Asked,
+        handle: &WorkerHandle,
+        task: &PhaseTask,
         middle: Option<(&[u8], u64)>,
         state: Option<&[u8]>,
-    ) -> anyhow::Result<Option<Told>> {
+    ) -> anyhow::Result<Option<TrainerReport>> {
         let carried = match middle {
             // There, the parameters in the middle are what the path carries anyhow.
             Some((bytes, steps)) if self.streams() => {
                 let state = PathState::decode(bytes, &self.counts)?;
-                Carried { state, middle: Some((steps, None)), at_hand: false }
+                CarriedState { state, middle: Some((steps, None)), at_hand: false }
             }
             Some((bytes, _)) => {
                 let PhaseState { steps, levels, state } = PhaseState::decode(bytes, &self.counts)?;
-                if state.drawn != self.names_path(asked) {
+                if state.drawn != self.names_path(task) {
                     return Err(PathStateError::OtherPath.into());
                 }
-                Carried { state, middle: Some((steps, Some(levels))), at_hand: false }
+                CarriedState { state, middle: Some((steps, Some(levels))), at_hand: false }
             }
             None => {
                 let state = PathState::decode(state.unwrap_or(&[]), &self.counts)?;
-                Carried { state: self.for_path(asked, state)?, middle: None, at_hand: false }
+                CarriedState { state: self.for_path(task, state)?, middle: None, at_hand: false }
             }
         };
-        self.phase(desk, asked, carried)
+        self.phase(handle, task, carried)
     }
 
     /// Nothing if nobody listens any more.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long it took besides its steps")]
-    fn phase(&mut self, desk: &Desk, asked: &Asked, carried: Carried) -> anyhow::Result<Option<Told>> {
-        let Asked { path, phase, part, start, .. } = *asked;
-        let Carried { mut state, middle, at_hand } = carried;
+    fn phase(
+        &mut self,
+        handle: &WorkerHandle,
+        task: &PhaseTask,
+        carried: CarriedState,
+    ) -> anyhow::Result<Option<TrainerReport>> {
+        let PhaseTask { path, phase, part, start, .. } = *task;
+        let CarriedState { mut state, middle, at_hand } = carried;
         let states = modules(start);
         let (made, levels) = middle.unwrap_or((part.first, None));
         let asked_at = Instant::now();
         // It trains again: what it counted as when the run was over is past.
         state.best.take_if(|best| best.settled);
-        let before = self.stand(asked, &mut state, levels)?;
+        let before = self.stand(task, &mut state, levels)?;
         if !at_hand {
             self.inner.restore(&state.inner)?;
         }
         if made == 0 {
-            self.keep_best(desk, asked, (&states, &before), &mut state);
+            self.keep_best(handle, task, (&states, &before), &mut state);
         }
         let ready_ms = asked_at.elapsed().as_millis();
-        match self.inner_steps(desk, asked, made, &mut state)? {
+        match self.inner_steps(handle, task, made, &mut state)? {
             Steps::All => {}
-            Steps::Deserted => return Ok(None),
+            Steps::Abandoned => return Ok(None),
             Steps::Paused(steps) => {
-                let middle = (steps > made).then(|| self.store_middle(desk, steps, &mut state)).transpose()?;
-                return Ok(Some(Told::Paused { path, phase, middle: middle.map(|blob| (steps, blob)) }));
+                let middle = (steps > made).then(|| self.store_middle(handle, steps, &mut state)).transpose()?;
+                return Ok(Some(TrainerReport::Paused { path, phase, middle: middle.map(|blob| (steps, blob)) }));
             }
         }
         let stepped_at = Instant::now();
@@ -305,13 +311,13 @@ impl Worker {
         let router = self.router(&states)?;
         let is_due = |(level, _): &(usize, &Vec<f32>)| part.due.contains(&start[*level].0.module);
         for (level, before) in before.iter().enumerate().filter(is_due) {
-            let (from, share) = (start[level].0, self.share(asked, start[level].0.module, router.as_ref()));
-            let frame = self.compress((desk, level), (before, &after[level], share), &mut state.residuals[level])?;
+            let (from, share) = (start[level].0, self.share(task, start[level].0.module, router.as_ref()));
+            let frame = self.compress((handle, level), (before, &after[level], share), &mut state.residuals[level])?;
             offers.push((from, frame));
         }
         if let Some((from, _)) = start.get(before.len()) {
             let next = router.as_ref().map_or(0, |router| router.rounds + 1);
-            offers.push((*from, self.scores_of_the_slice(desk, asked, next)?));
+            offers.push((*from, self.scores_of_the_slice(handle, task, next)?));
         }
         let offers_ms = stepped_at.elapsed().as_millis();
         state.inner = self.inner.state()?;
@@ -319,7 +325,7 @@ impl Worker {
         if let Some(own) = &mut state.own {
             (own.levels, stands_on) = (after, start.to_vec());
         }
-        let trainer = self.put(desk, &state.encode())?;
+        let trainer = self.put(handle, &state.encode())?;
         self.last = self.streams().then_some((trainer.hash, state));
         tracing::debug!(
             ready_ms,
@@ -327,17 +333,17 @@ impl Worker {
             stored_ms = stepped_at.elapsed().as_millis() - offers_ms,
             "besides its steps"
         );
-        Ok(Some(Told::Trained(Finished { path, phase, offers, trainer, stands_on })))
+        Ok(Some(TrainerReport::Trained(Finished { path, phase, offers, trainer, stands_on })))
     }
 
     /// What a path counts for in a module, beside the others in it: where the text is shared out anew, nobody else knows.
-    fn share(&self, asked: &Asked, module: ModuleId, router: Option<&RouterState>) -> f32 {
-        router.map_or(1.0, |router| router.share(asked.drawn, &self.grid.paths_of(module)))
+    fn share(&self, task: &PhaseTask, module: ModuleId, router: Option<&RouterState>) -> f32 {
+        router.map_or(1.0, |router| router.share(task.drawn, &self.grid.paths_of(module)))
     }
 
     fn compress(
         &self,
-        (desk, level): (&Desk, usize),
+        (handle, level): (&WorkerHandle, usize),
         (before, after, share): (&[f32], &[f32], f32),
         residual: &mut Vec<f32>,
     ) -> anyhow::Result<BlobRef> {
@@ -346,7 +352,7 @@ impl Worker {
         let gradient = outer_gradient(before, after, share, carried)?;
         let (frame, left) = compress_with_feedback(outer.codec, &gradient)?;
         *residual = left;
-        Ok(self.put(desk, &frame)?)
+        Ok(self.put(handle, &frame)?)
     }
 }
 

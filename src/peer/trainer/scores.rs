@@ -3,11 +3,11 @@
 
 use super::{REPORT, Worker};
 use crate::names::{BlobRef, ModuleId, PathId, Phase};
-use crate::peer::trainer::Asked;
+use crate::peer::trainer::PhaseTask;
 use crate::peer::trainer::path_state::{Best, PathState};
-use crate::peer::trainer::task::Told;
+use crate::peer::trainer::task::TrainerReport;
 use crate::peer::trainer::text::Purpose;
-use crate::peer::trainer::thread::Desk;
+use crate::peer::trainer::thread::WorkerHandle;
 use crate::routing::resharding::PathScores;
 use crate::text::{TokenSet, Tokenizer};
 use crate::training::{Score, evaluate, target_losses};
@@ -27,32 +27,32 @@ impl Worker {
     /// what it has not sent.
     pub(super) fn evaluate(
         &mut self,
-        desk: &Desk,
+        handle: &WorkerHandle,
         (path, drawn): (PathId, PathId),
         states: &[(ModuleId, BlobRef)],
         trainer: Option<BlobRef>,
-    ) -> anyhow::Result<Told> {
+    ) -> anyhow::Result<TrainerReport> {
         let phase = Phase(self.manifest.config.training.phases);
         let purposes = [Purpose::HeldOut, Purpose::Test];
-        desk.report(Told::Alive { path, phase, steps: 0 });
+        handle.report(TrainerReport::Alive { path, phase, steps: 0 });
         let (texts, state) = (self.texts_of(drawn, &purposes, states)?, self.of_its_own(trainer)?);
         let modules = self.parameters(states)?;
         let (own, state, mut scores) = match state {
             Some(state) => {
                 let own = state.own_copy(&self.manifest.config, &modules).into_owned();
-                match self.score_with(desk, (path, phase), (&own, &texts)) {
+                match self.score_with(handle, (path, phase), (&own, &texts)) {
                     Ok(scores) => (own, Some(state), scores),
                     // Another may have made it: it costs the path no more than that.
                     Err(error) if self.manifest.config.outer.keep_unsent => {
                         tracing::error!(%path, error = %format!("{error:#}"), "what was not sent does not do");
-                        let scores = self.score_with(desk, (path, phase), (&modules, &texts))?;
+                        let scores = self.score_with(handle, (path, phase), (&modules, &texts))?;
                         (modules, None, scores)
                     }
                     Err(error) => return Err(error),
                 }
             }
             None => {
-                let scores = self.score_with(desk, (path, phase), (&modules, &texts))?;
+                let scores = self.score_with(handle, (path, phase), (&modules, &texts))?;
                 (modules, None, scores)
             }
         };
@@ -64,14 +64,14 @@ impl Worker {
             state.best = state.best.take().filter(|best| in_the_end.is_some_and(|loss| best.nats < loss));
             if let Some(best) = &mut state.best {
                 best.settled = true;
-                scores = self.score_with(desk, (path, phase), (&best.levels, &texts))?;
+                scores = self.score_with(handle, (path, phase), (&best.levels, &texts))?;
                 tracing::info!(%path, before = %best.phase, "it was best before the end");
             } else if self.manifest.config.outer.keep_unsent {
                 state.best = Some(Best { phase, nats: in_the_end.unwrap_or(0.0), settled: true, levels: own });
             }
-            reviewed = Some((self.put(desk, &state.encode())?, state.best.is_some()));
+            reviewed = Some((self.put(handle, &state.encode())?, state.best.is_some()));
         }
-        Ok(Told::Evaluated { path, drawn, held_out: scores[0], test: scores[1], reviewed })
+        Ok(TrainerReport::Evaluated { path, drawn, held_out: scores[0], test: scores[1], reviewed })
     }
 
     /// What a trainer carries, if a path may count as something of its own by it.
@@ -93,12 +93,12 @@ impl Worker {
     /// With early stopping, the parameters that a phase begins with, if the path has never been better. They are loaded.
     pub(super) fn keep_best(
         &mut self,
-        desk: &Desk,
-        asked: &Asked,
+        handle: &WorkerHandle,
+        task: &PhaseTask,
         (states, parameters): (&[(ModuleId, BlobRef)], &[Vec<f32>]),
         state: &mut PathState,
     ) {
-        let Asked { path, drawn, phase, .. } = *asked;
+        let PhaseTask { path, drawn, phase, .. } = *task;
         let manifest = self.manifest.clone();
         let config = &manifest.config;
         if !config.training.early_stopping || phase.0 == 0 {
@@ -107,7 +107,7 @@ impl Worker {
         let reshard = &config.routing.reshard;
         state.best = state.best.take().filter(|best| !shared_out_between(reshard, best.phase, phase));
         let texts = self.texts_of(drawn, &[Purpose::HeldOut], states);
-        let scores = texts.and_then(|texts| self.score_texts(desk, (path, phase), &texts));
+        let scores = texts.and_then(|texts| self.score_texts(handle, (path, phase), &texts));
         match scores.map(|scores| scores.first().and_then(loss)) {
             Ok(Some(nats)) if state.best.as_ref().is_none_or(|best| nats < best.nats) => {
                 state.best =
@@ -119,14 +119,19 @@ impl Worker {
     }
 
     /// What a path makes of the slice, as it is after its inner steps, if the router's next round shares the text out anew.
-    pub(super) fn scores_of_the_slice(&mut self, desk: &Desk, asked: &Asked, next: u64) -> anyhow::Result<BlobRef> {
-        let Asked { path, drawn, phase, part, .. } = *asked;
+    pub(super) fn scores_of_the_slice(
+        &mut self,
+        handle: &WorkerHandle,
+        task: &PhaseTask,
+        next: u64,
+    ) -> anyhow::Result<BlobRef> {
+        let PhaseTask { path, drawn, phase, part, .. } = *task;
         let routing = &self.manifest.config.routing;
         let mut nats = Vec::new();
         if routing.reshard.contains(&next) {
             let slice = self.texts.slice()?;
-            let mut goes_on = || _ = desk.mention(Told::Alive { path, phase, steps: part.last });
-            let _turn = desk.take_turn(REPORT, &mut goes_on);
+            let mut goes_on = || _ = handle.try_report(TrainerReport::Alive { path, phase, steps: part.last });
+            let _lease = handle.acquire_device(REPORT, &mut goes_on);
             let losses = target_losses(self.inner.model(), &slice, routing.prefix_tokens, &mut goes_on)?;
             nats = slice.documents().map(|document| losses[document].iter().flatten().sum()).collect::<Vec<f32>>();
             if nats.iter().any(|value| !value.is_finite()) {
@@ -134,7 +139,7 @@ impl Worker {
                 nats.clear();
             }
         }
-        Ok(self.put(desk, &PathScores::encode(&[PathScores { path: drawn, nats }]))?)
+        Ok(self.put(handle, &PathScores::encode(&[PathScores { path: drawn, nats }]))?)
     }
 
     fn read_token_bytes(&mut self) -> anyhow::Result<()> {
@@ -148,16 +153,16 @@ impl Worker {
     /// Of one path's text, in turn with the machine's other trainers.
     pub(super) fn score(
         &mut self,
-        desk: &Desk,
+        handle: &WorkerHandle,
         (path, phase): (PathId, Phase),
         (drawn, purposes): (PathId, &[Purpose]),
         states: &[(ModuleId, BlobRef)],
     ) -> anyhow::Result<Vec<Score>> {
-        desk.report(Told::Alive { path, phase, steps: 0 });
+        handle.report(TrainerReport::Alive { path, phase, steps: 0 });
         let texts = self.texts_of(drawn, purposes, states)?;
         let levels = self.parameters(states)?;
         self.inner.load(&levels)?;
-        self.score_texts(desk, (path, phase), &texts)
+        self.score_texts(handle, (path, phase), &texts)
     }
 
     /// A path's texts, as the router shares them out by now.
@@ -174,26 +179,26 @@ impl Worker {
     /// With these parameters, which are loaded.
     fn score_with(
         &mut self,
-        desk: &Desk,
+        handle: &WorkerHandle,
         at: (PathId, Phase),
         (levels, texts): (&[Vec<f32>], &[TokenSet]),
     ) -> anyhow::Result<Vec<Score>> {
         self.inner.load(levels)?;
-        self.score_texts(desk, at, texts)
+        self.score_texts(handle, at, texts)
     }
 
     /// With the parameters that are loaded.
     fn score_texts(
         &mut self,
-        desk: &Desk,
+        handle: &WorkerHandle,
         (path, phase): (PathId, Phase),
         texts: &[TokenSet],
     ) -> anyhow::Result<Vec<Score>> {
         let says = |batches| {
-            desk.mention(Told::Alive { path, phase, steps: batches });
+            handle.try_report(TrainerReport::Alive { path, phase, steps: batches });
         };
         self.read_token_bytes()?;
-        let _turn = desk.take_turn(REPORT, &mut || says(0));
+        let _lease = handle.acquire_device(REPORT, &mut || says(0));
         let prefix = self.manifest.config.routing.prefix_tokens;
         let mut batches = 0;
         let mut goes_on = || {

@@ -6,7 +6,7 @@
 
 use crate::outer::mix;
 use crate::peer::trainer::path_state::{Own, PathState};
-use crate::peer::trainer::{Asked, Worker};
+use crate::peer::trainer::{PhaseTask, Worker};
 use crate::protocol::wire::message::UpdateHash;
 
 impl Worker {
@@ -22,16 +22,16 @@ impl Worker {
     /// If a state cannot be read, or parameters are not the model's.
     pub(super) fn stand(
         &mut self,
-        asked: &Asked,
+        task: &PhaseTask,
         state: &mut PathState,
         middle: Option<Vec<Vec<f32>>>,
     ) -> anyhow::Result<Vec<Vec<f32>>> {
         let own = state.own.take();
-        let stands_on: Vec<UpdateHash> = asked.start.iter().map(|(from, _)| from.update).collect();
+        let stands_on: Vec<UpdateHash> = task.start.iter().map(|(from, _)| from.update).collect();
         let is_new = |level: usize| own.as_ref().is_none_or(|own| own.stands_on[level] != stands_on[level]);
         let mut before = Vec::with_capacity(self.counts.len());
-        for (level, (from, blob)) in asked.start.iter().enumerate().take(self.counts.len()) {
-            let is_read = is_new(level) || asked.part.due.contains(&from.module);
+        for (level, (from, blob)) in task.start.iter().enumerate().take(self.counts.len()) {
+            let is_read = is_new(level) || task.part.due.contains(&from.module);
             before.push(if is_read { self.parameters_of(from.module, *blob)? } else { Vec::new() });
         }
         let new: Vec<usize> = (0..before.len()).filter(|level| is_new(*level)).collect();

@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Asked, REPORT, Steps, Worker};
+use super::{PhaseTask, REPORT, Steps, Worker};
 use crate::names::{BlobRef, PathId};
-use crate::peer::trainer::device_scheduler::TURN_MS;
+use crate::peer::trainer::device_scheduler::SLICE_MS;
 use crate::peer::trainer::path_state::{PathState, PhaseState};
-use crate::peer::trainer::task::{Stepped, Told};
-use crate::peer::trainer::thread::Desk;
+use crate::peer::trainer::task::{Stepped, TrainerReport};
+use crate::peer::trainer::thread::WorkerHandle;
 use crate::peer::trainer::throttle::Pace;
 use crate::seed::Seed;
 use crate::training::{BatchOrder, StepReport, place_in_schedule};
@@ -26,15 +26,16 @@ impl Worker {
     #[expect(clippy::disallowed_methods, reason = "an edge: how long inner steps took")]
     pub(super) fn inner_steps(
         &mut self,
-        desk: &Desk,
-        asked: &Asked,
+        handle: &WorkerHandle,
+        task: &PhaseTask,
         made: u64,
         carried: &mut PathState,
     ) -> anyhow::Result<Steps> {
-        let Asked { path, drawn, phase, part, .. } = *asked;
+        let PhaseTask { path, drawn, phase, part, .. } = *task;
         let inner_steps = self.manifest.config.training.inner_steps;
         let place = |step: u64| step * inner_steps / part.of.max(1);
-        let tells = |step, (loss, tokens, seconds)| Told::Step(Stepped { path, phase, step, loss, tokens, seconds });
+        let tells =
+            |step, (loss, tokens, seconds)| TrainerReport::Step(Stepped { path, phase, step, loss, tokens, seconds });
         let mut reported = Instant::now();
         let mut checkpoint_at = reported + self.between_checkpoints();
         let (mut step, mut last, mut loss, mut tokens, mut seconds) = (made, part.last, 0.0, 0, 0.0);
@@ -42,19 +43,19 @@ impl Worker {
         while step < last {
             // One that finds the driver busy is said again soon.
             let mut waits = || {
-                desk.mention(Told::Alive { path, phase, steps: step });
+                handle.try_report(TrainerReport::Alive { path, phase, steps: step });
             };
-            let turn = desk.take_turn(REPORT, &mut waits);
+            let lease = handle.acquire_device(REPORT, &mut waits);
             let began = Instant::now();
             let mut stepped_at = began;
-            while step < last && began.elapsed() < Duration::from_millis(TURN_MS) && pace.rest(stepped_at).is_zero() {
-                if desk.is_deserted() {
-                    return Ok(Steps::Deserted);
+            while step < last && began.elapsed() < Duration::from_millis(SLICE_MS) && pace.rest(stepped_at).is_zero() {
+                if handle.is_abandoned() {
+                    return Ok(Steps::Abandoned);
                 }
-                if desk.is_paused() {
+                if handle.is_paused() {
                     return Ok(Steps::Paused(step));
                 }
-                if desk.is_to_end() && step > part.first {
+                if handle.is_to_end() && step > part.first {
                     last = step;
                     break;
                 }
@@ -67,27 +68,27 @@ impl Worker {
                 stepped_at = now;
                 if reported.elapsed() >= REPORT {
                     // A report that finds the driver busy is added to the next one.
-                    if desk.mention(tells(place(step), (loss, tokens, seconds))) {
+                    if handle.try_report(tells(place(step), (loss, tokens, seconds))) {
                         (tokens, seconds) = (0, 0.0);
                     }
                     reported = Instant::now();
                 }
             }
-            drop(turn);
-            while !pace.rest(Instant::now()).is_zero() && !desk.has_a_wish() {
-                desk.mention(Told::Alive { path, phase, steps: step });
+            drop(lease);
+            while !pace.rest(Instant::now()).is_zero() && !handle.is_interrupted() {
+                handle.try_report(TrainerReport::Alive { path, phase, steps: step });
                 std::thread::sleep(pace.rest(Instant::now()).min(REPORT));
             }
             if step < last && Instant::now() >= checkpoint_at {
-                let blob = self.store_middle(desk, step, carried)?;
-                if !desk.report(Told::Checkpointed { path, phase, steps: step, blob }) {
-                    return Ok(Steps::Deserted);
+                let blob = self.store_middle(handle, step, carried)?;
+                if !handle.report(TrainerReport::Checkpointed { path, phase, steps: step, blob }) {
+                    return Ok(Steps::Abandoned);
                 }
                 checkpoint_at = Instant::now() + self.between_checkpoints();
             }
         }
-        let told = desk.report(tells(place(part.last), (loss, tokens, seconds)));
-        Ok(if told { Steps::All } else { Steps::Deserted })
+        let told = handle.report(tells(place(part.last), (loss, tokens, seconds)));
+        Ok(if told { Steps::All } else { Steps::Abandoned })
     }
 
     fn step(&mut self, path: PathId, schedule_step: u64) -> anyhow::Result<StepReport> {
@@ -103,16 +104,21 @@ impl Worker {
 
     /// Stores the middle of a phase.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long it took")]
-    pub(super) fn store_middle(&mut self, desk: &Desk, steps: u64, carried: &mut PathState) -> anyhow::Result<BlobRef> {
+    pub(super) fn store_middle(
+        &mut self,
+        handle: &WorkerHandle,
+        steps: u64,
+        carried: &mut PathState,
+    ) -> anyhow::Result<BlobRef> {
         let began = Instant::now();
         carried.inner = self.inner.state()?;
         let levels = self.inner.levels()?;
         let blob = if let Some(own) = &mut carried.own {
             own.levels = levels;
-            self.put(desk, &carried.encode())?
+            self.put(handle, &carried.encode())?
         } else {
             let middle = PhaseState { steps, levels, state: std::mem::take(carried) };
-            let blob = self.put(desk, &middle.encode())?;
+            let blob = self.put(handle, &middle.encode())?;
             *carried = middle.state;
             blob
         };

@@ -61,7 +61,7 @@ impl Task {
 
 /// What the trainer has to say.
 #[derive(Debug)]
-pub enum Told {
+pub enum TrainerReport {
     /// It works at a phase, or waits for its turn to.
     Alive {
         /// The path.

@@ -10,9 +10,9 @@ use crate::outer::ModuleState;
 use crate::peer::create::dense::Dense;
 use crate::peer::create::dense_trainer::DenseTrainer;
 use crate::peer::tests::tiny_run::{Tiny, machine};
-use crate::peer::trainer::device_scheduler::Turns;
+use crate::peer::trainer::device_scheduler::DeviceScheduler;
 use crate::peer::trainer::path_state::{PathState, PhaseState};
-use crate::peer::trainer::task::{Task, Told};
+use crate::peer::trainer::task::{Task, TrainerReport};
 use crate::peer::trainer::thread::TrainerThread;
 use crate::peer::trainer::work;
 use crate::protocol::journal::record::{Finished, StartedFrom};
@@ -32,7 +32,7 @@ impl Bench {
     }
 
     fn of(inner_steps: u64, sample: Option<SampleConfig>) -> Self {
-        let mut tiny = Tiny::found(true);
+        let mut tiny = Tiny::create(true);
         tiny.decoded.config.sample = sample;
         Self::on(tiny, inner_steps)
     }
@@ -44,7 +44,7 @@ impl Bench {
     fn with(machine: MachineConfig, mut tiny: Tiny, inner_steps: u64) -> Self {
         tiny.decoded.config.training.inner_steps = inner_steps;
         let work = work(Arc::new(tiny.decoded.clone()), machine, tiny.blobs.clone());
-        Self { trainer: TrainerThread::start(work, Arc::new(Turns::default())).unwrap(), tiny }
+        Self { trainer: TrainerThread::start(work, Arc::new(DeviceScheduler::default())).unwrap(), tiny }
     }
 
     fn begin(&self, trainer: Option<BlobRef>, resume: Option<Resume>) {
@@ -90,9 +90,9 @@ impl Bench {
         let (path, drawn) = (PathId(0), PathId(0));
         assert!(self.trainer.begin(Task::Evaluate { path, drawn, states, trainer }));
         loop {
-            match self.trainer.told().await.unwrap() {
-                Told::Evaluated { test, reviewed, .. } => return (test, reviewed),
-                Told::Failed(error) => panic!("{error:#}"),
+            match self.trainer.next_report().await.unwrap() {
+                TrainerReport::Evaluated { test, reviewed, .. } => return (test, reviewed),
+                TrainerReport::Failed(error) => panic!("{error:#}"),
                 _ => {}
             }
         }
@@ -127,11 +127,11 @@ impl Bench {
     /// What comes of the task; if it is to be stopped, then when the first steps were made.
     async fn outcome(&mut self, stop: bool) -> Result<Finished, Option<Resume>> {
         loop {
-            match self.trainer.told().await.unwrap() {
-                Told::Step(_) if stop => self.trainer.pause(),
-                Told::Paused { middle, .. } => return Err(middle.map(|(steps, blob)| Resume { steps, blob })),
-                Told::Trained(finished) => return Ok(finished),
-                Told::Failed(error) => panic!("{error:#}"),
+            match self.trainer.next_report().await.unwrap() {
+                TrainerReport::Step(_) if stop => self.trainer.pause(),
+                TrainerReport::Paused { middle, .. } => return Err(middle.map(|(steps, blob)| Resume { steps, blob })),
+                TrainerReport::Trained(finished) => return Ok(finished),
+                TrainerReport::Failed(error) => panic!("{error:#}"),
                 _ => {}
             }
         }
@@ -157,7 +157,7 @@ async fn a_phase_that_is_stopped_in_the_middle_goes_on_as_if_it_had_not_been() {
 
 #[tokio::test]
 async fn what_was_not_sent_is_trained_on_and_is_what_a_path_counts_as() {
-    let mut tiny = Tiny::found(true);
+    let mut tiny = Tiny::create(true);
     tiny.decoded.config.outer =
         OuterConfig { codec: Codec::TopK(64), keep_unsent: true, ..tiny.decoded.config.outer.clone() };
     let mut bench = Bench::on(tiny, 8);
@@ -204,15 +204,15 @@ async fn a_trainer_with_a_rate_makes_the_same_of_a_phase_and_takes_its_time() {
     let whole = bench.outcome(false).await.unwrap();
     bench.trainer.end();
     let train_tokens_per_s = 2_000;
-    let mut slow = Bench::with(MachineConfig { train_tokens_per_s, ..machine() }, Tiny::found(true), 8);
+    let mut slow = Bench::with(MachineConfig { train_tokens_per_s, ..machine() }, Tiny::create(true), 8);
     let began = std::time::Instant::now();
     slow.begin(None, None);
     let (mut tokens, mut seconds) = (0, 0.0);
     let finished = loop {
-        match slow.trainer.told().await.unwrap() {
-            Told::Step(stepped) => (tokens, seconds) = (tokens + stepped.tokens, seconds + stepped.seconds),
-            Told::Trained(finished) => break finished,
-            Told::Failed(error) => panic!("{error:#}"),
+        match slow.trainer.next_report().await.unwrap() {
+            TrainerReport::Step(stepped) => (tokens, seconds) = (tokens + stepped.tokens, seconds + stepped.seconds),
+            TrainerReport::Trained(finished) => break finished,
+            TrainerReport::Failed(error) => panic!("{error:#}"),
             _ => {}
         }
     };
@@ -292,7 +292,7 @@ async fn levels_that_are_brought_in_step_in_turn_are_trained_as_one_and_an_updat
     let mut bench = Bench::new(20);
     bench.begin(None, None);
     let whole = bench.outcome(false).await.unwrap();
-    let mut tiny = Tiny::found(true);
+    let mut tiny = Tiny::create(true);
     tiny.decoded.config.outer.streaming = Some(Streaming { mix: 0.25, overlap: 1 });
     let mut bench = Bench::on(tiny, 20);
     let mut start = bench.genesis_of(PathId(0));
@@ -324,7 +324,7 @@ async fn levels_that_are_brought_in_step_in_turn_are_trained_as_one_and_an_updat
 
 #[tokio::test]
 async fn a_part_comes_to_the_same_from_memory_as_from_the_disk_whatever_was_scored_before() {
-    let mut tiny = Tiny::found(true);
+    let mut tiny = Tiny::create(true);
     tiny.decoded.config.outer.streaming = Some(Streaming { mix: 0.25, overlap: 1 });
     let mut bench = Bench::on(tiny, 20);
     let start = bench.genesis_of(PathId(0));
@@ -372,19 +372,19 @@ async fn a_tokenizer_of_little_text_scores_paths_and_dense_paths() {
     let tokenizer = Tokenizer::from_json(&blob(manifest.tokenizer)).unwrap();
     assert!(tokenizer.vocabulary() < 4_096, "the text has words enough");
 
-    let turns = Arc::new(Turns::default());
+    let scheduler = Arc::new(DeviceScheduler::default());
     let work = work(manifest.clone(), machine(), tiny.blobs.clone());
-    let mut trainer = TrainerThread::start(work, turns.clone()).unwrap();
+    let mut trainer = TrainerThread::start(work, scheduler.clone()).unwrap();
     let modules = manifest.config.grid().unwrap().modules_of(PathId(0));
     let states = manifest.genesis.iter().filter(|(module, _)| modules.contains(module)).copied().collect();
     assert!(trainer.begin(Task::Evaluate { path: PathId(0), drawn: PathId(0), states, trainer: None }));
     let mut signs = 0;
     let test = loop {
-        match trainer.told().await {
-            Some(Told::Alive { path: PathId(0), phase, .. }) if phase.0 == manifest.config.training.phases => {
+        match trainer.next_report().await {
+            Some(TrainerReport::Alive { path: PathId(0), phase, .. }) if phase.0 == manifest.config.training.phases => {
                 signs += 1
             }
-            Some(Told::Evaluated { test, .. }) => break test,
+            Some(TrainerReport::Evaluated { test, .. }) => break test,
             _ => panic!("not evaluated"),
         }
     };
@@ -399,6 +399,6 @@ async fn a_tokenizer_of_little_text_scores_paths_and_dense_paths() {
     let text = blob(manifest.shard(PathId(0)).test);
     let text = TokenSet::decode(&text, config.model.vocabulary, config.model.context + 1).unwrap();
     let stop = AtomicBool::new(false);
-    let mut trainer = DenseTrainer::new(config, &machine(), &turns, &stop).unwrap();
+    let mut trainer = DenseTrainer::new(config, &machine(), &scheduler, &stop).unwrap();
     assert_eq!(trainer.score(&dense, &text, &tokenizer.token_bytes_for(&config.model)).unwrap(), test);
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::peer::trainer::device_scheduler::{Turn, Turns};
-use crate::peer::trainer::task::{Task, Told};
+use crate::peer::trainer::device_scheduler::{DeviceLease, DeviceScheduler};
+use crate::peer::trainer::task::{Task, TrainerReport};
 
 /// Commands and reports that may wait: the driver has one command under way, and takes reports as they come.
 const MAILBOX: usize = 1;
@@ -43,78 +43,78 @@ pub(in crate::peer) fn leave_behind() {
 }
 
 /// What a trainer's thread has to do with the others.
-pub struct Desk {
+pub struct WorkerHandle {
     tasks: mpsc::Receiver<Task>,
-    told: mpsc::Sender<Told>,
-    turns: Arc<Turns>,
+    told: mpsc::Sender<TrainerReport>,
+    scheduler: Arc<DeviceScheduler>,
     holds: Arc<AtomicU64>,
-    wish: Arc<AtomicU8>,
+    signal: Arc<AtomicU8>,
 }
 
-impl Desk {
+impl WorkerHandle {
     /// Waits for the next task; nothing if none will come.
     pub fn next_task(&mut self) -> Option<Task> {
         self.tasks.blocking_recv()
     }
 
     /// Reports, and waits until there is room. Whether anybody listens.
-    pub fn report(&self, told: Told) -> bool {
+    pub fn report(&self, told: TrainerReport) -> bool {
         self.told.blocking_send(told).is_ok()
     }
 
     /// Reports, if the driver is not busy. Whether it has been told.
-    pub fn mention(&self, told: Told) -> bool {
+    pub fn try_report(&self, told: TrainerReport) -> bool {
         self.told.try_send(told).is_ok()
     }
 
     /// Whether nobody listens any more.
-    pub fn is_deserted(&self) -> bool {
+    pub fn is_abandoned(&self) -> bool {
         self.told.is_closed()
     }
 
     /// Whether the task in hand is to be stopped in the middle.
     pub fn is_paused(&self) -> bool {
-        self.wish.load(Ordering::SeqCst) == PAUSE
+        self.signal.load(Ordering::SeqCst) == PAUSE
     }
 
     /// Whether the phase in hand is to end with what it has come to.
     pub fn is_to_end(&self) -> bool {
-        self.wish.load(Ordering::SeqCst) == END
+        self.signal.load(Ordering::SeqCst) == END
     }
 
     /// Whether nobody listens, or whoever does wants it to do something else.
-    pub fn has_a_wish(&self) -> bool {
-        self.is_deserted() || self.is_paused() || self.is_to_end()
+    pub fn is_interrupted(&self) -> bool {
+        self.is_abandoned() || self.is_paused() || self.is_to_end()
     }
 
     /// Waits for the machine, and says every so often that it waits.
-    pub fn take_turn(&self, every: Duration, waits: &mut dyn FnMut()) -> DeskTurn<'_> {
-        let turn = self.turns.take_and_say(every, waits);
-        self.holds.store(turn.ticket(), Ordering::SeqCst);
-        DeskTurn { holds: &self.holds, _turn: turn }
+    pub fn acquire_device(&self, every: Duration, waits: &mut dyn FnMut()) -> HeldDevice<'_> {
+        let lease = self.scheduler.acquire_and_report(every, waits);
+        self.holds.store(lease.ticket(), Ordering::SeqCst);
+        HeldDevice { holds: &self.holds, _lease: lease }
     }
 }
 
 /// The machine is this trainer's until it is dropped, or the trainer is left behind.
-pub struct DeskTurn<'a> {
+pub struct HeldDevice<'a> {
     holds: &'a AtomicU64,
-    _turn: Turn<'a>,
+    _lease: DeviceLease<'a>,
 }
 
-impl Drop for DeskTurn<'_> {
+impl Drop for HeldDevice<'_> {
     fn drop(&mut self) {
         self.holds.store(NO_TURN, Ordering::SeqCst);
     }
 }
 
 /// What a trainer's thread does from its beginning to its end.
-pub type Work = Arc<dyn Fn(Desk) + Send + Sync>;
+pub type Work = Arc<dyn Fn(WorkerHandle) + Send + Sync>;
 
 struct Running {
     tasks: mpsc::Sender<Task>,
-    told: mpsc::Receiver<Told>,
+    told: mpsc::Receiver<TrainerReport>,
     holds: Arc<AtomicU64>,
-    wish: Arc<AtomicU8>,
+    signal: Arc<AtomicU8>,
     /// Hangs up when the thread ends, however it does.
     ended: Mutex<blocking::Receiver<()>>,
     thread: JoinHandle<()>,
@@ -123,7 +123,7 @@ struct Running {
 /// Tells the trainer what to do. Its thread ends, after the inner step in hand, when this is dropped.
 pub struct TrainerThread {
     work: Work,
-    turns: Arc<Turns>,
+    scheduler: Arc<DeviceScheduler>,
     span: tracing::Span,
     running: Running,
     left: Vec<JoinHandle<()>>,
@@ -134,10 +134,10 @@ impl TrainerThread {
     ///
     /// # Errors
     /// If no thread can be started.
-    pub fn start(work: Work, turns: Arc<Turns>) -> std::io::Result<Self> {
+    pub fn start(work: Work, scheduler: Arc<DeviceScheduler>) -> std::io::Result<Self> {
         let span = tracing::Span::current();
-        let running = run(&work, &turns, &span)?;
-        Ok(Self { work, turns, span, running, left: Vec::new() })
+        let running = run(&work, &scheduler, &span)?;
+        Ok(Self { work, scheduler, span, running, left: Vec::new() })
     }
 
     /// Starts another thread, and leaves this one behind.
@@ -146,8 +146,8 @@ impl TrainerThread {
     /// If no thread can be started.
     pub fn restart(&mut self) -> std::io::Result<()> {
         let Running { holds, thread, .. } =
-            std::mem::replace(&mut self.running, run(&self.work, &self.turns, &self.span)?);
-        self.turns.end(holds.load(Ordering::SeqCst));
+            std::mem::replace(&mut self.running, run(&self.work, &self.scheduler, &self.span)?);
+        self.scheduler.end(holds.load(Ordering::SeqCst));
         self.left.push(thread);
         self.left.retain(|thread| !thread.is_finished());
         Ok(())
@@ -155,22 +155,22 @@ impl TrainerThread {
 
     /// Hands over a task. To be called when the one before is answered; then there is room.
     pub fn begin(&self, task: Task) -> bool {
-        self.running.wish.store(GO_ON, Ordering::SeqCst);
+        self.running.signal.store(GO_ON, Ordering::SeqCst);
         self.running.tasks.try_send(task).is_ok()
     }
 
     /// Stops the task in hand in the middle, if it is a phase and not done by then.
     pub fn pause(&self) {
-        self.running.wish.store(PAUSE, Ordering::SeqCst);
+        self.running.signal.store(PAUSE, Ordering::SeqCst);
     }
 
     /// Ends the phase in hand with what it has come to, once it has made a step.
     pub fn end_phase(&self) {
-        self.running.wish.store(END, Ordering::SeqCst);
+        self.running.signal.store(END, Ordering::SeqCst);
     }
 
     /// The next report; nothing if the thread has died.
-    pub async fn told(&mut self) -> Option<Told> {
+    pub async fn next_report(&mut self) -> Option<TrainerReport> {
         self.running.told.recv().await
     }
 
@@ -183,7 +183,7 @@ impl TrainerThread {
         // Nothing is ever sent.
         let hangs = ended.recv_timeout(END_PATIENCE) == Err(blocking::RecvTimeoutError::Timeout);
         if hangs {
-            self.turns.end(holds.load(Ordering::SeqCst));
+            self.scheduler.end(holds.load(Ordering::SeqCst));
         } else {
             // Whoever died has been told of.
             drop(thread.join());
@@ -194,20 +194,26 @@ impl TrainerThread {
     }
 }
 
-fn run(work: &Work, turns: &Arc<Turns>, span: &tracing::Span) -> std::io::Result<Running> {
+fn run(work: &Work, scheduler: &Arc<DeviceScheduler>, span: &tracing::Span) -> std::io::Result<Running> {
     let (tasks, mailbox) = mpsc::channel(MAILBOX);
     let (sender, told) = mpsc::channel(MAILBOX);
     let (alive, ended) = blocking::sync_channel(0);
     let holds = Arc::new(AtomicU64::new(NO_TURN));
-    let wish = Arc::new(AtomicU8::new(GO_ON));
-    let desk = Desk { tasks: mailbox, told: sender, turns: turns.clone(), holds: holds.clone(), wish: wish.clone() };
+    let signal = Arc::new(AtomicU8::new(GO_ON));
+    let handle = WorkerHandle {
+        tasks: mailbox,
+        told: sender,
+        scheduler: scheduler.clone(),
+        holds: holds.clone(),
+        signal: signal.clone(),
+    };
     let (work, span) = (work.clone(), span.clone());
     let thread = std::thread::Builder::new().name("trainer".to_owned()).spawn(move || {
         let _alive: blocking::SyncSender<()> = alive;
         let _peer = span.enter();
-        work(desk);
+        work(handle);
     })?;
-    Ok(Running { tasks, told, holds, wish, ended: Mutex::new(ended), thread })
+    Ok(Running { tasks, told, holds, signal, ended: Mutex::new(ended), thread })
 }
 
 #[cfg(test)]
@@ -225,13 +231,13 @@ mod tests {
         Task::Train { path, drawn, phase, part, start, trainer: None, resume: None }
     }
 
-    fn alive(steps: u64) -> Told {
-        Told::Alive { path: PathId(0), phase: Phase(0), steps }
+    fn alive(steps: u64) -> TrainerReport {
+        TrainerReport::Alive { path: PathId(0), phase: Phase(0), steps }
     }
 
-    fn steps(told: Option<Told>) -> Option<u64> {
+    fn steps(told: Option<TrainerReport>) -> Option<u64> {
         match told {
-            Some(Told::Alive { steps, .. }) => Some(steps),
+            Some(TrainerReport::Alive { steps, .. }) => Some(steps),
             _ => None,
         }
     }
@@ -239,18 +245,18 @@ mod tests {
     /// The first hangs in its first task, with the machine's turn, until it is let go; the others work.
     fn hanging_once(let_go: Arc<Barrier>, ended: blocking::SyncSender<bool>) -> Work {
         let started = AtomicUsize::new(0);
-        Arc::new(move |mut desk: Desk| {
+        Arc::new(move |mut handle: WorkerHandle| {
             let attempt = started.fetch_add(1, Ordering::SeqCst);
-            while desk.next_task().is_some() {
-                let turn = desk.take_turn(Duration::MAX, &mut || {});
+            while handle.next_task().is_some() {
+                let lease = handle.acquire_device(Duration::MAX, &mut || {});
                 if attempt == 0 {
-                    desk.report(alive(7));
+                    handle.report(alive(7));
                     let_go.wait();
-                    ended.send(desk.report(alive(8))).unwrap();
+                    ended.send(handle.report(alive(8))).unwrap();
                     return;
                 }
-                drop(turn);
-                desk.report(alive(attempt as u64));
+                drop(lease);
+                handle.report(alive(attempt as u64));
             }
         })
     }
@@ -259,30 +265,30 @@ mod tests {
     async fn a_trainer_that_hangs_is_left_behind_with_its_turn_taken_and_its_late_reports_unheard() {
         let let_go = Arc::new(Barrier::new(2));
         let (ended, late) = blocking::sync_channel(1);
-        let turns = Arc::new(Turns::default());
-        let mut trainer = TrainerThread::start(hanging_once(let_go.clone(), ended), turns).unwrap();
+        let scheduler = Arc::new(DeviceScheduler::default());
+        let mut trainer = TrainerThread::start(hanging_once(let_go.clone(), ended), scheduler).unwrap();
         assert!(trainer.begin(task()));
-        assert_eq!(steps(trainer.told().await), Some(7));
+        assert_eq!(steps(trainer.next_report().await), Some(7));
         trainer.restart().unwrap();
         assert!(trainer.begin(task()));
-        assert_eq!(steps(trainer.told().await), Some(1), "the new one has the machine");
+        assert_eq!(steps(trainer.next_report().await), Some(1), "the new one has the machine");
         let_go.wait();
         assert!(!late.recv().unwrap(), "the old one finds that nobody listens");
         assert!(trainer.begin(task()));
-        assert_eq!(steps(trainer.told().await), Some(1));
+        assert_eq!(steps(trainer.next_report().await), Some(1));
         trainer.end();
     }
 
     #[tokio::test]
     async fn a_trainer_that_dies_is_noticed_and_started_again() {
-        let work: Work = Arc::new(|mut desk: Desk| {
-            desk.next_task();
+        let work: Work = Arc::new(|mut handle: WorkerHandle| {
+            handle.next_task();
             panic!("as a bug would");
         });
         let mut trainer = TrainerThread::start(work, Arc::default()).unwrap();
         for _ in 0..2 {
             assert!(trainer.begin(task()));
-            assert!(trainer.told().await.is_none());
+            assert!(trainer.next_report().await.is_none());
             trainer.restart().unwrap();
         }
         trainer.end();

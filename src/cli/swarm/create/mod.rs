@@ -23,7 +23,7 @@ use crate::cli::swarm::{Globals, listen};
 use crate::config::RunConfig;
 use crate::names::PeerKey;
 use crate::observe::{Progress, View, logging};
-use crate::peer::Turns;
+use crate::peer::DeviceScheduler;
 use crate::peer::create;
 use crate::peer::create::dense_trainer::Stopped;
 use crate::peer::create::{Plan, TextFrom};
@@ -94,8 +94,8 @@ impl Found {
                 announce,
                 relays,
                 link: None,
-                turns: Arc::new(Turns::default()),
-                newsroom: watch.newsroom.clone(),
+                scheduler: Arc::new(DeviceScheduler::default()),
+                event_sink: watch.event_sink.clone(),
                 invitation: None,
             };
             let own_text = Some(OwnText {
@@ -114,7 +114,7 @@ impl Found {
                         true => None,
                         false => Some(listening.founder().map_err(|error| explain(error.into()))?),
                     };
-                    listening.found(self.prepare(&journey, stage, then.clone(), (source, founder)).await?).await
+                    listening.start_created(self.prepare(&journey, stage, then.clone(), (source, founder)).await?).await
                 }
             };
             let launched = launched.map_err(explain)?;
@@ -167,15 +167,15 @@ impl Found {
         let text = TextFrom::Corpus { corpus, test: self.corpus.text.test_source(), tokenizer };
         let (run, launch, share_text) = (run.clone(), launch.clone(), self.share_text);
         let (progress, interrupt) = (progress.clone(), interrupt.clone());
-        let founded = tokio::task::spawn_blocking(move || -> anyhow::Result<Option<LockedStore>> {
+        let created = tokio::task::spawn_blocking(move || -> anyhow::Result<Option<LockedStore>> {
             let (run, machine, folder) = (&run, &launch.machine, launch.folder.as_path());
             let plan = Plan { run, then, after: None, founder, machine, folder, text, share_text, ancestor };
             let mut told = |stage| progress::show(&progress, stage);
-            let founded = create::found(plan, &launch.turns, interrupt.flag(), &mut told)?;
-            create::settle(folder, &founded.bytes)?;
-            Ok(Some(founded.store))
+            let created = create::create_run(plan, &launch.scheduler, interrupt.flag(), &mut told)?;
+            create::settle(folder, &created.bytes)?;
+            Ok(Some(created.store))
         })
         .await?;
-        founded.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { explain(error) })
+        created.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { explain(error) })
     }
 }

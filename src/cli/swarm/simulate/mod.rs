@@ -31,7 +31,7 @@ use crate::peer::create::dense_trainer::{DenseTrainer, Stopped};
 use crate::peer::inference::client::Local;
 use crate::peer::inference::sample::{Wish, continue_prompt};
 use crate::peer::inference::score::score_test_text;
-use crate::peer::{Collected, Turns, collect_from_stores};
+use crate::peer::{Collected, DeviceScheduler, collect_from_stores};
 use crate::training::Score;
 
 /// What the result is compared with besides the dense path.
@@ -96,9 +96,9 @@ impl Simulate {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let outcome = {
             let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
-            let turns = Arc::new(Turns::default());
+            let scheduler = Arc::new(DeviceScheduler::default());
             let link = self.link;
-            let trial = Trial { before, run, machine, folder, peers, link, progress, turns, log };
+            let trial = Trial { before, run, machine, folder, peers, link, progress, scheduler, log };
             let outcome = runtime.block_on(trial.conduct(&self))?;
             trial.progress.result(outcome.to_json());
             outcome
@@ -120,7 +120,7 @@ struct Trial {
     peers: usize,
     link: Option<Link>,
     progress: Progress,
-    turns: Arc<Turns>,
+    scheduler: Arc<DeviceScheduler>,
     /// How much to log.
     log: LogFilter,
 }
@@ -213,7 +213,7 @@ impl Trial {
             test_corpus: command.corpus.text.test_source(),
             tokenizer,
             ancestor,
-            turns: self.turns.clone(),
+            scheduler: self.scheduler.clone(),
         };
         let (progress, interrupt) = (self.progress.clone(), interrupt.clone());
         let prepared = tokio::task::spawn_blocking(move || {
@@ -231,7 +231,7 @@ impl Trial {
             machine: self.machine.clone(),
             peers: self.peers,
             link: self.link,
-            turns: self.turns.clone(),
+            scheduler: self.scheduler.clone(),
             progress: self.progress.clone(),
         };
         let trained = swarm.train(interrupt).await.map_err(explain)?;
@@ -269,10 +269,10 @@ impl Trial {
 
     /// The ancestor's score, and that of a dense path trained on for as many inner steps as each path got.
     async fn dense(&self, prepared: &Arc<Preparation>, interrupt: &Interrupt) -> anyhow::Result<(Score, Score)> {
-        let (run, machine, turns) = (self.run.clone(), self.machine.clone(), self.turns.clone());
+        let (run, machine, scheduler) = (self.run.clone(), self.machine.clone(), self.scheduler.clone());
         let (progress, interrupt, prepared) = (self.progress.clone(), interrupt.clone(), prepared.clone());
         let scores = tokio::task::spawn_blocking(move || -> anyhow::Result<(Score, Score)> {
-            let mut trainer = DenseTrainer::new(&run, &machine, &turns, interrupt.flag())?;
+            let mut trainer = DenseTrainer::new(&run, &machine, &scheduler, interrupt.flag())?;
             let ancestor: &Dense = &prepared.ancestor;
             let before = trainer.score(ancestor, &prepared.test, &prepared.token_bytes)?;
             if let Some(score) = prepared.dense_score()? {

@@ -13,11 +13,11 @@ use crate::config::{MachineConfig, RunConfig};
 use crate::model::exchange;
 use crate::names::BlobHash;
 use crate::peer::create;
-use crate::peer::create::dense::{Dense, KeptDense};
-use crate::peer::create::{Founded, Plan, Stage, TextFrom};
+use crate::peer::create::dense::{Dense, DenseCheckpoint};
+use crate::peer::create::{CreatedRun, Plan, Stage, TextFrom};
 use crate::peer::folder::{identity_of, lock_store, read_manifest};
 use crate::peer::trainer::path_state::PathState;
-use crate::peer::{Manifest, Turns};
+use crate::peer::{DeviceScheduler, Manifest};
 use crate::store::write_file;
 use crate::text::{CorpusSource, IdsWriter, TokenSet, Tokenizer};
 use crate::training::Score;
@@ -70,7 +70,7 @@ pub struct Request {
     /// Instead of training one.
     pub ancestor: Option<Vec<Vec<f32>>>,
     /// The machine's queue.
-    pub turns: Arc<Turns>,
+    pub scheduler: Arc<DeviceScheduler>,
 }
 
 impl Request {
@@ -99,23 +99,23 @@ impl Request {
             share_text: true,
             ancestor: self.ancestor,
         };
-        let founded = create::found(plan, &self.turns, stop, told)?;
-        Preparation::keep(folder, founded, &founder)
+        let created = create::create_run(plan, &self.scheduler, stop, told)?;
+        Preparation::keep(folder, created, &founder)
     }
 }
 
 impl Preparation {
     /// The manifest comes last: what it stands for is then there.
-    fn keep(folder: PathBuf, founded: Founded, founder: &Path) -> anyhow::Result<Self> {
-        write_file(&folder.join("ancestor.trainer"), &founded.ancestor.state().encode())?;
-        for (name, set) in [("train.tokens", &founded.train), ("test.tokens", &founded.test)] {
+    fn keep(folder: PathBuf, created: CreatedRun, founder: &Path) -> anyhow::Result<Self> {
+        write_file(&folder.join("ancestor.trainer"), &created.ancestor.state().encode())?;
+        for (name, set) in [("train.tokens", &created.train), ("test.tokens", &created.test)] {
             let mut file = BufWriter::new(File::create(folder.join(name))?);
             set.write_to(&mut file)?;
             file.into_inner()?.sync_all()?;
         }
-        create::settle(founder, &founded.bytes)?;
-        drop(founded.store);
-        Self::read(folder, founded.manifest, founder)
+        create::settle(founder, &created.bytes)?;
+        drop(created.store);
+        Self::read(folder, created.manifest, founder)
     }
 
     fn read(folder: PathBuf, manifest: Manifest, founder: &Path) -> anyhow::Result<Self> {
@@ -165,9 +165,9 @@ impl Preparation {
     }
 
     /// Where the dense control is kept while it is trained.
-    pub fn unfinished_dense(&self) -> KeptDense {
+    pub fn unfinished_dense(&self) -> DenseCheckpoint {
         let of = [self.manifest.corpus.0, self.manifest.ancestor.hash.0].concat();
-        KeptDense { file: self.folder.join("dense.unfinished"), of: BlobHash::of(&of) }
+        DenseCheckpoint { file: self.folder.join("dense.unfinished"), of: BlobHash::of(&of) }
     }
 
     fn dense_file(&self) -> PathBuf {

@@ -18,7 +18,7 @@ use crate::peer::driver::status::Synced;
 use crate::peer::folder::{identity_of, lock_store, read_manifest};
 use crate::peer::join::parts;
 use crate::peer::start::{Launch, Launched};
-use crate::peer::{Manifest, News, PeerStatus, Turns};
+use crate::peer::{DeviceScheduler, Manifest, PeerEvent, PeerStatus};
 use crate::protocol::invitations::{FOR_EVER_S, Letter, MEMBER};
 use crate::training::Score;
 
@@ -38,7 +38,7 @@ pub struct Swarm {
     /// The link that each of them has.
     pub link: Option<Link>,
     /// Their queue for the machine.
-    pub turns: Arc<Turns>,
+    pub scheduler: Arc<DeviceScheduler>,
     /// Who watches.
     pub progress: Progress,
 }
@@ -92,9 +92,9 @@ struct Span {
 }
 
 impl Tally {
-    fn hear(&mut self, news: &News, now: Instant) {
+    fn hear(&mut self, news: &PeerEvent, now: Instant) {
         match news {
-            News::Stepped { path, phase, tokens, seconds, .. } => {
+            PeerEvent::Stepped { path, phase, tokens, seconds, .. } => {
                 // The first report comes after its steps.
                 let since = now - Duration::from_secs_f64(*seconds);
                 self.first_step.get_or_insert(since);
@@ -106,17 +106,17 @@ impl Tally {
                 self.tokens += tokens;
                 self.computing_s += seconds;
             }
-            News::Scored { path, drawn, held_out, test } => {
+            PeerEvent::Scored { path, drawn, held_out, test } => {
                 self.scored.insert(*path);
                 self.scores.insert(*drawn, (*held_out, *test));
             }
-            News::Waiting(_)
-            | News::Reported(_)
-            | News::Alone { .. }
-            | News::WrongBytes { .. }
-            | News::ShortOfDisk(_)
-            | News::DiskTakes
-            | News::NotInvited(_) => {}
+            PeerEvent::Waiting(_)
+            | PeerEvent::Reported(_)
+            | PeerEvent::Alone { .. }
+            | PeerEvent::WrongBytes { .. }
+            | PeerEvent::ShortOfDisk(_)
+            | PeerEvent::DiskTakes
+            | PeerEvent::NotInvited(_) => {}
         }
     }
 
@@ -215,14 +215,14 @@ impl Swarm {
             announce: Vec::new(),
             relays: Vec::new(),
             link: self.link,
-            turns: self.turns.clone(),
-            newsroom: Arc::new(move |news| {
+            scheduler: self.scheduler.clone(),
+            event_sink: Arc::new(move |news| {
                 lock(&tally).hear(&news, clock());
                 line.hear(&news);
             }),
         };
         let listening = launch.listen().await?;
-        let Some(founder) = founder else { return listening.found(None).await };
+        let Some(founder) = founder else { return listening.start_created(None).await };
         let addresses = founder.network.join_addresses().await?;
         let address = addresses.first().context("the founder listens nowhere")?;
         listening.join(address, None, &mut |_, _| {}).await
@@ -320,7 +320,7 @@ mod tests {
         let start = clock() + Duration::from_secs(100);
         let mut step = |path: u32, phase: u64, at_s: u64, seconds: f64| {
             let news =
-                News::Stepped { path: PathId(path), phase: Phase(phase), step: 1, loss: 1.0, tokens: 10, seconds };
+                PeerEvent::Stepped { path: PathId(path), phase: Phase(phase), step: 1, loss: 1.0, tokens: 10, seconds };
             tally.hear(&news, start + Duration::from_secs(at_s));
         };
         // Of the first half nothing counts here, however long it waited.

@@ -13,7 +13,7 @@ use crate::peer::inference::model_slot::nats;
 use crate::peer::inference::sample::{Wish, continue_prompt};
 use crate::peer::inference::score::{PathScore, score_corpus, score_test_text};
 use crate::peer::tests::tiny_run::{Tiny, documents};
-use crate::peer::{Collected, News, StoredBlobs, Turns, collect_from_swarm};
+use crate::peer::{Collected, DeviceScheduler, PeerEvent, StoredBlobs, collect_from_swarm};
 use crate::protocol::questions::{Played, Question};
 use crate::protocol::wire::encoding;
 use crate::protocol::{Record, Request, Response};
@@ -57,11 +57,11 @@ fn ask_both(swarm: &mut dyn Players, local: &mut dyn Players, corpus: CorpusSour
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_peer_that_is_asked_says_what_a_collected_folder_says() {
-    let tiny = Tiny::found(true);
+    let tiny = Tiny::create(true);
     let (peer, _network, address, mut news) = tiny.start(tiny.peer("founder", &[]), true, &Arc::default()).await;
     let mut scored = 0;
     while scored < 2 {
-        scored += usize::from(matches!(news.recv().await, Some(News::Scored { .. })));
+        scored += usize::from(matches!(news.recv().await, Some(PeerEvent::Scored { .. })));
     }
     let target = tiny.home.path().join("all");
     collect_from_swarm(std::slice::from_ref(&address), &target, &mut |_| {}).await.unwrap();
@@ -77,7 +77,7 @@ async fn a_peer_that_is_asked_says_what_a_collected_folder_says() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_peer_does_not_hold_or_take_it_refuses_in_words() {
-    let tiny = Tiny::found(false);
+    let tiny = Tiny::create(false);
     let folder = holder(&tiny, "alone", 0, &[("0.0", 0), ("1.0", 0)]);
     let (peer, _network, address, _news) = tiny.start(folder, false, &Arc::default()).await;
     let mut visit = visitor(&address).await;
@@ -107,14 +107,14 @@ async fn what_a_peer_does_not_hold_or_take_it_refuses_in_words() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_too_many_is_refused_at_once_and_the_others_are_answered_in_turn() {
-    let (tiny, turns) = (Tiny::found(false), Arc::new(Turns::default()));
-    let (peer, _network, address, _news) = tiny.start(tiny.peer("founder", &[]), false, &turns).await;
+    let (tiny, scheduler) = (Tiny::create(false), Arc::new(DeviceScheduler::default()));
+    let (peer, _network, address, _news) = tiny.start(tiny.peer("founder", &[]), false, &scheduler).await;
     let mut visit = visitor(&address).await;
-    let held = turns.clone();
+    let held = scheduler.clone();
     let (let_go, wait) = std::sync::mpsc::sync_channel::<()>(1);
     let (taken, is_taken) = std::sync::mpsc::sync_channel(1);
     let holder = std::thread::spawn(move || {
-        let _turn = held.take();
+        let _lease = held.acquire();
         taken.send(()).unwrap();
         wait.recv().unwrap();
     });
@@ -166,18 +166,18 @@ fn nats_of_path_1(tiny: &Tiny, piece: &Piece) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_path_that_nobody_has_all_modules_of_is_played_where_it_is_asked_for() {
-    let (tiny, turns) = (Tiny::found(false), Arc::new(Turns::default()));
+    let (tiny, scheduler) = (Tiny::create(false), Arc::new(DeviceScheduler::default()));
     // Nobody trains meanwhile.
     let (held, (let_go, wait), (taken, is_taken)) =
-        (turns.clone(), std::sync::mpsc::sync_channel::<()>(1), std::sync::mpsc::sync_channel(1));
+        (scheduler.clone(), std::sync::mpsc::sync_channel::<()>(1), std::sync::mpsc::sync_channel(1));
     let trainer = std::thread::spawn(move || {
-        let _turn = held.take();
+        let _lease = held.acquire();
         taken.send(()).unwrap();
         wait.recv().unwrap();
     });
     is_taken.recv().unwrap();
     let folders = [holder(&tiny, "a", 0, &[("0.0", 0), ("1.0", 0)]), holder(&tiny, "b", 1, &[("0.1", 0)])];
-    let [a, b] = folders.map(|folder| tiny.start(folder, false, &turns));
+    let [a, b] = folders.map(|folder| tiny.start(folder, false, &scheduler));
     let ((a, _a_network, a_address, _a_news), (b, b_network, b_address, _b_news)) = (a.await, b.await);
     let piece = Piece { tokens: (0..20).map(|place| place * 13 % 300).collect(), from: 8 };
     let expected = nats_of_path_1(&tiny, &piece);
@@ -205,12 +205,12 @@ async fn a_path_that_nobody_has_all_modules_of_is_played_where_it_is_asked_for()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_text_whose_player_goes_is_gone_on_with_by_another() {
-    let tiny = Tiny::found(true);
+    let tiny = Tiny::create(true);
     let folder = tiny.peer("founder", &[]);
     let (peer, network, address, mut news) = tiny.start(folder.clone(), true, &Arc::default()).await;
     let mut scored = 0;
     while scored < 2 {
-        scored += usize::from(matches!(news.recv().await, Some(News::Scored { .. })));
+        scored += usize::from(matches!(news.recv().await, Some(PeerEvent::Scored { .. })));
     }
     let target = tiny.home.path().join("all");
     collect_from_swarm(std::slice::from_ref(&address), &target, &mut |_| {}).await.unwrap();
@@ -219,8 +219,8 @@ async fn a_text_whose_player_goes_is_gone_on_with_by_another() {
     // The same run twice, of which neither knows the other.
     let copy = tiny.home.path().join("copy");
     copy_folder(&folder, &copy);
-    let turns = Arc::default();
-    let [a, b] = [folder, copy].map(|folder| tiny.start(folder, true, &turns));
+    let scheduler = Arc::default();
+    let [a, b] = [folder, copy].map(|folder| tiny.start(folder, true, &scheduler));
     let ((a, a_network, a_address, _a_news), (b, b_network, b_address, _b_news)) = (a.await, b.await);
     let (other, first) = (b_network.me(), a_network.me());
     let (asks, stops) = (tokio::sync::oneshot::channel(), tokio::sync::oneshot::channel());
