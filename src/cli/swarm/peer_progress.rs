@@ -6,6 +6,7 @@ use std::sync::PoisonError;
 use super::explain::COPIED_IDENTITY;
 use crate::observe::{PeerProgress, Progress, Waits};
 use crate::peer::PeerEvent;
+use crate::peer::trainer::task::Stepped;
 use crate::protocol::Report;
 use crate::protocol::status::waiting::Waiting;
 
@@ -34,7 +35,7 @@ impl PeerLine {
             return;
         }
         match news {
-            PeerEvent::Stepped { phase, step, loss, tokens, seconds, .. } => {
+            PeerEvent::Stepped(Stepped { phase, step, loss, tokens, seconds, .. }) => {
                 state.phase = phase.0 + 1;
                 state.step = *step;
                 state.loss = Some(*loss);
@@ -80,7 +81,7 @@ fn note(news: &PeerEvent) -> Option<String> {
             )
         }
         PeerEvent::NotInvited(reason) => format!("the others do not let this peer in: {reason}"),
-        PeerEvent::Stepped { .. } | PeerEvent::Waiting(_) => return None,
+        PeerEvent::Stepped(_) | PeerEvent::Waiting(_) => return None,
     })
 }
 

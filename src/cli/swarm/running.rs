@@ -12,9 +12,8 @@ use super::peer_progress::PeerLine;
 use crate::names::PathId;
 use crate::observe::Progress;
 use crate::peer::driver::control_socket;
-use crate::peer::driver::handle::Watcher;
-use crate::peer::driver::status_socket;
-use crate::peer::driver::status_socket::Door;
+use crate::peer::driver::control_socket::ControlSocket;
+use crate::peer::driver::handle::PeerHandle;
 use crate::peer::start::Launched;
 use crate::peer::{EventSink, PeerEvent, PeerStatus};
 use crate::store::write_file;
@@ -55,7 +54,7 @@ impl Watch {
     /// # Errors
     /// Why it cannot go on.
     pub async fn stay(self, launched: Launched, interrupt: &Interrupt) -> anyhow::Result<()> {
-        let doors = open_doors(&self.folder, launched.peer.watcher(), &self.progress);
+        let socket = open_control_socket(&self.folder, launched.peer.handle(), &self.progress);
         let mut told = BTreeSet::new();
         loop {
             tokio::select! {
@@ -66,16 +65,16 @@ impl Watch {
                 return Ok(launched.peer.finished().await?);
             }
             // Once more where a path was taken up after that: of a peer that has gone, say.
-            let watcher = launched.peer.watcher();
-            if let Some(scored) = watcher.status().await.as_ref().and_then(scored)
+            let handle = launched.peer.handle();
+            if let Some(scored) = handle.status().await.as_ref().and_then(scored)
                 && !scored.is_subset(&told)
-                && let Some(status) = watcher.status_with_hashes().await
+                && let Some(status) = handle.status_with_hashes().await
             {
                 self.tell_result(&status);
                 told.extend(scored);
             }
         }
-        drop(doors);
+        drop(socket);
         self.progress.note("leaving: the others take over what this peer has; Ctrl-C again leaves at once");
         launched.peer.stop().await?;
         // One that has done its part has not been interrupted in it.
@@ -114,14 +113,12 @@ pub fn scored(status: &PeerStatus) -> Option<BTreeSet<u32>> {
     all.then_some(paths)
 }
 
-/// Lets `pathswarm status` ask the peer, and `pathswarm revoke` tell it; one that cannot be asked works all the same.
-pub fn open_doors(folder: &Path, watcher: Watcher, progress: &Progress) -> Vec<Door> {
-    let doors = [
-        (status_socket::serve(folder, watcher.clone()), status_socket::path(folder)),
-        (control_socket::serve(folder, watcher), control_socket::path(folder)),
-    ];
-    let told = |error: &std::io::Error, socket: &Path| {
+/// Opens the control socket, for `pathswarm status` and `pathswarm revoke`. A peer without one works all the same.
+pub fn open_control_socket(folder: &Path, handle: PeerHandle, progress: &Progress) -> Option<ControlSocket> {
+    let opened = control_socket::serve(folder, handle);
+    let told = |error: &std::io::Error| {
+        let socket = control_socket::path(folder);
         progress.note(format!("other commands cannot ask this peer: {}: {error}", socket.display()));
     };
-    doors.into_iter().filter_map(|(door, socket)| door.inspect_err(|error| told(error, &socket)).ok()).collect()
+    opened.inspect_err(told).ok()
 }

@@ -9,7 +9,7 @@ use anyhow::Context;
 use super::explain::explain;
 use super::interrupt::{Interrupt, Interrupted};
 use super::peer_progress::PeerLine;
-use super::running::{Watch, open_doors, scored};
+use super::running::{Watch, open_control_socket, scored};
 use crate::cli::swarm::create::earlier::earlier_run;
 use crate::cli::swarm::create::progress;
 use crate::config::RunConfig;
@@ -88,9 +88,9 @@ impl Journey {
         run: RunId,
         then: RunConfig,
     ) -> anyhow::Result<(Launched, Watch)> {
-        let doors = open_doors(&self.folder, launched.peer.watcher(), &self.progress);
+        let socket = open_control_socket(&self.folder, launched.peer.handle(), &self.progress);
         let way = self.seek(&launched, (manifest, run), &then).await;
-        drop(doors);
+        drop(socket);
         match way {
             Ok(Way::Follow(address)) => self.follow(launched, &address).await,
             Ok(Way::Lead(store)) => self.lead(launched, store).await,
@@ -115,8 +115,8 @@ impl Journey {
             self.unless_interrupted(tokio::time::sleep(LOOK)).await?;
             looks += 1;
             anyhow::ensure!(!launched.peer.has_stopped(), "the peer has stopped in the middle of its run");
-            let watcher = launched.peer.watcher();
-            let status = watcher.status().await;
+            let handle = launched.peer.handle();
+            let status = handle.status().await;
             let done = status.as_ref().and_then(scored).is_some();
             // One that lags looks as well, now and then: the others may have gone on without it.
             if !done && looks % LOOKS_OF_ONE_THAT_TRAINS > 0 {
@@ -126,7 +126,7 @@ impl Journey {
                 self.progress.note("the stage of shared levels is done; paths come next");
                 told = true;
             }
-            let others = watcher.contacts().await.unwrap_or_default();
+            let others = handle.contacts().await.unwrap_or_default();
             if let Some((address, _)) = self.unless_interrupted(discovery.successor(&others, (manifest, run))).await? {
                 return Ok(Way::Follow(address));
             }

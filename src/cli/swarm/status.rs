@@ -15,8 +15,8 @@ use super::mistake::Mistake;
 use super::output::Output;
 use super::stopped::stopped_peer;
 use crate::network::{Ban, now_s};
+use crate::peer::driver::control_socket;
 use crate::peer::driver::status::{Invited, Traffic};
-use crate::peer::driver::status_socket;
 use crate::peer::folder::store_folder;
 use crate::protocol::limits::FULL_WEIGHT;
 use crate::protocol::status::waiting::Waiting;
@@ -97,7 +97,7 @@ fn not_running(folder: &Path, why: &str) -> Mistake {
 /// Peers' folders, in order of name: those with a socket, and those with a store alone. Stores and collected runs hold
 /// none and may be large.
 fn find_peers(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, stopped: &mut Vec<PathBuf>) {
-    if fs::symlink_metadata(status_socket::path(folder)).is_ok() {
+    if fs::symlink_metadata(control_socket::path(folder)).is_ok() {
         found.push(folder.to_owned());
     } else if store_folder(folder).join("run").is_file() {
         stopped.push(folder.to_owned());
@@ -119,7 +119,7 @@ fn find_peers(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, stopped: &m
 }
 
 async fn ask(folder: &Path) -> Result<(PeerStatus, Value), String> {
-    let line = tokio::time::timeout(PATIENCE, status_socket::ask(folder))
+    let line = tokio::time::timeout(PATIENCE, control_socket::status(folder))
         .await
         .map_err(|_| format!("no answer within {} s", PATIENCE.as_secs()))?
         .map_err(|error| error.to_string())?;
@@ -355,7 +355,7 @@ mod tests {
         for peer in ["demo/a", "demo/b", "demo/b/store/odd"] {
             let folder = home.path().join(peer);
             fs::create_dir_all(&folder).unwrap();
-            fs::write(status_socket::path(&folder), "").unwrap();
+            fs::write(control_socket::path(&folder), "").unwrap();
         }
         fs::create_dir_all(home.path().join("demo/c/store")).unwrap();
         fs::write(home.path().join("demo/c/store/run"), "").unwrap();

@@ -37,7 +37,7 @@ async fn gives_what_it_holds(tiny: Tiny) {
         }
     }
     assert_eq!(scored, [PathId(0), PathId(1)].into());
-    let status = peer.watcher().status_with_hashes().await.unwrap();
+    let status = peer.handle().status_with_hashes().await.unwrap();
     let target = tiny.home.path().join("all");
     let over_the_network = collect(&address, &target).await.unwrap();
     assert_eq!((over_the_network.run, over_the_network.versions()), (tiny.run, (2, 2)));

@@ -22,7 +22,7 @@ use crate::network::limits::TOPICS_PER_PEER;
 use crate::peer::create::dense::{Dense, DenseCheckpoint};
 use crate::peer::create::dense_trainer::{DenseTrainer, Stopped};
 use crate::peer::create::resharding::{RunTexts, set_apart};
-use crate::peer::create::routing::{Routing, routed_to};
+use crate::peer::create::routing::{fit_router, routed_to, routes};
 use crate::peer::folder::{lock_store, read_manifest, write_manifest};
 use crate::peer::manifest::genesis::first_state;
 use crate::peer::manifest::shard_table::{Shard, Shards, encode_table};
@@ -165,12 +165,12 @@ pub fn create_run(
     let ancestor_hash = BlobHash::of(&ancestor_file);
 
     go_on(stop)?;
-    let routing = Routing::new(run, &mut trainer, &ancestor, ancestor_hash, &text.train)?;
-    let train_routes = routing.routes(&mut trainer, &ancestor, &text.train, run.routing.overlap)?;
+    let router = fit_router(run, &mut trainer, &ancestor, ancestor_hash, &text.train)?;
+    let train_routes = routes(&router, &mut trainer, &ancestor, &text.train, run.routing.overlap)?;
     let index = ShardIndex::build(&text.train, &train_routes, paths, run.text.held_out_share)?;
     told(Stage::Shards(index.sizes()));
     go_on(stop)?;
-    let test_routes = routing.routes(&mut trainer, &ancestor, &text.test, 1)?;
+    let test_routes = routes(&router, &mut trainer, &ancestor, &text.test, 1)?;
 
     let texts = RunTexts { shards: shard_texts(&index, &test_routes, &text), slice };
     let sizes = index.sizes();
@@ -178,9 +178,9 @@ pub fn create_run(
     let mut states = genesis(&grid.modules(), &ancestor.levels, run.outer.mode, blobs)?;
     let mut resharding = None;
     if let Some(module) = run.router_module() {
-        let atlas = texts.atlas(run, &mut trainer, (&ancestor, ancestor_hash), &routing.router)?;
+        let atlas = texts.atlas(run, &mut trainer, (&ancestor, ancestor_hash), &router)?;
         resharding = Some(texts.put_apart(&atlas, blobs)?);
-        let state = RouterState::initial(routing.router.clone(), sizes);
+        let state = RouterState::initial(router.clone(), sizes);
         states.push((module, blobs.put(&state.encode(run.model.width))?));
     }
     let mut manifest = Manifest {
@@ -191,7 +191,7 @@ pub fn create_run(
         test_corpus: text.test_corpus,
         share_text: plan.share_text,
         tokenizer: blobs.put(text.tokenizer.json())?,
-        router: blobs.put(&routing.router.encode())?,
+        router: blobs.put(&router.encode())?,
         shard_index: blobs.put(&index.encode())?,
         test_routes: blobs.put(&test_routes.iter().flat_map(|path| path.0.to_le_bytes()).collect::<Vec<u8>>())?,
         ancestor: blobs.put(&ancestor_file)?,

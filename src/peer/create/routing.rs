@@ -15,61 +15,52 @@ const MOST_CLUSTERED: usize = 1 << 16;
 /// The features of so many documents are in memory when they are routed.
 const ROUTED_AT_ONCE: usize = 1 << 13;
 
-/// A run's router, as it is founded.
-pub(super) struct Routing {
-    /// It.
-    pub router: Router,
+/// The first router of a run: random, or fitted on the training text.
+///
+/// # Errors
+/// If the ancestor cannot read it, or there are too few documents.
+pub(super) fn fit_router(
+    run: &RunConfig,
+    trainer: &mut DenseTrainer<'_>,
+    ancestor: &Dense,
+    ancestor_hash: BlobHash,
+    train: &TokenSet,
+) -> anyhow::Result<Router> {
+    let paths = run.grid()?.path_count();
+    let prefix_tokens = run.routing.prefix_tokens;
+    let seed = Seed::root(run.seed).child("routing");
+    Ok(match run.routing.method {
+        RoutingMethod::Random => Router::random(paths, prefix_tokens, seed),
+        RoutingMethod::Kmeans | RoutingMethod::ProductKmeans => {
+            let product = run.routing.method == RoutingMethod::ProductKmeans;
+            let prefixes = prefixes(train, prefix_tokens);
+            let every = prefixes.len().div_ceil(MOST_CLUSTERED).max(1);
+            let sample: Vec<&[u32]> = prefixes.into_iter().step_by(every).collect();
+            let features = trainer.features(ancestor, &sample)?;
+            let (width, rounds) = (run.model.width, run.routing.kmeans_rounds);
+            Router::fit((&features, width), (paths, product), prefix_tokens, ancestor_hash, rounds, seed)?
+        }
+    })
 }
 
-impl Routing {
-    /// One by chance, or fitted on the training text.
-    ///
-    /// # Errors
-    /// If the ancestor cannot read it, or there are too few documents.
-    pub fn new(
-        run: &RunConfig,
-        trainer: &mut DenseTrainer<'_>,
-        ancestor: &Dense,
-        ancestor_hash: BlobHash,
-        train: &TokenSet,
-    ) -> anyhow::Result<Self> {
-        let paths = run.grid()?.path_count();
-        let prefix_tokens = run.routing.prefix_tokens;
-        let seed = Seed::root(run.seed).child("routing");
-        let router = match run.routing.method {
-            RoutingMethod::Random => Router::random(paths, prefix_tokens, seed),
-            RoutingMethod::Kmeans | RoutingMethod::ProductKmeans => {
-                let product = run.routing.method == RoutingMethod::ProductKmeans;
-                let prefixes = prefixes(train, prefix_tokens);
-                let every = prefixes.len().div_ceil(MOST_CLUSTERED).max(1);
-                let sample: Vec<&[u32]> = prefixes.into_iter().step_by(every).collect();
-                let features = trainer.features(ancestor, &sample)?;
-                let (width, rounds) = (run.model.width, run.routing.kmeans_rounds);
-                Router::fit((&features, width), (paths, product), prefix_tokens, ancestor_hash, rounds, seed)?
-            }
-        };
-        Ok(Self { router })
+/// The `each` best paths of each document.
+///
+/// # Errors
+/// If the ancestor cannot read them.
+pub(super) fn routes(
+    router: &Router,
+    trainer: &mut DenseTrainer<'_>,
+    ancestor: &Dense,
+    set: &TokenSet,
+    each: usize,
+) -> anyhow::Result<Vec<PathId>> {
+    let prefixes = prefixes(set, router.prefix_tokens());
+    let mut routes = Vec::with_capacity(prefixes.len() * each);
+    for some in prefixes.chunks(ROUTED_AT_ONCE) {
+        let features = if router.needs_features() { trainer.features(ancestor, some)? } else { Vec::new() };
+        routes.extend(router.top_all(&features, some, each));
     }
-
-    /// For each document its `each` best paths.
-    ///
-    /// # Errors
-    /// If the ancestor cannot read them.
-    pub fn routes(
-        &self,
-        trainer: &mut DenseTrainer<'_>,
-        ancestor: &Dense,
-        set: &TokenSet,
-        each: usize,
-    ) -> anyhow::Result<Vec<PathId>> {
-        let prefixes = prefixes(set, self.router.prefix_tokens());
-        let mut routes = Vec::with_capacity(prefixes.len() * each);
-        for some in prefixes.chunks(ROUTED_AT_ONCE) {
-            let features = if self.router.needs_features() { trainer.features(ancestor, some)? } else { Vec::new() };
-            routes.extend(self.router.top_all(&features, some, each));
-        }
-        Ok(routes)
-    }
+    Ok(routes)
 }
 
 fn prefixes(set: &TokenSet, count: usize) -> Vec<&[u32]> {

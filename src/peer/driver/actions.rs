@@ -8,7 +8,7 @@ use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::{Driver, PeerError};
 use crate::peer::trainer::task::Task;
 use crate::protocol::wire::encoding;
-use crate::protocol::{Action, Event, Message, Outer, Record, Report, SignedUpdate, Update};
+use crate::protocol::{Action, Event, Message, Record, Report, SignedUpdate, Update};
 
 /// A journal beyond this, and beyond twice its size when it was last rewritten, is rewritten.
 const JOURNAL_BYTES: u64 = 1 << 20;
@@ -55,11 +55,7 @@ impl Driver {
             Action::RestartTrainer => self.restart_trainer()?,
             Action::GiveUp { restarts } => return Err(PeerError::TrainerStuck(restarts)),
             Action::Outer(work) => {
-                match &work {
-                    Outer::Accumulate { module, blob, .. } => self.count_contribution(*module, *blob),
-                    Outer::Apply { module, average, .. } => self.count_average(*module, average.hash),
-                    Outer::OpenSum { .. } | Outer::Combine { .. } | Outer::Audit { .. } | Outer::Inspect { .. } => {}
-                }
+                self.count_received(&work);
                 self.queue_work(Work::Outer(work));
             }
             Action::Seal(update) => self.seal(update),

@@ -1,71 +1,153 @@
-//! The door for the user's orders to a running peer: a Unix socket in the peer's folder, for that user alone.
+//! The control socket: a Unix socket in the peer's folder, by which other processes of the same user ask a running peer for
+//! its status, or give it an order.
 //!
-//! A connection brings one line of JSON, the order, gets one line, what came of it, and is closed.
+//! A connection brings one line of JSON, the request, gets one line of JSON, the answer, and is closed.
 
 use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::UnixStream;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinHandle;
 
-use crate::peer::driver::handle::{Order, Watcher};
-use crate::peer::driver::status_socket::{Door, PATIENCE, open, within};
+use crate::peer::driver::handle::{Order, PeerHandle};
 
-/// Most bytes of an order, and of what is said to it.
-const MAX_LINE_BYTES: u64 = 64 * 1024;
+/// Most bytes of a request.
+const MAX_REQUEST_BYTES: u64 = 64 * 1024;
+
+/// Most bytes of an answer.
+const MAX_ANSWER_BYTES: u64 = 16 << 20;
+
+/// How long the other process may take to send its request, or to read the answer; others wait meanwhile.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Request {
+    Status,
+    Order(Order),
+}
 
 /// Where the socket of a peer's folder is.
 pub fn path(folder: &Path) -> PathBuf {
     folder.join("control.sock")
 }
 
-/// Takes orders until the door is dropped.
+/// An open control socket. It is closed when this is dropped.
+#[must_use = "the socket closes when this is dropped"]
+pub struct ControlSocket(JoinHandle<()>);
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Opens the socket, for this user alone, and answers one connection after the other.
 ///
 /// # Errors
 /// If the socket cannot be made.
-pub fn serve(folder: &Path, watcher: Watcher) -> io::Result<Door> {
-    open(path(folder), move |stream| {
-        let watcher = watcher.clone();
-        async move {
-            let (read, mut write) = stream.into_split();
-            let line = line_of(read, PATIENCE).await?;
-            let answer = match serde_json::from_str::<Order>(&line) {
-                Ok(order) => watcher.order(order).await.unwrap_or_else(|| Err("the peer has stopped".to_owned())),
-                Err(error) => Err(format!("this is no order: {error}")),
+pub fn serve(folder: &Path, peer: PeerHandle) -> io::Result<ControlSocket> {
+    let (listener, user) = open(&path(folder))?;
+    Ok(ControlSocket(tokio::spawn(async move {
+        loop {
+            // Such as too many open files, which passes.
+            let Ok((stream, _)) = listener.accept().await else {
+                tokio::time::sleep(TIMEOUT).await;
+                continue;
             };
-            let answer = serde_json::to_string(&answer).map_err(io::Error::other)?;
-            within(PATIENCE, write.write_all(format!("{answer}\n").as_bytes())).await
+            // The mode of the file may have been changed since.
+            if !stream.peer_cred().is_ok_and(|client| may_connect(client.uid(), user)) {
+                tracing::warn!("another user has tried to connect to the control socket");
+                continue;
+            }
+            if let Err(error) = answer(stream, &peer).await {
+                tracing::debug!(%error, "a request on the control socket was not answered");
+            }
         }
-    })
+    })))
 }
 
-async fn line_of(stream: impl AsyncRead + Unpin, patience: Duration) -> io::Result<String> {
+/// The socket, and the user who may connect to it.
+fn open(path: &Path) -> io::Result<(UnixListener, u32)> {
+    // The lock of the store says that no other peer runs in this folder: what is there, a dead one has left.
+    let unready = path.with_extension("new");
+    for left in [path, &unready] {
+        match std::fs::remove_file(left) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    // Under its name it is private from the first moment.
+    let listener = UnixListener::bind(&unready)?;
+    std::fs::set_permissions(&unready, std::fs::Permissions::from_mode(0o600))?;
+    let user = std::fs::metadata(&unready)?.uid();
+    std::fs::rename(&unready, path)?;
+    Ok((listener, user))
+}
+
+/// The user that the peer runs as, and root, may connect.
+fn may_connect(client: u32, user: u32) -> bool {
+    client == user || client == 0
+}
+
+async fn answer(stream: UnixStream, peer: &PeerHandle) -> io::Result<()> {
+    let (read, mut write) = stream.into_split();
+    let line = match serde_json::from_str(&read_line(read, TIMEOUT).await?) {
+        Ok(Request::Status) => {
+            let Some(status) = peer.status_with_hashes().await else { return Ok(()) };
+            serde_json::to_string(&status)
+        }
+        Ok(Request::Order(order)) => {
+            let done = peer.order(order).await.unwrap_or_else(|| Err("the peer has stopped".to_owned()));
+            serde_json::to_string(&done)
+        }
+        Err(error) => serde_json::to_string(&Err::<String, _>(format!("not a request: {error}"))),
+    };
+    let line = format!("{}\n", line.map_err(io::Error::other)?);
+    within(TIMEOUT, write.write_all(line.as_bytes())).await
+}
+
+async fn read_line(stream: impl AsyncRead + Unpin, timeout: Duration) -> io::Result<String> {
     let mut line = String::new();
-    within(patience, BufReader::new(stream.take(MAX_LINE_BYTES)).read_line(&mut line)).await?;
+    within(timeout, BufReader::new(stream.take(MAX_REQUEST_BYTES)).read_line(&mut line)).await?;
     Ok(line)
 }
 
-/// Gives an order to the peer that lives in a folder: what came of it, or nothing if none lives there.
+async fn within<T>(timeout: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::time::timeout(timeout, work).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+async fn request(folder: &Path, request: &Request) -> io::Result<String> {
+    let mut stream = UnixStream::connect(path(folder)).await?;
+    let line = serde_json::to_string(request).map_err(io::Error::other)?;
+    stream.write_all(format!("{line}\n").as_bytes()).await?;
+    let mut answer = String::new();
+    stream.take(MAX_ANSWER_BYTES).read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+/// The status of the peer that runs in a folder, as one line of JSON.
+///
+/// # Errors
+/// If no peer runs there, or it does not answer.
+pub async fn status(folder: &Path) -> io::Result<String> {
+    request(folder, &Request::Status).await
+}
+
+/// Gives an order to the peer that runs in a folder. Returns its answer, or `None` if no peer runs there.
 ///
 /// # Errors
 /// If it does not answer.
-pub async fn order(folder: &Path, order: &Order) -> io::Result<Option<Result<String, String>>> {
-    let mut stream = match UnixStream::connect(path(folder)).await {
-        Ok(stream) => stream,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
-            return Ok(None);
-        }
-        Err(error) => return Err(error),
-    };
-    let line = serde_json::to_string(order).map_err(io::Error::other)?;
-    let mut answer = String::new();
-    let exchange = async {
-        stream.write_all(format!("{line}\n").as_bytes()).await?;
-        stream.take(MAX_LINE_BYTES).read_to_string(&mut answer).await
-    };
-    within(2 * PATIENCE, exchange).await?;
-    serde_json::from_str(&answer).map(Some).map_err(io::Error::other)
+pub async fn order(folder: &Path, order: Order) -> io::Result<Option<Result<String, String>>> {
+    match within(2 * TIMEOUT, request(folder, &Request::Order(order))).await {
+        Ok(answer) => serde_json::from_str(&answer).map(Some).map_err(io::Error::other),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -74,19 +156,36 @@ mod tests {
     use crate::names::PeerKey;
 
     #[tokio::test]
-    async fn one_who_says_nothing_or_never_stops_keeps_nobody_out_for_long() {
-        let (silent, _kept) = tokio::io::duplex(64);
-        let error = line_of(silent, Duration::from_millis(20)).await.unwrap_err();
+    async fn a_client_that_sends_nothing_or_never_stops_blocks_nobody_for_long() {
+        let (silent, _other_end) = tokio::io::duplex(64);
+        let error = read_line(silent, Duration::from_millis(20)).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         let endless = tokio::io::repeat(b'x');
-        assert_eq!(line_of(endless, PATIENCE).await.unwrap().len() as u64, MAX_LINE_BYTES);
+        assert_eq!(read_line(endless, TIMEOUT).await.unwrap().len() as u64, MAX_REQUEST_BYTES);
     }
 
     #[test]
-    fn an_order_is_one_line() {
-        let order = Order::SendAway(PeerKey([7; 32]));
+    fn a_request_is_one_line() {
+        let order = Request::Order(Order::SendAway(PeerKey([7; 32])));
         let line = serde_json::to_string(&order).unwrap();
-        assert_eq!(line, format!("{{\"send-away\":\"{}\"}}", PeerKey([7; 32])));
-        assert_eq!(serde_json::from_str::<Order>(&line).unwrap(), order);
+        assert_eq!(line, format!("{{\"order\":{{\"send-away\":\"{}\"}}}}", PeerKey([7; 32])));
+        assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), order);
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_its_users_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = path(folder.path());
+        // What a peer that was killed has left, for everybody to open.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let (listener, me) = open(&path).unwrap();
+        let about = std::fs::metadata(&path).unwrap();
+        assert_eq!((about.permissions().mode() & 0o777, about.uid()), (0o600, me));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+        let (connected, accepted) = tokio::join!(UnixStream::connect(&path), listener.accept());
+        assert!(connected.is_ok() && accepted.is_ok());
+        assert!(may_connect(me, me) && may_connect(0, 1_000));
+        assert!(!may_connect(1_001, 1_000) && !may_connect(1_000, 0));
     }
 }

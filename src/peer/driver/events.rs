@@ -1,6 +1,7 @@
 //! What a running peer tells whoever started it.
 
-use crate::names::{BlobHash, PathId, PeerKey, Phase};
+use crate::names::{BlobHash, PathId, PeerKey};
+use crate::peer::trainer::task::Stepped;
 use crate::protocol::Report;
 use crate::protocol::status::waiting::Waiting;
 use crate::training::Score;
@@ -9,20 +10,7 @@ use crate::training::Score;
 #[derive(Clone, Debug)]
 pub enum PeerEvent {
     /// Inner steps were made.
-    Stepped {
-        /// The path.
-        path: PathId,
-        /// Its phase.
-        phase: Phase,
-        /// Steps made in it.
-        step: u64,
-        /// Loss of the last, in nats a token.
-        loss: f64,
-        /// Tokens since the last of these.
-        tokens: u64,
-        /// Seconds that they took to compute.
-        seconds: f64,
-    },
+    Stepped(Stepped),
     /// Nothing trains here now, and why.
     Waiting(Waiting),
     /// The protocol reports.

@@ -38,11 +38,11 @@ pub(in crate::peer) enum Command {
 
 /// Asks a running peer.
 #[derive(Clone)]
-pub struct Watcher {
+pub struct PeerHandle {
     pub(in crate::peer) commands: mpsc::Sender<Command>,
 }
 
-impl Watcher {
+impl PeerHandle {
     /// What the peer is doing, without the hashes of its parameters; nothing if it has stopped.
     pub async fn status(&self) -> Option<PeerStatus> {
         self.ask(Command::Status).await

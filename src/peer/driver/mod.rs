@@ -1,8 +1,18 @@
-//! The driver: one task that turns what happens into events, gives them to the node, and has its actions carried out.
+//! The driver: one task that owns the protocol's node. Everything that happens becomes an event, the node handles the event,
+//! and the driver carries out the actions that the node returns.
 //!
-//! It owns the node and nothing else that matters: tensors are the trainer's, sums the aggregator's, sockets the
-//! network's, files the store's. Each worker has at most one command of ours under way, so no queue between us can
-//! fill up in both directions.
+//! - *Events in.* [`handle`]: commands of this process, and of others through the [`control_socket`]; `inbound`: messages,
+//!   requests and results of the network; `tasks`: reports of the trainer; the answers of the aggregator; the node's own
+//!   deadlines.
+//! - *The node.* `Driver::settle` alone calls it: an event when no action is left, then its actions, in order.
+//! - *Actions out.* `actions`: one match over all of them; `tasks`: the trainer gets one task at a time; `blobs`: what is
+//!   needed is made or fetched; [`events`]: what is worth showing goes to whoever started the peer.
+//! - *Not the node's business.* `access`: who is heard at all; `inference`: questions about text; `redial`: lost
+//!   connections; `text_replication`: text that is kept for others; [`status`]; `disk_pressure`: while the disk takes
+//!   nothing, the node gets no event.
+//!
+//! Tensors are the trainer's, sums the aggregator's, sockets the network's, files the store's. Each worker has at most one
+//! command under way, so no queue between it and the driver can fill up in both directions.
 
 pub(super) mod access;
 pub(super) mod actions;
@@ -15,7 +25,6 @@ pub(super) mod inbound;
 pub(super) mod inference;
 pub(super) mod redial;
 pub mod status;
-pub mod status_socket;
 pub(super) mod tasks;
 pub(super) mod text_replication;
 
@@ -25,11 +34,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::manifest::Manifest;
 use crate::clock::Millis;
 use crate::names::{BlobHash, PathId, PeerKey};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
-use crate::peer::access::access_control::Doorkeeper;
 use crate::peer::aggregator::{Aggregator, Answer, Work};
 use crate::peer::driver::access::AccessState;
 use crate::peer::driver::blobs::Fetches;
@@ -42,7 +49,7 @@ use crate::peer::driver::status::Observed;
 use crate::peer::driver::tasks::TrainerTasks;
 use crate::peer::driver::text_replication::TextReplication;
 use crate::peer::inference::server::Answering;
-use crate::peer::manifest::shard_table::Shard;
+use crate::peer::manifest::Manifest;
 use crate::peer::trainer::thread::TrainerThread;
 use crate::protocol::{Action, Event, Node};
 use crate::store::{BlobStore, StoreHandle};
@@ -85,6 +92,7 @@ pub enum PeerError {
     Worker(&'static str),
 }
 
+/// The node, and what carries out its actions.
 pub(super) struct Driver {
     pub(super) node: Node,
     pub(super) manifest: Arc<Manifest>,
@@ -98,19 +106,27 @@ pub(super) struct Driver {
     pub(super) aggregator: Aggregator,
     pub(super) answering: Answering,
     pub(super) event_sink: EventSink,
+    /// Blobs that stay, whatever the node says: those that the run consists of.
     pub(super) pinned: BTreeSet<BlobHash>,
+    /// Addresses that were tried at the start.
     pub(super) contacts: Vec<String>,
     pub(super) began: Instant,
+    /// What has happened, in order.
     pub(super) events: VecDeque<Event>,
-    /// What the node wants done, in order. They wait while the disk takes nothing.
+    /// What the node wants done, in order.
     pub(super) actions: VecDeque<Action>,
     pub(super) pending_writes: PendingWrites,
     pub(super) redial: Redial,
     pub(super) text_replication: TextReplication,
+    /// Where other peers can be reached.
     pub(super) addresses: BTreeMap<PeerKey, Vec<Multiaddr>>,
+    /// Where this peer can be reached.
     pub(super) listening: Vec<Multiaddr>,
+    /// Size of the journal when it was last rewritten.
     pub(super) compacted_bytes: u64,
+    /// Parameters in a module of each level.
     pub(super) level_counts: Vec<usize>,
+    /// Requests of other peers that the node has not answered.
     pub(super) requests: Requests,
     pub(super) fetches: Fetches,
     pub(super) tasks: TrainerTasks,
@@ -118,9 +134,9 @@ pub(super) struct Driver {
     pub(super) access: AccessState,
     /// It has left the swarm.
     pub(super) gone: bool,
-    /// For the aggregator.
-    work: VecDeque<Work>,
-    aggregating: bool,
+    /// What the aggregator has not begun.
+    pub(super) work: VecDeque<Work>,
+    pub(super) aggregating: bool,
 }
 
 /// Everything that the driver listens to.
@@ -131,66 +147,6 @@ pub(super) struct Inputs {
 }
 
 impl Driver {
-    #[expect(clippy::too_many_arguments, reason = "called once, by the assembly of a peer, which names each")]
-    #[expect(clippy::disallowed_methods, reason = "an edge: where the peer's clock begins")]
-    pub(super) fn new(
-        node: Node,
-        manifest: Arc<Manifest>,
-        manifest_bytes: Arc<Vec<u8>>,
-        run: String,
-        identity: Identity,
-        store: StoreHandle,
-        blobs: BlobStore,
-        network: NetworkHandle,
-        trainer: TrainerThread,
-        aggregator: Aggregator,
-        answering: Answering,
-        event_sink: EventSink,
-        contacts: Vec<String>,
-        doorkeeper: Option<Arc<Doorkeeper>>,
-    ) -> Self {
-        let mut pinned: BTreeSet<BlobHash> = manifest.for_everybody().iter().map(|blob| blob.hash).collect();
-        pinned.extend(manifest.shards.listed().iter().flat_map(Shard::hashes));
-        pinned.extend(manifest.resharding.map(|parts| parts.slice.hash));
-        pinned.insert(manifest.test_routes.hash);
-        pinned.extend(manifest.genesis.iter().map(|(_, state)| state.hash));
-        let level_counts = manifest.level_counts();
-        Self {
-            node,
-            manifest,
-            manifest_bytes,
-            run,
-            identity,
-            store,
-            blobs,
-            network,
-            trainer,
-            aggregator,
-            answering,
-            event_sink,
-            pinned,
-            contacts,
-            began: Instant::now(),
-            events: VecDeque::new(),
-            actions: VecDeque::new(),
-            pending_writes: PendingWrites::default(),
-            redial: Redial::default(),
-            text_replication: TextReplication::default(),
-            addresses: BTreeMap::new(),
-            listening: Vec::new(),
-            compacted_bytes: 0,
-            level_counts,
-            requests: Requests::default(),
-            fetches: Fetches::default(),
-            tasks: TrainerTasks::default(),
-            observed: Observed::default(),
-            access: AccessState::new(doorkeeper),
-            gone: false,
-            work: VecDeque::new(),
-            aggregating: false,
-        }
-    }
-
     /// What a crash or an earlier version left behind.
     pub(super) fn remove_unreferenced_blobs(&self) -> Result<(), PeerError> {
         let mut kept = self.node.referenced_blobs();

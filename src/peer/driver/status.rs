@@ -13,6 +13,7 @@ use crate::outer::ModuleState;
 use crate::peer::driver::Driver;
 use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::text_replication::TextHere;
+use crate::protocol::Outer;
 use crate::protocol::status::Status;
 use crate::protocol::status::waiting::Waiting;
 use crate::store::BlobStore;
@@ -104,22 +105,22 @@ pub(in crate::peer) struct Observed {
 }
 
 impl Driver {
-    /// A contribution is added: if another peer sent it, that is what it cost.
-    pub(in crate::peer) fn count_contribution(&mut self, module: ModuleId, blob: BlobHash) {
-        if let Some(bytes) = self.observed.arrived.remove(&blob) {
-            self.observed.synced.contribution_bytes += bytes;
-            self.observed.synced.contribution_parameters +=
-                self.level_counts.get(usize::from(module.level)).map_or(0, |count| *count as u64);
-        }
-    }
-
-    /// The same for an average.
-    pub(in crate::peer) fn count_average(&mut self, module: ModuleId, blob: BlobHash) {
-        if let Some(bytes) = self.observed.arrived.remove(&blob) {
-            self.observed.synced.average_bytes += bytes;
-            self.observed.synced.average_parameters +=
-                self.level_counts.get(usize::from(module.level)).map_or(0, |count| *count as u64);
-        }
+    /// A contribution or an average is used. If another peer sent it, the status counts its bytes.
+    pub(in crate::peer) fn count_received(&mut self, work: &Outer) {
+        let (module, blob) = match work {
+            Outer::Accumulate { module, blob, .. } => (module, *blob),
+            Outer::Apply { module, average, .. } => (module, average.hash),
+            _ => return,
+        };
+        let Some(received) = self.observed.arrived.remove(&blob) else { return };
+        let count = self.level_counts.get(usize::from(module.level)).map_or(0, |count| *count as u64);
+        let Synced { contribution_bytes, contribution_parameters, average_bytes, average_parameters } =
+            &mut self.observed.synced;
+        let (bytes, parameters) = match work {
+            Outer::Accumulate { .. } => (contribution_bytes, contribution_parameters),
+            _ => (average_bytes, average_parameters),
+        };
+        (*bytes, *parameters) = (*bytes + received, *parameters + count);
     }
 
     pub(in crate::peer) fn forget_arrival(&mut self, blob: BlobHash) {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::names::{BlobRef, ModuleId, PathId, Phase};
 use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::{Driver, PeerError};
-use crate::peer::trainer::task::{Stepped, Task, TrainerReport};
+use crate::peer::trainer::task::{Task, TrainerReport};
 use crate::protocol::Event;
 use crate::training::Score;
 
@@ -136,16 +136,8 @@ impl Driver {
             }
             TrainerReport::Step(stepped) => {
                 self.observed.waiting = None;
-                let Stepped { path, phase, step, .. } = stepped;
-                self.progressed(path, phase, step);
-                (self.event_sink)(PeerEvent::Stepped {
-                    path: stepped.path,
-                    phase: stepped.phase,
-                    step: stepped.step,
-                    loss: stepped.loss,
-                    tokens: stepped.tokens,
-                    seconds: stepped.seconds,
-                });
+                self.progressed(stepped.path, stepped.phase, stepped.step);
+                (self.event_sink)(PeerEvent::Stepped(stepped));
             }
             TrainerReport::Trained(finished) => {
                 self.tasks.training = false;

@@ -365,6 +365,14 @@ impl Manifest {
         self.shards.table().into_iter().chain(parts).chain(atlas).collect()
     }
 
+    /// The blobs that the run consists of: a peer that has one keeps it.
+    pub fn pinned_blobs(&self) -> BTreeSet<BlobHash> {
+        let everybody = self.for_everybody().into_iter().map(|blob| blob.hash);
+        let text = self.shards.listed().iter().flat_map(Shard::hashes);
+        let text = text.chain(self.resharding.map(|parts| parts.slice.hash));
+        everybody.chain(text).chain(self.genesis.iter().map(|(_, state)| state.hash)).collect()
+    }
+
     /// Bytes that a peer of one path downloads at first, keeps on disk and holds in memory, about.
     pub fn cost_of_a_path(&self) -> PathCost {
         // Nobody has looked at the sizes that a manifest names.

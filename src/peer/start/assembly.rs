@@ -1,7 +1,9 @@
 //! A peer's assembly: opens its store, restores its node, and starts its actors.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -14,8 +16,16 @@ use crate::peer::access::access_control::Doorkeeper;
 use crate::peer::access::blob_access::StoredBlobs;
 use crate::peer::aggregator::Aggregator;
 use crate::peer::checkpoint_index;
+use crate::peer::driver::access::AccessState;
+use crate::peer::driver::blobs::Fetches;
+use crate::peer::driver::disk_pressure::PendingWrites;
 use crate::peer::driver::events::EventSink;
-use crate::peer::driver::handle::{COMMANDS, Command, Watcher};
+use crate::peer::driver::handle::{COMMANDS, Command, PeerHandle};
+use crate::peer::driver::inbound::Requests;
+use crate::peer::driver::redial::Redial;
+use crate::peer::driver::status::Observed;
+use crate::peer::driver::tasks::TrainerTasks;
+use crate::peer::driver::text_replication::TextReplication;
 use crate::peer::driver::{Driver, Inputs, PeerError};
 use crate::peer::inference::server::Answering;
 use crate::peer::manifest::Manifest;
@@ -68,6 +78,7 @@ impl Peer {
     ///
     /// # Errors
     /// If the store is another run's, or in use; the manifest is not this program's; or threads are short.
+    #[expect(clippy::disallowed_methods, reason = "an edge: where the peer's clock begins")]
     pub async fn start(plan: PeerPlan) -> anyhow::Result<Self> {
         let (manifest, run) = Manifest::decode(&plan.manifest)?;
         let folder = plan.store.of_run(run)?;
@@ -108,22 +119,40 @@ impl Peer {
 
         let contacts = contacts(plan.contacts, known);
         let tried = contacts.iter().flat_map(|contact| contact.addresses.clone()).collect();
-        let mut driver = Driver::new(
+        let mut driver = Driver {
             node,
+            pinned: manifest.pinned_blobs(),
+            level_counts: manifest.level_counts(),
             manifest,
-            Arc::new(plan.manifest),
-            run.to_string(),
-            plan.identity,
+            manifest_bytes: Arc::new(plan.manifest),
+            run: run.to_string(),
+            identity: plan.identity,
             store,
             blobs,
-            plan.network.clone(),
+            network: plan.network.clone(),
             trainer,
             aggregator,
             answering,
-            plan.event_sink,
-            tried,
-            plan.doorkeeper,
-        );
+            event_sink: plan.event_sink,
+            contacts: tried,
+            access: AccessState::new(plan.doorkeeper),
+            began: Instant::now(),
+            events: VecDeque::new(),
+            actions: VecDeque::new(),
+            pending_writes: PendingWrites::default(),
+            redial: Redial::default(),
+            text_replication: TextReplication::default(),
+            addresses: BTreeMap::new(),
+            listening: Vec::new(),
+            compacted_bytes: 0,
+            requests: Requests::default(),
+            fetches: Fetches::default(),
+            tasks: TrainerTasks::default(),
+            observed: Observed::default(),
+            gone: false,
+            work: VecDeque::new(),
+            aggregating: false,
+        };
         driver.remove_unreferenced_blobs()?;
         driver.listens_at(plan.network.join_addresses().await?);
         driver.events.push_back(if plan.founder && fresh { Event::Found } else { Event::Join(contacts) });
@@ -140,8 +169,8 @@ impl Peer {
     }
 
     /// A way to ask it for its status.
-    pub fn watcher(&self) -> Watcher {
-        Watcher { commands: self.commands.clone() }
+    pub fn handle(&self) -> PeerHandle {
+        PeerHandle { commands: self.commands.clone() }
     }
 
     /// Leaves the swarm in order, and waits until that is done.

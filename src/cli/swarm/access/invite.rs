@@ -11,7 +11,7 @@ use crate::cli::swarm::{Globals, access};
 use crate::names::PeerKey;
 use crate::peer::access::access_control::days;
 use crate::peer::access::invitation_token;
-use crate::peer::driver::status_socket;
+use crate::peer::driver::control_socket;
 use crate::peer::folder::present_folder;
 use crate::peer::folder::{identity_of, ports_before};
 use crate::protocol::invitations::{FOR_EVER_S, Grant, Letter, MEMBER};
@@ -86,7 +86,7 @@ impl Invite {
 /// Where the peer can be found: as it says if it runs, else where it was.
 fn addresses(folder: &Path) -> anyhow::Result<Vec<String>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let said = runtime.block_on(status_socket::ask(folder)).unwrap_or_default();
+    let said = runtime.block_on(control_socket::status(folder)).unwrap_or_default();
     let status: serde_json::Value = serde_json::from_str(&said).unwrap_or_default();
     let told = status["addresses"].as_array().into_iter().flatten().filter_map(|address| address.as_str());
     let mut addresses: Vec<String> = told.map(str::to_owned).collect();

@@ -12,7 +12,6 @@ use crate::peer::access::access_control::Doorkeeper;
 use crate::peer::access::invitation_token;
 use crate::peer::driver::control_socket;
 use crate::peer::driver::handle::Order;
-use crate::peer::driver::status_socket;
 use crate::peer::folder::lock_store;
 use crate::peer::folder::present_folder;
 use crate::protocol::invitations::{Grant, Letter};
@@ -33,7 +32,7 @@ impl Revoke {
         let order = self.order()?;
         let doorkeeper = access::sponsor(&self.folder)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let done = match runtime.block_on(control_socket::order(&self.folder, &order))? {
+        let done = match runtime.block_on(control_socket::order(&self.folder, order.clone()))? {
             Some(Ok(done)) => done,
             Some(Err(reason)) => {
                 return Err(Mistake::new(reason).hint("ask the founder, or whoever invited that peer").into());
@@ -66,7 +65,7 @@ impl Revoke {
             return None;
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-        let status: Value = serde_json::from_str(&runtime.block_on(status_socket::ask(&self.folder)).ok()?).ok()?;
+        let status: Value = serde_json::from_str(&runtime.block_on(control_socket::status(&self.folder)).ok()?).ok()?;
         let peers = status["peers"].as_array()?.iter().filter_map(Value::as_str);
         let mut named = peers.filter(|peer| peer.starts_with(digits));
         named.next().filter(|_| named.next().is_none())?.parse().ok()

@@ -10,7 +10,7 @@ use anyhow::Context;
 
 use super::super::interrupt::Interrupt;
 use super::super::peer_progress::PeerLine;
-use super::super::running::open_doors;
+use super::super::running::open_control_socket;
 use crate::config::{Link, MachineConfig};
 use crate::names::{PathId, Phase};
 use crate::observe::Progress;
@@ -18,6 +18,7 @@ use crate::peer::driver::status::Synced;
 use crate::peer::folder::{identity_of, lock_store, read_manifest};
 use crate::peer::join::parts;
 use crate::peer::start::{Launch, Launched};
+use crate::peer::trainer::task::Stepped;
 use crate::peer::{DeviceScheduler, Manifest, PeerEvent, PeerStatus};
 use crate::protocol::invitations::{FOR_EVER_S, Letter, MEMBER};
 use crate::training::Score;
@@ -94,7 +95,7 @@ struct Span {
 impl Tally {
     fn hear(&mut self, news: &PeerEvent, now: Instant) {
         match news {
-            PeerEvent::Stepped { path, phase, tokens, seconds, .. } => {
+            PeerEvent::Stepped(Stepped { path, phase, tokens, seconds, .. }) => {
                 // The first report comes after its steps.
                 let since = now - Duration::from_secs_f64(*seconds);
                 self.first_step.get_or_insert(since);
@@ -150,11 +151,11 @@ impl Swarm {
         let tally = Arc::new(Mutex::new(Tally { from, ..Tally::default() }));
         let slots = self.manifest.config.slots()?;
         self.hand_out()?;
-        let mut doors = Vec::with_capacity(self.peers);
+        let mut sockets = Vec::with_capacity(self.peers);
         for index in 0..self.peers {
             let launched = self.launch(index, peers.first(), &tally).await;
             let launched = launched.with_context(|| format!("peer {index}"))?;
-            doors.extend(open_doors(&self.folder_of(index), launched.peer.watcher(), &self.progress));
+            sockets.extend(open_control_socket(&self.folder_of(index), launched.peer.handle(), &self.progress));
             peers.push(launched);
         }
         loop {
@@ -246,11 +247,11 @@ impl Swarm {
         let ended = |phase: Option<u64>| phase.is_some_and(|phase| phase >= phases);
         let mut statuses = Vec::with_capacity(peers.len());
         for launched in peers {
-            let status = launched.peer.watcher().status().await?;
+            let status = launched.peer.handle().status().await?;
             if !status.node.modules.iter().all(|module| ended(module.phase)) {
                 return None;
             }
-            statuses.push(launched.peer.watcher().status_with_hashes().await?);
+            statuses.push(launched.peer.handle().status_with_hashes().await?);
         }
         Some(statuses)
     }
@@ -319,8 +320,14 @@ mod tests {
         assert_eq!(tally.trained_share(), None);
         let start = clock() + Duration::from_secs(100);
         let mut step = |path: u32, phase: u64, at_s: u64, seconds: f64| {
-            let news =
-                PeerEvent::Stepped { path: PathId(path), phase: Phase(phase), step: 1, loss: 1.0, tokens: 10, seconds };
+            let news = PeerEvent::Stepped(Stepped {
+                path: PathId(path),
+                phase: Phase(phase),
+                step: 1,
+                loss: 1.0,
+                tokens: 10,
+                seconds,
+            });
             tally.hear(&news, start + Duration::from_secs(at_s));
         };
         // Of the first half nothing counts here, however long it waited.
