@@ -4,13 +4,12 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use pathswarm::access::authentication::{AccessNotice, AuthenticationRequest, AuthenticationResponse};
+use pathswarm::access::invitation::{Credential, Grant, Invitation, InvitationToken, NO_EXPIRY_S, Revocation};
 use pathswarm::compress::frame;
 use pathswarm::config::RunConfig;
 use pathswarm::names::{BlobHash, BlobRef, ModuleId, PeerKey, RunId};
 use pathswarm::peer::Manifest;
-use pathswarm::protocol::invitations::{
-    Doorway, FOR_EVER_S, Grant, Invitation, Knock, Letter, Notice, Pass, Revocation,
-};
 use pathswarm::protocol::limits::{MAX_CONTROL_BYTES, MAX_GOSSIP_BYTES};
 use pathswarm::protocol::wire::encoding;
 use pathswarm::protocol::wire::encoding::{Framed, WIRE_VERSION};
@@ -94,14 +93,18 @@ fn announces_too_much<T: Framed>(value: &T) {
 }
 
 fn messages_announce_what_they_like() {
-    let invitation = |to| Invitation { to, rank: 1, issued_s: 1, until_s: FOR_EVER_S, signature: vec![0; 64] };
-    let pass = Pass(vec![invitation(PeerKey([1; 32])), invitation(PeerKey([2; 32]))]);
-    let revocation = Revocation { pass: pass.clone(), of: PeerKey([3; 32]), at_s: 1, signature: vec![0; 64] };
-    announces_too_much(&Knock::Present(pass.clone()));
-    announces_too_much(&Notice::Revoked(revocation.clone()));
-    announces_too_much(&Doorway::Welcome { pass: Some(pass.clone()), revocations: vec![revocation] });
+    let invitation = |to| Invitation { to, rank: 1, issued_s: 1, until_s: NO_EXPIRY_S, signature: vec![0; 64] };
+    let credential = Credential(vec![invitation(PeerKey([1; 32])), invitation(PeerKey([2; 32]))]);
+    let revocation =
+        Revocation { credential: credential.clone(), of: PeerKey([3; 32]), at_s: 1, signature: vec![0; 64] };
+    announces_too_much(&AuthenticationRequest::Present(credential.clone()));
+    announces_too_much(&AccessNotice::Revoked(revocation.clone()));
+    announces_too_much(&AuthenticationResponse::Accepted {
+        credential: Some(credential.clone()),
+        revocations: vec![revocation],
+    });
     let addresses = vec!["/ip4/192.0.2.1/tcp/4001".to_owned()];
-    announces_too_much(&Letter { run: RunId([1; 32]), addresses, grant: Grant::Pass(pass) });
+    announces_too_much(&InvitationToken { run: RunId([1; 32]), addresses, grant: Grant::Credential(credential) });
     announces_too_much(&Response::Manifest(vec![7; 100]));
     announces_too_much(&Response::Directory(Vec::new()));
     announces_too_much(&Request::CatchUp { module: ModuleId { level: 0, expert: 0 }, from: None });

@@ -2,11 +2,10 @@
 
 use pathswarm::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, RunId, Term, Version};
 use pathswarm::protocol::module::chain::Chain;
-use pathswarm::protocol::invitations::{
-    Doorway, FOR_EVER_S, Grant, Guestbook, Invitation, Knock, Letter, MEMBER, Notice, OneTime, Pass, Revocation, Used,
-};
+use pathswarm::access::authentication::{AccessList, AccessNotice, AuthenticationRequest, AuthenticationResponse, RedeemedInvitation};
+use pathswarm::access::invitation::{Credential, Grant, Invitation, InvitationToken, MEMBER, NO_EXPIRY_S, OneTimeInvitation, Revocation};
 use pathswarm::protocol::wire::message::{Accusation, Accused, Beat, Copied, Counted, DirectoryEntry, GENESIS, Head, Lease, Offer, PathHandover, Score, Stage, Start, Wanted};
-use pathswarm::protocol::questions::{Opening, Piece, Played, Player, Question};
+use pathswarm::query::{Prompt, TokenSpan, QueryResult, QueriedModel, Query};
 use pathswarm::protocol::journal::record::{Finished, InnerCheckpoint, StartedFrom};
 use pathswarm::protocol::wire::encoding::{Framed, encode};
 use pathswarm::protocol::{Message, Record, Request, Response, SignedUpdate, Update};
@@ -70,23 +69,23 @@ fn beat() -> Beat {
     }
 }
 
-/// Of the founder, `[1; 32]`, to a peer, and of that one to the next.
-fn pass() -> Pass {
-    let invitation = |to, rank| Invitation { to, rank, issued_s: 1, until_s: FOR_EVER_S, signature: vec![5; 64] };
-    Pass(vec![invitation(PEER, MEMBER + 1), invitation(PeerKey([6; 32]), MEMBER)])
+/// Of the creator, `[1; 32]`, to a peer, and of that one to the next.
+fn credential() -> Credential {
+    let invitation = |to, rank| Invitation { to, rank, issued_s: 1, until_s: NO_EXPIRY_S, signature: vec![5; 64] };
+    Credential(vec![invitation(PEER, MEMBER + 1), invitation(PeerKey([6; 32]), MEMBER)])
 }
 
 fn revocation() -> Revocation {
-    Revocation { pass: Pass(pass().0[..1].to_vec()), of: PeerKey([6; 32]), at_s: 9, signature: vec![5; 64] }
+    Revocation { credential: Credential(credential().0[..1].to_vec()), of: PeerKey([6; 32]), at_s: 9, signature: vec![5; 64] }
 }
 
-fn one_time() -> OneTime {
-    OneTime { by: PEER, secret: [8; 16], rank: MEMBER, use_until_s: 9, lasts_s: 9, signature: vec![5; 64] }
+fn one_time() -> OneTimeInvitation {
+    OneTimeInvitation { by: PEER, secret: [8; 16], rank: MEMBER, use_until_s: 9, lasts_s: 9, signature: vec![5; 64] }
 }
 
 /// Both kinds of invitation.
-pub fn letters() -> [Letter; 2] {
-    [Grant::Pass(pass()), Grant::OneTime(one_time())].map(|grant| Letter {
+pub fn tokens() -> [InvitationToken; 2] {
+    [Grant::Credential(credential()), Grant::OneTime(one_time())].map(|grant| InvitationToken {
         run: RunId([0; 32]),
         addresses: vec!["/ip4/192.0.2.1/tcp/4001".to_owned()],
         grant,
@@ -119,7 +118,7 @@ fn messages() -> Vec<Message> {
 }
 
 fn requests() -> Vec<Request> {
-    let opening = Opening {
+    let opening = Prompt {
         path: PathId(3),
         tokens: vec![7, 258],
         before: 9,
@@ -129,16 +128,16 @@ fn requests() -> Vec<Request> {
         seed: 5,
         stop: 1,
     };
-    let piece = Piece { tokens: vec![7, 8], from: 1 };
+    let piece = TokenSpan { tokens: vec![7, 8], from: 1 };
     vec![
         Request::Manifest,
         Request::Directory { start: Some(start()) },
         Request::CatchUp { module: MODULE, from: Some((Version(1), UPDATE)) },
         Request::Path(PathId(1)),
-        Request::Play(Question::Route(vec![vec![1, 2], vec![3]])),
-        Request::Play(Question::Score(Player::Path(PathId(1)), vec![piece.clone()])),
-        Request::Play(Question::Score(Player::Ancestor, vec![piece])),
-        Request::Play(Question::Continue(opening)),
+        Request::Query(Query::Route(vec![vec![1, 2], vec![3]])),
+        Request::Query(Query::Score(QueriedModel::Path(PathId(1)), vec![piece.clone()])),
+        Request::Query(Query::Score(QueriedModel::Ancestor, vec![piece])),
+        Request::Query(Query::Continue(opening)),
     ]
 }
 
@@ -153,9 +152,9 @@ fn responses() -> Vec<Response> {
         Response::Snapshot(chain_of(20).updates()),
         Response::Refused("no".to_owned()),
         Response::Path(Some(handover)),
-        Response::Played(Played::Routes(vec![PathId(1), PathId(2)])),
-        Response::Played(Played::Nats(vec![1.5.into(), 0.0.into()])),
-        Response::Played(Played::Tokens(vec![1, 2], true)),
+        Response::QueryResult(QueryResult::Routes(vec![PathId(1), PathId(2)])),
+        Response::QueryResult(QueryResult::Nats(vec![1.5.into(), 0.0.into()])),
+        Response::QueryResult(QueryResult::Tokens(vec![1, 2], true)),
     ]
 }
 
@@ -223,16 +222,16 @@ pub fn add(seeds: &mut Seeds) {
     }
     messages().iter().for_each(|message| seeds.add("message", framed(message)));
     seeds.add("message", framed(&next(&chain_of(1)).update));
-    seeds.add("message", framed(&Notice::Present { pass: pass(), sequence: 1 }));
-    seeds.add("message", framed(&Notice::Revoked(revocation())));
+    seeds.add("message", framed(&AccessNotice::Present { credential: credential(), sequence: 1 }));
+    seeds.add("message", framed(&AccessNotice::Revoked(revocation())));
     requests().iter().for_each(|request| seeds.add("request", framed(request)));
-    seeds.add("request", framed(&Knock::Present(pass())));
-    seeds.add("request", framed(&Knock::Redeem(one_time())));
+    seeds.add("request", framed(&AuthenticationRequest::Present(credential())));
+    seeds.add("request", framed(&AuthenticationRequest::Redeem(one_time())));
     responses().iter().for_each(|response| seeds.add("response", framed(response)));
-    seeds.add("response", framed(&Doorway::Welcome { pass: Some(pass()), revocations: vec![revocation()] }));
-    seeds.add("response", framed(&Doorway::NotInvited("no".to_owned())));
+    seeds.add("response", framed(&AuthenticationResponse::Accepted { credential: Some(credential()), revocations: vec![revocation()] }));
+    seeds.add("response", framed(&AuthenticationResponse::NotInvited("no".to_owned())));
     records().iter().for_each(|record| seeds.add("record", framed(record)));
-    let used = Used { secret: [8; 16], by: Some(PEER), at_s: 1, use_until_s: 9 };
-    seeds.add("record", framed(&Guestbook { used: vec![used], revocations: vec![revocation()] }));
-    letters().iter().for_each(|letter| seeds.add("record", framed(letter)));
+    let used = RedeemedInvitation { secret: [8; 16], by: Some(PEER), at_s: 1, use_until_s: 9 };
+    seeds.add("record", framed(&AccessList { redeemed: vec![used], revocations: vec![revocation()] }));
+    tokens().iter().for_each(|token| seeds.add("record", framed(token)));
 }

@@ -11,7 +11,7 @@ use pathswarm::peer::access::invitation_token::to_text;
 use pathswarm::peer::manifest::{FORMAT_VERSION, Manifest, Resharding};
 use pathswarm::peer::trainer::path_state::{Best as BestOfPath, Own, PathState, PhaseState};
 use pathswarm::peer::manifest::shard_table::{Shard, Shards, encode_table};
-use pathswarm::protocol::invitations::Grant;
+use pathswarm::access::invitation::Grant;
 use pathswarm::protocol::wire::encoding::WIRE_VERSION;
 use pathswarm::routing::resharding::RouterState;
 use pathswarm::store::{Checkpoint, Journal, ModuleCheckpoint};
@@ -19,7 +19,7 @@ use pathswarm_fuzz::TINY_RUN;
 
 use super::Seeds;
 use super::files::all_in;
-use super::messages::letters;
+use super::messages::tokens;
 
 const BLOB: BlobRef = BlobRef { hash: BlobHash([3; 32]), bytes: 100 };
 
@@ -130,9 +130,9 @@ fn disk(seeds: &mut Seeds) -> std::io::Result<()> {
 }
 
 fn handed_on(seeds: &mut Seeds) {
-    for letter in letters() {
-        seeds.add("letter", to_text(&letter).expect("a short letter"));
-        if let Grant::OneTime(one) = letter.grant {
+    for token in tokens() {
+        seeds.add("letter", to_text(&token).expect("a short letter"));
+        if let Grant::OneTime(one) = token.grant {
             seeds.add("letter", serde_json::to_vec(&Order::TakeBack(one)).expect("an order is JSON"));
         }
     }

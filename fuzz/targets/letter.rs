@@ -9,9 +9,9 @@ use pathswarm::peer::driver::handle::Order;
 use pathswarm::peer::access::invitation_token::{from_text, to_text};
 
 fuzz_target!(|text: &str| {
-    if let Ok(letter) = from_text(text) {
-        let again = to_text(&letter).expect("it came in as few bytes");
-        assert_eq!(from_text(&again).expect("what was written can be read"), letter);
+    if let Ok(token) = from_text(text) {
+        let again = to_text(&token).expect("it came in as few bytes");
+        assert_eq!(from_text(&again).expect("what was written can be read"), token);
     }
     if let Ok(order) = serde_json::from_str::<Order>(text) {
         assert!(serde_json::to_string(&order).is_ok());

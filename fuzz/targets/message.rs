@@ -3,27 +3,27 @@
 
 use libfuzzer_sys::fuzz_target;
 use pathswarm::names::{PeerKey, RunId};
-use pathswarm::protocol::admission::Admission;
-use pathswarm::protocol::invitations::Notice;
+use pathswarm::access::admission::Admission;
+use pathswarm::access::authentication::AccessNotice;
 use pathswarm::protocol::{Message, Update};
 use pathswarm_fuzz::says_again;
 
 const NOW_S: u64 = 1_800_000_000;
-const FOUNDER: PeerKey = PeerKey([1; 32]);
+const CREATOR: PeerKey = PeerKey([1; 32]);
 
 fuzz_target!(|bytes: &[u8]| {
     says_again::<Message>(bytes);
     says_again::<Update>(bytes);
     // As if everybody had signed everything.
-    let mut admission = Admission::new(RunId([0; 32]), FOUNDER, |_, _, _| true);
-    match says_again::<Notice>(bytes) {
-        Some(Notice::Present { pass, .. }) => {
-            let _ = admission.present(pass.holder(FOUNDER), pass, NOW_S);
+    let mut admission = Admission::new(RunId([0; 32]), CREATOR, |_, _, _| true);
+    match says_again::<AccessNotice>(bytes) {
+        Some(AccessNotice::Present { credential, .. }) => {
+            let _ = admission.present(credential.holder(CREATOR), credential, NOW_S);
         }
-        Some(Notice::Revoked(revocation)) => {
-            let (pass, of) = (revocation.pass.clone(), revocation.of);
+        Some(AccessNotice::Revoked(revocation)) => {
+            let (credential, of) = (revocation.credential.clone(), revocation.of);
             if admission.revoke(revocation).is_ok() {
-                let _ = admission.check(&pass, NOW_S);
+                let _ = admission.check(&credential, NOW_S);
                 assert_eq!(admission.rank(of, NOW_S), None);
             }
         }

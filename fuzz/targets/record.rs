@@ -4,12 +4,13 @@
 use libfuzzer_sys::fuzz_target;
 use pathswarm::protocol::Record;
 use pathswarm::protocol::module::chain::Chain;
-use pathswarm::protocol::invitations::{Guestbook, Letter};
+use pathswarm::access::authentication::AccessList;
+use pathswarm::access::invitation::InvitationToken;
 use pathswarm_fuzz::says_again;
 
 fuzz_target!(|bytes: &[u8]| {
-    says_again::<Guestbook>(bytes);
-    says_again::<Letter>(bytes);
+    says_again::<AccessList>(bytes);
+    says_again::<InvitationToken>(bytes);
     if let Some(Record::Installed { updates, .. }) = says_again(bytes) {
         let _ = Chain::of(updates);
     }

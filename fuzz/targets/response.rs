@@ -5,16 +5,16 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use pathswarm::protocol::module::chain::{Chain, Since};
-use pathswarm::protocol::invitations::Doorway;
-use pathswarm::protocol::questions::{Bounds, Piece, Player, Question};
+use pathswarm::access::authentication::AuthenticationResponse;
+use pathswarm::query::{QueryLimits, TokenSpan, QueriedModel, Query};
 use pathswarm::protocol::{Response, RunPlan, check_chain};
 use pathswarm_fuzz::{GENESIS, Kind, says_again};
 
-const BOUNDS: Bounds = Bounds { paths: 4, vocabulary: 300, context: 64, prefix_tokens: 8 };
+const BOUNDS: QueryLimits = QueryLimits { paths: 4, vocabulary: 300, context: 64, prefix_tokens: 8 };
 static PLANS: LazyLock<[RunPlan; 4]> = LazyLock::new(|| Kind::ALL.map(Kind::plan));
 
 fuzz_target!(|bytes: &[u8]| {
-    says_again::<Doorway>(bytes);
+    says_again::<AuthenticationResponse>(bytes);
     match says_again(bytes) {
         Some(Response::Snapshot(updates)) => {
             let own = Chain::genesis(GENESIS);
@@ -27,10 +27,10 @@ fuzz_target!(|bytes: &[u8]| {
                 let _ = chain.staleness();
             }
         }
-        Some(Response::Played(played)) => {
-            let piece = Piece { tokens: vec![1, 2], from: 1 };
+        Some(Response::QueryResult(played)) => {
+            let piece = TokenSpan { tokens: vec![1, 2], from: 1 };
             let questions =
-                [Question::Route(vec![vec![1]; 2]), Question::Score(Player::Ancestor, vec![piece.clone(), piece])];
+                [Query::Route(vec![vec![1]; 2]), Query::Score(QueriedModel::Ancestor, vec![piece.clone(), piece])];
             let _ = questions.iter().map(|question| BOUNDS.check_answer(question, &played)).collect::<Vec<_>>();
         }
         _ => {}

@@ -15,7 +15,7 @@
 //! collecting and asking have in common; [`succession`] leads from the first stage of a run to the second. What `signatures`
 //! checks is believed.
 //!
-//! A run may be by invitation: `letters` are what people hand on, `entering` is how a newcomer shows one, the [`doorkeeper`]
+//! A run may be by invitation: `letters` are what people hand on, `entering` is how a newcomer shows one, the [`access_control`]
 //! says who may take part, and `admitting` is what the driver does about it. [`control_socket`] takes the user's orders.
 
 pub mod access;

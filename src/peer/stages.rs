@@ -14,7 +14,7 @@ use anyhow::Context;
 use crate::names::{BlobRef, PathId, PeerKey, RunId};
 use crate::network::{Identity, Multiaddr, NetworkConfig, NetworkEvents, NetworkHandle, StartError};
 use crate::peer::StoredBlobs;
-use crate::peer::access::access_control::Doorkeeper;
+use crate::peer::access::access_control::AccessControl;
 use crate::peer::client::directory::Directory;
 use crate::peer::client::{Entrance, Visit, visit};
 use crate::peer::create::Text;
@@ -58,7 +58,7 @@ pub async fn elsewhere(folder: &Path) -> anyhow::Result<Option<Multiaddr>> {
         return Ok(None);
     }
     let identity = Identity::load_or_generate(&key_file(folder))?;
-    let sponsor = Doorkeeper::of(folder, &identity, &first, before)?;
+    let sponsor = AccessControl::of(folder, &identity, &first, before)?;
     match StageDiscovery::start(sponsor).await?.successor(&others, (&first, before)).await {
         Some((address, run)) if run != own => {
             tracing::warn!(%run, %own, "the others have gone on without this peer, which follows them");
@@ -79,7 +79,7 @@ pub fn is_first(status: &PeerStatus) -> bool {
 pub struct StageDiscovery {
     network: NetworkHandle,
     events: NetworkEvents,
-    sponsor: Option<Arc<Doorkeeper>>,
+    sponsor: Option<Arc<AccessControl>>,
 }
 
 impl StageDiscovery {
@@ -87,7 +87,7 @@ impl StageDiscovery {
     ///
     /// # Errors
     /// If the network does not start.
-    pub async fn start(sponsor: Option<Arc<Doorkeeper>>) -> Result<Self, StartError> {
+    pub async fn start(sponsor: Option<Arc<AccessControl>>) -> Result<Self, StartError> {
         let config = NetworkConfig::visitor(Identity::generate());
         let (network, events) = crate::network::start(config, Arc::new(StoredBlobs::default())).await?;
         Ok(Self { network, events, sponsor })

@@ -291,22 +291,6 @@ pub const MAX_DIRECTORY: usize = 64;
 /// Peers that a newcomer asks before it decides.
 pub const MAX_ASKED: usize = 16;
 
-/// Tokens that a peer reads for one question, or as many as its context has: a second's work for most machines, so that
-/// the answer comes in time.
-pub const MAX_READ_TOKENS: usize = 4_096;
-
-/// Tokens that a peer makes for one question: each is a step of its own.
-pub const MAX_MADE_TOKENS: usize = 32;
-
-/// Texts in one question.
-pub const MAX_PIECES: usize = 512;
-
-/// Questions about text that wait here: one that comes last should have its answer before its asker gives up.
-pub const MAX_QUESTIONS: usize = 4;
-
-/// Of those and the one in hand, a single peer's.
-pub const MAX_QUESTIONS_OF_ONE: usize = 2;
-
 /// Bytes of a gossip message.
 pub const MAX_GOSSIP_BYTES: usize = 4_096;
 
@@ -315,36 +299,3 @@ pub const MAX_CONTROL_BYTES: usize = 256 * 1024;
 
 /// A full shard's weight; others in proportion. 2^14, times the grid of `ExactSum` and 2^12 contributions, fits i64.
 pub const FULL_WEIGHT: u32 = 1 << 14;
-
-/// In a run by invitation, the founder's rank. Each invitation's is lower than that of whoever gave it, down to 0, which may
-/// only ask: no pass has more than five invitations.
-pub const FOUNDER_RANK: u8 = 5;
-
-/// An invitation may seem to come from the future by so much: clocks differ.
-pub const CLOCKS_DIFFER_S: u64 = 600;
-
-/// Passes that a member keeps: 4,096 of at most 0.7 kB are 3 MB. It meets those of its own modules, tens or hundreds.
-pub const MAX_ADMITTED: usize = 4_096;
-
-/// Of these, invited by one peer whom the founder has invited, and by all below it: one who invites without end keeps
-/// nobody else out.
-pub const MAX_ADMITTED_BY_ONE: usize = 1_024;
-
-/// Of these, by any one of them itself.
-pub const MAX_INVITED_BY_ONE: usize = 256;
-
-/// Visitors in the name of one peer: its own commands. The first to end makes room.
-pub const MAX_VISITORS_OF_ONE: usize = 8;
-
-/// Revocations by the founder, of 120 bytes: 61 kB. Revocations are never forgotten while a run lasts, and all of them go
-/// into one answer and one file, which these bounds keep below 256 KiB.
-pub const MAX_FOUNDERS_REVOCATIONS: usize = 512;
-
-/// Revocations by all others, of at most 604 bytes: 155 kB.
-pub const MAX_REVOCATIONS: usize = 256;
-
-/// Of these, by one peer whom the founder has invited, and by all below it.
-pub const MAX_REVOCATIONS_OF_ONE: usize = 32;
-
-/// One-time invitations that are used up and would be good still, each of 65 bytes: 33 kB.
-pub const MAX_USED: usize = 512;

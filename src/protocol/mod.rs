@@ -15,13 +15,11 @@
 //! watches over the trainer; [`handover`] gives a path with all that its trainer has to whoever takes it, and [`leaving`] goes in
 //! order. [`norm_cap`] says what counts in full, [`conduct`] remembers how peers behave, [`auditing`] counts updates again,
 //! and [`going_back`] leaves one that was wrong. [`fetching`] gets blobs,
-//! [`keeping`] lets go of them, [`restore`] reads the journal. [`questions`] need no node.
+//! [`keeping`] lets go of them, [`restore`] reads the journal.
 
 pub mod action;
-pub mod admission;
 mod blobs;
 pub mod event;
-pub mod invitations;
 pub mod journal;
 pub mod limits;
 pub mod membership;
@@ -29,7 +27,6 @@ pub mod module;
 mod node;
 mod path;
 mod plan;
-pub mod questions;
 pub mod reputation;
 pub mod status;
 #[cfg(test)]

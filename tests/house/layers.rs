@@ -10,7 +10,7 @@ use crate::source::{Source, lines_with};
 const GROUND: [&str; 7] = ["names", "clock", "seed", "grid", "sampling", "config", "pieces"];
 
 /// What a module of the crate may import besides itself and [`GROUND`] (docs/architecture.md shows the layers).
-const LAYERS: [(&str, &[&str]); 24] = [
+const LAYERS: [(&str, &[&str]); 26] = [
     ("names", &[]),
     ("clock", &[]),
     ("seed", &[]),
@@ -26,12 +26,20 @@ const LAYERS: [(&str, &[&str]); 24] = [
     ("compress", &[]),
     // An outer step is taken on the bytes that are stored and sent: decoding them is part of it.
     ("outer", &["compress"]),
-    ("protocol", &[]),
+    ("query", &[]),
+    ("protocol", &["query"]),
+    ("access", &["protocol::wire", "protocol::limits"]),
     ("store", &["protocol::wire", "protocol::limits"]),
     ("network", &["protocol::wire", "protocol::limits"]),
     ("observe", &[]),
     ("simulator", &["compress", "outer", "protocol"]),
-    ("peer", &["text", "routing", "model", "training", "compress", "outer", "protocol", "store", "network", "observe"]),
+    (
+        "peer",
+        &[
+            "text", "routing", "model", "training", "compress", "outer", "query", "protocol", "access", "store",
+            "network", "observe",
+        ],
+    ),
     (
         "experiment",
         &["text", "routing", "model", "training", "compress", "outer", "protocol::limits", "store", "observe", "peer"],
@@ -61,7 +69,7 @@ const HOMES: [(&str, &[&str]); 15] = [
 ];
 
 /// The core: the same bytes in, the same state out.
-const CORE: [&str; 3] = ["protocol", "outer", "compress"];
+const CORE: [&str; 5] = ["protocol", "access", "query", "outer", "compress"];
 
 /// What the core never names.
 const NEVER_IN_CORE: [&str; 14] = [

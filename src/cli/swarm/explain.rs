@@ -9,7 +9,7 @@ use crate::model::device::DeviceError;
 use crate::network::{IdentityError, StartError};
 use crate::observe::logging::LoggingError;
 use crate::peer::PeerError;
-use crate::peer::access::access_control::DoorError;
+use crate::peer::access::access_control::AccessError;
 use crate::peer::client::VisitError;
 use crate::peer::create::CreateError;
 use crate::peer::inference::client::AskError;
@@ -78,7 +78,7 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(AskError::Visit(VisitError::Join(JoinError::NotInvited { .. }))) = cause.downcast_ref() {
         return Some(access::VISIT);
     }
-    if let Some(error) = cause.downcast_ref::<DoorError>() {
+    if let Some(error) = cause.downcast_ref::<AccessError>() {
         return access::hint(error);
     }
     if let Some(AskError::Visit(VisitError::Join(error))) = cause.downcast_ref() {

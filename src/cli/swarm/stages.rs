@@ -109,7 +109,7 @@ impl Journey {
         (manifest, run): (&Manifest, RunId),
         then: &RunConfig,
     ) -> anyhow::Result<Way> {
-        let mut discovery = StageDiscovery::start(launched.doorkeeper.clone()).await?;
+        let mut discovery = StageDiscovery::start(launched.access_control.clone()).await?;
         let (mut told, mut refusal, mut looks, mut again_at) = (false, String::new(), 0, 0);
         loop {
             self.unless_interrupted(tokio::time::sleep(LOOK)).await?;
@@ -138,7 +138,7 @@ impl Journey {
             }
             let own = launched.network.join_addresses().await?;
             let peers: Vec<Multiaddr> = own.into_iter().chain(others.clone()).collect();
-            let entrance = Entrance { addresses: &peers, sponsor: launched.doorkeeper.as_deref() };
+            let entrance = Entrance { addresses: &peers, sponsor: launched.access_control.as_deref() };
             match self.found(entrance, &others, (manifest, run), then.clone()).await {
                 Err(error) if !error.is::<Interrupted>() => {
                     // Another peer would do no better if this one gave up.

@@ -1,59 +1,60 @@
-//! What a doorkeeper remembers, with real keys and files.
+//! What a access_control remembers, with real keys and files.
 
+use crate::access::admission::Refusal;
+use crate::access::authentication::{AccessNotice, AuthenticationRequest, AuthenticationResponse};
+use crate::access::invitation::{Credential, Grant, MEMBER, NO_EXPIRY_S, OneTimeInvitation};
 use crate::names::RunId;
 use crate::network::{Identity, now_s};
-use crate::peer::access::access_control::{DoorError, Doorkeeper, Told, keep_pass};
+use crate::peer::access::access_control::{AccessChange, AccessControl, AccessError, store_credential};
 use crate::peer::access::invitation_token;
-use crate::protocol::admission::Refusal;
-use crate::protocol::invitations::{Doorway, FOR_EVER_S, Grant, Knock, MEMBER, Notice, OneTime, Pass};
 
 const RUN: RunId = RunId([5; 32]);
 
 struct House {
     home: tempfile::TempDir,
-    founder: Identity,
+    creator: Identity,
 }
 
 impl House {
     fn new() -> Self {
-        Self { home: tempfile::tempdir().unwrap(), founder: Identity::generate() }
+        Self { home: tempfile::tempdir().unwrap(), creator: Identity::generate() }
     }
 
-    fn door(&self, name: &str, identity: &Identity) -> Doorkeeper {
+    fn door(&self, name: &str, identity: &Identity) -> AccessControl {
         let folder = self.home.path().join(name);
         std::fs::create_dir_all(&folder).unwrap();
-        Doorkeeper::open(&folder, identity, (RUN, self.founder.key())).unwrap()
+        AccessControl::open(&folder, identity, (RUN, self.creator.key())).unwrap()
     }
 
-    fn founders(&self) -> Doorkeeper {
-        self.door("founder", &self.founder)
+    fn founders(&self) -> AccessControl {
+        self.door("creator", &self.creator)
     }
 }
 
-fn pass(granted: Result<(RunId, Grant), DoorError>) -> Pass {
+fn credential(granted: Result<(RunId, Grant), AccessError>) -> Credential {
     match granted.unwrap() {
-        (RUN, Grant::Pass(pass)) => pass,
+        (RUN, Grant::Credential(credential)) => credential,
         other => panic!("{other:?}"),
     }
 }
 
-fn once(granted: Result<(RunId, Grant), DoorError>) -> OneTime {
+fn once(granted: Result<(RunId, Grant), AccessError>) -> OneTimeInvitation {
     match granted.unwrap() {
         (RUN, Grant::OneTime(one)) => one,
         other => panic!("{other:?}"),
     }
 }
 
-fn welcomed(answer: Doorway) -> Option<Pass> {
+fn welcomed(answer: AuthenticationResponse) -> Option<Credential> {
     match answer {
-        Doorway::Welcome { pass, .. } => pass,
-        Doorway::NotInvited(reason) => panic!("{reason}"),
+        AuthenticationResponse::Accepted { credential, .. } => credential,
+        AuthenticationResponse::NotInvited(reason) => panic!("{reason}"),
     }
 }
 
-fn refused(answer: Doorway) -> String {
+fn refused(answer: AuthenticationResponse) -> String {
     match answer {
-        Doorway::NotInvited(reason) => reason,
+        AuthenticationResponse::NotInvited(reason) => reason,
         other => panic!("{other:?}"),
     }
 }
@@ -61,102 +62,104 @@ fn refused(answer: Doorway) -> String {
 #[test]
 fn a_one_time_invitation_is_whose_it_first_was_whatever_starts_again_meanwhile() {
     let (house, [ann, eve]) = (House::new(), [Identity::generate(), Identity::generate()]);
-    let one = once(house.founders().invite_once(invitation_token::secret(), MEMBER, (60, FOR_EVER_S)));
-    let of_ann = welcomed(house.founders().answer(ann.key(), Knock::Redeem(one.clone()))).unwrap();
+    let one = once(house.founders().invite_once(invitation_token::secret(), MEMBER, (60, NO_EXPIRY_S)));
+    let of_ann = welcomed(house.founders().answer(ann.key(), AuthenticationRequest::Redeem(one.clone()))).unwrap();
     // Each time another process, which has only its disk.
-    let reason = refused(house.founders().answer(eve.key(), Knock::Redeem(one.clone())));
+    let reason = refused(house.founders().answer(eve.key(), AuthenticationRequest::Redeem(one.clone())));
     assert!(reason.starts_with("another peer has used"), "{reason}");
-    let again = welcomed(house.founders().answer(ann.key(), Knock::Redeem(one.clone())));
+    let again = welcomed(house.founders().answer(ann.key(), AuthenticationRequest::Redeem(one.clone())));
     assert_eq!(again.as_ref(), Some(&of_ann), "she asks again, and gets the same");
     // Everybody else sees nothing but an invitation for Ann.
     let elsewhere = house.door("elsewhere", &Identity::generate());
     assert!(!elsewhere.admits(ann.key()));
-    welcomed(elsewhere.answer(ann.key(), Knock::Present(of_ann.clone())));
+    welcomed(elsewhere.answer(ann.key(), AuthenticationRequest::Present(of_ann.clone())));
     assert!(elsewhere.takes_part(ann.key()) && !elsewhere.admits(eve.key()));
-    refused(elsewhere.answer(eve.key(), Knock::Present(of_ann)));
-    let reason = refused(elsewhere.answer(eve.key(), Knock::Redeem(one.clone())));
+    refused(elsewhere.answer(eve.key(), AuthenticationRequest::Present(of_ann)));
+    let reason = refused(elsewhere.answer(eve.key(), AuthenticationRequest::Redeem(one.clone())));
     assert!(reason.contains("redeemed by whoever made it"), "{reason}");
     let mut raised = one;
     (raised.rank, raised.secret) = (MEMBER + 1, [1; 16]);
-    assert!(refused(house.founders().answer(eve.key(), Knock::Redeem(raised))).contains("not signed"));
+    assert!(refused(house.founders().answer(eve.key(), AuthenticationRequest::Redeem(raised))).contains("not signed"));
 }
 
 #[test]
 fn an_invitation_that_was_not_used_in_time_or_was_taken_back_lets_nobody_in() {
     let (house, ann) = (House::new(), Identity::generate());
-    let late = once(house.founders().invite_once(invitation_token::secret(), MEMBER, (0, FOR_EVER_S)));
-    assert!(refused(house.founders().answer(ann.key(), Knock::Redeem(late))).contains("not used in time"));
-    let back = once(house.founders().invite_once(invitation_token::secret(), MEMBER, (60, FOR_EVER_S)));
+    let late = once(house.founders().invite_once(invitation_token::secret(), MEMBER, (0, NO_EXPIRY_S)));
+    assert!(
+        refused(house.founders().answer(ann.key(), AuthenticationRequest::Redeem(late))).contains("not used in time")
+    );
+    let back = once(house.founders().invite_once(invitation_token::secret(), MEMBER, (60, NO_EXPIRY_S)));
     assert_eq!(house.founders().take_back(&back).unwrap(), None);
-    assert!(refused(house.founders().answer(ann.key(), Knock::Redeem(back))).contains("taken back"));
-    let used = once(house.founders().invite_once(invitation_token::secret(), MEMBER, (60, FOR_EVER_S)));
-    welcomed(house.founders().answer(ann.key(), Knock::Redeem(used.clone())));
+    assert!(refused(house.founders().answer(ann.key(), AuthenticationRequest::Redeem(back))).contains("taken back"));
+    let used = once(house.founders().invite_once(invitation_token::secret(), MEMBER, (60, NO_EXPIRY_S)));
+    welcomed(house.founders().answer(ann.key(), AuthenticationRequest::Redeem(used.clone())));
     assert_eq!(house.founders().take_back(&used).unwrap().unwrap().of, ann.key());
-    assert!(refused(house.founders().answer(ann.key(), Knock::Redeem(used))).contains("taken back"));
+    assert!(refused(house.founders().answer(ann.key(), AuthenticationRequest::Redeem(used))).contains("taken back"));
 }
 
 #[test]
 fn who_was_sent_away_stays_away_after_a_restart_and_wherever_it_is_told() {
     let (house, ann) = (House::new(), Identity::generate());
-    let of_ann = pass(house.founders().invite(ann.key(), MEMBER + 1, FOR_EVER_S));
+    let of_ann = credential(house.founders().invite(ann.key(), MEMBER + 1, NO_EXPIRY_S));
     let revocation = house.founders().send_away(ann.key()).unwrap();
     let door = house.founders();
-    assert!(refused(door.answer(ann.key(), Knock::Present(of_ann.clone()))).contains("taken back"));
+    assert!(refused(door.answer(ann.key(), AuthenticationRequest::Present(of_ann.clone()))).contains("taken back"));
     assert_eq!(door.counts(), (0, 1));
     let there = house.door("there", &Identity::generate());
-    welcomed(there.answer(ann.key(), Knock::Present(of_ann.clone())));
+    welcomed(there.answer(ann.key(), AuthenticationRequest::Present(of_ann.clone())));
     assert!(there.takes_part(ann.key()));
-    assert_eq!(there.hear(ann.key(), Notice::Revoked(revocation.clone())), Told::Left(ann.key()));
-    assert_eq!(there.hear(ann.key(), Notice::Revoked(revocation)), Told::Nothing);
+    assert_eq!(there.hear(ann.key(), AccessNotice::Revoked(revocation.clone())), AccessChange::Revoked(ann.key()));
+    assert_eq!(there.hear(ann.key(), AccessNotice::Revoked(revocation)), AccessChange::Nothing);
     assert!(!there.admits(ann.key()));
     let again = house.door("there", &Identity::generate());
-    refused(again.answer(ann.key(), Knock::Present(of_ann)));
-    assert!(matches!(there.send_away(house.founder.key()), Err(DoorError::NotInvited(_))));
+    refused(again.answer(ann.key(), AuthenticationRequest::Present(of_ann)));
+    assert!(matches!(there.send_away(house.creator.key()), Err(AccessError::NotInvited(_))));
 }
 
 #[test]
 fn a_member_brings_its_own_visitors_and_only_who_may_invites_members() {
     let (house, [ann, bob, visitor]) = (House::new(), std::array::from_fn(|_| Identity::generate()));
     let founders = house.founders();
-    let of_ann = pass(founders.invite(ann.key(), MEMBER + 1, 3_600));
+    let of_ann = credential(founders.invite(ann.key(), MEMBER + 1, 3_600));
     let anns = house.door("ann", &ann);
-    assert!(matches!(anns.invite(bob.key(), MEMBER, 60), Err(DoorError::NotInvited(Refusal::None))));
-    keep_pass(&house.home.path().join("ann"), RUN, of_ann).unwrap();
+    assert!(matches!(anns.invite(bob.key(), MEMBER, 60), Err(AccessError::NotInvited(Refusal::None))));
+    store_credential(&house.home.path().join("ann"), RUN, of_ann).unwrap();
     let anns = house.door("ann", &ann);
-    let of_bob = pass(anns.invite(bob.key(), MEMBER, FOR_EVER_S));
+    let of_bob = credential(anns.invite(bob.key(), MEMBER, NO_EXPIRY_S));
     assert!(of_bob.until_s() <= now_s() + 3_600, "no longer than her own");
-    assert!(matches!(anns.invite(bob.key(), MEMBER + 1, 60), Err(DoorError::NoRight(2))));
-    keep_pass(&house.home.path().join("bob"), RUN, of_bob).unwrap();
+    assert!(matches!(anns.invite(bob.key(), MEMBER + 1, 60), Err(AccessError::NoRight(2))));
+    store_credential(&house.home.path().join("bob"), RUN, of_bob).unwrap();
     let bobs = house.door("bob", &bob);
-    assert!(matches!(bobs.invite_once([0; 16], MEMBER, (60, 60)), Err(DoorError::NoRight(MEMBER))));
+    assert!(matches!(bobs.invite_once([0; 16], MEMBER, (60, 60)), Err(AccessError::NoRight(MEMBER))));
     welcomed(founders.answer(visitor.key(), bobs.visitor(visitor.key()).unwrap()));
     assert!(founders.admits(visitor.key()) && !founders.takes_part(visitor.key()));
-    assert!(matches!(bobs.send_away(ann.key()), Err(DoorError::NotYours { .. })), "upwards");
+    assert!(matches!(bobs.send_away(ann.key()), Err(AccessError::NotYours { .. })), "upwards");
 }
 
 #[test]
 fn who_was_sent_away_does_not_come_back_by_the_one_time_invitation_that_it_had() {
     let (house, ann) = (House::new(), Identity::generate());
-    let one = once(house.founders().invite_once(invitation_token::secret(), MEMBER, (60, FOR_EVER_S)));
-    let first = welcomed(house.founders().answer(ann.key(), Knock::Redeem(one.clone()))).unwrap();
+    let one = once(house.founders().invite_once(invitation_token::secret(), MEMBER, (60, NO_EXPIRY_S)));
+    let first = welcomed(house.founders().answer(ann.key(), AuthenticationRequest::Redeem(one.clone()))).unwrap();
     let revocation = house.founders().send_away(ann.key()).unwrap();
     // However much later she asks: what she gets is from before.
     assert!(first.0[0].issued_s <= revocation.at_s);
-    assert!(refused(house.founders().answer(ann.key(), Knock::Redeem(one))).contains("taken back"));
+    assert!(refused(house.founders().answer(ann.key(), AuthenticationRequest::Redeem(one))).contains("taken back"));
 }
 
 #[test]
 fn a_pass_that_was_made_up_is_noticed_and_one_peer_shows_few() {
     let (house, [ann, eve]) = (House::new(), std::array::from_fn(|_| Identity::generate()));
     let (founders, there) = (house.founders(), house.door("there", &Identity::generate()));
-    let of_ann = pass(founders.invite(ann.key(), MEMBER, FOR_EVER_S));
-    let notice = |pass: &Pass| Notice::Present { pass: pass.clone(), sequence: 1 };
-    assert_eq!(there.hear(eve.key(), notice(&of_ann)), Told::Forged);
-    assert_eq!(there.hear(ann.key(), notice(&of_ann)), Told::Came);
-    assert_eq!(there.hear(ann.key(), notice(&of_ann)), Told::Nothing);
+    let of_ann = credential(founders.invite(ann.key(), MEMBER, NO_EXPIRY_S));
+    let notice = |credential: &Credential| AccessNotice::Present { credential: credential.clone(), sequence: 1 };
+    assert_eq!(there.hear(eve.key(), notice(&of_ann)), AccessChange::Forged);
+    assert_eq!(there.hear(ann.key(), notice(&of_ann)), AccessChange::Admitted);
+    assert_eq!(there.hear(ann.key(), notice(&of_ann)), AccessChange::Nothing);
     let came = (0..100).filter(|lasts_s| {
-        let another = pass(founders.invite(ann.key(), MEMBER, 1_000 + lasts_s));
-        there.hear(ann.key(), notice(&another)) == Told::Came
+        let another = credential(founders.invite(ann.key(), MEMBER, 1_000 + lasts_s));
+        there.hear(ann.key(), notice(&another)) == AccessChange::Admitted
     });
     // Two spans of time, should one end meanwhile.
     assert!(came.count() <= 2);

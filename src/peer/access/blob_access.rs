@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::names::{BlobHash, BlobRef, PeerKey};
 use crate::network::{BlobAccess, BlobSink, BlobSource};
-use crate::peer::access::access_control::Doorkeeper;
+use crate::peer::access::access_control::AccessControl;
 use crate::pieces::{PieceSet, PieceTree};
 use crate::store::{BlobError, BlobStore, DiskError, Receiving, Served};
 
@@ -22,7 +22,7 @@ struct Stored {
     /// These stay here, whoever asks.
     private: OnceLock<BTreeSet<BlobHash>>,
     /// Says who may ask, if not everybody.
-    doorkeeper: OnceLock<Option<Arc<Doorkeeper>>>,
+    access_control: OnceLock<Option<Arc<AccessControl>>>,
 }
 
 impl StoredBlobs {
@@ -32,10 +32,10 @@ impl StoredBlobs {
         let _ = self.0.blobs.set(blobs);
     }
 
-    /// From now on, all of it but what is private is served, to whom the doorkeeper lets in if there is one.
-    pub fn serve_all_but(&self, private: BTreeSet<BlobHash>, doorkeeper: Option<Arc<Doorkeeper>>) {
+    /// From now on, all of it but what is private is served, to whom the access_control lets in if there is one.
+    pub fn serve_all_but(&self, private: BTreeSet<BlobHash>, access_control: Option<Arc<AccessControl>>) {
         // It is the same whenever a peer of the run starts.
-        let _ = self.0.doorkeeper.set(doorkeeper);
+        let _ = self.0.access_control.set(access_control);
         let _ = self.0.private.set(private);
     }
 }
@@ -45,8 +45,8 @@ struct Sink(Receiving);
 
 impl BlobAccess for StoredBlobs {
     fn admits(&self, peer: PeerKey) -> bool {
-        match self.0.doorkeeper.get() {
-            Some(Some(doorkeeper)) => doorkeeper.admits(peer),
+        match self.0.access_control.get() {
+            Some(Some(access_control)) => access_control.admits(peer),
             // Before it is known, nothing is served.
             Some(None) | None => true,
         }

@@ -5,21 +5,21 @@ use std::path::{Path, PathBuf};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
+use crate::access::invitation::{Credential, Invitation, InvitationToken, OneTimeInvitation};
 use crate::names::{PeerKey, RunId};
 use crate::network::Identity;
-use crate::protocol::invitations::{Invitation, Letter, OneTime, Pass};
 use crate::protocol::wire::encoding;
 use crate::protocol::wire::encoding::WireError;
 
-/// What every letter begins with.
+/// What every token begins with.
 const BEGINS: &str = "pathswarm-invitation:";
 
-/// Most characters of a letter: base64 of 4 KiB, and room for how people break lines.
+/// Most characters of a token: base64 of 4 KiB, and room for how people break lines.
 const MOST_TEXT_BYTES: u64 = 16 * 1024;
 
 /// Why a text is no invitation.
 #[derive(Debug, thiserror::Error)]
-pub enum LetterError {
+pub enum TokenError {
     /// The file cannot be read.
     #[error("{path}: {error}")]
     File {
@@ -28,7 +28,7 @@ pub enum LetterError {
         /// What the system said.
         error: std::io::Error,
     },
-    /// Neither a file nor a letter.
+    /// Neither a file nor a token.
     #[error("neither a file nor an invitation, which begins with {BEGINS}")]
     Neither,
     /// A part is missing, or was changed.
@@ -39,57 +39,57 @@ pub enum LetterError {
     Wire(#[from] WireError),
 }
 
-/// A letter as one word.
+/// A token as one word.
 ///
 /// # Errors
 /// If it has more addresses than fit.
-pub fn to_text(letter: &Letter) -> Result<String, WireError> {
-    Ok(format!("{BEGINS}{}", BASE64_URL_SAFE_NO_PAD.encode(encoding::encode(letter)?)))
+pub fn to_text(token: &InvitationToken) -> Result<String, WireError> {
+    Ok(format!("{BEGINS}{}", BASE64_URL_SAFE_NO_PAD.encode(encoding::encode(token)?)))
 }
 
-/// A letter from that word, or from the file that it is in.
+/// A token from that word, or from the file that it is in.
 ///
 /// # Errors
 /// If it is neither.
-pub fn read(text_or_file: &str) -> Result<Letter, LetterError> {
+pub fn read(text_or_file: &str) -> Result<InvitationToken, TokenError> {
     if text_or_file.trim_start().starts_with(BEGINS) {
         return from_text(text_or_file);
     }
     let path = Path::new(text_or_file);
     match std::fs::metadata(path) {
-        Ok(about) if about.len() > MOST_TEXT_BYTES => Err(LetterError::Neither),
+        Ok(about) if about.len() > MOST_TEXT_BYTES => Err(TokenError::Neither),
         Ok(_) => {
             let text = std::fs::read_to_string(path);
-            from_text(&text.map_err(|error| LetterError::File { path: path.to_owned(), error })?)
+            from_text(&text.map_err(|error| TokenError::File { path: path.to_owned(), error })?)
         }
-        Err(_) => Err(LetterError::Neither),
+        Err(_) => Err(TokenError::Neither),
     }
 }
 
-/// A letter from that word, however its lines were broken.
+/// A token from that word, however its lines were broken.
 ///
 /// # Errors
 /// If it is none.
-pub fn from_text(text: &str) -> Result<Letter, LetterError> {
+pub fn from_text(text: &str) -> Result<InvitationToken, TokenError> {
     let word: String = text.split_whitespace().collect();
-    let encoded = word.strip_prefix(BEGINS).ok_or(LetterError::Neither)?;
-    let bytes = BASE64_URL_SAFE_NO_PAD.decode(encoded).map_err(|_| LetterError::Broken)?;
+    let encoded = word.strip_prefix(BEGINS).ok_or(TokenError::Neither)?;
+    let bytes = BASE64_URL_SAFE_NO_PAD.decode(encoded).map_err(|_| TokenError::Broken)?;
     Ok(encoding::decode(&bytes)?)
 }
 
-/// Invites a peer in the name of whoever has this key and pass.
-pub fn invite(by: (&Identity, &Pass), run: RunId, to: PeerKey, rank: u8, times: (u64, u64)) -> Pass {
-    let (identity, pass) = by;
+/// Invites a peer in the name of whoever has this key and credential.
+pub fn invite(by: (&Identity, &Credential), run: RunId, to: PeerKey, rank: u8, times: (u64, u64)) -> Credential {
+    let (identity, credential) = by;
     let (issued_s, until_s) = times;
     let mut invitation = Invitation { to, rank, issued_s, until_s, signature: Vec::new() };
     invitation.signature = identity.sign(&invitation.signed_bytes(run, identity.key())).to_vec();
-    pass.and(invitation)
+    credential.and(invitation)
 }
 
 /// Invites whoever comes first.
-pub fn invite_once(by: &Identity, run: RunId, secret: [u8; 16], rank: u8, times: (u64, u64)) -> OneTime {
+pub fn invite_once(by: &Identity, run: RunId, secret: [u8; 16], rank: u8, times: (u64, u64)) -> OneTimeInvitation {
     let (use_until_s, lasts_s) = times;
-    let mut one = OneTime { by: by.key(), secret, rank, use_until_s, lasts_s, signature: Vec::new() };
+    let mut one = OneTimeInvitation { by: by.key(), secret, rank, use_until_s, lasts_s, signature: Vec::new() };
     one.signature = by.sign(&one.signed_bytes(run)).to_vec();
     one
 }
@@ -105,25 +105,29 @@ pub fn secret() -> [u8; 16] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::invitations::{FOR_EVER_S, Grant, MEMBER};
+    use crate::access::invitation::{Grant, MEMBER, NO_EXPIRY_S};
 
     #[test]
-    fn a_letter_is_read_from_its_text_however_its_lines_were_broken_and_from_a_file() {
+    fn a_token_is_read_from_its_text_however_its_lines_were_broken_and_from_a_file() {
         let (one, run) = (Identity::generate(), RunId([3; 32]));
-        let pass = invite((&one, &Pass::default()), run, PeerKey([2; 32]), MEMBER, (5, FOR_EVER_S));
-        let letter = Letter { run, addresses: vec!["/ip4/192.0.2.1/tcp/1".to_owned()], grant: Grant::Pass(pass) };
-        let text = to_text(&letter).unwrap();
+        let credential = invite((&one, &Credential::default()), run, PeerKey([2; 32]), MEMBER, (5, NO_EXPIRY_S));
+        let token = InvitationToken {
+            run,
+            addresses: vec!["/ip4/192.0.2.1/tcp/1".to_owned()],
+            grant: Grant::Credential(credential),
+        };
+        let text = to_text(&token).unwrap();
         assert!(text.starts_with(BEGINS) && !text.contains(char::is_whitespace));
-        assert_eq!(read(&text).unwrap(), letter);
+        assert_eq!(read(&text).unwrap(), token);
         let broken = format!("  {}\r\n   {}\n", &text[..50], &text[50..]);
-        assert_eq!(read(&broken).unwrap(), letter);
+        assert_eq!(read(&broken).unwrap(), token);
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("invitation");
         std::fs::write(&file, broken).unwrap();
-        assert_eq!(read(file.to_str().unwrap()).unwrap(), letter);
-        assert!(matches!(read(&text[..text.len() - 3]), Err(LetterError::Broken | LetterError::Wire(_))));
-        assert!(matches!(read("no such file"), Err(LetterError::Neither)));
+        assert_eq!(read(file.to_str().unwrap()).unwrap(), token);
+        assert!(matches!(read(&text[..text.len() - 3]), Err(TokenError::Broken | TokenError::Wire(_))));
+        assert!(matches!(read("no such file"), Err(TokenError::Neither)));
         std::fs::write(&file, vec![b'x'; 1 << 20]).unwrap();
-        assert!(matches!(read(file.to_str().unwrap()), Err(LetterError::Neither)));
+        assert!(matches!(read(file.to_str().unwrap()), Err(TokenError::Neither)));
     }
 }

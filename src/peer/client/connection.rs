@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::access::authentication::{AuthenticationRequest, AuthenticationResponse};
 use crate::names::{BlobRef, ModuleId, PeerKey};
 use crate::network::limits::DONORS;
 use crate::network::{Multiaddr, NetworkEvent, NetworkEvents, NetworkHandle, Provider, Stopped};
 use crate::peer::access::signatures::signatures_hold;
-use crate::protocol::invitations::{Doorway, Knock};
 use crate::protocol::wire::encoding;
 use crate::protocol::wire::encoding::Framed;
 use crate::protocol::{Request, Response};
@@ -28,7 +28,7 @@ pub(in crate::peer) struct Client {
     silent: BTreeSet<PeerKey>,
     next_id: u64,
     /// What is shown to each before anything else, where the run is by invitation.
-    shown: Option<Knock>,
+    shown: Option<AuthenticationRequest>,
     /// Who has seen it.
     introduced: BTreeSet<PeerKey>,
 }
@@ -37,15 +37,15 @@ pub(in crate::peer) struct Client {
 #[derive(Clone, Copy)]
 enum Sent {
     /// What has to be shown first.
-    Knock(usize),
+    AuthenticationRequest(usize),
     /// The question itself.
-    Question(usize),
+    Query(usize),
 }
 
 impl Sent {
     fn question(self) -> usize {
         match self {
-            Self::Knock(index) | Self::Question(index) => index,
+            Self::AuthenticationRequest(index) | Self::Query(index) => index,
         }
     }
 }
@@ -54,7 +54,11 @@ impl Sent {
 pub(in crate::peer) type Answer = Result<Response, String>;
 
 impl Client {
-    pub(in crate::peer) fn new(network: NetworkHandle, events: NetworkEvents, shown: Option<Knock>) -> Self {
+    pub(in crate::peer) fn new(
+        network: NetworkHandle,
+        events: NetworkEvents,
+        shown: Option<AuthenticationRequest>,
+    ) -> Self {
         let (book, silent, introduced) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
         Self { network, events, book, silent, next_id: 1, shown, introduced }
     }
@@ -126,7 +130,7 @@ impl Client {
                     Ok(_) => drop(self.silent.remove(&peer)),
                     Err(_) => drop(self.silent.insert(peer)),
                 }
-                if matches!(sent, Sent::Knock(_)) && result.is_ok() {
+                if matches!(sent, Sent::AuthenticationRequest(_)) && result.is_ok() {
                     // Whether it was let in or not: the question is answered, or turned away in words.
                     self.introduced.insert(peer);
                     waiting.push_front(index);
@@ -144,11 +148,11 @@ impl Client {
     /// What has to be shown first, or else the question.
     fn send_next(&mut self, index: usize, (to, request): &(PeerKey, Request)) -> Result<(u64, Sent), String> {
         match &self.shown {
-            Some(knock) if !self.introduced.contains(to) => {
-                let knock = knock.clone();
-                Ok((self.send(*to, &knock)?, Sent::Knock(index)))
+            Some(request) if !self.introduced.contains(to) => {
+                let request = request.clone();
+                Ok((self.send(*to, &request)?, Sent::AuthenticationRequest(index)))
             }
-            _ => Ok((self.send(*to, request)?, Sent::Question(index))),
+            _ => Ok((self.send(*to, request)?, Sent::Query(index))),
         }
     }
 
@@ -162,8 +166,8 @@ impl Client {
 
     /// Shows a peer what there is to show, unless it has seen it.
     async fn introduce(&mut self, to: PeerKey) -> Result<(), Stopped> {
-        let Some(knock) = self.shown.clone().filter(|_| !self.introduced.contains(&to)) else { return Ok(()) };
-        let Ok(wanted) = self.send(to, &knock) else { return Ok(()) };
+        let Some(request) = self.shown.clone().filter(|_| !self.introduced.contains(&to)) else { return Ok(()) };
+        let Ok(wanted) = self.send(to, &request) else { return Ok(()) };
         loop {
             match self.events.next().await.ok_or(Stopped)? {
                 NetworkEvent::Response { id, result, .. } if id == wanted => {
@@ -237,7 +241,7 @@ fn next(
 }
 
 fn read(bytes: &[u8]) -> Answer {
-    if let Ok(Doorway::NotInvited(reason)) = encoding::decode(bytes) {
+    if let Ok(AuthenticationResponse::NotInvited(reason)) = encoding::decode(bytes) {
         return Err(reason);
     }
     match encoding::decode::<Response>(bytes) {

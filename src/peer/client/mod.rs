@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::names::PeerKey;
 use crate::network::{BlobAccess, Identity, Multiaddr, NetworkConfig, StartError, Stopped};
-use crate::peer::access::access_control::{DoorError, Doorkeeper};
+use crate::peer::access::access_control::{AccessControl, AccessError};
 use crate::peer::client::connection::Client;
 use crate::peer::join::{JoinError, fetch_manifest};
 
@@ -27,7 +27,7 @@ pub enum VisitError {
     Join(#[from] JoinError),
     /// In the name of a peer that has no right to.
     #[error(transparent)]
-    Door(#[from] DoorError),
+    Door(#[from] AccessError),
     /// The network did not start.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -42,7 +42,7 @@ pub struct Entrance<'a> {
     /// Addresses of its peers.
     pub addresses: &'a [Multiaddr],
     /// A peer of this machine that takes part in it.
-    pub sponsor: Option<&'a Doorkeeper>,
+    pub sponsor: Option<&'a AccessControl>,
 }
 
 impl<'a> From<&'a [Multiaddr]> for Entrance<'a> {

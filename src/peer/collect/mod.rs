@@ -16,7 +16,7 @@ use crate::model::exchange::ExchangeError;
 use crate::names::{ModuleId, PathId, RunId};
 use crate::network::{StartError, Stopped};
 use crate::outer::StateError;
-use crate::peer::access::access_control::DoorError;
+use crate::peer::access::access_control::AccessError;
 use crate::peer::client::VisitError;
 pub use crate::peer::collect::checkpoint::Checkpoint;
 pub use crate::peer::collect::stores::{collect_from_stores, manifest_of, peers_below};
@@ -40,7 +40,7 @@ pub enum CollectError {
     Join(#[from] JoinError),
     /// In the name of a peer that has no right to.
     #[error(transparent)]
-    Door(#[from] DoorError),
+    Door(#[from] AccessError),
     /// The network did not start.
     #[error(transparent)]
     Start(#[from] StartError),

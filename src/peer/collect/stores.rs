@@ -180,7 +180,7 @@ mod tests {
     use crate::peer::inference::client::{Local, Players};
     use crate::peer::tests::tiny_run::Tiny;
     use crate::peer::trainer::path_state::{Best, PathState};
-    use crate::protocol::questions::{Piece, Player};
+    use crate::query::{QueriedModel, TokenSpan};
     use crate::store::StoreFolder;
 
     fn nothing_is_left(tiny: &Tiny) {
@@ -228,8 +228,8 @@ mod tests {
         assert_eq!(collected.levels_of(PathId(0)).unwrap(), levels);
         assert!(collected.best(PathId(1)).is_none() && collected.levels_of(PathId(1)).unwrap() != levels);
         let mut players = Local::new(collected, DeviceChoice::Cpu).unwrap();
-        let piece = [Piece { tokens: (0..9).collect(), from: 3 }];
-        let nats = players.nats(&[0, 1].map(|path| (Player::Path(PathId(path)), &piece[..]))).unwrap();
+        let piece = [TokenSpan { tokens: (0..9).collect(), from: 3 }];
+        let nats = players.nats(&[0, 1].map(|path| (QueriedModel::Path(PathId(path)), &piece[..]))).unwrap();
         assert!(nats[0] != nats[1], "they have the same ancestor");
 
         let file = target.join("best/0.safetensors");

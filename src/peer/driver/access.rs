@@ -1,18 +1,19 @@
-//! What the driver does about who may take part: it shows this peer's own pass to whoever has not seen it, hears the passes
+//! What the driver does about who may take part: it shows this peer's own credential to whoever has not seen it, hears the credentials
 //! of others, and neither hears nor answers anybody else. In an open run there is nothing to do.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use crate::access::authentication::{AccessNotice, AuthenticationRequest, AuthenticationResponse};
+use crate::access::invitation::{NO_EXPIRY_S, Revocation};
 use crate::clock::Millis;
 use crate::names::{ModuleId, PeerKey};
 use crate::network::{Offence, RequestError, now_s};
-use crate::peer::access::access_control::{Doorkeeper, Told};
+use crate::peer::access::access_control::{AccessChange, AccessControl};
 use crate::peer::driver::Driver;
 use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::handle::Order;
 use crate::peer::driver::status::Invited;
-use crate::protocol::invitations::{Doorway, FOR_EVER_S, Knock, Notice, Revocation};
 use crate::protocol::wire::encoding;
 use crate::protocol::{Event, RequestId};
 
@@ -22,13 +23,13 @@ const AUTHENTICATION_BIT: u64 = 1 << 63;
 /// A connected peer that has shown nothing for so long is let go.
 const STRANGER_MS: u64 = 20_000;
 
-/// A pass is said again on each topic after so long: to whoever came unnoticed.
+/// A credential is said again on each topic after so long: to whoever came unnoticed.
 const ANNOUNCE_EVERY_MS: u64 = 30_000;
 
 /// But no sooner than this, however many come.
 const ANNOUNCE_LEAST_MS: u64 = 2_000;
 
-/// What waits until its receiver has seen our pass: no more than the network takes.
+/// What waits until its receiver has seen our credential: no more than the network takes.
 const MOST_HELD: usize = 256;
 
 /// Revocations that wait to be passed on, one a second: what does not fit is told to whoever connects.
@@ -40,8 +41,8 @@ const SAY_EVERY_MS: u64 = 1_000;
 /// What the driver remembers of doors, its own and others'.
 #[derive(Default)]
 pub(in crate::peer) struct AccessState {
-    pub(in crate::peer) doorkeeper: Option<Arc<Doorkeeper>>,
-    /// Who has taken our pass since it was connected.
+    pub(in crate::peer) access_control: Option<Arc<AccessControl>>,
+    /// Who has taken our credential since it was connected.
     introduced: BTreeSet<PeerKey>,
     authenticating: BTreeMap<u64, PeerKey>,
     next_authentication: u64,
@@ -49,7 +50,7 @@ pub(in crate::peer) struct AccessState {
     held: BTreeMap<PeerKey, Vec<(RequestId, Vec<u8>)>>,
     /// Since when.
     connected_since: BTreeMap<PeerKey, Millis>,
-    /// Our modules, and when our pass was last said there.
+    /// Our modules, and when our credential was last said there.
     said: BTreeMap<ModuleId, Option<Millis>>,
     /// Somebody new listens there.
     due: BTreeSet<ModuleId>,
@@ -61,8 +62,8 @@ pub(in crate::peer) struct AccessState {
 }
 
 impl AccessState {
-    pub(in crate::peer) fn new(doorkeeper: Option<Arc<Doorkeeper>>) -> Self {
-        Self { doorkeeper, ..Self::default() }
+    pub(in crate::peer) fn new(access_control: Option<Arc<AccessControl>>) -> Self {
+        Self { access_control, ..Self::default() }
     }
 
     pub(in crate::peer) fn is_authentication(id: u64) -> bool {
@@ -71,12 +72,15 @@ impl AccessState {
 
     /// Whether what a peer says on a topic counts.
     pub(in crate::peer) fn hears(&self, author: PeerKey) -> bool {
-        self.doorkeeper.as_ref().is_none_or(|doorkeeper| doorkeeper.takes_part(author))
+        self.access_control.as_ref().is_none_or(|access_control| access_control.takes_part(author))
     }
 
     /// What somebody hears who asks without being invited.
-    pub(in crate::peer) fn refusal(&self, from: PeerKey) -> Option<Doorway> {
-        self.doorkeeper.as_ref().filter(|doorkeeper| !doorkeeper.admits(from)).map(|doorkeeper| doorkeeper.turn_away())
+    pub(in crate::peer) fn refusal(&self, from: PeerKey) -> Option<AuthenticationResponse> {
+        self.access_control
+            .as_ref()
+            .filter(|access_control| !access_control.admits(from))
+            .map(|access_control| access_control.turn_away())
     }
 
     pub(in crate::peer) fn joined(&mut self, module: ModuleId) {
@@ -101,17 +105,18 @@ impl AccessState {
         self.introduced.remove(&peer);
     }
 
-    /// It has turned us away, though it had seen our pass: it has started again, or thinks otherwise by now.
+    /// It has turned us away, though it had seen our credential: it has started again, or thinks otherwise by now.
     pub(in crate::peer) fn authenticate_again(&mut self, peer: PeerKey) {
         self.introduced.remove(&peer);
     }
 
     /// For `status`.
     pub(in crate::peer) fn invited(&self) -> Option<Invited> {
-        let doorkeeper = self.doorkeeper.as_ref()?;
-        let (known, revoked) = doorkeeper.counts();
-        let until_s = doorkeeper.own().map(|pass| pass.until_s()).filter(|until_s| *until_s != FOR_EVER_S);
-        let refused = doorkeeper.own_trouble().map(|trouble| trouble.to_string()).or_else(|| self.refused.clone());
+        let access_control = self.access_control.as_ref()?;
+        let (known, revoked) = access_control.counts();
+        let until_s =
+            access_control.own().map(|credential| credential.until_s()).filter(|until_s| *until_s != NO_EXPIRY_S);
+        let refused = access_control.own_trouble().map(|trouble| trouble.to_string()).or_else(|| self.refused.clone());
         Some(Invited { known, revoked, until_s, refused })
     }
 
@@ -127,13 +132,13 @@ impl AccessState {
 }
 
 impl Driver {
-    /// Whether a peer has to see our pass before it hears anything else of us.
+    /// Whether a peer has to see our credential before it hears anything else of us.
     pub(in crate::peer) fn must_authenticate(&self, to: PeerKey) -> bool {
-        let shows = self.access.doorkeeper.as_ref().is_some_and(|doorkeeper| doorkeeper.own().is_some());
+        let shows = self.access.access_control.as_ref().is_some_and(|access_control| access_control.own().is_some());
         shows && !self.access.introduced.contains(&to)
     }
 
-    /// Shows our pass first.
+    /// Shows our credential first.
     pub(in crate::peer) fn hold_until_authenticated(&mut self, to: PeerKey, id: RequestId, bytes: Vec<u8>) {
         if self.access.held.values().map(Vec::len).sum::<usize>() >= MOST_HELD || !self.authenticate(to) {
             return self.events.push_back(Event::Answered { id, response: None });
@@ -141,7 +146,7 @@ impl Driver {
         self.access.held.entry(to).or_default().push((id, bytes));
     }
 
-    /// Shows our pass to a peer that has not seen it, and does not wait.
+    /// Shows our credential to a peer that has not seen it, and does not wait.
     pub(in crate::peer) fn introduce(&mut self, to: PeerKey) {
         if to != self.node.me() && self.must_authenticate(to) {
             self.authenticate(to);
@@ -155,15 +160,16 @@ impl Driver {
         }
     }
 
-    /// Whether our pass is on its way to a peer.
+    /// Whether our credential is on its way to a peer.
     fn authenticate(&mut self, to: PeerKey) -> bool {
         if self.access.authenticating.values().any(|peer| *peer == to) {
             return true;
         }
-        let Some(pass) = self.access.doorkeeper.as_ref().and_then(|doorkeeper| doorkeeper.own()) else {
+        let Some(credential) = self.access.access_control.as_ref().and_then(|access_control| access_control.own())
+        else {
             return false;
         };
-        let Ok(bytes) = encoding::encode(&Knock::Present(pass)) else { return false };
+        let Ok(bytes) = encoding::encode(&AuthenticationRequest::Present(credential)) else { return false };
         let id = AUTHENTICATION_BIT | self.access.next_authentication;
         self.access.next_authentication += 1;
         let addresses = self.addresses.get(&to).cloned().unwrap_or_default();
@@ -176,14 +182,14 @@ impl Driver {
 
     /// A peer is connected.
     pub(in crate::peer) fn connected(&mut self, peer: PeerKey) {
-        if self.access.doorkeeper.is_some() {
+        if self.access.access_control.is_some() {
             self.access.connected_since.insert(peer, self.now());
             self.access.introduced.remove(&peer);
             self.authenticate(peer);
         }
     }
 
-    /// What came of showing our pass.
+    /// What came of showing our credential.
     pub(in crate::peer) fn authentication_answered(
         &mut self,
         id: u64,
@@ -191,20 +197,20 @@ impl Driver {
         result: Result<Vec<u8>, RequestError>,
     ) {
         self.access.authenticating.remove(&id);
-        let answer = result.ok().and_then(|bytes| encoding::decode::<Doorway>(&bytes).ok());
+        let answer = result.ok().and_then(|bytes| encoding::decode::<AuthenticationResponse>(&bytes).ok());
         let answered = answer.is_some();
         match answer {
-            Some(Doorway::Welcome { revocations, .. }) => {
+            Some(AuthenticationResponse::Accepted { revocations, .. }) => {
                 self.access.introduced.insert(from);
                 self.access.refused = None;
                 self.take_revocations(revocations);
             }
-            Some(Doorway::NotInvited(reason)) => {
+            Some(AuthenticationResponse::NotInvited(reason)) => {
                 // It is turned away with each question then, too; the reason is the same.
                 self.access.introduced.insert(from);
                 self.tell_refused(from, reason);
             }
-            None => tracing::debug!(peer = %from.short(), "our pass was not looked at"),
+            None => tracing::debug!(peer = %from.short(), "our credential was not looked at"),
         }
         for (id, bytes) in self.access.held.remove(&from).unwrap_or_default() {
             match answered {
@@ -223,9 +229,9 @@ impl Driver {
     }
 
     fn take_revocations(&mut self, revocations: Vec<Revocation>) {
-        let Some(doorkeeper) = self.access.doorkeeper.clone() else { return };
-        for of in doorkeeper.learn(revocations) {
-            self.access.queue_revocation(doorkeeper.revocation_of(of));
+        let Some(access_control) = self.access.access_control.clone() else { return };
+        for of in access_control.learn(revocations) {
+            self.access.queue_revocation(access_control.revocation_of(of));
             self.revoked(of);
         }
     }
@@ -247,44 +253,44 @@ impl Driver {
 
     /// Somebody has said on a topic who it is, or who is none of us any more.
     pub(in crate::peer) fn handle_notice(&mut self, author: PeerKey, bytes: &[u8]) {
-        let Some(doorkeeper) = self.access.doorkeeper.clone() else { return };
-        let Ok(notice) = encoding::decode::<Notice>(bytes) else {
+        let Some(access_control) = self.access.access_control.clone() else { return };
+        let Ok(notice) = encoding::decode::<AccessNotice>(bytes) else {
             tracing::debug!(author = %author.short(), "not a notice");
             return self.report_offence(author, Offence::Unreadable);
         };
-        match doorkeeper.hear(author, notice) {
-            Told::Nothing => {}
-            Told::Forged => self.report_offence(author, Offence::Unreadable),
-            Told::Came => tracing::debug!(author = %author.short(), "a peer that is invited"),
-            Told::Left(of) => {
-                self.access.queue_revocation(doorkeeper.revocation_of(of));
+        match access_control.hear(author, notice) {
+            AccessChange::Nothing => {}
+            AccessChange::Forged => self.report_offence(author, Offence::Unreadable),
+            AccessChange::Admitted => tracing::debug!(author = %author.short(), "a peer that is invited"),
+            AccessChange::Revoked(of) => {
+                self.access.queue_revocation(access_control.revocation_of(of));
                 self.revoked(of);
             }
         }
     }
 
-    /// Somebody shows a pass.
-    pub(in crate::peer) fn answer_authentication(&self, from: PeerKey, bytes: &[u8]) -> Doorway {
-        let Some(doorkeeper) = &self.access.doorkeeper else {
-            return Doorway::Welcome { pass: None, revocations: Vec::new() };
+    /// Somebody shows a credential.
+    pub(in crate::peer) fn answer_authentication(&self, from: PeerKey, bytes: &[u8]) -> AuthenticationResponse {
+        let Some(access_control) = &self.access.access_control else {
+            return AuthenticationResponse::Accepted { credential: None, revocations: Vec::new() };
         };
-        match encoding::decode::<Knock>(bytes) {
-            Ok(request) => doorkeeper.answer(from, request),
-            Err(error) => Doorway::NotInvited(error.to_string()),
+        match encoding::decode::<AuthenticationRequest>(bytes) {
+            Ok(request) => access_control.answer(from, request),
+            Err(error) => AuthenticationResponse::NotInvited(error.to_string()),
         }
     }
 
     /// What is to be said and done about the door by now.
     pub(in crate::peer) async fn maintain_access(&mut self) {
-        let Some(doorkeeper) = self.access.doorkeeper.clone() else { return };
+        let Some(access_control) = self.access.access_control.clone() else { return };
         let now = self.now();
-        self.announce_credential(&doorkeeper, now).await;
+        self.announce_credential(&access_control, now).await;
         if now.since(self.access.said_revocation) >= SAY_EVERY_MS
             && let Some(revocation) = self.access.to_say.pop_front()
         {
             self.access.said_revocation = now;
             for module in self.access.topics() {
-                self.say(module, &Notice::Revoked(revocation.clone())).await;
+                self.say(module, &AccessNotice::Revoked(revocation.clone())).await;
             }
         }
         if now.since(self.access.looked) >= SAY_EVERY_MS {
@@ -292,12 +298,12 @@ impl Driver {
             let patience = |since: &Millis| now.since(*since) >= STRANGER_MS;
             let strangers =
                 self.access.connected_since.iter().filter(|(_, since)| patience(since)).map(|(peer, _)| *peer);
-            let strangers: Vec<PeerKey> = strangers.filter(|peer| !doorkeeper.admits(*peer)).collect();
+            let strangers: Vec<PeerKey> = strangers.filter(|peer| !access_control.admits(*peer)).collect();
             strangers.into_iter().for_each(|peer| self.disconnect(peer));
         }
     }
 
-    async fn announce_credential(&mut self, doorkeeper: &Doorkeeper, now: Millis) {
+    async fn announce_credential(&mut self, access_control: &AccessControl, now: Millis) {
         let within = |since: &Millis, least: u64| now.since(*since) < least;
         let due = |module: &ModuleId, said: &Option<Millis>| match said {
             None => true,
@@ -309,9 +315,9 @@ impl Driver {
         if due.is_empty() {
             return;
         }
-        let Some(pass) = doorkeeper.own().filter(|pass| !pass.0.is_empty()) else { return };
+        let Some(credential) = access_control.own().filter(|credential| !credential.0.is_empty()) else { return };
         // The clock goes on between two: each is said with a number of its own, after a restart as well.
-        let notice = Notice::Present { pass, sequence: now_s() };
+        let notice = AccessNotice::Present { credential, sequence: now_s() };
         for module in due {
             self.access.said.insert(module, Some(now));
             self.access.due.remove(&module);
@@ -319,7 +325,7 @@ impl Driver {
         }
     }
 
-    async fn say(&self, module: ModuleId, notice: &Notice) {
+    async fn say(&self, module: ModuleId, notice: &AccessNotice) {
         let Ok(bytes) = encoding::encode(notice) else { return };
         if let Err(error) = self.network.publish(module, bytes).await {
             tracing::debug!(%module, %error, "a notice was not said");
@@ -328,12 +334,12 @@ impl Driver {
 
     /// The user wants it.
     pub(in crate::peer) fn carry_out_order(&mut self, order: Order) -> Result<String, String> {
-        let Some(doorkeeper) = self.access.doorkeeper.clone() else {
+        let Some(access_control) = self.access.access_control.clone() else {
             return Err("this run is open: whoever knows an address takes part".to_owned());
         };
         let revocation = match order {
-            Order::SendAway(peer) => doorkeeper.send_away(peer).map(Some),
-            Order::TakeBack(one) => doorkeeper.take_back(&one),
+            Order::SendAway(peer) => access_control.send_away(peer).map(Some),
+            Order::TakeBack(one) => access_control.take_back(&one),
         };
         let Some(revocation) = revocation.map_err(|error| error.to_string())? else {
             return Ok("the invitation was not used yet, and nobody can use it any more".to_owned());

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::access::invitation::OneTimeInvitation;
 use crate::names::PeerKey;
 use crate::network::Multiaddr;
 use crate::peer::driver::status::PeerStatus;
-use crate::protocol::invitations::OneTime;
 
 /// Commands that may wait for the driver.
 pub(in crate::peer) const COMMANDS: usize = 16;
@@ -18,7 +18,7 @@ pub enum Order {
     /// Send a peer away.
     SendAway(PeerKey),
     /// Take a one-time invitation back.
-    TakeBack(OneTime),
+    TakeBack(OneTimeInvitation),
 }
 
 /// Asked of a running peer.

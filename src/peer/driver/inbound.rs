@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::access::authentication::{AccessNotice, AuthenticationRequest, AuthenticationResponse};
 use crate::names::{ModuleId, PeerKey};
 use crate::network::{Multiaddr, NetworkEvent, Offence, RequestToken, with_peer, worth_telling};
 use crate::peer::access::signatures::{signature_holds, signatures_hold, start_holds};
 use crate::peer::driver::access::AccessState;
 use crate::peer::driver::{Driver, PeerError};
 use crate::peer::respond::respond;
-use crate::protocol::invitations::{Doorway, Knock, Notice};
 use crate::protocol::limits::MAX_ADDRESSES;
 use crate::protocol::wire::encoding;
 use crate::protocol::wire::encoding::WireError;
@@ -35,7 +35,7 @@ impl Driver {
                 self.authentication_answered(id, from, result)
             }
             NetworkEvent::Response { id, from, result } => {
-                if matches!(&result, Ok(bytes) if encoding::is_a::<Doorway>(bytes)) {
+                if matches!(&result, Ok(bytes) if encoding::is_a::<AuthenticationResponse>(bytes)) {
                     self.access.authenticate_again(from);
                 }
                 let response = result
@@ -100,7 +100,7 @@ impl Driver {
         if self.is_suspended() {
             return;
         }
-        if encoding::is_a::<Notice>(bytes) {
+        if encoding::is_a::<AccessNotice>(bytes) {
             return self.handle_notice(author, bytes);
         }
         if !self.access.hears(author) {
@@ -133,7 +133,7 @@ impl Driver {
     }
 
     fn requested(&mut self, from: PeerKey, token: RequestToken, bytes: &[u8]) {
-        if encoding::is_a::<Knock>(bytes) {
+        if encoding::is_a::<AuthenticationRequest>(bytes) {
             return respond(&self.network, token, &self.answer_authentication(from, bytes));
         }
         if let Some(refusal) = self.access.refusal(from) {
@@ -141,7 +141,7 @@ impl Driver {
         }
         match encoding::decode::<Request>(bytes) {
             Ok(Request::Manifest) => self.respond(token, &Response::Manifest(self.manifest_bytes.to_vec())),
-            Ok(Request::Play(question)) => self.play(from, token, question),
+            Ok(Request::Query(question)) => self.play(from, token, question),
             // It tells what the node knows, and does not wake it.
             Ok(request) if self.is_suspended() => self.respond(token, &self.node.answer(&request)),
             Ok(request) => {

@@ -10,22 +10,22 @@ use crate::peer::inference::engine::Cast;
 use crate::peer::inference::server::Asked;
 use crate::peer::respond::respond;
 use crate::protocol::Response;
-use crate::protocol::questions::{Player, Question};
+use crate::query::{QueriedModel, Query};
 
 impl Driver {
     /// Hands a question about text over, if it is one that can be answered here.
-    pub(in crate::peer) fn play(&self, from: PeerKey, token: RequestToken, question: Question) {
+    pub(in crate::peer) fn play(&self, from: PeerKey, token: RequestToken, question: Query) {
         let handed = self.answering.bounds.check(&question).map_err(|error| error.to_string()).and_then(|()| {
             let states = match &question {
-                Question::Score(Player::Path(path), _) => self.states_of(*path)?,
-                Question::Continue(opening) => self.states_of(opening.path)?,
-                Question::Route(_) => self.state_of_the_router(),
-                Question::Score(Player::Ancestor, _) => Vec::new(),
+                Query::Score(QueriedModel::Path(path), _) => self.states_of(*path)?,
+                Query::Continue(opening) => self.states_of(opening.path)?,
+                Query::Route(_) => self.state_of_the_router(),
+                Query::Score(QueriedModel::Ancestor, _) => Vec::new(),
             };
             let path = match &question {
-                Question::Score(Player::Path(path), _) => Some(*path),
-                Question::Continue(opening) => Some(opening.path),
-                Question::Route(_) | Question::Score(Player::Ancestor, _) => None,
+                Query::Score(QueriedModel::Path(path), _) => Some(*path),
+                Query::Continue(opening) => Some(opening.path),
+                Query::Route(_) | Query::Score(QueriedModel::Ancestor, _) => None,
             };
             let trainer = path.and_then(|path| self.counts_by(path));
             self.answering.ask(Asked { from, token, question, cast: Cast { states, trainer } })

@@ -15,7 +15,7 @@ use crate::peer::inference::model_slot::{Part, Stage, go_on, nats, routes};
 use crate::peer::manifest::Manifest;
 use crate::peer::trainer::path_state::PathState;
 use crate::protocol::Response;
-use crate::protocol::questions::{Bounds, Played, Player, Question};
+use crate::query::{QueriedModel, Query, QueryLimits, QueryResult};
 use crate::routing::Router;
 use crate::store::BlobStore;
 
@@ -23,9 +23,9 @@ use crate::store::BlobStore;
 ///
 /// # Errors
 /// If the manifest's levels make no grid.
-pub(in crate::peer) fn bounds(manifest: &Manifest) -> anyhow::Result<Bounds> {
+pub(in crate::peer) fn bounds(manifest: &Manifest) -> anyhow::Result<QueryLimits> {
     let config = &manifest.config;
-    Ok(Bounds {
+    Ok(QueryLimits {
         paths: config.grid()?.path_count(),
         vocabulary: config.model.ids(),
         context: config.model.context,
@@ -82,9 +82,9 @@ impl Performer {
     }
 
     /// The answer, or a refusal in words.
-    pub fn answer(&mut self, question: &Question, cast: &Cast) -> Response {
+    pub fn answer(&mut self, question: &Query, cast: &Cast) -> Response {
         match self.played(question, cast) {
-            Ok(played) => Response::Played(played),
+            Ok(played) => Response::QueryResult(played),
             Err(error) if error.is::<MovedOn>() => Response::Refused(error.to_string()),
             Err(error) => {
                 // What the disk or the device says is nobody else's business.
@@ -98,28 +98,28 @@ impl Performer {
     ///
     /// # Errors
     /// If a blob cannot be read or is not what it should be, or the device fails.
-    pub fn played(&mut self, question: &Question, cast: &Cast) -> anyhow::Result<Played> {
+    pub fn played(&mut self, question: &Query, cast: &Cast) -> anyhow::Result<QueryResult> {
         Ok(match question {
-            Question::Route(prefixes) => {
+            Query::Route(prefixes) => {
                 self.read_router(&cast.states)?;
                 let prefixes: Vec<&[u32]> = prefixes.iter().map(Vec::as_slice).collect();
                 let (by, router) = self.router.take().context("the router has been read")?;
                 let ancestor = if router.needs_features() { self.ancestor().map(Some) } else { Ok(None) };
                 let paths = ancestor.and_then(|ancestor| routes(&router, ancestor, &prefixes));
                 self.router = Some((by, router));
-                Played::Routes(paths?)
+                QueryResult::Routes(paths?)
             }
-            Question::Score(player, pieces) => {
+            Query::Score(player, pieces) => {
                 let model = match player {
-                    Player::Ancestor => self.ancestor()?,
-                    Player::Path(_) => self.path(cast)?,
+                    QueriedModel::Ancestor => self.ancestor()?,
+                    QueriedModel::Path(_) => self.path(cast)?,
                 };
-                Played::Nats(nats(model, pieces)?.into_iter().map(Into::into).collect())
+                QueryResult::Nats(nats(model, pieces)?.into_iter().map(Into::into).collect())
             }
-            Question::Continue(opening) => {
+            Query::Continue(opening) => {
                 let tokens = go_on(self.path(cast)?, opening)?;
                 let ended = tokens.len() < opening.count as usize;
-                Played::Tokens(tokens, ended)
+                QueryResult::Tokens(tokens, ended)
             }
         })
     }

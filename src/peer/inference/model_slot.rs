@@ -4,7 +4,7 @@
 use crate::config::{DeviceChoice, Precision, RunConfig};
 use crate::model::{PathModel, open_device};
 use crate::names::{BlobHash, PathId};
-use crate::protocol::questions::{Opening, Piece};
+use crate::query::{Prompt, TokenSpan};
 use crate::routing::{Router, features_of};
 use crate::seed::Seed;
 use crate::training::{EvaluateError, GenerateError, Sampling, Sequences, generate, right_classes, target_losses};
@@ -105,7 +105,7 @@ pub fn routes(router: &Router, ancestor: Option<&PathModel>, prefixes: &[&[u32]]
 ///
 /// # Errors
 /// If a piece does not fit the model, or a loss is not finite.
-pub fn nats(model: &PathModel, pieces: &[Piece]) -> Result<Vec<f64>, EvaluateError> {
+pub fn nats(model: &PathModel, pieces: &[TokenSpan]) -> Result<Vec<f64>, EvaluateError> {
     let losses = target_losses(model, &Pieces(pieces), 1, &mut || {})?;
     let sum = |(sequence, losses): (usize, Vec<f32>)| {
         let nats: f64 = losses.into_iter().map(f64::from).sum();
@@ -118,7 +118,7 @@ pub fn nats(model: &PathModel, pieces: &[Piece]) -> Result<Vec<f64>, EvaluateErr
 ///
 /// # Errors
 /// If a piece is no image of the network.
-pub fn right(model: &PathModel, pieces: &[Piece]) -> Result<u64, EvaluateError> {
+pub fn right(model: &PathModel, pieces: &[TokenSpan]) -> Result<u64, EvaluateError> {
     right_classes(model, &Pieces(pieces))
 }
 
@@ -126,7 +126,7 @@ pub fn right(model: &PathModel, pieces: &[Piece]) -> Result<u64, EvaluateError> 
 ///
 /// # Errors
 /// If the text does not fit the model, or its scores are not finite.
-pub fn go_on(model: &PathModel, opening: &Opening) -> Result<Vec<u32>, GenerateError> {
+pub fn go_on(model: &PathModel, opening: &Prompt) -> Result<Vec<u32>, GenerateError> {
     let sampling = Sampling {
         count: opening.count as usize,
         temperature: opening.temperature.get(),
@@ -138,7 +138,7 @@ pub fn go_on(model: &PathModel, opening: &Opening) -> Result<Vec<u32>, GenerateE
     generate(model, &opening.tokens, &sampling)
 }
 
-struct Pieces<'a>(&'a [Piece]);
+struct Pieces<'a>(&'a [TokenSpan]);
 
 impl Sequences for Pieces<'_> {
     fn len(&self) -> usize {
@@ -165,16 +165,16 @@ mod tests {
     fn a_text_read_in_windows_on_one_path_costs_what_it_costs_as_a_whole() {
         let path = small_path(&small_model(), &small_levels());
         let tokens: Vec<u32> = (0..25).map(|place| place * 37 % 300).collect();
-        let whole = nats(&path, &[Piece { tokens: tokens.clone(), from: 8 }]).unwrap();
+        let whole = nats(&path, &[TokenSpan { tokens: tokens.clone(), from: 8 }]).unwrap();
         for every in [1, 4, 7, 17] {
-            let windows: Vec<Piece> = (8..25)
+            let windows: Vec<TokenSpan> = (8..25)
                 .step_by(every)
-                .map(|from| Piece { tokens: tokens[..25.min(from + every)].to_vec(), from: from as u32 })
+                .map(|from| TokenSpan { tokens: tokens[..25.min(from + every)].to_vec(), from: from as u32 })
                 .collect();
             let sum: f64 = nats(&path, &windows).unwrap().iter().sum();
             assert!((sum - whole[0]).abs() < 1e-4 * whole[0], "{every}: {sum} {}", whole[0]);
         }
-        let all = nats(&path, &[Piece { tokens, from: 1 }]).unwrap();
+        let all = nats(&path, &[TokenSpan { tokens, from: 1 }]).unwrap();
         assert!(all[0] > whole[0]);
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::names::PathId;
 use crate::peer::inference::client::Players;
-use crate::protocol::questions::{Piece, Player};
+use crate::query::{QueriedModel, TokenSpan};
 use crate::text::{Corpus, TokenSet, Window, windows};
 use crate::training::Score;
 
@@ -108,7 +108,7 @@ pub fn score_corpus(
 #[derive(Default)]
 struct Group {
     documents: usize,
-    pieces: Vec<Piece>,
+    pieces: Vec<TokenSpan>,
     /// The text and sequence of the last piece, and where it ends.
     last: Option<(usize, usize, usize)>,
     tokens: u64,
@@ -129,7 +129,7 @@ impl Group {
             }
             _ => {
                 let tokens = sequence[..counted.end].to_vec();
-                self.pieces.push(Piece { tokens, from: counted.start as u32 });
+                self.pieces.push(TokenSpan { tokens, from: counted.start as u32 });
             }
         }
         self.last = Some((text, number, counted.end));
@@ -163,11 +163,11 @@ fn score(players: &mut dyn Players, texts: &[Documents], every: Option<usize>) -
     if read.is_empty() {
         return Err(ScoringError::TooShort(starts.of_document.max(starts.of_sequence)).into());
     }
-    let reading = |player: &dyn Fn(PathId) -> Player| -> Vec<(Player, &[Piece])> {
+    let reading = |player: &dyn Fn(PathId) -> QueriedModel| -> Vec<(QueriedModel, &[TokenSpan])> {
         read.iter().map(|((path, _), group)| (player(*path), &group.pieces[..])).collect()
     };
-    let ancestor = players.nats(&reading(&|_| Player::Ancestor))?;
-    let dipaco = players.nats(&reading(&Player::Path))?;
+    let ancestor = players.nats(&reading(&|_| QueriedModel::Ancestor))?;
+    let dipaco = players.nats(&reading(&QueriedModel::Path))?;
     let right = match players.config().model.reads_images() {
         true => players.right(&read.iter().map(|((path, _), group)| (*path, &group.pieces[..])).collect::<Vec<_>>())?,
         false => None,

@@ -22,8 +22,8 @@ use crate::peer::respond::respond;
 use crate::peer::trainer::device_scheduler::DeviceScheduler;
 use crate::peer::trainer::thread::leave_behind;
 use crate::protocol::Response;
-use crate::protocol::limits::{MAX_QUESTIONS, MAX_QUESTIONS_OF_ONE};
-use crate::protocol::questions::{Bounds, Question};
+use crate::query::{MAX_QUERIES, MAX_QUERIES_OF_ONE};
+use crate::query::{Query, QueryLimits};
 use crate::store::BlobStore;
 
 /// Without a question for so long, the network's memory is given back.
@@ -39,7 +39,7 @@ pub(in crate::peer) struct Asked {
     /// Where the answer goes.
     pub token: RequestToken,
     /// What is asked.
-    pub question: Question,
+    pub question: Query,
     /// Of the path that is to play, or the router.
     pub cast: Cast,
 }
@@ -54,7 +54,7 @@ fn lock(waiting: &Waiting) -> MutexGuard<'_, BTreeMap<PeerKey, usize>> {
 
 /// The thread, to whoever hands over questions.
 pub(in crate::peer) struct Answering {
-    pub bounds: Bounds,
+    pub bounds: QueryLimits,
     pub grid: Grid,
     questions: SyncSender<Asked>,
     waiting: Waiting,
@@ -77,7 +77,7 @@ impl Answering {
         network: NetworkHandle,
     ) -> anyhow::Result<Self> {
         let (bounds, grid) = (bounds(&manifest)?, manifest.config.grid()?);
-        let (questions, asked) = mpsc::sync_channel::<Asked>(MAX_QUESTIONS);
+        let (questions, asked) = mpsc::sync_channel::<Asked>(MAX_QUERIES);
         let (alive, ended) = mpsc::sync_channel(0);
         let (waiting, stops) = (Waiting::default(), Arc::new(AtomicBool::new(false)));
         let mut performer = Performer::new(manifest, device, Box::new(blobs));
@@ -114,15 +114,15 @@ impl Answering {
         {
             let mut waiting = lock(&self.waiting);
             let own = waiting.entry(from).or_default();
-            if *own >= MAX_QUESTIONS_OF_ONE {
-                return Err(format!("busy: {MAX_QUESTIONS_OF_ONE} questions of yours are here already"));
+            if *own >= MAX_QUERIES_OF_ONE {
+                return Err(format!("busy: {MAX_QUERIES_OF_ONE} questions of yours are here already"));
             }
             *own += 1;
         }
         self.questions.try_send(asked).map_err(|error| {
             release(&self.waiting, from);
             match error {
-                TrySendError::Full(_) => format!("busy: {MAX_QUESTIONS} questions are waiting"),
+                TrySendError::Full(_) => format!("busy: {MAX_QUERIES} questions are waiting"),
                 TrySendError::Disconnected(_) => "I answer no more questions".to_owned(),
             }
         })

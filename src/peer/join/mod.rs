@@ -4,13 +4,13 @@ pub(super) mod authentication;
 
 use std::time::Duration;
 
+use crate::access::authentication::{AuthenticationRequest, AuthenticationResponse};
 use crate::names::{BlobRef, PeerKey, RunId};
 use crate::network::{
     DialError, FetchError, Multiaddr, NetworkEvent, NetworkEvents, NetworkHandle, RequestError, is_relayed,
 };
-use crate::peer::join::authentication::knock;
+use crate::peer::join::authentication::authenticate;
 use crate::peer::manifest::{Manifest, ManifestError};
-use crate::protocol::invitations::{Doorway, Knock};
 use crate::protocol::wire::encoding;
 use crate::protocol::{Request, Response};
 
@@ -117,14 +117,14 @@ pub async fn fetch_manifest(
     network: &NetworkHandle,
     events: &mut NetworkEvents,
     address: &Multiaddr,
-    shown: Option<&Knock>,
+    shown: Option<&AuthenticationRequest>,
 ) -> Result<(PeerKey, Vec<u8>, Manifest, RunId), JoinError> {
     if let Some(shown) = shown {
-        knock(network, events, address, shown).await?;
+        authenticate(network, events, address, shown).await?;
     }
     let bytes = encoding::encode(&Request::Manifest).map_err(|error| refused(address, error))?;
     let (peer, answer) = ask(network, events, address, bytes).await?;
-    if let Ok(Doorway::NotInvited(reason)) = encoding::decode(&answer) {
+    if let Ok(AuthenticationResponse::NotInvited(reason)) = encoding::decode(&answer) {
         return Err(JoinError::NotInvited { address: address.to_string(), reason, me: network.me() });
     }
     match encoding::decode::<Response>(&answer).map_err(|error| refused(address, error))? {

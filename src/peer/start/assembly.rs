@@ -12,7 +12,7 @@ use tracing::Instrument;
 use crate::config::MachineConfig;
 use crate::names::{PathId, PeerKey};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
-use crate::peer::access::access_control::Doorkeeper;
+use crate::peer::access::access_control::AccessControl;
 use crate::peer::access::blob_access::StoredBlobs;
 use crate::peer::aggregator::Aggregator;
 use crate::peer::checkpoint_index;
@@ -62,7 +62,7 @@ pub struct PeerPlan {
     /// Takes its news.
     pub event_sink: EventSink,
     /// Watches its door, if the run is by invitation.
-    pub doorkeeper: Option<Arc<Doorkeeper>>,
+    pub access_control: Option<Arc<AccessControl>>,
 }
 
 /// A running peer. It stops when this is dropped.
@@ -87,7 +87,7 @@ impl Peer {
         let known = folder.index.peers()?;
         let blobs = folder.blobs.clone();
         plan.access.take_in(blobs.clone());
-        plan.access.serve_all_but(manifest.private_blobs(), plan.doorkeeper.clone());
+        plan.access.serve_all_but(manifest.private_blobs(), plan.access_control.clone());
         let (store, threads) = crate::store::actor::start(folder)?;
 
         let key = plan.identity.key();
@@ -135,7 +135,7 @@ impl Peer {
             answering,
             event_sink: plan.event_sink,
             contacts: tried,
-            access: AccessState::new(plan.doorkeeper),
+            access: AccessState::new(plan.access_control),
             began: Instant::now(),
             events: VecDeque::new(),
             actions: VecDeque::new(),

@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+use crate::access::invitation::InvitationToken;
 use crate::config::{Link, MachineConfig};
 use crate::names::{PeerKey, RunId};
 use crate::network::{
     Bandwidth, Identity, IdentityError, Multiaddr, NetworkConfig, NetworkEvents, NetworkHandle, is_relayed, peer_at,
     with_ports_of,
 };
-use crate::peer::access::access_control::Doorkeeper;
+use crate::peer::access::access_control::AccessControl;
 use crate::peer::create;
 use crate::peer::create::Text;
 use crate::peer::create::local_text::own_documents;
@@ -30,12 +31,11 @@ use crate::peer::folder::{
     write_manifest,
 };
 use crate::peer::join::JoinError;
-use crate::peer::join::authentication::Newcomer;
+use crate::peer::join::authentication::Authentication;
 use crate::peer::manifest::Manifest;
 use crate::peer::manifest::shard_table::Shard;
 use crate::peer::start::assembly::{Peer, PeerPlan};
 use crate::peer::{DeviceScheduler, StoredBlobs};
-use crate::protocol::invitations::Letter;
 use crate::store::{DiskError, LockedStore, OpenError, write_file};
 
 /// How long the system may take to close the sockets of a network that has stopped.
@@ -61,7 +61,7 @@ pub struct Launch {
     /// Takes the peer's news.
     pub event_sink: EventSink,
     /// By which it comes, if the run is by invitation; what the folder has from before goes first.
-    pub invitation: Option<Letter>,
+    pub invitation: Option<InvitationToken>,
 }
 
 /// A peer that listens, before it is certain that it will run.
@@ -80,7 +80,7 @@ pub struct Launched {
     /// Its network, to ask for addresses and traffic.
     pub network: NetworkHandle,
     /// Watches its door, if the run is by invitation.
-    pub doorkeeper: Option<Arc<Doorkeeper>>,
+    pub access_control: Option<Arc<AccessControl>>,
 }
 
 fn keep_ports(launch: &Launch, addresses: &[Multiaddr]) -> Result<(), DiskError> {
@@ -170,7 +170,7 @@ impl Listening {
     ) -> anyhow::Result<Launched> {
         let Self { launch, identity, network, events, access } = self;
         let (decoded, run) = Manifest::decode(&manifest)?;
-        let doorkeeper = Doorkeeper::of(&launch.folder, &identity, &decoded, run)?;
+        let access_control = AccessControl::of(&launch.folder, &identity, &decoded, run)?;
         limit(&store, &launch.machine);
         // Whoever has the store has the key, too.
         identity.keep(&key_file(&launch.folder))?;
@@ -188,9 +188,9 @@ impl Listening {
             contacts,
             founder,
             event_sink: launch.event_sink,
-            doorkeeper: doorkeeper.clone(),
+            access_control: access_control.clone(),
         };
-        Ok(Launched { peer: Peer::start(plan).await?, network, doorkeeper })
+        Ok(Launched { peer: Peer::start(plan).await?, network, access_control })
     }
 
     /// The key of a run's founder, which is there from before the run on: the run's manifest names it.
@@ -208,7 +208,7 @@ impl Listening {
         address: &Multiaddr,
     ) -> anyhow::Result<Result<(PeerKey, Vec<u8>, Manifest, RunId), JoinError>> {
         let Self { network, events, identity, launch, .. } = self;
-        let mut newcomer = Newcomer { network, events, identity, folder: &launch.folder };
+        let mut newcomer = Authentication { network, events, identity, folder: &launch.folder };
         let asked = match newcomer.enter(address, launch.invitation.as_ref()).await {
             Ok(()) => crate::peer::join::fetch_manifest(network, events, address, None).await,
             Err(error) => Err(error.downcast::<JoinError>()?),

@@ -172,7 +172,7 @@ impl Tiny {
             contacts: Vec::new(),
             founder,
             event_sink: Arc::new(move |news| drop(told.try_send(news))),
-            doorkeeper: None,
+            access_control: None,
         };
         (Peer::start(plan).await.unwrap(), network, address, news)
     }

@@ -14,7 +14,7 @@ use crate::names::{PathId, PeerKey};
 use crate::peer::create::dense_trainer::Stopped;
 use crate::peer::inference::client::{Draw, Players};
 use crate::peer::transducer::training_set::Lesson;
-use crate::protocol::questions::{Piece, Player};
+use crate::query::{QueriedModel, TokenSpan};
 use crate::routing::Loyalty;
 use crate::seed::Seed;
 use crate::text::{TokenSet, Tokenizer, Window};
@@ -148,14 +148,14 @@ pub fn make(
 
 /// For each window, the nats that every path needs for it.
 fn costs(players: &mut dyn Players, set: &TokenSet, windows: &[Window], paths: u32) -> anyhow::Result<Vec<Vec<f64>>> {
-    let piece = |(sequence, range): &(usize, std::ops::Range<usize>)| Piece {
+    let piece = |(sequence, range): &(usize, std::ops::Range<usize>)| TokenSpan {
         tokens: set.sequence(*sequence)[..range.end].to_vec(),
         from: range.start as u32,
     };
-    let pieces: Vec<Piece> = windows.iter().flat_map(|window| window.pieces.iter().map(piece)).collect();
+    let pieces: Vec<TokenSpan> = windows.iter().flat_map(|window| window.pieces.iter().map(piece)).collect();
     let mut costs: Vec<Vec<f64>> = vec![Vec::with_capacity(paths as usize); windows.len()];
     for path in 0..paths {
-        let nats = players.nats(&[(Player::Path(PathId(path)), &pieces)])?;
+        let nats = players.nats(&[(QueriedModel::Path(PathId(path)), &pieces)])?;
         let mut nats = nats.first().context("one player, one answer")?.iter();
         for (window, costs) in windows.iter().zip(&mut costs) {
             costs.push(nats.by_ref().take(window.pieces.len()).sum());
@@ -205,7 +205,7 @@ impl Players for Guided {
         Ok(before.iter().zip(said).map(|((own, _), said)| PathId(self.loyalty.choose(&said, own.0))).collect())
     }
 
-    fn nats(&mut self, readings: &[(Player, &[Piece])]) -> anyhow::Result<Vec<Vec<f64>>> {
+    fn nats(&mut self, readings: &[(QueriedModel, &[TokenSpan])]) -> anyhow::Result<Vec<Vec<f64>>> {
         self.players.nats(readings)
     }
 
@@ -281,11 +281,11 @@ mod tests {
             Ok(vec![PathId(0); prefixes.len()])
         }
 
-        fn nats(&mut self, readings: &[(Player, &[Piece])]) -> anyhow::Result<Vec<Vec<f64>>> {
-            let cost = |player: &Player, piece: &Piece| {
+        fn nats(&mut self, readings: &[(QueriedModel, &[TokenSpan])]) -> anyhow::Result<Vec<Vec<f64>>> {
+            let cost = |player: &QueriedModel, piece: &TokenSpan| {
                 let text = self.tokenizer.decode(&piece.tokens[piece.from as usize..]);
                 let large = text.chars().filter(|letter| letter.is_uppercase()).count() as f64;
-                if *player == Player::Path(PathId(1)) { text.len() as f64 - large } else { large }
+                if *player == QueriedModel::Path(PathId(1)) { text.len() as f64 - large } else { large }
             };
             Ok(readings
                 .iter()

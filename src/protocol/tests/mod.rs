@@ -2,11 +2,11 @@
 //!
 //! One module, which two paths share: the smallest swarm in which everything happens.
 
-mod admitting;
 mod heartbeat;
 mod incarnation;
 mod module;
 mod path;
+mod queries;
 mod restore;
 mod retention;
 

@@ -6,7 +6,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::names::BlobHash;
-use crate::protocol::invitations::{Doorway, Guestbook, Knock, Letter, Notice};
 use crate::protocol::journal::record::Record;
 use crate::protocol::limits::{MAX_CONTROL_BYTES, MAX_GOSSIP_BYTES};
 use crate::protocol::wire::message::{Message, Request, Response, Update, UpdateHash};
@@ -25,14 +24,16 @@ pub trait Framed: Serialize + DeserializeOwned {
     const MAX_BYTES: usize;
 }
 
+/// Gives types their kinds. Kinds 6 to 10 belong to [`access`](crate::access).
 macro_rules! framed {
     ($($name:ty = $kind:literal, $most:expr;)*) => {
-        $(impl Framed for $name {
+        $(impl $crate::protocol::wire::encoding::Framed for $name {
             const KIND: u16 = $kind;
             const MAX_BYTES: usize = $most;
         })*
     };
 }
+pub(crate) use framed;
 
 framed! {
     Message = 1, MAX_GOSSIP_BYTES;
@@ -40,11 +41,6 @@ framed! {
     Response = 3, MAX_CONTROL_BYTES;
     Update = 4, MAX_GOSSIP_BYTES;
     Record = 5, MAX_CONTROL_BYTES;
-    Letter = 6, MAX_GOSSIP_BYTES;
-    Knock = 7, MAX_GOSSIP_BYTES;
-    Doorway = 8, MAX_CONTROL_BYTES;
-    Notice = 9, MAX_GOSSIP_BYTES;
-    Guestbook = 10, MAX_CONTROL_BYTES;
 }
 
 /// Why bytes are not a message, or a message not bytes.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
 use crate::protocol::journal::record::InnerCheckpoint;
-use crate::protocol::questions::{Played, Question};
+use crate::query::{Query, QueryResult};
 
 /// BLAKE3 of an update's encoding: a place in a module's chain.
 pub type UpdateHash = BlobHash;
@@ -319,8 +319,8 @@ pub enum Request {
     },
     /// I take this path from you: what has its trainer come to?
     Path(PathId),
-    /// Read this. No node answers it: it takes tensors.
-    Play(Question),
+    /// A query about text. The inference server answers it, not the node.
+    Query(Query),
 }
 
 /// What a path's trainer has come to, for the peer that takes the path.
@@ -349,6 +349,6 @@ pub enum Response {
     Refused(String),
     /// The path is yours, with this; nothing if I know nothing of it.
     Path(Option<PathHandover>),
-    /// Read.
-    Played(Played),
+    /// The result of a query about text.
+    QueryResult(QueryResult),
 }

@@ -7,6 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 
+use crate::access::invitation::{Grant, InvitationToken, MEMBER, NO_EXPIRY_S};
 use crate::cli::swarm::{Globals, access};
 use crate::names::PeerKey;
 use crate::peer::access::access_control::days;
@@ -14,7 +15,6 @@ use crate::peer::access::invitation_token;
 use crate::peer::driver::control_socket;
 use crate::peer::folder::present_folder;
 use crate::peer::folder::{identity_of, ports_before};
-use crate::protocol::invitations::{FOR_EVER_S, Grant, Letter, MEMBER};
 
 /// Addresses in an invitation.
 const MOST_ADDRESSES: usize = 4;
@@ -46,18 +46,20 @@ impl Invite {
     /// If the peer may not invite so far, or there is no peer.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let output = globals.output();
-        let doorkeeper = access::sponsor(&self.folder)?;
+        let access_control = access::sponsor(&self.folder)?;
         let (rank, lasts_s) = (MEMBER + self.may_invite, days(self.lasts));
         let granted = match &self.to {
-            Some(to) => doorkeeper.invite(access::key(to)?, rank, lasts_s),
-            None => doorkeeper.invite_once(invitation_token::secret(), rank, (days(Some(self.use_within)), lasts_s)),
+            Some(to) => access_control.invite(access::key(to)?, rank, lasts_s),
+            None => {
+                access_control.invite_once(invitation_token::secret(), rank, (days(Some(self.use_within)), lasts_s))
+            }
         };
         let (run, grant) = granted.map_err(access::explain)?;
         let (to, until_s) = match &grant {
-            Grant::Pass(pass) => (pass.0.last().map(|last| last.to), pass.until_s()),
+            Grant::Credential(pass) => (pass.0.last().map(|last| last.to), pass.until_s()),
             Grant::OneTime(one) => (None, one.use_until_s),
         };
-        let text = invitation_token::to_text(&Letter { run, addresses: addresses(&self.folder)?, grant })?;
+        let text = invitation_token::to_text(&InvitationToken { run, addresses: addresses(&self.folder)?, grant })?;
         if let Some(file) = &self.out {
             write_privately(file, &text)?;
         }
@@ -77,7 +79,7 @@ impl Invite {
             "invitation": text,
             "run": run,
             "for": to,
-            "until_s": Some(until_s).filter(|until_s| *until_s != FOR_EVER_S),
+            "until_s": Some(until_s).filter(|until_s| *until_s != NO_EXPIRY_S),
         }))?;
         Ok(())
     }

@@ -6,14 +6,14 @@ pub(super) mod revoke;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::access::invitation::InvitationToken;
 use crate::cli::swarm::mistake::{Mistake, OrMistake};
 use crate::names::PeerKey;
 use crate::network::{Multiaddr, key_of};
-use crate::peer::access::access_control::{DoorError, Doorkeeper};
+use crate::peer::access::access_control::{AccessControl, AccessError};
 use crate::peer::access::invitation_token;
 use crate::peer::folder::present_folder;
 use crate::peer::folder::{identity_of, read_manifest};
-use crate::protocol::invitations::Letter;
 
 /// What to do without an invitation.
 pub const ASK: &str = "ask a peer of the run for one (pathswarm invite DIR --for KEY, with the key above), and give it with \
@@ -26,7 +26,7 @@ pub const VISIT: &str = "name the folder of a peer of this machine that takes pa
 ///
 /// # Errors
 /// If it is none.
-pub fn read(given: &str) -> Result<Letter, Mistake> {
+pub fn read(given: &str) -> Result<InvitationToken, Mistake> {
     let shown: String = given.chars().take(60).collect();
     let read = invitation_token::read(given).map_err(|error| format!("--invitation {shown}: {error}"));
     read.or_mistake("copy the whole of what pathswarm invite printed, or name the file that it is in")
@@ -36,8 +36,8 @@ pub fn read(given: &str) -> Result<Letter, Mistake> {
 ///
 /// # Errors
 /// If it does not.
-pub fn place(letter: Option<&Letter>) -> Result<Multiaddr, Mistake> {
-    let places = letter.into_iter().flat_map(|letter| &letter.addresses);
+pub fn place(token: Option<&InvitationToken>) -> Result<Multiaddr, Mistake> {
+    let places = token.into_iter().flat_map(|token| &token.addresses);
     let first = places.filter_map(|place| place.parse().ok()).next();
     first.ok_or_else(|| {
         Mistake::new("the invitation does not say where the run is").hint("give the address of a running peer, too")
@@ -55,38 +55,38 @@ pub fn key(text: &str) -> Result<PeerKey, Mistake> {
     )
 }
 
-/// The doorkeeper of the peer in a folder, whether it runs or not.
+/// The access_control of the peer in a folder, whether it runs or not.
 ///
 /// # Errors
 /// If no peer of a run by invitation lives there.
-pub fn sponsor(folder: &Path) -> anyhow::Result<Arc<Doorkeeper>> {
+pub fn sponsor(folder: &Path) -> anyhow::Result<Arc<AccessControl>> {
     let folder = present_folder(folder);
     let Some((_, manifest, run)) = read_manifest(&folder)? else {
         let message = format!("{}: no peer's folder", folder.display());
         return Err(Mistake::new(message).hint("name the folder of a peer: the --dir of found or join").into());
     };
-    match Doorkeeper::of(&folder, &identity_of(&folder)?, &manifest, run)? {
-        Some(doorkeeper) => Ok(doorkeeper),
-        None => Err(explain(DoorError::Open)),
+    match AccessControl::of(&folder, &identity_of(&folder)?, &manifest, run)? {
+        Some(access_control) => Ok(access_control),
+        None => Err(explain(AccessError::Open)),
     }
 }
 
 /// What the user can do about it.
-pub fn hint(error: &DoorError) -> Option<&'static str> {
+pub fn hint(error: &AccessError) -> Option<&'static str> {
     Some(match error {
-        DoorError::Open => "give the address alone; a run whose file says admission = \"invite\" is not open",
-        DoorError::NotInvited(_) => "ask for an invitation for this peer: pathswarm invite DIR --for KEY",
-        DoorError::NoRight(_) => {
+        AccessError::Open => "give the address alone; a run whose file says admission = \"invite\" is not open",
+        AccessError::NotInvited(_) => "ask for an invitation for this peer: pathswarm invite DIR --for KEY",
+        AccessError::NoRight(_) => {
             "ask whoever invited it for more (pathswarm invite --may-invite 1), or to invite themselves"
         }
-        DoorError::NotYours { .. } => "ask the founder, or whoever invited that peer",
-        DoorError::Full(_) => "send away the peer that invited them instead",
-        DoorError::Disk(_) => return None,
+        AccessError::NotYours { .. } => "ask the founder, or whoever invited that peer",
+        AccessError::Full(_) => "send away the peer that invited them instead",
+        AccessError::Disk(_) => return None,
     })
 }
 
 /// The same as an error of the command.
-pub fn explain(error: DoorError) -> anyhow::Error {
+pub fn explain(error: AccessError) -> anyhow::Error {
     match hint(&error) {
         Some(hint) => Mistake::new(error).hint(hint).into(),
         None => error.into(),

@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
+use crate::access::invitation::{Grant, InvitationToken};
 use crate::cli::swarm::mistake::Mistake;
 use crate::cli::swarm::{Globals, access};
 use crate::names::PeerKey;
-use crate::peer::access::access_control::Doorkeeper;
+use crate::peer::access::access_control::AccessControl;
 use crate::peer::access::invitation_token;
 use crate::peer::driver::control_socket;
 use crate::peer::driver::handle::Order;
 use crate::peer::folder::lock_store;
 use crate::peer::folder::present_folder;
-use crate::protocol::invitations::{Grant, Letter};
 
 /// Send a peer away from a run by invitation, or take an invitation back.
 #[derive(Args)]
@@ -30,14 +30,14 @@ impl Revoke {
     /// If the peer has no right to, or cannot remember it.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let order = self.order()?;
-        let doorkeeper = access::sponsor(&self.folder)?;
+        let access_control = access::sponsor(&self.folder)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let done = match runtime.block_on(control_socket::order(&self.folder, order.clone()))? {
             Some(Ok(done)) => done,
             Some(Err(reason)) => {
                 return Err(Mistake::new(reason).hint("ask the founder, or whoever invited that peer").into());
             }
-            None => self.without_the_peer(&doorkeeper, order)?,
+            None => self.without_the_peer(&access_control, order)?,
         };
         globals.output().text(&done)?;
         globals.output().json(&json!({ "event": "revoked", "message": done }))?;
@@ -46,8 +46,8 @@ impl Revoke {
 
     fn order(&self) -> Result<Order, Mistake> {
         match invitation_token::read(&self.whom) {
-            Ok(Letter { grant: Grant::OneTime(one), .. }) => Ok(Order::TakeBack(one)),
-            Ok(Letter { grant: Grant::Pass(pass), .. }) => match pass.0.last() {
+            Ok(InvitationToken { grant: Grant::OneTime(one), .. }) => Ok(Order::TakeBack(one)),
+            Ok(InvitationToken { grant: Grant::Credential(pass), .. }) => match pass.0.last() {
                 Some(last) => Ok(Order::SendAway(last.to)),
                 None => Err(Mistake::new("the invitation names nobody").hint("give a peer's key")),
             },
@@ -72,12 +72,12 @@ impl Revoke {
     }
 
     /// The peer does not run: it says so to the others when it does.
-    fn without_the_peer(&self, doorkeeper: &Doorkeeper, order: Order) -> anyhow::Result<String> {
+    fn without_the_peer(&self, access_control: &AccessControl, order: Order) -> anyhow::Result<String> {
         // Nor does it begin to, meanwhile.
         let _lock = lock_store(&present_folder(&self.folder))?;
         let revocation = match order {
-            Order::SendAway(peer) => doorkeeper.send_away(peer).map(Some),
-            Order::TakeBack(one) => doorkeeper.take_back(&one),
+            Order::SendAway(peer) => access_control.send_away(peer).map(Some),
+            Order::TakeBack(one) => access_control.take_back(&one),
         };
         Ok(match revocation.map_err(access::explain)? {
             Some(revocation) => {

@@ -126,7 +126,7 @@ impl Found {
             if addresses.len() > 1 {
                 progress.note(format!("or, where that address does not lead:\n  {}", addresses[1..].join("\n  ")));
             }
-            if launched.doorkeeper.is_some() {
+            if launched.access_control.is_some() {
                 let folder = folder.display();
                 progress.note(format!(
                     "this run is by invitation: pathswarm invite {folder} makes one, --invitation shows it"

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::finding::Finding;
+use crate::access::authentication::AuthenticationRequest;
 use crate::config::MachineConfig;
 use crate::names::BlobRef;
 use crate::network::{Multiaddr, NetworkEvents, NetworkHandle, Outside, Sight, StartError};
 use crate::peer::join::{JoinError, fetch_blob, fetch_manifest, parts};
-use crate::protocol::invitations::Knock;
 use crate::store::BlobStore;
 
 /// Fewer bytes say more of the way than of its width.
@@ -67,7 +67,7 @@ pub async fn ask(
     events: &mut NetworkEvents,
     blobs: &BlobStore,
     address: &Multiaddr,
-    shown: Option<&Knock>,
+    shown: Option<&AuthenticationRequest>,
 ) -> Vec<Finding> {
     if let Err(error) = network.dial(address.clone()).await {
         let remedy = "check the address, and that the peer runs; if others reach it, look at this machine's firewall (outgoing UDP and TCP)";

@@ -11,6 +11,7 @@ use anyhow::Context;
 use super::super::interrupt::Interrupt;
 use super::super::peer_progress::PeerLine;
 use super::super::running::open_control_socket;
+use crate::access::invitation::{InvitationToken, MEMBER, NO_EXPIRY_S};
 use crate::config::{Link, MachineConfig};
 use crate::names::{PathId, Phase};
 use crate::observe::Progress;
@@ -20,7 +21,6 @@ use crate::peer::join::parts;
 use crate::peer::start::{Launch, Launched};
 use crate::peer::trainer::task::Stepped;
 use crate::peer::{DeviceScheduler, Manifest, PeerEvent, PeerStatus};
-use crate::protocol::invitations::{FOR_EVER_S, Letter, MEMBER};
 use crate::training::Score;
 
 /// How often the peers are looked at.
@@ -200,11 +200,11 @@ impl Swarm {
         let training = &self.manifest.config.training;
         let line = PeerLine::new(self.progress.clone(), format!("peer {index}"), training.phases, training.inner_steps);
         let tally = tally.clone();
-        let invitation = match founder.and_then(|founder| founder.doorkeeper.as_ref()) {
-            Some(doorkeeper) => {
+        let invitation = match founder.and_then(|founder| founder.access_control.as_ref()) {
+            Some(access_control) => {
                 let to = identity_of(&self.folder_of(index))?.key();
-                let (run, grant) = doorkeeper.invite(to, MEMBER, FOR_EVER_S)?;
-                Some(Letter { run, addresses: Vec::new(), grant })
+                let (run, grant) = access_control.invite(to, MEMBER, NO_EXPIRY_S)?;
+                Some(InvitationToken { run, addresses: Vec::new(), grant })
             }
             None => None,
         };

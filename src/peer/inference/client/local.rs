@@ -6,7 +6,7 @@ use crate::names::{PathId, PeerKey};
 use crate::peer::collected::Collected;
 use crate::peer::inference::client::{Draw, Players};
 use crate::peer::inference::model_slot::{Part, Stage, go_on, nats, right, routes};
-use crate::protocol::questions::{Opening, Piece, Player};
+use crate::query::{Prompt, QueriedModel, TokenSpan};
 use crate::text::{TokenSet, Tokenizer};
 
 /// A collected run and a network.
@@ -23,14 +23,14 @@ impl Local {
         Ok(Self { collected, stage })
     }
 
-    fn cast(&mut self, player: Player) -> anyhow::Result<&PathModel> {
+    fn cast(&mut self, player: QueriedModel) -> anyhow::Result<&PathModel> {
         let collected = &self.collected;
         match player {
-            Player::Ancestor => self.stage.cast_whole(Part::Ancestor, || Ok(collected.ancestor().to_vec())),
-            Player::Path(path) if let Some(best) = collected.best(path) => {
+            QueriedModel::Ancestor => self.stage.cast_whole(Part::Ancestor, || Ok(collected.ancestor().to_vec())),
+            QueriedModel::Path(path) if let Some(best) = collected.best(path) => {
                 self.stage.cast_whole(Part::Own(best), || Ok(collected.levels_of(path)?))
             }
-            Player::Path(path) => {
+            QueriedModel::Path(path) => {
                 let modules = collected.grid().modules_of(path);
                 let part = |module| Part::Module(collected.modules()[module].parameters);
                 let parts: Vec<Part> = modules.iter().map(part).collect();
@@ -67,21 +67,21 @@ impl Players for Local {
 
     fn routes(&mut self, prefixes: &[&[u32]]) -> anyhow::Result<Vec<PathId>> {
         if self.collected.router().needs_features() {
-            self.cast(Player::Ancestor)?;
+            self.cast(QueriedModel::Ancestor)?;
         }
         routes(self.collected.router(), Some(self.stage.model()), prefixes)
     }
 
-    fn nats(&mut self, readings: &[(Player, &[Piece])]) -> anyhow::Result<Vec<Vec<f64>>> {
+    fn nats(&mut self, readings: &[(QueriedModel, &[TokenSpan])]) -> anyhow::Result<Vec<Vec<f64>>> {
         readings.iter().map(|(player, pieces)| Ok(nats(self.cast(*player)?, pieces)?)).collect()
     }
 
-    fn right(&mut self, readings: &[(PathId, &[Piece])]) -> anyhow::Result<Option<Vec<u64>>> {
-        readings.iter().map(|(path, pieces)| Ok(Some(right(self.cast(Player::Path(*path))?, pieces)?))).collect()
+    fn right(&mut self, readings: &[(PathId, &[TokenSpan])]) -> anyhow::Result<Option<Vec<u64>>> {
+        readings.iter().map(|(path, pieces)| Ok(Some(right(self.cast(QueriedModel::Path(*path))?, pieces)?))).collect()
     }
 
     fn go_on(&mut self, path: PathId, text: &[u32], count: usize, draw: &Draw) -> anyhow::Result<Vec<u32>> {
-        let opening = Opening {
+        let opening = Prompt {
             path,
             tokens: text.to_vec(),
             before: 0,
@@ -91,7 +91,7 @@ impl Players for Local {
             seed: draw.seed,
             stop: self.tokenizer().end_of_document(),
         };
-        Ok(go_on(self.cast(Player::Path(path))?, &opening)?)
+        Ok(go_on(self.cast(QueriedModel::Path(path))?, &opening)?)
     }
 
     fn answered(&self) -> Vec<PeerKey> {

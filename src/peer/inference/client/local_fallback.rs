@@ -17,8 +17,8 @@ use crate::peer::inference::engine::{Cast, Performer};
 use crate::peer::manifest::Manifest;
 use crate::peer::trainer::path_state::PathState;
 use crate::protocol::RunPlan;
-use crate::protocol::questions::{Played, Question};
 use crate::protocol::wire::message::Head;
+use crate::query::{Query, QueryResult};
 
 /// Looks at where a module stands: it may move on while its state is fetched.
 const LOOKS: usize = 3;
@@ -184,7 +184,7 @@ impl Understudy {
     ///
     /// # Errors
     /// If what came is not what it should be, or the device fails.
-    pub fn play(&mut self, path: PathId, question: &Question) -> anyhow::Result<Played> {
+    pub fn play(&mut self, path: PathId, question: &Query) -> anyhow::Result<QueryResult> {
         let cast = self.casts.iter().find(|(known, _)| *known == path);
         let (_, cast) = cast.ok_or_else(|| anyhow::anyhow!("path {path} has not been learnt"))?;
         self.performer.played(question, cast)

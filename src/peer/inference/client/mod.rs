@@ -16,7 +16,7 @@ use crate::config::RunConfig;
 use crate::names::{PathId, PeerKey};
 pub use crate::peer::inference::client::local::Local;
 pub use crate::peer::inference::client::swarm::{AskError, Swarm};
-use crate::protocol::questions::{Piece, Player};
+use crate::query::{QueriedModel, TokenSpan};
 use crate::text::{TokenSet, Tokenizer};
 
 /// How tokens are drawn.
@@ -80,14 +80,14 @@ pub trait Players {
     ///
     /// # Errors
     /// If a player cannot be had, or cannot read a piece.
-    fn nats(&mut self, readings: &[(Player, &[Piece])]) -> anyhow::Result<Vec<Vec<f64>>>;
+    fn nats(&mut self, readings: &[(QueriedModel, &[TokenSpan])]) -> anyhow::Result<Vec<Vec<f64>>>;
 
     /// Of how many of these images no other class is likelier than theirs, each on its path; nothing if whoever plays is
     /// not asked that: a question of the swarm is answered by nats.
     ///
     /// # Errors
     /// As [`Players::nats`].
-    fn right(&mut self, _readings: &[(PathId, &[Piece])]) -> anyhow::Result<Option<Vec<u64>>> {
+    fn right(&mut self, _readings: &[(PathId, &[TokenSpan])]) -> anyhow::Result<Option<Vec<u64>>> {
         Ok(None)
     }
 

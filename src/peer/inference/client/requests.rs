@@ -2,28 +2,28 @@
 
 use crate::names::PathId;
 use crate::peer::inference::client::Draw;
-use crate::protocol::limits::{MAX_MADE_TOKENS, MAX_PIECES};
-use crate::protocol::questions::{Bounds, Opening, Piece, Played, Player, Question};
+use crate::query::{MAX_MADE_TOKENS, MAX_SPANS};
+use crate::query::{Prompt, QueriedModel, Query, QueryLimits, QueryResult, TokenSpan};
 use crate::training::seen_from;
 
 /// Something to be found out by questions.
 pub(super) trait Errand {
     /// Who has to be asked.
-    fn player(&self) -> Player;
+    fn player(&self) -> QueriedModel;
 
     /// The next question, of `bounds` and, where peers are slow, of a part of what they allow: halved so often. Nothing if
     /// all is known.
-    fn next(&self, bounds: &Bounds, halved: u32) -> Option<Question>;
+    fn next(&self, bounds: &QueryLimits, halved: u32) -> Option<Query>;
 
     /// What came of it; the answer has been checked.
-    fn take(&mut self, answer: Played);
+    fn take(&mut self, answer: QueryResult);
 }
 
 /// As many of the first of these as may be asked at once, one at the least.
-fn some<'a, T>(of: &'a [T], tokens: impl Fn(&T) -> usize, bounds: &Bounds, halved: u32) -> &'a [T] {
+fn some<'a, T>(of: &'a [T], tokens: impl Fn(&T) -> usize, bounds: &QueryLimits, halved: u32) -> &'a [T] {
     let most = bounds.most_tokens() >> halved;
     let mut sum = 0;
-    let fit = of.iter().take(MAX_PIECES).take_while(|one| {
+    let fit = of.iter().take(MAX_SPANS).take_while(|one| {
         sum += tokens(one);
         sum <= most
     });
@@ -37,17 +37,17 @@ pub(super) struct Routing<'a> {
 }
 
 impl Errand for Routing<'_> {
-    fn player(&self) -> Player {
-        Player::Ancestor
+    fn player(&self) -> QueriedModel {
+        QueriedModel::Ancestor
     }
 
-    fn next(&self, bounds: &Bounds, halved: u32) -> Option<Question> {
+    fn next(&self, bounds: &QueryLimits, halved: u32) -> Option<Query> {
         let some = some(&self.prefixes[self.paths.len()..], |prefix| prefix.len(), bounds, halved);
-        (!some.is_empty()).then(|| Question::Route(some.iter().map(|prefix| prefix.to_vec()).collect()))
+        (!some.is_empty()).then(|| Query::Route(some.iter().map(|prefix| prefix.to_vec()).collect()))
     }
 
-    fn take(&mut self, answer: Played) {
-        if let Played::Routes(paths) = answer {
+    fn take(&mut self, answer: QueryResult) {
+        if let QueryResult::Routes(paths) = answer {
             self.paths.extend(paths);
         }
     }
@@ -55,23 +55,23 @@ impl Errand for Routing<'_> {
 
 /// What pieces cost.
 pub(super) struct Scoring<'a> {
-    pub player: Player,
-    pub pieces: &'a [Piece],
+    pub player: QueriedModel,
+    pub pieces: &'a [TokenSpan],
     pub nats: Vec<f64>,
 }
 
 impl Errand for Scoring<'_> {
-    fn player(&self) -> Player {
+    fn player(&self) -> QueriedModel {
         self.player
     }
 
-    fn next(&self, bounds: &Bounds, halved: u32) -> Option<Question> {
+    fn next(&self, bounds: &QueryLimits, halved: u32) -> Option<Query> {
         let some = some(&self.pieces[self.nats.len()..], |piece| piece.tokens.len(), bounds, halved);
-        (!some.is_empty()).then(|| Question::Score(self.player, some.to_vec()))
+        (!some.is_empty()).then(|| Query::Score(self.player, some.to_vec()))
     }
 
-    fn take(&mut self, answer: Played) {
-        if let Played::Nats(nats) = answer {
+    fn take(&mut self, answer: QueryResult) {
+        if let QueryResult::Nats(nats) = answer {
             self.nats.extend(nats.into_iter().map(|nats| nats.get()));
         }
     }
@@ -89,15 +89,15 @@ pub(super) struct Continuing {
 }
 
 impl Errand for Continuing {
-    fn player(&self) -> Player {
-        Player::Path(self.path)
+    fn player(&self) -> QueriedModel {
+        QueriedModel::Path(self.path)
     }
 
-    fn next(&self, bounds: &Bounds, halved: u32) -> Option<Question> {
+    fn next(&self, bounds: &QueryLimits, halved: u32) -> Option<Query> {
         let count = (MAX_MADE_TOKENS >> halved).max(1).min(self.left);
         let before = seen_from(self.text.len(), bounds.context);
         (count > 0).then(|| {
-            Question::Continue(Opening {
+            Query::Continue(Prompt {
                 path: self.path,
                 tokens: self.text[before..].to_vec(),
                 before: before as u64,
@@ -110,8 +110,8 @@ impl Errand for Continuing {
         })
     }
 
-    fn take(&mut self, answer: Played) {
-        if let Played::Tokens(tokens, ended) = answer {
+    fn take(&mut self, answer: QueryResult) {
+        if let QueryResult::Tokens(tokens, ended) = answer {
             self.left = if ended { 0 } else { self.left.saturating_sub(tokens.len()) };
             self.text.extend(tokens);
         }
@@ -122,15 +122,15 @@ impl Errand for Continuing {
 mod tests {
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { paths: 4, vocabulary: 300, context: 64, prefix_tokens: 8 };
+    const BOUNDS: QueryLimits = QueryLimits { paths: 4, vocabulary: 300, context: 64, prefix_tokens: 8 };
 
     /// Asks until all is known; the sizes of the questions.
-    fn ask(errand: &mut dyn Errand, halved: u32, answer: impl Fn(&Question) -> (usize, Played)) -> Vec<usize> {
+    fn ask(errand: &mut dyn Errand, halved: u32, answer: impl Fn(&Query) -> (usize, QueryResult)) -> Vec<usize> {
         let mut sizes = Vec::new();
         while let Some(question) = errand.next(&BOUNDS, halved) {
             assert_eq!(BOUNDS.check(&question), Ok(()));
             let (size, played) = answer(&question);
-            assert_eq!(BOUNDS.check_answer(&question, &played), Ok(()));
+            assert_eq!(BOUNDS.check_result(&question, &played), Ok(()));
             sizes.push(size);
             errand.take(played);
         }
@@ -139,13 +139,13 @@ mod tests {
 
     #[test]
     fn pieces_are_asked_in_questions_that_are_answered_and_smaller_ones_of_slow_peers() {
-        let pieces: Vec<Piece> = (0..150).map(|number| Piece { tokens: vec![number; 65], from: 1 }).collect();
+        let pieces: Vec<TokenSpan> = (0..150).map(|number| TokenSpan { tokens: vec![number; 65], from: 1 }).collect();
         for (halved, expected) in [(0, vec![63, 63, 24]), (1, vec![31, 31, 31, 31, 26]), (12, vec![1; 150])] {
-            let mut errand = Scoring { player: Player::Ancestor, pieces: &pieces, nats: Vec::new() };
+            let mut errand = Scoring { player: QueriedModel::Ancestor, pieces: &pieces, nats: Vec::new() };
             let sizes = ask(&mut errand, halved, |question| {
-                let Question::Score(_, pieces) = question else { unreachable!() };
+                let Query::Score(_, pieces) = question else { unreachable!() };
                 let nats = pieces.iter().map(|piece| f64::from(piece.tokens[0]).into());
-                (pieces.len(), Played::Nats(nats.collect()))
+                (pieces.len(), QueryResult::Nats(nats.collect()))
             });
             assert_eq!(sizes, expected);
             assert_eq!(errand.nats, (0..150).map(f64::from).collect::<Vec<f64>>());
@@ -158,8 +158,8 @@ mod tests {
         let prefixes: Vec<&[u32]> = prefixes.iter().map(|prefix| &prefix[..]).collect();
         let mut errand = Routing { prefixes: &prefixes, paths: Vec::new() };
         let sizes = ask(&mut errand, 0, |question| {
-            let Question::Route(prefixes) = question else { unreachable!() };
-            (prefixes.len(), Played::Routes(prefixes.iter().map(|prefix| PathId(prefix[0] % 4)).collect()))
+            let Query::Route(prefixes) = question else { unreachable!() };
+            (prefixes.len(), QueryResult::Routes(prefixes.iter().map(|prefix| PathId(prefix[0] % 4)).collect()))
         });
         assert_eq!(sizes, [512, 188]);
         assert!(errand.paths.iter().zip(&prefixes).all(|(path, prefix)| path.0 == prefix[0] % 4));
@@ -176,14 +176,14 @@ mod tests {
         };
         let mut errand = continuing(70);
         let sizes = ask(&mut errand, 0, |question| {
-            let Question::Continue(opening) = question else { unreachable!() };
+            let Query::Continue(opening) = question else { unreachable!() };
             let place = opening.before as usize + opening.tokens.len();
-            (opening.count as usize, Played::Tokens(vec![place as u32; opening.count as usize], false))
+            (opening.count as usize, QueryResult::Tokens(vec![place as u32; opening.count as usize], false))
         });
         assert_eq!(sizes, [32, 32, 6]);
         assert_eq!((errand.text.len(), errand.text[131], errand.text[169]), (170, 100, 164));
         let mut errand = continuing(70);
-        assert_eq!(ask(&mut errand, 2, |_| (0, Played::Tokens(vec![5; 3], true))), [0]);
+        assert_eq!(ask(&mut errand, 2, |_| (0, QueryResult::Tokens(vec![5; 3], true))), [0]);
         assert_eq!(errand.text.len(), 103);
     }
 }

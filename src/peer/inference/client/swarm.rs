@@ -23,9 +23,9 @@ use crate::peer::inference::client::requests::{Continuing, Errand, Routing, Scor
 use crate::peer::inference::client::{Draw, Players};
 use crate::peer::inference::engine::bounds;
 use crate::peer::manifest::Manifest;
-use crate::protocol::limits::MAX_PIECES;
-use crate::protocol::questions::{Bounds, Piece, Player, Question};
 use crate::protocol::{Request, Response, RunPlan};
+use crate::query::MAX_SPANS;
+use crate::query::{QueriedModel, Query, QueryLimits, TokenSpan};
 use crate::text::{IdsWriter, TokenSet, Tokenizer};
 
 /// Looking for somebody who answers ends after so long, but not before a second look.
@@ -83,10 +83,10 @@ fn now() -> Instant {
     Instant::now()
 }
 
-fn name(player: Player) -> String {
+fn name(player: QueriedModel) -> String {
     match player {
-        Player::Ancestor => "the ancestor".to_owned(),
-        Player::Path(path) => format!("path {path}"),
+        QueriedModel::Ancestor => "the ancestor".to_owned(),
+        QueriedModel::Path(path) => format!("path {path}"),
     }
 }
 
@@ -108,11 +108,11 @@ struct Visitor {
     directory: Directory,
     blobs: BlobsInMemory,
     plan: RunPlan,
-    bounds: Bounds,
+    bounds: QueryLimits,
     contact: (PeerKey, Multiaddr),
     answered: BTreeSet<PeerKey>,
     /// How often questions to a part are halved, since somebody took too long.
-    halved: BTreeMap<Player, u32>,
+    halved: BTreeMap<QueriedModel, u32>,
     understudy: Understudy,
     /// Paths of which it was said that they are played here.
     told_of: BTreeSet<PathId>,
@@ -216,7 +216,7 @@ impl Visitor {
                 } else if let Some(peer) = players.into_iter().find(|peer| !taken.contains(peer)) {
                     taken.insert(peer);
                     wave.push(number);
-                    asks.push((peer, Request::Play(question)));
+                    asks.push((peer, Request::Query(question)));
                 }
             }
             if played {
@@ -234,7 +234,7 @@ impl Visitor {
             }
             let answers = self.client.ask_each(&asks).await?;
             for ((number, (peer, request)), answer) in wave.into_iter().zip(asks).zip(answers) {
-                let Request::Play(question) = request else { continue };
+                let Request::Query(question) = request else { continue };
                 self.heard(peer, &question, answer, &mut *errands[number], &mut troubles[number]);
             }
         }
@@ -243,13 +243,13 @@ impl Visitor {
     fn heard(
         &mut self,
         peer: PeerKey,
-        question: &Question,
+        question: &Query,
         answer: Result<Response, String>,
         errand: &mut dyn Errand,
         trouble: &mut Trouble,
     ) {
         let checked = answer.and_then(|response| match response {
-            Response::Played(played) => match self.bounds.check_answer(question, &played) {
+            Response::QueryResult(played) => match self.bounds.check_result(question, &played) {
                 Ok(()) => Ok(played),
                 Err(error) => Err(error.to_string()),
             },
@@ -283,7 +283,7 @@ impl Visitor {
         trouble: &mut Trouble,
         refused: &mut BTreeMap<PathId, String>,
     ) -> anyhow::Result<bool> {
-        let Player::Path(path) = errand.player() else { return Ok(false) };
+        let QueriedModel::Path(path) = errand.player() else { return Ok(false) };
         if !self.understudy.knows(path) {
             if trouble.rounds < LOOKS || trouble.waits {
                 return Ok(false);
@@ -311,13 +311,13 @@ impl Visitor {
     fn play_all(&mut self, path: PathId, errand: &mut dyn Errand) -> Result<(), String> {
         while let Some(question) = errand.next(&self.bounds, 0) {
             let played = self.understudy.play(path, &question).map_err(|error| format!("{error:#}"))?;
-            self.bounds.check_answer(&question, &played).map_err(|error| error.to_string())?;
+            self.bounds.check_result(&question, &played).map_err(|error| error.to_string())?;
             errand.take(played);
         }
         Ok(())
     }
 
-    fn begin_again(&mut self, player: Player, trouble: &mut Trouble) -> Result<(), AskError> {
+    fn begin_again(&mut self, player: QueriedModel, trouble: &mut Trouble) -> Result<(), AskError> {
         let reason = trouble.reason.clone().unwrap_or_else(|| "no peer that can be reached holds it".to_owned());
         trouble.rounds += 1;
         let began = *trouble.began.get_or_insert_with(now);
@@ -339,8 +339,8 @@ impl Visitor {
     async fn search(&mut self, errands: &[&mut dyn Errand]) -> Result<(), AskError> {
         let left = errands.iter().filter(|errand| errand.next(&self.bounds, 0).is_some());
         let path = |player| match player {
-            Player::Ancestor => None,
-            Player::Path(path) => Some(path),
+            QueriedModel::Ancestor => None,
+            QueriedModel::Path(path) => Some(path),
         };
         let paths = left.filter_map(|errand| path(errand.player())).collect();
         let (contact, address) = &self.contact;
@@ -349,13 +349,13 @@ impl Visitor {
     }
 
     /// Who can be asked; those that did not answer last time come last.
-    fn players(&self, player: Player) -> Vec<PeerKey> {
+    fn players(&self, player: QueriedModel) -> Vec<PeerKey> {
         let mut players: Vec<PeerKey> = match player {
-            Player::Ancestor => self.directory.answering().collect(),
-            Player::Path(path) => self.directory.players(&self.plan, path),
+            QueriedModel::Ancestor => self.directory.answering().collect(),
+            QueriedModel::Path(path) => self.directory.players(&self.plan, path),
         };
         players.sort_by_key(|peer| self.client.is_silent(*peer));
-        if matches!(player, Player::Path(path) if self.understudy.knows(path)) {
+        if matches!(player, QueriedModel::Path(path) if self.understudy.knows(path)) {
             players.retain(|peer| !self.client.is_silent(*peer));
         }
         players
@@ -414,14 +414,14 @@ impl Players for Swarm {
     }
 
     fn routes(&mut self, prefixes: &[&[u32]]) -> anyhow::Result<Vec<PathId>> {
-        let parts = prefixes.chunks(MAX_PIECES);
+        let parts = prefixes.chunks(MAX_SPANS);
         let mut errands: Vec<Routing> = parts.map(|prefixes| Routing { prefixes, paths: Vec::new() }).collect();
         let mut all: Vec<&mut dyn Errand> = errands.iter_mut().map(|errand| errand as &mut dyn Errand).collect();
         self.carry_out(&mut all)?;
         Ok(errands.into_iter().flat_map(|errand| errand.paths).collect())
     }
 
-    fn nats(&mut self, readings: &[(Player, &[Piece])]) -> anyhow::Result<Vec<Vec<f64>>> {
+    fn nats(&mut self, readings: &[(QueriedModel, &[TokenSpan])]) -> anyhow::Result<Vec<Vec<f64>>> {
         let errands = readings.iter().map(|(player, pieces)| Scoring { player: *player, pieces, nats: Vec::new() });
         let mut errands: Vec<Scoring> = errands.collect();
         let mut all: Vec<&mut dyn Errand> = errands.iter_mut().map(|errand| errand as &mut dyn Errand).collect();

@@ -14,9 +14,9 @@ use crate::peer::inference::sample::{Wish, continue_prompt};
 use crate::peer::inference::score::{PathScore, score_corpus, score_test_text};
 use crate::peer::tests::tiny_run::{Tiny, documents};
 use crate::peer::{Collected, DeviceScheduler, PeerEvent, StoredBlobs, collect_from_swarm};
-use crate::protocol::questions::{Played, Question};
 use crate::protocol::wire::encoding;
 use crate::protocol::{Record, Request, Response};
+use crate::query::{Query, QueryResult};
 use crate::store::StoreFolder;
 use crate::text::{CorpusSource, read_corpus};
 
@@ -24,8 +24,8 @@ async fn visitor(address: &Multiaddr) -> Visit {
     visit(std::slice::from_ref(address).into(), Arc::new(StoredBlobs::default())).await.unwrap()
 }
 
-async fn ask(visit: &mut Visit, question: Question) -> Result<Response, String> {
-    let request = Request::Play(question);
+async fn ask(visit: &mut Visit, question: Query) -> Result<Response, String> {
+    let request = Request::Query(question);
     visit.client.ask_each(&[(visit.contact, request)]).await.unwrap().remove(0)
 }
 
@@ -81,16 +81,17 @@ async fn what_a_peer_does_not_hold_or_take_it_refuses_in_words() {
     let folder = holder(&tiny, "alone", 0, &[("0.0", 0), ("1.0", 0)]);
     let (peer, _network, address, _news) = tiny.start(folder, false, &Arc::default()).await;
     let mut visit = visitor(&address).await;
-    let score = |path, tokens: Vec<u32>| Question::Score(Player::Path(PathId(path)), vec![Piece { tokens, from: 1 }]);
+    let score =
+        |path, tokens: Vec<u32>| Query::Score(QueriedModel::Path(PathId(path)), vec![TokenSpan { tokens, from: 1 }]);
     let answer = ask(&mut visit, score(0, vec![1, 2, 3])).await;
-    assert!(matches!(answer, Ok(Response::Played(Played::Nats(nats))) if nats.len() == 1));
+    assert!(matches!(answer, Ok(Response::QueryResult(QueryResult::Nats(nats))) if nats.len() == 1));
     let refusals = [
         (score(1, vec![1, 2]), "I do not hold module 0.1 of path 1"),
         (score(2, vec![1, 2]), "the run has no path 2"),
         (score(0, vec![1, u32::MAX]), "outside the vocabulary"),
         (score(0, vec![1; 100_000]), "at most"),
-        (Question::Route(Vec::new()), "nothing in it to read"),
-        (Question::Route(vec![vec![1; 9]]), "at most 8"),
+        (Query::Route(Vec::new()), "nothing in it to read"),
+        (Query::Route(vec![vec![1; 9]]), "at most 8"),
     ];
     for (question, expected) in refusals {
         let refusal = ask(&mut visit, question).await.unwrap_err();
@@ -119,8 +120,8 @@ async fn a_question_too_many_is_refused_at_once_and_the_others_are_answered_in_t
         wait.recv().unwrap();
     });
     is_taken.recv().unwrap();
-    let question = Question::Score(Player::Ancestor, vec![Piece { tokens: vec![1, 2, 3], from: 1 }]);
-    let bytes = encoding::encode(&Request::Play(question)).unwrap();
+    let question = Query::Score(QueriedModel::Ancestor, vec![TokenSpan { tokens: vec![1, 2, 3], from: 1 }]);
+    let bytes = encoding::encode(&Request::Query(question)).unwrap();
     for id in 100..103 {
         visit.client.network.request(id, visit.contact, vec![address.clone()], bytes.clone()).unwrap();
     }
@@ -134,7 +135,10 @@ async fn a_question_too_many_is_refused_at_once_and_the_others_are_answered_in_t
         }
     }
     assert!(matches!(&answers[0], Response::Refused(reason) if reason.contains("busy")), "{:?}", answers[0]);
-    assert!(answers[1..].iter().all(|answer| matches!(answer, Response::Played(Played::Nats(_)))), "{answers:?}");
+    assert!(
+        answers[1..].iter().all(|answer| matches!(answer, Response::QueryResult(QueryResult::Nats(_)))),
+        "{answers:?}"
+    );
     holder.join().unwrap();
     peer.stop().await.unwrap();
 }
@@ -149,7 +153,7 @@ fn holder(tiny: &Tiny, name: &str, path: u32, modules: &[(&str, u64)]) -> std::p
 }
 
 /// What the ancestor makes of a piece where it stands for path 1.
-fn nats_of_path_1(tiny: &Tiny, piece: &Piece) -> f64 {
+fn nats_of_path_1(tiny: &Tiny, piece: &TokenSpan) -> f64 {
     let config = &tiny.decoded.config;
     let mut model =
         PathModel::new(&config.model, &config.levels, open_device(DeviceChoice::Cpu).unwrap(), Precision::F32).unwrap();
@@ -179,7 +183,7 @@ async fn a_path_that_nobody_has_all_modules_of_is_played_where_it_is_asked_for()
     let folders = [holder(&tiny, "a", 0, &[("0.0", 0), ("1.0", 0)]), holder(&tiny, "b", 1, &[("0.1", 0)])];
     let [a, b] = folders.map(|folder| tiny.start(folder, false, &scheduler));
     let ((a, _a_network, a_address, _a_news), (b, b_network, b_address, _b_news)) = (a.await, b.await);
-    let piece = Piece { tokens: (0..20).map(|place| place * 13 % 300).collect(), from: 8 };
+    let piece = TokenSpan { tokens: (0..20).map(|place| place * 13 % 300).collect(), from: 8 };
     let expected = nats_of_path_1(&tiny, &piece);
     let other = b_network.me();
     let played = tokio::task::spawn_blocking(move || {
@@ -187,7 +191,7 @@ async fn a_path_that_nobody_has_all_modules_of_is_played_where_it_is_asked_for()
         let told = Box::new(move |line: &str| told.send(line.to_owned()).unwrap());
         let mut swarm = Swarm::visit(&a_address, DeviceChoice::Cpu, told).unwrap();
         swarm.hears_of(other, b_address);
-        let found = swarm.nats(&[(Player::Path(PathId(1)), std::slice::from_ref(&piece))]).unwrap();
+        let found = swarm.nats(&[(QueriedModel::Path(PathId(1)), std::slice::from_ref(&piece))]).unwrap();
         assert!(swarm.answered().is_empty());
         let draw = Draw { temperature: 0.0, top_k: 0, seed: 1 };
         assert_eq!(swarm.go_on(PathId(1), &piece.tokens, 5, &draw).unwrap().len(), 5);

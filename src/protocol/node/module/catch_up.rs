@@ -54,7 +54,7 @@ impl Node {
             Request::Directory { .. } => Response::Directory(self.directory()),
             Request::CatchUp { module, from } => self.bring_up(*module, *from),
             Request::Path(_) => Response::Path(None),
-            Request::Play(_) => Response::Refused("text is not mine to read".to_owned()),
+            Request::Query(_) => Response::Refused("text is not mine to read".to_owned()),
         }
     }
 

@@ -1,19 +1,22 @@
 //! Whom a run by invitation lets in. Signatures are made up: a hash of the signer's key and what it signs.
 
-use super::super::admission::{Admission, Refusal};
-use super::super::invitations::{
-    Doorway, FOR_EVER_S, Grant, Guestbook, Invitation, Knock, Letter, MEMBER, Notice, OneTime, Pass, Revocation, Used,
-    VISITOR,
+use super::admission::{Admission, Refusal};
+use super::authentication::{
+    AccessList, AccessNotice, AuthenticationRequest, AuthenticationResponse, RedeemedInvitation,
 };
-use super::super::limits::{
-    CLOCKS_DIFFER_S, FOUNDER_RANK, MAX_ADMITTED_BY_ONE, MAX_CONTROL_BYTES, MAX_FOUNDERS_REVOCATIONS,
-    MAX_INVITED_BY_ONE, MAX_REVOCATIONS, MAX_REVOCATIONS_OF_ONE, MAX_USED, MAX_VISITORS_OF_ONE,
+use super::invitation::{
+    Credential, Grant, Invitation, InvitationToken, MEMBER, NO_EXPIRY_S, OneTimeInvitation, Revocation, VISITOR,
+};
+use crate::access::limits::{
+    CLOCKS_DIFFER_S, CREATOR_RANK, MAX_ADMITTED_BY_ONE, MAX_CREATORS_REVOCATIONS, MAX_INVITED_BY_ONE, MAX_REDEEMED,
+    MAX_REVOCATIONS, MAX_REVOCATIONS_OF_ONE, MAX_VISITORS_OF_ONE,
 };
 use crate::names::{PeerKey, RunId};
+use crate::protocol::limits::MAX_CONTROL_BYTES;
 use crate::protocol::wire::encoding::{decode, encode};
 
 const RUN: RunId = RunId([7; 32]);
-const FOUNDER: PeerKey = PeerKey([1; 32]);
+const CREATOR: PeerKey = PeerKey([1; 32]);
 const ANN: PeerKey = PeerKey([2; 32]);
 const BOB: PeerKey = PeerKey([3; 32]);
 const EVE: PeerKey = PeerKey([4; 32]);
@@ -30,28 +33,28 @@ fn verify(by: PeerKey, bytes: &[u8], signed: &[u8]) -> bool {
 }
 
 fn admission() -> Admission {
-    Admission::new(RUN, FOUNDER, verify)
+    Admission::new(RUN, CREATOR, verify)
 }
 
 fn key(number: usize) -> PeerKey {
     PeerKey(*blake3::hash(&number.to_le_bytes()).as_bytes())
 }
 
-/// `pass` and one more, by its holder.
-fn handed_on(pass: &Pass, to: PeerKey, rank: u8, issued_s: u64, until_s: u64) -> Pass {
-    let by = pass.holder(FOUNDER);
+/// `credential` and one more, by its holder.
+fn handed_on(credential: &Credential, to: PeerKey, rank: u8, issued_s: u64, until_s: u64) -> Credential {
+    let by = credential.holder(CREATOR);
     let mut next = Invitation { to, rank, issued_s, until_s, signature: Vec::new() };
     next.signature = signature(by, &next.signed_bytes(RUN, by));
-    pass.and(next)
+    credential.and(next)
 }
 
-fn invited(pass: &Pass, to: PeerKey, rank: u8) -> Pass {
-    handed_on(pass, to, rank, NOW, FOR_EVER_S)
+fn invited(credential: &Credential, to: PeerKey, rank: u8) -> Credential {
+    handed_on(credential, to, rank, NOW, NO_EXPIRY_S)
 }
 
-fn revoked(pass: &Pass, of: PeerKey, at_s: u64) -> Revocation {
-    let by = pass.holder(FOUNDER);
-    let mut revocation = Revocation { pass: pass.clone(), of, at_s, signature: Vec::new() };
+fn revoked(credential: &Credential, of: PeerKey, at_s: u64) -> Revocation {
+    let by = credential.holder(CREATOR);
+    let mut revocation = Revocation { credential: credential.clone(), of, at_s, signature: Vec::new() };
     revocation.signature = signature(by, &revocation.signed_bytes(RUN, by));
     revocation
 }
@@ -59,14 +62,14 @@ fn revoked(pass: &Pass, of: PeerKey, at_s: u64) -> Revocation {
 #[test]
 fn whoever_may_invite_goes_on_inviting_without_the_founder() {
     let mut book = admission();
-    let ann = invited(&Pass::default(), ANN, MEMBER + 1);
+    let ann = invited(&Credential::default(), ANN, MEMBER + 1);
     let bob = invited(&ann, BOB, MEMBER);
     assert_eq!(book.rank(BOB, NOW), None);
     // Ann has never been heard of here.
     assert_eq!(book.present(BOB, bob.clone(), NOW), Ok(true));
     assert_eq!(book.present(BOB, bob.clone(), NOW), Ok(false), "no news");
     assert_eq!((book.rank(BOB, NOW), book.rank(ANN, NOW)), (Some(MEMBER), None));
-    assert_eq!(book.rank(FOUNDER, NOW), Some(FOUNDER_RANK));
+    assert_eq!(book.rank(CREATOR, NOW), Some(CREATOR_RANK));
     assert_eq!(book.present(EVE, invited(&bob, EVE, MEMBER), NOW), Err(Refusal::NoRight(BOB)));
     assert_eq!(book.present(EVE, invited(&bob, EVE, VISITOR), NOW), Ok(true), "every member may bring a visitor");
     let of_a_visitor = invited(&invited(&bob, EVE, VISITOR), key(1), VISITOR);
@@ -76,25 +79,25 @@ fn whoever_may_invite_goes_on_inviting_without_the_founder() {
 #[test]
 fn a_pass_that_was_made_up_lets_nobody_in() {
     let mut book = admission();
-    let ann = invited(&Pass::default(), ANN, MEMBER + 1);
-    assert_eq!(book.present(EVE, Pass::default(), NOW), Err(Refusal::None));
+    let ann = invited(&Credential::default(), ANN, MEMBER + 1);
+    assert_eq!(book.present(EVE, Credential::default(), NOW), Err(Refusal::None));
     assert_eq!(book.present(EVE, ann.clone(), NOW), Err(Refusal::NotYours(ANN)), "somebody else's");
     let mut raised = ann.clone();
-    raised.0[0].rank = FOUNDER_RANK - 1;
-    assert_eq!(book.present(ANN, raised, NOW), Err(Refusal::NotSigned(FOUNDER)));
-    let too_high = invited(&Pass::default(), ANN, FOUNDER_RANK);
-    assert_eq!(book.present(ANN, too_high, NOW), Err(Refusal::NoRight(FOUNDER)));
+    raised.0[0].rank = CREATOR_RANK - 1;
+    assert_eq!(book.present(ANN, raised, NOW), Err(Refusal::NotSigned(CREATOR)));
+    let too_high = invited(&Credential::default(), ANN, CREATOR_RANK);
+    assert_eq!(book.present(ANN, too_high, NOW), Err(Refusal::NoRight(CREATOR)));
     let mut stolen = ann.clone();
     stolen.0.push(Invitation { to: EVE, signature: vec![0; 64], ..invited(&ann, BOB, MEMBER).0[1].clone() });
     assert_eq!(book.present(EVE, stolen, NOW), Err(Refusal::NotSigned(ANN)));
-    let mut of_another_run = Admission::new(RunId([8; 32]), FOUNDER, verify);
-    assert_eq!(of_another_run.present(ANN, ann.clone(), NOW), Err(Refusal::NotSigned(FOUNDER)));
-    let circle = invited(&invited(&invited(&Pass::default(), ANN, 4), BOB, 3), ANN, 2);
+    let mut of_another_run = Admission::new(RunId([8; 32]), CREATOR, verify);
+    assert_eq!(of_another_run.present(ANN, ann.clone(), NOW), Err(Refusal::NotSigned(CREATOR)));
+    let circle = invited(&invited(&invited(&Credential::default(), ANN, 4), BOB, 3), ANN, 2);
     assert_eq!(book.present(ANN, circle, NOW), Err(Refusal::Circle));
-    let through_the_founder = invited(&invited(&ann, FOUNDER, MEMBER), EVE, VISITOR);
+    let through_the_founder = invited(&invited(&ann, CREATOR, MEMBER), EVE, VISITOR);
     assert_eq!(book.present(EVE, through_the_founder, NOW), Err(Refusal::Circle));
     // However long it is, the first rank that does not fall ends it.
-    let endless = Pass(vec![ann.0[0].clone(); 2_000]);
+    let endless = Credential(vec![ann.0[0].clone(); 2_000]);
     assert_eq!(book.present(ANN, endless, NOW), Err(Refusal::NoRight(ANN)));
     assert_eq!(book.known(), 0);
 }
@@ -102,13 +105,13 @@ fn a_pass_that_was_made_up_lets_nobody_in() {
 #[test]
 fn an_invitation_ends_in_the_second_that_it_names_and_with_it_all_in_its_name() {
     let mut book = admission();
-    let ann = handed_on(&Pass::default(), ANN, MEMBER + 1, NOW, NOW + 10);
+    let ann = handed_on(&Credential::default(), ANN, MEMBER + 1, NOW, NOW + 10);
     book.present(ANN, ann.clone(), NOW).unwrap();
     book.present(BOB, invited(&ann, BOB, MEMBER), NOW).unwrap();
     assert_eq!((book.rank(ANN, NOW + 9), book.rank(BOB, NOW + 9)), (Some(MEMBER + 1), Some(MEMBER)));
     assert_eq!((book.rank(ANN, NOW + 10), book.rank(BOB, NOW + 10)), (None, None));
     assert_eq!(book.present(ANN, ann, NOW + 10), Err(Refusal::Ended), "known or not");
-    let early = handed_on(&Pass::default(), EVE, MEMBER, NOW + CLOCKS_DIFFER_S + 1, FOR_EVER_S);
+    let early = handed_on(&Credential::default(), EVE, MEMBER, NOW + CLOCKS_DIFFER_S + 1, NO_EXPIRY_S);
     assert_eq!(book.present(EVE, early.clone(), NOW), Err(Refusal::TooEarly(CLOCKS_DIFFER_S + 1)));
     assert_eq!(book.present(EVE, early, NOW + 1), Ok(true));
 }
@@ -116,10 +119,10 @@ fn an_invitation_ends_in_the_second_that_it_names_and_with_it_all_in_its_name() 
 #[test]
 fn who_is_sent_away_goes_with_all_that_it_invited_and_may_be_invited_again() {
     let mut book = admission();
-    let ann = invited(&Pass::default(), ANN, 4);
+    let ann = invited(&Credential::default(), ANN, 4);
     let bob = invited(&ann, BOB, 3);
-    for (peer, pass) in [(ANN, ann.clone()), (BOB, bob.clone()), (EVE, invited(&bob, EVE, MEMBER))] {
-        book.present(peer, pass, NOW).unwrap();
+    for (peer, credential) in [(ANN, ann.clone()), (BOB, bob.clone()), (EVE, invited(&bob, EVE, MEMBER))] {
+        book.present(peer, credential, NOW).unwrap();
     }
     assert_eq!(book.revoke(revoked(&ann, BOB, NOW + 5)), Ok(true));
     assert_eq!(book.revoke(revoked(&ann, BOB, NOW + 5)), Ok(false), "no news");
@@ -127,56 +130,62 @@ fn who_is_sent_away_goes_with_all_that_it_invited_and_may_be_invited_again() {
     let ranks = [ANN, BOB, EVE].map(|peer| book.rank(peer, NOW + 6));
     assert_eq!(ranks, [Some(4), None, None]);
     assert_eq!(book.present(BOB, bob, NOW + 6), Err(Refusal::Revoked(ANN)), "the old one is void for good");
-    let again = handed_on(&ann, BOB, MEMBER, NOW + 6, FOR_EVER_S);
+    let again = handed_on(&ann, BOB, MEMBER, NOW + 6, NO_EXPIRY_S);
     assert_eq!(book.present(BOB, again, NOW + 6), Ok(true));
-    // Another's word still counts, and so does the founder's over all.
-    let carol = invited(&Pass::default(), key(1), 4);
+    // Another's word still counts, and so does the creator's over all.
+    let carol = invited(&Credential::default(), key(1), 4);
     let through_carol = invited(&carol, EVE, MEMBER);
     assert_eq!(book.present(EVE, through_carol, NOW + 6), Ok(true));
-    assert_eq!(book.revoke(revoked(&Pass::default(), EVE, NOW + 7)), Ok(true));
+    assert_eq!(book.revoke(revoked(&Credential::default(), EVE, NOW + 7)), Ok(true));
     assert_eq!(book.rank(EVE, NOW + 8), None);
 }
 
 #[test]
 fn nobody_sends_away_whom_it_did_not_invite() {
     let mut book = admission();
-    let ann = invited(&Pass::default(), ANN, 3);
+    let ann = invited(&Credential::default(), ANN, 3);
     let bob = invited(&ann, BOB, MEMBER + 1);
     book.present(ANN, ann.clone(), NOW).unwrap();
     book.present(BOB, bob.clone(), NOW).unwrap();
     assert_eq!(book.revoke(revoked(&bob, ANN, NOW)), Err(Refusal::NoRight(BOB)), "upwards");
-    assert_eq!(book.revoke(revoked(&bob, FOUNDER, NOW)), Err(Refusal::NoRight(BOB)));
+    assert_eq!(book.revoke(revoked(&bob, CREATOR, NOW)), Err(Refusal::NoRight(BOB)));
     // A stranger to it: it is kept, for who knows whom it will have invited, and says nothing.
-    let carol = invited(&Pass::default(), key(1), 4);
+    let carol = invited(&Credential::default(), key(1), 4);
     assert_eq!(book.revoke(revoked(&carol, BOB, NOW)), Ok(true));
     assert_eq!(book.rank(BOB, NOW), Some(MEMBER + 1));
-    let mut forged = revoked(&Pass::default(), BOB, NOW);
+    let mut forged = revoked(&Credential::default(), BOB, NOW);
     forged.signature[0] ^= 1;
-    assert_eq!(book.revoke(forged), Err(Refusal::NotSigned(FOUNDER)));
+    assert_eq!(book.revoke(forged), Err(Refusal::NotSigned(CREATOR)));
     assert_eq!(book.rank(BOB, NOW), Some(MEMBER + 1));
 }
 
 #[test]
 fn members_that_heard_the_same_agree_in_whatever_order_they_heard_it() {
-    let ann = invited(&Pass::default(), ANN, 4);
+    let ann = invited(&Credential::default(), ANN, 4);
     let bob = invited(&ann, BOB, 3);
     let said = [
-        revoked(&Pass::default(), ANN, NOW + 1),
+        revoked(&Credential::default(), ANN, NOW + 1),
         revoked(&ann, BOB, NOW + 2),
-        revoked(&Pass::default(), ANN, NOW + 3),
+        revoked(&Credential::default(), ANN, NOW + 3),
         revoked(&ann, BOB, NOW + 9),
     ];
-    let passes =
-        [(ANN, handed_on(&Pass::default(), ANN, 4, NOW + 2, FOR_EVER_S)), (BOB, bob), (EVE, invited(&ann, EVE, 1))];
+    let credentials = [
+        (ANN, handed_on(&Credential::default(), ANN, 4, NOW + 2, NO_EXPIRY_S)),
+        (BOB, bob),
+        (EVE, invited(&ann, EVE, 1)),
+    ];
     let view = |order: &[usize]| {
         let mut book = admission();
         for at in order {
             let _ = match at {
                 0..4 => book.revoke(said[*at].clone()),
-                _ => book.present(passes[at - 4].0, passes[at - 4].1.clone(), NOW + 4),
+                _ => book.present(credentials[at - 4].0, credentials[at - 4].1.clone(), NOW + 4),
             };
         }
-        (passes.clone().map(|(peer, _)| book.rank(peer, NOW + 10)), book.revocations().cloned().collect::<Vec<_>>())
+        (
+            credentials.clone().map(|(peer, _)| book.rank(peer, NOW + 10)),
+            book.revocations().cloned().collect::<Vec<_>>(),
+        )
     };
     let first = view(&[0, 1, 2, 3, 4, 5, 6]);
     for order in [[6, 5, 4, 3, 2, 1, 0], [3, 4, 0, 6, 2, 5, 1], [5, 1, 6, 0, 4, 3, 2]] {
@@ -188,7 +197,7 @@ fn members_that_heard_the_same_agree_in_whatever_order_they_heard_it() {
 #[test]
 fn one_who_invites_without_end_keeps_nobody_else_out() {
     let mut book = admission();
-    let ann = invited(&Pass::default(), ANN, 4);
+    let ann = invited(&Credential::default(), ANN, 4);
     let mut refused = 0;
     for number in 0..MAX_INVITED_BY_ONE + 9 {
         refused += usize::from(book.present(key(number), invited(&ann, key(number), MEMBER), NOW).is_err());
@@ -203,19 +212,19 @@ fn one_who_invites_without_end_keeps_nobody_else_out() {
         }
     }
     assert_eq!(book.known(), MAX_ADMITTED_BY_ONE);
-    assert_eq!(book.present(BOB, invited(&Pass::default(), BOB, MEMBER), NOW), Ok(true));
+    assert_eq!(book.present(BOB, invited(&Credential::default(), BOB, MEMBER), NOW), Ok(true));
     // Whoever is known keeps its place when it shows another.
-    assert_eq!(book.present(key(0), handed_on(&ann, key(0), MEMBER, NOW + 1, FOR_EVER_S), NOW), Ok(true));
-    assert_eq!(book.revoke(revoked(&Pass::default(), ANN, NOW)), Ok(true));
-    let again = handed_on(&Pass::default(), ANN, 4, NOW + 1, FOR_EVER_S);
-    assert_eq!(book.present(EVE, handed_on(&again, EVE, MEMBER, NOW + 1, FOR_EVER_S), NOW + 1), Ok(true));
+    assert_eq!(book.present(key(0), handed_on(&ann, key(0), MEMBER, NOW + 1, NO_EXPIRY_S), NOW), Ok(true));
+    assert_eq!(book.revoke(revoked(&Credential::default(), ANN, NOW)), Ok(true));
+    let again = handed_on(&Credential::default(), ANN, 4, NOW + 1, NO_EXPIRY_S);
+    assert_eq!(book.present(EVE, handed_on(&again, EVE, MEMBER, NOW + 1, NO_EXPIRY_S), NOW + 1), Ok(true));
     assert_eq!(book.known(), 2, "what is void makes room");
 }
 
 #[test]
 fn visitors_make_room_for_later_ones_of_the_same_peer() {
     let mut book = admission();
-    let ann = invited(&Pass::default(), ANN, MEMBER);
+    let ann = invited(&Credential::default(), ANN, MEMBER);
     for number in 0..MAX_VISITORS_OF_ONE + 3 {
         let visitor = handed_on(&ann, key(number), VISITOR, NOW, NOW + 100 + number as u64);
         assert_eq!(book.present(key(number), visitor, NOW), Ok(true));
@@ -227,31 +236,38 @@ fn visitors_make_room_for_later_ones_of_the_same_peer() {
 #[test]
 fn what_was_taken_back_stays_so_however_much_a_liar_takes_back() {
     let mut book = admission();
-    assert_eq!(book.revoke(revoked(&Pass::default(), BOB, NOW)), Ok(true));
-    let ann = invited(&Pass::default(), ANN, 4);
+    assert_eq!(book.revoke(revoked(&Credential::default(), BOB, NOW)), Ok(true));
+    let ann = invited(&Credential::default(), ANN, 4);
     let mut taken = 0;
     for number in 0..MAX_REVOCATIONS_OF_ONE + 9 {
         taken += usize::from(book.revoke(revoked(&ann, key(number), NOW)) == Ok(true));
     }
     assert_eq!(taken, MAX_REVOCATIONS_OF_ONE);
-    assert_eq!(book.present(BOB, invited(&Pass::default(), BOB, MEMBER), NOW), Err(Refusal::Revoked(FOUNDER)));
-    assert_eq!(book.revoke(revoked(&Pass::default(), EVE, NOW)), Ok(true));
+    assert_eq!(book.present(BOB, invited(&Credential::default(), BOB, MEMBER), NOW), Err(Refusal::Revoked(CREATOR)));
+    assert_eq!(book.revoke(revoked(&Credential::default(), EVE, NOW)), Ok(true));
 }
 
 #[test]
 fn all_revocations_fit_in_one_answer_and_in_one_file() {
-    let longest = [4, 3, 2, 1].into_iter().fold(Pass::default(), |pass, rank| invited(&pass, key(rank.into()), rank));
-    let by = |pass: &Pass, count| (0..count).map(|number| revoked(pass, key(number), NOW)).collect::<Vec<_>>();
-    let revocations = [by(&Pass::default(), MAX_FOUNDERS_REVOCATIONS), by(&longest, MAX_REVOCATIONS)].concat();
-    let pass = invited(&longest, EVE, VISITOR);
-    let welcome = Doorway::Welcome { pass: Some(pass.clone()), revocations: revocations.clone() };
+    let longest = [4, 3, 2, 1]
+        .into_iter()
+        .fold(Credential::default(), |credential, rank| invited(&credential, key(rank.into()), rank));
+    let by = |credential: &Credential, count| {
+        (0..count).map(|number| revoked(credential, key(number), NOW)).collect::<Vec<_>>()
+    };
+    let revocations = [by(&Credential::default(), MAX_CREATORS_REVOCATIONS), by(&longest, MAX_REVOCATIONS)].concat();
+    let credential = invited(&longest, EVE, VISITOR);
+    let welcome =
+        AuthenticationResponse::Accepted { credential: Some(credential.clone()), revocations: revocations.clone() };
     assert!(encode(&welcome).unwrap().len() < MAX_CONTROL_BYTES);
-    let used = vec![Used { secret: [1; 16], by: Some(EVE), at_s: NOW, use_until_s: NOW }; MAX_USED];
-    assert!(encode(&Guestbook { used, revocations: revocations.clone() }).unwrap().len() < MAX_CONTROL_BYTES);
-    assert!(encode(&Notice::Revoked(revocations.last().unwrap().clone())).is_ok());
-    assert!(encode(&Notice::Present { pass: pass.clone(), sequence: 1 }).is_ok());
+    let used = vec![RedeemedInvitation { secret: [1; 16], by: Some(EVE), at_s: NOW, use_until_s: NOW }; MAX_REDEEMED];
+    assert!(
+        encode(&AccessList { redeemed: used, revocations: revocations.clone() }).unwrap().len() < MAX_CONTROL_BYTES
+    );
+    assert!(encode(&AccessNotice::Revoked(revocations.last().unwrap().clone())).is_ok());
+    assert!(encode(&AccessNotice::Present { credential: credential.clone(), sequence: 1 }).is_ok());
     let addresses = vec!["x".repeat(224); 8];
-    assert!(encode(&Letter { run: RUN, addresses, grant: Grant::Pass(pass) }).is_ok());
+    assert!(encode(&InvitationToken { run: RUN, addresses, grant: Grant::Credential(credential) }).is_ok());
 }
 
 #[test]
@@ -263,23 +279,24 @@ fn what_peers_show_each_other_has_these_bytes() {
     link.extend([5; 64]);
     let mut golden = b"PSW1\x04\x00\x07\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00".to_vec();
     golden.extend(&link);
-    let knock = Knock::Present(Pass(vec![invitation]));
+    let knock = AuthenticationRequest::Present(Credential(vec![invitation]));
     assert_eq!(encode(&knock).unwrap(), golden);
-    assert_eq!(decode::<Knock>(&golden), Ok(knock));
-    let one_time = OneTime { by: ANN, secret: [6; 16], rank: 1, use_until_s: 7, lasts_s: 8, signature: vec![9; 64] };
+    assert_eq!(decode::<AuthenticationRequest>(&golden), Ok(knock));
+    let one_time =
+        OneTimeInvitation { by: ANN, secret: [6; 16], rank: 1, use_until_s: 7, lasts_s: 8, signature: vec![9; 64] };
     let mut golden = b"PSW1\x04\x00\x06\x00".to_vec();
     golden.extend(RUN.0);
     golden.extend([0u64.to_le_bytes().as_slice(), &1u32.to_le_bytes(), &ANN.0, &[6; 16], &[1]].concat());
     golden.extend([7u64.to_le_bytes(), 8u64.to_le_bytes(), 64u64.to_le_bytes()].concat());
     golden.extend([9; 64]);
-    let letter = Letter { run: RUN, addresses: Vec::new(), grant: Grant::OneTime(one_time) };
+    let letter = InvitationToken { run: RUN, addresses: Vec::new(), grant: Grant::OneTime(one_time) };
     assert_eq!(encode(&letter).unwrap(), golden);
-    assert_eq!(decode::<Letter>(&golden), Ok(letter));
+    assert_eq!(decode::<InvitationToken>(&golden), Ok(letter));
     let mut golden = b"PSW1\x04\x00\x09\x00\x01\x00\x00\x00".to_vec();
     golden.extend([0u64.to_le_bytes().as_slice(), &BOB.0, &3u64.to_le_bytes(), &64u64.to_le_bytes()].concat());
     golden.extend([4; 64]);
-    let revoked = Revocation { pass: Pass::default(), of: BOB, at_s: 3, signature: vec![4; 64] };
-    assert_eq!(encode(&Notice::Revoked(revoked)).unwrap(), golden);
+    let revoked = Revocation { credential: Credential::default(), of: BOB, at_s: 3, signature: vec![4; 64] };
+    assert_eq!(encode(&AccessNotice::Revoked(revoked)).unwrap(), golden);
     let signed = Invitation { to: ANN, rank: 2, issued_s: 3, until_s: 4, signature: Vec::new() }.signed_bytes(RUN, BOB);
     let mut golden = b"pathswarm invitation".to_vec();
     golden.extend([RUN.0, BOB.0, ANN.0].concat());
