@@ -139,7 +139,7 @@ fn report(time: Duration, [peace, attack]: [[u64; 3]; 2], [calm, most]: [u64; 2]
 fn judge(peer: &Peer, author: PeerKey, gossip: &[u8]) -> bool {
     let reads = encoding::decode::<Message>(gossip).is_ok();
     if !reads {
-        let _ = peer.handle.blame(author, Offence::Unreadable);
+        let _ = peer.handle.penalize(author, Offence::Unreadable);
     }
     reads
 }
@@ -153,7 +153,7 @@ async fn attend(mut victim: Peer, honest: PeerKey, done: Arc<Done>) {
                 done.offers.fetch_add(u64::from(offer), Relaxed);
             }
             Taken::Request(from, token, bytes) if from == honest => drop(victim.handle.respond(token, bytes)),
-            Taken::Request(from, ..) => drop(victim.handle.blame(from, Offence::Unreadable)),
+            Taken::Request(from, ..) => drop(victim.handle.penalize(from, Offence::Unreadable)),
             _ => {}
         }
     }

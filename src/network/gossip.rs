@@ -20,7 +20,7 @@ const TOPIC_BYTES: usize = TOPIC_PREFIX.len() + 64 + 1 + 16;
 type Filter = MaxCountSubscriptionFilter<CallbackSubscriptionFilter<fn(&TopicHash) -> bool>>;
 
 /// Gossipsub with our bounds on what others may subscribe to.
-pub(super) type Gossip = gossipsub::Behaviour<IdentityTransform, Filter>;
+pub(crate) type Gossip = gossipsub::Behaviour<IdentityTransform, Filter>;
 
 /// What became of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub enum SubscribeError {
 }
 
 /// The topic of a module.
-pub(super) fn topic(run: RunId, module: ModuleId) -> IdentTopic {
+pub(crate) fn topic(run: RunId, module: ModuleId) -> IdentTopic {
     IdentTopic::new(format!("{TOPIC_PREFIX}{run}/{module}"))
 }
 
@@ -97,7 +97,7 @@ pub(super) fn topic(run: RunId, module: ModuleId) -> IdentTopic {
 /// - A heartbeat of 300 ms (first after 100 ms) tells others what they may have missed. What was heard in the last
 ///   1.2 s is offered, what was heard in the last 3.6 s can be had: time for a slow round trip.
 /// - Who leaves a topic may be back after 1 s, not 10: paths move.
-pub(super) fn gossip(keypair: &Keypair) -> Result<Gossip, String> {
+pub(crate) fn gossip(keypair: &Keypair) -> Result<Gossip, String> {
     let config = ConfigBuilder::default()
         .validation_mode(ValidationMode::Strict)
         .validate_messages()

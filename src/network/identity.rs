@@ -41,9 +41,6 @@ impl Identity {
     }
 
     /// The identity in this file, or a new one that [`Identity::keep`] writes there once it is certain to be used.
-    ///
-    /// # Errors
-    /// The file cannot be read, or holds something else.
     pub fn load_or_generate(path: &Path) -> Result<Self, IdentityError> {
         match File::open(path) {
             Ok(file) => Self::read(&file, path),
@@ -53,9 +50,6 @@ impl Identity {
     }
 
     /// Writes the key, unless it is there already.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub fn keep(&self, path: &Path) -> Result<(), IdentityError> {
         match self.write(path) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
@@ -75,7 +69,7 @@ impl Identity {
         self.keypair.sign(message).try_into().expect("an ed25519 signature has 64 bytes")
     }
 
-    pub(super) fn keypair(&self) -> Keypair {
+    pub(crate) fn keypair(&self) -> Keypair {
         self.keypair.clone().into()
     }
 
@@ -139,14 +133,19 @@ pub fn key_of(text: &str) -> Option<PeerKey> {
     text.parse().ok().or_else(|| peer_key(&text.parse().ok()?))
 }
 
+/// The program and its version, as peers introduce themselves.
+pub(crate) fn agent_version() -> String {
+    format!("pathswarm/{}", env!("CARGO_PKG_VERSION"))
+}
+
 /// libp2p's name for a peer; none if the key is no point on the curve.
-pub(super) fn peer_id(peer: PeerKey) -> Option<PeerId> {
+pub(crate) fn peer_id(peer: PeerKey) -> Option<PeerId> {
     let key = ed25519::PublicKey::try_from_bytes(&peer.0).ok()?;
     Some(PublicKey::from(key).to_peer_id())
 }
 
 /// The key inside libp2p's name; none if that peer has another kind of key.
-pub(super) fn peer_key(peer: &PeerId) -> Option<PeerKey> {
+pub(crate) fn peer_key(peer: &PeerId) -> Option<PeerKey> {
     // Short keys stand in the name itself: code 0 is the "identity" hash.
     let multihash: &libp2p::multihash::Multihash<64> = peer.as_ref();
     if multihash.code() != 0 {

@@ -181,7 +181,7 @@ pub const KAD_ADDRESS_BYTES: usize = 176;
 pub const KAD_FRAME_BYTES: usize = 64 * 1024;
 
 /// Providers gathered for one lookup.
-pub const PROVIDERS_FOUND: usize = 32;
+pub const PROVIDERS_PER_LOOKUP: usize = 32;
 
 /// For one lookup.
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_secs(20);
@@ -192,13 +192,13 @@ pub const RELAYS_KNOWN: usize = 16;
 /// Of each, so many addresses.
 pub const ADDRESSES_PER_RELAY: usize = 4;
 
-/// Relays on which a peer that cannot be reached holds a place at once: when one goes, others still come by the second.
+/// Relays on which a peer that cannot be reached holds a reservation at once: when one goes, others still come by the second.
 pub const RELAYS_AT_ONCE: usize = 2;
 
 /// Addresses through relays that a peer tells others: QUIC and TCP on each relay.
 pub const RELAYED_ADDRESSES: usize = 2 * RELAYS_AT_ONCE;
 
-/// After a place on a relay was refused or lost, the first wait before that relay is asked again; each further one is
+/// After a reservation on a relay was refused or lost, the first wait before that relay is asked again; each further one is
 /// twice as long. Up to as much again is added, by the peer's name: not all come back in the same moment.
 pub const RELAY_PAUSE: Duration = Duration::from_secs(1);
 
@@ -236,13 +236,13 @@ pub const SEEN_ADDRESSES: usize = 1024;
 /// is switched off: this is no LAN, or somebody makes them up.
 pub const MDNS_ADDRESSES: usize = 1024;
 
-/// Peers that a relay keeps a place for. Each is a connection: 512 of some 50 KiB = 25 MiB.
+/// Peers that hold a reservation on a relay. Each is a connection: 512 of some 50 KiB = 25 MiB.
 pub const RESERVATIONS: usize = 512;
 
 /// Of those, for one peer: it has one, and asks for the next before it notices that a connection has died.
 pub const RESERVATIONS_PER_PEER: usize = 2;
 
-/// A place lasts this long unless it is renewed, which libp2p does in time.
+/// A reservation lasts this long unless it is renewed, which libp2p does in time.
 pub const RESERVATION_LASTS: Duration = Duration::from_secs(60 * 60);
 
 /// Circuits through a relay at once: 512 x 2 x 8 KiB of buffers = 8 MiB.
@@ -264,7 +264,7 @@ pub const CIRCUITS_IN_A_ROW: u32 = 120;
 /// See [`CIRCUITS_IN_A_ROW`].
 pub const CIRCUIT_EVERY: Duration = Duration::from_secs(5);
 
-/// Places that one peer may ask for in a row; after that one every [`RESERVATION_EVERY`].
+/// Reservations that one peer may ask for in a row; after that one every [`RESERVATION_EVERY`].
 pub const RESERVATIONS_IN_A_ROW: u32 = 30;
 /// See [`RESERVATIONS_IN_A_ROW`].
 pub const RESERVATION_EVERY: Duration = Duration::from_secs(30);
@@ -273,13 +273,13 @@ pub const RESERVATION_EVERY: Duration = Duration::from_secs(30);
 /// or an office.
 pub const PEERS_PER_IP: u32 = 8;
 
-/// Connections that a relay has in all: its places, as many that come for a circuit, and some that only ask for members.
+/// Connections that a relay has in all: its reservations, as many that come for a circuit, and some that only ask for members.
 pub const RELAY_CONNECTIONS: u32 = 2 * RESERVATIONS as u32 + 256;
 
 /// After this long without another, a relay that listens on all interfaces has told of all.
 pub const INTERFACES_WITHIN: Duration = Duration::from_millis(200);
 
-/// A relay lets go of who has no place and no circuit after this long.
+/// A relay closes the connection of a peer without a reservation or a circuit after this long.
 pub const RELAY_IDLE: Duration = Duration::from_secs(60);
 
 /// Gossip that one author may say in a second, and at once. A peer beats once a second on each of at most 120 topics, and at
@@ -347,4 +347,4 @@ pub const BAN_MOST_S: u64 = 24 * 60 * 60;
 pub const BANS_FORGOTTEN_S: u64 = 7 * 24 * 60 * 60;
 
 /// Peers of whom it is remembered what they did: 4,096 of some 200 bytes = 800 KiB.
-pub const CONDUCTS: usize = 4_096;
+pub const SCORED_PEERS: usize = 4_096;

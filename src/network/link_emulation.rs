@@ -43,10 +43,10 @@ const PACKET_BYTES: usize = 1_400;
 const MOST_BYTES: usize = 10 * PACKET_BYTES;
 
 /// Writes on their way on one connection, however small; beyond it, writers wait.
-const ON_THE_WAY: usize = 1 << 14;
+const IN_FLIGHT_WRITES: usize = 1 << 14;
 
 /// On the slowest of ways as much may be on the way on one connection: no less than a frame of its multiplexer.
-const LEAST_ON_THE_WAY_BYTES: u64 = 1 << 16;
+const LEAST_IN_FLIGHT_BYTES: u64 = 1 << 16;
 
 /// What this machine's sockets hold of a connection.
 const SOCKET_BYTES: usize = 1 << 16;
@@ -69,7 +69,7 @@ impl Line {
     }
 
     /// When so many more bytes have passed.
-    fn pass(&self, now: Instant, bytes: usize) -> Instant {
+    fn transmit(&self, now: Instant, bytes: usize) -> Instant {
         let mut free_at = self.lock();
         let takes = Duration::from_nanos((bytes as u64).saturating_mul(1_000_000_000) / self.bytes_per_s.max(1));
         *free_at = (*free_at).max(now.checked_sub(LATE_BY).unwrap_or(now)) + takes;
@@ -83,7 +83,7 @@ impl Line {
 }
 
 /// A peer's link.
-pub(super) struct Lines {
+pub(crate) struct Lines {
     up: Line,
     down: Line,
     link: Link,
@@ -110,10 +110,7 @@ impl Lines {
 }
 
 /// TCP on such a link.
-///
-/// # Errors
-/// If the key cannot be used.
-pub(super) fn shaped_tcp(keypair: &Keypair, link: Link) -> Result<Boxed<(PeerId, StreamMuxerBox)>, noise::Error> {
+pub(crate) fn shaped_tcp(keypair: &Keypair, link: Link) -> Result<Boxed<(PeerId, StreamMuxerBox)>, noise::Error> {
     let lines = Arc::new(Lines::new(link));
     let transport = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true));
     Ok(transport
@@ -133,20 +130,20 @@ pub(super) fn shaped_tcp(keypair: &Keypair, link: Link) -> Result<Boxed<(PeerId,
 struct Backlog {
     bytes: AtomicUsize,
     most: usize,
-    room: AtomicWaker,
+    space: AtomicWaker,
 }
 
 impl Backlog {
     /// As much as leaves in a round trip and what may wait before a line.
     fn of(link: &Link) -> Self {
-        let way_ms = (link.round_trip + BEFORE_A_LINE).as_millis() as u64;
-        let most = (link.up_bytes_per_s.saturating_mul(way_ms) / 1_000).max(LEAST_ON_THE_WAY_BYTES);
+        let full_ms = (link.round_trip + BEFORE_A_LINE).as_millis() as u64;
+        let most = (link.up_bytes_per_s.saturating_mul(full_ms) / 1_000).max(LEAST_IN_FLIGHT_BYTES);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        Self { bytes: AtomicUsize::new(0), most, room: AtomicWaker::new() }
+        Self { bytes: AtomicUsize::new(0), most, space: AtomicWaker::new() }
     }
 
-    fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
-        self.room.register(context.waker());
+    fn poll_capacity(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.space.register(context.waker());
         if self.bytes.load(Ordering::Acquire) < self.most { Poll::Ready(()) } else { Poll::Pending }
     }
 
@@ -156,18 +153,18 @@ impl Backlog {
 
     fn taken(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::AcqRel);
-        self.room.wake();
+        self.space.wake();
     }
 }
 
 /// A write on its way, and when it arrives.
-type OnTheWay = (Instant, Vec<u8>);
+type InFlight = (Instant, Vec<u8>);
 
 /// One connection's bytes.
-pub(super) struct Shaped<S> {
+pub(crate) struct Shaped<S> {
     inner: ReadHalf<S>,
     lines: Arc<Lines>,
-    on_the_way: mpsc::Sender<OnTheWay>,
+    in_flight: mpsc::Sender<InFlight>,
     backlog: Arc<Backlog>,
     last_arrives: Instant,
     before_writing: Option<Pin<Box<Sleep>>>,
@@ -178,13 +175,13 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Shaped<S> {
     #[expect(clippy::disallowed_methods, reason = "an edge: real time, in which bytes really travel")]
     fn new(stream: S, lines: Arc<Lines>) -> Self {
         let (inner, sink) = stream.split();
-        let (on_the_way, arriving) = mpsc::channel(ON_THE_WAY);
+        let (in_flight, arriving) = mpsc::channel(IN_FLIGHT_WRITES);
         let backlog = Arc::new(Backlog::of(&lines.link));
         tokio::spawn(arrive(arriving, sink, backlog.clone()));
         Self {
             inner,
             lines,
-            on_the_way,
+            in_flight,
             backlog,
             last_arrives: Instant::now(),
             before_writing: None,
@@ -195,7 +192,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Shaped<S> {
 
 /// Writes each when its time has come, until the connection is dropped or broken.
 async fn arrive<S: AsyncWrite + Unpin>(
-    mut arriving: mpsc::Receiver<OnTheWay>,
+    mut arriving: mpsc::Receiver<InFlight>,
     mut sink: WriteHalf<S>,
     backlog: Arc<Backlog>,
 ) {
@@ -227,7 +224,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> AsyncWrite for Shaped<S
     #[expect(clippy::disallowed_methods, reason = "an edge: real time, in which bytes really travel")]
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
-        ready!(this.backlog.poll_room(context));
+        ready!(this.backlog.poll_capacity(context));
         loop {
             ready!(pause(&mut this.before_writing, context));
             match this.lines.up.full_for(Instant::now()) {
@@ -236,13 +233,13 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> AsyncWrite for Shaped<S
             }
         }
         let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
-        ready!(this.on_the_way.poll_ready(context)).map_err(gone)?;
+        ready!(this.in_flight.poll_ready(context)).map_err(gone)?;
         let taken = &bytes[..bytes.len().min(MOST_BYTES)];
-        let passed = this.lines.up.pass(Instant::now(), taken.len());
+        let passed = this.lines.up.transmit(Instant::now(), taken.len());
         let arrives = passed + this.lines.link.round_trip / 2 + this.lines.repeats(taken.len());
         this.last_arrives = this.last_arrives.max(arrives);
-        let on_the_way = (this.last_arrives, taken.to_vec());
-        this.on_the_way.start_send(on_the_way).map_err(gone)?;
+        let in_flight = (this.last_arrives, taken.to_vec());
+        this.in_flight.start_send(in_flight).map_err(gone)?;
         this.backlog.left(taken.len());
         Poll::Ready(Ok(taken.len()))
     }
@@ -253,7 +250,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> AsyncWrite for Shaped<S
     }
 
     fn poll_close(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.on_the_way.close_channel();
+        self.in_flight.close_channel();
         Poll::Ready(Ok(()))
     }
 }
@@ -266,7 +263,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Shaped<S> {
         let most = into.len().min(MOST_BYTES);
         let read = ready!(Pin::new(&mut this.inner).poll_read(context, &mut into[..most]))?;
         let now = Instant::now();
-        let passed = this.lines.down.pass(now, read);
+        let passed = this.lines.down.transmit(now, read);
         // A millisecond at a time is as finely as there are timers.
         if passed > now + Duration::from_millis(1) {
             this.before_reading = Some(Box::pin(tokio::time::sleep_until(passed.into())));
@@ -287,13 +284,13 @@ mod tests {
     #[test]
     fn bytes_pass_one_after_the_other_and_a_line_holds_a_tenth_of_a_second() {
         let (line, now) = line(1_000_000);
-        assert_eq!(line.pass(now, 50_000), now + Duration::from_millis(50));
+        assert_eq!(line.transmit(now, 50_000), now + Duration::from_millis(50));
         assert_eq!(line.full_for(now), Duration::ZERO);
-        assert_eq!(line.pass(now, 100_000), now + Duration::from_millis(150), "behind the others");
+        assert_eq!(line.transmit(now, 100_000), now + Duration::from_millis(150), "behind the others");
         assert_eq!(line.full_for(now), Duration::from_millis(50));
         let later = now + Duration::from_secs(1);
         let passed = later + Duration::from_millis(1) - LATE_BY;
-        assert_eq!(line.pass(later, 1_000), passed, "what was not used for longer is gone");
+        assert_eq!(line.transmit(later, 1_000), passed, "what was not used for longer is gone");
     }
 
     #[test]
@@ -324,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_leaves_than_the_way_holds_until_the_other_side_reads() {
+    async fn no_more_leaves_than_the_link_holds_until_the_other_side_reads() {
         let (one, mut other) = tokio::io::duplex(1 << 10);
         let link: Link = "8mbit/100ms".parse().unwrap();
         let mut shaped = Shaped::new(Plain(one), Arc::new(Lines::new(link)));

@@ -10,10 +10,10 @@ use crate::network::connectivity::connect::Unreachable;
 use crate::network::limits::{CONTROL_BYTES, CONTROL_STREAMS_PER_CONNECTION, CONTROL_TIMEOUT, REQUESTS_PER_PEER};
 
 /// The protocol that makes a peer one of us. Its version changes with anything that peers must agree upon.
-pub(super) const CONTROL_PROTOCOL: StreamProtocol = StreamProtocol::new("/pathswarm/control/1");
+pub(crate) const CONTROL_PROTOCOL: StreamProtocol = StreamProtocol::new("/pathswarm/control/1");
 
 /// Requests and responses over libp2p.
-pub(super) type Control = request_response::Behaviour<LengthPrefixed>;
+pub(crate) type Control = request_response::Behaviour<LengthPrefixed>;
 
 /// Names a request that waits for this peer's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,7 +62,7 @@ impl From<OutboundFailure> for RequestError {
 }
 
 /// Requests and responses as this program uses them.
-pub(super) fn control() -> Control {
+pub(crate) fn control() -> Control {
     let config = request_response::Config::default()
         .with_request_timeout(CONTROL_TIMEOUT)
         .with_max_concurrent_streams(CONTROL_STREAMS_PER_CONNECTION);
@@ -71,7 +71,7 @@ pub(super) fn control() -> Control {
 
 /// Four bytes of length, little endian, then as many bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LengthPrefixed;
+pub(crate) struct LengthPrefixed;
 
 impl Codec for LengthPrefixed {
     type Protocol = StreamProtocol;
@@ -114,9 +114,6 @@ impl Codec for LengthPrefixed {
 }
 
 /// What comes behind its length.
-///
-/// # Errors
-/// If it is longer than a question or an answer may be, is cut short, or the stream fails.
 pub async fn read_prefixed<T: AsyncRead + Unpin + Send>(stream: &mut T) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     stream.read_exact(&mut length).await?;

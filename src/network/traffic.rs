@@ -4,7 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use libp2p::metrics::Registry;
 
-use crate::network::blobs::rate_limiter::Way;
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// From this peer.
+    Up,
+    /// To it.
+    Down,
+}
 
 /// Payload bytes since the start, as this layer hands them to libp2p and gets them from it. Not in it: encryption,
 /// framing, identify, ping, Kademlia, and gossip's copies: a message counts once when published, however many mesh
@@ -26,15 +33,11 @@ pub struct Traffic {
     pub blobs_received: u64,
     /// Gossip messages dropped because the application was slow to take them.
     pub gossip_dropped: u64,
-    /// Gossip messages that libp2p could not send because a peer was slow to take them.
-    pub gossip_unsent: u64,
-    /// Requests turned away because too many waited for a response.
-    pub requests_refused: u64,
 }
 
 /// The same, while it is being counted.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(crate) struct Counters {
     pub gossip_sent: Counter,
     pub gossip_received: Counter,
     pub control_sent: Counter,
@@ -42,16 +45,14 @@ pub(super) struct Counters {
     pub blobs_sent: Counter,
     pub blobs_received: Counter,
     pub gossip_dropped: Counter,
-    pub gossip_unsent: Counter,
-    pub requests_refused: Counter,
 }
 
 /// One number that several tasks add to.
 #[derive(Debug, Default)]
-pub(super) struct Counter(AtomicU64);
+pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    pub(super) fn add(&self, amount: usize) {
+    pub(crate) fn add(&self, amount: usize) {
         self.0.fetch_add(amount as u64, Relaxed);
     }
 
@@ -62,14 +63,14 @@ impl Counter {
 
 impl Counters {
     /// Bytes of gossip, questions and answers.
-    pub(super) fn messages(&self, way: Way) -> u64 {
-        match way {
-            Way::Up => self.gossip_sent.get() + self.control_sent.get(),
-            Way::Down => self.gossip_received.get() + self.control_received.get(),
+    pub(crate) fn messages(&self, direction: Direction) -> u64 {
+        match direction {
+            Direction::Up => self.gossip_sent.get() + self.control_sent.get(),
+            Direction::Down => self.gossip_received.get() + self.control_received.get(),
         }
     }
 
-    pub(super) fn read(&self) -> Traffic {
+    pub(crate) fn read(&self) -> Traffic {
         Traffic {
             gossip_sent: self.gossip_sent.get(),
             gossip_received: self.gossip_received.get(),
@@ -78,15 +79,13 @@ impl Counters {
             blobs_sent: self.blobs_sent.get(),
             blobs_received: self.blobs_received.get(),
             gossip_dropped: self.gossip_dropped.get(),
-            gossip_unsent: self.gossip_unsent.get(),
-            requests_refused: self.requests_refused.get(),
         }
     }
 }
 
 /// Bytes in and out of all connections whose transport counts into this registry. libp2p counts for Prometheus, so they
 /// are read from the text that Prometheus would get.
-pub(super) fn bytes_of_connections(metrics: &Registry) -> (u64, u64) {
+pub(crate) fn bytes_of_connections(metrics: &Registry) -> (u64, u64) {
     let mut text = String::new();
     // Into a string nothing fails.
     let _ = prometheus_client::encoding::text::encode(&mut text, metrics);

@@ -29,7 +29,7 @@ async fn blames(peer: &mut Peer) {
     loop {
         let (_, author, bytes) = peer.hear().await;
         assert!(encoding::decode::<Message>(&bytes).is_err());
-        peer.handle.blame(author, Offence::Unreadable).unwrap();
+        peer.handle.penalize(author, Offence::Unreadable).unwrap();
     }
 }
 

@@ -208,7 +208,7 @@ async fn a_relay_keeps_no_more_places_and_carries_no_more_circuits_than_it_says(
     relay.wait_until(|counts| counts.refused >= 1).await;
     assert_eq!(through(&relay, &third).await, []);
     let outlook = third.handle.outlook().await.unwrap();
-    assert!(!outlook[0].contains("has a place for us"), "{outlook:?}");
+    assert!(!outlook[0].contains("has granted a reservation"), "{outlook:?}");
 
     let other = Peer::on(&[]).await;
     let addresses = [through(&relay, &hidden[0]).await.remove(0), through(&relay, &hidden[1]).await.remove(0)];

@@ -7,8 +7,8 @@
 pub(super) mod fetch;
 pub(super) mod piece_fetch;
 pub(super) mod piece_scheduler;
-pub(super) mod rate_limiter;
 pub(super) mod serve;
+pub(super) mod transfer;
 
 use std::io;
 use std::sync::Arc;
@@ -23,29 +23,29 @@ use crate::network::connectivity::connect::Unreachable;
 use crate::pieces::{PieceSet, PieceTree};
 
 /// The protocol of a blob's stream.
-pub(super) const BLOB_PROTOCOL: StreamProtocol = StreamProtocol::new("/pathswarm/blob/2");
+pub(crate) const BLOB_PROTOCOL: StreamProtocol = StreamProtocol::new("/pathswarm/blob/2");
 
 /// All of the blob is here.
-pub(super) const STATUS_HERE: u8 = 0;
+pub(crate) const STATUS_HERE: u8 = 0;
 /// This peer does not have it.
-pub(super) const STATUS_NOT_HERE: u8 = 1;
+pub(crate) const STATUS_NOT_HERE: u8 = 1;
 /// Too many are being served: ask another, or later.
-pub(super) const STATUS_BUSY: u8 = 2;
+pub(crate) const STATUS_BUSY: u8 = 2;
 /// Some pieces are here, and more will be.
-pub(super) const STATUS_IN_PART: u8 = 3;
+pub(crate) const STATUS_IN_PART: u8 = 3;
 
 /// In the place of a piece's number: which pieces are there?
-pub(super) const ASK_WHICH: u32 = u32::MAX;
+pub(crate) const ASK_WHICH: u32 = u32::MAX;
 /// In the place of a piece's number: what do all pieces hash to?
-pub(super) const ASK_TREE: u32 = u32::MAX - 1;
+pub(crate) const ASK_TREE: u32 = u32::MAX - 1;
 
 /// What was asked for follows.
-pub(super) const GIVEN: u8 = 0;
+pub(crate) const GIVEN: u8 = 0;
 /// It is not here.
-pub(super) const LACKING: u8 = 1;
+pub(crate) const LACKING: u8 = 1;
 
 /// You are not invited: the run is not open.
-pub(super) const STATUS_NOT_INVITED: u8 = 4;
+pub(crate) const STATUS_NOT_INVITED: u8 = 4;
 
 /// The store, as the network sees it. Called on threads that may block.
 pub trait BlobAccess: Send + Sync + 'static {
@@ -55,15 +55,9 @@ pub trait BlobAccess: Send + Sync + 'static {
     }
 
     /// What is here of a blob; nothing if none of it.
-    ///
-    /// # Errors
-    /// The disk's.
     fn open(&self, blob: BlobRef) -> io::Result<Option<Box<dyn BlobSource>>>;
 
     /// A place for a blob that is about to arrive.
-    ///
-    /// # Errors
-    /// The disk's, or there is no room.
     fn receive(&self, blob: BlobRef) -> io::Result<Box<dyn BlobSink>>;
 }
 
@@ -73,15 +67,9 @@ pub trait BlobSource: Send + Sync {
     fn pieces(&self) -> PieceSet;
 
     /// What the pieces hash to, if that is known.
-    ///
-    /// # Errors
-    /// The disk's, or the blob has changed on it.
     fn tree(&self) -> io::Result<Option<Arc<PieceTree>>>;
 
     /// Reads a piece; whether it is here.
-    ///
-    /// # Errors
-    /// The disk's.
     fn read(&self, piece: u32, into: &mut Vec<u8>) -> io::Result<bool>;
 }
 
@@ -91,21 +79,12 @@ pub trait BlobSink: Send + Sync {
     fn tree(&self) -> Option<Arc<PieceTree>>;
 
     /// Says what the pieces hash to; which of them are here already.
-    ///
-    /// # Errors
-    /// The disk's.
     fn begin(&self, tree: &Arc<PieceTree>) -> io::Result<PieceSet>;
 
     /// Takes in a piece, which has been verified.
-    ///
-    /// # Errors
-    /// The disk's.
     fn write(&self, piece: u32, bytes: &[u8]) -> io::Result<()>;
 
     /// All pieces are there: keep the blob.
-    ///
-    /// # Errors
-    /// The disk's.
     fn finish(&self) -> io::Result<()>;
 }
 
@@ -189,17 +168,17 @@ pub enum FetchError {
 }
 
 /// How long a transfer waits: for any byte, and for a slice.
-pub(super) struct Patience {
+pub(crate) struct Timeouts {
     idle: Duration,
     slice: Duration,
 }
 
 /// Silence of 10 s ends a transfer, and so does a slice of at most 64 KiB that takes 30 s. The whole may take as long as it takes.
-pub(super) const PATIENCE: Patience = Patience { idle: BLOB_IDLE, slice: BLOB_SLICE_TIMEOUT };
+pub(crate) const TIMEOUTS: Timeouts = Timeouts { idle: BLOB_IDLE, slice: BLOB_SLICE_TIMEOUT };
 
-impl Patience {
+impl Timeouts {
     /// Fills a slice.
-    pub(super) async fn read(&self, stream: &mut (impl AsyncRead + Unpin), slice: &mut [u8]) -> io::Result<()> {
+    pub(crate) async fn read(&self, stream: &mut (impl AsyncRead + Unpin), slice: &mut [u8]) -> io::Result<()> {
         within(self.slice, async {
             let mut filled = 0;
             while filled < slice.len() {
@@ -214,7 +193,7 @@ impl Patience {
     }
 
     /// Writes a slice.
-    pub(super) async fn write(&self, stream: &mut (impl AsyncWrite + Unpin), slice: &[u8]) -> io::Result<()> {
+    pub(crate) async fn write(&self, stream: &mut (impl AsyncWrite + Unpin), slice: &[u8]) -> io::Result<()> {
         within(self.slice, async {
             let mut written = 0;
             while written < slice.len() {
@@ -230,12 +209,12 @@ impl Patience {
 }
 
 /// A wait with an end.
-pub(super) async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 /// Work for a thread that may block.
-pub(super) async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
@@ -282,31 +261,31 @@ mod tests {
     #[tokio::test]
     async fn a_slow_stream_is_read_to_its_end() {
         let mut piece = [0; 20];
-        Patience { idle: LONG, slice: LONG }.read(&mut trickle(), &mut piece).await.unwrap();
+        Timeouts { idle: LONG, slice: LONG }.read(&mut trickle(), &mut piece).await.unwrap();
         assert_eq!(piece[..], (0..20).collect::<Vec<u8>>());
     }
 
     #[tokio::test]
     async fn silence_ends_a_transfer() {
         let mut silence = stream::pending::<io::Result<[u8; 1]>>().into_async_read();
-        let patience = Patience { idle: SHORT, slice: LONG };
-        let error = patience.read(&mut silence, &mut [0; 1]).await.unwrap_err();
+        let timeouts = Timeouts { idle: SHORT, slice: LONG };
+        let error = timeouts.read(&mut silence, &mut [0; 1]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        let error = patience.write(&mut Stuck, &[0; 1]).await.unwrap_err();
+        let error = timeouts.write(&mut Stuck, &[0; 1]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 
     #[tokio::test]
     async fn a_trickle_is_not_waited_for_for_ever() {
-        let patience = Patience { idle: LONG, slice: SHORT };
-        let error = patience.read(&mut trickle(), &mut vec![0; 1 << 28]).await.unwrap_err();
+        let timeouts = Timeouts { idle: LONG, slice: SHORT };
+        let error = timeouts.read(&mut trickle(), &mut vec![0; 1 << 28]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 
     #[tokio::test]
     async fn a_stream_that_ends_early_is_an_error() {
         let mut short: &[u8] = &[1, 2, 3];
-        let error = PATIENCE.read(&mut short, &mut [0; 4]).await.unwrap_err();
+        let error = TIMEOUTS.read(&mut short, &mut [0; 4]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 }

@@ -12,11 +12,11 @@ use libp2p_stream::OpenStreamError;
 use tokio::task::JoinHandle;
 
 use crate::names::PeerKey;
-use crate::network::blobs::fetch::{Fetcher, Transfer};
 use crate::network::blobs::piece_scheduler::{DonorId, Next};
+use crate::network::blobs::transfer::{Streams, Transfer};
 use crate::network::blobs::{
-    ASK_TREE, ASK_WHICH, BLOB_PROTOCOL, FetchError, GIVEN, LACKING, PATIENCE, STATUS_BUSY, STATUS_HERE, STATUS_IN_PART,
-    STATUS_NOT_HERE, STATUS_NOT_INVITED, blocking, within,
+    ASK_TREE, ASK_WHICH, BLOB_PROTOCOL, FetchError, GIVEN, LACKING, STATUS_BUSY, STATUS_HERE, STATUS_IN_PART,
+    STATUS_NOT_HERE, STATUS_NOT_INVITED, TIMEOUTS, blocking, within,
 };
 use crate::network::limits::{
     BLOB_OPEN_TIMEOUT, BLOB_SLICE_BYTES, DONOR_RESTS, DONOR_WAITS, PIECE_LATENESS, PIECES_ASKED, PIECES_ASKED_AT_FIRST,
@@ -25,11 +25,11 @@ use crate::network::limits::{
 use crate::pieces::{PieceSet, PieceTree, piece_bytes, piece_count};
 
 /// How often a stream to a peer is opened before it counts as broken, and the first pause between two.
-const KNOCKS: u32 = 5;
-const BETWEEN_KNOCKS: Duration = Duration::from_millis(20);
+const OPEN_ATTEMPTS: u32 = 5;
+const OPEN_RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// How a donor's part ended.
-pub(in crate::network) enum Ended {
+pub(crate) enum Ended {
     /// All pieces are here.
     Done,
     /// It may have more later.
@@ -54,13 +54,13 @@ impl From<io::Error> for Stop {
 }
 
 /// Takes from one peer until all pieces are here or it has no more.
-pub(in crate::network) async fn give(
-    fetcher: &Fetcher,
+pub(crate) async fn fetch_pieces(
+    streams: &Streams,
     transfer: &Arc<Transfer>,
     (donor, peer, from): (DonorId, PeerId, PeerKey),
 ) -> Ended {
-    let mut giving = Giving {
-        fetcher,
+    let mut fetch = PieceFetch {
+        streams,
         transfer,
         donor,
         peer,
@@ -72,11 +72,11 @@ pub(in crate::network) async fn give(
         lacked: 0,
         storing: None,
     };
-    match giving.run().await {
+    match fetch.run().await {
         Ok(()) => Ended::Done,
         Err(Stop::Ended(ended)) => ended,
         Err(Stop::Stream(error)) => {
-            let received = giving.received;
+            let received = fetch.received;
             Ended::Failed(match error.kind() {
                 io::ErrorKind::TimedOut => FetchError::Stalled { from, received },
                 _ => FetchError::Broken { from, received, reason: error.to_string() },
@@ -85,8 +85,8 @@ pub(in crate::network) async fn give(
     }
 }
 
-struct Giving<'a> {
-    fetcher: &'a Fetcher,
+struct PieceFetch<'a> {
+    streams: &'a Streams,
     transfer: &'a Arc<Transfer>,
     donor: DonorId,
     peer: PeerId,
@@ -104,7 +104,7 @@ struct Giving<'a> {
     storing: Option<JoinHandle<io::Result<Vec<u8>>>>,
 }
 
-impl Giving<'_> {
+impl PieceFetch<'_> {
     async fn run(&mut self) -> Result<(), Stop> {
         let mut stream = self.open().await?;
         if self.transfer.tree().is_none() {
@@ -135,17 +135,17 @@ impl Giving<'_> {
     }
 
     /// A stream on which the peer has said that it has some of the blob. Several peers may meet at its door, so who is
-    /// turned away unread knocks again.
+    /// turned away unread attempts again.
     async fn open(&mut self) -> Result<Stream, Stop> {
-        let door = self.fetcher.door(self.peer);
-        let _inside = door.lock().await;
-        let mut knocks = 1;
+        let lock = self.streams.lock(self.peer);
+        let _held = lock.lock().await;
+        let mut attempts = 1;
         loop {
             let mut stream = self.negotiate().await?;
             match self.begin(&mut stream).await {
-                Err(error) if turned_away(&error) && knocks < KNOCKS => {
-                    tokio::time::sleep(BETWEEN_KNOCKS * knocks).await;
-                    knocks += 1;
+                Err(error) if turned_away(&error) && attempts < OPEN_ATTEMPTS => {
+                    tokio::time::sleep(OPEN_RETRY_PAUSE * attempts).await;
+                    attempts += 1;
                 }
                 Err(error) => return Err(error.into()),
                 Ok(STATUS_HERE) => {
@@ -165,7 +165,7 @@ impl Giving<'_> {
     }
 
     async fn negotiate(&self) -> io::Result<Stream> {
-        let mut control = self.fetcher.control.clone();
+        let mut control = self.streams.control.clone();
         within(BLOB_OPEN_TIMEOUT, async {
             control.open_stream(self.peer, BLOB_PROTOCOL).await.map_err(|error| match error {
                 OpenStreamError::Io(error) => error,
@@ -181,7 +181,7 @@ impl Giving<'_> {
         let mut named = [0; 40];
         named[..32].copy_from_slice(&blob.hash.0);
         named[32..].copy_from_slice(&blob.bytes.to_le_bytes());
-        PATIENCE.write(stream, &named).await?;
+        TIMEOUTS.write(stream, &named).await?;
         within(BLOB_OPEN_TIMEOUT, stream.flush()).await?;
         read_byte(stream).await
     }
@@ -214,12 +214,12 @@ impl Giving<'_> {
                     other => return Err(unknown(other)),
                 }
                 let mut bits = vec![0; count.div_ceil(8) as usize];
-                PATIENCE.read(stream, &mut bits).await?;
+                TIMEOUTS.read(stream, &mut bits).await?;
                 PieceSet::of_bytes(count, &bits).unwrap_or_else(|| PieceSet::none(count))
             }
         };
-        if let Some(mut sharing) = self.transfer.sharing() {
-            sharing.offers(self.donor, pieces);
+        if let Some(mut scheduler) = self.transfer.scheduler() {
+            scheduler.offers(self.donor, pieces);
         }
         Ok(())
     }
@@ -231,7 +231,7 @@ impl Giving<'_> {
         let now = self.transfer.began.elapsed();
         let mut is_done = false;
         while self.asked.len() < self.most {
-            let next = self.transfer.sharing().map(|mut sharing| sharing.next(self.donor, self.asked.len(), now));
+            let next = self.transfer.scheduler().map(|mut scheduler| scheduler.next(self.donor, self.asked.len(), now));
             match next {
                 Some(Next::Ask(piece)) => {
                     self.asked.push_back((piece, Instant::now()));
@@ -245,7 +245,7 @@ impl Giving<'_> {
             }
         }
         if !wishes.is_empty() {
-            PATIENCE.write(stream, &wishes).await?;
+            TIMEOUTS.write(stream, &wishes).await?;
             within(BLOB_OPEN_TIMEOUT, stream.flush()).await?;
         }
         // What was asked for is read, even if another has given it meanwhile: the next answers come behind it.
@@ -279,8 +279,8 @@ impl Giving<'_> {
         match read_byte(stream).await? {
             GIVEN => {}
             LACKING => {
-                if let Some(mut sharing) = self.transfer.sharing() {
-                    sharing.lacks(self.donor, piece);
+                if let Some(mut scheduler) = self.transfer.scheduler() {
+                    scheduler.lacks(self.donor, piece);
                 }
                 self.transfer.changed.notify_waiters();
                 self.lacked += 1;
@@ -296,14 +296,14 @@ impl Giving<'_> {
         Ok(Some(into))
     }
 
-    /// Reads under the machine's cap, and counts.
+    /// Reads within the machine's bandwidth, and counts.
     async fn read(&mut self, stream: &mut Stream, into: &mut [u8]) -> io::Result<()> {
-        let cap = &self.fetcher.cap;
-        for slice in into.chunks_mut(cap.slice(BLOB_SLICE_BYTES)) {
-            cap.take(self.peer, slice.len()).await;
-            PATIENCE.read(stream, slice).await?;
+        let limiter = &self.streams.limiter;
+        for slice in into.chunks_mut(limiter.slice(BLOB_SLICE_BYTES)) {
+            limiter.take(self.peer, slice.len()).await;
+            TIMEOUTS.read(stream, slice).await?;
             self.received = self.transfer.count(self.donor, slice.len());
-            self.fetcher.counters.blobs_received.add(slice.len());
+            self.streams.counters.blobs_received.add(slice.len());
         }
         Ok(())
     }
@@ -327,8 +327,8 @@ impl Giving<'_> {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, FetchError::WrongHash { from }));
             }
             transfer.sink.write(piece, &bytes)?;
-            if let Some(mut sharing) = transfer.sharing() {
-                sharing.came(piece);
+            if let Some(mut scheduler) = transfer.scheduler() {
+                scheduler.came(piece);
             }
             transfer.changed.notify_waiters();
             Ok(bytes)
@@ -356,13 +356,13 @@ fn unknown(byte: u8) -> Stop {
 }
 
 async fn ask(stream: &mut Stream, what: u32) -> io::Result<()> {
-    PATIENCE.write(stream, &what.to_le_bytes()).await?;
+    TIMEOUTS.write(stream, &what.to_le_bytes()).await?;
     within(BLOB_OPEN_TIMEOUT, stream.flush()).await
 }
 
 async fn read_byte(stream: &mut Stream) -> io::Result<u8> {
     let mut byte = [0];
-    PATIENCE.read(stream, &mut byte).await?;
+    TIMEOUTS.read(stream, &mut byte).await?;
     Ok(byte[0])
 }
 

@@ -1,7 +1,7 @@
 //! Who gives which piece of a blob.
 //!
 //! Each donor is asked for a few pieces at a time and for the next when one has come, so whoever is slow gives few. The
-//! piece that fewest donors have comes first, and by lot where that is equal: two who fetch the same blob then have
+//! piece that fewest donors have comes first, and in random order where that is equal: two who fetch the same blob then have
 //! something for each other soon. When every piece has been asked of somebody, whoever has nothing to do is asked for
 //! one that another is late with. Knows no clock: it is told what time it is.
 
@@ -11,18 +11,18 @@ use std::time::Duration;
 use crate::network::limits::PIECE_IS_LATE;
 use crate::pieces::PieceSet;
 
-/// Among so many that come first by lot the rarest is sought.
+/// Among so many that come first in random order the rarest is sought.
 const CANDIDATES: usize = 1024;
 
 /// At most so many are asked for one piece.
 const ASKED_AT_ONCE: usize = 2;
 
 /// Which donor of a blob.
-pub(in crate::network) type DonorId = usize;
+pub(crate) type DonorId = usize;
 
 /// What a donor does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::network) enum Next {
+pub(crate) enum Next {
     /// It is asked for this piece.
     Ask(u32),
     /// There is nothing for it just now.
@@ -40,39 +40,40 @@ struct Asked {
 
 /// The pieces of a blob on its way.
 #[derive(Debug)]
-pub(in crate::network) struct SharingOut {
+pub(crate) struct PieceScheduler {
     here: PieceSet,
-    /// Where each piece came in the lot.
-    lot: Vec<u32>,
-    /// Neither here nor asked for, by lot.
+    /// Where each piece came in the random order.
+    order: Vec<u32>,
+    /// Neither here nor asked for, in random order.
     missing: BTreeSet<(u32, u32)>,
     asked: BTreeMap<u32, Asked>,
     /// What each has.
     donors: BTreeMap<DonorId, PieceSet>,
 }
 
-impl SharingOut {
-    /// Of a blob of which some pieces are here; `lot` is a permutation of them all.
-    pub(in crate::network) fn new(here: PieceSet, lot: Vec<u32>) -> Self {
-        let missing = lot.iter().zip(0..).filter(|(_, piece)| !here.has(*piece)).map(|(lot, piece)| (*lot, piece));
-        Self { missing: missing.collect(), here, lot, asked: BTreeMap::new(), donors: BTreeMap::new() }
+impl PieceScheduler {
+    /// Of a blob of which some pieces are here; `order` is a permutation of them all.
+    pub(crate) fn new(here: PieceSet, order: Vec<u32>) -> Self {
+        let missing =
+            order.iter().zip(0..).filter(|(_, piece)| !here.has(*piece)).map(|(order, piece)| (*order, piece));
+        Self { missing: missing.collect(), here, order, asked: BTreeMap::new(), donors: BTreeMap::new() }
     }
 
-    pub(in crate::network) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.here.is_whole()
     }
 
-    pub(in crate::network) fn pieces_here(&self) -> u32 {
+    pub(crate) fn pieces_here(&self) -> u32 {
         self.here.count()
     }
 
     /// A donor says what it has.
-    pub(in crate::network) fn offers(&mut self, donor: DonorId, pieces: PieceSet) {
+    pub(crate) fn offers(&mut self, donor: DonorId, pieces: PieceSet) {
         self.donors.insert(donor, pieces);
     }
 
     /// What to ask of a donor that has been asked for so many already.
-    pub(in crate::network) fn next(&mut self, donor: DonorId, under_way: usize, now: Duration) -> Next {
+    pub(crate) fn next(&mut self, donor: DonorId, in_flight: usize, now: Duration) -> Next {
         if self.is_done() {
             return Next::Done;
         }
@@ -82,7 +83,7 @@ impl SharingOut {
         let found = match self.donors.values().all(PieceSet::is_whole) {
             true => missing.map(|(_, piece)| *piece).next(),
             false => {
-                missing.take(CANDIDATES).min_by_key(|(lot, piece)| (rarity(*piece), *lot)).map(|(_, piece)| *piece)
+                missing.take(CANDIDATES).min_by_key(|(order, piece)| (rarity(*piece), *order)).map(|(_, piece)| *piece)
             }
         };
         let late = || {
@@ -90,10 +91,10 @@ impl SharingOut {
                 let is_late = now.saturating_sub(*at) >= PIECE_IS_LATE;
                 is_late && offered.has(**piece) && of.len() < ASKED_AT_ONCE && !of.contains(&donor)
             });
-            late.map(|(piece, _)| *piece).min_by_key(|piece| self.lot[*piece as usize])
+            late.map(|(piece, _)| *piece).min_by_key(|piece| self.order[*piece as usize])
         };
-        let Some(piece) = found.or_else(|| if under_way == 0 { late() } else { None }) else { return Next::Nothing };
-        self.missing.remove(&(self.lot[piece as usize], piece));
+        let Some(piece) = found.or_else(|| if in_flight == 0 { late() } else { None }) else { return Next::Nothing };
+        self.missing.remove(&(self.order[piece as usize], piece));
         let asked = self.asked.entry(piece).or_insert(Asked { of: Vec::new(), at: now });
         asked.of.push(donor);
         asked.at = now;
@@ -101,14 +102,14 @@ impl SharingOut {
     }
 
     /// A piece has come and was verified; whether it is the first to come.
-    pub(in crate::network) fn came(&mut self, piece: u32) -> bool {
+    pub(crate) fn came(&mut self, piece: u32) -> bool {
         self.asked.remove(&piece);
-        self.missing.remove(&(self.lot[piece as usize], piece));
+        self.missing.remove(&(self.order[piece as usize], piece));
         self.here.insert(piece)
     }
 
     /// A donor does not have a piece that it was asked for.
-    pub(in crate::network) fn lacks(&mut self, donor: DonorId, piece: u32) {
+    pub(crate) fn lacks(&mut self, donor: DonorId, piece: u32) {
         if let Some(pieces) = self.donors.get_mut(&donor) {
             pieces.remove(piece);
         }
@@ -116,11 +117,11 @@ impl SharingOut {
     }
 
     /// A donor gives no more. What it was asked for is asked of others.
-    pub(in crate::network) fn ends(&mut self, donor: DonorId) {
+    pub(crate) fn ends(&mut self, donor: DonorId) {
         self.donors.remove(&donor);
-        let his = self.asked.iter().filter(|(_, asked)| asked.of.contains(&donor));
-        let his: Vec<u32> = his.map(|(piece, _)| *piece).collect();
-        his.into_iter().for_each(|piece| self.not_from(donor, piece));
+        let asked_of_it = self.asked.iter().filter(|(_, asked)| asked.of.contains(&donor));
+        let pieces: Vec<u32> = asked_of_it.map(|(piece, _)| *piece).collect();
+        pieces.into_iter().for_each(|piece| self.not_from(donor, piece));
     }
 
     fn not_from(&mut self, donor: DonorId, piece: u32) {
@@ -128,7 +129,7 @@ impl SharingOut {
         asked.of.retain(|other| *other != donor);
         if asked.of.is_empty() {
             self.asked.remove(&piece);
-            self.missing.insert((self.lot[piece as usize], piece));
+            self.missing.insert((self.order[piece as usize], piece));
         }
     }
 }
@@ -147,61 +148,61 @@ mod tests {
         set
     }
 
-    /// The lot goes backwards, so that it shows.
-    fn blob(here: &[u32]) -> SharingOut {
-        SharingOut::new(some(here), (0..PIECES).rev().collect())
+    /// The order goes backwards, so that it shows.
+    fn blob(here: &[u32]) -> PieceScheduler {
+        PieceScheduler::new(some(here), (0..PIECES).rev().collect())
     }
 
-    fn asks(sharing: &mut SharingOut, donor: DonorId, count: usize) -> Vec<Next> {
-        (0..count).map(|under_way| sharing.next(donor, under_way, NOW)).collect()
+    fn asks(scheduler: &mut PieceScheduler, donor: DonorId, count: usize) -> Vec<Next> {
+        (0..count).map(|in_flight| scheduler.next(donor, in_flight, NOW)).collect()
     }
 
     #[test]
     fn pieces_are_asked_by_lot_each_of_one_donor_and_what_is_here_of_none() {
-        let mut sharing = blob(&[10]);
-        sharing.offers(0, PieceSet::all(PIECES));
-        sharing.offers(1, PieceSet::all(PIECES));
-        assert_eq!(asks(&mut sharing, 0, 2), [Next::Ask(11), Next::Ask(9)]);
-        assert_eq!(asks(&mut sharing, 1, 1), [Next::Ask(8)]);
-        assert_eq!(sharing.next(7, 0, NOW), Next::Nothing, "it has said nothing yet");
+        let mut scheduler = blob(&[10]);
+        scheduler.offers(0, PieceSet::all(PIECES));
+        scheduler.offers(1, PieceSet::all(PIECES));
+        assert_eq!(asks(&mut scheduler, 0, 2), [Next::Ask(11), Next::Ask(9)]);
+        assert_eq!(asks(&mut scheduler, 1, 1), [Next::Ask(8)]);
+        assert_eq!(scheduler.next(7, 0, NOW), Next::Nothing, "it has said nothing yet");
     }
 
     #[test]
     fn what_few_have_comes_first() {
-        let mut sharing = blob(&[]);
-        sharing.offers(0, PieceSet::all(PIECES));
-        sharing.offers(1, some(&[11, 10, 9, 8, 7, 6, 4, 3, 2, 1, 0]));
-        sharing.offers(2, some(&[11, 5]));
-        assert_eq!(sharing.next(1, 0, NOW), Next::Ask(10), "three have 11");
-        sharing.ends(2);
-        assert_eq!(sharing.next(0, 0, NOW), Next::Ask(5), "nobody else has it any more");
+        let mut scheduler = blob(&[]);
+        scheduler.offers(0, PieceSet::all(PIECES));
+        scheduler.offers(1, some(&[11, 10, 9, 8, 7, 6, 4, 3, 2, 1, 0]));
+        scheduler.offers(2, some(&[11, 5]));
+        assert_eq!(scheduler.next(1, 0, NOW), Next::Ask(10), "three have 11");
+        scheduler.ends(2);
+        assert_eq!(scheduler.next(0, 0, NOW), Next::Ask(5), "nobody else has it any more");
     }
 
     #[test]
     fn a_donor_that_is_late_is_helped_out_once_by_one_that_has_nothing_to_do() {
-        let mut sharing = blob(&(2..PIECES).collect::<Vec<_>>());
-        (0..3).for_each(|donor| sharing.offers(donor, PieceSet::all(PIECES)));
-        assert_eq!(asks(&mut sharing, 0, 2), [Next::Ask(1), Next::Ask(0)]);
-        assert_eq!(sharing.next(0, 2, NOW), Next::Nothing);
-        assert_eq!(sharing.next(1, 0, NOW), Next::Nothing, "it may still come in time");
-        assert_eq!(sharing.next(1, 1, LATER), Next::Nothing, "this one has something to do");
-        assert_eq!((sharing.next(1, 0, LATER), sharing.next(2, 0, LATER)), (Next::Ask(1), Next::Ask(0)));
-        assert_eq!(sharing.next(2, 0, 2 * LATER), Next::Nothing, "two are asked for each");
-        assert!(sharing.came(1) && !sharing.came(1));
-        assert!(sharing.came(0) && sharing.is_done());
-        assert_eq!(sharing.next(2, 0, NOW), Next::Done);
+        let mut scheduler = blob(&(2..PIECES).collect::<Vec<_>>());
+        (0..3).for_each(|donor| scheduler.offers(donor, PieceSet::all(PIECES)));
+        assert_eq!(asks(&mut scheduler, 0, 2), [Next::Ask(1), Next::Ask(0)]);
+        assert_eq!(scheduler.next(0, 2, NOW), Next::Nothing);
+        assert_eq!(scheduler.next(1, 0, NOW), Next::Nothing, "it may still come in time");
+        assert_eq!(scheduler.next(1, 1, LATER), Next::Nothing, "this one has something to do");
+        assert_eq!((scheduler.next(1, 0, LATER), scheduler.next(2, 0, LATER)), (Next::Ask(1), Next::Ask(0)));
+        assert_eq!(scheduler.next(2, 0, 2 * LATER), Next::Nothing, "two are asked for each");
+        assert!(scheduler.came(1) && !scheduler.came(1));
+        assert!(scheduler.came(0) && scheduler.is_done());
+        assert_eq!(scheduler.next(2, 0, NOW), Next::Done);
     }
 
     #[test]
     fn what_a_donor_does_not_give_is_asked_of_others() {
-        let mut sharing = blob(&(2..PIECES).collect::<Vec<_>>());
-        sharing.offers(0, PieceSet::all(PIECES));
-        assert_eq!(asks(&mut sharing, 0, 2), [Next::Ask(1), Next::Ask(0)]);
-        sharing.lacks(0, 1);
-        assert_eq!(sharing.next(0, 1, NOW), Next::Nothing, "it does not have it");
-        sharing.offers(1, PieceSet::all(PIECES));
-        assert_eq!(sharing.next(1, 0, NOW), Next::Ask(1));
-        sharing.ends(0);
-        assert_eq!(sharing.next(1, 1, NOW), Next::Ask(0));
+        let mut scheduler = blob(&(2..PIECES).collect::<Vec<_>>());
+        scheduler.offers(0, PieceSet::all(PIECES));
+        assert_eq!(asks(&mut scheduler, 0, 2), [Next::Ask(1), Next::Ask(0)]);
+        scheduler.lacks(0, 1);
+        assert_eq!(scheduler.next(0, 1, NOW), Next::Nothing, "it does not have it");
+        scheduler.offers(1, PieceSet::all(PIECES));
+        assert_eq!(scheduler.next(1, 0, NOW), Next::Ask(1));
+        scheduler.ends(0);
+        assert_eq!(scheduler.next(1, 1, NOW), Next::Ask(0));
     }
 }

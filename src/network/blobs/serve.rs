@@ -11,28 +11,28 @@ use tokio::sync::Semaphore;
 use tokio::task::{Id, JoinSet};
 
 use crate::names::{BlobHash, BlobRef};
-use crate::network::blobs::rate_limiter::Cap;
 use crate::network::blobs::{
-    ASK_TREE, ASK_WHICH, BlobAccess, BlobSource, GIVEN, LACKING, PATIENCE, STATUS_BUSY, STATUS_HERE, STATUS_IN_PART,
-    STATUS_NOT_HERE, STATUS_NOT_INVITED, blocking, within,
+    ASK_TREE, ASK_WHICH, BlobAccess, BlobSource, GIVEN, LACKING, STATUS_BUSY, STATUS_HERE, STATUS_IN_PART,
+    STATUS_NOT_HERE, STATUS_NOT_INVITED, TIMEOUTS, blocking, within,
 };
 use crate::network::identity::peer_key;
 use crate::network::limits::{
     BLOB_IDLE, BLOB_SLICE_BYTES, SERVING_WAIT, SERVINGS, SERVINGS_AND_WAITING, SERVINGS_PER_PEER,
 };
-use crate::network::protection::rate_limiter::{Rates, blob_streams};
+use crate::network::protection::bandwidth_limiter::BandwidthLimiter;
+use crate::network::protection::rate_limiter::{KeyedRateLimiter, blob_streams};
 use crate::network::traffic::Counters;
 use crate::pieces::piece_count;
 
 /// Takes every stream at once (libp2p-stream drops what is not taken) and serves it in a task of its own.
-pub(in crate::network) async fn serve_all(mut incoming: IncomingStreams, offer: Arc<Offer>) {
-    let places = Arc::new(Semaphore::new(SERVINGS));
+pub(crate) async fn serve_all(mut incoming: IncomingStreams, offer: Arc<Offer>) {
+    let permits = Arc::new(Semaphore::new(SERVINGS));
     let mut servings = Servings::default();
     loop {
         tokio::select! {
             stream = incoming.next() => {
                 let Some((peer, stream)) = stream else { return };
-                let serving = Serving { peer, offer: offer.clone(), places: places.clone() };
+                let serving = Serving { peer, offer: offer.clone(), permits: permits.clone() };
                 servings.begin(peer, stream, serving);
             }
             Some(ended) = servings.tasks.join_next_with_id() => servings.ended(match ended {
@@ -47,7 +47,7 @@ pub(in crate::network) async fn serve_all(mut incoming: IncomingStreams, offer: 
 struct Servings {
     tasks: JoinSet<()>,
     peers: HashMap<Id, PeerId>,
-    rates: Rates<PeerId>,
+    rates: KeyedRateLimiter<PeerId>,
 }
 
 impl Default for Servings {
@@ -86,23 +86,23 @@ impl Servings {
 struct Serving {
     peer: PeerId,
     offer: Arc<Offer>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 /// What is served, and how fast.
-pub(in crate::network) struct Offer {
+pub(crate) struct Offer {
     pub access: Arc<dyn BlobAccess>,
     pub counters: Arc<Counters>,
-    pub cap: Cap,
+    pub limiter: BandwidthLimiter,
 }
 
 impl Serving {
     async fn serve(self, mut stream: Stream) -> io::Result<()> {
         let mut named = [0; 40];
         // A byte now and then does not hold a place.
-        within(BLOB_IDLE, PATIENCE.read(&mut stream, &mut named)).await?;
+        within(BLOB_IDLE, TIMEOUTS.read(&mut stream, &mut named)).await?;
         let blob = named_blob(&named);
-        let Ok(Ok(_place)) = tokio::time::timeout(SERVING_WAIT, self.places.acquire()).await else {
+        let Ok(Ok(_permit)) = tokio::time::timeout(SERVING_WAIT, self.permits.acquire()).await else {
             return refuse(stream, STATUS_BUSY).await;
         };
         let access = self.offer.access.clone();
@@ -111,18 +111,18 @@ impl Serving {
             None => None,
         };
         let Some(source) = opened.map(Arc::<dyn BlobSource>::from) else {
-            PATIENCE.write(&mut stream, &[STATUS_NOT_HERE]).await?;
+            TIMEOUTS.write(&mut stream, &[STATUS_NOT_HERE]).await?;
             return within(BLOB_IDLE, stream.close()).await;
         };
         let status = if source.pieces().is_whole() { STATUS_HERE } else { STATUS_IN_PART };
-        PATIENCE.write(&mut stream, &[status]).await?;
+        TIMEOUTS.write(&mut stream, &[status]).await?;
         within(BLOB_IDLE, stream.flush()).await?;
         let (mut asks, mut answers) = stream.split();
         let mut piece = Vec::new();
         // Until the asker has enough, falls silent or asks for what cannot be.
         loop {
             let mut what = [0; 4];
-            match PATIENCE.read(&mut asks, &mut what).await {
+            match TIMEOUTS.read(&mut asks, &mut what).await {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     return within(BLOB_IDLE, answers.close()).await;
                 }
@@ -161,15 +161,15 @@ impl Serving {
             _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "no such piece")),
         };
         let Some(answer) = answer else {
-            PATIENCE.write(stream, &[LACKING]).await?;
+            TIMEOUTS.write(stream, &[LACKING]).await?;
             within(BLOB_IDLE, stream.flush()).await?;
             return Ok(Vec::new());
         };
-        PATIENCE.write(stream, &[GIVEN]).await?;
-        let cap = &self.offer.cap;
-        for slice in answer.chunks(cap.slice(BLOB_SLICE_BYTES)) {
-            cap.take(self.peer, slice.len()).await;
-            PATIENCE.write(stream, slice).await?;
+        TIMEOUTS.write(stream, &[GIVEN]).await?;
+        let limiter = &self.offer.limiter;
+        for slice in answer.chunks(limiter.slice(BLOB_SLICE_BYTES)) {
+            limiter.take(self.peer, slice.len()).await;
+            TIMEOUTS.write(stream, slice).await?;
             self.offer.counters.blobs_sent.add(slice.len());
         }
         within(BLOB_IDLE, stream.flush()).await?;
@@ -186,6 +186,6 @@ fn named_blob(named: &[u8; 40]) -> BlobRef {
 }
 
 async fn refuse(mut stream: Stream, status: u8) -> io::Result<()> {
-    PATIENCE.write(&mut stream, &[status]).await?;
+    TIMEOUTS.write(&mut stream, &[status]).await?;
     within(BLOB_IDLE, stream.close()).await
 }

@@ -3,18 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use libp2p::swarm::ConnectionId;
 use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
+use libp2p::swarm::{ConnectionId, NetworkBehaviour};
 use libp2p::{Multiaddr, PeerId, Swarm, swarm};
-use tokio::sync::oneshot;
 
-use crate::names::PeerKey;
-use crate::network::blobs::FetchError;
 use crate::network::connectivity::addresses::{is_relayed, same_place, usable};
 use crate::network::connectivity::dial_error::{DialError, explain};
 use crate::network::limits::{ADDRESSES_PER_PEER, DIALLED_PEERS};
-use crate::network::swarm::behaviour::Behaviour;
-use crate::network::swarm::events::Slot;
 
 /// There is no way to a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
@@ -28,18 +23,8 @@ pub struct Unreachable {
     pub reason: String,
 }
 
-/// What a connection is for.
-pub(in crate::network) enum Purpose {
-    /// Somebody waits for [`crate::network::NetworkHandle::dial`].
-    Dial { address: Multiaddr, asked: Instant, reply: oneshot::Sender<Result<PeerKey, DialError>> },
-    /// A request is sent next.
-    Request { id: u64, to: PeerKey, bytes: Vec<u8>, slot: Slot },
-    /// A blob is fetched next, by whoever hears this.
-    Fetch { from: PeerKey, connected: oneshot::Sender<Result<PeerId, FetchError>> },
-}
-
 /// Why an attempt ended without a connection.
-pub(in crate::network) enum Failure {
+pub(crate) enum Failure {
     /// libp2p's reason.
     Swarm(swarm::DialError),
     /// Ours.
@@ -47,16 +32,16 @@ pub(in crate::network) enum Failure {
 }
 
 /// An attempt that came to nothing, and who waited for it.
-pub(in crate::network) struct Failed {
-    pub waiting: Vec<Purpose>,
+pub(crate) struct Failed<P> {
+    pub waiting: Vec<P>,
     tried: Vec<Multiaddr>,
     waited: Duration,
     failure: Failure,
 }
 
-impl Failed {
+impl<P> Failed<P> {
     /// For those who asked something of the peer.
-    pub(in crate::network) fn unreachable(&self) -> Unreachable {
+    pub(crate) fn unreachable(&self) -> Unreachable {
         let reason = match (&self.failure, self.tried.first()) {
             (Failure::Busy, _) => "too many connections are being made already".to_owned(),
             (Failure::Swarm(swarm::DialError::NoAddresses), _) => "no address of it is known".to_owned(),
@@ -67,7 +52,7 @@ impl Failed {
     }
 
     /// For somebody who dialled this address.
-    pub(in crate::network) fn dial_error(&self, address: Multiaddr, asked: Instant) -> DialError {
+    pub(crate) fn dial_error(&self, address: Multiaddr, asked: Instant) -> DialError {
         match &self.failure {
             Failure::Busy => DialError::Busy(address),
             Failure::Swarm(error) => explain(error, &address, asked.elapsed()),
@@ -75,7 +60,7 @@ impl Failed {
     }
 }
 
-struct Attempt {
+struct Attempt<P> {
     connection: ConnectionId,
     began: Instant,
     tried: Vec<Multiaddr>,
@@ -83,7 +68,7 @@ struct Attempt {
     next: Vec<Multiaddr>,
     /// Where other peers live.
     wrong: Vec<Multiaddr>,
-    waiting: Vec<Purpose>,
+    waiting: Vec<P>,
     beside: Beside,
 }
 
@@ -96,28 +81,33 @@ enum Beside {
     ARelay,
 }
 
-/// The attempts under way.
-#[derive(Default)]
-pub(in crate::network) struct Connecting {
-    attempts: BTreeMap<PeerId, Attempt>,
+/// The attempts under way, and what each connection is wanted for.
+pub(crate) struct Connecting<P> {
+    attempts: BTreeMap<PeerId, Attempt<P>>,
 }
 
-impl Connecting {
+impl<P> Default for Connecting<P> {
+    fn default() -> Self {
+        Self { attempts: BTreeMap::new() }
+    }
+}
+
+impl<P> Connecting<P> {
     /// Begins an attempt, or joins the one under way. Not to be called for a connected peer.
-    pub(in crate::network) fn begin(
+    pub(crate) fn begin(
         &mut self,
-        swarm: &mut Swarm<Behaviour>,
+        swarm: &mut Swarm<impl NetworkBehaviour>,
         peer: PeerId,
         addresses: Vec<Multiaddr>,
-        purpose: Option<Purpose>,
-    ) -> Result<(), Box<Failed>> {
+        purpose: Option<P>,
+    ) -> Result<(), Box<Failed<P>>> {
         self.begin_one(swarm, peer, usable(addresses, peer), purpose, Beside::Nothing)
     }
 
     /// The same for a direct connection to a peer to which there is one through a relay.
-    pub(in crate::network) fn begin_beside(
+    pub(crate) fn begin_beside(
         &mut self,
-        swarm: &mut Swarm<Behaviour>,
+        swarm: &mut Swarm<impl NetworkBehaviour>,
         peer: PeerId,
         addresses: Vec<Multiaddr>,
     ) {
@@ -131,19 +121,19 @@ impl Connecting {
     }
 
     /// Whether an attempt is under way.
-    pub(in crate::network) fn is_dialling(&self, peer: &PeerId) -> bool {
+    pub(crate) fn is_dialling(&self, peer: &PeerId) -> bool {
         self.attempts.contains_key(peer)
     }
 
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
     fn begin_one(
         &mut self,
-        swarm: &mut Swarm<Behaviour>,
+        swarm: &mut Swarm<impl NetworkBehaviour>,
         peer: PeerId,
         mut addresses: Vec<Multiaddr>,
-        purpose: Option<Purpose>,
+        purpose: Option<P>,
         beside: Beside,
-    ) -> Result<(), Box<Failed>> {
+    ) -> Result<(), Box<Failed<P>>> {
         if let Some(attempt) = self.attempts.get_mut(&peer) {
             addresses.retain(|address| !attempt.tried.contains(address) && !attempt.next.contains(address));
             attempt.next.extend(addresses);
@@ -151,7 +141,7 @@ impl Connecting {
             attempt.waiting.extend(purpose);
             return Ok(());
         }
-        let failed = |failure, tried, purpose: Option<Purpose>| {
+        let failed = |failure, tried, purpose: Option<P>| {
             let waiting = purpose.into_iter().collect();
             Err(Box::new(Failed { waiting, tried, waited: Duration::ZERO, failure }))
         };
@@ -178,18 +168,18 @@ impl Connecting {
     }
 
     /// A peer has been connected, by whichever side: these were waiting for it.
-    pub(in crate::network) fn connected(&mut self, peer: PeerId) -> Vec<Purpose> {
+    pub(crate) fn connected(&mut self, peer: PeerId) -> Vec<P> {
         self.attempts.remove(&peer).map(|attempt| attempt.waiting).unwrap_or_default()
     }
 
     /// A dial has failed. Nothing to tell if it was not ours, or if there are more addresses to try.
-    pub(in crate::network) fn failed(
+    pub(crate) fn failed(
         &mut self,
-        swarm: &mut Swarm<Behaviour>,
+        swarm: &mut Swarm<impl NetworkBehaviour>,
         peer: PeerId,
         connection: ConnectionId,
         error: swarm::DialError,
-    ) -> Option<Failed> {
+    ) -> Option<Failed<P>> {
         let attempt = self.attempts.get_mut(&peer).filter(|attempt| attempt.connection == connection)?;
         let mut error = error;
         let mut next = std::mem::take(&mut attempt.next);
@@ -224,7 +214,7 @@ enum Known {
 /// Whatever else may be dialling the same peer (Kademlia, with other addresses) does not stop us. A port of its own:
 /// libp2p would else dial from the listening port, which only helps to punch holes, and fails on a quick reconnect.
 fn dial(
-    swarm: &mut Swarm<Behaviour>,
+    swarm: &mut Swarm<impl NetworkBehaviour>,
     peer: PeerId,
     addresses: Vec<Multiaddr>,
     known: Known,

@@ -9,8 +9,7 @@ use libp2p::swarm;
 
 use crate::names::PeerKey;
 use crate::network::connectivity::addresses::same_place;
-use crate::network::identity::peer_key;
-use crate::network::swarm::behaviour::agent_version;
+use crate::network::identity::{agent_version, peer_key};
 
 /// Why a peer could not be joined at an address.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -90,7 +89,7 @@ pub enum DialError {
 }
 
 /// What libp2p's error means for somebody who dialled this address and has waited so long.
-pub(in crate::network) fn explain(error: &swarm::DialError, address: &Multiaddr, waited: Duration) -> DialError {
+pub(crate) fn explain(error: &swarm::DialError, address: &Multiaddr, waited: Duration) -> DialError {
     let address = address.clone();
     match error {
         swarm::DialError::LocalPeerId { .. } => DialError::Myself(address),
@@ -132,7 +131,7 @@ const SILENCE: [&str; 2] = ["Timeout has been reached", "Handshake with the remo
 
 /// The system's error in what libp2p says. Its DNS layer keeps only the words of the errors below it, but those of the
 /// system end in their number.
-pub(in crate::network) fn system_error(words: &str) -> Option<io::ErrorKind> {
+pub(crate) fn system_error(words: &str) -> Option<io::ErrorKind> {
     let (_, number) = words.rsplit_once("(os error ")?;
     let (number, _) = number.split_once(')')?;
     Some(io::Error::from_raw_os_error(number.parse().ok()?).kind())

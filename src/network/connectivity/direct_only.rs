@@ -16,7 +16,7 @@ use libp2p::{Multiaddr, PeerId};
 use crate::network::connectivity::addresses::is_relayed;
 
 /// A behaviour that knows nothing of connections through relays: it neither opens nor takes a stream there.
-pub(in crate::network) struct DirectOnly<B>(pub B);
+pub(crate) struct DirectOnly<B>(pub B);
 
 impl<B: NetworkBehaviour> NetworkBehaviour for DirectOnly<B> {
     type ConnectionHandler = Either<B::ConnectionHandler, dummy::ConnectionHandler>;

@@ -1,8 +1,8 @@
-//! Gossipsub, to which a peer has one connection at a time: the newest.
+//! Tells gossipsub of one connection to each peer at a time: the newest.
 //!
 //! A peer that is killed and comes back at once connects before its old connection is found dead. Gossipsub tells its
 //! subscriptions with the first connection to a peer only, so the new process would never learn who listens to what, and
-//! nobody would hear it. Here each further connection makes a new acquaintance: gossipsub is told that the peer went and
+//! nobody would hear it. Here, when a further connection is made, gossipsub is told that the peer went and
 //! came again. Connections that are older by more than what two dials at once may differ by are closed, since a peer
 //! dials nobody that it is connected to. Two kinds are left alone: one through a relay, which is closed in its own time
 //! once a direct one has taken its place, and those to a relay itself, which dials us to try our addresses.
@@ -32,20 +32,20 @@ struct Newest {
 }
 
 /// A behaviour that is told of the newest connection to each peer only.
-pub(in crate::network) struct Acquaintance<B> {
+pub(crate) struct GossipConnection<B> {
     inner: B,
     newest: HashMap<PeerId, Newest>,
     relays: BTreeSet<PeerId>,
     to_close: VecDeque<(PeerId, CloseConnection)>,
 }
 
-impl<B> Acquaintance<B> {
-    pub(in crate::network) fn new(inner: B) -> Self {
+impl<B> GossipConnection<B> {
+    pub(crate) fn new(inner: B) -> Self {
         Self { inner, newest: HashMap::new(), relays: BTreeSet::new(), to_close: VecDeque::new() }
     }
 }
 
-impl<B> Deref for Acquaintance<B> {
+impl<B> Deref for GossipConnection<B> {
     type Target = B;
 
     fn deref(&self) -> &B {
@@ -53,22 +53,22 @@ impl<B> Deref for Acquaintance<B> {
     }
 }
 
-impl<B> DerefMut for Acquaintance<B> {
+impl<B> DerefMut for GossipConnection<B> {
     fn deref_mut(&mut self) -> &mut B {
         &mut self.inner
     }
 }
 
-impl<B> Acquaintance<B> {
+impl<B> GossipConnection<B> {
     /// This peer is a relay: it may have several connections. There are no more such peers than relays that are known.
-    pub(in crate::network) fn is_relay(&mut self, peer: PeerId) {
+    pub(crate) fn is_relay(&mut self, peer: PeerId) {
         self.relays.insert(peer);
     }
 }
 
-impl<B: NetworkBehaviour> Acquaintance<B> {
+impl<B: NetworkBehaviour> GossipConnection<B> {
     /// Before the handler of another connection is made.
-    fn part_from(&mut self, peer: PeerId) {
+    fn replace_connection(&mut self, peer: PeerId) {
         let Some(Newest { connection, endpoint, since }) = self.newest.remove(&peer) else { return };
         self.closed(peer, connection, &endpoint);
         if since.elapsed() >= AT_ONCE && !endpoint.is_relayed() && !self.relays.contains(&peer) {
@@ -104,7 +104,7 @@ impl<B: NetworkBehaviour> Acquaintance<B> {
     }
 }
 
-impl<B: NetworkBehaviour> NetworkBehaviour for Acquaintance<B> {
+impl<B: NetworkBehaviour> NetworkBehaviour for GossipConnection<B> {
     type ConnectionHandler = B::ConnectionHandler;
     type ToSwarm = B::ToSwarm;
 
@@ -124,7 +124,7 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Acquaintance<B> {
         local: &Multiaddr,
         remote: &Multiaddr,
     ) -> Result<THandler<Self>, ConnectionDenied> {
-        self.part_from(peer);
+        self.replace_connection(peer);
         self.inner.handle_established_inbound_connection(connection, peer, local, remote)
     }
 
@@ -146,7 +146,7 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Acquaintance<B> {
         role: Endpoint,
         port: PortUse,
     ) -> Result<THandler<Self>, ConnectionDenied> {
-        self.part_from(peer);
+        self.replace_connection(peer);
         self.inner.handle_established_outbound_connection(connection, peer, address, role, port)
     }
 

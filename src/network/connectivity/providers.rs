@@ -20,13 +20,13 @@ use crate::network::limits::{
 const KAD_PROTOCOL: StreamProtocol = StreamProtocol::new("/pathswarm/kad/1");
 
 /// A record is forgotten this long after it was last announced.
-const RECORD_LIFE: Duration = Duration::from_secs(30 * 60);
+const RECORD_TTL: Duration = Duration::from_secs(30 * 60);
 
 /// BLAKE3.
 const KEY_BYTES: usize = 32;
 
 /// Kademlia with its records in memory.
-pub(in crate::network) type Providers = kad::Behaviour<MemoryStore>;
+pub(crate) type Providers = kad::Behaviour<MemoryStore>;
 
 /// Somebody who says that it is a member of a module. Nothing of this is proven: its own signed beats are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub enum ProvideError {
 /// Kademlia as this program uses it: a server from the start, since a swarm on one LAN has nobody to confirm an
 /// address; provider records alone, no values; announced again every 5 minutes and forgotten after 30, since members
 /// come and go by the minute, not by the day.
-pub(in crate::network) fn providers(local: PeerId) -> Providers {
+pub(crate) fn providers(local: PeerId) -> Providers {
     let mut config = kad::Config::new(KAD_PROTOCOL);
     config
         .set_max_packet_size(KAD_FRAME_BYTES)
@@ -62,12 +62,12 @@ pub(in crate::network) fn providers(local: PeerId) -> Providers {
         .set_query_timeout(LOOKUP_TIMEOUT)
         .set_periodic_bootstrap_interval(Some(Duration::from_secs(15 * 60)))
         .set_provider_publication_interval(Some(Duration::from_secs(5 * 60)))
-        .set_provider_record_ttl(Some(RECORD_LIFE));
+        .set_provider_record_ttl(Some(RECORD_TTL));
     let store = MemoryStoreConfig {
         max_records: 0,
         max_value_bytes: 0,
         max_providers_per_key: PROVIDERS_PER_KEY,
-        // Never met: the records of others are counted by `Kept`, our own by the actor.
+        // Never met: the records of others are counted by `ProviderRecords`, our own by the actor.
         max_provided_keys: PROVIDER_RECORDS + TOPICS_PER_PEER,
     };
     let mut providers = Providers::with_config(local, MemoryStore::with_config(local, store), config);
@@ -76,7 +76,7 @@ pub(in crate::network) fn providers(local: PeerId) -> Providers {
 }
 
 /// Where a module's members are announced.
-pub(in crate::network) fn module_key(run: RunId, module: ModuleId) -> RecordKey {
+pub(crate) fn module_key(run: RunId, module: ModuleId) -> RecordKey {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&run.0).update(b"module");
     hasher.update(&module.level.to_le_bytes()).update(&module.expert.to_le_bytes());
@@ -86,16 +86,16 @@ pub(in crate::network) fn module_key(run: RunId, module: ModuleId) -> RecordKey 
 /// What others announced to us, the longest ago first. libp2p's store counts, but forgets nothing that nobody asks for:
 /// a peer that announces many modules would fill it for good, and keep us from announcing our own.
 #[derive(Default)]
-pub(in crate::network) struct Kept {
+pub(crate) struct ProviderRecords {
     next: u64,
     by_age: BTreeMap<u64, (RecordKey, PeerId, Instant)>,
     ages: HashMap<(RecordKey, PeerId), u64>,
 }
 
-impl Kept {
+impl ProviderRecords {
     /// Keeps what another peer says it provides, with no more addresses than we would pass on.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
-    pub(in crate::network) fn keep(&mut self, providers: &mut Providers, mut record: ProviderRecord) {
+    pub(crate) fn keep(&mut self, providers: &mut Providers, mut record: ProviderRecord) {
         let name = (record.key.clone(), record.provider);
         let known = self.ages.remove(&name).and_then(|age| self.by_age.remove(&age)).is_some();
         let of_this_peer = self.by_age.values().filter(|(_, peer, _)| *peer == record.provider).count();
@@ -103,20 +103,20 @@ impl Kept {
             tracing::debug!(peer = %record.provider, "a provider record that no member would send");
             return;
         }
-        self.make_room(providers);
+        self.evict(providers);
         self.by_age.insert(self.next, (name.0.clone(), name.1, Instant::now()));
         self.ages.insert(name, self.next);
         self.next += 1;
-        record.addresses = worth_passing_on(record.addresses, record.provider);
+        record.addresses = bounded_addresses(record.addresses, record.provider);
         if let Err(error) = providers.store_mut().add_provider(record) {
             tracing::debug!("provider record not kept: {error}");
         }
     }
 
     /// Forgets what has expired, and the oldest if there is no room for another.
-    fn make_room(&mut self, providers: &mut Providers) {
+    fn evict(&mut self, providers: &mut Providers) {
         while let Some((_, (_, _, announced))) = self.by_age.first_key_value() {
-            if announced.elapsed() < RECORD_LIFE && self.by_age.len() < PROVIDER_RECORDS {
+            if announced.elapsed() < RECORD_TTL && self.by_age.len() < PROVIDER_RECORDS {
                 break;
             }
             if let Some((_, (key, peer, _))) = self.by_age.pop_first() {
@@ -128,13 +128,13 @@ impl Kept {
 }
 
 /// Remembers where a peer listens, and tells others who ask.
-pub(in crate::network) fn learn(providers: &mut Providers, peer: PeerId, addresses: Vec<Multiaddr>) {
-    for address in worth_passing_on(addresses, peer) {
+pub(crate) fn learn(providers: &mut Providers, peer: PeerId, addresses: Vec<Multiaddr>) {
+    for address in bounded_addresses(addresses, peer) {
         providers.add_address(&peer, address);
     }
 }
 
-fn worth_passing_on(mut addresses: Vec<Multiaddr>, peer: PeerId) -> Vec<Multiaddr> {
+fn bounded_addresses(mut addresses: Vec<Multiaddr>, peer: PeerId) -> Vec<Multiaddr> {
     addresses.retain(|address| address.len() <= KAD_ADDRESS_BYTES);
     let mut addresses = usable(addresses, peer);
     addresses.truncate(KAD_ADDRESSES);
@@ -142,12 +142,12 @@ fn worth_passing_on(mut addresses: Vec<Multiaddr>, peer: PeerId) -> Vec<Multiadd
 }
 
 /// A peer that a lookup under way has found. Its addresses are known only while the lookup lasts.
-pub(in crate::network) fn found(providers: &mut Providers, key: &RecordKey, peer: PeerId) -> Option<Provider> {
+pub(crate) fn provider_of(providers: &mut Providers, key: &RecordKey, peer: PeerId) -> Option<Provider> {
     let mut addresses: Vec<Multiaddr> = providers
         .handle_pending_outbound_connection(ConnectionId::new_unchecked(0), Some(peer), &[], Endpoint::Dialer)
         .unwrap_or_default();
-    let kept = providers.store_mut().providers(key).into_iter().filter(|record| record.provider == peer);
-    addresses.extend(kept.flat_map(|record| record.addresses));
+    let records = providers.store_mut().providers(key).into_iter().filter(|record| record.provider == peer);
+    addresses.extend(records.flat_map(|record| record.addresses));
     Some(Provider { peer: peer_key(&peer)?, addresses: usable(addresses, peer) })
 }
 
@@ -171,32 +171,32 @@ mod tests {
         let short = (0..99).map(|port| format!("/ip4/10.0.0.1/tcp/{port}").parse().unwrap());
         let long = format!("/dns4/{}/tcp/1", "x".repeat(KAD_ADDRESS_BYTES)).parse().unwrap();
         let addresses = std::iter::once(long).chain(short).collect();
-        Kept::default().keep(&mut store, ProviderRecord::new(key.clone(), PeerId::random(), addresses));
-        let kept = store.store_mut().providers(&key);
-        assert_eq!(kept.len(), 1);
-        assert_eq!(kept[0].addresses.len(), KAD_ADDRESSES);
-        assert!(kept[0].addresses.iter().all(|address| address.len() <= KAD_ADDRESS_BYTES));
+        ProviderRecords::default().keep(&mut store, ProviderRecord::new(key.clone(), PeerId::random(), addresses));
+        let records = store.store_mut().providers(&key);
+        assert_eq!(records.len(), 1);
+        assert_eq!(records[0].addresses.len(), KAD_ADDRESSES);
+        assert!(records[0].addresses.iter().all(|address| address.len() <= KAD_ADDRESS_BYTES));
     }
 
     #[test]
     fn a_peer_that_announces_everything_keeps_nobody_else_out() {
         let mut store = providers(PeerId::random());
-        let mut kept = Kept::default();
+        let mut records = ProviderRecords::default();
         let key = |expert| module_key(RunId([1; 32]), ModuleId { level: 0, expert });
         let greedy = PeerId::random();
         for expert in 0..1000 {
-            kept.keep(&mut store, ProviderRecord::new(key(expert), greedy, vec![]));
+            records.keep(&mut store, ProviderRecord::new(key(expert), greedy, vec![]));
         }
-        assert_eq!(kept.by_age.len(), TOPICS_PER_PEER);
-        kept.keep(&mut store, ProviderRecord::new(key(0), greedy, vec![]));
-        assert_eq!(kept.by_age.len(), TOPICS_PER_PEER, "announced again");
-        kept.keep(&mut store, ProviderRecord::new(RecordKey::new(&[0; 99]), PeerId::random(), vec![]));
-        assert_eq!(kept.by_age.len(), TOPICS_PER_PEER, "not a module's key");
+        assert_eq!(records.by_age.len(), TOPICS_PER_PEER);
+        records.keep(&mut store, ProviderRecord::new(key(0), greedy, vec![]));
+        assert_eq!(records.by_age.len(), TOPICS_PER_PEER, "announced again");
+        records.keep(&mut store, ProviderRecord::new(RecordKey::new(&[0; 99]), PeerId::random(), vec![]));
+        assert_eq!(records.by_age.len(), TOPICS_PER_PEER, "not a module's key");
 
         for expert in 0..PROVIDER_RECORDS as u32 {
-            kept.keep(&mut store, ProviderRecord::new(key(expert), PeerId::random(), vec![]));
+            records.keep(&mut store, ProviderRecord::new(key(expert), PeerId::random(), vec![]));
         }
-        assert_eq!((kept.by_age.len(), kept.ages.len()), (PROVIDER_RECORDS, PROVIDER_RECORDS));
+        assert_eq!((records.by_age.len(), records.ages.len()), (PROVIDER_RECORDS, PROVIDER_RECORDS));
         assert!(store.store_mut().providers(&key(0)).iter().all(|record| record.provider != greedy), "oldest first");
         assert!(store.start_providing(key(5000)).is_ok(), "our own always find room");
     }

@@ -1,8 +1,8 @@
-//! The ways to each connected peer: directly, or through a relay.
+//! The routes to each connected peer: direct, or through a relay.
 //!
-//! A way through a relay is a detour: slow, short-lived, and somebody else's bytes. Where there is a direct connection,
-//! another one through a relay is refused; where there was one through a relay first, it is closed soon after a direct one
-//! was made. Bulk asks here before it goes anywhere.
+//! A relayed route is slow and short-lived, and costs the relay's bandwidth. Where there is a direct connection, another one
+//! through a relay is refused. A relayed one that came first is closed soon after a direct one was made. Blob transfers ask
+//! here whether a peer is connected directly.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll};
@@ -35,49 +35,49 @@ struct Direct {
 
 /// The connections to one peer; those through relays with their beginnings.
 #[derive(Default)]
-struct Way {
+struct Route {
     direct: BTreeMap<ConnectionId, Direct>,
     relayed: BTreeMap<ConnectionId, Instant>,
 }
 
 /// Knows the ways, and closes detours.
 #[derive(Default)]
-pub(in crate::network) struct Ways {
-    peers: BTreeMap<PeerId, Way>,
+pub(crate) struct Routes {
+    peers: BTreeMap<PeerId, Route>,
     to_close: VecDeque<(PeerId, ConnectionId)>,
     /// Our own addresses as others saw them, for AutoNAT and DCUtR.
     seen: VecDeque<Multiaddr>,
 }
 
-impl Ways {
+impl Routes {
     /// Whether there is a direct connection.
-    pub(in crate::network) fn is_direct(&self, peer: &PeerId) -> bool {
-        self.peers.get(peer).is_some_and(|way| !way.direct.is_empty())
+    pub(crate) fn is_direct(&self, peer: &PeerId) -> bool {
+        self.peers.get(peer).is_some_and(|route| !route.direct.is_empty())
     }
 
     /// If all connections to a peer go through relays, since when there has been one.
-    pub(in crate::network) fn relayed_since(&self, peer: &PeerId) -> Option<Instant> {
-        let way = self.peers.get(peer).filter(|way| way.direct.is_empty())?;
-        way.relayed.values().min().copied()
+    pub(crate) fn relayed_since(&self, peer: &PeerId) -> Option<Instant> {
+        let route = self.peers.get(peer).filter(|route| route.direct.is_empty())?;
+        route.relayed.values().min().copied()
     }
 
     /// Whether we made this connection from the port at which we listen, so that the other saw that port.
-    pub(in crate::network) fn is_from_listening_port(&self, peer: &PeerId, connection: ConnectionId) -> bool {
-        let way = self.peers.get(peer).and_then(|way| way.direct.get(&connection));
-        way.is_some_and(|direct| direct.from_listening_port)
+    pub(crate) fn is_from_listening_port(&self, peer: &PeerId, connection: ConnectionId) -> bool {
+        let route = self.peers.get(peer).and_then(|route| route.direct.get(&connection));
+        route.is_some_and(|direct| direct.from_listening_port)
     }
 
     /// Closes those detours beside which a direct connection has stood long enough.
-    pub(in crate::network) fn close_detours(&mut self, now: Instant) {
-        for (peer, way) in &self.peers {
-            if way.direct.values().any(|direct| now.duration_since(direct.since) >= DETOUR_LASTS) {
-                self.to_close.extend(way.relayed.keys().map(|connection| (*peer, *connection)));
+    pub(crate) fn close_detours(&mut self, now: Instant) {
+        for (peer, route) in &self.peers {
+            if route.direct.values().any(|direct| now.duration_since(direct.since) >= DETOUR_LASTS) {
+                self.to_close.extend(route.relayed.keys().map(|connection| (*peer, *connection)));
             }
         }
     }
 
     /// This is where our listening port appeared to somebody outside.
-    pub(in crate::network) fn seen_at(&mut self, address: Multiaddr) {
+    pub(crate) fn seen_at(&mut self, address: Multiaddr) {
         self.seen.push_back(address);
     }
 
@@ -90,27 +90,27 @@ impl Ways {
 
     #[expect(clippy::disallowed_methods, reason = "an edge: how old a connection is")]
     fn established(&mut self, event: &ConnectionEstablished<'_>) {
-        let way = self.peers.entry(event.peer_id).or_default();
+        let route = self.peers.entry(event.peer_id).or_default();
         let since = Instant::now();
         if event.endpoint.is_relayed() {
-            way.relayed.insert(event.connection_id, since);
+            route.relayed.insert(event.connection_id, since);
         } else {
             let from_listening_port = matches!(event.endpoint, ConnectedPoint::Dialer { port_use: PortUse::Reuse, .. });
-            way.direct.insert(event.connection_id, Direct { since, from_listening_port });
+            route.direct.insert(event.connection_id, Direct { since, from_listening_port });
         }
     }
 
     fn closed(&mut self, event: &ConnectionClosed<'_>) {
-        let Some(way) = self.peers.get_mut(&event.peer_id) else { return };
-        way.direct.remove(&event.connection_id);
-        way.relayed.remove(&event.connection_id);
-        if way.direct.is_empty() && way.relayed.is_empty() {
+        let Some(route) = self.peers.get_mut(&event.peer_id) else { return };
+        route.direct.remove(&event.connection_id);
+        route.relayed.remove(&event.connection_id);
+        if route.direct.is_empty() && route.relayed.is_empty() {
             self.peers.remove(&event.peer_id);
         }
     }
 }
 
-impl NetworkBehaviour for Ways {
+impl NetworkBehaviour for Routes {
     type ConnectionHandler = dummy::ConnectionHandler;
     type ToSwarm = std::convert::Infallible;
 

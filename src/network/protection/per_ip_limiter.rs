@@ -18,12 +18,12 @@ use libp2p::{Multiaddr, PeerId};
 
 use crate::network::connectivity::addresses::is_relayed;
 use crate::network::limits::{COMING_BURST, COMING_PER_SECOND, CONNECTIONS_PER_IP, PENDING_PER_IP};
-use crate::network::protection::rate_limiter::Rates;
+use crate::network::protection::rate_limiter::KeyedRateLimiter;
 
 /// Why a connection was refused.
 #[derive(Debug, thiserror::Error)]
 #[error("too many connections come from {0}")]
-struct Crowded(IpAddr);
+struct TooManyConnections(IpAddr);
 
 /// The connections that came from one address.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,16 +33,16 @@ struct Count {
 }
 
 /// Counts them.
-pub(in crate::network) struct Crowd {
-    coming: Rates<IpAddr>,
+pub(crate) struct PerIpLimiter {
+    coming: KeyedRateLimiter<IpAddr>,
     from: BTreeMap<IpAddr, Count>,
     pending: HashMap<ConnectionId, IpAddr>,
     established: HashMap<ConnectionId, IpAddr>,
 }
 
-impl Default for Crowd {
+impl Default for PerIpLimiter {
     fn default() -> Self {
-        let coming = Rates::new((COMING_PER_SECOND, COMING_BURST));
+        let coming = KeyedRateLimiter::new((COMING_PER_SECOND, COMING_BURST));
         Self { coming, from: BTreeMap::new(), pending: HashMap::new(), established: HashMap::new() }
     }
 }
@@ -61,8 +61,8 @@ fn origin(local: &Multiaddr, remote: &Multiaddr) -> Option<IpAddr> {
     (!own && !is_relayed(local) && !is_relayed(remote)).then_some(ip)
 }
 
-impl Crowd {
-    fn forget(&mut self, ip: IpAddr, which: fn(&mut Count) -> &mut usize) {
+impl PerIpLimiter {
+    fn release(&mut self, ip: IpAddr, which: fn(&mut Count) -> &mut usize) {
         if let Some(count) = self.from.get_mut(&ip) {
             let one = which(count);
             *one = one.saturating_sub(1);
@@ -74,19 +74,19 @@ impl Crowd {
 
     fn settle(&mut self, connection: ConnectionId) {
         if let Some(ip) = self.pending.remove(&connection) {
-            self.forget(ip, |count| &mut count.pending);
+            self.release(ip, |count| &mut count.pending);
         }
     }
 
     fn close(&mut self, connection: ConnectionId) {
         self.settle(connection);
         if let Some(ip) = self.established.remove(&connection) {
-            self.forget(ip, |count| &mut count.established);
+            self.release(ip, |count| &mut count.established);
         }
     }
 }
 
-impl NetworkBehaviour for Crowd {
+impl NetworkBehaviour for PerIpLimiter {
     type ConnectionHandler = dummy::ConnectionHandler;
     type ToSwarm = std::convert::Infallible;
 
@@ -98,9 +98,9 @@ impl NetworkBehaviour for Crowd {
     ) -> Result<(), ConnectionDenied> {
         let Some(ip) = origin(local, remote) else { return Ok(()) };
         let count = self.from.get(&ip).copied().unwrap_or_default();
-        let room = count.pending < PENDING_PER_IP && count.established < CONNECTIONS_PER_IP;
-        if !room || !self.coming.allows(&ip) {
-            return Err(ConnectionDenied::new(Crowded(ip)));
+        let space = count.pending < PENDING_PER_IP && count.established < CONNECTIONS_PER_IP;
+        if !space || !self.coming.allows(&ip) {
+            return Err(ConnectionDenied::new(TooManyConnections(ip)));
         }
         self.from.entry(ip).or_default().pending += 1;
         self.pending.insert(connection, ip);
@@ -117,7 +117,7 @@ impl NetworkBehaviour for Crowd {
         self.settle(connection);
         let Some(ip) = origin(local, remote) else { return Ok(dummy::ConnectionHandler) };
         if self.from.get(&ip).is_some_and(|count| count.established >= CONNECTIONS_PER_IP) {
-            return Err(ConnectionDenied::new(Crowded(ip)));
+            return Err(ConnectionDenied::new(TooManyConnections(ip)));
         }
         self.from.entry(ip).or_default().established += 1;
         self.established.insert(connection, ip);
@@ -161,40 +161,40 @@ mod tests {
         address.parse().unwrap()
     }
 
-    fn comes(crowd: &mut Crowd, id: usize, from: &str) -> bool {
+    fn comes(per_ip: &mut PerIpLimiter, id: usize, from: &str) -> bool {
         let (id, local) = (ConnectionId::new_unchecked(id), at("/ip4/192.0.2.1/tcp/4001"));
-        crowd.handle_pending_inbound_connection(id, &local, &at(from)).is_ok()
+        per_ip.handle_pending_inbound_connection(id, &local, &at(from)).is_ok()
     }
 
-    fn stays(crowd: &mut Crowd, id: usize, from: &str) -> bool {
+    fn stays(per_ip: &mut PerIpLimiter, id: usize, from: &str) -> bool {
         let (id, local) = (ConnectionId::new_unchecked(id), at("/ip4/192.0.2.1/tcp/4001"));
-        crowd.handle_established_inbound_connection(id, PeerId::random(), &local, &at(from)).is_ok()
+        per_ip.handle_established_inbound_connection(id, PeerId::random(), &local, &at(from)).is_ok()
     }
 
     #[test]
     fn one_address_cannot_take_all_handshakes_nor_all_connections() {
-        let mut crowd = Crowd::default();
+        let mut per_ip = PerIpLimiter::default();
         let from = "/ip4/198.51.100.7/tcp/5";
-        let pending = (0..200).filter(|id| comes(&mut crowd, *id, from)).count();
+        let pending = (0..200).filter(|id| comes(&mut per_ip, *id, from)).count();
         assert_eq!(pending, PENDING_PER_IP);
-        assert!(comes(&mut crowd, 900, "/ip4/198.51.100.8/tcp/5"), "its neighbour");
-        let staying = (0..200).filter(|id| stays(&mut crowd, *id, from)).count();
+        assert!(comes(&mut per_ip, 900, "/ip4/198.51.100.8/tcp/5"), "its neighbour");
+        let staying = (0..200).filter(|id| stays(&mut per_ip, *id, from)).count();
         assert_eq!(staying, CONNECTIONS_PER_IP);
-        assert!(!comes(&mut crowd, 901, from));
-        (0..200).for_each(|id| crowd.close(ConnectionId::new_unchecked(id)));
-        assert!(comes(&mut crowd, 902, from), "when they have gone");
-        crowd.close(ConnectionId::new_unchecked(900));
-        crowd.close(ConnectionId::new_unchecked(902));
-        assert!(crowd.from.is_empty() && crowd.pending.is_empty() && crowd.established.is_empty());
+        assert!(!comes(&mut per_ip, 901, from));
+        (0..200).for_each(|id| per_ip.close(ConnectionId::new_unchecked(id)));
+        assert!(comes(&mut per_ip, 902, from), "when they have gone");
+        per_ip.close(ConnectionId::new_unchecked(900));
+        per_ip.close(ConnectionId::new_unchecked(902));
+        assert!(per_ip.from.is_empty() && per_ip.pending.is_empty() && per_ip.established.is_empty());
     }
 
     #[test]
     fn who_comes_and_goes_too_fast_is_refused_for_a_while() {
-        let mut crowd = Crowd::default();
+        let mut per_ip = PerIpLimiter::default();
         let mut come = 0;
         for id in 0..1_000 {
-            come += usize::from(comes(&mut crowd, id, "/ip4/198.51.100.7/udp/5/quic-v1"));
-            crowd.close(ConnectionId::new_unchecked(id));
+            come += usize::from(comes(&mut per_ip, id, "/ip4/198.51.100.7/udp/5/quic-v1"));
+            per_ip.close(ConnectionId::new_unchecked(id));
         }
         assert!((COMING_BURST as usize..COMING_BURST as usize + 100).contains(&come), "{come}");
     }

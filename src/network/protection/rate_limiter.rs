@@ -25,19 +25,19 @@ fn quota((per_second, burst): (u32, u32)) -> Quota {
 }
 
 /// One rate for each of many, of whom no more than [`RATED_PEERS`] are remembered.
-pub(in crate::network) struct Rates<K: Hash + Eq + Clone> {
+pub(crate) struct KeyedRateLimiter<K: Hash + Eq + Clone> {
     rate: (u32, u32),
     limiter: RateLimiter<K, HashMapStateStore<K>, DefaultClock>,
 }
 
-impl<K: Hash + Eq + Clone> Rates<K> {
+impl<K: Hash + Eq + Clone> KeyedRateLimiter<K> {
     /// So many a second, and so many at once.
-    pub(in crate::network) fn new(rate: (u32, u32)) -> Self {
+    pub(crate) fn new(rate: (u32, u32)) -> Self {
         Self { rate, limiter: RateLimiter::hashmap(quota(rate)) }
     }
 
     /// Whether one more is within the rate.
-    pub(in crate::network) fn allows(&mut self, key: &K) -> bool {
+    pub(crate) fn allows(&mut self, key: &K) -> bool {
         if self.limiter.len() >= RATED_PEERS {
             self.limiter.retain_recent();
         }
@@ -51,7 +51,7 @@ impl<K: Hash + Eq + Clone> Rates<K> {
 
 /// What becomes of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::network) enum Pace {
+pub(crate) enum Pace {
     /// Heard, and passed on.
     Fine,
     /// Dropped, and nobody's fault for certain.
@@ -61,27 +61,27 @@ pub(in crate::network) enum Pace {
 }
 
 /// The rates of gossip.
-pub(in crate::network) struct GossipRates {
-    authors: Rates<PeerId>,
-    passed_on: Rates<PeerId>,
-    floods: Rates<PeerId>,
+pub(crate) struct GossipRateLimiter {
+    authors: KeyedRateLimiter<PeerId>,
+    passed_on: KeyedRateLimiter<PeerId>,
+    floods: KeyedRateLimiter<PeerId>,
     all: RateLimiter<NotKeyed, InMemoryState, DefaultClock>,
 }
 
-impl Default for GossipRates {
+impl Default for GossipRateLimiter {
     fn default() -> Self {
         Self {
-            authors: Rates::new((SAID_PER_SECOND, SAID_BURST)),
-            passed_on: Rates::new((PASSED_ON_PER_SECOND, PASSED_ON_BURST)),
-            floods: Rates::new((FLOOD_PER_SECOND, FLOOD_BURST)),
+            authors: KeyedRateLimiter::new((SAID_PER_SECOND, SAID_BURST)),
+            passed_on: KeyedRateLimiter::new((PASSED_ON_PER_SECOND, PASSED_ON_BURST)),
+            floods: KeyedRateLimiter::new((FLOOD_PER_SECOND, FLOOD_BURST)),
             all: RateLimiter::direct(quota((GOSSIP_PER_SECOND, GOSSIP_BURST))),
         }
     }
 }
 
-impl GossipRates {
+impl GossipRateLimiter {
     /// A message of `author` has come from `from`.
-    pub(in crate::network) fn heard(&mut self, from: &PeerId, author: &PeerId) -> Pace {
+    pub(crate) fn heard(&mut self, from: &PeerId, author: &PeerId) -> Pace {
         if from == author {
             return match self.authors.allows(author) {
                 false => Pace::Flood,
@@ -100,13 +100,13 @@ impl GossipRates {
 }
 
 /// The rate of requests.
-pub(in crate::network) fn requests() -> Rates<PeerId> {
-    Rates::new((ASKED_PER_SECOND, ASKED_BURST))
+pub(crate) fn requests() -> KeyedRateLimiter<PeerId> {
+    KeyedRateLimiter::new((ASKED_PER_SECOND, ASKED_BURST))
 }
 
 /// The rate of streams for blobs.
-pub(in crate::network) fn blob_streams() -> Rates<PeerId> {
-    Rates::new((BLOBS_PER_SECOND, BLOBS_BURST))
+pub(crate) fn blob_streams() -> KeyedRateLimiter<PeerId> {
+    KeyedRateLimiter::new((BLOBS_PER_SECOND, BLOBS_BURST))
 }
 
 #[cfg(test)]
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn an_authors_own_flood_is_its_fault_and_a_forwarders_is_not() {
-        let mut rates = GossipRates::default();
+        let mut rates = GossipRateLimiter::default();
         let [author, honest] = [PeerId::random(), PeerId::random()];
         let mut of = [0; 3];
         for _ in 0..3 * SAID_BURST {
@@ -132,7 +132,7 @@ mod tests {
         // A peer lets through what it hears within its own rates: the most that another gets of it in 10 s.
         let most = u64::from(GOSSIP_PER_SECOND) * 10 + u64::from(GOSSIP_BURST);
         assert!(most <= u64::from(FLOOD_PER_SECOND) * 10 + u64::from(FLOOD_BURST));
-        let mut rates = GossipRates::default();
+        let mut rates = GossipRateLimiter::default();
         let from = PeerId::random();
         for _ in 0..GOSSIP_BURST {
             assert_ne!(rates.heard(&from, &PeerId::random()), Pace::Flood);
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn names_that_are_made_up_do_not_fill_the_memory() {
-        let mut rates = Rates::new((1, 1));
+        let mut rates = KeyedRateLimiter::new((1, 1));
         for name in 0..3 * RATED_PEERS {
             rates.allows(&name);
             assert!(rates.limiter.len() <= RATED_PEERS);

@@ -1,8 +1,8 @@
-//! What peers have done wrong, and who is banned for it.
+//! The peer score: what the network holds against each peer, and which peers are banned for it.
 //!
-//! Each offence has points, which are forgotten one a second; from [`BAN_POINTS`] on the peer is banned: its connections are
-//! closed and others refused, for a time that doubles with each ban of the last week. Only what a peer itself has done counts:
-//! what it has signed, what it has sent on its own connection. What it has passed on for others does not.
+//! Each offence adds points, and one point expires each second. From [`BAN_POINTS`] on the peer is banned: its connections are
+//! closed and new ones refused, for a time that doubles with each ban of the last week. Only what a peer itself has done
+//! counts: what it has signed, and what it has sent on its own connection. What it has passed on for others does not.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::names::PeerKey;
-use crate::network::limits::{BAN_MOST_S, BAN_POINTS, BAN_S, BANS_FORGOTTEN_S, CONDUCTS};
+use crate::network::limits::{BAN_MOST_S, BAN_POINTS, BAN_S, BANS_FORGOTTEN_S, SCORED_PEERS};
 
 /// Seconds since 1970, by this machine's clock.
 #[expect(clippy::disallowed_methods, reason = "an edge: bans and invitations end by the clock on the wall")]
@@ -70,13 +70,13 @@ pub struct Ban {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Record {
+struct PeerScore {
     points: u32,
     at_s: u64,
     ban: Option<Ban>,
 }
 
-impl Record {
+impl PeerScore {
     fn points_at(&self, now_s: u64) -> u32 {
         self.points.saturating_sub(u32::try_from(now_s.saturating_sub(self.at_s)).unwrap_or(u32::MAX))
     }
@@ -88,75 +88,75 @@ impl Record {
     }
 }
 
-/// What is known of all.
+/// The scores of all peers.
 #[derive(Debug, Default)]
-pub(in crate::network) struct Conduct {
-    records: BTreeMap<PeerKey, Record>,
+pub(crate) struct PeerScores {
+    records: BTreeMap<PeerKey, PeerScore>,
 }
 
-impl Conduct {
+impl PeerScores {
     /// A peer has done something; the ban, if that is one too many.
-    pub(in crate::network) fn blame(&mut self, peer: PeerKey, offence: Offence, now_s: u64) -> Option<Ban> {
+    pub(crate) fn penalize(&mut self, peer: PeerKey, offence: Offence, now_s: u64) -> Option<Ban> {
         if !self.records.contains_key(&peer) {
-            self.make_room(now_s);
+            self.evict(now_s);
         }
-        let record = self.records.entry(peer).or_default();
-        if record.ban.as_ref().is_some_and(|ban| ban.until_s > now_s) {
+        let score = self.records.entry(peer).or_default();
+        if score.ban.as_ref().is_some_and(|ban| ban.until_s > now_s) {
             return None;
         }
-        (record.points, record.at_s) = (record.points_at(now_s).saturating_add(offence.points()), now_s);
-        if record.points < BAN_POINTS {
+        (score.points, score.at_s) = (score.points_at(now_s).saturating_add(offence.points()), now_s);
+        if score.points < BAN_POINTS {
             return None;
         }
-        record.points = 0;
-        let before = record.ban.as_ref().filter(|ban| ban.until_s.saturating_add(BANS_FORGOTTEN_S) > now_s);
+        score.points = 0;
+        let before = score.ban.as_ref().filter(|ban| ban.until_s.saturating_add(BANS_FORGOTTEN_S) > now_s);
         let times = before.map_or(0, |ban| ban.times).saturating_add(1);
         let lasts_s = BAN_S.saturating_mul(1 << (times - 1).min(31)).min(BAN_MOST_S);
         let ban = Ban { peer, until_s: now_s.saturating_add(lasts_s), times, reason: offence.reason().to_owned() };
-        record.ban = Some(ban.clone());
+        score.ban = Some(ban.clone());
         Some(ban)
     }
 
     /// Bans of an earlier start.
-    pub(in crate::network) fn restore(&mut self, bans: Vec<Ban>, now_s: u64) {
-        for ban in bans.into_iter().take(CONDUCTS) {
-            let record = Record { ban: Some(ban.clone()), ..Record::default() };
+    pub(crate) fn restore(&mut self, bans: Vec<Ban>, now_s: u64) {
+        for ban in bans.into_iter().take(SCORED_PEERS) {
+            let score = PeerScore { ban: Some(ban.clone()), ..PeerScore::default() };
             // A clock that was wrong bans nobody for years.
             let sane = ban.until_s <= now_s.saturating_add(BAN_MOST_S);
-            if sane && !record.is_over(now_s) {
-                self.records.insert(ban.peer, record);
+            if sane && !score.is_over(now_s) {
+                self.records.insert(ban.peer, score);
             }
         }
     }
 
     /// All bans that are remembered, those that are over included.
-    pub(in crate::network) fn bans(&self) -> Vec<Ban> {
-        self.records.values().filter_map(|record| record.ban.clone()).collect()
+    pub(crate) fn bans(&self) -> Vec<Ban> {
+        self.records.values().filter_map(|score| score.ban.clone()).collect()
     }
 
     /// Whether a peer is banned now.
-    pub(in crate::network) fn is_banned(&self, peer: PeerKey, now_s: u64) -> bool {
-        let ban = self.records.get(&peer).and_then(|record| record.ban.as_ref());
+    pub(crate) fn is_banned(&self, peer: PeerKey, now_s: u64) -> bool {
+        let ban = self.records.get(&peer).and_then(|score| score.ban.as_ref());
         ban.is_some_and(|ban| ban.until_s > now_s)
     }
 
     /// Who is banned now.
-    pub(in crate::network) fn banned(&self, now_s: u64) -> impl Iterator<Item = PeerKey> {
-        let banned = move |record: &Record| record.ban.as_ref().is_some_and(|ban| ban.until_s > now_s);
-        self.records.iter().filter(move |(_, record)| banned(record)).map(|(peer, _)| *peer)
+    pub(crate) fn banned(&self, now_s: u64) -> impl Iterator<Item = PeerKey> {
+        let banned = move |score: &PeerScore| score.ban.as_ref().is_some_and(|ban| ban.until_s > now_s);
+        self.records.iter().filter(move |(_, score)| banned(score)).map(|(peer, _)| *peer)
     }
 
     /// What is over goes first, then whoever has the fewest points and no ban, then whose ban ends first.
-    fn make_room(&mut self, now_s: u64) {
-        if self.records.len() < CONDUCTS {
+    fn evict(&mut self, now_s: u64) {
+        if self.records.len() < SCORED_PEERS {
             return;
         }
-        self.records.retain(|_, record| !record.is_over(now_s));
-        if self.records.len() < CONDUCTS {
+        self.records.retain(|_, score| !score.is_over(now_s));
+        if self.records.len() < SCORED_PEERS {
             return;
         }
-        let weight = |record: &Record| (record.ban.as_ref().map_or(0, |ban| ban.until_s), record.points_at(now_s));
-        let least = self.records.iter().min_by_key(|(peer, record)| (weight(record), **peer)).map(|(peer, _)| *peer);
+        let weight = |score: &PeerScore| (score.ban.as_ref().map_or(0, |ban| ban.until_s), score.points_at(now_s));
+        let least = self.records.iter().min_by_key(|(peer, score)| (weight(score), **peer)).map(|(peer, _)| *peer);
         least.iter().for_each(|peer| drop(self.records.remove(peer)));
     }
 }
@@ -168,61 +168,61 @@ mod tests {
     const EVE: PeerKey = PeerKey([6; 32]);
     const NOW: u64 = 1_000_000;
 
-    fn bans_after(conduct: &mut Conduct, offence: Offence, count: u32, now_s: u64) -> Vec<Ban> {
-        (0..count).filter_map(|_| conduct.blame(EVE, offence, now_s)).collect()
+    fn bans_after(scores: &mut PeerScores, offence: Offence, count: u32, now_s: u64) -> Vec<Ban> {
+        (0..count).filter_map(|_| scores.penalize(EVE, offence, now_s)).collect()
     }
 
     #[test]
     fn each_ban_is_twice_as_long_as_the_one_before_up_to_a_day() {
-        let mut conduct = Conduct::default();
+        let mut scores = PeerScores::default();
         let mut now_s = NOW;
         for times in 1..=14 {
-            let bans = bans_after(&mut conduct, Offence::WrongBytes, 4, now_s);
+            let bans = bans_after(&mut scores, Offence::WrongBytes, 4, now_s);
             let lasts_s = (BAN_S << (times - 1)).min(BAN_MOST_S);
             assert_eq!((bans.len(), bans[0].times, bans[0].until_s), (1, times, now_s + lasts_s));
-            assert_eq!(conduct.banned(now_s + lasts_s - 1).collect::<Vec<_>>(), [EVE]);
-            assert_eq!(conduct.banned(now_s + lasts_s).count(), 0);
-            assert_eq!(bans_after(&mut conduct, Offence::WrongBytes, 9, now_s + 1), [], "banned already");
+            assert_eq!(scores.banned(now_s + lasts_s - 1).collect::<Vec<_>>(), [EVE]);
+            assert_eq!(scores.banned(now_s + lasts_s).count(), 0);
+            assert_eq!(bans_after(&mut scores, Offence::WrongBytes, 9, now_s + 1), [], "banned already");
             now_s += lasts_s;
         }
         let after = now_s + BANS_FORGOTTEN_S;
-        assert_eq!(bans_after(&mut conduct, Offence::WrongBytes, 4, after)[0].times, 1, "a week later it is forgotten");
+        assert_eq!(bans_after(&mut scores, Offence::WrongBytes, 4, after)[0].times, 1, "a week later it is forgotten");
     }
 
     #[test]
     fn what_happens_now_and_then_bans_nobody() {
-        let mut conduct = Conduct::default();
+        let mut scores = PeerScores::default();
         for hour in 0..1_000 {
-            assert_eq!(bans_after(&mut conduct, Offence::WrongBytes, 3, NOW + 3_600 * hour), []);
+            assert_eq!(bans_after(&mut scores, Offence::WrongBytes, 3, NOW + 3_600 * hour), []);
         }
         for second in 0..100 {
-            assert_eq!(bans_after(&mut conduct, Offence::TooFast, 1, NOW + 9_000_000 + second), []);
+            assert_eq!(bans_after(&mut scores, Offence::TooFast, 1, NOW + 9_000_000 + second), []);
         }
-        assert_eq!(bans_after(&mut conduct, Offence::TooFast, BAN_POINTS, NOW + 9_100_000).len(), 1);
+        assert_eq!(bans_after(&mut scores, Offence::TooFast, BAN_POINTS, NOW + 9_100_000).len(), 1);
     }
 
     #[test]
     fn bans_survive_a_restart_but_not_a_clock_that_was_wrong() {
-        let mut conduct = Conduct::default();
-        bans_after(&mut conduct, Offence::Unreadable, 5, NOW);
-        let mut again = Conduct::default();
-        again.restore(conduct.bans(), NOW + 1);
+        let mut scores = PeerScores::default();
+        bans_after(&mut scores, Offence::Unreadable, 5, NOW);
+        let mut again = PeerScores::default();
+        again.restore(scores.bans(), NOW + 1);
         assert_eq!(again.banned(NOW + 1).collect::<Vec<_>>(), [EVE]);
         assert_eq!(again.bans()[0].reason, "it sent messages that do not read");
-        let mut wrong = Conduct::default();
-        wrong.restore(conduct.bans(), NOW - 2 * BAN_MOST_S);
+        let mut wrong = PeerScores::default();
+        wrong.restore(scores.bans(), NOW - 2 * BAN_MOST_S);
         assert_eq!(wrong.banned(NOW - 2 * BAN_MOST_S).count(), 0);
     }
 
     #[test]
     fn keys_that_are_made_up_neither_fill_the_memory_nor_free_whom_is_banned() {
-        let mut conduct = Conduct::default();
-        bans_after(&mut conduct, Offence::Unreadable, 5, NOW);
-        for number in 0..2 * CONDUCTS {
+        let mut scores = PeerScores::default();
+        bans_after(&mut scores, Offence::Unreadable, 5, NOW);
+        for number in 0..2 * SCORED_PEERS {
             let peer = PeerKey(*blake3::hash(&number.to_le_bytes()).as_bytes());
-            conduct.blame(peer, Offence::Unreadable, NOW);
-            assert!(conduct.records.len() <= CONDUCTS);
+            scores.penalize(peer, Offence::Unreadable, NOW);
+            assert!(scores.records.len() <= SCORED_PEERS);
         }
-        assert_eq!(conduct.banned(NOW + 1).collect::<Vec<_>>(), [EVE]);
+        assert_eq!(scores.banned(NOW + 1).collect::<Vec<_>>(), [EVE]);
     }
 }

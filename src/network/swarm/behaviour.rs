@@ -8,26 +8,27 @@ use libp2p::swarm::behaviour::toggle::Toggle;
 use libp2p::{dcutr, identify, mdns, ping, relay, upnp};
 
 use crate::network::connectivity::direct_only::DirectOnly;
-use crate::network::connectivity::gossip_connection::Acquaintance;
+use crate::network::connectivity::gossip_connection::GossipConnection;
 use crate::network::connectivity::providers::{Providers, providers};
 use crate::network::connectivity::reachability::{Prober, neighbours, prober, router};
-use crate::network::connectivity::routes::Ways;
+use crate::network::connectivity::routes::Routes;
 use crate::network::gossip::{Gossip, gossip};
+use crate::network::identity::agent_version;
 use crate::network::limits::{
     CONNECTIONS, CONNECTIONS_PER_PEER, INCOMING_CONNECTIONS, PENDING_CONNECTIONS, PING_INTERVAL, PING_TIMEOUT,
 };
-use crate::network::protection::per_ip_limiter::Crowd;
+use crate::network::protection::per_ip_limiter::PerIpLimiter;
 use crate::network::rpc::{CONTROL_PROTOCOL, Control, control};
 
 /// What refuses connections comes first: what it refuses, the others never see.
 #[derive(NetworkBehaviour)]
 #[behaviour(prelude = "libp2p::swarm::derive_prelude")]
-pub(in crate::network) struct Behaviour {
+pub(crate) struct Behaviour {
     pub limits: connection_limits::Behaviour,
-    pub crowd: Crowd,
+    pub per_ip: PerIpLimiter,
     pub banned: allow_block_list::Behaviour<BlockedPeers>,
-    pub ways: Ways,
-    pub gossip: Acquaintance<Gossip>,
+    pub routes: Routes,
+    pub gossip: GossipConnection<Gossip>,
     pub control: Control,
     pub identify: identify::Behaviour,
     pub providers: Providers,
@@ -42,7 +43,7 @@ pub(in crate::network) struct Behaviour {
 
 /// What a machine may want or not.
 #[derive(Clone, Copy)]
-pub(in crate::network) struct Optional {
+pub(crate) struct Optional {
     /// Look for peers on the LAN.
     pub mdns: bool,
     /// Ask the router to open ports.
@@ -50,21 +51,15 @@ pub(in crate::network) struct Optional {
 }
 
 impl Behaviour {
-    /// # Errors
-    /// Gossipsub does not like its settings.
-    pub(in crate::network) fn new(
-        keypair: &Keypair,
-        relay: relay::client::Behaviour,
-        optional: Optional,
-    ) -> Result<Self, String> {
+    pub(crate) fn new(keypair: &Keypair, relay: relay::client::Behaviour, optional: Optional) -> Result<Self, String> {
         let me = keypair.public().to_peer_id();
         let limits = limits().with_max_established_incoming(Some(INCOMING_CONNECTIONS));
         Ok(Self {
             limits: connection_limits::Behaviour::new(limits.with_max_established(Some(CONNECTIONS))),
-            crowd: Crowd::default(),
+            per_ip: PerIpLimiter::default(),
             banned: allow_block_list::Behaviour::default(),
-            ways: Ways::default(),
-            gossip: Acquaintance::new(gossip(keypair)?),
+            routes: Routes::default(),
+            gossip: GossipConnection::new(gossip(keypair)?),
             control: control(),
             identify: introduction(keypair),
             providers: providers(me),
@@ -80,7 +75,7 @@ impl Behaviour {
 }
 
 /// What peers and relays bound alike.
-pub(in crate::network) fn limits() -> ConnectionLimits {
+pub(crate) fn limits() -> ConnectionLimits {
     ConnectionLimits::default()
         .with_max_pending_incoming(Some(PENDING_CONNECTIONS))
         .with_max_pending_outgoing(Some(PENDING_CONNECTIONS))
@@ -88,7 +83,7 @@ pub(in crate::network) fn limits() -> ConnectionLimits {
 }
 
 /// How peers and relays introduce themselves.
-pub(in crate::network) fn introduction(keypair: &Keypair) -> identify::Behaviour {
+pub(crate) fn introduction(keypair: &Keypair) -> identify::Behaviour {
     let config = identify::Config::new(CONTROL_PROTOCOL.to_string(), keypair.public())
         .with_agent_version(agent_version())
         .with_push_listen_addr_updates(true);
@@ -96,11 +91,6 @@ pub(in crate::network) fn introduction(keypair: &Keypair) -> identify::Behaviour
 }
 
 /// How a dead connection is noticed.
-pub(in crate::network) fn pings() -> ping::Behaviour {
+pub(crate) fn pings() -> ping::Behaviour {
     ping::Behaviour::new(ping::Config::new().with_interval(PING_INTERVAL).with_timeout(PING_TIMEOUT))
-}
-
-/// How a peer introduces itself.
-pub(in crate::network) fn agent_version() -> String {
-    format!("pathswarm/{}", env!("CARGO_PKG_VERSION"))
 }

@@ -4,7 +4,6 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use libp2p::core::transport::{ListenerId, TransportError};
-use libp2p::metrics::Registry;
 use libp2p::multiaddr::Protocol;
 use libp2p::swarm::NetworkBehaviour;
 use libp2p::{Multiaddr, Swarm, SwarmBuilder, noise, tcp, yamux};
@@ -12,9 +11,8 @@ use libp2p::{Multiaddr, Swarm, SwarmBuilder, noise, tcp, yamux};
 use crate::config::Link;
 use crate::network::connectivity::dial_error::system_error;
 use crate::network::identity::Identity;
-use crate::network::limits::{CONNECT_TIMEOUT, IDLE_CONNECTION, NEGOTIATING_STREAMS, RELAY_IDLE};
+use crate::network::limits::{CONNECT_TIMEOUT, IDLE_CONNECTION, NEGOTIATING_STREAMS};
 use crate::network::link_emulation::shaped_tcp;
-use crate::network::relay::server::{RelayBounds, Server};
 use crate::network::swarm::behaviour::{Behaviour, Optional};
 
 /// Why the network did not start.
@@ -50,7 +48,7 @@ pub enum StartError {
 }
 
 /// TCP (noise, yamux) and QUIC, both with names looked up by DNS; and circuits through relays, secured as TCP is.
-pub(in crate::network) fn build(
+pub(crate) fn build(
     identity: &Identity,
     optional: Optional,
     link: Option<Link>,
@@ -91,44 +89,16 @@ fn build_shaped(identity: &Identity, optional: Optional, link: Link) -> Result<S
     Ok(swarm)
 }
 
-/// The same transports for a relay, which goes through none, and counts bytes.
-pub(in crate::network) fn build_relay(
-    identity: &Identity,
-    bounds: RelayBounds,
-) -> Result<(Swarm<Server>, Registry), StartError> {
-    let mut metrics = Registry::default();
-    let swarm = SwarmBuilder::with_existing_identity(identity.keypair())
-        .with_tokio()
-        .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, yamux::Config::default)
-        .map_err(not_built("TCP"))?
-        .with_quic()
-        .with_dns()
-        .map_err(not_built("DNS"))?
-        .with_bandwidth_metrics(&mut metrics)
-        .with_behaviour(|keypair| Server::new(keypair, bounds))
-        .map_err(not_built("the relay"))?
-        .with_swarm_config(|config| settings(config, RELAY_IDLE))
-        .with_connection_timeout(CONNECT_TIMEOUT)
-        .build();
-    Ok((swarm, metrics))
-}
-
-fn not_built<E: std::fmt::Display>(part: &'static str) -> impl FnOnce(E) -> StartError {
+pub(crate) fn not_built<E: std::fmt::Display>(part: &'static str) -> impl FnOnce(E) -> StartError {
     move |error| StartError::NotBuilt { part, reason: error.to_string() }
 }
 
-fn settings(config: libp2p::swarm::Config, idle: Duration) -> libp2p::swarm::Config {
+pub(crate) fn settings(config: libp2p::swarm::Config, idle: Duration) -> libp2p::swarm::Config {
     config.with_idle_connection_timeout(idle).with_max_negotiating_inbound_streams(NEGOTIATING_STREAMS)
 }
 
 /// Listens on an address.
-///
-/// # Errors
-/// The port is taken, or this is no address to listen on.
-pub(in crate::network) fn listen<B: NetworkBehaviour>(
-    swarm: &mut Swarm<B>,
-    address: &Multiaddr,
-) -> Result<ListenerId, StartError> {
+pub(crate) fn listen<B: NetworkBehaviour>(swarm: &mut Swarm<B>, address: &Multiaddr) -> Result<ListenerId, StartError> {
     let failed = |error: std::io::Error| match system_error(&error.to_string()) {
         Some(std::io::ErrorKind::AddrInUse) => StartError::PortTaken(address.clone()),
         _ => StartError::NotListening { address: address.clone(), reason: error.to_string() },

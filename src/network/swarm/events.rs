@@ -76,7 +76,7 @@ pub enum NetworkEvent {
         id: u64,
         /// Which module.
         module: ModuleId,
-        /// At most [`crate::network::limits::PROVIDERS_FOUND`], without this peer itself.
+        /// At most [`crate::network::limits::PROVIDERS_PER_LOOKUP`], without this peer itself.
         providers: Vec<Provider>,
     },
     /// This peer can be reached at another address, given in full with `/p2p/`.
@@ -90,7 +90,7 @@ pub enum NetworkEvent {
 }
 
 /// A place in the queue of results, taken in advance.
-pub(in crate::network) type Slot = OwnedPermit<NetworkEvent>;
+pub(crate) type Slot = OwnedPermit<NetworkEvent>;
 
 /// Where events come out. Dropping it does not stop the network, but nothing more can be asked of it.
 #[derive(Debug)]
@@ -125,37 +125,36 @@ impl NetworkEvents {
 }
 
 /// The task's ends of the queues.
-pub(in crate::network) struct EventQueues {
+pub(crate) struct EventQueues {
     /// Only kept open: results go through slots.
     _results: mpsc::Sender<NetworkEvent>,
     changes: mpsc::Sender<NetworkEvent>,
     requests: mpsc::Sender<NetworkEvent>,
     gossip: mpsc::Sender<NetworkEvent>,
-    untold: Untold,
+    pending: PendingChanges,
     counters: Arc<Counters>,
 }
 
 /// The queues, and what hands out places in the queue of results.
-pub(in crate::network) fn event_queues(
-    counters: Arc<Counters>,
-) -> (EventQueues, mpsc::WeakSender<NetworkEvent>, NetworkEvents) {
+pub(crate) fn event_queues(counters: Arc<Counters>) -> (EventQueues, mpsc::WeakSender<NetworkEvent>, NetworkEvents) {
     let (results, results_out) = mpsc::channel(RESULTS);
     let (changes, changes_out) = mpsc::channel(CHANGES);
     let (requests, requests_out) = mpsc::channel(UNANSWERED_REQUESTS);
     let (gossip, gossip_out) = mpsc::channel(GOSSIP_EVENTS);
     let slots = results.downgrade();
-    let queues = EventQueues { _results: results, changes, requests, gossip, untold: Untold::default(), counters };
+    let queues =
+        EventQueues { _results: results, changes, requests, gossip, pending: PendingChanges::default(), counters };
     let events =
         NetworkEvents { results: results_out, changes: changes_out, requests: requests_out, gossip: gossip_out };
     (queues, slots, events)
 }
 
 impl EventQueues {
-    pub(in crate::network) fn gossip(&self, module: ModuleId, author: PeerKey, bytes: Vec<u8>) {
+    pub(crate) fn gossip(&self, module: ModuleId, author: PeerKey, bytes: Vec<u8>) {
         self.offer(NetworkEvent::Gossip { module, author, bytes });
     }
 
-    pub(in crate::network) fn subscribed(&self, module: ModuleId, peer: PeerKey) {
+    pub(crate) fn subscribed(&self, module: ModuleId, peer: PeerKey) {
         self.offer(NetworkEvent::Subscribed { module, peer });
     }
 
@@ -166,35 +165,35 @@ impl EventQueues {
     }
 
     /// Whether there was room.
-    pub(in crate::network) fn request(&self, from: PeerKey, token: RequestToken, bytes: Vec<u8>) -> bool {
+    pub(crate) fn request(&self, from: PeerKey, token: RequestToken, bytes: Vec<u8>) -> bool {
         self.requests.try_send(NetworkEvent::Request { from, token, bytes }).is_ok()
     }
 
-    pub(in crate::network) fn connected(&mut self, peer: PeerKey, connected: bool) {
-        self.untold.connected(peer, connected);
+    pub(crate) fn connected(&mut self, peer: PeerKey, connected: bool) {
+        self.pending.connected(peer, connected);
     }
 
-    pub(in crate::network) fn listening(&mut self, address: Multiaddr) {
-        self.untold.listening(address, true);
+    pub(crate) fn listening(&mut self, address: Multiaddr) {
+        self.pending.listening(address, true);
     }
 
-    pub(in crate::network) fn not_listening(&mut self, address: Multiaddr) {
-        self.untold.listening(address, false);
+    pub(crate) fn not_listening(&mut self, address: Multiaddr) {
+        self.pending.listening(address, false);
     }
 
     /// Tells the next change as soon as there is room. Never returns while there is none to tell.
-    pub(in crate::network) async fn tell(&mut self) {
-        if self.untold.is_empty() {
+    pub(crate) async fn tell(&mut self) {
+        if self.pending.is_empty() {
             return std::future::pending().await;
         }
         match self.changes.reserve().await {
             Ok(place) => {
-                if let Some(event) = self.untold.next() {
+                if let Some(event) = self.pending.next() {
                     place.send(event);
                 }
             }
             // Nobody listens any more.
-            Err(_) => self.untold = Untold::default(),
+            Err(_) => self.pending = PendingChanges::default(),
         }
     }
 }
@@ -202,14 +201,14 @@ impl EventQueues {
 /// Changes that the application has not heard of yet, as the difference between what is and what it knows: bounded by
 /// the number of connections, however often they come and go.
 #[derive(Default)]
-struct Untold {
+struct PendingChanges {
     told: BTreeSet<PeerKey>,
     changed: BTreeSet<PeerKey>,
     /// The newest news of each.
     addresses: VecDeque<(Multiaddr, bool)>,
 }
 
-impl Untold {
+impl PendingChanges {
     fn connected(&mut self, peer: PeerKey, connected: bool) {
         if self.told.contains(&peer) == connected {
             self.changed.remove(&peer);
@@ -254,17 +253,17 @@ mod tests {
 
     #[test]
     fn a_connection_that_came_and_went_untold_is_not_told() {
-        let mut untold = Untold::default();
-        untold.connected(PEER, true);
-        untold.connected(PEER, false);
-        assert!(untold.next().is_none());
-        untold.connected(PEER, true);
-        assert!(matches!(untold.next(), Some(NetworkEvent::Connected(PEER))));
-        untold.connected(PEER, false);
-        untold.connected(PEER, true);
-        assert!(untold.is_empty());
-        untold.connected(PEER, false);
-        assert!(matches!(untold.next(), Some(NetworkEvent::Disconnected(PEER))));
+        let mut pending = PendingChanges::default();
+        pending.connected(PEER, true);
+        pending.connected(PEER, false);
+        assert!(pending.next().is_none());
+        pending.connected(PEER, true);
+        assert!(matches!(pending.next(), Some(NetworkEvent::Connected(PEER))));
+        pending.connected(PEER, false);
+        pending.connected(PEER, true);
+        assert!(pending.is_empty());
+        pending.connected(PEER, false);
+        assert!(matches!(pending.next(), Some(NetworkEvent::Disconnected(PEER))));
     }
 
     #[test]
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_bounded_by_the_places_taken_in_advance() {
+    fn results_are_bounded_by_the_slots_reserved_in_advance() {
         let (_queues, slots, mut events) = event_queues(Arc::default());
         let take = || slots.upgrade().unwrap().try_reserve_owned();
         let mut taken: Vec<Slot> = (0..RESULTS).map(|_| take().unwrap()).collect();

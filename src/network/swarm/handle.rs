@@ -12,27 +12,18 @@ use crate::network::connectivity::addresses::{is_loopback, is_relay_address};
 use crate::network::connectivity::dial_error::DialError;
 use crate::network::connectivity::observed_address::Outside;
 use crate::network::connectivity::providers::ProvideError;
+use crate::network::connectivity::relays::Relays;
 use crate::network::gossip::{PublishError, Published, SubscribeError};
 use crate::network::identity::Identity;
 use crate::network::limits::{COMMANDS, CONTROL_BYTES};
+use crate::network::protection::bandwidth_limiter::Bandwidth;
 use crate::network::protection::score::{Ban, Offence};
-use crate::network::relay::relays::Relaying;
 use crate::network::rpc::RequestToken;
-use crate::network::swarm::actor::Actor;
+use crate::network::swarm::actor::{Actor, Command, Purpose};
 use crate::network::swarm::behaviour::Optional;
 use crate::network::swarm::build::{StartError, build};
-use crate::network::swarm::commands::Command;
 use crate::network::swarm::events::{NetworkEvent, NetworkEvents, Slot, event_queues};
 use crate::network::traffic::{Counters, Traffic};
-
-/// How fast a peer may send and receive, all that it says and hears included; 0 for as fast as it goes. Only blobs wait.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bandwidth {
-    /// To others.
-    pub upload_bytes_per_s: u64,
-    /// From others.
-    pub download_bytes_per_s: u64,
-}
 
 /// What the network needs to know before it starts.
 #[derive(Clone, Debug)]
@@ -116,9 +107,6 @@ pub struct NetworkHandle {
 
 /// Starts the network, and returns once it listens on all addresses and, if it has relays, one of them has given it a
 /// place or has not done so in [`LISTEN_TIMEOUT`](crate::network::limits::LISTEN_TIMEOUT). Must be called within a tokio runtime.
-///
-/// # Errors
-/// An address cannot be listened on, or is no relay's; the error names it.
 pub async fn start(
     config: NetworkConfig,
     blobs: Arc<dyn BlobAccess>,
@@ -130,12 +118,12 @@ pub async fn start(
         return Err(StartError::NotARelay(wrong.clone()));
     }
     let swarm = build(&config.identity, config.optional(), config.link)?;
-    let relaying = Relaying::new(*swarm.local_peer_id(), &config.relays, config.is_host());
+    let relays = Relays::new(*swarm.local_peer_id(), &config.relays, config.is_host());
     let (told, bans) = watch::channel(Vec::new());
     let edges = (config.bandwidth, told);
-    let mut actor = Actor::new(swarm, mailbox, queues, relaying, blobs, counters.clone(), edges)?;
+    let mut actor = Actor::new(swarm, mailbox, queues, relays, blobs, counters.clone(), edges)?;
     actor.listen(&config.listen, &config.announce).await?;
-    actor.find_a_place().await;
+    actor.wait_for_reservation().await;
     tokio::spawn(actor.run());
     Ok((NetworkHandle { me: config.identity.key(), commands, slots, counters, bans }, events))
 }
@@ -147,99 +135,69 @@ impl NetworkHandle {
     }
 
     /// Names the run that topics and keys belong to. Another run's topics are left.
-    ///
-    /// # Errors
-    /// The network has stopped.
     pub async fn join_run(&self, run: RunId) -> Result<(), Stopped> {
-        self.ask(|done| Command::JoinRun { run, done }).await
+        self.ask(move |actor| actor.join_run(run)).await
     }
 
     /// Hears what is said to a module from now on.
-    ///
-    /// # Errors
-    /// No run has been joined, or too many modules.
     pub async fn subscribe(&self, module: ModuleId) -> Result<(), SubscribeError> {
-        self.ask(|reply| Command::Subscribe { module, reply }).await.unwrap_or(Err(SubscribeError::Stopped))
+        self.ask(move |actor| actor.subscribe(module)).await.unwrap_or(Err(SubscribeError::Stopped))
     }
 
     /// Hears no more of a module.
-    ///
-    /// # Errors
-    /// The network has stopped.
     pub async fn unsubscribe(&self, module: ModuleId) -> Result<(), Stopped> {
-        self.ask(|done| Command::Unsubscribe { module, done }).await
+        self.ask(move |actor| actor.unsubscribe(module)).await
     }
 
     /// Says something to all members of a module. That nobody listens yet is an outcome, not an error.
-    ///
-    /// # Errors
-    /// Too large, no run joined, or all queues full.
     pub async fn publish(&self, module: ModuleId, bytes: Vec<u8>) -> Result<Published, PublishError> {
-        self.ask(|reply| Command::Publish { module, bytes, reply }).await.unwrap_or(Err(PublishError::Stopped))
+        self.ask(move |actor| actor.publish(module, bytes)).await.unwrap_or(Err(PublishError::Stopped))
     }
 
     /// Asks a peer; [`NetworkEvent::Response`] with this id follows for certain. The addresses are tried if there is
     /// no connection yet.
-    ///
-    /// # Errors
-    /// Too large, or too much under way: no event follows then.
     pub fn request(&self, id: u64, to: PeerKey, addresses: Vec<Multiaddr>, bytes: Vec<u8>) -> Result<(), NotSent> {
         fits(&bytes)?;
         let slot = self.slot()?;
-        self.tell(Command::Request { id, to, addresses, bytes, slot })
+        self.tell(move |actor| actor.connect(to, addresses, Purpose::Request { id, to, bytes, slot }))
     }
 
     /// Answers a request. If its asker has gone, or a response was given already, nothing happens.
-    ///
-    /// # Errors
-    /// Too large, or no room for the command: the token can be used again.
     pub fn respond(&self, token: RequestToken, bytes: Vec<u8>) -> Result<(), NotSent> {
         fits(&bytes)?;
-        self.tell(Command::Respond { token, bytes })
+        self.tell(move |actor| actor.respond(token, bytes))
     }
 
     /// Fetches a blob into the store, from all of these peers that have some of it, the surest first and at most
     /// [`DONORS`](crate::network::limits::DONORS); [`NetworkEvent::Fetched`] with this id follows for certain.
-    ///
-    /// # Errors
-    /// Too much under way: no event follows then.
     pub fn fetch(&self, id: u64, blob: BlobRef, from: Vec<(PeerKey, Vec<Multiaddr>)>) -> Result<(), NotSent> {
         let slot = self.slot()?;
-        self.tell(Command::Fetch { id, blob, from, slot })
+        self.tell(move |actor| actor.fetch(id, blob, from, slot))
     }
 
     /// Joins the peer at a full address (`…/p2p/<peer>`), and asks it for its neighbours.
-    ///
-    /// # Errors
-    /// Says what was tried, for how long, and what was found there instead.
     pub async fn dial(&self, address: Multiaddr) -> Result<PeerKey, DialError> {
-        self.ask(|reply| Command::Dial { address, reply }).await.unwrap_or(Err(DialError::Stopped))
+        let (reply, answer) = oneshot::channel();
+        let told = self.commands.send(Box::new(move |actor| actor.dial(address, reply))).await;
+        told.map_err(|_| DialError::Stopped)?;
+        answer.await.unwrap_or(Err(DialError::Stopped))
     }
 
     /// Connects to a peer whose addresses the application has learnt. Nothing happens if there is a connection or a
     /// dial already; [`NetworkEvent::Connected`] tells of success.
-    ///
-    /// # Errors
-    /// No room for the command.
     pub fn dial_peer(&self, peer: PeerKey, addresses: Vec<Multiaddr>) -> Result<(), NotSent> {
-        self.tell(Command::DialPeer { peer, addresses })
+        self.tell(move |actor| actor.dial_peer(peer, addresses))
     }
 
     /// Says that a peer has done something that no honest peer does; one that does too much of that is banned for a while.
     /// Only for what it has signed, or sent on its own connection: never for what it has passed on.
-    ///
-    /// # Errors
-    /// No room for the command.
-    pub fn blame(&self, peer: PeerKey, offence: Offence) -> Result<(), NotSent> {
-        self.tell(Command::Blame { peer, offence })
+    pub fn penalize(&self, peer: PeerKey, offence: Offence) -> Result<(), NotSent> {
+        self.tell(move |actor| actor.penalize_key(peer, offence))
     }
 
     /// Bans of an earlier start go on.
-    ///
-    /// # Errors
-    /// No room for the command.
     pub fn restore_bans(&self, bans: Vec<Ban>) -> Result<(), NotSent> {
-        self.tell(Command::RestoreBans { bans })
+        self.tell(move |actor| actor.restore_bans(bans))
     }
 
     /// Who is banned, and was lately. Never waits.
@@ -253,79 +211,52 @@ impl NetworkHandle {
     }
 
     /// Ends all connections to a peer, which may come again.
-    ///
-    /// # Errors
-    /// No room for the command.
     pub fn disconnect(&self, peer: PeerKey) -> Result<(), NotSent> {
-        self.tell(Command::Disconnect { peer })
+        self.tell(move |actor| actor.disconnect(peer))
     }
 
     /// Announces this peer as a member of a module, again and again until [`Self::stop_providing`].
-    ///
-    /// # Errors
-    /// No run has been joined, or too many modules.
     pub async fn provide(&self, module: ModuleId) -> Result<(), ProvideError> {
-        self.ask(|reply| Command::Provide { module, reply }).await.unwrap_or(Err(ProvideError::Stopped))
+        self.ask(move |actor| actor.provide(module)).await.unwrap_or(Err(ProvideError::Stopped))
     }
 
     /// Announces this peer no longer. Others forget it within half an hour.
-    ///
-    /// # Errors
-    /// No room for the command.
     pub fn stop_providing(&self, module: ModuleId) -> Result<(), NotSent> {
-        self.tell(Command::StopProviding { module })
+        self.tell(move |actor| actor.stop_providing(module))
     }
 
     /// Looks for members of a module; [`NetworkEvent::Providers`] with this id follows for certain, within
     /// [`LOOKUP_TIMEOUT`](crate::network::limits::LOOKUP_TIMEOUT).
-    ///
-    /// # Errors
-    /// Too much under way: no event follows then.
     pub fn find_providers(&self, id: u64, module: ModuleId) -> Result<(), NotSent> {
         let slot = self.slot()?;
-        self.tell(Command::FindProviders { id, module, slot })
+        self.tell(move |actor| actor.find_providers(id, module, slot))
     }
 
     /// Where this peer listens, and what it announces: loopback included but last, QUIC before TCP.
-    ///
-    /// # Errors
-    /// The network has stopped.
     pub async fn listeners(&self) -> Result<Vec<Multiaddr>, Stopped> {
-        self.ask(|reply| Command::Listeners { reply }).await
+        self.ask(|actor| actor.addresses()).await
     }
 
     /// The same in full (`…/p2p/<peer>`): what another peer needs to join.
-    ///
-    /// # Errors
-    /// The network has stopped.
     pub async fn join_addresses(&self) -> Result<Vec<Multiaddr>, Stopped> {
         let listeners = self.listeners().await?;
         Ok(listeners.iter().map(|address| crate::network::with_peer(address, self.me)).collect())
     }
 
     /// The peers that are connected and speak our version.
-    ///
-    /// # Errors
-    /// The network has stopped.
     pub async fn connections(&self) -> Result<Vec<PeerKey>, Stopped> {
-        self.ask(|reply| Command::Connections { reply }).await
+        self.ask(|actor| actor.connections()).await
     }
 
     /// Whom this peer tried in vain and why, and what it knows of relays, of its LAN and of whether others reach it: for
     /// somebody who wonders why it is alone. A line each.
-    ///
-    /// # Errors
-    /// The network has stopped.
     pub async fn outlook(&self) -> Result<Vec<String>, Stopped> {
-        self.ask(|reply| Command::Outlook { reply }).await
+        self.ask(|actor| actor.outlook()).await
     }
 
     /// Where connected peers see this one, and where others come in.
-    ///
-    /// # Errors
-    /// The network has stopped.
     pub async fn outside(&self) -> Result<Outside, Stopped> {
-        self.ask(|reply| Command::Outside { reply }).await
+        self.ask(|actor| actor.outside()).await
     }
 
     /// Payload bytes so far. Never waits.
@@ -333,14 +264,16 @@ impl NetworkHandle {
         self.counters.read()
     }
 
-    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, Stopped> {
+    /// Runs this on the network's task; a reply whose asker has gone is of no interest to anybody.
+    async fn ask<T: Send + 'static>(&self, job: impl FnOnce(&mut Actor) -> T + Send + 'static) -> Result<T, Stopped> {
         let (reply, answer) = oneshot::channel();
-        self.commands.send(command(reply)).await.map_err(|_| Stopped)?;
+        let command: Command = Box::new(move |actor| drop(reply.send(job(actor))));
+        self.commands.send(command).await.map_err(|_| Stopped)?;
         answer.await.map_err(|_| Stopped)
     }
 
-    fn tell(&self, command: Command) -> Result<(), NotSent> {
-        self.commands.try_send(command).map_err(|error| match error {
+    fn tell(&self, job: impl FnOnce(&mut Actor) + Send + 'static) -> Result<(), NotSent> {
+        self.commands.try_send(Box::new(job)).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => NotSent::Busy,
             mpsc::error::TrySendError::Closed(_) => NotSent::Stopped,
         })

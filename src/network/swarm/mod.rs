@@ -1,9 +1,10 @@
-//! The libp2p swarm: its behaviour, the task that owns it, and the handle by which the application uses it.
+//! The libp2p swarm and the task that owns it.
+//!
+//! The application holds a [`handle`], which sends commands to the [`actor`]; the actor drives the swarm that [`build`]
+//! made of the parts in [`behaviour`], and answers with [`events`].
 
 pub(super) mod actor;
 pub(super) mod behaviour;
 pub(super) mod build;
-pub(super) mod commands;
 pub(super) mod events;
 pub(super) mod handle;
-pub(super) mod swarm_events;

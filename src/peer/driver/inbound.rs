@@ -159,7 +159,7 @@ impl Driver {
 
     /// A peer itself has done something that no honest one does.
     pub(in crate::peer) fn report_offence(&self, peer: PeerKey, offence: Offence) {
-        if peer != self.node.me() && self.network.blame(peer, offence).is_err() {
+        if peer != self.node.me() && self.network.penalize(peer, offence).is_err() {
             tracing::debug!(peer = %peer.short(), ?offence, "too much under way to remember an offence");
         }
     }

@@ -13,11 +13,12 @@ use libp2p::{Multiaddr, PeerId, identify, ping};
 
 use crate::network::connectivity::addresses::{full, is_loopback, with_ports_of};
 use crate::network::connectivity::dial_error::DialError;
-use crate::network::connectivity::providers::{found, learn};
+use crate::network::connectivity::providers::{learn, provider_of};
 use crate::network::connectivity::reachability::is_relay;
 use crate::network::identity::peer_key;
 use crate::network::limits::{
-    GOSSIP_BYTES, IDENTIFY_TIMEOUT, LISTEN_TIMEOUT, PROVIDERS_FOUND, UNANSWERED_REQUESTS, UNANSWERED_REQUESTS_PER_PEER,
+    GOSSIP_BYTES, IDENTIFY_TIMEOUT, LISTEN_TIMEOUT, PROVIDERS_PER_LOOKUP, UNANSWERED_REQUESTS,
+    UNANSWERED_REQUESTS_PER_PEER,
 };
 use crate::network::protection::rate_limiter::Pace;
 use crate::network::protection::score::{Offence, now_s};
@@ -31,11 +32,7 @@ type ControlEvent = request_response::Event<Vec<u8>, Vec<u8>>;
 
 impl Actor {
     /// Opens the listening addresses and waits until each is up, so that they can be told to others at once.
-    pub(in crate::network) async fn listen(
-        &mut self,
-        addresses: &[Multiaddr],
-        announced: &[Multiaddr],
-    ) -> Result<(), StartError> {
+    pub(crate) async fn listen(&mut self, addresses: &[Multiaddr], announced: &[Multiaddr]) -> Result<(), StartError> {
         self.announced = announced.to_vec();
         for address in announced {
             self.swarm.add_external_address(address.clone());
@@ -94,22 +91,22 @@ impl Actor {
             .map_err(|reason| StartError::NotListening { address: address.clone(), reason })
     }
 
-    /// Waits a while for a place on a relay, if one is needed, so that it stands in the first address that others hear.
+    /// Waits a while for a reservation on a relay, if one is needed, so that other peers hear of it from the start.
     #[expect(clippy::disallowed_methods, reason = "an edge: when a relay is asked")]
-    pub(in crate::network) async fn find_a_place(&mut self) {
-        self.meet_relays();
-        self.seek_places(Instant::now());
+    pub(crate) async fn wait_for_reservation(&mut self) {
+        self.register_relays();
+        self.request_reservations(Instant::now());
         let settled = async {
-            while !self.relaying.is_settled() {
+            while !self.relays.is_settled() {
                 let event = self.swarm.select_next_some().await;
                 self.on_swarm_event(event);
             }
         };
-        // Without a place it is sought again while the peer runs.
+        // Without a reservation it is requested again while the peer runs.
         let _ = tokio::time::timeout(LISTEN_TIMEOUT, settled).await;
     }
 
-    pub(in crate::network) fn on_swarm_event(&mut self, event: SwarmEvent<BehaviourEvent>) {
+    pub(crate) fn on_swarm_event(&mut self, event: SwarmEvent<BehaviourEvent>) {
         match event {
             SwarmEvent::Behaviour(BehaviourEvent::Gossip(event)) => self.on_gossip(event),
             SwarmEvent::Behaviour(BehaviourEvent::Control(event)) => self.on_control(event),
@@ -123,7 +120,7 @@ impl Actor {
             SwarmEvent::Behaviour(BehaviourEvent::Neighbours(event)) => self.on_neighbours(&event),
             SwarmEvent::ConnectionEstablished { peer_id, endpoint, .. } => {
                 for purpose in self.connecting.connected(peer_id) {
-                    self.go_on(peer_id, purpose);
+                    self.proceed(peer_id, purpose);
                 }
                 if !endpoint.is_relayed() {
                     self.on_direct(peer_id);
@@ -138,7 +135,7 @@ impl Actor {
                     self.on_failed(peer, failed);
                 }
                 if !self.swarm.is_connected(&peer) {
-                    self.on_met(&peer);
+                    self.on_relay_ready(&peer);
                 }
             }
             SwarmEvent::NewListenAddr { address, .. } => {
@@ -167,7 +164,7 @@ impl Actor {
                 let module = self.topics.get(&message.topic).copied();
                 let author = message.source.as_ref().and_then(peer_key);
                 let fits = message.data.len() <= GOSSIP_BYTES;
-                let banned = author.is_some_and(|author| self.conduct.is_banned(author, now_s()));
+                let banned = author.is_some_and(|author| self.scores.is_banned(author, now_s()));
                 let pace = match &message.source {
                     _ if banned => Pace::TooMuch,
                     Some(author) => self.gossip_rates.heard(&propagation_source, author),
@@ -186,7 +183,7 @@ impl Actor {
                     self.counters.gossip_dropped.add(1);
                 }
                 if pace == Pace::Flood {
-                    return self.blame(&propagation_source, Offence::TooFast);
+                    return self.penalize(&propagation_source, Offence::TooFast);
                 }
                 if let (Some(module), Some(author), true) = (module, author, fits && pace == Pace::Fine) {
                     self.counters.gossip_received.add(message.data.len());
@@ -200,7 +197,6 @@ impl Actor {
             }
             gossipsub::Event::SlowPeer { peer_id, failed_messages } => {
                 let unsent = failed_messages.priority + failed_messages.non_priority;
-                self.counters.gossip_unsent.add(unsent);
                 tracing::debug!(peer = %peer_id, unsent, "a peer is slow to take gossip");
             }
             _ => {}
@@ -235,8 +231,7 @@ impl Actor {
         self.counters.control_received.add(bytes.len());
         let Some(from) = peer_key(&peer) else { return };
         if !self.request_rates.allows(&peer) {
-            self.counters.requests_refused.add(1);
-            return self.blame(&peer, Offence::TooFast);
+            return self.penalize(&peer, Offence::TooFast);
         }
         let of_this_peer = self.unanswered.values().filter(|unanswered| unanswered.peer == peer).count();
         let token = RequestToken(self.next_token);
@@ -244,7 +239,6 @@ impl Actor {
             || self.unanswered.len() >= UNANSWERED_REQUESTS
             || !self.queues.request(from, token, bytes)
         {
-            self.counters.requests_refused.add(1);
             return;
         }
         self.next_token += 1;
@@ -256,21 +250,21 @@ impl Actor {
         let providers = &mut self.swarm.behaviour_mut().providers;
         match event {
             kad::Event::InboundRequest { request: InboundRequest::AddProvider { record: Some(record) } } => {
-                self.kept.keep(providers, record);
+                self.provider_records.keep(providers, record);
             }
             kad::Event::OutboundQueryProgressed { id, result: QueryResult::GetProviders(result), step, .. } => {
                 if let Some(lookup) = self.lookups.get_mut(&id)
                     && let Ok(GetProvidersOk::FoundProviders { providers: peers, .. }) = result
                 {
                     for peer in peers.into_iter().filter(|peer| *peer != local) {
-                        let Some(provider) = found(providers, &lookup.key, peer) else { continue };
+                        let Some(provider) = provider_of(providers, &lookup.key, peer) else { continue };
                         let known = lookup.found.get(&provider.peer);
                         let better = known.is_none_or(|known| known.addresses.len() < provider.addresses.len());
-                        if better && (known.is_some() || lookup.found.len() < PROVIDERS_FOUND) {
+                        if better && (known.is_some() || lookup.found.len() < PROVIDERS_PER_LOOKUP) {
                             lookup.found.insert(provider.peer, provider);
                         }
                     }
-                    if lookup.found.len() >= PROVIDERS_FOUND
+                    if lookup.found.len() >= PROVIDERS_PER_LOOKUP
                         && let Some(mut query) = providers.query_mut(&id)
                     {
                         query.finish();
@@ -319,7 +313,7 @@ impl Actor {
     fn on_identified(&mut self, peer: PeerId, relay: bool) {
         let Some(key) = peer_key(&peer) else { return };
         let first = match relay {
-            true => self.relays_met.insert(peer) && self.identified.is_empty(),
+            true => self.connected_relays.insert(peer) && self.identified.is_empty(),
             false => self.identified.insert(peer) && self.identified.len() == 1,
         };
         if !relay {
@@ -329,7 +323,7 @@ impl Actor {
             self.provide_again();
         }
         if relay {
-            self.on_met(&peer);
+            self.on_relay_ready(&peer);
         }
         let joined = self.leave_joining(|joining| joining.peer == peer);
         if !joined.is_empty() {
@@ -352,7 +346,7 @@ impl Actor {
     }
 
     fn on_gone(&mut self, peer: PeerId, why: &str) {
-        self.relays_met.remove(&peer);
+        self.connected_relays.remove(&peer);
         self.end_waiting(peer);
         if self.identified.remove(&peer)
             && let Some(key) = peer_key(&peer)
@@ -376,7 +370,7 @@ impl Actor {
         }
     }
 
-    pub(in crate::network) fn give_up_joining(&mut self, now: Instant) {
+    pub(crate) fn give_up_joining(&mut self, now: Instant) {
         for Joining { address, asked, reply, .. } in
             self.leave_joining(|joining| now.duration_since(joining.connected) >= IDENTIFY_TIMEOUT)
         {

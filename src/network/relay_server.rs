@@ -1,6 +1,6 @@
-//! A relay: a small machine that anybody reaches, for those whom nobody does.
+//! A relay: a small machine that every peer can reach, for the peers that others cannot reach.
 //!
-//! It keeps places for peers and carries circuits to them, within bounds; tells peers whether they are reached from
+//! It grants reservations and carries circuits, within bounds; tells peers whether they are reached from
 //! outside (AutoNAT v2); and is a neighbour for Kademlia, so that a newcomer that knows nothing but a relay's circuit
 //! finds the members of any module. It belongs to no run, keeps nothing but provider records, and sees only what is
 //! encrypted between others.
@@ -15,20 +15,22 @@ use libp2p::kad::{self, InboundRequest};
 use libp2p::metrics::Registry;
 use libp2p::request_response::{self, Message};
 use libp2p::swarm::{NetworkBehaviour, SwarmEvent};
-use libp2p::{Multiaddr, PeerId, Swarm, autonat, connection_limits, identify, ping, relay};
+use libp2p::{
+    Multiaddr, PeerId, Swarm, SwarmBuilder, autonat, connection_limits, identify, noise, ping, relay, tcp, yamux,
+};
 use tokio::sync::watch;
 
 use crate::network::connectivity::addresses::{full, in_order, is_loopback};
-use crate::network::connectivity::providers::{Kept, Providers, learn, providers};
+use crate::network::connectivity::providers::{ProviderRecords, Providers, learn, providers};
 use crate::network::identity::Identity;
 use crate::network::limits::{
-    CIRCUIT_BYTES, CIRCUIT_EVERY, CIRCUIT_LASTS, CIRCUITS, CIRCUITS_IN_A_ROW, CIRCUITS_PER_PEER, INTERFACES_WITHIN,
-    LISTEN_TIMEOUT, PEERS_PER_IP, RELAY_CONNECTIONS, RESERVATION_EVERY, RESERVATION_LASTS, RESERVATIONS,
-    RESERVATIONS_IN_A_ROW, RESERVATIONS_PER_PEER,
+    CIRCUIT_BYTES, CIRCUIT_EVERY, CIRCUIT_LASTS, CIRCUITS, CIRCUITS_IN_A_ROW, CIRCUITS_PER_PEER, CONNECT_TIMEOUT,
+    INTERFACES_WITHIN, LISTEN_TIMEOUT, PEERS_PER_IP, RELAY_CONNECTIONS, RELAY_IDLE, RESERVATION_EVERY,
+    RESERVATION_LASTS, RESERVATIONS, RESERVATIONS_IN_A_ROW, RESERVATIONS_PER_PEER,
 };
 use crate::network::rpc::{CONTROL_PROTOCOL, Control, control};
 use crate::network::swarm::behaviour::{introduction, limits, pings};
-use crate::network::swarm::build::{StartError, build_relay, listen};
+use crate::network::swarm::build::{StartError, listen, not_built, settings};
 use crate::network::traffic::bytes_of_connections;
 use crate::protocol::wire::encoding;
 use crate::protocol::wire::message::Response;
@@ -49,7 +51,7 @@ pub struct RelayConfig {
 /// How much a relay carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayBounds {
-    /// Peers that it keeps a place for.
+    /// Peers that may hold a reservation.
     pub reservations: usize,
     /// Circuits at once.
     pub circuits: usize,
@@ -76,13 +78,13 @@ impl Default for RelayBounds {
 /// What a relay has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RelayCounts {
-    /// Peers that have a place.
+    /// Peers that hold a reservation.
     pub reservations: u64,
     /// Circuits that stand.
     pub circuits: u64,
     /// Circuits since the start.
     pub circuits_ever: u64,
-    /// Places and circuits refused since the start.
+    /// Reservations and circuits refused since the start.
     pub refused: u64,
     /// Bytes in, of all connections: circuits, and what it takes to keep them.
     pub bytes_in: u64,
@@ -92,7 +94,7 @@ pub struct RelayCounts {
 
 #[derive(NetworkBehaviour)]
 #[behaviour(prelude = "libp2p::swarm::derive_prelude")]
-pub(in crate::network) struct Server {
+pub(crate) struct Server {
     limits: connection_limits::Behaviour,
     relay: relay::Behaviour,
     probes: autonat::v2::server::Behaviour,
@@ -103,11 +105,11 @@ pub(in crate::network) struct Server {
 }
 
 impl Server {
-    pub(in crate::network) fn new(keypair: &Keypair, bounds: RelayBounds) -> Self {
+    pub(crate) fn new(keypair: &Keypair, bounds: RelayBounds) -> Self {
         let me = keypair.public().to_peer_id();
         Self {
             limits: connection_limits::Behaviour::new(limits().with_max_established(Some(RELAY_CONNECTIONS))),
-            relay: relay::Behaviour::new(me, relaying(bounds)),
+            relay: relay::Behaviour::new(me, relay_config(bounds)),
             probes: autonat::v2::server::Behaviour::default(),
             identify: introduction(keypair),
             providers: providers(me),
@@ -118,7 +120,7 @@ impl Server {
 }
 
 /// libp2p refuses what goes beyond one more than it is told for a peer.
-fn relaying(bounds: RelayBounds) -> relay::Config {
+fn relay_config(bounds: RelayBounds) -> relay::Config {
     let per_ip = |in_a_row: u32| NonZeroU32::new(in_a_row * PEERS_PER_IP).unwrap_or(NonZeroU32::MIN);
     let in_a_row = |number: u32| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
     relay::Config {
@@ -138,6 +140,25 @@ fn relaying(bounds: RelayBounds) -> relay::Config {
     .circuit_src_per_ip(per_ip(CIRCUITS_IN_A_ROW), CIRCUIT_EVERY / PEERS_PER_IP)
 }
 
+/// The transports of a peer, but none through relays; bytes are counted.
+fn build_relay(identity: &Identity, bounds: RelayBounds) -> Result<(Swarm<Server>, Registry), StartError> {
+    let mut metrics = Registry::default();
+    let swarm = SwarmBuilder::with_existing_identity(identity.keypair())
+        .with_tokio()
+        .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, yamux::Config::default)
+        .map_err(not_built("TCP"))?
+        .with_quic()
+        .with_dns()
+        .map_err(not_built("DNS"))?
+        .with_bandwidth_metrics(&mut metrics)
+        .with_behaviour(|keypair| Server::new(keypair, bounds))
+        .map_err(not_built("the relay"))?
+        .with_swarm_config(|config| settings(config, RELAY_IDLE))
+        .with_connection_timeout(CONNECT_TIMEOUT)
+        .build();
+    Ok((swarm, metrics))
+}
+
 /// A relay that runs. Dropped, it stops.
 pub struct Relay {
     addresses: Vec<Multiaddr>,
@@ -147,9 +168,6 @@ pub struct Relay {
 
 impl Relay {
     /// Starts a relay, and returns once it listens on all addresses. Must be called within a tokio runtime.
-    ///
-    /// # Errors
-    /// An address cannot be listened on; the error names it.
     pub async fn start(config: RelayConfig) -> Result<Self, StartError> {
         let (mut swarm, metrics) = build_relay(&config.identity, config.bounds)?;
         for address in &config.announce {
@@ -157,7 +175,13 @@ impl Relay {
         }
         let (told, counts) = watch::channel(RelayCounts::default());
         let announced = !config.announce.is_empty();
-        let mut task = Task { swarm, announced, kept: Kept::default(), places: BTreeSet::new(), counts: told };
+        let mut task = Task {
+            swarm,
+            announced,
+            provider_records: ProviderRecords::default(),
+            reserved: BTreeSet::new(),
+            counts: told,
+        };
         for address in &config.listen {
             task.listen(address).await?;
         }
@@ -189,8 +213,8 @@ struct Task {
     swarm: Swarm<Server>,
     /// Somebody has said where others reach it.
     announced: bool,
-    kept: Kept,
-    places: BTreeSet<PeerId>,
+    provider_records: ProviderRecords,
+    reserved: BTreeSet<PeerId>,
     counts: watch::Sender<RelayCounts>,
 }
 
@@ -252,19 +276,19 @@ impl Task {
             SwarmEvent::Behaviour(ServerEvent::Identify(event)) => self.on_identify(event),
             SwarmEvent::Behaviour(ServerEvent::Providers(kad::Event::InboundRequest {
                 request: InboundRequest::AddProvider { record: Some(record) },
-            })) => self.kept.keep(&mut self.swarm.behaviour_mut().providers, record),
+            })) => self.provider_records.keep(&mut self.swarm.behaviour_mut().providers, record),
             SwarmEvent::Behaviour(ServerEvent::Control(event)) => self.on_control(event),
             SwarmEvent::Behaviour(ServerEvent::Ping(ping::Event { connection, result: Err(error), .. }))
                 if !matches!(error, ping::Failure::Unsupported) =>
             {
                 self.swarm.close_connection(connection);
             }
-            // Without an address a relay gives no places. Its own are good if nothing else was said: it is a public machine.
+            // Without an address a relay grants no reservations. Its own are good if nothing else was said: it is a public machine.
             SwarmEvent::NewListenAddr { address, .. } if !self.announced && !is_loopback(&address) => {
                 self.swarm.add_external_address(address);
             }
             SwarmEvent::ConnectionClosed { peer_id, num_established: 0, .. } => {
-                self.places.remove(&peer_id);
+                self.reserved.remove(&peer_id);
                 self.count(|_| {});
             }
             _ => {}
@@ -275,11 +299,11 @@ impl Task {
         tracing::debug!(?event, "as a relay");
         match event {
             relay::Event::ReservationReqAccepted { src_peer_id, .. } => {
-                self.places.insert(*src_peer_id);
+                self.reserved.insert(*src_peer_id);
                 self.count(|_| {});
             }
             relay::Event::ReservationTimedOut { src_peer_id } => {
-                self.places.remove(src_peer_id);
+                self.reserved.remove(src_peer_id);
                 self.count(|_| {});
             }
             relay::Event::CircuitReqAccepted { .. } => self.count(|counts| {
@@ -295,7 +319,7 @@ impl Task {
     }
 
     fn count(&self, change: impl FnOnce(&mut RelayCounts)) {
-        let reservations = self.places.len() as u64;
+        let reservations = self.reserved.len() as u64;
         self.counts.send_modify(|counts| {
             change(counts);
             counts.reservations = reservations;

@@ -1,8 +1,8 @@
-//! A relay is met before anybody is dialled through it.
+//! Connects to a relay before a peer is dialled through it.
 //!
-//! A hole is punched with the addresses at which others see us, and those are known only once a relay has said what it
-//! sees. libp2p tells them to the other side in the moment in which a relayed connection stands, and never again. So
-//! circuits wait until their relay has introduced itself; direct addresses of the same peer do not wait for them.
+//! Hole punching needs the addresses at which other peers see this one. They are known only once a relay has identified
+//! itself. libp2p sends them to the other side at the moment at which a relayed connection is made, and never again. So an
+//! address through a relay waits until the relay has identified itself; direct addresses of the same peer do not wait.
 
 use std::time::Instant;
 
@@ -11,14 +11,14 @@ use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::{Multiaddr, PeerId, Swarm};
 
 use crate::network::connectivity::addresses::{is_relayed, without_peer};
-use crate::network::connectivity::connect::{Failed, Purpose};
-use crate::network::connectivity::dial::give_up;
+use crate::network::connectivity::connect::Failed;
 use crate::network::limits::{CONNECT_TIMEOUT, DIALLED_PEERS, IDENTIFY_TIMEOUT};
 use crate::network::swarm::actor::Actor;
+use crate::network::swarm::actor::dial::{Purpose, give_up};
 use crate::network::swarm::behaviour::Behaviour;
 
 /// Addresses that wait for a relay, and what a connection is wanted for.
-struct Meeting {
+struct PendingRelay {
     relay: PeerId,
     peer: PeerId,
     addresses: Vec<Multiaddr>,
@@ -28,7 +28,7 @@ struct Meeting {
 
 /// The meetings that are awaited: no more than peers that may be dialled.
 #[derive(Default)]
-pub(in crate::network) struct Meetings(Vec<Meeting>);
+pub(crate) struct PendingRelays(Vec<PendingRelay>);
 
 /// The relay of a circuit's address, and where it is.
 fn relay_of(circuit: &Multiaddr) -> Option<(PeerId, Multiaddr)> {
@@ -40,8 +40,8 @@ fn relay_of(circuit: &Multiaddr) -> Option<(PeerId, Multiaddr)> {
 }
 
 /// From the port at which we listen, as libp2p does unless it is told otherwise, so that the relay sees that one.
-fn dial(swarm: &mut Swarm<Behaviour>, relay: PeerId, places: Vec<Multiaddr>) {
-    let options = DialOpts::peer_id(relay).condition(PeerCondition::DisconnectedAndNotDialing).addresses(places);
+fn dial(swarm: &mut Swarm<Behaviour>, relay: PeerId, addresses: Vec<Multiaddr>) {
+    let options = DialOpts::peer_id(relay).condition(PeerCondition::DisconnectedAndNotDialing).addresses(addresses);
     if let Err(error) = swarm.dial(options.build()) {
         tracing::debug!(%relay, %error, "a relay is not dialled");
     }
@@ -51,73 +51,73 @@ impl Actor {
     /// Of these addresses of a peer, those that can be dialled now. The others wait for their relays, with what the
     /// connection is wanted for if nothing else leads to it.
     #[expect(clippy::disallowed_methods, reason = "an edge: when a relay is dialled")]
-    pub(in crate::network) fn meet_first(
+    pub(crate) fn connect_relay_first(
         &mut self,
         peer: PeerId,
         addresses: Vec<Multiaddr>,
         purpose: Option<Purpose>,
     ) -> Option<(Vec<Multiaddr>, Option<Purpose>)> {
-        let is_met = |address: &Multiaddr| match relay_of(address) {
-            Some((relay, _)) if is_relayed(address) => self.relays_met.contains(&relay),
+        let is_ready = |address: &Multiaddr| match relay_of(address) {
+            Some((relay, _)) if is_relayed(address) => self.connected_relays.contains(&relay),
             _ => true,
         };
-        let (now, later): (Vec<_>, Vec<_>) = addresses.into_iter().partition(is_met);
-        let Some((relay, _)) = later.first().and_then(relay_of).filter(|_| self.meetings.0.len() < DIALLED_PEERS)
+        let (now, later): (Vec<_>, Vec<_>) = addresses.into_iter().partition(is_ready);
+        let Some((relay, _)) = later.first().and_then(relay_of).filter(|_| self.pending_relays.0.len() < DIALLED_PEERS)
         else {
             return Some((now, purpose));
         };
-        let places = later.iter().filter_map(relay_of).filter(|(other, _)| *other == relay);
-        dial(&mut self.swarm, relay, places.map(|(_, place)| place).collect());
+        let addresses = later.iter().filter_map(relay_of).filter(|(other, _)| *other == relay);
+        dial(&mut self.swarm, relay, addresses.map(|(_, address)| address).collect());
         let (waiting, rest) = match now.is_empty() {
             true => (Vec::from_iter(purpose), None),
             false => (Vec::new(), Some((now, purpose))),
         };
         let until = Instant::now() + CONNECT_TIMEOUT.min(IDENTIFY_TIMEOUT);
-        self.meetings.0.push(Meeting { relay, peer, addresses: later, waiting, until });
+        self.pending_relays.0.push(PendingRelay { relay, peer, addresses: later, waiting, until });
         rest
     }
 
     /// This relay has introduced itself, or failed: on with those who waited.
-    pub(in crate::network) fn on_met(&mut self, relay: &PeerId) {
-        self.go_on_with(|meeting| meeting.relay == *relay);
+    pub(crate) fn on_relay_ready(&mut self, relay: &PeerId) {
+        self.proceed_with(|pending| pending.relay == *relay);
     }
 
     /// A relay that does not introduce itself is not waited for any longer.
-    pub(in crate::network) fn give_up_meeting(&mut self, now: Instant) {
-        self.go_on_with(|meeting| meeting.until <= now);
+    pub(crate) fn give_up_relays(&mut self, now: Instant) {
+        self.proceed_with(|pending| pending.until <= now);
     }
 
-    fn go_on_with(&mut self, which: impl Fn(&Meeting) -> bool) {
-        let (over, stay) = std::mem::take(&mut self.meetings.0).into_iter().partition(which);
-        self.meetings.0 = stay;
-        let over: Vec<Meeting> = over;
-        for Meeting { peer, addresses, waiting, .. } in over {
+    fn proceed_with(&mut self, which: impl Fn(&PendingRelay) -> bool) {
+        let (over, stay) = std::mem::take(&mut self.pending_relays.0).into_iter().partition(which);
+        self.pending_relays.0 = stay;
+        let over: Vec<PendingRelay> = over;
+        for PendingRelay { peer, addresses, waiting, .. } in over {
             let connected = self.swarm.is_connected(&peer);
             if !connected && waiting.is_empty() {
                 self.begin(peer, addresses.clone(), None);
             }
             for purpose in waiting {
                 match connected {
-                    true => self.go_on(peer, purpose),
+                    true => self.proceed(peer, purpose),
                     false => self.begin(peer, addresses.clone(), Some(purpose)),
                 }
             }
         }
     }
 
-    pub(in crate::network) fn begin(&mut self, peer: PeerId, addresses: Vec<Multiaddr>, purpose: Option<Purpose>) {
+    pub(crate) fn begin(&mut self, peer: PeerId, addresses: Vec<Multiaddr>, purpose: Option<Purpose>) {
         if let Err(failed) = self.connecting.begin(&mut self.swarm, peer, addresses, purpose) {
             self.on_failed(peer, *failed);
         }
     }
 
     /// No connection so far. Who waited for it waits for a relay, if one is still to be met.
-    pub(in crate::network) fn on_failed(&mut self, peer: PeerId, mut failed: Failed) {
+    pub(crate) fn on_failed(&mut self, peer: PeerId, mut failed: Failed<Purpose>) {
         let error = failed.unreachable();
         tracing::debug!(%peer, %error, "no connection");
         self.note_failure(peer, &error);
-        match self.meetings.0.iter_mut().find(|meeting| meeting.peer == peer) {
-            Some(meeting) => meeting.waiting.append(&mut failed.waiting),
+        match self.pending_relays.0.iter_mut().find(|pending| pending.peer == peer) {
+            Some(pending) => pending.waiting.append(&mut failed.waiting),
             None => give_up(failed),
         }
     }

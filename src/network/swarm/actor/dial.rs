@@ -6,8 +6,9 @@ use libp2p::{Multiaddr, PeerId};
 use tokio::sync::oneshot;
 
 use crate::names::{BlobRef, PeerKey};
+use crate::network::blobs::FetchError;
 use crate::network::connectivity::addresses::{dialable, named_peer, usable};
-use crate::network::connectivity::connect::{Failed, Purpose, Unreachable};
+use crate::network::connectivity::connect::{Failed, Unreachable};
 use crate::network::connectivity::dial_error::DialError;
 use crate::network::identity::{peer_id, peer_key};
 use crate::network::limits::{DIALS, DONORS, REQUESTS_PER_PEER};
@@ -15,9 +16,19 @@ use crate::network::rpc::RequestError;
 use crate::network::swarm::actor::{Actor, Asked, Joining};
 use crate::network::swarm::events::{NetworkEvent, Slot};
 
+/// What a connection is for.
+pub(crate) enum Purpose {
+    /// Somebody waits for [`crate::network::NetworkHandle::dial`].
+    Dial { address: Multiaddr, asked: Instant, reply: oneshot::Sender<Result<PeerKey, DialError>> },
+    /// A request is sent next.
+    Request { id: u64, to: PeerKey, bytes: Vec<u8>, slot: Slot },
+    /// A blob is fetched next, by whoever hears this.
+    Fetch { from: PeerKey, connected: oneshot::Sender<Result<PeerId, FetchError>> },
+}
+
 impl Actor {
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
-    pub(in crate::network) fn dial(&mut self, address: Multiaddr, reply: oneshot::Sender<Result<PeerKey, DialError>>) {
+    pub(crate) fn dial(&mut self, address: Multiaddr, reply: oneshot::Sender<Result<PeerKey, DialError>>) {
         let error = match named_peer(&address) {
             _ if !dialable(&address) => DialError::NotSupported(address),
             None => DialError::NoPeer(address),
@@ -34,46 +45,40 @@ impl Actor {
         let _ = reply.send(Err(error));
     }
 
-    pub(in crate::network) fn dial_peer(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) {
+    pub(crate) fn dial_peer(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) {
         let Some(id) = peer_id(peer).filter(|id| id != self.swarm.local_peer_id()) else { return };
         if self.swarm.is_connected(&id) {
-            return self.seek_direct(id, addresses);
+            return self.try_direct(id, addresses);
         }
-        self.seek(id, addresses, None);
+        self.connect_or_wait(id, addresses, None);
     }
 
     /// Beside a connection through a relay: two behind the same router do not reach each other through a hole in it, but
     /// they do as neighbours.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
-    fn seek_direct(&mut self, peer: PeerId, addresses: Vec<Multiaddr>) {
-        let relayed = self.swarm.behaviour().ways.relayed_since(&peer).is_some();
-        if relayed && !self.punching.is_in_vain(&peer, Instant::now()) {
+    fn try_direct(&mut self, peer: PeerId, addresses: Vec<Multiaddr>) {
+        let relayed = self.swarm.behaviour().routes.relayed_since(&peer).is_some();
+        if relayed && !self.punching.has_failed(&peer, Instant::now()) {
             self.connecting.begin_beside(&mut self.swarm, peer, addresses);
         }
     }
 
-    pub(in crate::network) fn connect(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>, purpose: Purpose) {
+    pub(crate) fn connect(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>, purpose: Purpose) {
         let Some(id) = peer_id(peer) else {
             let reason = format!("{peer} is no ed25519 key");
             return unreachable(purpose, Unreachable { reason, ..Unreachable::default() });
         };
         if self.swarm.is_connected(&id) {
             if matches!(purpose, Purpose::Fetch { .. }) {
-                self.seek_direct(id, addresses);
+                self.try_direct(id, addresses);
             }
-            return self.go_on(id, purpose);
+            return self.proceed(id, purpose);
         }
-        self.seek(id, addresses, Some(purpose));
+        self.connect_or_wait(id, addresses, Some(purpose));
     }
 
     /// Connects to all that may have a blob, and fetches it from those that answer.
-    pub(in crate::network) fn fetch(
-        &mut self,
-        id: u64,
-        blob: BlobRef,
-        from: Vec<(PeerKey, Vec<Multiaddr>)>,
-        slot: Slot,
-    ) {
+    pub(crate) fn fetch(&mut self, id: u64, blob: BlobRef, from: Vec<(PeerKey, Vec<Multiaddr>)>, slot: Slot) {
         let mut holders = Vec::new();
         for (from, addresses) in from.into_iter().take(DONORS) {
             let (connected, word) = oneshot::channel();
@@ -87,18 +92,18 @@ impl Actor {
         });
     }
 
-    fn seek(&mut self, peer: PeerId, addresses: Vec<Multiaddr>, purpose: Option<Purpose>) {
-        if let Some((addresses, purpose)) = self.meet_first(peer, usable(addresses, peer), purpose) {
+    fn connect_or_wait(&mut self, peer: PeerId, addresses: Vec<Multiaddr>, purpose: Option<Purpose>) {
+        if let Some((addresses, purpose)) = self.connect_relay_first(peer, usable(addresses, peer), purpose) {
             self.begin(peer, addresses, purpose);
         }
     }
 
     /// There is a connection: what it was wanted for is done.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
-    pub(in crate::network) fn go_on(&mut self, peer: PeerId, purpose: Purpose) {
+    pub(crate) fn proceed(&mut self, peer: PeerId, purpose: Purpose) {
         match purpose {
             Purpose::Dial { address, asked, reply } => {
-                let known = self.identified.contains(&peer) || self.relays_met.contains(&peer);
+                let known = self.identified.contains(&peer) || self.connected_relays.contains(&peer);
                 match peer_key(&peer).filter(|_| known) {
                     Some(key) => drop(reply.send(Ok(key))),
                     None => self.joining.push(Joining { peer, address, asked, connected: Instant::now(), reply }),
@@ -112,7 +117,7 @@ impl Actor {
                 let request = self.swarm.behaviour_mut().control.send_request(&peer, bytes);
                 self.asked.insert(request, Asked { id, to, slot });
             }
-            Purpose::Fetch { .. } if let Some(since) = self.swarm.behaviour().ways.relayed_since(&peer) => {
+            Purpose::Fetch { .. } if let Some(since) = self.swarm.behaviour().routes.relayed_since(&peer) => {
                 self.wait_for_direct(peer, since, purpose);
             }
             // Whoever fetched may have all by now.
@@ -126,7 +131,7 @@ impl Actor {
 }
 
 /// Tells all who waited for a connection that there is none.
-pub(in crate::network) fn give_up(mut failed: Failed) {
+pub(crate) fn give_up(mut failed: Failed<Purpose>) {
     for purpose in std::mem::take(&mut failed.waiting) {
         match purpose {
             Purpose::Dial { address, asked, reply } => drop(reply.send(Err(failed.dial_error(address, asked)))),

@@ -1,4 +1,4 @@
-//! Places on relays, asked for and lost; and where this peer is to be found.
+//! Reservations on relays, requested and lost; and the addresses at which this peer can be found.
 
 use std::time::Instant;
 
@@ -12,47 +12,47 @@ use crate::network::limits::FAILURES;
 use crate::network::swarm::actor::Actor;
 
 impl Actor {
-    /// The relays of the profile are neighbours for Kademlia, whether this peer needs a place on them or not.
-    pub(in crate::network) fn meet_relays(&mut self) {
+    /// The relays of the profile are neighbours for Kademlia, whether this peer needs a reservation on them or not.
+    pub(crate) fn register_relays(&mut self) {
         let behaviour = self.swarm.behaviour_mut();
-        for (relay, places) in self.relaying.relays() {
+        for (relay, addresses) in self.relays.relays() {
             behaviour.gossip.is_relay(relay);
-            learn(&mut behaviour.providers, relay, places.to_vec());
+            learn(&mut behaviour.providers, relay, addresses.to_vec());
         }
     }
 
     /// What there is to do from time to time.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
-    pub(in crate::network) fn look_after(&mut self) {
+    pub(crate) fn look_after(&mut self) {
         let now = Instant::now();
         self.give_up_joining(now);
         self.give_up_punching(now);
-        self.give_up_meeting(now);
-        self.swarm.behaviour_mut().ways.close_detours(now);
-        self.seek_places(now);
+        self.give_up_relays(now);
+        self.swarm.behaviour_mut().routes.close_detours(now);
+        self.request_reservations(now);
         self.end_bans();
     }
 
-    /// Asks relays for the places that are still missing.
-    pub(in crate::network) fn seek_places(&mut self, now: Instant) {
-        while let Some((relay, address)) = self.relaying.due(now, self.is_reachable()) {
+    /// Requests the reservations that are still missing.
+    pub(crate) fn request_reservations(&mut self, now: Instant) {
+        while let Some((relay, address)) = self.relays.due(now, self.is_reachable()) {
             match self.swarm.listen_on(address.clone()) {
-                Ok(listener) => self.relaying.asked(listener, relay),
+                Ok(listener) => self.relays.asked(listener, relay),
                 Err(error) => {
-                    tracing::warn!(%address, %error, "a relay cannot be asked for a place");
-                    self.relaying.failed(relay, now);
+                    tracing::warn!(%address, %error, "a relay cannot be asked for a reservation");
+                    self.relays.failed(relay, now);
                 }
             }
         }
     }
 
-    pub(in crate::network) fn on_relay_client(&mut self, event: &relay::client::Event) {
+    pub(crate) fn on_relay_client(&mut self, event: &relay::client::Event) {
         match event {
             relay::client::Event::ReservationReqAccepted { relay_peer_id: relay, renewal, .. } => {
                 if !renewal {
                     tracing::info!(%relay, "others reach this peer through a relay");
                 }
-                self.relaying.granted(*relay);
+                self.relays.granted(*relay);
             }
             relay::client::Event::OutboundCircuitEstablished { relay_peer_id: relay, .. } => {
                 tracing::debug!(%relay, "a circuit to a peer");
@@ -63,17 +63,14 @@ impl Actor {
         }
     }
 
-    /// One of our own listeners, or a place on a relay, is no more.
+    /// One of our own listeners has closed, or a reservation on a relay has ended.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
-    pub(in crate::network) fn on_listener_closed(
-        &mut self,
-        listener: ListenerId,
-        addresses: Vec<Multiaddr>,
-        why: &str,
-    ) {
-        match self.relaying.ended(listener, Instant::now()) {
-            Some((relay, true)) => tracing::warn!(%relay, why, "the place on a relay is lost; another one is sought"),
-            Some((relay, false)) => tracing::info!(%relay, why, "a relay gave no place"),
+    pub(crate) fn on_listener_closed(&mut self, listener: ListenerId, addresses: Vec<Multiaddr>, why: &str) {
+        match self.relays.ended(listener, Instant::now()) {
+            Some((relay, true)) => {
+                tracing::warn!(%relay, why, "the reservation on a relay is lost; another one is requested")
+            }
+            Some((relay, false)) => tracing::info!(%relay, why, "a relay granted no reservation"),
             None => tracing::warn!(?addresses, why, "no longer listening"),
         }
         for address in addresses {
@@ -82,7 +79,7 @@ impl Actor {
     }
 
     /// Where this peer is to be found: what was announced first, since somebody chose it.
-    pub(in crate::network) fn addresses(&self) -> Vec<Multiaddr> {
+    pub(crate) fn addresses(&self) -> Vec<Multiaddr> {
         let mut addresses = self.announced.clone();
         let known = self.swarm.listeners().chain(self.swarm.external_addresses()).cloned();
         for address in in_order(known.collect()) {
@@ -94,11 +91,11 @@ impl Actor {
     }
 
     /// The newest failure of each peer is kept, for whoever wonders why this one is alone.
-    pub(in crate::network) fn note_failure(&mut self, peer: PeerId, error: &Unreachable) {
+    pub(crate) fn note_failure(&mut self, peer: PeerId, error: &Unreachable) {
         self.failures.retain(|(other, _)| *other != peer);
         let tried: Vec<String> = error.tried.iter().map(ToString::to_string).collect();
-        let place = if tried.is_empty() { peer.to_string() } else { tried.join(", ") };
-        self.failures.push_back((peer, format!("{place}: {}", error.reason)));
+        let address = if tried.is_empty() { peer.to_string() } else { tried.join(", ") };
+        self.failures.push_back((peer, format!("{address}: {}", error.reason)));
         if self.failures.len() > FAILURES {
             self.failures.pop_front();
         }
@@ -106,9 +103,9 @@ impl Actor {
 
     /// For a peer that hears nobody: what it has tried, and what it knows of ways out and in.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
-    pub(in crate::network) fn outlook(&self) -> Vec<String> {
+    pub(crate) fn outlook(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.failures.iter().map(|(_, failure)| failure.clone()).collect();
-        let relays = self.relaying.in_words(Instant::now());
+        let relays = self.relays.in_words(Instant::now());
         if relays.is_empty() {
             lines.push("no relay is known".to_owned());
         }

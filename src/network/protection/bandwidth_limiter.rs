@@ -10,7 +10,16 @@ use std::time::{Duration, Instant};
 use libp2p::PeerId;
 use tokio::sync::oneshot;
 
-use crate::network::traffic::Counters;
+use crate::network::traffic::{Counters, Direction};
+
+/// How fast a peer may send and receive, all that it says and hears included; 0 for as fast as it goes. Only blobs wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bandwidth {
+    /// To others.
+    pub upload_bytes_per_s: u64,
+    /// From others.
+    pub download_bytes_per_s: u64,
+}
 
 /// Taken at a time: a thirtieth of a second's worth, so that many take turns without long waits, but at least this.
 const LEAST_SLICE_BYTES: u64 = 1024;
@@ -121,23 +130,14 @@ fn slice_of(bytes_per_s: u64) -> u64 {
     (bytes_per_s / 30).clamp(LEAST_SLICE_BYTES, MOST_SLICE_BYTES)
 }
 
-/// Which way bytes go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::network) enum Way {
-    /// From this peer.
-    Up,
-    /// To it.
-    Down,
-}
-
-/// A cap for one way. Without a rate, none.
-pub(in crate::network) struct Cap {
+/// A cap for one direction. Without a rate, none.
+pub(crate) struct BandwidthLimiter {
     limited: Option<Limited>,
 }
 
 struct Limited {
     state: Mutex<State>,
-    way: Way,
+    direction: Direction,
     counters: Arc<Counters>,
     began: Instant,
     slice: usize,
@@ -150,13 +150,13 @@ struct State {
     messages: u64,
 }
 
-impl Cap {
+impl BandwidthLimiter {
     /// So many bytes a second; 0 for no cap.
     #[expect(clippy::disallowed_methods, reason = "an edge: bytes for each second that really passes")]
-    pub(in crate::network) fn new(bytes_per_s: u64, way: Way, counters: Arc<Counters>) -> Self {
+    pub(crate) fn new(bytes_per_s: u64, direction: Direction, counters: Arc<Counters>) -> Self {
         let limited = (bytes_per_s > 0).then(|| Limited {
             state: Mutex::new(State { bucket: Bucket::new(bytes_per_s), granted: BTreeMap::new(), messages: 0 }),
-            way,
+            direction,
             counters,
             began: Instant::now(),
             slice: slice_of(bytes_per_s) as usize,
@@ -165,14 +165,14 @@ impl Cap {
     }
 
     /// How many bytes are moved at a time, of so many.
-    pub(in crate::network) fn slice(&self, bytes: usize) -> usize {
+    pub(crate) fn slice(&self, bytes: usize) -> usize {
         self.limited.as_ref().map_or(bytes, |limited| limited.slice.min(bytes))
     }
 
-    /// Waits until so many bytes may be moved to or from a peer: at most [`Cap::slice`].
-    pub(in crate::network) async fn take(&self, peer: PeerId, bytes: usize) {
+    /// Waits until so many bytes may be moved to or from a peer: at most [`BandwidthLimiter::slice`].
+    pub(crate) async fn take(&self, peer: PeerId, bytes: usize) {
         let Some(limited) = &self.limited else { return };
-        let (told, mut turn) = oneshot::channel();
+        let (told, mut granted) = oneshot::channel();
         let waiting = {
             let mut state = limited.lock();
             let ticket = state.bucket.ask(peer, bytes as u64);
@@ -180,9 +180,9 @@ impl Cap {
             Waiting { limited, peer, ticket }
         };
         loop {
-            let pause = waiting.limited.give_turns();
+            let pause = waiting.limited.grant_due();
             tokio::select! {
-                _ = &mut turn => return,
+                _ = &mut granted => return,
                 () = tokio::time::sleep(pause) => {}
             }
         }
@@ -196,9 +196,9 @@ impl Limited {
     }
 
     /// Tells all whose turn it is; how long until the next one's.
-    fn give_turns(&self) -> Duration {
+    fn grant_due(&self) -> Duration {
         let mut state = self.lock();
-        let messages = self.counters.messages(self.way);
+        let messages = self.counters.messages(self.direction);
         let before = std::mem::replace(&mut state.messages, messages);
         state.bucket.charge(messages.saturating_sub(before));
         for ticket in state.bucket.due(self.began.elapsed()) {

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use libp2p::{PeerId, dcutr};
 
 use crate::network::blobs::FetchError;
-use crate::network::connectivity::connect::Purpose;
 use crate::network::limits::{CONNECT_TIMEOUT, FETCHES_WAITING, PUNCHING_PAUSE, PUNCHING_WAIT};
 use crate::network::swarm::actor::Actor;
+use crate::network::swarm::actor::dial::Purpose;
 
 /// A fetch from a peer to which all connections go through relays.
 struct Waiting {
@@ -23,20 +23,20 @@ struct Waiting {
 
 /// Who waits for a direct connection, and with whom there was none to be had.
 #[derive(Default)]
-pub(in crate::network) struct Punching {
+pub(crate) struct Punching {
     waiting: Vec<(PeerId, Waiting)>,
     /// No attempt before this moment.
-    in_vain: BTreeMap<PeerId, Instant>,
+    failed: BTreeMap<PeerId, Instant>,
 }
 
 impl Punching {
     /// Whether a direct connection has been tried in vain a short while ago.
-    pub(in crate::network) fn is_in_vain(&self, peer: &PeerId, now: Instant) -> bool {
-        self.in_vain.get(peer).is_some_and(|until| *until > now)
+    pub(crate) fn has_failed(&self, peer: &PeerId, now: Instant) -> bool {
+        self.failed.get(peer).is_some_and(|until| *until > now)
     }
 
-    fn forget_old(&mut self, now: Instant) {
-        self.in_vain.retain(|_, until| *until > now);
+    fn expire(&mut self, now: Instant) {
+        self.failed.retain(|_, until| *until > now);
     }
 
     /// Those that wait for this peer.
@@ -51,29 +51,29 @@ impl Punching {
 impl Actor {
     /// A fetch has to wait for a direct connection, or ends.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
-    pub(in crate::network) fn wait_for_direct(&mut self, peer: PeerId, relayed_since: Instant, fetch: Purpose) {
+    pub(crate) fn wait_for_direct(&mut self, peer: PeerId, relayed_since: Instant, fetch: Purpose) {
         let now = Instant::now();
         let mut until = relayed_since + PUNCHING_WAIT;
         if self.connecting.is_dialling(&peer) {
             until = until.max(now + CONNECT_TIMEOUT);
         }
-        if until <= now || self.punching.is_in_vain(&peer, now) || self.punching.waiting.len() >= FETCHES_WAITING {
+        if until <= now || self.punching.has_failed(&peer, now) || self.punching.waiting.len() >= FETCHES_WAITING {
             return only_relayed(fetch);
         }
         self.punching.waiting.push((peer, Waiting { until, fetch }));
     }
 
     /// A direct connection: what waited for it goes on.
-    pub(in crate::network) fn on_direct(&mut self, peer: PeerId) {
-        self.punching.in_vain.remove(&peer);
+    pub(crate) fn on_direct(&mut self, peer: PeerId) {
+        self.punching.failed.remove(&peer);
         for (peer, fetch) in self.punching.leave(|waiting, _| *waiting == peer) {
-            self.go_on(peer, fetch);
+            self.proceed(peer, fetch);
         }
     }
 
     /// What came of punching, as far as this side hears it: the other one learns of a failure by waiting.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
-    pub(in crate::network) fn on_punched(&mut self, event: &dcutr::Event) {
+    pub(crate) fn on_punched(&mut self, event: &dcutr::Event) {
         let dcutr::Event { remote_peer_id: peer, result } = event;
         match result {
             Ok(_) => tracing::info!(%peer, "connected directly through a hole in the router"),
@@ -89,18 +89,18 @@ impl Actor {
     }
 
     /// The last connection has ended, and with it all hope of a direct one.
-    pub(in crate::network) fn end_waiting(&mut self, peer: PeerId) {
+    pub(crate) fn end_waiting(&mut self, peer: PeerId) {
         for (_, fetch) in self.punching.leave(|waiting, _| *waiting == peer) {
             only_relayed(fetch);
         }
     }
 
     /// Ends what has waited long enough.
-    pub(in crate::network) fn give_up_punching(&mut self, now: Instant) {
-        self.punching.forget_old(now);
+    pub(crate) fn give_up_punching(&mut self, now: Instant) {
+        self.punching.expire(now);
         for (peer, fetch) in self.punching.leave(|_, waiting| waiting.until <= now) {
-            if self.punching.in_vain.len() < FETCHES_WAITING {
-                self.punching.in_vain.insert(peer, now + PUNCHING_PAUSE);
+            if self.punching.failed.len() < FETCHES_WAITING {
+                self.punching.failed.insert(peer, now + PUNCHING_PAUSE);
             }
             only_relayed(fetch);
         }

@@ -1,5 +1,17 @@
-//! The task that owns the swarm. It takes commands and libp2p's events in turn, answers or remembers who waits for what,
-//! and never waits for anything but the next of them: application code hears of things through bounded queues.
+//! The task that owns the swarm. It takes commands and libp2p's events in turn, answers them or remembers who waits for
+//! what, and waits for nothing but the next of them: the application hears of things through bounded queues.
+//!
+//! Each file here is one part of its work, in the order of a peer's life: `swarm_events` is what libp2p's events lead to;
+//! `reachability` and `reservations` are how others find this peer; `dial`, `relay_connect` and `hole_punching` lead from a
+//! wish to a connection; `bans` ends connections to peers that have lost their score.
+
+mod bans;
+mod dial;
+mod hole_punching;
+mod reachability;
+mod relay_connect;
+mod reservations;
+mod swarm_events;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,73 +27,75 @@ use tokio::task::JoinSet;
 
 use crate::names::{ModuleId, PeerKey, RunId};
 use crate::network::blobs::fetch::Fetcher;
-use crate::network::blobs::rate_limiter::{Cap, Way};
 use crate::network::blobs::serve::{Offer, serve_all};
 use crate::network::blobs::{BLOB_PROTOCOL, BlobAccess};
-use crate::network::connectivity::connect::{Connecting, Purpose};
+use crate::network::connectivity::connect::Connecting;
 use crate::network::connectivity::dial_error::DialError;
-use crate::network::connectivity::hole_punching::Punching;
 use crate::network::connectivity::observed_address::Sights;
-use crate::network::connectivity::providers::{Kept, ProvideError, Provider, module_key};
+use crate::network::connectivity::providers::{ProvideError, Provider, ProviderRecords, module_key};
+use crate::network::connectivity::relays::Relays;
 use crate::network::gossip::{PublishError, Published, SubscribeError, topic};
 use crate::network::identity::{peer_id, peer_key};
 use crate::network::limits::{GOSSIP_BYTES, TOPICS_PER_PEER};
+use crate::network::protection::bandwidth_limiter::{Bandwidth, BandwidthLimiter};
 use crate::network::protection::rate_limiter;
-use crate::network::protection::rate_limiter::{GossipRates, Rates};
-use crate::network::protection::score::{Ban, Conduct};
-use crate::network::relay::relay_connect::Meetings;
-use crate::network::relay::relays::Relaying;
+use crate::network::protection::rate_limiter::{GossipRateLimiter, KeyedRateLimiter};
+use crate::network::protection::score::{Ban, PeerScores};
 use crate::network::rpc::RequestToken;
+pub(crate) use crate::network::swarm::actor::dial::Purpose;
+use crate::network::swarm::actor::hole_punching::Punching;
+use crate::network::swarm::actor::relay_connect::PendingRelays;
 use crate::network::swarm::behaviour::Behaviour;
 use crate::network::swarm::build::StartError;
-use crate::network::swarm::commands::Command;
 use crate::network::swarm::events::{EventQueues, NetworkEvent, Slot};
-use crate::network::swarm::handle::Bandwidth;
-use crate::network::traffic::Counters;
+use crate::network::traffic::{Counters, Direction};
 
-pub(in crate::network) struct Actor {
-    pub(in crate::network) swarm: Swarm<Behaviour>,
+/// What the task is told to do: a handle's method runs as a method of the task.
+pub(crate) type Command = Box<dyn FnOnce(&mut Actor) + Send>;
+
+pub(crate) struct Actor {
+    pub(crate) swarm: Swarm<Behaviour>,
     mailbox: mpsc::Receiver<Command>,
-    pub(in crate::network) queues: EventQueues,
-    pub(in crate::network) counters: Arc<Counters>,
+    pub(crate) queues: EventQueues,
+    pub(crate) counters: Arc<Counters>,
     run: Option<RunId>,
-    pub(in crate::network) topics: BTreeMap<TopicHash, ModuleId>,
-    pub(in crate::network) provided: BTreeSet<ModuleId>,
-    pub(in crate::network) kept: Kept,
-    pub(in crate::network) connecting: Connecting,
+    pub(crate) topics: BTreeMap<TopicHash, ModuleId>,
+    pub(crate) provided: BTreeSet<ModuleId>,
+    pub(crate) provider_records: ProviderRecords,
+    pub(crate) connecting: Connecting<Purpose>,
     /// Connected, and known to speak our version.
-    pub(in crate::network) identified: BTreeSet<PeerId>,
+    pub(crate) identified: BTreeSet<PeerId>,
     /// Relays that are connected: for Kademlia as good as anybody.
-    pub(in crate::network) relays_met: BTreeSet<PeerId>,
+    pub(crate) connected_relays: BTreeSet<PeerId>,
     /// Connected, and somebody waits to hear what they speak.
-    pub(in crate::network) joining: Vec<Joining>,
-    pub(in crate::network) asked: HashMap<OutboundRequestId, Asked>,
-    pub(in crate::network) unanswered: BTreeMap<RequestToken, Unanswered>,
-    pub(in crate::network) next_token: u64,
-    pub(in crate::network) lookups: HashMap<QueryId, Lookup>,
-    pub(in crate::network) relaying: Relaying,
-    pub(in crate::network) punching: Punching,
-    pub(in crate::network) meetings: Meetings,
-    pub(in crate::network) gossip_rates: GossipRates,
-    pub(in crate::network) request_rates: Rates<PeerId>,
-    pub(in crate::network) conduct: Conduct,
+    pub(crate) joining: Vec<Joining>,
+    pub(crate) asked: HashMap<OutboundRequestId, Asked>,
+    pub(crate) unanswered: BTreeMap<RequestToken, Unanswered>,
+    pub(crate) next_token: u64,
+    pub(crate) lookups: HashMap<QueryId, Lookup>,
+    pub(crate) relays: Relays,
+    pub(crate) punching: Punching,
+    pub(crate) pending_relays: PendingRelays,
+    pub(crate) gossip_rates: GossipRateLimiter,
+    pub(crate) request_rates: KeyedRateLimiter<PeerId>,
+    pub(crate) scores: PeerScores,
     /// For whoever shows or keeps them.
-    pub(in crate::network) bans: watch::Sender<Vec<Ban>>,
+    pub(crate) bans: watch::Sender<Vec<Ban>>,
     /// Where others say that they see us.
-    pub(in crate::network) seen: BTreeSet<Multiaddr>,
+    pub(crate) seen: BTreeSet<Multiaddr>,
     /// Who says so.
-    pub(in crate::network) sights: Sights,
+    pub(crate) sights: Sights,
     /// Peers that could not be connected to lately, and why.
-    pub(in crate::network) failures: VecDeque<(PeerId, String)>,
+    pub(crate) failures: VecDeque<(PeerId, String)>,
     /// Whoever runs the machine has said where others reach it.
-    pub(in crate::network) announced: Vec<Multiaddr>,
-    pub(in crate::network) fetcher: Arc<Fetcher>,
+    pub(crate) announced: Vec<Multiaddr>,
+    pub(crate) fetcher: Arc<Fetcher>,
     /// Fetches, and the one that accepts streams. Dropped with the actor, which ends them.
-    pub(in crate::network) transfers: JoinSet<()>,
+    pub(crate) transfers: JoinSet<()>,
 }
 
 /// A caller of `dial` whose peer is connected but has not said what it speaks.
-pub(in crate::network) struct Joining {
+pub(crate) struct Joining {
     pub peer: PeerId,
     pub address: Multiaddr,
     pub asked: Instant,
@@ -90,21 +104,21 @@ pub(in crate::network) struct Joining {
 }
 
 /// A request of ours that is under way.
-pub(in crate::network) struct Asked {
+pub(crate) struct Asked {
     pub id: u64,
     pub to: PeerKey,
     pub slot: Slot,
 }
 
 /// A request of another peer that the application has not answered.
-pub(in crate::network) struct Unanswered {
+pub(crate) struct Unanswered {
     pub peer: PeerId,
     pub request: InboundRequestId,
     pub channel: ResponseChannel<Vec<u8>>,
 }
 
 /// A lookup under way.
-pub(in crate::network) struct Lookup {
+pub(crate) struct Lookup {
     pub id: u64,
     pub module: ModuleId,
     pub key: RecordKey,
@@ -113,11 +127,11 @@ pub(in crate::network) struct Lookup {
 }
 
 impl Actor {
-    pub(in crate::network) fn new(
+    pub(crate) fn new(
         swarm: Swarm<Behaviour>,
         mailbox: mpsc::Receiver<Command>,
         queues: EventQueues,
-        relaying: Relaying,
+        relays: Relays,
         blobs: Arc<dyn BlobAccess>,
         counters: Arc<Counters>,
         (bandwidth, bans): (Bandwidth, watch::Sender<Vec<Ban>>),
@@ -127,9 +141,10 @@ impl Actor {
             .accept(BLOB_PROTOCOL)
             .map_err(|error| StartError::NotBuilt { part: "blob streams", reason: error.to_string() })?;
         let mut transfers = JoinSet::new();
-        let [up, down] = [(bandwidth.upload_bytes_per_s, Way::Up), (bandwidth.download_bytes_per_s, Way::Down)]
-            .map(|(bytes_per_s, way)| Cap::new(bytes_per_s, way, counters.clone()));
-        let offer = Offer { access: blobs.clone(), counters: counters.clone(), cap: up };
+        let [up, down] =
+            [(bandwidth.upload_bytes_per_s, Direction::Up), (bandwidth.download_bytes_per_s, Direction::Down)]
+                .map(|(bytes_per_s, direction)| BandwidthLimiter::new(bytes_per_s, direction, counters.clone()));
+        let offer = Offer { access: blobs.clone(), counters: counters.clone(), limiter: up };
         transfers.spawn(serve_all(incoming, Arc::new(offer)));
         Ok(Self {
             swarm,
@@ -140,21 +155,21 @@ impl Actor {
             run: None,
             topics: BTreeMap::new(),
             provided: BTreeSet::new(),
-            kept: Kept::default(),
+            provider_records: ProviderRecords::default(),
             connecting: Connecting::default(),
             identified: BTreeSet::new(),
-            relays_met: BTreeSet::new(),
+            connected_relays: BTreeSet::new(),
             joining: Vec::new(),
             asked: HashMap::new(),
             unanswered: BTreeMap::new(),
             next_token: 0,
             lookups: HashMap::new(),
-            relaying,
+            relays,
             punching: Punching::default(),
-            meetings: Meetings::default(),
-            gossip_rates: GossipRates::default(),
+            pending_relays: PendingRelays::default(),
+            gossip_rates: GossipRateLimiter::default(),
             request_rates: rate_limiter::requests(),
-            conduct: Conduct::default(),
+            scores: PeerScores::default(),
             bans,
             seen: BTreeSet::new(),
             sights: Sights::new(),
@@ -165,12 +180,12 @@ impl Actor {
     }
 
     /// Until the last handle is dropped.
-    pub(in crate::network) async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let mut tick = tokio::time::interval(std::time::Duration::from_millis(500));
         loop {
             tokio::select! {
                 command = self.mailbox.recv() => match command {
-                    Some(command) => self.carry_out(command),
+                    Some(command) => command(&mut self),
                     None => return,
                 },
                 event = self.swarm.select_next_some() => self.on_swarm_event(event),
@@ -183,65 +198,19 @@ impl Actor {
         }
     }
 
-    fn carry_out(&mut self, command: Command) {
-        // A reply whose asker has gone is of no interest to anybody: hence the `let _`.
-        match command {
-            Command::JoinRun { run, done } => {
-                self.join_run(run);
-                let _ = done.send(());
-            }
-            Command::Subscribe { module, reply } => {
-                let _ = reply.send(self.subscribe(module));
-            }
-            Command::Unsubscribe { module, done } => {
-                self.unsubscribe(module);
-                let _ = done.send(());
-            }
-            Command::Publish { module, bytes, reply } => {
-                let _ = reply.send(self.publish(module, bytes));
-            }
-            Command::Request { id, to, addresses, bytes, slot } => {
-                self.connect(to, addresses, Purpose::Request { id, to, bytes, slot });
-            }
-            Command::Respond { token, bytes } => self.respond(token, bytes),
-            Command::Fetch { id, blob, from, slot } => self.fetch(id, blob, from, slot),
-            Command::Dial { address, reply } => self.dial(address, reply),
-            Command::DialPeer { peer, addresses } => self.dial_peer(peer, addresses),
-            Command::Disconnect { peer } => self.disconnect(peer),
-            Command::Blame { peer, offence } => {
-                if let Some(peer) = peer_id(peer) {
-                    self.blame(&peer, offence);
-                }
-            }
-            Command::RestoreBans { bans } => self.restore_bans(bans),
-            Command::Provide { module, reply } => {
-                let _ = reply.send(self.provide(module));
-            }
-            Command::StopProviding { module } => self.stop_providing(module),
-            Command::FindProviders { id, module, slot } => self.find_providers(id, module, slot),
-            Command::Listeners { reply } => {
-                let _ = reply.send(self.addresses());
-            }
-            Command::Outside { reply } => {
-                let _ = reply.send(self.outside());
-            }
-            Command::Outlook { reply } => {
-                let _ = reply.send(self.outlook());
-            }
-            Command::Connections { reply } => {
-                let _ = reply.send(self.identified.iter().filter_map(peer_key).collect());
-            }
-        }
+    /// The peers that are connected and speak our version.
+    pub(crate) fn connections(&self) -> Vec<PeerKey> {
+        self.identified.iter().filter_map(peer_key).collect()
     }
 
-    fn disconnect(&mut self, peer: PeerKey) {
+    pub(crate) fn disconnect(&mut self, peer: PeerKey) {
         if let Some(peer) = peer_id(peer) {
             // There may be none.
             let _ = self.swarm.disconnect_peer_id(peer);
         }
     }
 
-    fn join_run(&mut self, run: RunId) {
+    pub(crate) fn join_run(&mut self, run: RunId) {
         if self.run == Some(run) {
             return;
         }
@@ -253,7 +222,7 @@ impl Actor {
         self.run = Some(run);
     }
 
-    fn subscribe(&mut self, module: ModuleId) -> Result<(), SubscribeError> {
+    pub(crate) fn subscribe(&mut self, module: ModuleId) -> Result<(), SubscribeError> {
         let topic = topic(self.run.ok_or(SubscribeError::NoRun(module))?, module);
         if self.topics.len() >= TOPICS_PER_PEER && !self.topics.contains_key(&topic.hash()) {
             return Err(SubscribeError::TooMany(module));
@@ -270,14 +239,14 @@ impl Actor {
         Ok(())
     }
 
-    fn unsubscribe(&mut self, module: ModuleId) {
+    pub(crate) fn unsubscribe(&mut self, module: ModuleId) {
         let Some(run) = self.run else { return };
         let topic = topic(run, module);
         self.swarm.behaviour_mut().gossip.unsubscribe(&topic);
         self.topics.remove(&topic.hash());
     }
 
-    fn publish(&mut self, module: ModuleId, bytes: Vec<u8>) -> Result<Published, PublishError> {
+    pub(crate) fn publish(&mut self, module: ModuleId, bytes: Vec<u8>) -> Result<Published, PublishError> {
         let topic = topic(self.run.ok_or(PublishError::NoRun(module))?, module);
         let length = bytes.len();
         if length > GOSSIP_BYTES {
@@ -295,7 +264,7 @@ impl Actor {
         }
     }
 
-    fn respond(&mut self, token: RequestToken, bytes: Vec<u8>) {
+    pub(crate) fn respond(&mut self, token: RequestToken, bytes: Vec<u8>) {
         let Some(Unanswered { channel, .. }) = self.unanswered.remove(&token) else { return };
         let length = bytes.len();
         if self.swarm.behaviour_mut().control.send_response(channel, bytes).is_ok() {
@@ -303,7 +272,7 @@ impl Actor {
         }
     }
 
-    fn provide(&mut self, module: ModuleId) -> Result<(), ProvideError> {
+    pub(crate) fn provide(&mut self, module: ModuleId) -> Result<(), ProvideError> {
         let run = self.run.ok_or(ProvideError::NoRun(module))?;
         if self.provided.len() >= TOPICS_PER_PEER && !self.provided.contains(&module) {
             return Err(ProvideError::TooMany(module));
@@ -315,7 +284,7 @@ impl Actor {
     }
 
     /// What was announced while there was nobody to hear it is announced again.
-    pub(in crate::network) fn provide_again(&mut self) {
+    pub(crate) fn provide_again(&mut self) {
         for module in self.provided.clone() {
             if let Err(error) = self.provide(module) {
                 tracing::debug!(%error, "not announced again");
@@ -323,13 +292,13 @@ impl Actor {
         }
     }
 
-    fn stop_providing(&mut self, module: ModuleId) {
+    pub(crate) fn stop_providing(&mut self, module: ModuleId) {
         let Some(run) = self.run else { return };
         self.swarm.behaviour_mut().providers.stop_providing(&module_key(run, module));
         self.provided.remove(&module);
     }
 
-    fn find_providers(&mut self, id: u64, module: ModuleId, slot: Slot) {
+    pub(crate) fn find_providers(&mut self, id: u64, module: ModuleId, slot: Slot) {
         let Some(run) = self.run else {
             // Without a run nobody provides anything.
             drop(slot.send(NetworkEvent::Providers { id, module, providers: Vec::new() }));

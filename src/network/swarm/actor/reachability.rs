@@ -1,0 +1,123 @@
+//! Where others see this peer, and whether they reach it without a relay.
+
+use std::net::IpAddr;
+
+use libp2p::swarm::ConnectionId;
+use libp2p::{Multiaddr, PeerId, autonat, identify, mdns, upnp};
+
+use crate::network::connectivity::addresses::{full, is_loopback, is_private, is_relayed};
+use crate::network::connectivity::observed_address::{Outside, SIGHTS, Sight, ip_and_port};
+use crate::network::connectivity::providers::learn;
+use crate::network::connectivity::reachability::is_public;
+use crate::network::limits::{MDNS_ADDRESSES, SEEN_ADDRESSES};
+use crate::network::swarm::actor::Actor;
+
+impl Actor {
+    /// Whether others come without a relay, as far as is known.
+    pub(crate) fn is_reachable(&self) -> bool {
+        !self.announced.is_empty() || self.swarm.external_addresses().any(is_public)
+    }
+
+    /// One more address of ours that others reach.
+    pub(crate) fn on_confirmed(&mut self, address: &Multiaddr) {
+        tracing::info!(%address, "others reach this peer here");
+        self.queues.listening(full(address, *self.swarm.local_peer_id()));
+    }
+
+    /// One less.
+    pub(crate) fn on_lost(&mut self, address: &Multiaddr) {
+        tracing::info!(%address, "others reach this peer here no longer");
+        self.queues.not_listening(full(address, *self.swarm.local_peer_id()));
+    }
+
+    /// Somebody says that it sees us there. That costs it nothing, so it is counted.
+    pub(crate) fn on_candidate(&mut self, address: Multiaddr) {
+        if self.seen.len() < SEEN_ADDRESSES {
+            self.seen.insert(address);
+            return;
+        }
+        let prober = &mut self.swarm.behaviour_mut().prober;
+        if !self.seen.contains(&address) && prober.is_enabled() {
+            tracing::warn!("others see this peer at more than {SEEN_ADDRESSES} addresses: no more are tried (AutoNAT)");
+            *prober = None.into();
+        }
+    }
+
+    pub(crate) fn on_probed(event: &autonat::v2::client::Event) {
+        let autonat::v2::client::Event { tested_addr, server, result, .. } = event;
+        match result {
+            Ok(()) => tracing::debug!(address = %tested_addr, relay = %server, "a relay came through to us"),
+            Err(error) => tracing::debug!(address = %tested_addr, relay = %server, %error, "nobody reaches us there"),
+        }
+    }
+
+    pub(crate) fn on_router(event: &upnp::Event) {
+        match event {
+            upnp::Event::NewExternalAddr { external_addr, .. } => {
+                tracing::info!(address = %external_addr, "the router has opened a port for us (UPnP)");
+            }
+            upnp::Event::ExpiredExternalAddr { external_addr, .. } => {
+                tracing::info!(address = %external_addr, "the router has closed the port again (UPnP)");
+            }
+            upnp::Event::GatewayNotFound => tracing::debug!("no router that opens ports (UPnP)"),
+            upnp::Event::NonRoutableGateway => {
+                tracing::debug!("the router is behind another one: an open port would help nobody (UPnP)");
+            }
+        }
+    }
+
+    pub(crate) fn on_neighbours(&mut self, event: &mdns::Event) {
+        let mdns::Event::Discovered(found) = event else { return };
+        tracing::debug!(addresses = found.len(), "peers on this LAN (mDNS)");
+        let neighbours = &mut self.swarm.behaviour_mut().neighbours;
+        if neighbours.as_ref().is_some_and(|mdns| mdns.discovered_nodes().len() > MDNS_ADDRESSES) {
+            tracing::warn!("more than {MDNS_ADDRESSES} addresses on this LAN: no more are listened for (mDNS)");
+            *neighbours = None.into();
+        }
+    }
+
+    /// How our listening port looks from outside, where we connected from it: what a hole is punched with, and what relays
+    /// are asked to try. identify puts our own port in its place, which is wrong behind a router that changes ports.
+    pub(crate) fn on_seen(&mut self, peer: &PeerId, connection: ConnectionId, info: &identify::Info) {
+        let from_listening_port = self.swarm.behaviour().routes.is_from_listening_port(peer, connection);
+        self.note_sight(*peer, &info.observed_addr, from_listening_port);
+        let routes = &mut self.swarm.behaviour_mut().routes;
+        if from_listening_port && is_public(&info.observed_addr) {
+            routes.seen_at(info.observed_addr.clone());
+        }
+    }
+
+    /// A peer that is a relay, of which we may have known nothing but the name.
+    pub(crate) fn on_relay(&mut self, peer: PeerId, addresses: Vec<Multiaddr>) {
+        let direct = addresses.into_iter().filter(|address| !is_relayed(address)).collect::<Vec<_>>();
+        learn(&mut self.swarm.behaviour_mut().providers, peer, direct.clone());
+        self.relays.learn(peer, direct);
+        if self.relays.is_relay(&peer) {
+            self.swarm.behaviour_mut().gossip.is_relay(peer);
+        }
+    }
+
+    /// A peer says where it sees us.
+    pub(crate) fn note_sight(&mut self, peer: PeerId, at: &Multiaddr, from_listening_port: bool) {
+        let space = self.sights.len() < SIGHTS || self.sights.contains_key(&peer);
+        if space && !is_relayed(at) {
+            self.sights.insert(peer, (at.clone(), from_listening_port));
+        }
+    }
+
+    pub(crate) fn outside(&self) -> Outside {
+        let own: Vec<IpAddr> = self.swarm.listeners().filter_map(|address| ip_and_port(address).0).collect();
+        let sight = |(at, from_listening_port): &(Multiaddr, bool)| {
+            let (ip, port) = ip_and_port(at);
+            let is_own = ip.is_some_and(|ip| own.contains(&ip)) && !is_loopback(at);
+            let is_local = is_loopback(at) || is_private(at);
+            Sight { at: at.clone(), port, from_listening_port: *from_listening_port, is_own, is_local }
+        };
+        let confirmed = self.swarm.external_addresses().filter(|address| !is_relayed(address));
+        Outside {
+            is_reached: self.is_reachable(),
+            reached_at: self.announced.iter().chain(confirmed).cloned().collect(),
+            sights: self.sights.values().map(sight).collect(),
+        }
+    }
+}
