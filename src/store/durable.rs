@@ -16,8 +16,8 @@ pub struct DiskError {
     pub source: io::Error,
 }
 
-/// As [`DiskError::may_pass`], for those who know only what kind of error it was.
-pub fn may_pass(kind: ErrorKind) -> bool {
+/// As [`DiskError::is_transient`], for those who know only what kind of error it was.
+pub fn is_transient(kind: ErrorKind) -> bool {
     !matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory)
 }
 
@@ -36,12 +36,12 @@ fn advice(kind: ErrorKind) -> &'static str {
 impl DiskError {
     /// Whether the same write may succeed later: the disk is full, over a quota or a cap, read-only, or fails now and
     /// then. Where a folder is gone, no waiting helps.
-    pub fn may_pass(&self) -> bool {
-        may_pass(self.source.kind())
+    pub fn is_transient(&self) -> bool {
+        is_transient(self.source.kind())
     }
 
     /// For `map_err`.
-    pub(super) fn when(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn when(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self { doing, path, source }
     }
@@ -53,7 +53,7 @@ impl DiskError {
 }
 
 /// A file that is being written. Tests put a disk that fills up in its place.
-pub(super) trait Medium: Write + Send {
+pub(crate) trait Medium: Write + Send {
     /// Waits until all bytes have reached the disk.
     fn sync(&mut self) -> io::Result<()>;
 
@@ -72,15 +72,15 @@ impl Medium for File {
 }
 
 /// Opens a file for writing at its end, and makes it if need be.
-pub(super) type OpenMedium = fn(&Path) -> io::Result<Box<dyn Medium>>;
+pub(crate) type OpenMedium = fn(&Path) -> io::Result<Box<dyn Medium>>;
 
 /// The real disk.
-pub(super) fn open_file(path: &Path) -> io::Result<Box<dyn Medium>> {
+pub(crate) fn open_file(path: &Path) -> io::Result<Box<dyn Medium>> {
     Ok(Box::new(OpenOptions::new().append(true).create(true).open(path)?))
 }
 
 /// Makes a folder and its parents, each synced into the one that holds it.
-pub(super) fn create_folder(folder: &Path) -> Result<(), DiskError> {
+pub(crate) fn create_folder(folder: &Path) -> Result<(), DiskError> {
     if folder.is_dir() {
         return Ok(());
     }
@@ -96,7 +96,7 @@ pub(super) fn create_folder(folder: &Path) -> Result<(), DiskError> {
 }
 
 /// Syncs the folder that holds `path`, so that its entry survives a loss of power.
-pub(super) fn sync_parent(path: &Path) -> Result<(), DiskError> {
+pub(crate) fn sync_parent(path: &Path) -> Result<(), DiskError> {
     let parent = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
@@ -105,19 +105,13 @@ pub(super) fn sync_parent(path: &Path) -> Result<(), DiskError> {
 }
 
 /// Replaces the contents of `path` at once: after a crash there is either the old file or the new one, whole.
-///
-/// # Errors
-/// Says what failed.
-pub(super) fn replace(path: &Path, contents: &[u8], open: OpenMedium) -> Result<(), DiskError> {
+pub(crate) fn replace(path: &Path, contents: &[u8], open: OpenMedium) -> Result<(), DiskError> {
     write_beside(path, contents, open)?;
     put_in_place(path)
 }
 
 /// The first half of [`replace`]: writes and syncs the new file beside the old one, and gives it, open at its end.
-///
-/// # Errors
-/// Says what failed; nothing is left of the new file, and the old one is as it was.
-pub(super) fn write_beside(path: &Path, contents: &[u8], open: OpenMedium) -> Result<Box<dyn Medium>, DiskError> {
+pub(crate) fn write_beside(path: &Path, contents: &[u8], open: OpenMedium) -> Result<Box<dyn Medium>, DiskError> {
     let temporary = temporary_for(path);
     remove_if_there(&temporary)?;
     let write = || {
@@ -133,21 +127,18 @@ pub(super) fn write_beside(path: &Path, contents: &[u8], open: OpenMedium) -> Re
 }
 
 /// The second half of [`replace`].
-///
-/// # Errors
-/// Says what failed. Either file may be in place then.
-pub(super) fn put_in_place(path: &Path) -> Result<(), DiskError> {
+pub(crate) fn put_in_place(path: &Path) -> Result<(), DiskError> {
     fs::rename(temporary_for(path), path).map_err(DiskError::when("cannot replace", path))?;
     sync_parent(path)
 }
 
 /// Where [`write_beside`] writes.
-pub(super) fn temporary_for(path: &Path) -> PathBuf {
+pub(crate) fn temporary_for(path: &Path) -> PathBuf {
     path.with_extension("new")
 }
 
 /// Removes a file; whether it was there.
-pub(super) fn remove_if_there(path: &Path) -> Result<bool, DiskError> {
+pub(crate) fn remove_if_there(path: &Path) -> Result<bool, DiskError> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -161,20 +152,20 @@ pub(super) mod failing {
     use super::*;
 
     /// Room on a [`FullDisk`], for each file.
-    pub const ROOM_BYTES: usize = 200;
+    pub const CAPACITY_BYTES: usize = 200;
 
     struct FullDisk {
         file: File,
-        room: usize,
+        free: usize,
     }
 
     impl Write for FullDisk {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            if self.room == 0 {
+            if self.free == 0 {
                 return Err(ErrorKind::StorageFull.into());
             }
-            let written = self.file.write(&bytes[..bytes.len().min(self.room)])?;
-            self.room -= written;
+            let written = self.file.write(&bytes[..bytes.len().min(self.free)])?;
+            self.free -= written;
             Ok(written)
         }
 
@@ -196,7 +187,7 @@ pub(super) mod failing {
     /// A file that takes [`ROOM_BYTES`], and then the disk is full.
     pub fn full_disk(path: &Path) -> io::Result<Box<dyn Medium>> {
         let file = OpenOptions::new().append(true).create(true).open(path)?;
-        Ok(Box::new(FullDisk { file, room: ROOM_BYTES }))
+        Ok(Box::new(FullDisk { file, free: CAPACITY_BYTES }))
     }
 
     struct NeverSynced(File);
@@ -236,7 +227,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         replace(&path, b"old", open_file).unwrap();
-        let long = vec![7; failing::ROOM_BYTES + 1];
+        let long = vec![7; failing::CAPACITY_BYTES + 1];
         let error = replace(&path, &long, failing::full_disk).err().unwrap();
         assert!(error.to_string().contains("free some space"), "{error}");
         assert!(error.to_string().contains("file.new"), "{error}");

@@ -79,9 +79,6 @@ pub struct LockedStore {
 
 impl LockedStore {
     /// Locks the folder, which is made if need be.
-    ///
-    /// # Errors
-    /// If it is in use, or the disk fails.
     pub fn open(folder: &Path) -> Result<Self, OpenError> {
         create_folder(folder)?;
         let lock = take_lock(folder)?;
@@ -89,9 +86,6 @@ impl LockedStore {
     }
 
     /// Opens the rest, as the store of this run.
-    ///
-    /// # Errors
-    /// If it belongs to another run, its journal is damaged, or the disk fails.
     pub fn of_run(self, run: RunId) -> Result<StoreFolder, OpenError> {
         let Self { folder, blobs, lock } = self;
         claim(&folder, run)?;
@@ -103,9 +97,6 @@ impl LockedStore {
 
 impl StoreFolder {
     /// Opens the store of a run, or makes an empty one.
-    ///
-    /// # Errors
-    /// If it is in use, belongs to another run, its journal is damaged, or the disk fails.
     pub fn open(folder: &Path, run: RunId) -> Result<Self, OpenError> {
         LockedStore::open(folder)?.of_run(run)
     }

@@ -25,9 +25,6 @@ pub struct StoreReader {
 
 impl StoreReader {
     /// Opens the store of a peer that is not running.
-    ///
-    /// # Errors
-    /// If there is none, a peer is using it, its journal is damaged, or it cannot be read.
     pub fn open(folder: &Path) -> Result<Self, OpenError> {
         let lock_file = folder.join("lock");
         let lock = File::open(&lock_file).map_err(|error| match error.kind() {
@@ -57,26 +54,17 @@ impl StoreReader {
     }
 
     /// Where the paths stand that were trained here, by the index; none if there is no index.
-    ///
-    /// # Errors
-    /// If the index is broken: the next start of a peer builds it anew.
     pub fn checkpoints(&self) -> Result<Vec<(PathId, Checkpoint)>, IndexError> {
         let folder = self.blobs.with_file_name("index");
         if folder.is_dir() { Index::open_whole(&folder)?.checkpoints() } else { Ok(Vec::new()) }
     }
 
     /// All blobs, in order.
-    ///
-    /// # Errors
-    /// If the folder cannot be read.
     pub fn blobs(&self) -> Result<Vec<BlobRef>, DiskError> {
         BlobStore::list_in(&self.blobs)
     }
 
     /// The bytes of a blob, verified, or `None` if it is not here.
-    ///
-    /// # Errors
-    /// If it has changed on the disk, or cannot be read.
     pub fn blob(&self, blob: BlobRef) -> Result<Option<Vec<u8>>, BlobError> {
         BlobStore::look_up(&self.blobs, blob)
     }

@@ -30,9 +30,6 @@ pub struct StagedFolder {
 
 impl StagedFolder {
     /// Begins a folder that shall replace `target`, in a hidden one beside it.
-    ///
-    /// # Errors
-    /// If another process is writing it, or the disk fails.
     pub fn begin(target: &Path) -> Result<Self, StagingError> {
         let target = std::path::absolute(target).map_err(DiskError::when("cannot find", target))?;
         let name = target.file_name().ok_or_else(|| StagingError::NoName(target.clone()))?;
@@ -72,9 +69,6 @@ impl StagedFolder {
     }
 
     /// Writes a file, such as `modules/0.1.safetensors`, and syncs it.
-    ///
-    /// # Errors
-    /// If the disk is full or fails.
     pub fn write(&self, name: &str, contents: &[u8]) -> Result<(), DiskError> {
         let path = self.folder().join(name);
         create_folder(path.parent().unwrap_or(&self.folder()))?;
@@ -85,9 +79,6 @@ impl StagedFolder {
     }
 
     /// Puts the folder in its place. What was there goes, once the new one is there.
-    ///
-    /// # Errors
-    /// If the disk fails; what was there is there again then.
     pub fn put_in_place(self) -> Result<(), DiskError> {
         let failed = DiskError::when("cannot replace", &self.target);
         let replaced = match fs::rename(&self.target, self.replaced()) {

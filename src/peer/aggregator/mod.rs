@@ -277,7 +277,7 @@ impl Worker {
 
     /// Waits for the disk, unless nobody listens any more.
     fn put(&self, bytes: &[u8]) -> Result<BlobRef, BlobError> {
-        self.blobs.put_patiently(bytes, || !self.answers.is_closed())
+        self.blobs.put_with_retry(bytes, || !self.answers.is_closed())
     }
 
     /// Nothing if it is not here, or here for another purpose, with another size.

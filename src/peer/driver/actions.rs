@@ -78,7 +78,7 @@ impl Driver {
     async fn persist(&mut self, record: Record) -> Result<(), PeerError> {
         checkpoint_index::note(&self.store, &self.node, &self.manifest, &record).await;
         let size = match self.store.persist(vec![encoding::encode(&record)?]).await {
-            Err(error) if error.may_pass() => {
+            Err(error) if error.is_transient() => {
                 self.hold(record, &error);
                 return Ok(());
             }
@@ -86,7 +86,7 @@ impl Driver {
         };
         if size > JOURNAL_BYTES.max(2 * self.compacted_bytes) {
             match self.compact().await {
-                Err(PeerError::Store(error)) if error.may_pass() => {
+                Err(PeerError::Store(error)) if error.is_transient() => {
                     tracing::warn!(%error, "the journal was not shortened");
                     self.compacted_bytes = size;
                 }

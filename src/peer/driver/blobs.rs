@@ -8,7 +8,7 @@ use crate::peer::aggregator::Work;
 use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::{Driver, PeerError};
 use crate::protocol::Event;
-use crate::store::{Short, may_pass};
+use crate::store::{PressureGuard, is_transient};
 
 /// Files of text that are fetched at a time: what the node waits for must not stand in line behind them.
 const MOST_TEXTS: usize = 4;
@@ -22,7 +22,7 @@ pub(in crate::peer) struct Fetch {
     /// For the node; otherwise for a shard that a path needs.
     for_node: bool,
     /// While the disk has not taken it.
-    pub(in crate::peer) short: Option<Short>,
+    pub(in crate::peer) short: Option<PressureGuard>,
 }
 
 /// The fetches under way, and the first states that are being made.
@@ -153,7 +153,7 @@ impl Driver {
             }
         }
         match &result {
-            Err(FetchError::Storage { kind, reason }) if may_pass(*kind) => {
+            Err(FetchError::Storage { kind, reason }) if is_transient(*kind) => {
                 let from = donors.into_iter().map(|donor| donor.peer).collect();
                 self.hold_fetch(fetch, from, reason);
                 return Ok(());

@@ -15,7 +15,7 @@ use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::{Driver, PeerError};
 use crate::protocol::{Action, Record};
 use crate::store::disk_pressure::RETRY;
-use crate::store::{Short, StoreError};
+use crate::store::{PressureGuard, StoreError};
 
 /// Pauses between two attempts double up to this: what is fetched again in vain costs the network something.
 const LONGEST_PAUSE_MS: u64 = 30_000;
@@ -24,7 +24,7 @@ const LONGEST_PAUSE_MS: u64 = 30_000;
 #[derive(Default)]
 pub(in crate::peer) struct PendingWrites {
     /// A record, which is the first of the actions that wait.
-    journal: Option<Short>,
+    journal: Option<PressureGuard>,
     /// Blobs that other peers sent, and from whom.
     fetches: Vec<(Fetch, Vec<PeerKey>)>,
     again_at: Option<Millis>,
@@ -42,18 +42,18 @@ impl PendingWrites {
 impl Driver {
     /// Whether somebody here waits for the disk.
     pub(in crate::peer) fn is_suspended(&self) -> bool {
-        self.blobs.shortage().is_felt()
+        self.blobs.disk_pressure().is_active()
     }
 
     /// A record was not written: it stays the next thing to do.
     pub(in crate::peer) fn hold(&mut self, record: Record, error: &StoreError) {
-        self.pending_writes.journal = Some(self.blobs.shortage().begin(error));
+        self.pending_writes.journal = Some(self.blobs.disk_pressure().begin(error));
         self.actions.push_front(Action::Persist(record));
     }
 
     /// A blob that another peer sent was not stored: it will be fetched again.
     pub(in crate::peer) fn hold_fetch(&mut self, mut fetch: Fetch, from: Vec<PeerKey>, reason: &str) {
-        fetch.short = Some(self.blobs.shortage().begin(reason));
+        fetch.short = Some(self.blobs.disk_pressure().begin(reason));
         self.pending_writes.fetches.push((fetch, from));
     }
 
@@ -63,7 +63,7 @@ impl Driver {
         if self.pending_writes.journal.is_some() {
             match self.compact().await {
                 Ok(()) => self.pending_writes.journal = None,
-                Err(PeerError::Store(error)) if error.may_pass() => {}
+                Err(PeerError::Store(error)) if error.is_transient() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -80,7 +80,7 @@ impl Driver {
 
     /// Says when the disk takes nothing, and when it does again.
     pub(in crate::peer) fn report_disk_pressure(&mut self) {
-        let reason = self.blobs.shortage().reason();
+        let reason = self.blobs.disk_pressure().reason();
         match (&reason, self.pending_writes.told.is_some()) {
             (Some(reason), false) => {
                 tracing::error!(reason, "the disk does not take what is written: nothing is trained or combined");

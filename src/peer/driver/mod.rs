@@ -182,7 +182,7 @@ impl Driver {
     }
 
     async fn event_loop(&mut self, mut inputs: Inputs) -> Result<(), PeerError> {
-        let mut shortage = self.blobs.shortage().watch();
+        let mut shortage = self.blobs.disk_pressure().watch();
         let mut asked_to_stop = None;
         loop {
             self.settle().await?;

@@ -151,7 +151,7 @@ impl Driver {
 
     /// Why nothing trains here.
     fn waiting_for(&self) -> Option<Waiting> {
-        if let Some(reason) = self.blobs.shortage().reason() {
+        if let Some(reason) = self.blobs.disk_pressure().reason() {
             return Some(Waiting::Disk { reason });
         }
         let text = || self.text_replication.first_wanted().map(|path| Waiting::Text { path: path.0 });
@@ -190,10 +190,9 @@ impl Driver {
     pub(in crate::peer) fn reply_with_hashes(&self, reply: oneshot::Sender<PeerStatus>) {
         let mut status = self.status();
         let states: Vec<_> = self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();
-        let (known, counts, store) = (self.observed.hashes.clone(), self.level_counts.clone(), self.store.clone());
-        tokio::spawn(async move {
-            let hashes = store.with_blobs(move |blobs| Ok(parameter_hashes(blobs, &states, &counts, &known))).await;
-            status.parameter_hashes = hashes.unwrap_or_default();
+        let (known, counts, blobs) = (self.observed.hashes.clone(), self.level_counts.clone(), self.blobs.clone());
+        tokio::task::spawn_blocking(move || {
+            status.parameter_hashes = parameter_hashes(&blobs, &states, &counts, &known);
             // Whoever asked may be gone.
             drop(reply.send(status));
         });

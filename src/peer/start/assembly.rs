@@ -34,7 +34,7 @@ use crate::peer::trainer::device_scheduler::DeviceScheduler;
 use crate::peer::trainer::thread::TrainerThread;
 use crate::protocol::wire::encoding;
 use crate::protocol::{Contact, Event, Node, Record};
-use crate::store::actor::StoreThreads;
+use crate::store::actor::StoreThread;
 use crate::store::{BlobStore, DiskError, LockedStore};
 
 /// What a peer is made of.
@@ -70,7 +70,7 @@ pub struct Peer {
     key: PeerKey,
     commands: mpsc::Sender<Command>,
     task: JoinHandle<Result<(), PeerError>>,
-    store: StoreThreads,
+    store: StoreThread,
 }
 
 impl Peer {

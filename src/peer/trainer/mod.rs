@@ -149,7 +149,7 @@ impl Worker {
 
     /// What a phase was trained for waits for the disk, unless nobody listens any more.
     fn put(&self, handle: &WorkerHandle, bytes: &[u8]) -> Result<BlobRef, BlobError> {
-        self.blobs.put_patiently(bytes, || !handle.is_abandoned())
+        self.blobs.put_with_retry(bytes, || !handle.is_abandoned())
     }
 
     /// A blob that this path can do without: then it begins anew.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use crate::names::{BlobHash, BlobRef};
-use crate::store::blobs::quota::Taken;
+use crate::store::blobs::quota::Reserved;
 use crate::store::durable::{DiskError, Medium, OpenMedium};
 
 /// How it is known what a file has.
@@ -17,19 +17,19 @@ enum Name {
 }
 
 /// A file under `incoming/`; removed when dropped, unless it has been renamed.
-pub(in crate::store) struct Incoming {
+pub(crate) struct Incoming {
     pub path: PathBuf,
     medium: Box<dyn Medium>,
     name: Name,
     pub bytes: u64,
-    _room: Taken,
+    _reserved: Reserved,
 }
 
 impl Incoming {
     /// Begins a file at this path, where there is none, in the room that was taken for it.
-    pub fn new(path: PathBuf, open: OpenMedium, room: Taken) -> Result<Self, DiskError> {
+    pub fn new(path: PathBuf, open: OpenMedium, reserved: Reserved) -> Result<Self, DiskError> {
         let medium = open(&path).map_err(DiskError::when("cannot make", &path))?;
-        Ok(Self { path, medium, name: Name::Hashed(Box::default()), bytes: 0, _room: room })
+        Ok(Self { path, medium, name: Name::Hashed(Box::default()), bytes: 0, _reserved: reserved })
     }
 
     /// What comes has this hash.

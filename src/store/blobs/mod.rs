@@ -8,6 +8,7 @@ pub(super) mod incoming_file;
 pub(super) mod partial;
 pub(super) mod quota;
 pub(super) mod receive;
+pub(super) mod retry;
 pub(super) mod serve;
 pub(super) mod stream;
 
@@ -23,9 +24,9 @@ use crate::names::{BlobHash, BlobRef};
 use crate::pieces::{MOST_PIECES, PIECE_BYTES};
 use crate::store::blobs::incoming_file::Incoming;
 use crate::store::blobs::partial::{Arrivals, PARTIAL};
-use crate::store::blobs::quota::Room;
+use crate::store::blobs::quota::Quota;
 use crate::store::blobs::serve::Trees;
-use crate::store::disk_pressure::Shortage;
+use crate::store::disk_pressure::DiskPressure;
 
 pub(super) const INCOMING: &str = "incoming";
 
@@ -74,9 +75,9 @@ pub enum BlobError {
 }
 
 impl BlobError {
-    /// Whether the same write may succeed later: see [`DiskError::may_pass`].
-    pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Disk(error) if error.may_pass())
+    /// Whether the same write may succeed later: see [`DiskError::is_transient`].
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Disk(error) if error.is_transient())
     }
 
     /// For callers that know only [`io::Error`]; the kind of what the disk says stays what it was.
@@ -95,17 +96,14 @@ pub struct BlobStore {
     /// Names the files under `incoming/`.
     next: Arc<AtomicU64>,
     open: OpenMedium,
-    room: Arc<Room>,
+    quota: Arc<Quota>,
     pub(super) arrivals: Arc<Arrivals>,
     pub(super) trees: Arc<Trees>,
-    shortage: Shortage,
+    pressure: DiskPressure,
 }
 
 impl BlobStore {
     /// Opens the folder, makes it if need be, and removes what a crash has left half written. One process at a time.
-    ///
-    /// # Errors
-    /// If the folder cannot be made or read.
     pub fn open(folder: &Path) -> Result<Self, DiskError> {
         Self::open_on(folder, open_file)
     }
@@ -117,30 +115,30 @@ impl BlobStore {
             remove_if_there(&entry)?;
         }
         let store = Self::on(folder, open);
-        *store.room.used_bytes() = store.list()?.iter().map(|blob| blob.bytes).sum();
+        *store.quota.used_bytes() = store.list()?.iter().map(|blob| blob.bytes).sum();
         store.arrivals.find()?;
         Ok(store)
     }
 
     fn on(folder: &Path, open: OpenMedium) -> Self {
-        let (next, trees, shortage, room) = (Arc::default(), Arc::default(), Shortage::default(), Room::with(0));
-        let arrivals = Arrivals::of(folder, room.clone());
-        Self { folder: folder.into(), next, open, room, arrivals, trees, shortage }
+        let (next, trees, pressure, quota) = (Arc::default(), Arc::default(), DiskPressure::default(), Quota::with(0));
+        let arrivals = Arrivals::of(folder, quota.clone());
+        Self { folder: folder.into(), next, open, quota, arrivals, trees, pressure }
     }
 
     /// From now on, all blobs together may take so many bytes. What is there already stays.
     pub fn limit(&self, most_bytes: u64) {
-        self.room.limit(most_bytes);
+        self.quota.limit(most_bytes);
     }
 
     /// Bytes of all blobs, those included that are being written.
     pub fn used_bytes(&self) -> u64 {
-        *self.room.used_bytes()
+        *self.quota.used_bytes()
     }
 
     /// Who waits to write here.
-    pub fn shortage(&self) -> &Shortage {
-        &self.shortage
+    pub fn disk_pressure(&self) -> &DiskPressure {
+        &self.pressure
     }
 
     fn path_of(&self, hash: BlobHash) -> PathBuf {
@@ -149,9 +147,6 @@ impl BlobStore {
     }
 
     /// Stores these bytes. If they are there already, nothing is written.
-    ///
-    /// # Errors
-    /// If the disk is full or fails; nothing is left of the blob then.
     pub fn put(&self, bytes: &[u8]) -> Result<BlobRef, BlobError> {
         let blob = BlobRef::of(bytes);
         if self.size(blob.hash)? == Some(blob.bytes) {
@@ -165,8 +160,8 @@ impl BlobStore {
     pub(super) fn incoming(&self, bytes: u64) -> Result<Incoming, DiskError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.folder.join(INCOMING).join(number.to_string());
-        let room = self.arrivals.room_for(bytes, &path)?;
-        Incoming::new(path, self.open, room)
+        let reserved = self.arrivals.reserve(bytes, &path)?;
+        Incoming::new(path, self.open, reserved)
     }
 
     /// Syncs what came in and gives it its name.
@@ -182,7 +177,7 @@ impl BlobStore {
         let path = self.path_of(blob.hash);
         create_folder(path.parent().unwrap_or(&self.folder))?;
         {
-            let mut used = self.room.used_bytes();
+            let mut used = self.quota.used_bytes();
             let there = self.size(blob.hash)?.unwrap_or(0);
             fs::rename(file, &path).map_err(DiskError::when("cannot name", &path))?;
             *used = (*used + blob.bytes).saturating_sub(there);
@@ -192,9 +187,6 @@ impl BlobStore {
 
     /// The bytes of a blob, verified, or `None` if it is not here. A blob whose bytes have changed is removed, so that
     /// it can be fetched again.
-    ///
-    /// # Errors
-    /// If it is larger than `max_bytes`, has changed on the disk, or cannot be read.
     pub fn get(&self, hash: BlobHash, max_bytes: u64) -> Result<Option<Vec<u8>>, BlobError> {
         match self.read(hash, max_bytes)? {
             Some(contents) if BlobHash::of(&contents) != hash => {
@@ -217,9 +209,6 @@ impl BlobStore {
     }
 
     /// The verified bytes of a blob in a folder that is only looked at: nothing is made, locked or removed there.
-    ///
-    /// # Errors
-    /// If it is of another size, has changed on the disk, or cannot be read.
     pub(super) fn look_up(folder: &Path, blob: BlobRef) -> Result<Option<Vec<u8>>, BlobError> {
         let store = Self::on(folder, open_file);
         match store.read(blob.hash, blob.bytes)? {
@@ -230,9 +219,6 @@ impl BlobStore {
 
     /// An open blob and its size, to be sent on; the receiver verifies. It can be read to its end even if the blob is
     /// removed meanwhile.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn open_file(&self, hash: BlobHash) -> Result<Option<(File, u64)>, DiskError> {
         let path = self.path_of(hash);
         let opened = File::open(&path).and_then(|file| {
@@ -247,9 +233,6 @@ impl BlobStore {
     }
 
     /// How many bytes a blob has, if it is here.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn size(&self, hash: BlobHash) -> Result<Option<u64>, DiskError> {
         let path = self.path_of(hash);
         match fs::metadata(&path) {
@@ -260,26 +243,19 @@ impl BlobStore {
     }
 
     /// Whether a blob is here.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn has(&self, hash: BlobHash) -> Result<bool, DiskError> {
         Ok(self.size(hash)?.is_some())
     }
 
-    /// Whether a blob of this hash and size is here: another size was made up by whoever named it. As [`BlobStore::has`].
-    #[expect(clippy::missing_errors_doc, reason = "the same")]
+    /// Whether a blob of this hash and size is here: another size was made up by whoever named it.
     pub fn holds(&self, blob: BlobRef) -> Result<bool, DiskError> {
         Ok(self.size(blob.hash)? == Some(blob.bytes))
     }
 
     /// Removes a blob, and what there is of it half-way; whether it was here.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn remove(&self, hash: BlobHash) -> Result<bool, DiskError> {
-        self.arrivals.forget(hash)?;
-        let mut used = self.room.used_bytes();
+        self.arrivals.discard(hash)?;
+        let mut used = self.quota.used_bytes();
         let there = self.size(hash)?.unwrap_or(0);
         let removed = remove_if_there(&self.path_of(hash))?;
         *used = used.saturating_sub(there);
@@ -292,9 +268,6 @@ impl BlobStore {
     }
 
     /// All blobs, by hash.
-    ///
-    /// # Errors
-    /// If the folder cannot be read.
     pub fn list(&self) -> Result<Vec<BlobRef>, DiskError> {
         let mut blobs = Vec::new();
         for folder in read_folder(&self.folder)? {
@@ -315,9 +288,6 @@ impl BlobStore {
     }
 
     /// Removes every blob that is not in `kept`; how many bytes that freed.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn remove_all_but(&self, kept: &BTreeSet<BlobHash>) -> Result<u64, DiskError> {
         let mut freed = 0;
         for blob in self.list()?.into_iter().filter(|blob| !kept.contains(&blob.hash)) {
@@ -384,8 +354,8 @@ mod tests {
     fn a_full_disk_is_reported_and_leaves_what_was_there() {
         let folder = tempfile::tempdir().unwrap();
         let store = BlobStore::open_on(folder.path(), failing::full_disk).unwrap();
-        let small = store.put(&[1; failing::ROOM_BYTES]).unwrap();
-        let large = vec![2; failing::ROOM_BYTES + 1];
+        let small = store.put(&[1; failing::CAPACITY_BYTES]).unwrap();
+        let large = vec![2; failing::CAPACITY_BYTES + 1];
         let error = store.put(&large).unwrap_err().to_string();
         assert!(error.contains("incoming") && error.contains("free some space"), "{error}");
         assert_eq!(files(folder.path()), 1);

@@ -17,21 +17,21 @@ use std::time::Duration;
 use crate::names::{BlobHash, BlobRef};
 use crate::pieces::{PIECE_BYTES, PieceSet, PieceTree, Value, piece_bytes, piece_count};
 use crate::store::blobs::BlobError;
-use crate::store::blobs::quota::{Room, Taken};
+use crate::store::blobs::quota::{Quota, Reserved};
 use crate::store::durable::{DiskError, create_folder, remove_if_there};
 
-pub(in crate::store) const PARTIAL: &str = "partial";
+pub(crate) const PARTIAL: &str = "partial";
 
 /// Written between two syncs. The disk takes them while the next ones come.
 const SYNCED_BYTES: u64 = 32 << 20;
 
 /// What nobody has gone on with for so long is removed at the next start.
-const KEPT: Duration = Duration::from_secs(24 * 3600);
+const PARTIAL_LASTS: Duration = Duration::from_secs(24 * 3600);
 
 /// The blobs of one store that have begun to arrive.
-pub(in crate::store) struct Arrivals {
+pub(crate) struct Arrivals {
     folder: PathBuf,
-    room: Arc<Room>,
+    quota: Arc<Quota>,
     table: Mutex<Table>,
 }
 
@@ -40,11 +40,11 @@ struct Table {
     /// Being received, and by how many.
     active: BTreeMap<BlobRef, (Arc<Arriving>, usize)>,
     /// The room that these take, and those that were left half-way.
-    rooms: BTreeMap<BlobRef, Taken>,
+    reserved: BTreeMap<BlobRef, Reserved>,
 }
 
 /// A blob of which some pieces are here.
-pub(in crate::store) struct Arriving {
+pub(crate) struct Arriving {
     pub blob: BlobRef,
     pub file: File,
     pub path: PathBuf,
@@ -63,18 +63,18 @@ fn parse(name: &str) -> Option<BlobRef> {
     Some(BlobRef { hash: hash.parse().ok()?, bytes: bytes.parse().ok()? })
 }
 
-pub(in crate::store) fn tree_file(path: &Path) -> PathBuf {
+pub(crate) fn tree_file(path: &Path) -> PathBuf {
     path.with_added_extension("tree")
 }
 
-pub(in crate::store) fn remove(path: &Path) -> Result<(), DiskError> {
+pub(crate) fn remove(path: &Path) -> Result<(), DiskError> {
     remove_if_there(&tree_file(path))?;
     remove_if_there(path).map(drop)
 }
 
 impl Arrivals {
-    pub fn of(folder: &Path, room: Arc<Room>) -> Arc<Self> {
-        Arc::new(Self { folder: folder.join(PARTIAL), room, table: Mutex::default() })
+    pub fn of(folder: &Path, quota: Arc<Quota>) -> Arc<Self> {
+        Arc::new(Self { folder: folder.join(PARTIAL), quota, table: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -90,10 +90,10 @@ impl Arrivals {
         for path in read().map_err(DiskError::when("cannot read the folder", &self.folder))? {
             let file_name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let age = fs::metadata(&path).and_then(|about| about.modified()).ok().and_then(|at| at.elapsed().ok());
-            let is_old = age.is_some_and(|age| age > KEPT);
+            let is_old = age.is_some_and(|age| age > PARTIAL_LASTS);
             match parse(file_name) {
                 Some(blob) if !is_old && tree_file(&path).exists() => {
-                    table.rooms.insert(blob, self.room.take_anyway(blob.bytes));
+                    table.reserved.insert(blob, self.quota.take_anyway(blob.bytes));
                 }
                 Some(_) => remove(&path)?,
                 None if file_name.ends_with(".tree") && path.with_extension("").exists() => {}
@@ -104,9 +104,9 @@ impl Arrivals {
     }
 
     /// Room for a file; what was left half-way makes place for it.
-    pub fn room_for(&self, bytes: u64, path: &Path) -> Result<Taken, DiskError> {
-        match self.room.take(bytes, path) {
-            Err(_) if self.give_up_idle()? => self.room.take(bytes, path),
+    pub fn reserve(&self, bytes: u64, path: &Path) -> Result<Reserved, DiskError> {
+        match self.quota.take(bytes, path) {
+            Err(_) if self.give_up_idle()? => self.quota.take(bytes, path),
             taken => taken,
         }
     }
@@ -114,24 +114,24 @@ impl Arrivals {
     /// Whether there was anything that nobody receives now.
     fn give_up_idle(&self) -> Result<bool, DiskError> {
         let mut table = self.lock();
-        let Table { active, rooms } = &mut *table;
-        let before = rooms.len();
-        for blob in rooms.keys().filter(|blob| !active.contains_key(blob)) {
+        let Table { active, reserved } = &mut *table;
+        let before = reserved.len();
+        for blob in reserved.keys().filter(|blob| !active.contains_key(blob)) {
             remove(&self.folder.join(name(*blob)))?;
         }
-        rooms.retain(|blob, _| active.contains_key(blob));
-        Ok(rooms.len() < before)
+        reserved.retain(|blob, _| active.contains_key(blob));
+        Ok(reserved.len() < before)
     }
 
     /// What was left half-way of a blob is not gone on with.
-    pub fn forget(&self, hash: BlobHash) -> Result<(), DiskError> {
+    pub fn discard(&self, hash: BlobHash) -> Result<(), DiskError> {
         let mut table = self.lock();
-        let Table { active, rooms } = &mut *table;
+        let Table { active, reserved } = &mut *table;
         let idle: Vec<BlobRef> =
-            rooms.keys().filter(|blob| blob.hash == hash && !active.contains_key(blob)).copied().collect();
+            reserved.keys().filter(|blob| blob.hash == hash && !active.contains_key(blob)).copied().collect();
         for blob in idle {
             remove(&self.folder.join(name(blob)))?;
-            rooms.remove(&blob);
+            reserved.remove(&blob);
         }
         Ok(())
     }
@@ -146,18 +146,18 @@ impl Arrivals {
         if piece_count(blob.bytes).is_none() {
             return Err(BlobError::TooManyPieces { blob });
         }
-        let is_known = self.lock().rooms.contains_key(&blob);
-        let taken = (!is_known).then(|| self.room_for(blob.bytes, &path)).transpose()?;
+        let is_known = self.lock().reserved.contains_key(&blob);
+        let taken = (!is_known).then(|| self.reserve(blob.bytes, &path)).transpose()?;
         let mut table = self.lock();
         if let Some((arriving, users)) = table.active.get_mut(&blob) {
             *users += 1;
             return Ok(arriving.clone());
         }
-        let taken = table.rooms.remove(&blob).or(taken);
+        let taken = table.reserved.remove(&blob).or(taken);
         let arriving = Arc::new(Arriving::open(blob, path)?);
         table.active.insert(blob, (arriving.clone(), 1));
         // Given up in between: it counts all the same.
-        table.rooms.insert(blob, taken.unwrap_or_else(|| self.room.take_anyway(blob.bytes)));
+        table.reserved.insert(blob, taken.unwrap_or_else(|| self.quota.take_anyway(blob.bytes)));
         Ok(arriving)
     }
 
@@ -172,7 +172,7 @@ impl Arrivals {
         table.active.remove(&arriving.blob);
         let several = arriving.tree.get().is_some_and(|tree| !tree.values().is_empty());
         if !several || arriving.here().count() == 0 || arriving.here().is_whole() {
-            table.rooms.remove(&arriving.blob);
+            table.reserved.remove(&arriving.blob);
             // What cannot be removed now is at the next start.
             let _ = remove(&arriving.path);
         }
@@ -193,7 +193,7 @@ impl Arriving {
             unsynced: AtomicU64::new(0),
             syncing: AtomicBool::new(false),
         };
-        if let Some(tree) = arriving.kept_tree() {
+        if let Some(tree) = arriving.stored_tree() {
             arriving.go_on_with(tree)?;
         }
         Ok(arriving)
@@ -205,7 +205,7 @@ impl Arriving {
     }
 
     /// The values that were kept beside the file, if they still make the blob's hash.
-    fn kept_tree(&self) -> Option<PieceTree> {
+    fn stored_tree(&self) -> Option<PieceTree> {
         let bytes = fs::read(tree_file(&self.path)).ok()?;
         let (values, rest) = bytes.as_chunks::<{ size_of::<Value>() }>();
         PieceTree::of_values(self.blob, values.to_vec()).filter(|_| rest.is_empty())
@@ -286,7 +286,7 @@ mod tests {
         contents.chunks(PIECE_BYTES as usize).nth(piece).unwrap()
     }
 
-    fn half_way(store: &BlobStore, contents: &[u8]) -> Receiving {
+    fn begun(store: &BlobStore, contents: &[u8]) -> Receiving {
         let receiving = store.receive(BlobRef::of(contents)).unwrap();
         receiving.begin(&tree_of(contents)).unwrap();
         receiving.write(2, piece(contents, 2)).unwrap();
@@ -305,7 +305,7 @@ mod tests {
         let store = BlobStore::open(folder.path()).unwrap();
         let contents = noise(3 * PIECE_BYTES + 5);
         let blob = BlobRef::of(&contents);
-        let receiving = half_way(&store, &contents);
+        let receiving = begun(&store, &contents);
         assert!(matches!(receiving.finish(), Err(BlobError::NotWhole { .. })));
         assert!(!store.has(blob.hash).unwrap() && store.list().unwrap().is_empty());
         assert_eq!(finish(&receiving, &contents, &[1, 3]).unwrap(), blob);
@@ -321,7 +321,7 @@ mod tests {
         let contents = noise(3 * PIECE_BYTES + 5);
         let blob = BlobRef::of(&contents);
         // Killed: its destructor never runs.
-        std::mem::forget(half_way(&BlobStore::open(folder.path()).unwrap(), &contents));
+        std::mem::forget(begun(&BlobStore::open(folder.path()).unwrap(), &contents));
         let store = BlobStore::open(folder.path()).unwrap();
         assert_eq!(store.used_bytes(), blob.bytes, "its room is taken");
         let receiving = store.receive(blob).unwrap();
@@ -347,10 +347,10 @@ mod tests {
         drop(receiving);
         let files = || fs::read_dir(folder.path().join(PARTIAL)).unwrap().count();
         assert_eq!((files(), store.used_bytes()), (0, 0));
-        drop(half_way(&store, &contents));
+        drop(begun(&store, &contents));
         assert_eq!((files(), store.used_bytes()), (2, 3 * PIECE_BYTES));
         let path = folder.path().join(PARTIAL).join(name(BlobRef::of(&contents)));
-        let long_ago = fs::metadata(&path).unwrap().modified().unwrap() - 2 * KEPT;
+        let long_ago = fs::metadata(&path).unwrap().modified().unwrap() - 2 * PARTIAL_LASTS;
         File::options().write(true).open(&path).unwrap().set_modified(long_ago).unwrap();
         let store = BlobStore::open(folder.path()).unwrap();
         assert_eq!((files(), store.used_bytes()), (0, 0));
@@ -361,7 +361,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = BlobStore::open(folder.path()).unwrap();
         let contents = noise(3 * PIECE_BYTES);
-        drop(half_way(&store, &contents));
+        drop(begun(&store, &contents));
         assert!(!store.remove(BlobRef::of(&contents).hash).unwrap());
         assert_eq!(store.used_bytes(), 0);
     }
@@ -372,7 +372,7 @@ mod tests {
         let store = BlobStore::open(folder.path()).unwrap();
         let contents = noise(3 * PIECE_BYTES);
         let blob = BlobRef::of(&contents);
-        let (one, other) = (half_way(&store, &contents), store.receive(blob).unwrap());
+        let (one, other) = (begun(&store, &contents), store.receive(blob).unwrap());
         assert_eq!((other.begin(&tree_of(&contents)).unwrap().count(), store.used_bytes()), (2, blob.bytes));
         drop(one);
         assert_eq!(finish(&other, &contents, &[1]).unwrap(), blob);
@@ -387,9 +387,9 @@ mod tests {
         let store = BlobStore::open(folder.path()).unwrap();
         store.limit(4 * PIECE_BYTES);
         let contents = noise(3 * PIECE_BYTES);
-        let receiving = half_way(&store, &contents);
+        let receiving = begun(&store, &contents);
         let other = noise(2 * PIECE_BYTES + 1);
-        assert!(store.put(&other).unwrap_err().may_pass(), "it is being received");
+        assert!(store.put(&other).unwrap_err().is_transient(), "it is being received");
         drop(receiving);
         store.put(&other).unwrap();
         assert_eq!(store.used_bytes(), 2 * PIECE_BYTES + 1);

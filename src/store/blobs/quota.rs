@@ -9,19 +9,19 @@ use crate::store::durable::DiskError;
 
 /// A count of bytes under a cap. Blobs that are being written count with their whole size from the beginning.
 #[derive(Debug)]
-pub(in crate::store) struct Room {
+pub(crate) struct Quota {
     used_bytes: Mutex<u64>,
     most_bytes: AtomicU64,
 }
 
 /// Bytes that are taken until this is dropped.
 #[derive(Debug)]
-pub(in crate::store) struct Taken {
+pub(crate) struct Reserved {
     bytes: u64,
-    room: Arc<Room>,
+    quota: Arc<Quota>,
 }
 
-impl Room {
+impl Quota {
     /// Room of which so much is used, without a cap.
     pub fn with(used_bytes: u64) -> Arc<Self> {
         Arc::new(Self { used_bytes: Mutex::new(used_bytes), most_bytes: AtomicU64::new(u64::MAX) })
@@ -39,10 +39,7 @@ impl Room {
     }
 
     /// Takes room for a file that is about to be written.
-    ///
-    /// # Errors
-    /// If that would go beyond the cap.
-    pub fn take(self: &Arc<Self>, bytes: u64, path: &Path) -> Result<Taken, DiskError> {
+    pub fn take(self: &Arc<Self>, bytes: u64, path: &Path) -> Result<Reserved, DiskError> {
         let most_bytes = self.most_bytes.load(Ordering::Relaxed);
         let mut used = self.used_bytes();
         if used.saturating_add(bytes) > most_bytes {
@@ -54,19 +51,19 @@ impl Room {
             return Err(DiskError::when("cannot write", path)(io::Error::new(ErrorKind::QuotaExceeded, reached)));
         }
         *used += bytes;
-        Ok(Taken { bytes, room: self.clone() })
+        Ok(Reserved { bytes, quota: self.clone() })
     }
 
     /// Counts a file that is there already, cap or no cap.
-    pub fn take_anyway(self: &Arc<Self>, bytes: u64) -> Taken {
+    pub fn take_anyway(self: &Arc<Self>, bytes: u64) -> Reserved {
         *self.used_bytes() += bytes;
-        Taken { bytes, room: self.clone() }
+        Reserved { bytes, quota: self.clone() }
     }
 }
 
-impl Drop for Taken {
+impl Drop for Reserved {
     fn drop(&mut self) {
-        let mut used = self.room.used_bytes();
+        let mut used = self.quota.used_bytes();
         *used = used.saturating_sub(self.bytes);
     }
 }
@@ -84,7 +81,7 @@ mod tests {
         let first = store.put(&[1; 60]).unwrap();
         store.put(&[1; 60]).unwrap();
         let error = store.put(&[2; 41]).unwrap_err();
-        assert!(error.may_pass() && error.to_string().contains("41 bytes more than the 60"), "{error}");
+        assert!(error.is_transient() && error.to_string().contains("41 bytes more than the 60"), "{error}");
         assert!(error.to_string().contains("disk_bytes = 100") && error.to_string().contains("give it more room"));
         // What is on its way counts from the beginning.
         let receiving = store.receive(BlobRef::of(&[3; 40])).unwrap();

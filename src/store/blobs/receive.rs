@@ -24,9 +24,6 @@ impl Drop for Receiving {
 impl BlobStore {
     /// Begins to receive a blob from elsewhere, or goes on. It does not show in the store until [`Receiving::finish`],
     /// but its pieces can be served on. Whoever receives the same blob at the same time shares its pieces.
-    ///
-    /// # Errors
-    /// If the disk fails, or it has more pieces than any blob.
     pub fn receive(&self, blob: BlobRef) -> Result<Receiving, BlobError> {
         Ok(Receiving { arriving: self.arrivals.begin(blob)?, store: self.clone() })
     }
@@ -39,9 +36,6 @@ impl Receiving {
     }
 
     /// Says what each piece must hash to; which pieces are here already.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn begin(&self, tree: &Arc<PieceTree>) -> Result<PieceSet, DiskError> {
         let arriving = &self.arriving;
         if tree.blob() == arriving.blob && arriving.tree.set(tree.clone()).is_ok() {
@@ -56,9 +50,6 @@ impl Receiving {
     }
 
     /// Takes in a piece that has been verified.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn write(&self, piece: u32, bytes: &[u8]) -> Result<(), DiskError> {
         let at = u64::from(piece) * PIECE_BYTES;
         let written = self.arriving.file.write_all_at(bytes, at);
@@ -69,9 +60,6 @@ impl Receiving {
     }
 
     /// All pieces are here: syncs the blob, and shows it to everybody.
-    ///
-    /// # Errors
-    /// If a piece is missing, or the disk fails; what is here stays here.
     pub fn finish(&self) -> Result<BlobRef, BlobError> {
         let Self { arriving, store } = self;
         let blob = arriving.blob;

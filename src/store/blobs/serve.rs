@@ -12,11 +12,11 @@ use crate::store::blobs::{BlobError, BlobStore};
 use crate::store::durable::DiskError;
 
 /// Values of pieces that are remembered: 2^19 x 32 bytes = 16 MiB, those of 128 GiB of blobs.
-const VALUES_KEPT: usize = 1 << 19;
+const CACHED_VALUES: usize = 1 << 19;
 
 /// The trees of blobs that were served lately.
 #[derive(Default)]
-pub(in crate::store) struct Trees {
+pub(crate) struct Trees {
     kept: Mutex<VecDeque<Arc<PieceTree>>>,
     /// One at a time is made: whoever wants the same one finds it then.
     making: Mutex<()>,
@@ -32,7 +32,7 @@ impl Trees {
         let mut kept = self.lock();
         kept.retain(|other| other.blob() != tree.blob());
         kept.push_front(tree);
-        while kept.iter().map(|tree| tree.values().len()).sum::<usize>() > VALUES_KEPT {
+        while kept.iter().map(|tree| tree.values().len()).sum::<usize>() > CACHED_VALUES {
             kept.pop_back();
         }
     }
@@ -56,9 +56,6 @@ enum From {
 
 impl BlobStore {
     /// What is here of a blob; nothing if none of it, or if it has another size.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn serve(&self, blob: BlobRef) -> Result<Option<Served>, DiskError> {
         let whole = self.open_file(blob.hash)?.filter(|(_, bytes)| *bytes == blob.bytes);
         let from = whole.map(|(file, _)| From::Whole(file));
@@ -77,9 +74,6 @@ impl Served {
     }
 
     /// What each piece hashes to; nothing as long as that is not known. The first time, a whole blob is read for it.
-    ///
-    /// # Errors
-    /// If the blob cannot be read, or has changed on the disk: it is removed then.
     pub fn tree(&self) -> Result<Option<Arc<PieceTree>>, BlobError> {
         let file = match &self.from {
             From::Whole(file) => file,
@@ -107,9 +101,6 @@ impl Served {
     }
 
     /// Reads a piece; whether it is here.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn read(&self, piece: u32, into: &mut Vec<u8>) -> Result<bool, DiskError> {
         match &self.from {
             From::Whole(file) => self.read_at(file, piece, into).map(|()| true),

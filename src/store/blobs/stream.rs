@@ -13,9 +13,6 @@ const BUFFER_BYTES: usize = 1 << 16;
 
 impl BlobStore {
     /// Stores what `fill` writes, at most `bytes` of it. It is written to the disk even if it is there already.
-    ///
-    /// # Errors
-    /// If the disk is full or fails, or `fill` does; nothing is left of the blob then.
     pub fn put_written(
         &self,
         bytes: u64,
@@ -39,9 +36,6 @@ impl BlobStore {
 
     /// A blob to be read from its beginning, verified, and its size; `None` if it is not here. A blob whose bytes have
     /// changed is removed, so that it can be fetched again.
-    ///
-    /// # Errors
-    /// If it has another size, has changed on the disk, or cannot be read.
     pub fn verified(&self, blob: BlobRef) -> Result<Option<File>, BlobError> {
         let Some((mut file, bytes)) = self.open_file(blob.hash)? else { return Ok(None) };
         if bytes != blob.bytes {

@@ -10,18 +10,18 @@ use std::path::Path;
 use crate::store::journal::JournalError;
 
 /// The longest frame: the records of one append, with four bytes for each.
-pub(in crate::store) const MAX_FRAME_BYTES: usize = 16 << 20;
+pub(crate) const MAX_FRAME_BYTES: usize = 16 << 20;
 
-pub(in crate::store) const FORMAT_VERSION: u16 = 1;
-pub(in crate::store) const HEADER_BYTES: usize = 32;
-pub(in crate::store) const FRAME_HEADER_BYTES: usize = 16;
-pub(in crate::store) const LENGTH_BYTES: usize = 4;
+pub(crate) const FORMAT_VERSION: u16 = 1;
+pub(crate) const HEADER_BYTES: usize = 32;
+pub(crate) const FRAME_HEADER_BYTES: usize = 16;
+pub(crate) const LENGTH_BYTES: usize = 4;
 const MAGIC: [u8; 4] = *b"pswj";
 const ALIGNMENT: usize = 16;
 
 /// Drawn anew for each file, and not to be guessed by those who send what the records hold.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(in crate::store) struct Salt([u8; 8]);
+pub(crate) struct Salt([u8; 8]);
 
 impl Salt {
     pub fn new() -> Self {
@@ -38,7 +38,7 @@ impl Salt {
     }
 }
 
-pub(in crate::store) fn header(salt: Salt) -> [u8; HEADER_BYTES] {
+pub(crate) fn header(salt: Salt) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[..4].copy_from_slice(&MAGIC);
     header[4..6].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -48,7 +48,7 @@ pub(in crate::store) fn header(salt: Salt) -> [u8; HEADER_BYTES] {
     header
 }
 
-pub(in crate::store) fn read_header(path: &Path, contents: &[u8]) -> Result<Salt, JournalError> {
+pub(crate) fn read_header(path: &Path, contents: &[u8]) -> Result<Salt, JournalError> {
     let wrong = || JournalError::NotAJournal(path.to_owned());
     let found: &[u8; HEADER_BYTES] = contents.first_chunk().ok_or_else(wrong)?;
     if found[..4] != MAGIC || found[6..8] != [0; 2] || found[16..] != blake3::hash(&found[..16]).as_bytes()[..16] {
@@ -64,7 +64,7 @@ pub(in crate::store) fn read_header(path: &Path, contents: &[u8]) -> Result<Salt
 }
 
 /// Appends a frame to `out`; it will lie at `place` in the file.
-pub(in crate::store) fn push_frame<R: AsRef<[u8]>>(
+pub(crate) fn push_frame<R: AsRef<[u8]>>(
     out: &mut Vec<u8>,
     place: u64,
     salt: Salt,
@@ -89,11 +89,7 @@ pub(in crate::store) fn push_frame<R: AsRef<[u8]>>(
 }
 
 /// All records, and where the good part of the file ends.
-pub(in crate::store) fn read_frames(
-    path: &Path,
-    salt: Salt,
-    contents: &[u8],
-) -> Result<(Vec<Vec<u8>>, usize), JournalError> {
+pub(crate) fn read_frames(path: &Path, salt: Salt, contents: &[u8]) -> Result<(Vec<Vec<u8>>, usize), JournalError> {
     let mut records = Vec::new();
     let mut place = HEADER_BYTES;
     while place < contents.len() {

@@ -50,11 +50,11 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    /// Whether the same append may succeed later: see [`DiskError::may_pass`]. A journal in doubt is to be rewritten
+    /// Whether the same append may succeed later: see [`DiskError::is_transient`]. A journal in doubt is to be rewritten
     /// before.
-    pub fn may_pass(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
-            Self::Disk(error) => error.may_pass(),
+            Self::Disk(error) => error.is_transient(),
             Self::Broken(_) => true,
             Self::NotAJournal(_) | Self::Version { .. } | Self::Damaged { .. } | Self::TooLarge(_) => false,
         }
@@ -75,9 +75,6 @@ pub struct Journal {
 impl Journal {
     /// Opens a journal, or makes an empty one. Gives its records in the order in which they were appended. A torn last
     /// append is cut off; [`Journal::cut_off_bytes`] tells how much.
-    ///
-    /// # Errors
-    /// If the file is something else, or has lost records in the middle, or the disk fails.
     pub fn open(path: &Path) -> Result<(Self, Vec<Vec<u8>>), JournalError> {
         Self::open_on(path, open_file)
     }
@@ -108,18 +105,12 @@ impl Journal {
     }
 
     /// The records of a journal that is only looked at: the file stays as it is, a torn end too.
-    ///
-    /// # Errors
-    /// As [`Journal::open`].
     pub fn read(path: &Path) -> Result<Vec<Vec<u8>>, JournalError> {
         let contents = fs::read(path).map_err(DiskError::when("cannot read", path))?;
         Self::decode(path, &contents)
     }
 
     /// The same of what is in the file, which is named where something is wrong with it.
-    ///
-    /// # Errors
-    /// If it is something else, or has lost records in the middle.
     pub fn decode(path: &Path, contents: &[u8]) -> Result<Vec<Vec<u8>>, JournalError> {
         if contents.len() < HEADER_BYTES {
             return Ok(Vec::new());
@@ -147,9 +138,6 @@ impl Journal {
     }
 
     /// Appends a record. It is on the disk when this returns.
-    ///
-    /// # Errors
-    /// As [`Journal::append_all`].
     pub fn append(&mut self, record: &[u8]) -> Result<(), JournalError> {
         self.append_all(&[record])
     }
@@ -339,7 +327,7 @@ mod tests {
         journal.append(&[1; 80]).unwrap();
         let error = journal.append(&[2; 80]).unwrap_err().to_string();
         assert!(error.contains("journal") && error.contains("free some space"), "{error}");
-        let error = journal.rewrite(&[vec![3; failing::ROOM_BYTES]]).unwrap_err().to_string();
+        let error = journal.rewrite(&[vec![3; failing::CAPACITY_BYTES]]).unwrap_err().to_string();
         assert!(error.contains("free some space"), "{error}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         // What was half written is gone, so that there is a good end to go on from.

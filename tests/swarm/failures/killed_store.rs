@@ -29,7 +29,7 @@ async fn writes_until_it_is_killed() {
     let (store, _threads) = actor::start(opened).unwrap();
     loop {
         store.persist(vec![record(number)]).await.unwrap();
-        let state = store.with_blobs(move |blobs| blobs.put(&record(number).repeat(50))).await.unwrap();
+        let state = store.blobs().put(&record(number).repeat(50)).unwrap();
         let checkpoint = Checkpoint { phase: Phase(number), trainer: state, modules: Vec::new(), shard: state };
         store.index(move |index| index.set_checkpoint(PathId(0), &checkpoint)).await.unwrap();
         println!("acknowledged {number}");
