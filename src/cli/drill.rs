@@ -12,7 +12,7 @@ use super::globals::Globals;
 use super::mistake::{Mistake, OrMistake};
 use super::output::Output;
 use crate::names::BlobHash;
-use crate::observe::progress::{Progress, View};
+use crate::observe::{Progress, View};
 use crate::simulator::counts::median;
 use crate::simulator::drill::{Summary, drill, trace_hash};
 use crate::simulator::{Failure, Scenario, Trace, run_traced};

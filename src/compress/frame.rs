@@ -11,8 +11,9 @@ use rayon::prelude::*;
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe;
 
-use super::header::{FORMAT_VERSION, HEADER_BYTES, Header, is_sealed, number_of, seal};
-use super::quantize::{MAX_MAGNITUDE, PayloadError, dequantize, payload_bytes, quantize};
+use super::error::{EncodeError, FrameError};
+use super::header::{HEADER_BYTES, Header, is_sealed, number_of, seal};
+use super::quantize::{PayloadError, dequantize, payload_bytes, quantize};
 use super::sparse;
 use crate::config::Codec;
 
@@ -27,69 +28,6 @@ const ZSTD_LEVEL: i32 = 1;
 
 /// 2²¹ bytes, twice the largest chunk: no honest chunk needs a wider window.
 const WINDOW_LOG_MAX: u32 = 21;
-
-/// Why values cannot be sent.
-#[derive(Debug, thiserror::Error, PartialEq)]
-pub enum EncodeError {
-    /// Training went wrong before this.
-    #[error(
-        "value {value} at position {index} cannot be sent: values must be finite and at most {MAX_MAGNITUDE}; the path has diverged, lower its learning rate"
-    )]
-    Unfit {
-        /// Where.
-        index: usize,
-        /// What stands there.
-        value: f32,
-    },
-    /// zstd would not.
-    #[error("zstd could not compress a chunk: {0}")]
-    Zstd(String),
-}
-
-/// Why received bytes are not a frame of the expected values.
-#[derive(Debug, thiserror::Error, PartialEq)]
-pub enum FrameError {
-    /// Too short, or another kind of file.
-    #[error("not a frame of compressed values")]
-    NotAFrame,
-    /// Written by a newer program.
-    #[error("format version {0} of the frame is unknown; this program reads version {FORMAT_VERSION}")]
-    Version(u16),
-    /// An unknown codec, or reserved bits that are set.
-    #[error("codec {0} of the frame is unknown")]
-    Codec(u16),
-    /// Another way of writing values than the run's.
-    #[error("the frame's codec is {found}, the run's is {expected}")]
-    OtherCodec {
-        /// The number in its header.
-        found: u16,
-        /// The number of the run's.
-        expected: u16,
-    },
-    /// Values of another module.
-    #[error("the frame holds {found} values, expected {expected}")]
-    Count {
-        /// What its header says.
-        found: u64,
-        /// What the module needs.
-        expected: usize,
-    },
-    /// The sizes in the frame do not add up.
-    #[error("the frame's sizes do not add up: {0}")]
-    Size(&'static str),
-    /// Damaged on the way.
-    #[error("the frame's checksum is wrong")]
-    Checksum,
-    /// zstd refuses a chunk.
-    #[error("chunk {0} of the frame does not decompress to its stated size")]
-    Chunk(usize),
-    /// A chunk whose values make no sense.
-    #[error("chunk {0} of the frame holds values or scales that are not finite, negative or too large")]
-    Values(usize),
-    /// A chunk whose padding carries something.
-    #[error("chunk {0} of the frame has padding that is not zero")]
-    Padding(usize),
-}
 
 /// No frame of `count` values is longer than this.
 pub fn max_bytes(codec: Codec, count: usize) -> u64 {
@@ -115,9 +53,6 @@ fn chunk_counts(count: usize) -> impl Iterator<Item = usize> {
 }
 
 /// The bytes that stand for these values.
-///
-/// # Errors
-/// A value that is not finite or larger than [`MAX_MAGNITUDE`].
 pub fn encode(codec: Codec, values: &[f32]) -> Result<Vec<u8>, EncodeError> {
     let chunks = values.par_chunks(CHUNK_VALUES).enumerate();
     let chunks = chunks.map(|(chunk, values)| encode_chunk(codec, chunk, values, None));
@@ -210,9 +145,6 @@ pub fn decode(frame: &[u8], count: usize) -> Result<Vec<f32>, FrameError> {
 }
 
 /// The same of a frame that is written in this codec and no other: a contribution, or an average, of a run that has it.
-///
-/// # Errors
-/// As [`decode`]; if the frame is of another codec, or more of a block are kept than the codec keeps.
 pub fn decode_as(codec: Codec, frame: &[u8], count: usize) -> Result<Vec<f32>, FrameError> {
     let (found, expected) = (number_of(check_header(frame, count)?), number_of(codec));
     if found != expected {

@@ -1,10 +1,9 @@
 //! The 32 bytes before the chunks: what the frame holds, and a checksum over all of it.
 
-use super::frame::FrameError;
+use super::error::{FORMAT_VERSION, FrameError};
 use crate::config::Codec;
 
 const MAGIC: [u8; 4] = *b"pswf";
-pub(super) const FORMAT_VERSION: u16 = 1;
 pub(super) const HEADER_BYTES: usize = 32;
 const CHECKED_BYTES: usize = 24;
 

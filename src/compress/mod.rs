@@ -5,6 +5,7 @@
 //! is kept for the next time ([`residual`]). Plain slices, no tensors.
 //! The layout, byte by byte, is in `docs/reference/formats/compression.md`.
 
+mod error;
 pub mod frame;
 mod header;
 mod quantize;
@@ -12,6 +13,7 @@ mod range_coded;
 pub mod residual;
 mod sparse;
 
-pub use frame::{EncodeError, FrameError, decode, decode_as, encode, max_bytes};
+pub use error::{EncodeError, FrameError};
+pub use frame::{decode, decode_as, encode, max_bytes};
 pub use quantize::MAX_MAGNITUDE;
 pub use residual::compress_with_feedback;

@@ -44,9 +44,6 @@ pub(super) fn payload_bytes(codec: Codec, count: usize) -> usize {
 }
 
 /// Replaces `payload` by the quantised values: all levels, then all scales.
-///
-/// # Errors
-/// The position of a value that is not finite or larger than [`MAX_MAGNITUDE`].
 pub(super) fn quantize(codec: Codec, values: &[f32], payload: &mut Vec<u8>) -> Result<(), usize> {
     payload.clear();
     payload.resize(payload_bytes(codec, values.len()), 0);

@@ -119,9 +119,6 @@ fn model(frequencies: &[u32]) -> Option<Frequencies> {
 }
 
 /// Tells `each` every place and its mark.
-///
-/// # Errors
-/// If the bytes are not exactly what [`write`] makes of places below `count`, or `each` refuses one.
 pub(super) fn read(
     bytes: &[u8],
     count: usize,

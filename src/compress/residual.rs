@@ -1,13 +1,11 @@
 //! Error feedback: what quantising loses of one outer gradient is added to the next, so nothing is lost for good.
 
-use super::frame::{EncodeError, encode_with_residual};
+use super::error::EncodeError;
+use super::frame::encode_with_residual;
 use crate::config::Codec;
 
 /// Compresses `values`, an outer gradient to which the last residual has been added. Gives the frame and the new
 /// residual: `values` minus what a receiver decodes from the frame.
-///
-/// # Errors
-/// A value that is not finite or too large; the caller keeps its old residual.
 pub fn compress_with_feedback(codec: Codec, values: &[f32]) -> Result<(Vec<u8>, Vec<f32>), EncodeError> {
     let mut residual = vec![0.0; values.len()];
     let frame = encode_with_residual(codec, values, &mut residual)?;

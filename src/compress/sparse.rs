@@ -101,9 +101,6 @@ pub(super) fn max_bytes(codec: Codec, count: usize) -> usize {
 }
 
 /// Appends what stands for these values.
-///
-/// # Errors
-/// The position of a value that is not finite or too large.
 pub(super) fn encode(codec: Codec, values: &[f32], bytes: &mut Vec<u8>) -> Result<(), usize> {
     if largest(values) > MAX_MAGNITUDE.to_bits() {
         return Err(unfit(values));
@@ -189,9 +186,6 @@ fn choose_all(first: usize, values: &[f32], kept: &mut Kept) -> Scale {
 }
 
 /// Fills `values` from a chunk.
-///
-/// # Errors
-/// If the bytes are not exactly such a chunk, or more of a block are kept than the codec keeps.
 pub(super) fn decode(codec: Codec, bytes: &[u8], values: &mut [f32]) -> Result<(), PayloadError> {
     let (sizes, rest) = bytes.split_first().ok_or(PayloadError::Unfit)?;
     let (limit, fits) = match codec {
@@ -243,8 +237,8 @@ mod tests {
 
     #[test]
     fn the_largest_of_each_block_are_kept() {
-        let mut dice = Seed::root(3).generator();
-        let values: Vec<f32> = (0..3 * BLOCK + 100).map(|_| dice.random::<f32>() - 0.5).collect();
+        let mut rng = Seed::root(3).generator();
+        let values: Vec<f32> = (0..3 * BLOCK + 100).map(|_| rng.random::<f32>() - 0.5).collect();
         let decoded = round_trip(Codec::TopK(64), &values);
         for (values, decoded) in values.chunks(BLOCK).zip(decoded.chunks(BLOCK)) {
             // Of a block that ends early, more than the largest are kept.
@@ -271,8 +265,8 @@ mod tests {
 
     #[test]
     fn what_is_not_zero_comes_back_within_half_a_level() {
-        let mut dice = Seed::root(4).generator();
-        let mut draw = || if dice.random::<f32>() < 0.06 { dice.random::<f32>() - 0.5 } else { 0.0 };
+        let mut rng = Seed::root(4).generator();
+        let mut draw = || if rng.random::<f32>() < 0.06 { rng.random::<f32>() - 0.5 } else { 0.0 };
         let values: Vec<f32> = (0..5 * BLOCK).map(|_| draw()).collect();
         for (value, decoded) in values.iter().zip(round_trip(Codec::Sparse, &values)) {
             assert!((value - decoded).abs() < 0.5 / 13.9, "{value} {decoded}");

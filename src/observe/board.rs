@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::progress::{PeerProgress, ProgressEvent};
+use super::event::{PeerProgress, ProgressEvent};
 
 /// The latest of everything that was sent.
 #[derive(Debug, Default)]
@@ -132,7 +132,7 @@ fn duration(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::progress::Waits;
+    use super::super::event::Waits;
     use super::*;
 
     fn peer(name: &str, phase: u64, step: u64) -> ProgressEvent {

@@ -50,9 +50,6 @@ pub struct LogFilter(String);
 
 impl LogFilter {
     /// What `RUST_LOG` says; none if it is empty or not set.
-    ///
-    /// # Errors
-    /// If it is no filter.
     pub fn from_environment() -> Result<Option<Self>, LoggingError> {
         let text = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
         text.map(|text| text.parse()).transpose()
@@ -88,9 +85,6 @@ impl FromStr for LogFilter {
 }
 
 /// Logs to `pathswarm.log` in a folder, which must exist.
-///
-/// # Errors
-/// If the file cannot be opened, or this was called before.
 pub fn start(folder: &Path, filter: &LogFilter) -> Result<LogGuard, LoggingError> {
     let path = folder.join("pathswarm.log");
     let file = BoundedFile::open(path.clone(), MAX_FILE_BYTES).map_err(|reason| LoggingError::File { path, reason })?;

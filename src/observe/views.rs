@@ -8,10 +8,35 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::board::{Board, Portion, peer_line};
-use super::progress::{ProgressEvent, View};
+use super::event::ProgressEvent;
 
 /// Peers that get a line of their own; a terminal has no room for more, and neither has a reader.
 const MOST_LINES: usize = 16;
+
+/// How progress is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// A line per peer that changes in place, and a bar.
+    Terminal,
+    /// Lines on standard output, few enough to read.
+    Plain,
+    /// JSON Lines on standard output, one for each event.
+    Json,
+}
+
+impl View {
+    /// JSON if asked for, else bars if both standard output and standard error are a terminal, else plain lines.
+    pub fn choose(json: bool) -> Self {
+        use std::io::{IsTerminal, stderr, stdout};
+        if json {
+            Self::Json
+        } else if stdout().is_terminal() && stderr().is_terminal() {
+            Self::Terminal
+        } else {
+            Self::Plain
+        }
+    }
+}
 
 /// Shows what happens. A reader that has gone away stops the showing, never the work.
 pub(super) enum Screen {
@@ -165,10 +190,10 @@ pub(super) mod tests {
 
     /// A writer that a test can look into.
     #[derive(Clone, Default)]
-    pub(in crate::observe) struct Shared(Arc<Mutex<Vec<u8>>>);
+    pub(crate) struct Shared(Arc<Mutex<Vec<u8>>>);
 
     impl Shared {
-        pub(in crate::observe) fn text(&self) -> String {
+        pub(crate) fn text(&self) -> String {
             String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
         }
     }
@@ -184,7 +209,7 @@ pub(super) mod tests {
     }
 
     impl Screen {
-        pub(in crate::observe) fn json(out: Shared) -> Self {
+        pub(crate) fn json(out: Shared) -> Self {
             Self::Json(Box::new(out))
         }
     }

@@ -158,7 +158,7 @@ mod tests {
         }
 
         #[test]
-        fn liars_that_are_fewer_than_half_move_the_mean_no_further_than_an_honest_one_is_off(
+        fn byzantine_ones_that_are_fewer_than_half_move_the_mean_no_further_than_an_honest_one_is_off(
             honest in prop::collection::vec(prop::collection::vec(-1.0f32..1.0, 4), 3..6),
             far in prop::collection::vec(-60_000.0f32..60_000.0, 4),
         ) {

@@ -103,9 +103,6 @@ impl ExactSum {
     }
 
     /// Adds `weight` times `values`.
-    ///
-    /// # Errors
-    /// If the values do not fit the sum, one is not finite, or the weight is out of range.
     pub fn add(&mut self, values: &[f32], weight: u32) -> Result<(), SumError> {
         if weight == 0 || weight > MAX_WEIGHT {
             return Err(SumError::Weight(weight));
@@ -138,9 +135,6 @@ impl ExactSum {
     }
 
     /// Adds another sum, as if its contributions had been added here.
-    ///
-    /// # Errors
-    /// If it is of another length or the weights add up to too much.
     pub fn merge(&mut self, other: &Self) -> Result<(), SumError> {
         let total = self.fits(other.steps.len(), other.weight)?;
         self.steps.par_chunks_mut(CHUNK_VALUES).zip(other.steps.par_chunks(CHUNK_VALUES)).for_each(|(sum, other)| {

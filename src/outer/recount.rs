@@ -6,7 +6,7 @@ use super::exact_sum::{ExactSum, SumError};
 use super::norm::norm;
 use super::state::ModuleState;
 use super::step;
-use crate::compress::frame::{self, FrameError};
+use crate::compress::{FrameError, frame};
 use crate::config::OuterConfig;
 use crate::names::{BlobRef, ModuleId};
 
@@ -75,9 +75,6 @@ pub enum NotSo {
 }
 
 /// The values of a contribution, and how long it is.
-///
-/// # Errors
-/// If the bytes are no frame of the run's.
 pub fn measured(frame: &[u8], count: usize, outer: &OuterConfig) -> Result<(Vec<f32>, u16), FrameError> {
     let values = frame::decode_as(outer.codec, frame, count)?;
     let norm = norm(&values);
@@ -85,9 +82,6 @@ pub fn measured(frame: &[u8], count: usize, outer: &OuterConfig) -> Result<(Vec<
 }
 
 /// The sum of contributions, whose bytes are fetched one after the other; twice, where they are clipped.
-///
-/// # Errors
-/// What is not as it is said to be; or that of whoever fetches.
 pub fn recount<E>(
     parts: &[Part],
     onto: &Onto,
@@ -100,9 +94,6 @@ pub fn recount<E>(
 }
 
 /// Each contribution's values as they are added, and its weight.
-///
-/// # Errors
-/// As [`recount`].
 pub fn each_counted<E>(
     parts: &[Part],
     onto: &Onto,
@@ -156,9 +147,6 @@ fn values<E>(
 }
 
 /// Whether an average is that of a sum: in its values, since what packs their bytes may differ from machine to machine.
-///
-/// # Errors
-/// If it is not.
 pub fn check_average(sum: &ExactSum, average: &[u8], paths: usize, outer: &OuterConfig) -> Result<(), NotSo> {
     let codec = outer.average_codec();
     let values = |frame: &[u8]| frame::decode_as(codec, frame, sum.count()).ok();

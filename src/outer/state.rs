@@ -95,9 +95,6 @@ impl ModuleState {
 
     /// Applies an update: one Nesterov step, and the next version. What share of a round it is matters to the delayed
     /// momentum of the asynchronous mode alone.
-    ///
-    /// # Errors
-    /// If the average is of another length, not finite or beyond what an exact sum can give. The state is as it was.
     pub fn apply(
         &mut self,
         average: &[f32],
@@ -146,9 +143,6 @@ impl ModuleState {
     }
 
     /// Writes the canonical encoding, without a second copy of it in memory.
-    ///
-    /// # Errors
-    /// Those of the writer.
     pub fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut header = Vec::with_capacity(HEADER_BYTES + size_of::<u64>());
         header.extend(MAGIC);
@@ -181,9 +175,6 @@ impl ModuleState {
     }
 
     /// The state in these bytes, if it is of the module `expected`, which has `count` parameters.
-    ///
-    /// # Errors
-    /// If the bytes are anything but exactly that, or a value is not finite.
     pub fn decode(bytes: &[u8], expected: ModuleId, count: usize) -> Result<Self, StateError> {
         let (header, values) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(StateError::NotAState)?;
         let (magic, fields) = header.split_at(MAGIC.len());

@@ -5,7 +5,7 @@ use super::delayed::Share;
 use super::exact_sum::ExactSum;
 use super::rescale::rescaled;
 use super::state::{ModuleState, StateError};
-use crate::compress::frame::{self, EncodeError, FrameError};
+use crate::compress::{EncodeError, FrameError, frame};
 use crate::config::OuterConfig;
 use crate::names::ModuleId;
 
@@ -21,17 +21,11 @@ pub enum ApplyError {
 }
 
 /// The compressed average of a sum, rescaled for this many paths (DiPaCo, section 2.3).
-///
-/// # Errors
-/// If the average is not finite.
 pub fn combine(sum: &ExactSum, paths: usize, outer: &OuterConfig) -> Result<Vec<u8>, EncodeError> {
     frame::encode(outer.average_codec(), &rescaled(sum, outer.rescale, paths))
 }
 
 /// The encoded state that a compressed average, this share of a round, makes of an encoded state of `count` values.
-///
-/// # Errors
-/// If either does not decode.
 pub fn apply(
     state: &[u8],
     module: ModuleId,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use crate::compress::frame::{FrameError, decode};
+use crate::compress::{FrameError, decode};
 use crate::experiment::plan::{Arm, Experiment};
 use crate::experiment::results::outcome::Outcome;
 use crate::experiment::results::spread::Spread;

@@ -1,0 +1,91 @@
+//! What a program tells of its progress.
+
+use serde::{Serialize, Serializer};
+
+/// Where one peer is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PeerProgress {
+    /// A short name for people.
+    pub peer: String,
+    /// The phase it is in, counted from 1.
+    pub phase: u64,
+    /// Phases in all.
+    pub phases: u64,
+    /// Inner steps made in this phase, over all paths that this peer trains.
+    pub step: u64,
+    /// Inner steps of a phase.
+    pub steps: u64,
+    /// Mean training loss of the last steps, in nats a token.
+    pub loss: Option<f64>,
+    /// Tokens trained on in a second.
+    pub tokens_per_s: Option<f64>,
+    /// What it waits for and why.
+    pub waiting: Option<Waits>,
+}
+
+/// What a peer waits for, as a line for people and as the protocol's value for programs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Waits {
+    /// For people.
+    pub words: String,
+    /// For programs.
+    pub value: serde_json::Value,
+}
+
+impl Serialize for Waits {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.value.serialize(serializer)
+    }
+}
+
+impl PeerProgress {
+    /// Inner steps made since the first phase.
+    pub fn done(&self) -> u64 {
+        (self.phase.saturating_sub(1)).saturating_mul(self.steps).saturating_add(self.step).min(self.total())
+    }
+
+    /// Inner steps in all.
+    pub fn total(&self) -> u64 {
+        self.phases.saturating_mul(self.steps)
+    }
+}
+
+/// What a program tells of its progress.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum ProgressEvent {
+    /// A peer moved on.
+    Peer(PeerProgress),
+    /// A part of the work that comes before or after the peers', such as "tokenizer". It ends with `done == total`.
+    Stage {
+        /// What is being done.
+        name: String,
+        /// How much of it.
+        done: u64,
+        /// Out of how much.
+        total: u64,
+    },
+    /// A line that stays.
+    Note {
+        /// The line.
+        text: String,
+    },
+    /// What came out, for programs: an object that names its own `event`. People are shown a table instead.
+    #[serde(untagged)]
+    Result(serde_json::Value),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(phase: u64, step: u64) -> PeerProgress {
+        PeerProgress { peer: "a".to_owned(), phase, phases: 4, step, steps: 10, ..PeerProgress::default() }
+    }
+
+    #[test]
+    fn steps_count_from_the_first_phase() {
+        assert_eq!((peer(1, 3).done(), peer(3, 10).done(), peer(3, 10).total()), (3, 30, 40));
+        assert_eq!(peer(9, 9).done(), 40);
+    }
+}
