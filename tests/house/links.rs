@@ -1,4 +1,5 @@
-//! The documentation: every link leads to a file and a heading that are there, and every page is in the book.
+//! The documentation: every link leads to a file and a heading that are there, every page is in the book, and the files that
+//! contributors are sent to are there.
 
 use std::collections::BTreeSet;
 
@@ -74,6 +75,30 @@ fn left_out(pages: &[(String, String)]) -> Vec<String> {
         .collect()
 }
 
+/// Files of the project that a Markdown text names as `code`, and their lines.
+fn named_files(text: &str) -> Vec<(usize, String)> {
+    let homes = ["src/", "tests/", "scripts/", "configs/", "fuzz/", "docs/"];
+    let mut found = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        // Inside of `code` is every other piece.
+        for code in line.split('`').skip(1).step_by(2) {
+            let path = code.split_whitespace().next().unwrap_or_default();
+            if homes.iter().any(|home| path.starts_with(home)) && !path.contains("NAME") {
+                found.push((index + 1, path.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn contributors_are_sent_to_files_that_are_there() {
+    let page = "docs/contributing.md";
+    let named = named_files(&std::fs::read_to_string(project().join(page)).unwrap());
+    let gone = named.into_iter().filter(|(_, file)| !project().join(file).exists());
+    none(gone.map(|(line, file)| format!("{page}:{line}: there is no {file}")).collect());
+}
+
 #[test]
 fn links_lead_somewhere_and_every_page_is_in_the_book() {
     let named = ["README.md", "CHANGELOG.md", "fuzz/README.md"];
@@ -92,6 +117,12 @@ mod made_up {
         let text =
             "[a](docs/a.md#part) [b](https://b) `[c](c.md)`\n```\n[d](d.md)\n```\n![e](e.png \"image\")\n[f](#f)";
         assert_eq!(links(text), [(1, "docs/a.md#part".to_owned()), (5, "e.png".to_owned()), (6, "#f".to_owned())]);
+    }
+
+    #[test]
+    fn files_are_found_in_code_alone() {
+        let text = "`src/a.rs`: see src/b.rs\n`configs/NAME.toml` `cargo test` `scripts/test --quick`";
+        assert_eq!(named_files(text), [(1, "src/a.rs".to_owned()), (2, "scripts/test".to_owned())]);
     }
 
     #[test]
