@@ -19,7 +19,7 @@ const TOPIC_BYTES: usize = TOPIC_PREFIX.len() + 64 + 1 + 16;
 
 type Filter = MaxCountSubscriptionFilter<CallbackSubscriptionFilter<fn(&TopicHash) -> bool>>;
 
-/// Gossipsub with our bounds on what others may subscribe to.
+/// Gossipsub with bounds on the topics that peers may subscribe to.
 pub(crate) type Gossip = gossipsub::Behaviour<IdentityTransform, Filter>;
 
 /// What became of a message.
@@ -27,7 +27,7 @@ pub(crate) type Gossip = gossipsub::Behaviour<IdentityTransform, Filter>;
 pub enum Published {
     /// On its way to some members.
     Sent,
-    /// No connected peer has subscribed to the module (yet): nobody heard it.
+    /// No connected peer has subscribed to the module (yet), so it was not sent.
     NobodyListens,
     /// The very same bytes went out within the last minute: they are not sent again.
     Repeated,
@@ -96,7 +96,7 @@ pub(crate) fn topic(run: RunId, module: ModuleId) -> IdentTopic {
 ///   subscription at once needs no mesh at all. No flood: an update must not cost as many copies as there are members.
 /// - A heartbeat of 300 ms (first after 100 ms) tells others what they may have missed. What was heard in the last
 ///   1.2 s is offered, what was heard in the last 3.6 s can be had: time for a slow round trip.
-/// - Who leaves a topic may be back after 1 s, not 10: paths move.
+/// - A peer that leaves a topic may be back after 1 s, not 10: paths move.
 pub(crate) fn gossip(keypair: &Keypair) -> Result<Gossip, String> {
     let config = ConfigBuilder::default()
         .validation_mode(ValidationMode::Strict)

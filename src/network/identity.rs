@@ -1,4 +1,4 @@
-//! Who a peer is: an ed25519 key, kept in a file that only its owner may read.
+//! The identity of a peer: an ed25519 key, in a file that only its owner may read.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use crate::names::PeerKey;
 /// A key in libp2p's own encoding takes 68 bytes; anything much larger is not a key.
 const KEY_FILE_BYTES: u64 = 1024;
 
-/// A peer's secret key. What it signs, anybody can check against its [`PeerKey`].
+/// A peer's secret key. Its signatures can be checked against its [`PeerKey`].
 #[derive(Clone)]
 pub struct Identity {
     keypair: ed25519::Keypair,
@@ -82,7 +82,7 @@ impl Identity {
         keypair.map(|keypair| Self { keypair }).ok_or_else(|| IdentityError::NotAKey(path.to_owned()))
     }
 
-    /// Written whole under another name first, then linked: a crash leaves no half key, and nobody's is replaced.
+    /// Written whole under another name first, then linked: a crash leaves no half key, and no key is replaced.
     fn write(&self, path: &Path) -> std::io::Result<()> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
@@ -109,7 +109,7 @@ impl std::fmt::Debug for Identity {
     }
 }
 
-/// Takes a key file away from everybody but its owner.
+/// Makes a key file readable by its owner alone.
 fn keep_private(file: &File) -> std::io::Result<()> {
     #[cfg(unix)]
     {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The largest gossip message. Beats, offers and updates are some hundred bytes; what is larger travels as a blob.
+/// The largest gossip message. Heartbeats, offers and updates are some hundred bytes; what is larger travels as a blob.
 pub const GOSSIP_BYTES: usize = 4 * 1024;
 
 /// The largest gossip frame: 16 KiB above the payload. The decoder compares its whole read buffer with this, and reads
@@ -54,7 +54,8 @@ pub const COMMANDS: usize = 1024;
 /// Changes of connections and addresses waiting for the application. What is not yet told is merged, never lost.
 pub const CHANGES: usize = 64;
 
-/// Connections in all, those through relays included. A peer needs the members of its own modules: tens, however large the swarm is.
+/// Connections in all, those through relays included. A peer needs the members of its own modules: tens, however
+/// large the swarm is.
 pub const CONNECTIONS: u32 = 256;
 
 /// Of those, made by others: a crowd from outside leaves 64 that only we can make.
@@ -73,7 +74,7 @@ pub const NEGOTIATING_STREAMS: usize = 64;
 /// An unused connection is kept this long. libp2p's 10 s would close most connections between two phases: gossip keeps
 /// alive only the peers of its mesh (8 to 16 a module), and pings do not count. What is dead is found by ping in 25 s;
 /// this lets go of passers-by, such as those that Kademlia asked something. A member beyond the mesh that nobody asks
-/// anything for 5 minutes is let go too, and connected again when it is needed or its next beat is passed on to
+/// anything for 5 minutes is let go too, and connected again when it is needed or its next heartbeat is passed on to
 /// `dial_peer`.
 pub const IDLE_CONNECTION: Duration = Duration::from_secs(5 * 60);
 
@@ -85,7 +86,7 @@ pub const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// For one attempt to connect, name lookup and handshake included.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// From a connection to knowing who the other is and what it speaks.
+/// From a connection to the other peer's identification.
 pub const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Addresses kept for one peer, from one source.
@@ -94,7 +95,7 @@ pub const ADDRESSES_PER_PEER: usize = 16;
 /// Peers that are being dialled at our own wish: 16 fewer than may be pending, which Kademlia's lookups use.
 pub const DIALLED_PEERS: usize = PENDING_CONNECTIONS as usize - 16;
 
-/// Callers of `dial` who wait for its outcome.
+/// Callers of `dial` that wait for its outcome.
 pub const DIALS: usize = 64;
 
 /// For an address to listen on to be up.
@@ -106,7 +107,7 @@ pub const BLOB_SLICE_BYTES: usize = 64 * 1024;
 /// Silence on a blob's stream that ends the transfer. There is no limit to the whole: a blob may be large.
 pub const BLOB_IDLE: Duration = Duration::from_secs(10);
 
-/// For one slice: 64 KiB in 30 s is 2 KiB/s, so nobody holds a place by sending a byte now and then.
+/// For one slice: 64 KiB in 30 s is 2 KiB/s, so no peer holds a permit by sending a byte now and then.
 pub const BLOB_SLICE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// To open a stream for a blob.
@@ -162,8 +163,8 @@ pub const SERVINGS_AND_WAITING: usize = 128;
 pub const SERVING_WAIT: Duration = Duration::from_secs(5);
 
 /// Provider records of others that this peer keeps: 4096 x (8 addresses x 176 bytes + a key of 32) = 5.6 MiB. The one
-/// that was announced longest ago makes room for a new one; who is still a member announces itself again soon. One peer
-/// may have [`TOPICS_PER_PEER`] of them.
+/// that was announced longest ago makes room for a new one; a peer that is still a member announces itself again
+/// soon. One peer may have [`TOPICS_PER_PEER`] of them.
 pub const PROVIDER_RECORDS: usize = 4096;
 
 /// Records for one module: Kademlia's replication.
@@ -205,11 +206,11 @@ pub const RELAY_PAUSE: Duration = Duration::from_secs(1);
 /// The longest such wait, before what is added.
 pub const RELAY_LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 
-/// How long somebody who needs a direct connection, and has one through a relay, waits for a hole to be punched: three
+/// How long a fetch that needs a direct connection, and has one through a relay, waits for a hole to be punched: three
 /// attempts that take as long as [`CONNECT_TIMEOUT`] each in the worst case, counted from the relayed connection.
 pub const PUNCHING_WAIT: Duration = Duration::from_secs(30);
 
-/// After such a wait in vain, so long nobody waits for that peer again.
+/// After such a wait in vain, fetches do not wait for that peer for so long.
 pub const PUNCHING_PAUSE: Duration = Duration::from_secs(60);
 
 /// Fetches that wait for a direct connection: no more than there are [`RESULTS`].
@@ -229,11 +230,11 @@ pub const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 pub const FAILURES: usize = 16;
 
 /// Addresses at which others say that they see us: 1024 x 200 bytes = 200 KiB, here and in AutoNAT, which forgets none.
-/// Where there are more, somebody makes them up, and no relay is asked to try any further.
+/// Where there are more, they are made up, and no relay is asked to try any further.
 pub const SEEN_ADDRESSES: usize = 1024;
 
 /// Peers and addresses that mDNS may have announced on our LAN: 1024 x 200 bytes = 200 KiB. Where there are more, mDNS
-/// is switched off: this is no LAN, or somebody makes them up.
+/// is switched off: this is no LAN, or they are made up.
 pub const MDNS_ADDRESSES: usize = 1024;
 
 /// Peers that hold a reservation on a relay. Each is a connection: 512 of some 50 KiB = 25 MiB.
@@ -273,7 +274,8 @@ pub const RESERVATION_EVERY: Duration = Duration::from_secs(30);
 /// or an office.
 pub const PEERS_PER_IP: u32 = 8;
 
-/// Connections that a relay has in all: its reservations, as many that come for a circuit, and some that only ask for members.
+/// Connections that a relay has in all: its reservations, as many that come for a circuit, and some that only ask
+/// for members.
 pub const RELAY_CONNECTIONS: u32 = 2 * RESERVATIONS as u32 + 256;
 
 /// After this long without another, a relay that listens on all interfaces has told of all.
@@ -282,21 +284,22 @@ pub const INTERFACES_WITHIN: Duration = Duration::from_millis(200);
 /// A relay closes the connection of a peer without a reservation or a circuit after this long.
 pub const RELAY_IDLE: Duration = Duration::from_secs(60);
 
-/// Gossip that one author may say in a second, and at once. A peer beats once a second on each of at most 120 topics, and at
-/// once where something has changed; each of its 16 paths offers one contribution to each of its modules every 2 s at the
-/// most, 480 where 60 levels have two experts each; updates and passes are few: 620 a second at the very worst, a tenth of
-/// that in any swarm so far. What is above is dropped and, if it comes from the author itself, held against it.
+/// Gossip that one author may say in a second, and at once. A peer sends a heartbeat once a second on each of at
+/// most 120 topics, and at once where something has changed; each of its 16 paths offers one contribution to each of
+/// its modules every 2 s at the most, 480 where 60 levels have two experts each; updates and passes are few: 620 a
+/// second at the very worst, a tenth of that in any swarm so far. What is above is dropped and, if it comes from the
+/// author itself, held against it.
 pub const SAID_PER_SECOND: u32 = 1_024;
 /// See [`SAID_PER_SECOND`].
 pub const SAID_BURST: u32 = 4 * SAID_PER_SECOND;
 
-/// Gossip of others that one peer may pass on in a second, and at once: 1,024 peers are known at the most, with a beat and
-/// half an offer each, if all of it comes through one. What is above is dropped, and nobody's fault.
+/// Gossip of others that one peer may pass on in a second, and at once: 1,024 peers are known at the most, with a
+/// heartbeat and half an offer each, if all of it comes through one. What is above is dropped, and no peer is penalized.
 pub const PASSED_ON_PER_SECOND: u32 = 2_048;
 /// See [`PASSED_ON_PER_SECOND`].
 pub const PASSED_ON_BURST: u32 = 2 * PASSED_ON_PER_SECOND;
 
-/// Gossip that is heard and passed on in a second, and at once, of everybody together: 4,096 x 4 KiB = 16 MiB. So no peer
+/// Gossip that is heard and passed on in a second, and at once, of all peers together: 4,096 x 4 KiB = 16 MiB. So no peer
 /// passes on more than this, whatever is sent to it.
 pub const GOSSIP_PER_SECOND: u32 = 2 * PASSED_ON_PER_SECOND;
 /// See [`GOSSIP_PER_SECOND`].
@@ -314,13 +317,13 @@ pub const ASKED_PER_SECOND: u32 = 512;
 pub const ASKED_BURST: u32 = 2 * ASKED_PER_SECOND;
 
 /// Streams for blobs of one peer in a second, and at once: eight at a time, of small blobs over loopback, are some hundreds.
-/// Whoever opens more hears "busy".
+/// A peer that opens more hears "busy".
 pub const BLOBS_PER_SECOND: u32 = 2_048;
 /// See [`BLOBS_PER_SECOND`].
 pub const BLOBS_BURST: u32 = 2 * BLOBS_PER_SECOND;
 
-/// Peers, or addresses, whose rates are remembered, for each rate: 4,096 of some 100 bytes = 400 KiB. Who has been quiet for
-/// some seconds is forgotten.
+/// Peers, or addresses, whose rates are remembered, for each rate: 4,096 of some 100 bytes = 400 KiB. A peer that
+/// has been quiet for some seconds is forgotten.
 pub const RATED_PEERS: usize = 4_096;
 
 /// Connections that others make from one address of the internet: a third of all, four of each of 16 peers in one office.
@@ -329,7 +332,7 @@ pub const CONNECTIONS_PER_IP: usize = 64;
 /// Handshakes under way from one address: half of all.
 pub const PENDING_PER_IP: usize = PENDING_CONNECTIONS as usize / 2;
 
-/// Connections that may come from one address in a second, and at once. Who is refused tries again later.
+/// Connections that may come from one address in a second, and at once. A refused peer tries again later.
 pub const COMING_PER_SECOND: u32 = 8;
 /// See [`COMING_PER_SECOND`].
 pub const COMING_BURST: u32 = 64;
@@ -346,5 +349,5 @@ pub const BAN_MOST_S: u64 = 24 * 60 * 60;
 /// So long after a ban, the next is a first one again.
 pub const BANS_FORGOTTEN_S: u64 = 7 * 24 * 60 * 60;
 
-/// Peers of whom it is remembered what they did: 4,096 of some 200 bytes = 800 KiB.
+/// Peers that have a score: 4,096 of some 200 bytes = 800 KiB.
 pub const SCORED_PEERS: usize = 4_096;

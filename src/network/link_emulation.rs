@@ -1,10 +1,10 @@
-//! Links that are slower and longer than this machine's loopback, for swarms on one machine: what a peer sends and
-//! receives passes its own line, whatever connection it is on.
+//! Emulates links that are slower and longer than loopback, for swarms on one machine. All bytes that a peer sends and
+//! receives pass its own line, on whatever connection they are.
 //!
 //! A byte leaves when the line up has room for it and arrives half a round trip later; what it brings is read as fast as
-//! the line down allows. A line holds a tenth of a second's worth of what waits, as a router does; further writers wait. Nor does
-//! more leave on a connection than its way holds before the other side has read what came, whatever this machine's sockets could
-//! take: what is said next would lie behind it.
+//! the line down allows. A line holds a tenth of a second's worth of what waits, as a router does; further writers
+//! wait. Nor does more leave on a connection than its way holds before the other side has read what came, whatever
+//! this machine's sockets could take: what is said next would lie behind it.
 //! It lies under encryption and multiplexing, so handshakes, gossip, questions and blobs are all shaped, and share the
 //! line. Streams cannot lose bytes: what a lost packet comes to is that it, and all behind it on the same connection, come a
 //! round trip later, when it has been sent again. The sender's congestion window is not made smaller by it.
@@ -36,7 +36,7 @@ const BEFORE_A_LINE: Duration = Duration::from_millis(100);
 /// Timers and threads of a busy machine are late by so much: a line that was not used for so long makes up for it.
 const LATE_BY: Duration = Duration::from_millis(20);
 
-/// A packet: what is lost at a time.
+/// Bytes of a packet, which is the unit of loss.
 const PACKET_BYTES: usize = 1_400;
 
 /// Taken from a writer at a time.
@@ -244,7 +244,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> AsyncWrite for Shaped<S
         Poll::Ready(Ok(taken.len()))
     }
 
-    /// What has left is on its way: nobody can hurry it.
+    /// Bytes that have left cannot be hurried.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

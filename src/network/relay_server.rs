@@ -35,10 +35,10 @@ use crate::network::traffic::bytes_of_connections;
 use crate::protocol::wire::encoding;
 use crate::protocol::wire::message::Response;
 
-/// What a relay needs to know before it starts.
+/// The configuration of a relay.
 #[derive(Clone, Debug)]
 pub struct RelayConfig {
-    /// Who it is.
+    /// Its key.
     pub identity: Identity,
     /// Where it listens.
     pub listen: Vec<Multiaddr>,
@@ -75,7 +75,7 @@ impl Default for RelayBounds {
     }
 }
 
-/// What a relay has done.
+/// Counts since the start of a relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RelayCounts {
     /// Peers that hold a reservation.
@@ -190,7 +190,7 @@ impl Relay {
         Ok(Self { addresses, counts, metrics })
     }
 
-    /// Where it is, in full: what a machine's profile names under `relays`.
+    /// Its full addresses, as a machine's profile names them under `relays`.
     pub fn addresses(&self) -> &[Multiaddr] {
         &self.addresses
     }
@@ -211,7 +211,7 @@ impl Relay {
 /// The task that owns the relay's swarm.
 struct Task {
     swarm: Swarm<Server>,
-    /// Somebody has said where others reach it.
+    /// Its configuration says where others reach it.
     announced: bool,
     provider_records: ProviderRecords,
     reserved: BTreeSet<PeerId>,
@@ -283,7 +283,8 @@ impl Task {
             {
                 self.swarm.close_connection(connection);
             }
-            // Without an address a relay grants no reservations. Its own are good if nothing else was said: it is a public machine.
+            // Without an address a relay grants no reservations. Its own are good if nothing else was said: it is a
+            // public machine.
             SwarmEvent::NewListenAddr { address, .. } if !self.announced && !is_loopback(&address) => {
                 self.swarm.add_external_address(address);
             }
@@ -338,7 +339,7 @@ impl Task {
         learn(&mut self.swarm.behaviour_mut().providers, peer_id, addresses);
     }
 
-    /// Somebody took it for a peer of a run.
+    /// A peer took it for a peer of a run.
     fn on_control(&mut self, event: request_response::Event<Vec<u8>, Vec<u8>>) {
         let request_response::Event::Message { message: Message::Request { channel, .. }, .. } = event else { return };
         let reason = "this is a relay, and belongs to no run: give the address of a peer, which may lead through it";

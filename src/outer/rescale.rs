@@ -15,8 +15,8 @@ pub fn rescale_factor(rescale: Rescale, distinct_paths: usize) -> f32 {
     }
 }
 
-/// The largest magnitude of a rescaled average: 8, where the exact sum stops, times √P of the most paths that a grid may have.
-/// Where parts nearly cancel, a radial average would go beyond it.
+/// The largest magnitude of a rescaled average: 8, where the exact sum stops, times √P of the most paths that a grid
+/// may have. Where parts nearly cancel, a radial average would go beyond it.
 const MOST: f32 = 8.0 * 1024.0;
 
 /// The average of a sum as a run wants it. Radial: the direction of the mean, with the mean length of what was added;

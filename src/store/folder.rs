@@ -37,9 +37,9 @@ pub enum OpenError {
     OtherRun {
         /// The store.
         folder: PathBuf,
-        /// Whose it is.
+        /// Its run.
         found: RunId,
-        /// Whose was wanted.
+        /// The run that was expected.
         expected: RunId,
     },
     /// The file `run` holds no id.
@@ -121,7 +121,7 @@ fn take_lock(folder: &Path) -> Result<File, OpenError> {
     Ok(file)
 }
 
-/// Whoever holds the lock wrote its number there; that is only a help for people.
+/// The process that holds the lock wrote its number there; it only helps the user.
 pub(super) fn in_use(folder: &Path, lock: File) -> OpenError {
     let mut holder = String::new();
     let _ = lock.take(20).read_to_string(&mut holder);

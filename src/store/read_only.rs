@@ -15,7 +15,7 @@ use crate::store::folder::{OpenError, in_use};
 use crate::store::index::{Checkpoint, Index, IndexError};
 use crate::store::journal::Journal;
 
-/// An open store that nobody writes to.
+/// An open store that is only read.
 pub struct StoreReader {
     run: RunId,
     records: Vec<Vec<u8>>,
@@ -43,7 +43,7 @@ impl StoreReader {
         Ok(Self { run, records, blobs: folder.join("blobs"), _lock: lock })
     }
 
-    /// The run that it is the store of.
+    /// Its run.
     pub fn run(&self) -> RunId {
         self.run
     }

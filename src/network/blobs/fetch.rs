@@ -19,7 +19,7 @@ use crate::network::protection::bandwidth_limiter::BandwidthLimiter;
 use crate::network::traffic::Counters;
 use crate::pieces::{PieceTree, piece_count};
 
-/// Who may have a blob, and word of a direct connection to it, or why there is none.
+/// A peer that may have a blob, and word of a direct connection to it, or why there is none.
 pub(crate) type Holder = (PeerKey, oneshot::Receiver<Result<PeerId, FetchError>>);
 
 /// What one peer did for a fetch.
@@ -40,7 +40,7 @@ pub(crate) struct Fetcher {
     permits: Semaphore,
 }
 
-/// One who may have the blob, while a fetch is under way.
+/// A peer that may have the blob, while a fetch is under way.
 struct Candidate {
     index: usize,
     peer: Result<PeerId, oneshot::Receiver<Result<PeerId, FetchError>>>,
@@ -94,7 +94,7 @@ impl Fetcher {
         blocking(move || transfer.sink.finish()).await.map_err(storage)
     }
 
-    /// Until all pieces are here, or nobody is left to ask. Some give at a time, and more the longer it takes: those that
+    /// Until all pieces are here, or no donor is left to ask. Some give at a time, and more the longer it takes: those that
     /// give nothing must not keep out the others.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long a donor rests")]
     async fn ask_all(

@@ -97,25 +97,25 @@ pub enum FetchError {
     /// Blobs do not go through relays, and nothing came of a direct connection.
     #[error("peer {} is connected through a relay only, which carries no blobs, and no direct way to it was found", from.short())]
     OnlyRelayed {
-        /// Who was asked.
+        /// The peer that was asked.
         from: PeerKey,
     },
     /// The peer does not have it.
     #[error("peer {} does not have the blob", from.short())]
     NotHere {
-        /// Who was asked.
+        /// The peer that was asked.
         from: PeerKey,
     },
     /// The peer serves many already.
     #[error("peer {} is busy: ask another, or later", from.short())]
     Busy {
-        /// Who was asked.
+        /// The peer that was asked.
         from: PeerKey,
     },
     /// The peer does not know that this one is invited.
     #[error("peer {} sends blobs only to who is invited", from.short())]
     NotInvited {
-        /// Who was asked.
+        /// The peer that was asked.
         from: PeerKey,
     },
     /// No blob is as large.
@@ -130,19 +130,19 @@ pub enum FetchError {
         /// By the reference.
         bytes: u64,
     },
-    /// Nobody was named.
+    /// No peer was named.
     #[error("nobody is known who has the blob")]
     Nobody,
     /// The peer, or its disk, lies.
     #[error("peer {} sent other bytes than the blob's", from.short())]
     WrongHash {
-        /// Who was asked.
+        /// The peer that was asked.
         from: PeerKey,
     },
     /// The peer fell silent.
     #[error("peer {} fell silent after {received} bytes", from.short())]
     Stalled {
-        /// Who was asked.
+        /// The peer that was asked.
         from: PeerKey,
         /// Bytes until then.
         received: u64,
@@ -150,7 +150,7 @@ pub enum FetchError {
     /// The stream ended early, or could not be opened.
     #[error("the stream from peer {} broke after {received} bytes: {reason}", from.short())]
     Broken {
-        /// Who was asked.
+        /// The peer that was asked.
         from: PeerKey,
         /// Bytes until then.
         received: u64,
@@ -173,7 +173,8 @@ pub(crate) struct Timeouts {
     slice: Duration,
 }
 
-/// Silence of 10 s ends a transfer, and so does a slice of at most 64 KiB that takes 30 s. The whole may take as long as it takes.
+/// Silence of 10 s ends a transfer, and so does a slice of at most 64 KiB that takes 30 s. The whole may take as
+/// long as it takes.
 pub(crate) const TIMEOUTS: Timeouts = Timeouts { idle: BLOB_IDLE, slice: BLOB_SLICE_TIMEOUT };
 
 impl Timeouts {

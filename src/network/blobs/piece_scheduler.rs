@@ -1,9 +1,9 @@
-//! Who gives which piece of a blob.
+//! Decides which donor is asked for which piece of a blob.
 //!
-//! Each donor is asked for a few pieces at a time and for the next when one has come, so whoever is slow gives few. The
-//! piece that fewest donors have comes first, and in random order where that is equal: two who fetch the same blob then have
-//! something for each other soon. When every piece has been asked of somebody, whoever has nothing to do is asked for
-//! one that another is late with. Knows no clock: it is told what time it is.
+//! Each donor is asked for a few pieces at a time and for the next when one has come, so a slow donor gives few. The
+//! piece that fewest donors have comes first, and in random order where that is equal: two peers that fetch the same
+//! blob then have something for each other soon. When every piece has been asked for, a donor that has nothing to do
+//! is asked for one that another is late with. Knows no clock: it is told what time it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) enum Next {
     Done,
 }
 
-/// Of whom a piece was asked, and when last.
+/// The donors that a piece was asked of, and when last.
 #[derive(Debug)]
 struct Asked {
     of: Vec<DonorId>,

@@ -1,4 +1,4 @@
-//! Serving blobs to those who ask.
+//! Serves blobs to peers that ask.
 
 use std::collections::HashMap;
 use std::io;

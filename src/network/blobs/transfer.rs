@@ -74,7 +74,7 @@ impl Transfer {
         self.scheduler.get().map(|(tree, _)| tree)
     }
 
-    /// Who gives which piece, once it is known what they hash to.
+    /// The scheduler of its pieces, once it is known what they hash to.
     pub(crate) fn scheduler(&self) -> Option<MutexGuard<'_, PieceScheduler>> {
         // A piece is asked for or not.
         self.scheduler.get().map(|(_, scheduler)| scheduler.lock().unwrap_or_else(PoisonError::into_inner))

@@ -15,12 +15,12 @@ pub(crate) fn named_peer(address: &Multiaddr) -> Option<PeerId> {
     }
 }
 
-/// Who is at a full address, if it is one of ours.
+/// The peer at a full address, if its key is one of ours.
 pub fn peer_at(address: &Multiaddr) -> Option<PeerKey> {
     peer_key(&named_peer(address)?)
 }
 
-/// The address with `/p2p/<peer>` at its end: what somebody else needs to join. As it was, if the key is no key.
+/// The address with `/p2p/<peer>` at its end: another peer needs it to join. As it was, if the key is no key.
 pub fn with_peer(address: &Multiaddr, peer: PeerKey) -> Multiaddr {
     match peer_id(peer) {
         Some(peer) => full(address, peer),
@@ -57,7 +57,7 @@ pub fn is_relayed(address: &Multiaddr) -> bool {
     address.iter().any(|part| matches!(part, Protocol::P2pCircuit))
 }
 
-/// A relay's full address in two: who it is, and where. None if it is not one that can be dialled directly.
+/// A relay's full address in two: its peer id, and where it is. None if it is not one that can be dialled directly.
 pub(crate) fn relay_and_address(address: &Multiaddr) -> Option<(PeerId, Multiaddr)> {
     let relay = named_peer(address).filter(|_| dialable(address) && !is_relayed(address))?;
     Some((relay, without_peer(address)))
@@ -83,8 +83,9 @@ pub(crate) fn in_order(mut addresses: Vec<Multiaddr>) -> Vec<Multiaddr> {
     addresses
 }
 
-/// What a peer tells others of where it is: in the order in which they should try, without repetition, at most so many;
-/// of those through relays no more than [`RELAYED_ADDRESSES`], and of each relay no more than its share.
+/// The addresses of its own that a peer tells others: in the order in which they should try them, without
+/// repetition, at most so many; of those through relays no more than [`RELAYED_ADDRESSES`], and of each relay no
+/// more than its share.
 pub fn worth_telling(addresses: Vec<Multiaddr>, most: usize) -> Vec<Multiaddr> {
     let relay_of =
         |address: &Multiaddr| address.iter().find(|part| matches!(part, Protocol::P2p(_))).map(Protocol::acquire);
@@ -116,7 +117,7 @@ pub(crate) fn is_private(address: &Multiaddr) -> bool {
     }
 }
 
-/// At most [`ADDRESSES_PER_PEER`] of those that can be dialled and name this peer or nobody, without repetition, in
+/// At most [`ADDRESSES_PER_PEER`] of those that can be dialled and name this peer or none, without repetition, in
 /// their order.
 pub(crate) fn usable(addresses: Vec<Multiaddr>, peer: PeerId) -> Vec<Multiaddr> {
     let mut usable = Vec::new();
@@ -145,7 +146,7 @@ pub fn with_ports_of(others: &[Multiaddr], listen: &[Multiaddr]) -> Vec<Multiadd
     listen.iter().map(|address| address.iter().map(chosen).collect()).collect()
 }
 
-/// Whether two addresses differ at most in saying who is there.
+/// Whether two addresses differ at most in the peer that they name.
 pub(crate) fn same_place(one: &Multiaddr, other: &Multiaddr) -> bool {
     without_peer(one) == without_peer(other)
 }

@@ -11,7 +11,7 @@ use crate::network::connectivity::addresses::{is_relayed, same_place, usable};
 use crate::network::connectivity::dial_error::{DialError, explain};
 use crate::network::limits::{ADDRESSES_PER_PEER, DIALLED_PEERS};
 
-/// There is no way to a peer.
+/// A peer cannot be connected.
 #[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
 #[error("no connection to the peer after {:.1} s: {reason}", waited.as_secs_f64())]
 pub struct Unreachable {
@@ -31,7 +31,7 @@ pub(crate) enum Failure {
     Busy,
 }
 
-/// An attempt that came to nothing, and who waited for it.
+/// An attempt that failed, and the purposes that waited for it.
 pub(crate) struct Failed<P> {
     pub waiting: Vec<P>,
     tried: Vec<Multiaddr>,
@@ -40,7 +40,7 @@ pub(crate) struct Failed<P> {
 }
 
 impl<P> Failed<P> {
-    /// For those who asked something of the peer.
+    /// The error for requests and fetches.
     pub(crate) fn unreachable(&self) -> Unreachable {
         let reason = match (&self.failure, self.tried.first()) {
             (Failure::Busy, _) => "too many connections are being made already".to_owned(),
@@ -51,7 +51,7 @@ impl<P> Failed<P> {
         Unreachable { tried: self.tried.clone(), waited: self.waited, reason }
     }
 
-    /// For somebody who dialled this address.
+    /// The error for a caller that dialled this address.
     pub(crate) fn dial_error(&self, address: Multiaddr, asked: Instant) -> DialError {
         match &self.failure {
             Failure::Busy => DialError::Busy(address),

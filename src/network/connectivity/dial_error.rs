@@ -14,7 +14,7 @@ use crate::network::identity::{agent_version, peer_key};
 /// Why a peer could not be joined at an address.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DialError {
-    /// The address does not say who should be there.
+    /// The address does not name a peer.
     #[error("{0} does not end in /p2p/<peer>: copy the whole address that the other peer printed")]
     NoPeer(Multiaddr),
     /// The peer in the address has a key that no peer of ours has.
@@ -48,7 +48,7 @@ pub enum DialError {
         /// How long it was tried.
         waited: Duration,
     },
-    /// Somebody else is there.
+    /// Another peer is there.
     #[error(
         "another peer answered at {address}: {}; the one asked for may have moved, or started again with a new key",
         found.map_or_else(|| "one with an unknown kind of key".to_owned(), |key| key.to_string())
@@ -56,7 +56,7 @@ pub enum DialError {
     AnotherPeer {
         /// Where.
         address: Multiaddr,
-        /// Who answered.
+        /// The peer that answered.
         found: Option<PeerKey>,
     },
     /// The peer is there, but this program cannot talk with it.
@@ -88,7 +88,7 @@ pub enum DialError {
     Stopped,
 }
 
-/// What libp2p's error means for somebody who dialled this address and has waited so long.
+/// What libp2p's error means to a user that dialled this address and has waited so long.
 pub(crate) fn explain(error: &swarm::DialError, address: &Multiaddr, waited: Duration) -> DialError {
     let address = address.clone();
     match error {

@@ -2,7 +2,8 @@
 //!
 //! [`addresses`] says which addresses can be dialled and passed on. [`providers`] leads from any one peer to the members of a
 //! module. [`connect`] makes one attempt for each peer, and [`dial_error`] says why it failed. [`relays`] are those that are
-//! known and give this peer reservations; [`routes`] are the connections to each peer, direct or relayed. [`reachability`] and
+//! known and give this peer reservations; [`routes`] are the connections to each peer, direct or relayed.
+//! [`reachability`] and
 //! [`observed_address`] are what others say of this peer. [`direct_only`] and [`gossip_connection`] choose the connections
 //! that blobs and gossip use.
 

@@ -1,4 +1,4 @@
-//! What others say of where they see this peer, for whoever wonders what lies in between.
+//! The addresses at which other peers see this one: they show which router lies between.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -28,7 +28,7 @@ const KEY_BYTES: usize = 32;
 /// Kademlia with its records in memory.
 pub(crate) type Providers = kad::Behaviour<MemoryStore>;
 
-/// Somebody who says that it is a member of a module. Nothing of this is proven: its own signed beats are.
+/// A peer that claims to be a member of a module. Only its own signed heartbeats prove it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provider {
     /// Who.
@@ -83,8 +83,8 @@ pub(crate) fn module_key(run: RunId, module: ModuleId) -> RecordKey {
     RecordKey::new(hasher.finalize().as_bytes())
 }
 
-/// What others announced to us, the longest ago first. libp2p's store counts, but forgets nothing that nobody asks for:
-/// a peer that announces many modules would fill it for good, and keep us from announcing our own.
+/// The records that other peers announced to this one, the oldest first. libp2p's store counts, but forgets nothing
+/// that nobody asks for: a peer that announces many modules would fill it for good, and keep us from announcing our own.
 #[derive(Default)]
 pub(crate) struct ProviderRecords {
     next: u64,
@@ -127,7 +127,7 @@ impl ProviderRecords {
     }
 }
 
-/// Remembers where a peer listens, and tells others who ask.
+/// Remembers where a peer listens, for peers that ask.
 pub(crate) fn learn(providers: &mut Providers, peer: PeerId, addresses: Vec<Multiaddr>) {
     for address in bounded_addresses(addresses, peer) {
         providers.add_address(&peer, address);

@@ -1,9 +1,9 @@
 //! Whether others reach this peer from outside without a relay, and what helps them to.
 //!
-//! Three things make an address one that others reach: it was announced by whoever runs the machine; the router opened a
+//! Three things make an address one that others reach: the machine's owner announced it; the router opened a
 //! port for it (UPnP); or a relay that was asked to try it came through (AutoNAT v2). Without any, the peer holds
-//! reservations on relays. Peers on the same LAN are found by mDNS: their addresses are tried when such a peer is wanted, and nobody
-//! is dialled for having been found.
+//! reservations on relays. Peers on the same LAN are found by mDNS: their addresses are tried when such a peer is
+//! wanted, and nobody is dialled for having been found.
 
 use libp2p::identity::{Keypair, ed25519};
 use libp2p::swarm::behaviour::toggle::Toggle;
@@ -17,7 +17,8 @@ use crate::network::limits::{PROBE_INTERVAL, PROBES_AT_ONCE};
 /// Asks relays to try our addresses.
 pub(crate) type Prober = autonat::v2::client::Behaviour<ChaCha20Rng>;
 
-/// What it draws must not be guessed: who could, might make us believe in an address. So its seed is a new secret key.
+/// Its nonces must not be guessed: a peer that could guess them might make this one believe in an address. So the seed is a
+/// new secret key.
 pub(crate) fn prober() -> Prober {
     let secret = ed25519::Keypair::generate().secret();
     let rng = ChaCha20Rng::from_seed(*blake3::hash(secret.as_ref()).as_bytes());
@@ -40,7 +41,7 @@ pub(crate) fn router(wanted: bool) -> Toggle<upnp::tokio::Behaviour> {
     wanted.then(upnp::tokio::Behaviour::default).into()
 }
 
-/// Whether this is an address at which anybody in the world may come without a relay.
+/// Whether any peer may connect at this address without a relay.
 pub(crate) fn is_public(address: &Multiaddr) -> bool {
     !is_relayed(address) && !is_loopback(address) && !is_private(address)
 }

@@ -2,8 +2,9 @@
 //!
 //! A peer that cannot be reached from outside reserves a slot on a relay. Other peers then ask the relay for a circuit to it.
 //! A peer learns of relays from its machine's profile and from its connections: it remembers a relay that it has connected
-//! through. It holds reservations on [`RELAYS_AT_ONCE`] relays, so that it can be reached when one of them fails. A reservation
-//! that is lost or refused is requested again on the relay with the fewest failures, after a pause that grows with each failure.
+//! through. It holds reservations on [`RELAYS_AT_ONCE`] relays, so that it can be reached when one of them fails. A
+//! reservation that is lost or refused is requested again on the relay with the fewest failures, after a pause that
+//! grows with each failure.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -124,7 +125,7 @@ impl Relays {
         }
     }
 
-    /// Differs from peer to peer, so that those who lost the same relay do not all do the same in the same moment.
+    /// Differs from peer to peer, so that peers that lost the same relay do not all ask the next one at the same moment.
     fn spread(&self, relay: &PeerId, failures: u32) -> u16 {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.me.to_bytes()).update(&relay.to_bytes()).update(&failures.to_le_bytes());
@@ -132,7 +133,7 @@ impl Relays {
         u16::from_le_bytes([hash.as_bytes()[0], hash.as_bytes()[1]])
     }
 
-    /// How it stands, in words, for a peer that hears nobody.
+    /// The state of each relay in words, for the report of a peer that is alone.
     pub(crate) fn in_words(&self, now: Instant) -> Vec<String> {
         let each = self.relays.iter().map(|(relay, known)| {
             let address = known.addresses.first().map_or_else(|| "an unknown address".to_owned(), ToString::to_string);

@@ -76,7 +76,7 @@ impl Routes {
         }
     }
 
-    /// This is where our listening port appeared to somebody outside.
+    /// The address at which a peer outside saw our listening port.
     pub(crate) fn seen_at(&mut self, address: Multiaddr) {
         self.seen.push_back(address);
     }

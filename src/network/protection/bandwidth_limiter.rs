@@ -1,7 +1,7 @@
-//! How fast blobs may come and go: a bucket of bytes that fills at the machine's rate, from which peers take in turn.
+//! Limits the bandwidth of blobs: a token bucket that fills at the machine's rate, from which peers take in turn.
 //!
-//! Gossip, questions and answers never wait for it; but what they take is taken from it, so that all together stay under
-//! the cap as long as they alone do.
+//! Gossip and RPC never wait for it; their bytes are taken from it, so that all traffic together stays under the limit as
+//! long as they alone do.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -66,7 +66,7 @@ impl<K: Ord + Copy> Bucket<K> {
         self.next_ticket += 1;
         let now = self.at;
         self.taken.retain(|other, (_, at)| *other == who || now.saturating_sub(*at) < REMEMBERED);
-        // Whoever is new, or comes back, has no claim on what was before.
+        // A peer that is new, or comes back, has no claim on what was before.
         let least = self.taken.values().map(|(bytes, _)| *bytes).min().unwrap_or(0);
         let of = self.taken.entry(who).or_insert((least, now));
         if now.saturating_sub(of.1) >= REMEMBERED {
@@ -203,7 +203,7 @@ impl Limited {
         state.bucket.charge(messages.saturating_sub(before));
         for ticket in state.bucket.due(self.began.elapsed()) {
             if let Some(told) = state.granted.remove(&ticket) {
-                // Whoever has gone meanwhile has no use for it.
+                // A task that has gone meanwhile has no use for it.
                 let _ = told.send(());
             }
         }

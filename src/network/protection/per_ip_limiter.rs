@@ -1,4 +1,4 @@
-//! How many connections may come from one address of the internet: keys cost nothing, addresses do.
+//! Limits the connections from one IP address: keys cost nothing, addresses do.
 //!
 //! An IPv6 network of 64 bits counts as one address. This machine's own are not counted, nor are connections through a relay,
 //! which counts for itself.

@@ -1,9 +1,9 @@
 //! How much peers may say and ask in a second (GCRA, by the `governor` crate).
 //!
-//! Whoever passes on what others have written answers for less than whoever writes: a message that its author sends itself,
-//! on its own connection, is its author's doing; one that comes through somebody else may have been held back and said again
-//! by anybody. So only an author's own flood counts against it, and against whoever passes on no more than what no honest
-//! peer would ever let through. What is too much is dropped in any case, and not passed on.
+//! An author answers for more than a forwarder. A message that its author sends on its own connection is its author's doing;
+//! one that comes through another peer may have been held back and repeated by any forwarder. So only an author's own flood
+//! counts against the author, and a forwarder is penalized only for what no honest peer would let through. Messages
+//! beyond the rate are dropped in any case, and not passed on.
 
 use std::hash::Hash;
 use std::num::NonZeroU32;
@@ -24,7 +24,7 @@ fn quota((per_second, burst): (u32, u32)) -> Quota {
     Quota::per_second(some(per_second)).allow_burst(some(burst))
 }
 
-/// One rate for each of many, of whom no more than [`RATED_PEERS`] are remembered.
+/// One rate for each of many keys, of which no more than [`RATED_PEERS`] are remembered.
 pub(crate) struct KeyedRateLimiter<K: Hash + Eq + Clone> {
     rate: (u32, u32),
     limiter: RateLimiter<K, HashMapStateStore<K>, DefaultClock>,
@@ -54,9 +54,9 @@ impl<K: Hash + Eq + Clone> KeyedRateLimiter<K> {
 pub(crate) enum Pace {
     /// Heard, and passed on.
     Fine,
-    /// Dropped, and nobody's fault for certain.
+    /// Dropped, without a penalty.
     TooMuch,
-    /// Dropped, and the fault of whoever it came from.
+    /// Dropped, with a penalty for the peer that it came from.
     Flood,
 }
 

@@ -1,8 +1,9 @@
 //! The peer score: what the network holds against each peer, and which peers are banned for it.
 //!
-//! Each offence adds points, and one point expires each second. From [`BAN_POINTS`] on the peer is banned: its connections are
-//! closed and new ones refused, for a time that doubles with each ban of the last week. Only what a peer itself has done
-//! counts: what it has signed, and what it has sent on its own connection. What it has passed on for others does not.
+//! Each offence adds points, and one point expires each second. From [`BAN_POINTS`] on the peer is banned: its
+//! connections are closed and new ones refused, for a time that doubles with each ban of the last week. Only what a
+//! peer itself has done counts: what it has signed, and what it has sent on its own connection. What it has passed
+//! on for others does not.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -41,7 +41,7 @@ pub(crate) struct Behaviour {
     pub neighbours: Toggle<mdns::tokio::Behaviour>,
 }
 
-/// What a machine may want or not.
+/// What a machine's profile turns on or off.
 #[derive(Clone, Copy)]
 pub(crate) struct Optional {
     /// Look for peers on the LAN.

@@ -26,7 +26,7 @@ pub enum StartError {
         /// What it said.
         reason: String,
     },
-    /// Somebody else listens there.
+    /// Another program listens there.
     #[error("cannot listen on {0}: the port is taken, by another peer perhaps; stop that one or choose another port")]
     PortTaken(Multiaddr),
     /// Not an address that this program can listen on.

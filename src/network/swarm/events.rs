@@ -28,22 +28,22 @@ pub enum NetworkEvent {
     Gossip {
         /// Whose topic.
         module: ModuleId,
-        /// Who signed it, not who passed it on.
+        /// The peer that signed it, not the one that passed it on.
         author: PeerKey,
         /// At most [`crate::network::limits::GOSSIP_BYTES`].
         bytes: Vec<u8>,
     },
-    /// A connected peer hears what is said to one of our modules from now on: a good moment to say that we are here.
+    /// A connected peer has subscribed to one of our modules: a good moment for a heartbeat.
     /// A hint, in the gossip queue.
     Subscribed {
         /// Whose topic.
         module: ModuleId,
-        /// Who listens.
+        /// The subscriber.
         peer: PeerKey,
     },
     /// A peer asks something. Answer with [`crate::network::NetworkHandle::respond`].
     Request {
-        /// Who asks.
+        /// The peer that asks.
         from: PeerKey,
         /// For the response.
         token: RequestToken,
@@ -54,7 +54,7 @@ pub enum NetworkEvent {
     Response {
         /// As given with the request.
         id: u64,
-        /// Who was asked.
+        /// The peer that was asked.
         from: PeerKey,
         /// At most [`crate::network::limits::CONTROL_BYTES`].
         result: Result<Vec<u8>, RequestError>,

@@ -28,7 +28,7 @@ use crate::network::traffic::{Counters, Traffic};
 /// What the network needs to know before it starts.
 #[derive(Clone, Debug)]
 pub struct NetworkConfig {
-    /// Who this peer is.
+    /// The identity of this peer.
     pub identity: Identity,
     /// Where to listen, such as `/ip4/0.0.0.0/udp/4001/quic-v1` and `/ip4/0.0.0.0/tcp/4001`; port 0 for any.
     pub listen: Vec<Multiaddr>,
@@ -61,7 +61,7 @@ impl NetworkConfig {
         }
     }
 
-    /// Whether anybody is to find this peer.
+    /// Whether other peers are to find this one.
     fn is_host(&self) -> bool {
         !(self.listen.is_empty() && self.announce.is_empty() && self.relays.is_empty())
     }
@@ -81,7 +81,7 @@ pub enum NotSent {
     /// Larger than a request or response may be.
     #[error("{0} bytes to send: a request or response has at most {CONTROL_BYTES}, send a blob")]
     TooLarge(usize),
-    /// The network has stopped, or nobody takes its events any more.
+    /// The network has stopped, or its events are no longer taken.
     #[error("the network has stopped")]
     Stopped,
 }
@@ -95,7 +95,8 @@ pub struct Stopped;
 ///
 /// Methods that are not `async` never wait: they return an error if there is no room. The `async` ones wait for the
 /// task's next turn, which never depends on application code; `dial` alone waits for another peer, at most
-/// [`CONNECT_TIMEOUT`](crate::network::limits::CONNECT_TIMEOUT) + [`IDENTIFY_TIMEOUT`](crate::network::limits::IDENTIFY_TIMEOUT).
+/// [`CONNECT_TIMEOUT`](crate::network::limits::CONNECT_TIMEOUT) +
+/// [`IDENTIFY_TIMEOUT`](crate::network::limits::IDENTIFY_TIMEOUT).
 #[derive(Clone)]
 pub struct NetworkHandle {
     me: PeerKey,
@@ -106,7 +107,8 @@ pub struct NetworkHandle {
 }
 
 /// Starts the network, and returns once it listens on all addresses and, if it has relays, one of them has given it a
-/// place or has not done so in [`LISTEN_TIMEOUT`](crate::network::limits::LISTEN_TIMEOUT). Must be called within a tokio runtime.
+/// place or has not done so in [`LISTEN_TIMEOUT`](crate::network::limits::LISTEN_TIMEOUT). Must be called within a
+/// tokio runtime.
 pub async fn start(
     config: NetworkConfig,
     blobs: Arc<dyn BlobAccess>,
@@ -139,17 +141,17 @@ impl NetworkHandle {
         self.ask(move |actor| actor.join_run(run)).await
     }
 
-    /// Hears what is said to a module from now on.
+    /// Subscribes to the topic of a module.
     pub async fn subscribe(&self, module: ModuleId) -> Result<(), SubscribeError> {
         self.ask(move |actor| actor.subscribe(module)).await.unwrap_or(Err(SubscribeError::Stopped))
     }
 
-    /// Hears no more of a module.
+    /// Unsubscribes from the topic of a module.
     pub async fn unsubscribe(&self, module: ModuleId) -> Result<(), Stopped> {
         self.ask(move |actor| actor.unsubscribe(module)).await
     }
 
-    /// Says something to all members of a module. That nobody listens yet is an outcome, not an error.
+    /// Publishes to all members of a module. That no peer has subscribed yet is an outcome, not an error.
     pub async fn publish(&self, module: ModuleId, bytes: Vec<u8>) -> Result<Published, PublishError> {
         self.ask(move |actor| actor.publish(module, bytes)).await.unwrap_or(Err(PublishError::Stopped))
     }
@@ -200,12 +202,12 @@ impl NetworkHandle {
         self.tell(move |actor| actor.restore_bans(bans))
     }
 
-    /// Who is banned, and was lately. Never waits.
+    /// The peers that are banned, or were lately. Never waits.
     pub fn bans(&self) -> Vec<Ban> {
         self.bans.borrow().clone()
     }
 
-    /// The same, for whoever waits for a change. Ends with the network.
+    /// The same, to wait for a change. Ends with the network.
     pub fn watch_bans(&self) -> watch::Receiver<Vec<Ban>> {
         self.bans.clone()
     }
@@ -248,8 +250,8 @@ impl NetworkHandle {
         self.ask(|actor| actor.connections()).await
     }
 
-    /// Whom this peer tried in vain and why, and what it knows of relays, of its LAN and of whether others reach it: for
-    /// somebody who wonders why it is alone. A line each.
+    /// The report of a peer that is alone: connections that failed and why, and what is known of relays, the LAN and whether
+    /// others reach this peer. A line each.
     pub async fn outlook(&self) -> Result<Vec<String>, Stopped> {
         self.ask(|actor| actor.outlook()).await
     }

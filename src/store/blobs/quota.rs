@@ -1,4 +1,4 @@
-//! How many bytes of blobs there are, and how many there may be: the machine's cap.
+//! The disk quota of a machine: how many bytes of blobs there are, and how many there may be.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;

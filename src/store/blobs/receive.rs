@@ -1,4 +1,4 @@
-//! What the receiver of a blob may do with one that is arriving.
+//! Receives a blob in pieces, in any order.
 
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl Drop for Receiving {
 
 impl BlobStore {
     /// Begins to receive a blob from elsewhere, or goes on. It does not show in the store until [`Receiving::finish`],
-    /// but its pieces can be served on. Whoever receives the same blob at the same time shares its pieces.
+    /// but its pieces can be served on. Several receivers of the same blob share its pieces.
     pub fn receive(&self, blob: BlobRef) -> Result<Receiving, BlobError> {
         Ok(Receiving { arriving: self.arrivals.begin(blob)?, store: self.clone() })
     }

@@ -1,4 +1,4 @@
-//! What others may have of this store: whole blobs, and the pieces that are here of those on their way.
+//! Serves blobs to other peers: whole ones, and the pieces of partial ones that are here.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,7 +18,7 @@ const CACHED_VALUES: usize = 1 << 19;
 #[derive(Default)]
 pub(crate) struct Trees {
     kept: Mutex<VecDeque<Arc<PieceTree>>>,
-    /// One at a time is made: whoever wants the same one finds it then.
+    /// One at a time is made: a second task that wants the same one finds it then.
     making: Mutex<()>,
 }
 

@@ -1,8 +1,9 @@
-//! What must survive: an append-only file of checked records, synced before anybody acts upon them.
+//! The journal: an append-only file of checked records, synced before they are acted upon.
 //!
-//! The file is a header and then frames, one for each append (`journal_frames`). Each append is synced before the next begins. So a crash can leave one damaged frame, the last; it was never
-//! acknowledged, and is cut off when the file is opened. A damaged frame with a good one after it is something else: the
-//! disk has lost what was acknowledged, and opening fails rather than pretend.
+//! The file is a header and then frames, one for each append (`frames`). Each append is synced before the next
+//! begins. So a crash can leave one damaged frame, the last; it was never acknowledged, and is cut off when the file
+//! is opened. A damaged frame with a good one after it is something else: the disk has lost what was acknowledged,
+//! and opening fails rather than pretend.
 
 pub(super) mod frames;
 

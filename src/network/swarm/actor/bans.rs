@@ -1,4 +1,4 @@
-//! Keeping out whoever does what no honest peer does.
+//! Bans peers by their score.
 
 use libp2p::PeerId;
 
@@ -40,7 +40,7 @@ impl Actor {
         self.tell_bans();
     }
 
-    /// Whose time is over may come again.
+    /// Ends the bans whose time is over.
     pub(crate) fn end_bans(&mut self) {
         let blocked = self.swarm.behaviour().banned.blocked_peers();
         if blocked.is_empty() {

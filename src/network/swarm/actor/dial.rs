@@ -1,4 +1,4 @@
-//! From a wish to a connection, and what it was wanted for.
+//! Dials peers, and does next what each connection was wanted for.
 
 use std::time::Instant;
 
@@ -18,11 +18,11 @@ use crate::network::swarm::events::{NetworkEvent, Slot};
 
 /// What a connection is for.
 pub(crate) enum Purpose {
-    /// Somebody waits for [`crate::network::NetworkHandle::dial`].
+    /// A caller waits for [`crate::network::NetworkHandle::dial`].
     Dial { address: Multiaddr, asked: Instant, reply: oneshot::Sender<Result<PeerKey, DialError>> },
     /// A request is sent next.
     Request { id: u64, to: PeerKey, bytes: Vec<u8>, slot: Slot },
-    /// A blob is fetched next, by whoever hears this.
+    /// A blob is fetched next, by the task that hears this.
     Fetch { from: PeerKey, connected: oneshot::Sender<Result<PeerId, FetchError>> },
 }
 
@@ -130,7 +130,7 @@ impl Actor {
     }
 }
 
-/// Tells all who waited for a connection that there is none.
+/// Tells all that waited for a connection that there is none.
 pub(crate) fn give_up(mut failed: Failed<Purpose>) {
     for purpose in std::mem::take(&mut failed.waiting) {
         match purpose {

@@ -21,7 +21,7 @@ struct Waiting {
     fetch: Purpose,
 }
 
-/// Who waits for a direct connection, and with whom there was none to be had.
+/// The fetches that wait for a direct connection, and the peers to which none could be made.
 #[derive(Default)]
 pub(crate) struct Punching {
     waiting: Vec<(PeerId, Waiting)>,

@@ -65,9 +65,9 @@ pub(crate) struct Actor {
     pub(crate) connecting: Connecting<Purpose>,
     /// Connected, and known to speak our version.
     pub(crate) identified: BTreeSet<PeerId>,
-    /// Relays that are connected: for Kademlia as good as anybody.
+    /// Relays that are connected: for Kademlia as good as peers.
     pub(crate) connected_relays: BTreeSet<PeerId>,
-    /// Connected, and somebody waits to hear what they speak.
+    /// Dials whose peer is connected but has not identified itself.
     pub(crate) joining: Vec<Joining>,
     pub(crate) asked: HashMap<OutboundRequestId, Asked>,
     pub(crate) unanswered: BTreeMap<RequestToken, Unanswered>,
@@ -79,7 +79,7 @@ pub(crate) struct Actor {
     pub(crate) gossip_rates: GossipRateLimiter,
     pub(crate) request_rates: KeyedRateLimiter<PeerId>,
     pub(crate) scores: PeerScores,
-    /// For whoever shows or keeps them.
+    /// For the application, which shows and stores them.
     pub(crate) bans: watch::Sender<Vec<Ban>>,
     /// Where others say that they see us.
     pub(crate) seen: BTreeSet<Multiaddr>,
@@ -87,7 +87,7 @@ pub(crate) struct Actor {
     pub(crate) sights: Sights,
     /// Peers that could not be connected to lately, and why.
     pub(crate) failures: VecDeque<(PeerId, String)>,
-    /// Whoever runs the machine has said where others reach it.
+    /// The addresses that the machine's owner has announced.
     pub(crate) announced: Vec<Multiaddr>,
     pub(crate) fetcher: Arc<Fetcher>,
     /// Fetches, and the one that accepts streams. Dropped with the actor, which ends them.
@@ -283,7 +283,7 @@ impl Actor {
         Ok(())
     }
 
-    /// What was announced while there was nobody to hear it is announced again.
+    /// Announces again what was announced while no peer was connected.
     pub(crate) fn provide_again(&mut self) {
         for module in self.provided.clone() {
             if let Err(error) = self.provide(module) {

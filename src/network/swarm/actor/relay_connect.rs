@@ -77,7 +77,7 @@ impl Actor {
         rest
     }
 
-    /// This relay has introduced itself, or failed: on with those who waited.
+    /// This relay has identified itself, or failed: the addresses that waited for it are dialled.
     pub(crate) fn on_relay_ready(&mut self, relay: &PeerId) {
         self.proceed_with(|pending| pending.relay == *relay);
     }
@@ -111,7 +111,7 @@ impl Actor {
         }
     }
 
-    /// No connection so far. Who waited for it waits for a relay, if one is still to be met.
+    /// No connection so far. Purposes that waited for it wait for a relay, if one is still being connected.
     pub(crate) fn on_failed(&mut self, peer: PeerId, mut failed: Failed<Purpose>) {
         let error = failed.unreachable();
         tracing::debug!(%peer, %error, "no connection");

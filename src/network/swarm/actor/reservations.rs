@@ -78,7 +78,7 @@ impl Actor {
         }
     }
 
-    /// Where this peer is to be found: what was announced first, since somebody chose it.
+    /// Where this peer can be found: announced addresses first, since the user chose them.
     pub(crate) fn addresses(&self) -> Vec<Multiaddr> {
         let mut addresses = self.announced.clone();
         let known = self.swarm.listeners().chain(self.swarm.external_addresses()).cloned();
@@ -90,7 +90,7 @@ impl Actor {
         addresses
     }
 
-    /// The newest failure of each peer is kept, for whoever wonders why this one is alone.
+    /// Keeps the newest failure of each peer, for the report of a peer that is alone.
     pub(crate) fn note_failure(&mut self, peer: PeerId, error: &Unreachable) {
         self.failures.retain(|(other, _)| *other != peer);
         let tried: Vec<String> = error.tried.iter().map(ToString::to_string).collect();
@@ -101,7 +101,7 @@ impl Actor {
         }
     }
 
-    /// For a peer that hears nobody: what it has tried, and what it knows of ways out and in.
+    /// The report of a peer that is alone: what it has tried, and what it knows of relays, its LAN and its reachability.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
     pub(crate) fn outlook(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.failures.iter().map(|(_, failure)| failure.clone()).collect();
