@@ -25,6 +25,7 @@ pub mod limits;
 pub mod membership;
 pub mod module;
 mod node;
+mod outbox;
 mod path;
 mod plan;
 pub mod reputation;

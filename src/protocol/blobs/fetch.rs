@@ -115,7 +115,7 @@ impl Node {
                 _ => false,
             };
             if !fetching.purposes.iter().any(first) {
-                self.patience.came(asked.bytes, self.now.since(fetching.began));
+                self.membership.transferred(asked.bytes, self.now.since(fetching.began));
             }
         } else {
             fetching.attempts += 1;
@@ -151,6 +151,6 @@ impl Node {
                 again.push(Action::Fetch { blob, from });
             }
         }
-        self.actions.extend(again);
+        self.out.extend(again);
     }
 }

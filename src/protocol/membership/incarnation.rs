@@ -12,7 +12,6 @@ use crate::protocol::action::{Action, Report};
 use crate::protocol::limits::{COPY_NAMED_MS, MAX_ADDRESSES, MAX_COPIED, MAX_STARTS, MEMBER_LEASE_MS};
 use crate::protocol::membership::roster::small_list::Few;
 use crate::protocol::node::path::leave::Leaving;
-use crate::protocol::timers::Timers;
 use crate::protocol::wire::message::{Copied, Start};
 
 /// The starts of one peer that were heard of late.
@@ -110,68 +109,18 @@ impl Starts {
     }
 }
 
-/// A copy that has been noticed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::protocol) struct Noticed {
-    pub(in crate::protocol) copy: Copy,
-    pub(in crate::protocol) at: Millis,
+impl Copy {
+    /// Which two starts these are.
+    pub(super) fn pair(&self) -> ((u64, u64), (u64, u64)) {
+        (self.start.order(), self.lower)
+    }
 }
 
-impl Node {
-    /// Which start of the peer this is, beyond the count of starts, which a copy counts just the same: `nonce` is drawn
-    /// anew by whoever starts it, and what it signs proves the start to the other copy. Without it, the nonce is 0.
-    #[must_use]
-    pub fn started_as(mut self, nonce: u64, sign: impl Fn(&[u8]) -> Vec<u8>) -> Self {
-        let incarnation = self.start.incarnation;
-        // What it signs cannot be known by anybody else before it is said, and this never is.
-        self.auditing.chance = *blake3::hash(&sign(b"pathswarm audits")).as_bytes();
-        self.start = Start { incarnation, nonce, signature: sign(&Start::signed_bytes(self.me, incarnation, nonce)) };
-        self
-    }
-
-    /// Two starts of one key live at once.
-    pub(in crate::protocol) fn notice_copy(&mut self, peer: PeerKey, copy: Copy) {
-        let room = self.copies.len() < MAX_COPIED || self.copies.contains_key(&peer);
-        let pair = |copy: &Copy| (copy.start.order(), copy.lower);
-        let said = self.copies.get(&peer).is_some_and(|noticed| pair(&noticed.copy) == pair(&copy));
-        if !room {
-            return;
-        }
-        if !said {
-            self.report_copy(peer, copy.addresses.clone(), false);
-        }
-        self.copies.insert(peer, Noticed { copy, at: self.now });
-    }
-
-    fn report_copy(&mut self, peer: PeerKey, addresses: Vec<String>, gives_way: bool) {
-        self.act(Action::Report(Report::CopiedIdentity { peer, addresses, gives_way }));
-    }
-
-    pub(in crate::protocol) fn forget_copies(&mut self) {
-        let now = self.now;
-        self.copies.retain(|_, noticed| now.since(noticed.at) < COPY_NAMED_MS);
-    }
-
-    /// What this node's beats say of copies.
-    pub(in crate::protocol) fn named_copies(&self) -> Vec<Copied> {
-        let named = |(peer, noticed): (&PeerKey, &Noticed)| Copied { peer: *peer, start: noticed.copy.start.clone() };
-        self.copies.iter().filter(|(peer, _)| **peer != self.me).map(named).collect()
-    }
-
-    /// Another says that this key has started elsewhere as well; the signature is checked. The lower of two starts falls
-    /// silent at once, without a goodbye: that would be taken for the other's.
-    pub(in crate::protocol) fn hear_named(&mut self, named: &[Copied]) {
-        let mine = self.start.order();
-        let Some(other) = named.iter().find(|named| named.peer == self.me) else { return };
-        if other.start.order() > mine {
-            self.leaving = Some(Leaving::Gone);
-            self.timers = Timers::default();
-            self.report_copy(self.me, Vec::new(), true);
-        } else if other.start.order() == mine {
-            let copy = Copy { start: other.start.clone(), lower: (0, 0), addresses: Vec::new() };
-            self.notice_copy(self.me, copy);
-        }
-    }
+/// A copy that has been noticed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Noticed {
+    pub(super) copy: Copy,
+    pub(super) at: Millis,
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::protocol::limits::{
 
 /// What was measured lately.
 #[derive(Debug, Default)]
-pub(in crate::protocol) struct Patience {
+pub(in crate::protocol) struct ResponseTimes {
     /// Questions under way, oldest first.
     asking: VecDeque<(RequestId, Millis)>,
     /// How long answers took.
@@ -28,13 +28,13 @@ fn keep(measures: &mut VecDeque<u64>, measure: u64) {
     }
 }
 
-impl Patience {
+impl ResponseTimes {
     /// How many questions are under way.
-    pub(in crate::protocol) fn asking(&self) -> usize {
+    pub(in crate::protocol) fn requests_under_way(&self) -> usize {
         self.asking.len()
     }
 
-    pub(in crate::protocol) fn ask(&mut self, now: Millis, id: RequestId) {
+    pub(in crate::protocol) fn requested(&mut self, now: Millis, id: RequestId) {
         self.asking.push_back((id, now));
         if self.asking.len() > MAX_ASKING {
             self.asking.pop_front();
@@ -42,7 +42,7 @@ impl Patience {
     }
 
     /// A question has an answer; or word that there will be none, which says nothing of how long one takes.
-    pub(in crate::protocol) fn answered(&mut self, now: Millis, id: RequestId, answers: bool) {
+    pub(in crate::protocol) fn responded(&mut self, now: Millis, id: RequestId, answers: bool) {
         let Some(at) = self.asking.iter().position(|(asked, _)| *asked == id) else { return };
         let Some((_, asked_at)) = self.asking.remove(at) else { return };
         if answers {
@@ -51,7 +51,7 @@ impl Patience {
     }
 
     /// A blob has come. Small ones say more of the way than of its width.
-    pub(in crate::protocol) fn came(&mut self, bytes: u64, took_ms: u64) {
+    pub(in crate::protocol) fn transferred(&mut self, bytes: u64, took_ms: u64) {
         if bytes >= TRANSFER_LEAST_BYTES {
             keep(&mut self.bytes_per_s, bytes.saturating_mul(1_000) / took_ms.max(1));
         }
@@ -73,7 +73,7 @@ impl Patience {
     }
 
     /// An owner that is asked whether it lives has to answer within.
-    pub(in crate::protocol) fn suspect_ms(&self) -> u64 {
+    pub(in crate::protocol) fn probe_ms(&self) -> u64 {
         (PATIENCE_FACTOR * self.answer_ms().unwrap_or(0)).clamp(ANSWER_MS, 2 * ANSWER_MS)
     }
 
@@ -109,14 +109,14 @@ impl Patience {
 mod tests {
     use super::*;
 
-    fn answered(took_ms: &[u64]) -> Patience {
-        let mut patience = Patience::default();
+    fn answered(took_ms: &[u64]) -> ResponseTimes {
+        let mut times = ResponseTimes::default();
         for (number, took_ms) in took_ms.iter().enumerate() {
             let id = RequestId(number as u64);
-            patience.ask(Millis(1_000), id);
-            patience.answered(Millis(1_000 + took_ms), id, true);
+            times.requested(Millis(1_000), id);
+            times.responded(Millis(1_000 + took_ms), id, true);
         }
-        patience
+        times
     }
 
     #[test]
@@ -133,28 +133,28 @@ mod tests {
     #[test]
     fn what_is_as_long_as_a_way_there_and_back_is_measured_by_the_usual_one() {
         let (quick, slow) = (answered(&[20, 20, 20, 9_000]), answered(&[300; 8]));
-        assert_eq!((quick.suspect_ms(), slow.suspect_ms()), (ANSWER_MS, 1_200));
+        assert_eq!((quick.probe_ms(), slow.probe_ms()), (ANSWER_MS, 1_200));
         assert_eq!((quick.settle_ms(), slow.settle_ms()), (SETTLE_MS + 20, SETTLE_MS + 300));
         assert_eq!((quick.gap_ms(), slow.gap_ms()), (GAP_PATIENCE_MS, 600));
     }
 
     #[test]
     fn bytes_have_as_long_as_they_take_at_a_quarter_of_the_slowest_pace_lately() {
-        let mut patience = Patience::default();
-        assert_eq!(patience.transfer_ms(10 * UNMEASURED_BYTES_PER_S), TRANSFER_LEAST_MS + 10_000);
-        patience.came(10, 5_000);
-        assert_eq!(patience.transfer_ms(0), TRANSFER_LEAST_MS);
-        patience.came(4_000_000, 1_000);
-        patience.came(4_000_000, 4_000);
-        assert_eq!(patience.transfer_ms(2_500_000), TRANSFER_LEAST_MS + 10_000);
+        let mut times = ResponseTimes::default();
+        assert_eq!(times.transfer_ms(10 * UNMEASURED_BYTES_PER_S), TRANSFER_LEAST_MS + 10_000);
+        times.transferred(10, 5_000);
+        assert_eq!(times.transfer_ms(0), TRANSFER_LEAST_MS);
+        times.transferred(4_000_000, 1_000);
+        times.transferred(4_000_000, 4_000);
+        assert_eq!(times.transfer_ms(2_500_000), TRANSFER_LEAST_MS + 10_000);
     }
 
     #[test]
     fn what_is_never_answered_is_forgotten() {
-        let mut patience = Patience::default();
-        (0..2 * MAX_ASKING as u64).for_each(|number| patience.ask(Millis(number), RequestId(number)));
-        assert_eq!(patience.asking(), MAX_ASKING);
-        patience.answered(Millis(9), RequestId(2 * MAX_ASKING as u64 - 1), false);
-        assert_eq!((patience.asking(), patience.answers_ms.len()), (MAX_ASKING - 1, 0));
+        let mut times = ResponseTimes::default();
+        (0..2 * MAX_ASKING as u64).for_each(|number| times.requested(Millis(number), RequestId(number)));
+        assert_eq!(times.requests_under_way(), MAX_ASKING);
+        times.responded(Millis(9), RequestId(2 * MAX_ASKING as u64 - 1), false);
+        assert_eq!((times.requests_under_way(), times.answers_ms.len()), (MAX_ASKING - 1, 0));
     }
 }

@@ -1,7 +1,5 @@
 //! Beats: said, and heard.
 
-use std::collections::BTreeSet;
-
 use crate::names::{ModuleId, PeerKey, Phase};
 use crate::protocol::action::Action;
 use crate::protocol::limits::{MAX_LEASES, MEMBER_LEASE_MS};
@@ -11,8 +9,7 @@ use crate::protocol::{Module, Node};
 
 impl Node {
     pub(in crate::protocol) fn listening(&mut self, addresses: Vec<String>) {
-        self.addresses = addresses;
-        self.addresses.truncate(crate::protocol::limits::MAX_ADDRESSES);
+        self.membership.set_addresses(addresses);
     }
 
     /// This node's paths, as its beats carry them.
@@ -34,17 +31,16 @@ impl Node {
     fn beat(&mut self, module: ModuleId, leaving: bool) {
         let leases = self.leases();
         let Some(state) = self.modules.get(&module) else { return };
-        self.sequence += 1;
         let beat = Beat {
-            start: self.start.clone(),
-            sequence: self.sequence,
+            start: self.membership.start().clone(),
+            sequence: self.out.next_sequence(),
             head: state.head(),
             owner: state.owner.map(|owner| (state.term, owner)),
             leases,
-            addresses: self.addresses.clone(),
+            addresses: self.membership.addresses().to_vec(),
             replicas: self.replicas.held.len() as u32,
             wanted: self.wanted(),
-            copied: self.named_copies(),
+            copied: self.membership.copied(self.me),
             leaving,
             pace: self.pace(),
         };
@@ -60,19 +56,6 @@ impl Node {
         for module in modules {
             self.beat(module, false);
         }
-    }
-
-    /// Of the beats that one event has led to, only the last on each topic is said: it says what the others would.
-    pub(in crate::protocol) fn beat_once(&mut self) {
-        let mut said = BTreeSet::new();
-        let mut actions = std::mem::take(&mut self.actions);
-        actions.reverse();
-        actions.retain(|action| match action {
-            Action::Publish { module, message: Message::Beat(_) } => said.insert(*module),
-            _ => true,
-        });
-        actions.reverse();
-        self.actions = actions;
     }
 
     /// As if this node had gone, for whoever waits for that.
@@ -101,7 +84,7 @@ impl Node {
     }
 
     fn heard_beat(&mut self, module: ModuleId, author: PeerKey, beat: &Beat) -> bool {
-        let (heard, copy) = self.roster.hear(self.now, module, author, beat);
+        let (heard, copy) = self.membership.hear(self.now, module, author, beat);
         if let Some(copy) = copy {
             self.notice_copy(author, copy);
         }
@@ -128,7 +111,7 @@ impl Node {
         if let Some((term, owner)) = owner {
             self.hear_owner(module, author, term, owner);
         }
-        if self.roster.member(author).is_some_and(|member| member.last_said(beat.sequence)) {
+        if self.membership.roster().member(author).is_some_and(|member| member.last_said(beat.sequence)) {
             self.settle_leases(author, &beat.leases);
             self.stand_by(author, &beat.leases);
         }
@@ -168,7 +151,7 @@ impl Node {
         }
         let Some(head) = state.head() else { return true };
         // Whoever has the module at all is where this node is: what was counted here is not on one disk alone.
-        let mut others = self.roster.heads(self.now, module).peekable();
+        let mut others = self.membership.roster().heads(self.now, module).peekable();
         let copied = others.peek().is_some() && others.all(|(_, other)| other == head);
         let offering = self.outstanding_offers().any(|(of, ..)| of == module);
         copied && !offering
@@ -176,12 +159,13 @@ impl Node {
 
     /// Whether a peer was a member of one of this node's modules, when it was last heard.
     pub fn knows(&self, peer: PeerKey) -> bool {
-        self.roster.member(peer).is_some_and(|member| member.is_anywhere())
+        self.membership.roster().member(peer).is_some_and(|member| member.is_anywhere())
     }
 
     /// Who is alive on a module, this node included.
     pub(in crate::protocol) fn living_members(&self, module: ModuleId) -> Vec<PeerKey> {
-        let mut members: Vec<PeerKey> = self.roster.living(self.now, module).map(|(peer, _)| peer).collect();
+        let mut members: Vec<PeerKey> =
+            self.membership.roster().living(self.now, module).map(|(peer, _)| peer).collect();
         members.push(self.me);
         members.sort_unstable();
         members
@@ -199,6 +183,6 @@ impl Node {
 
     pub(in crate::protocol) fn forget_the_dead(&mut self) {
         // Ten leases: long enough that a restart finds its addresses still known.
-        self.roster.forget_before(self.now - 10 * MEMBER_LEASE_MS);
+        self.membership.forget_before(self.now - 10 * MEMBER_LEASE_MS);
     }
 }

@@ -1,6 +1,7 @@
 //! One peer: its parts, and what passes between them.
 
 pub(super) mod heartbeat;
+mod incarnation;
 pub(in crate::protocol) mod module;
 pub(in crate::protocol) mod path;
 pub(super) mod restore;
@@ -8,6 +9,8 @@ pub(super) mod retention;
 
 use crate::protocol::action::Action;
 use crate::protocol::event::Event;
+use crate::protocol::membership::Membership;
+use crate::protocol::outbox::Outbox;
 use crate::protocol::plan::RunPlan;
 use crate::protocol::wire::message::SignedUpdate;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,15 +21,11 @@ use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Ve
 use crate::protocol::blobs::fetch::Fetching;
 use crate::protocol::journal::record::{Finished, InnerCheckpoint};
 use crate::protocol::limits::{BEAT_MS, STANDSTILL_MS, SWEEP_MS};
-use crate::protocol::membership::incarnation::Noticed;
-use crate::protocol::membership::response_times::Patience;
-use crate::protocol::membership::roster::Roster;
 use crate::protocol::module::chain::Chain;
 use crate::protocol::module::collection::{Collection, Durations};
 use crate::protocol::node::module::apply::{Apply, Next};
 use crate::protocol::node::module::audit::Auditing;
 use crate::protocol::node::module::catch_up::CatchUp;
-use crate::protocol::node::module::probe::Suspected;
 use crate::protocol::node::module::replication::Replicas;
 use crate::protocol::node::path::evaluation::Evaluations;
 use crate::protocol::node::path::hand_off::Handovers;
@@ -39,7 +38,7 @@ use crate::protocol::path::watchdog::Watchdog;
 use crate::protocol::reputation::not_contributing::Idle;
 use crate::protocol::reputation::owner_trust::Distrusted;
 use crate::protocol::reputation::score::Conducts;
-use crate::protocol::timers::{Timer, Timers};
+use crate::protocol::timers::Timer;
 use crate::protocol::wire::message::{Head, Stage, Start, UpdateHash};
 
 /// The phase that trains from a version. Only synchronous runs draw paths anew; in others it makes no difference.
@@ -134,16 +133,11 @@ pub struct Node {
     pub(in crate::protocol) me: PeerKey,
     pub(in crate::protocol) plan: Arc<RunPlan>,
     pub(in crate::protocol) now: Millis,
-    pub(in crate::protocol) start: Start,
-    pub(in crate::protocol) sequence: u64,
-    pub(in crate::protocol) request: u64,
-    pub(in crate::protocol) addresses: Vec<String>,
-    pub(in crate::protocol) roster: Roster,
+    pub(in crate::protocol) out: Outbox,
+    pub(in crate::protocol) membership: Membership,
     pub(in crate::protocol) distrusted: Distrusted,
     pub(in crate::protocol) conducts: Conducts,
     pub(in crate::protocol) auditing: Auditing,
-    pub(in crate::protocol) suspected: Suspected,
-    pub(in crate::protocol) patience: Patience,
     pub(in crate::protocol) modules: BTreeMap<ModuleId, Module>,
     pub(in crate::protocol) held: BTreeMap<PathId, Held>,
     /// Since when a path next to ours has no living holder.
@@ -181,13 +175,9 @@ pub struct Node {
     pub(in crate::protocol) let_go: bool,
     pub(in crate::protocol) replicas: Replicas,
     pub(in crate::protocol) evaluations: Evaluations,
-    /// Peers that are heard twice.
-    pub(in crate::protocol) copies: BTreeMap<PeerKey, Noticed>,
     /// Whether a head has moved or a path was taken since this node looked where its paths are.
     pub(in crate::protocol) moved: bool,
-    pub(in crate::protocol) timers: Timers,
     pub(in crate::protocol) leaving: Option<Leaving>,
-    pub(in crate::protocol) actions: Vec<Action>,
 }
 
 impl Node {
@@ -197,16 +187,11 @@ impl Node {
             me,
             plan: plan.into(),
             now: Millis(0),
-            start: Start::default(),
-            sequence: 0,
-            request: 0,
-            addresses: Vec::new(),
-            roster: Roster::default(),
+            out: Outbox::default(),
+            membership: Membership::default(),
             distrusted: Distrusted::default(),
             conducts: Conducts::default(),
             auditing: Auditing::default(),
-            suspected: Suspected::default(),
-            patience: Patience::default(),
             modules: BTreeMap::new(),
             held: BTreeMap::new(),
             orphans: BTreeMap::new(),
@@ -232,11 +217,8 @@ impl Node {
             let_go: false,
             replicas: Replicas::default(),
             evaluations: Evaluations::default(),
-            copies: BTreeMap::new(),
             moved: false,
-            timers: Timers::default(),
             leaving: None,
-            actions: Vec::new(),
         }
     }
 
@@ -247,7 +229,7 @@ impl Node {
 
     /// When `handle` must be called with a tick, at the latest.
     pub fn next_deadline(&self) -> Option<Millis> {
-        self.timers.next()
+        self.out.next_deadline()
     }
 
     /// What follows from something that happened.
@@ -264,7 +246,7 @@ impl Node {
             }
             Event::Asked { from, token, request } => self.asked(from, token, request),
             Event::Answered { id, response } => {
-                self.patience.answered(self.now, id, response.is_some());
+                self.membership.responded(self.now, id, response.is_some());
                 self.answered(id, response);
             }
             Event::Fetched { blob, found } => self.fetched(blob, found),
@@ -291,8 +273,7 @@ impl Node {
             self.go_on(concerns);
         }
         self.forget_unreferenced();
-        self.beat_once();
-        std::mem::take(&mut self.actions)
+        self.out.take()
     }
 
     /// After every event: whatever has become possible is begun; elsewhere than where it was heard, in the next sweep.
@@ -316,26 +297,26 @@ impl Node {
     }
 
     pub(in crate::protocol) fn act(&mut self, action: Action) {
-        self.actions.push(action);
+        self.out.act(action);
     }
 
     /// Begins to beat; called once the node has something to beat about.
     pub(in crate::protocol) fn start_timers(&mut self) {
         (self.began, self.swept) = (self.now, self.now);
-        self.timers.set(Timer::Beat, self.now);
-        self.timers.set(Timer::Sweep, self.now + SWEEP_MS);
+        self.out.set_timer(Timer::Beat, self.now);
+        self.out.set_timer(Timer::Sweep, self.now + SWEEP_MS);
     }
 
     pub(in crate::protocol) fn tick(&mut self) {
-        for timer in self.timers.take_due(self.now) {
+        for timer in self.out.take_due(self.now) {
             match timer {
                 Timer::Beat => {
-                    self.timers.set(Timer::Beat, self.now + BEAT_MS);
+                    self.out.set_timer(Timer::Beat, self.now + BEAT_MS);
                     self.forget_the_dead();
                     self.beat_everywhere();
                 }
                 Timer::Sweep => {
-                    self.timers.set(Timer::Sweep, self.now + SWEEP_MS);
+                    self.out.set_timer(Timer::Sweep, self.now + SWEEP_MS);
                     self.sweep();
                 }
                 // What can close is closed by `go_on`.
@@ -345,9 +326,9 @@ impl Node {
     }
 
     pub(in crate::protocol) fn sweep(&mut self) {
-        self.forget_copies();
+        self.membership.forget_copies(self.now);
         if self.now.since(self.swept) > SWEEP_MS + STANDSTILL_MS {
-            self.roster.wake(self.now);
+            self.membership.wake(self.now);
             self.stood_still(self.now.since(self.swept) - SWEEP_MS);
         }
         self.swept = self.now;

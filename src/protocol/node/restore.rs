@@ -32,10 +32,9 @@ impl Node {
         node.release_contributions();
         node.restore_places();
         // Whatever had to be done then was done, and what nothing refers to is found by whoever opens the store.
-        node.actions.clear();
+        node.out.clear();
         node.unwanted.clear();
-        node.start.incarnation += 1;
-        let started = Record::Started(node.start.incarnation);
+        let started = Record::Started(node.membership.start_again());
         node.act(Action::Persist(started));
         node
     }
@@ -48,7 +47,7 @@ impl Node {
 
     fn take_in(&mut self, record: Record) {
         match record {
-            Record::Started(times) => self.start.incarnation = self.start.incarnation.max(times),
+            Record::Started(times) => self.membership.has_started(times),
             Record::Term { module, term, owner } => {
                 let me = self.me;
                 let state = self.modules.entry(module).or_default();
@@ -169,7 +168,7 @@ impl Node {
         let me = self.me;
         self.adopt_owner(module, term, me);
         self.beat_on(module);
-        self.open_collection(module, self.patience.settle_ms());
+        self.open_collection(module, self.membership.response_times().settle_ms());
         self.say_sealed_again(module);
     }
 
@@ -213,7 +212,7 @@ impl Node {
 
     /// The records that say what this node is now: what a journal can be rewritten to.
     pub fn records(&self) -> Vec<Record> {
-        let mut records = vec![Record::Started(self.start.incarnation)];
+        let mut records = vec![Record::Started(self.membership.start().incarnation)];
         for (module, state) in &self.modules {
             if let Some(chain) = &state.chain {
                 records.push(chain.record(*module));

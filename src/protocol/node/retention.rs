@@ -52,7 +52,7 @@ impl Node {
             if is_kept {
                 self.unwanted.insert(blob);
             } else {
-                self.actions.push(Action::Forget(blob));
+                self.out.act(Action::Forget(blob));
             }
         }
     }

@@ -73,7 +73,7 @@ impl Node {
     /// An owner says nothing of what it offers to itself: what nobody else has offered, for a path that it holds, is its own.
     fn of_owner(&self, module: ModuleId, signed: &SignedUpdate, counted: &Counted) -> Option<(UpdateHash, PeerKey)> {
         let update = &signed.update;
-        let mut living = self.roster.living(self.now, module).filter(|(peer, _)| *peer == update.owner);
+        let mut living = self.membership.roster().living(self.now, module).filter(|(peer, _)| *peer == update.owner);
         let holds = living.any(|(_, member)| member.leases.iter().any(|lease| lease.path == counted.path));
         let in_time = counted.parent.next() == update.version;
         (holds && in_time).then_some((update.parent, update.owner))

@@ -65,7 +65,7 @@ impl Node {
             return;
         }
         let mut here = BTreeMap::new();
-        for (peer, member) in self.roster.living(self.now, module) {
+        for (peer, member) in self.membership.roster().living(self.now, module) {
             let trains = |lease: &&Lease| {
                 Self::is_waited_for(lease.stage) && self.plan.slots.goes_through(lease.path, lease.phase, module)
             };
@@ -90,14 +90,14 @@ impl Node {
     pub(in crate::protocol) fn watch_holders(&mut self) {
         let mut idle: Vec<(PathId, PeerKey)> = Vec::new();
         for (module, state) in self.modules.iter().filter(|(module, state)| self.is_held_up(**module, state)) {
-            for (peer, member) in self.roster.living(self.now, *module) {
+            for (peer, member) in self.membership.roster().living(self.now, *module) {
                 let stalled = member.leases.iter().filter(|lease| self.stalls(*module, state, lease));
                 idle.extend(stalled.map(|lease| (lease.path, peer)));
             }
         }
         idle.truncate(MAX_MEMBERS.saturating_sub(self.idle.holders.len()));
         self.idle.holders.extend(idle);
-        let (roster, distrusted, now) = (&self.roster, &self.distrusted, self.now);
+        let (roster, distrusted, now) = (&self.membership.roster(), &self.distrusted, self.now);
         self.idle.failed_owners.retain(|(_, peer)| distrusted.has(now, *peer));
         self.idle.holders.retain(|(_, peer)| roster.member(*peer).is_some_and(|member| roster.alive(now, member)));
     }

@@ -131,7 +131,7 @@ pub struct CopiedIdentity {
 impl Node {
     /// Living peers that this one knows, itself not counted.
     pub fn living(&self) -> impl Iterator<Item = PeerKey> {
-        self.roster.everybody(self.now).map(|(peer, _)| peer)
+        self.membership.roster().everybody(self.now).map(|(peer, _)| peer)
     }
 
     /// What this node is doing now.
@@ -141,7 +141,7 @@ impl Node {
             phases: self.plan.phases,
             modules: self.modules.keys().map(|module| self.module_status(*module)).collect(),
             paths: self.held.keys().map(|path| self.path_status(*path)).collect(),
-            peers: self.roster.directory(self.now).map(|entry| entry.peer.to_string()).collect(),
+            peers: self.membership.roster().directory(self.now).map(|entry| entry.peer.to_string()).collect(),
             done: self.is_done(),
             waits_for: self.waits(),
             copied_identities: self.copied_identities(),
@@ -230,10 +230,8 @@ impl Node {
     }
 
     fn copied_identities(&self) -> Vec<CopiedIdentity> {
-        let copied = self.copies.iter();
-        copied
-            .map(|(peer, noticed)| CopiedIdentity { peer: *peer, addresses: noticed.copy.addresses.clone() })
-            .collect()
+        let copied = self.membership.copies();
+        copied.map(|(peer, addresses)| CopiedIdentity { peer, addresses: addresses.to_vec() }).collect()
     }
 
     fn module_status(&self, module: ModuleId) -> ModuleStatus {
@@ -253,7 +251,7 @@ impl Node {
             owned_here: self.owns(module),
             members: self.living_members(module).len(),
             replica: self.replicas.held.contains(&module),
-            no_replica: self.roster.heads(self.now, module).next().is_none(),
+            no_replica: self.membership.roster().heads(self.now, module).next().is_none(),
             uncounted,
             weight_lost: state.weight_lost,
         }

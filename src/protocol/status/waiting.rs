@@ -213,7 +213,7 @@ impl Node {
             Readiness::Done => None,
             Readiness::Fetching(modules) => Some(Waiting::Modules {
                 modules: modules.iter().map(ToString::to_string).collect(),
-                members: modules.iter().map(|module| self.roster.living(self.now, *module).count()).sum(),
+                members: modules.iter().map(|module| self.membership.roster().living(self.now, *module).count()).sum(),
             }),
             Readiness::Textless(path) => Some(Waiting::Text { path: path.0 }),
             Readiness::Inheriting(from) => Some(Waiting::Trainer { from }),
@@ -234,7 +234,7 @@ impl Node {
         }
         let Some(owner) = state.owner else { return Waiting::Unowned { module } };
         if owner != self.me {
-            return Waiting::Owner { module, owner, alive: self.roster.lives(self.now, id, owner) };
+            return Waiting::Owner { module, owner, alive: self.membership.roster().lives(self.now, id, owner) };
         }
         let Some(collection) = &state.collection else { return Waiting::Collecting { module, complete: false } };
         let counted = collection.counted();

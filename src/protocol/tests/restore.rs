@@ -52,7 +52,7 @@ fn a_journal_makes_the_same_node_and_so_does_what_it_is_rewritten_to() {
     let rewritten = restored(&again.records());
     assert_eq!(says(&rewritten), says(&node));
     assert_eq!(rewritten.states(), node.states());
-    assert_eq!(rewritten.records()[0], Record::Started(again.start.incarnation + 1));
+    assert_eq!(rewritten.records()[0], Record::Started(again.membership.start().incarnation + 1));
 }
 
 #[test]

@@ -46,13 +46,13 @@ impl Node {
         let mut collection = Collection::new(target, now, settled, deadline);
         collection.began = state.phase_began;
         state.collection = Some(collection);
-        self.timers.set(Timer::Close(module), settled);
+        self.out.set_timer(Timer::Close(module), settled);
         self.act(Action::Outer(Outer::OpenSum { module, target, running }));
     }
 
     /// Gathers no longer. What was fetched for it and is not counted can be fetched again.
     pub(in crate::protocol) fn drop_collection(&mut self, module: ModuleId) {
-        self.timers.clear(Timer::Close(module));
+        self.out.clear_timer(Timer::Close(module));
         let now = self.now;
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(dropped) = state.collection.take() else { return };
@@ -148,7 +148,7 @@ impl Node {
         let Some(collection) = state.collection.as_mut().filter(|collection| !collection.closing) else { return };
         collection.measure(now, &expected, turns);
         if let Some(at) = [collection.settled].into_iter().chain(collection.deadline).find(|at| *at > now) {
-            self.timers.set(Timer::Close(module), at);
+            self.out.set_timer(Timer::Close(module), at);
         }
         if busy || collection.state(now, &expected).is_err() {
             return;
@@ -208,7 +208,7 @@ impl Node {
             Self::is_waited_for(held.stage) && !is_past(held.near) && !self.is_idle(**path, self.me)
         });
         let mut paths: Vec<PathId> = mine.map(|(path, _)| *path).collect();
-        for (peer, member) in self.roster.living(self.now, module) {
+        for (peer, member) in self.membership.roster().living(self.now, module) {
             let trains = |lease: &&Lease| {
                 let fails = self.is_idle(lease.path, peer) || self.conducts.has_failed(peer, lease.path, head.version);
                 Self::is_waited_for(lease.stage) && !fails && !is_past(lease.phase)
@@ -221,7 +221,7 @@ impl Node {
 
     /// The most paths that one living member trains one after the other.
     pub(in crate::protocol) fn turns(&self, module: ModuleId) -> u64 {
-        let others = self.roster.living(self.now, module).map(|(_, member)| active_leases(&member.leases));
+        let others = self.membership.roster().living(self.now, module).map(|(_, member)| active_leases(&member.leases));
         others.chain([self.active_paths()]).max().unwrap_or(1) as u64
     }
 
@@ -237,7 +237,7 @@ impl Node {
         while !collection.closing
             && let Some(entry) = collection.advance(blob, Progress::Fetching, Progress::Adding)
         {
-            self.actions.push(Action::Outer(Outer::Accumulate { module, target, blob, weight: entry.weight }));
+            self.out.act(Action::Outer(Outer::Accumulate { module, target, blob, weight: entry.weight }));
         }
         if dropped {
             self.forget(blob);

@@ -89,7 +89,7 @@ impl Node {
         self.forget_next(module, before);
         // Whoever has applied it can serve it, and whoever fetches it now can serve what has come.
         let (ahead, beside): (Vec<_>, Vec<_>) =
-            self.roster.heads(self.now, module).partition(|(_, head)| head.version > version);
+            self.membership.roster().heads(self.now, module).partition(|(_, head)| head.version > version);
         let keys = |heads: Vec<(PeerKey, Head)>| heads.into_iter().map(|(peer, _)| peer).collect();
         let mut holders = vec![owner];
         holders.extend(self.after_me(keys(ahead)));
@@ -162,7 +162,7 @@ impl Node {
         let Some(since) = next.here_since.filter(|_| !next.applying) else { return };
         let update = &next.signed.update;
         if update.owner == self.me && now.since(since) < MEMBER_LEASE_MS {
-            let able = self.roster.heads(now, module).filter(|(_, other)| other.version >= head.version);
+            let able = self.membership.roster().heads(now, module).filter(|(_, other)| other.version >= head.version);
             let mut able = able.map(|(_, other)| other.version).peekable();
             if able.peek().is_some() && !able.any(|version| version >= update.version) {
                 return;

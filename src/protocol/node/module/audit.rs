@@ -280,7 +280,7 @@ impl Node {
         let counted = signed.update.contributions.iter().find(|counted| counted.blob.hash == blob);
         let Some(key) = counted.map(crate::protocol::wire::message::Counted::key) else { return };
         let offered = self.modules.get(&module).is_some_and(|state| state.offers.contains_key(&key));
-        if !offered && self.roster.lives(self.now, module, owner) {
+        if !offered && self.membership.roster().lives(self.now, module, owner) {
             self.blame(owner, Fault::Withheld, Some(key));
         }
     }
@@ -369,8 +369,7 @@ impl Node {
         }
         said.retain(|(module, _)| self.modules.contains_key(module));
         for (module, what) in said {
-            self.sequence += 1;
-            let accusation = Accusation { sequence: self.sequence, what };
+            let accusation = Accusation { sequence: self.out.next_sequence(), what };
             self.act(Action::Publish { module, message: Message::Accusation(accusation) });
         }
     }

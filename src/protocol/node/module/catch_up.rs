@@ -28,16 +28,15 @@ pub(in crate::protocol) struct CatchUp {
 
 impl Node {
     pub(in crate::protocol) fn ask(&mut self, to: PeerKey, request: Request) -> RequestId {
-        self.request += 1;
-        let id = RequestId(self.request);
-        self.patience.ask(self.now, id);
+        let id = self.out.next_request();
+        self.membership.requested(self.now, id);
         self.act(Action::Ask { id, to, request });
         id
     }
 
     pub(in crate::protocol) fn asked(&mut self, from: PeerKey, token: ReplyToken, request: Request) {
         if let Request::Directory { start: Some(start) } = &request {
-            let copy = self.roster.hear_start(self.now, from, start);
+            let copy = self.membership.hear_start(self.now, from, start);
             copy.into_iter().for_each(|copy| self.notice_copy(from, copy));
         }
         let response = match request {
@@ -59,8 +58,9 @@ impl Node {
     }
 
     fn directory(&self) -> Vec<DirectoryEntry> {
-        let me = DirectoryEntry { peer: self.me, addresses: self.addresses.clone(), leases: self.leases() };
-        std::iter::once(me).chain(self.roster.directory(self.now)).take(MAX_DIRECTORY).collect()
+        let me =
+            DirectoryEntry { peer: self.me, addresses: self.membership.addresses().to_vec(), leases: self.leases() };
+        std::iter::once(me).chain(self.membership.roster().directory(self.now)).take(MAX_DIRECTORY).collect()
     }
 
     fn bring_up(&self, module: ModuleId, from: Option<(Version, UpdateHash)>) -> Response {
@@ -83,7 +83,8 @@ impl Node {
 
     fn close_gap(&mut self, module: ModuleId) {
         let now = self.now;
-        let (request_ms, gap_ms) = (self.patience.request_ms(), self.patience.gap_ms());
+        let (request_ms, gap_ms) =
+            (self.membership.response_times().request_ms(), self.membership.response_times().gap_ms());
         let Some(state) = self.modules.get(&module) else { return };
         let mine = state.head().filter(|_| state.tainted.is_none());
         let busy = state.next.is_some() || !state.replay.is_empty() || state.catch_up.installing.is_some();
@@ -116,7 +117,8 @@ impl Node {
     fn donors(&self, module: ModuleId, mine: Option<Head>) -> Vec<PeerKey> {
         let refused = self.modules.get(&module).map(|state| &state.refused);
         let mut ahead: Vec<(PeerKey, Head)> = self
-            .roster
+            .membership
+            .roster()
             .heads(self.now, module)
             .filter(|(_, head)| mine.is_none_or(|mine| head.beats(&mine)))
             .filter(|(_, head)| refused.is_none_or(|refused| !refused.contains(&head.update)))
@@ -211,7 +213,7 @@ impl Node {
         if let Some(state) = self.modules.get_mut(&module) {
             state.catch_up.installing = Some(chain);
         }
-        let there = self.roster.heads(self.now, module).filter(|(_, theirs)| theirs.state == head.state);
+        let there = self.membership.roster().heads(self.now, module).filter(|(_, theirs)| theirs.state == head.state);
         let there = there.map(|(peer, _)| peer).collect();
         let holders: Vec<PeerKey> = [donor].into_iter().chain(self.after_me(there)).collect();
         self.fetch_from(head.state, &holders, Purpose::State(module));
@@ -244,7 +246,7 @@ impl Node {
             self.tell_lost(module, from);
         }
         if self.owns(module) {
-            self.open_collection(module, self.patience.settle_ms());
+            self.open_collection(module, self.membership.response_times().settle_ms());
         }
         // What the other chain has not counted is offered to it.
         self.offered_at = None;
@@ -276,7 +278,7 @@ impl Node {
     /// Whether a better head is known, and has been for so short a time that it may still be had.
     pub(in crate::protocol) fn lags(&self, module: ModuleId) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
-        let young = |since: Millis| self.now.since(since) < self.patience.request_ms();
+        let young = |since: Millis| self.now.since(since) < self.membership.response_times().request_ms();
         let mine = state.head().filter(|_| state.tainted.is_none());
         state.catch_up.behind_since.is_none_or(young) && !self.donors(module, mine).is_empty()
     }

@@ -117,7 +117,7 @@ impl Node {
     pub(in crate::protocol) fn hand_over(&mut self, module: ModuleId) {
         let Some(state) = self.modules.get(&module).filter(|state| state.owner == Some(self.me)) else { return };
         let (Some(head), Some(term)) = (state.head(), state.term.0.checked_add(1).map(Term)) else { return };
-        let able = self.roster.heads(self.now, module).filter(|(_, other)| *other == head);
+        let able = self.membership.roster().heads(self.now, module).filter(|(_, other)| *other == head);
         let first = able.map(|(peer, _)| peer).max_by_key(|peer| self.candidacy(module, *peer));
         if let Some(successor) = first {
             self.adopt_owner(module, term, successor);
@@ -142,7 +142,7 @@ impl Node {
             self.adopt_owner(module, term, successor);
             self.beat_on(module);
             self.open_collection(module, 0);
-        } else if successor != self.me && self.roster.lives(self.now, module, successor) {
+        } else if successor != self.me && self.membership.roster().lives(self.now, module, successor) {
             self.adopt_owner(module, term, successor);
         }
     }
@@ -180,7 +180,7 @@ impl Node {
         let Some(term) = state.term.0.checked_add(1).map(Term) else { return };
         self.adopt_owner(module, term, self.me);
         self.beat_on(module);
-        self.open_collection(module, self.patience.settle_ms());
+        self.open_collection(module, self.membership.response_times().settle_ms());
     }
 
     /// Looks for modules whose owner is dead, and claims those for which it is this node's turn.
@@ -200,14 +200,14 @@ impl Node {
         let (owner, deposed) = (state.owner, state.deposed == Some(state.term));
         let listened = now >= self.listens_until || state.deposed.is_some();
         let Some(head) = state.head() else { return false };
-        let alive = owner.is_some_and(|owner| owner == self.me || self.roster.lives(now, module, owner));
+        let alive = owner.is_some_and(|owner| owner == self.me || self.membership.roster().lives(now, module, owner));
         let at_work = alive && !deposed && owner.is_some_and(|owner| owner == self.me || !self.is_silent(owner));
         // So it is nearly always: nothing need be ranked.
         if let Some(state) = self.modules.get_mut(&module).filter(|_| at_work) {
             state.vacant_since = None;
             return false;
         }
-        let heads = self.roster.heads(now, module).filter(|(peer, _)| Some(*peer) != owner || deposed);
+        let heads = self.membership.roster().heads(now, module).filter(|(peer, _)| Some(*peer) != owner || deposed);
         let others: Vec<(PeerKey, Head)> = heads.collect();
         let mine = self.candidacy(module, self.me);
         // Whoever is behind comes after all that are not: it would have to catch up first.
@@ -229,7 +229,7 @@ impl Node {
         // One that has never been heard gets a lease's time to speak; longer where this peer has come back and has heard
         // nobody yet, since those who stayed have gone on without it.
         let patience = match state.owner {
-            _ if self.start.incarnation > 1 && !state.met => LONELY_RETURN_MS,
+            _ if self.membership.start().incarnation > 1 && !state.met => LONELY_RETURN_MS,
             Some(_) => 0,
             None => MEMBER_LEASE_MS,
         };
@@ -241,7 +241,7 @@ impl Node {
     fn candidacy(&self, module: ModuleId, peer: PeerKey) -> (bool, [u8; 32]) {
         let steady_ms = match peer == self.me {
             true => self.now.since(self.began),
-            false => self.roster.steady_ms(self.now, peer),
+            false => self.membership.roster().steady_ms(self.now, peer),
         };
         (steady_ms >= STEADY_MS, rank(module, peer))
     }

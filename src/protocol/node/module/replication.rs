@@ -53,7 +53,9 @@ impl Node {
         let alone: BTreeSet<ModuleId> = self
             .modules
             .iter()
-            .filter(|(module, state)| state.chain.is_some() && self.roster.heads(now, **module).next().is_none())
+            .filter(|(module, state)| {
+                state.chain.is_some() && self.membership.roster().heads(now, **module).next().is_none()
+            })
             .map(|(module, _)| *module)
             .collect();
         self.replicas.alone_since.retain(|module, _| alone.contains(module));
@@ -61,7 +63,7 @@ impl Node {
         for module in alone {
             let since = *self.replicas.alone_since.entry(module).or_insert(now);
             // Somebody may be about to fetch it.
-            let comes = self.roster.living(now, module).next().is_some();
+            let comes = self.membership.roster().living(now, module).next().is_some();
             let patience_ms = match (comes, self.leaving) {
                 (true, _) => self.fetch_ms(module),
                 (false, None) => REPLICA_PATIENCE_MS,
@@ -75,14 +77,18 @@ impl Node {
 
     /// Who has joined a module and has no state by then is passed over.
     pub(in crate::protocol) fn fetch_ms(&self, module: ModuleId) -> u64 {
-        self.patience.transfer_ms(self.plan.genesis.get(&module).map_or(0, |state| state.bytes))
+        self.membership.response_times().transfer_ms(self.plan.genesis.get(&module).map_or(0, |state| state.bytes))
     }
 
     fn ask_for_replica(&mut self, module: ModuleId) {
         let (now, fetch_ms) = (self.now, self.fetch_ms(module));
         let waits = |asked: &Asked| {
-            let alive = self.roster.member(asked.peer).is_some_and(|member| self.roster.alive(now, member));
-            let joined = self.roster.lives(now, module, asked.peer);
+            let alive = self
+                .membership
+                .roster()
+                .member(asked.peer)
+                .is_some_and(|member| self.membership.roster().alive(now, member));
+            let joined = self.membership.roster().lives(now, module, asked.peer);
             alive && now.since(asked.at) < if joined { fetch_ms } else { REPLICA_ANSWER_MS }
         };
         if self.replicas.asked.get(&module).is_some_and(waits) || self.wanted().len() >= MAX_WANTED {
@@ -106,14 +112,13 @@ impl Node {
     /// Of the living peers that this node knows, the one that replicates the fewest modules; then by rank.
     fn replica_helper(&self, module: ModuleId, tried: &BTreeSet<PeerKey>) -> Option<PeerKey> {
         let load = |peer: PeerKey, replicas: u32| {
-            let asked = self
-                .replicas
-                .asked
-                .iter()
-                .filter(|(module, asked)| asked.peer == peer && !self.roster.lives(self.now, **module, peer));
+            let asked = self.replicas.asked.iter().filter(|(module, asked)| {
+                asked.peer == peer && !self.membership.roster().lives(self.now, **module, peer)
+            });
             replicas as usize + asked.count()
         };
-        self.roster
+        self.membership
+            .roster()
             .everybody(self.now)
             .map(|(peer, member)| (load(peer, member.replicas), Reverse(rank(module, peer)), peer))
             .filter(|(load, _, peer)| *load < MAX_REPLICAS && !tried.contains(peer))
@@ -124,7 +129,7 @@ impl Node {
     /// What beats say: which modules want a replica, and whom this node asks. Whoever has joined is not asked again.
     pub(in crate::protocol) fn wanted(&self) -> Vec<Wanted> {
         let open = |(module, asked): (&ModuleId, &Asked)| {
-            let joined = self.roster.lives(self.now, *module, asked.peer);
+            let joined = self.membership.roster().lives(self.now, *module, asked.peer);
             (!joined).then_some(Wanted { module: *module, helper: asked.peer })
         };
         self.replicas.asked.iter().filter_map(open).take(MAX_WANTED).collect()
@@ -165,7 +170,7 @@ impl Node {
         let has_state = self.modules.get(&module).is_some_and(|state| state.chain.is_some());
         let is_held = self.replicas.held.contains(&module);
         let others = self.staying_holders(module);
-        let had = self.roster.heads(now, module).next().is_some();
+        let had = self.membership.roster().heads(now, module).next().is_some();
         let of_use = has_state || (is_held && had);
         let spare = others >= 2 || !of_use;
         if !spare {
@@ -182,11 +187,13 @@ impl Node {
     fn staying_holders(&self, module: ModuleId) -> usize {
         let mine = rank(module, self.me);
         let stays = |peer: PeerKey| {
-            let Some(member) = self.roster.member(peer).filter(|member| !member.leaves()) else { return false };
+            let Some(member) = self.membership.roster().member(peer).filter(|member| !member.leaves()) else {
+                return false;
+            };
             let needs = member.leases.iter().any(|lease| self.plan.needs(lease.path, lease.phase, module));
             needs || rank(module, peer) > mine
         };
-        self.roster.heads(self.now, module).filter(|(peer, _)| stays(*peer)).count()
+        self.membership.roster().heads(self.now, module).filter(|(peer, _)| stays(*peer)).count()
     }
 
     /// A module that a path here goes through, or that was left, is no replica.

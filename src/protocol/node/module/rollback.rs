@@ -43,7 +43,7 @@ impl Node {
         self.act(Action::Report(Report::WentBack { module, from, to }));
         self.beat_on(module);
         if self.owns(module) {
-            self.open_collection(module, self.patience.settle_ms());
+            self.open_collection(module, self.membership.response_times().settle_ms());
         }
         // What the wrong update had counted is counted anew.
         self.offered_at = None;
@@ -71,7 +71,8 @@ impl Node {
             let Some(state) = self.modules.get(&module) else { continue };
             let Some(chain) = &state.chain else { continue };
             let mine = chain.head();
-            let members = self.roster.heads(now, module).filter(|(peer, _)| !self.conducts.is_named(now, *peer));
+            let members =
+                self.membership.roster().heads(now, module).filter(|(peer, _)| !self.conducts.is_named(now, *peer));
             let (ahead, all) =
                 members.fold((0, 1), |(ahead, all), (_, head)| (ahead + usize::from(head.beats(&mine)), all + 1));
             let gives_up = state.tainted.is_some_and(|since| now.since(since) >= TAINTED_MS);

@@ -72,7 +72,7 @@ impl Node {
         let bottom = self.modules.iter().filter(|(module, _)| module.level == 0);
         let here = bottom.filter_map(|(module, state)| Some((*module, self.plan.phase_of(*module, state.head()?))));
         here.flat_map(|(module, phase)| self.plan.slots.through(module, phase)).filter(|path| {
-            let mut holders = self.roster.holders(self.now, *path);
+            let mut holders = self.membership.roster().holders(self.now, *path);
             self.phase(*path).is_some() && holders.any(|(_, _, lease)| lease.stage != Stage::Standby)
         })
     }
@@ -86,10 +86,11 @@ impl Node {
             head.is_some_and(|head| self.plan.phase_of(*module, head) >= phase)
         };
         let able = |(peer, member): &(PeerKey, &Member)| {
-            let lives = |module: &ModuleId| self.roster.lives(self.now, *module, *peer) && has(member, module);
+            let lives =
+                |module: &ModuleId| self.membership.roster().lives(self.now, *module, *peer) && has(member, module);
             active_leases(&member.leases) == 0 && modules.iter().all(lives)
         };
-        !self.roster.everybody(self.now).filter(able).any(|(peer, _)| rank(path, phase, peer) > mine)
+        !self.membership.roster().everybody(self.now).filter(able).any(|(peer, _)| rank(path, phase, peer) > mine)
     }
 
     pub(in crate::protocol) fn evaluated(&mut self, path: PathId, phase: Phase, millibits_per_byte: Option<u32>) {

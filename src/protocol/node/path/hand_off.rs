@@ -81,7 +81,7 @@ impl Node {
     fn waits_for_modules(&self, path: PathId, inheritance: &Inheritance) -> bool {
         let goes = |(peer, _, lease): (PeerKey, _, Lease)| peer == inheritance.from && lease.stage == Stage::Leaving;
         let unasked = inheritance.word.is_none() && inheritance.asked.is_none() && inheritance.trains_on;
-        unasked && self.phase(path).is_none() && !self.roster.holders(self.now, path).any(goes)
+        unasked && self.phase(path).is_none() && !self.membership.roster().holders(self.now, path).any(goes)
     }
 
     fn ask_for_trainer(&mut self, path: PathId, from: PeerKey) {
@@ -94,7 +94,7 @@ impl Node {
     /// Beside it, whether it trains on. One that leaves before one that goes on, and a standby only if it says that it has the trainer. Who lies in what it
     /// contributes may lie in that.
     fn donor_of(&self, path: PathId, found: Vec<(PeerKey, Lease)>) -> Option<(PeerKey, bool)> {
-        let heard = self.roster.holders(self.now, path).map(|(peer, _, lease)| (peer, lease));
+        let heard = self.membership.roster().holders(self.now, path).map(|(peer, _, lease)| (peer, lease));
         let rank = |(peer, lease): (PeerKey, Lease)| match lease.stage {
             _ if lease.path != path || peer == self.me || self.conducts.is_doubted(self.now, peer) => None,
             Stage::Leaving => Some((0, peer)),
@@ -232,7 +232,8 @@ impl Node {
             }
             let bytes = |word: &PathHandover| blobs(word).iter().map(|blob| blob.bytes).sum();
             let word = inheritance.word.as_ref();
-            let patience_ms = word.map_or(HANDOVER_WORD_MS, |word| self.patience.transfer_ms(bytes(word)));
+            let patience_ms =
+                word.map_or(HANDOVER_WORD_MS, |word| self.membership.response_times().transfer_ms(bytes(word)));
             if now.since(inheritance.since) >= patience_ms {
                 self.begin_afresh(path);
             } else if inheritance.word.is_some() {
@@ -273,7 +274,7 @@ impl Node {
 
     /// Whether this node yields a path to a peer that joins it.
     fn gives(&self, to: PeerKey, path: PathId) -> bool {
-        let Some(member) = self.roster.member(to) else { return false };
+        let Some(member) = self.membership.roster().member(to) else { return false };
         let joins = member.leases.iter().any(|lease| lease.path == path && lease.stage == Stage::Joining);
         let leaving = self.held.get(&path).is_some_and(|held| held.stage == Stage::Leaving);
         joins && (leaving || self.active_paths() > active_leases(&member.leases))
@@ -288,8 +289,14 @@ impl Node {
     /// Whether another takes a path from here, which is not trained meanwhile; not if that other is gone, or slow.
     pub(in crate::protocol) fn is_promised(&self, path: PathId) -> bool {
         self.handovers.promised.get(&path).is_some_and(|(to, at)| {
-            let alive = self.roster.member(*to).is_some_and(|member| self.roster.alive(self.now, member));
-            alive && self.gives(*to, path) && self.now.since(*at) < self.patience.transfer_ms(self.trainer_bytes(path))
+            let alive = self
+                .membership
+                .roster()
+                .member(*to)
+                .is_some_and(|member| self.membership.roster().alive(self.now, member));
+            alive
+                && self.gives(*to, path)
+                && self.now.since(*at) < self.membership.response_times().transfer_ms(self.trainer_bytes(path))
         })
     }
 
@@ -310,7 +317,7 @@ impl Node {
 
     pub(in crate::protocol) fn trainer_fetched(&mut self, path: PathId, blob: BlobHash, found: bool) {
         let stands_by = self.held.get(&path).is_some_and(|held| held.stage == Stage::Standby);
-        let named = self.roster.holders(self.now, path).filter_map(|(_, _, lease)| lease.trainer);
+        let named = self.membership.roster().holders(self.now, path).filter_map(|(_, _, lease)| lease.trainer);
         let trainer = named.filter(|trainer| trainer.hash == blob).min_by_key(|trainer| trainer.bytes);
         if let Some(trainer) = trainer.filter(|_| found && stands_by) {
             self.keep_trainer(path, trainer);

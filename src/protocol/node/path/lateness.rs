@@ -132,7 +132,7 @@ impl Node {
             let now = Self::is_waited_for(lease.stage) && lease.phase.0 == version.0;
             now && others(lease.path) && !self.is_idle(lease.path, peer)
         };
-        let mut living = self.roster.living(self.now, module);
+        let mut living = self.membership.roster().living(self.now, module);
         let mut paths = self.plan.slots.through(module, phase_from(version)).into_iter();
         here || living.any(|(peer, member)| member.leases.iter().any(|lease| train(peer, lease)))
             || paths.any(|other| others(other) && offered(&state.offers, other, version))

@@ -10,7 +10,7 @@ use crate::names::{ModuleId, PathId};
 use crate::protocol::Node;
 use crate::protocol::action::Action;
 use crate::protocol::limits::{LEAVE_MS, SWEEP_MS};
-use crate::protocol::timers::{Timer, Timers};
+use crate::protocol::timers::Timer;
 use crate::protocol::wire::message::Stage;
 
 /// How far leaving has come.
@@ -33,7 +33,7 @@ impl Node {
             return;
         }
         self.leaving = Some(Leaving::Since(self.now));
-        if self.roster.anybody_stays(self.now) {
+        if self.membership.roster().anybody_stays(self.now) {
             if self.training.is_some() {
                 self.act(Action::Pause);
             }
@@ -62,7 +62,7 @@ impl Node {
                 self.drop_collection(module);
             }
         }
-        self.timers.set(Timer::Beat, self.now + SWEEP_MS);
+        self.out.set_timer(Timer::Beat, self.now + SWEEP_MS);
     }
 
     /// Gives up the paths that others have taken, and goes when nothing holds this peer any more; in every sweep.
@@ -79,28 +79,28 @@ impl Node {
         let holds = holds && waited_ms < self.leave_ms(&left);
         let last =
             self.modules.keys().any(|module| self.is_nowhere_else(*module) && waited_ms < self.fetch_ms(*module));
-        if !(self.roster.anybody_stays(self.now) && (holds || last)) {
+        if !(self.membership.roster().anybody_stays(self.now) && (holds || last)) {
             self.go();
         }
     }
 
     /// Whether this peer alone has a module, of those that stay.
     fn is_nowhere_else(&self, module: ModuleId) -> bool {
-        let stays = |peer| self.roster.member(peer).is_some_and(|member| !member.leaves());
+        let stays = |peer| self.membership.roster().member(peer).is_some_and(|member| !member.leaves());
         let is_here = self.modules.get(&module).is_some_and(|state| state.chain.is_some());
-        is_here && !self.roster.heads(self.now, module).any(|(peer, _)| stays(peer))
+        is_here && !self.membership.roster().heads(self.now, module).any(|(peer, _)| stays(peer))
     }
 
     /// Others are given so long: what these paths' trainers weigh takes them a while.
     fn leave_ms(&self, left: &[PathId]) -> u64 {
         let bytes = left.iter().map(|path| self.trainer_bytes(*path)).sum();
-        LEAVE_MS.saturating_add(self.patience.bytes_ms(bytes))
+        LEAVE_MS.saturating_add(self.membership.response_times().bytes_ms(bytes))
     }
 
     /// Whether another has a path, and its trainer with it.
     fn is_taken(&self, path: PathId) -> bool {
         let has = |stage: Stage| Self::trains(stage) || stage == Stage::Done;
-        self.roster.holders(self.now, path).any(|(_, _, lease)| has(lease.stage))
+        self.membership.roster().holders(self.now, path).any(|(_, _, lease)| has(lease.stage))
     }
 
     /// Everybody is told, so that no lease has to run out. Nothing follows.
@@ -109,7 +109,7 @@ impl Node {
         for module in modules {
             self.say_goodbye(module);
         }
-        self.timers = Timers::default();
+        self.out.stop_timers();
         self.leaving = Some(Leaving::Gone);
         self.act(Action::Gone);
     }

@@ -49,7 +49,7 @@ impl Node {
 
     /// The pace of the fastest living members of these modules, this peer among them.
     fn fastest_pace(&self, modules: &[ModuleId]) -> Option<u32> {
-        let others = modules.iter().flat_map(|module| self.roster.living(self.now, *module));
+        let others = modules.iter().flat_map(|module| self.membership.roster().living(self.now, *module));
         let mut paces: BTreeMap<PeerKey, u32> = others.map(|(peer, member)| (peer, member.pace)).collect();
         let through = |path: &PathId| self.modules_of(*path).iter().any(|module| modules.contains(module));
         if self.held.keys().any(through) {

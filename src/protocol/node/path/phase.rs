@@ -345,7 +345,7 @@ impl Node {
     }
 
     pub(in crate::protocol) fn repeat_offers(&mut self) {
-        if self.offered_at.is_none_or(|at| self.now.since(at) >= self.patience.repeat_ms()) {
+        if self.offered_at.is_none_or(|at| self.now.since(at) >= self.membership.response_times().repeat_ms()) {
             self.offer_outstanding();
         }
     }
@@ -355,8 +355,7 @@ impl Node {
         let outstanding: Vec<_> = self.outstanding_offers().collect();
         let me = self.me;
         for (module, path, (parent, parent_update), blob) in outstanding {
-            self.sequence += 1;
-            let sequence = self.sequence;
+            let sequence = self.out.next_sequence();
             let router = self.plan.router_at(parent);
             let offer = Offer { path, parent, parent_update, router, blob, sequence };
             self.heard_offer(module, me, offer.clone());

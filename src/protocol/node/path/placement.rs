@@ -78,7 +78,7 @@ impl Node {
         if self.held.is_empty() {
             self.begin_search();
         } else if !alone {
-            self.rests_until = self.now + self.patience.settle_ms();
+            self.rests_until = self.now + self.membership.response_times().settle_ms();
             // It needs no path, but others learn that it has started.
             self.search.to_ask = self.search.contacts.iter().map(|contact| contact.peer).collect();
             self.ask_more();
@@ -89,7 +89,7 @@ impl Node {
         if self.leaving.is_some() {
             return;
         }
-        let known: Vec<DirectoryEntry> = self.roster.directory(self.now).collect();
+        let known: Vec<DirectoryEntry> = self.membership.roster().directory(self.now).collect();
         let search = &mut self.search;
         search.active = true;
         search.asked.clear();
@@ -105,7 +105,7 @@ impl Node {
             if peer == self.me || self.search.asked.len() >= MAX_ASKED || !self.search.asked.insert(peer) {
                 continue;
             }
-            let id = self.ask(peer, Request::Directory { start: Some(self.start.clone()) });
+            let id = self.ask(peer, Request::Directory { start: Some(self.membership.start().clone()) });
             self.search.waiting.insert(id, (peer, self.now));
         }
     }
@@ -137,7 +137,7 @@ impl Node {
         if !self.search.active {
             return;
         }
-        let (now, request_ms) = (self.now, self.patience.request_ms());
+        let (now, request_ms) = (self.now, self.membership.response_times().request_ms());
         self.search.waiting.retain(|_, (_, asked_at)| now.since(*asked_at) < request_ms);
         self.decide();
         if self.search.active && self.search.waiting.is_empty() {
@@ -315,7 +315,7 @@ impl Node {
 
     /// Whether nobody is waited for: its holder leaves, or lies.
     fn is_given(&self, path: PathId) -> bool {
-        let mut holders = self.roster.holders(self.now, path);
+        let mut holders = self.membership.roster().holders(self.now, path);
         holders.any(|(peer, _, lease)| lease.stage == Stage::Leaving || self.conducts.is_doubted(self.now, peer))
     }
 
@@ -341,7 +341,7 @@ impl Node {
     /// The paths that somebody alive trains, this node included; in order.
     fn trained_paths(&self) -> Vec<PathId> {
         let mine = self.held.iter().filter(|(_, held)| held.stage.is_active()).map(|(path, _)| *path);
-        let theirs = self.roster.everybody(self.now).flat_map(|(peer, member)| {
+        let theirs = self.membership.roster().everybody(self.now).flat_map(|(peer, member)| {
             let trains = move |lease: &&Lease| lease.stage.is_active() && !self.is_idle(lease.path, peer);
             member.leases.iter().filter(trains).map(|lease| lease.path)
         });
@@ -355,7 +355,7 @@ impl Node {
         let place = |peer: PeerKey, paths: usize| (paths, std::cmp::Reverse(path_rank(path, peer)));
         let mine = place(self.me, self.active_paths());
         let modules = self.plan.slots.modules(path, phase);
-        let neighbours = modules.iter().flat_map(|module| self.roster.living(self.now, *module));
+        let neighbours = modules.iter().flat_map(|module| self.membership.roster().living(self.now, *module));
         let stay = neighbours.filter(|(_, member)| !member.leaves());
         let before =
             stay.filter(|(peer, member)| place(*peer, active_leases(&member.leases)) < mine).map(|(peer, _)| peer);
