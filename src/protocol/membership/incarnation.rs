@@ -6,13 +6,9 @@
 //! that hears of a higher one than its own stops. Nobody else could have signed that, so no liar stops anybody.
 
 use crate::clock::Millis;
-use crate::names::PeerKey;
-use crate::protocol::Node;
-use crate::protocol::action::{Action, Report};
-use crate::protocol::limits::{COPY_NAMED_MS, MAX_ADDRESSES, MAX_COPIED, MAX_STARTS, MEMBER_LEASE_MS};
+use crate::protocol::limits::{MAX_ADDRESSES, MAX_STARTS, MEMBER_LEASE_MS};
 use crate::protocol::membership::roster::small_list::Few;
-use crate::protocol::node::path::leave::Leaving;
-use crate::protocol::wire::message::{Copied, Start};
+use crate::protocol::wire::message::Start;
 
 /// The starts of one peer that were heard of late.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -39,7 +39,7 @@ use crate::protocol::reputation::not_contributing::Idle;
 use crate::protocol::reputation::owner_trust::Distrusted;
 use crate::protocol::reputation::score::Conducts;
 use crate::protocol::timers::Timer;
-use crate::protocol::wire::message::{Head, Stage, Start, UpdateHash};
+use crate::protocol::wire::message::{Head, Stage, UpdateHash};
 
 /// The phase that trains from a version. Only synchronous runs draw paths anew; in others it makes no difference.
 pub(in crate::protocol) fn phase_from(parent: Version) -> Phase {
