@@ -1,10 +1,9 @@
 //! Getting blobs: one table for all purposes, so that a blob is fetched once, from all that may have it at the same time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
-use crate::protocol::Node;
 use crate::protocol::action::Action;
 use crate::protocol::limits::{FETCH_RETRY_MS, FETCH_ROUNDS, MAX_DONORS, MAX_MEMBERS};
 
@@ -27,7 +26,7 @@ pub(in crate::protocol) enum Purpose {
 
 /// A blob on its way.
 #[derive(Debug)]
-pub(in crate::protocol) struct Fetching {
+struct Fetching {
     /// Each with the size that it was heard with: who lies about it holds up nobody else.
     holders: Vec<(PeerKey, BlobRef)>,
     attempts: usize,
@@ -60,97 +59,91 @@ impl Fetching {
         }
         sizes
     }
-}
 
-impl Node {
-    pub(in crate::protocol) fn fetch(&mut self, blob: BlobRef, holder: PeerKey, purpose: Purpose) {
-        self.fetch_from(blob, &[holder], purpose);
+    fn another_holder(&mut self, blob: BlobRef, holder: PeerKey) {
+        if self.holders.len() < MAX_MEMBERS && !self.holders.contains(&(holder, blob)) {
+            self.holders.push((holder, blob));
+        }
     }
 
-    /// The same where several have the blob, or soon will: the surest first.
-    pub(in crate::protocol) fn fetch_from(&mut self, blob: BlobRef, holders: &[PeerKey], purpose: Purpose) {
-        let begins = !self.fetching.contains_key(&blob.hash);
-        let fetching = self.fetching.entry(blob.hash).or_insert_with(|| Fetching {
+    fn action(&self) -> Action {
+        let (blob, from) = self.ask();
+        Action::Fetch { blob, from }
+    }
+}
+
+/// What follows from a fetch that has ended.
+#[derive(Debug)]
+pub(in crate::protocol) struct Fetched {
+    /// What the blob was wanted for.
+    pub(in crate::protocol) purposes: BTreeSet<Purpose>,
+    /// How many bytes were asked for.
+    pub(in crate::protocol) bytes: u64,
+    /// Since when.
+    pub(in crate::protocol) began: Millis,
+}
+
+/// All blobs on their way.
+#[derive(Debug, Default)]
+pub(in crate::protocol) struct Fetches(BTreeMap<BlobHash, Fetching>);
+
+impl Fetches {
+    /// A blob is wanted for this purpose; these may have it, the surest first. What to do, unless it is on its way already.
+    pub(in crate::protocol) fn fetch(
+        &mut self,
+        now: Millis,
+        blob: BlobRef,
+        holders: &[PeerKey],
+        purpose: Purpose,
+    ) -> Option<Action> {
+        let begins = !self.0.contains_key(&blob.hash);
+        let fetching = self.0.entry(blob.hash).or_insert_with(|| Fetching {
             holders: Vec::new(),
             attempts: 0,
             purposes: BTreeSet::new(),
             retry_at: None,
-            began: self.now,
+            began: now,
         });
         fetching.purposes.insert(purpose);
-        for holder in holders {
-            self.another_holder(blob, *holder);
-        }
-        if begins && let Some(fetching) = self.fetching.get(&blob.hash) {
-            let (blob, from) = fetching.ask();
-            self.act(Action::Fetch { blob, from });
-        }
+        holders.iter().for_each(|holder| fetching.another_holder(blob, *holder));
+        begins.then(|| fetching.action())
     }
 
-    /// Members of a module in the order of their keys, those after this node first: so not all ask the same ones.
-    pub(in crate::protocol) fn after_me(&self, mut members: Vec<PeerKey>) -> Vec<PeerKey> {
-        members.sort_unstable();
-        let after = members.partition_point(|member| *member < self.me);
-        members.rotate_left(after);
-        members
-    }
-
-    /// Somebody else has a blob that may be on its way.
+    /// Another peer has a blob that may be on its way.
     pub(in crate::protocol) fn another_holder(&mut self, blob: BlobRef, holder: PeerKey) {
-        if let Some(fetching) = self.fetching.get_mut(&blob.hash)
-            && fetching.holders.len() < MAX_MEMBERS
-            && !fetching.holders.contains(&(holder, blob))
-        {
-            fetching.holders.push((holder, blob));
+        if let Some(fetching) = self.0.get_mut(&blob.hash) {
+            fetching.another_holder(blob, holder);
         }
     }
 
-    pub(in crate::protocol) fn fetched(&mut self, blob: BlobHash, found: bool) {
-        let Some(fetching) = self.fetching.get_mut(&blob) else { return };
-        if found {
-            let (asked, _) = fetching.ask();
-            // What a module begins with is made here, and says nothing of how fast bytes come.
-            let first = |purpose: &Purpose| match purpose {
-                Purpose::State(module) => self.plan.genesis.get(module).is_some_and(|state| state.hash == blob),
-                _ => false,
-            };
-            if !fetching.purposes.iter().any(first) {
-                self.membership.transferred(asked.bytes, self.now.since(fetching.began));
-            }
-        } else {
+    /// An attempt has ended. Nothing while there are further ones.
+    pub(in crate::protocol) fn ended(&mut self, now: Millis, blob: BlobHash, found: bool) -> Option<Fetched> {
+        let fetching = self.0.get_mut(&blob)?;
+        if !found {
             fetching.attempts += 1;
             if fetching.attempts < FETCH_ROUNDS * fetching.sizes().len() {
-                fetching.retry_at = Some(self.now + FETCH_RETRY_MS);
-                return;
+                fetching.retry_at = Some(now + FETCH_RETRY_MS);
+                return None;
             }
         }
-        let Some(fetching) = self.fetching.remove(&blob) else { return };
-        for purpose in fetching.purposes {
-            match purpose {
-                Purpose::Contribution(module) => self.contribution_fetched(module, blob, found),
-                Purpose::Audit(_) => self.audit_fetched(blob, found),
-                Purpose::Average(module) => self.average_fetched(module, blob, found),
-                Purpose::State(module) => self.state_fetched(module, blob, found),
-                Purpose::Inheritance(path) => self.inheritance_fetched(path, blob, found),
-                Purpose::Trainer(path) => self.trainer_fetched(path, blob, found),
-            }
-        }
-        // Nobody may want it any more.
-        if !self.modules.values().any(|state| state.has_in_hand(blob)) {
-            self.forget(blob);
-        }
+        let fetching = self.0.remove(&blob)?;
+        // After the last attempt has failed there is no next one to ask for.
+        let bytes = if found { fetching.ask().0.bytes } else { 0 };
+        Some(Fetched { bytes, began: fetching.began, purposes: fetching.purposes })
     }
 
-    pub(in crate::protocol) fn retry_fetches(&mut self) {
-        let now = self.now;
-        let mut again = Vec::new();
-        for fetching in self.fetching.values_mut() {
-            if fetching.retry_at.is_some_and(|at| now >= at) {
-                (fetching.retry_at, fetching.began) = (None, now);
-                let (blob, from) = fetching.ask();
-                again.push(Action::Fetch { blob, from });
-            }
-        }
-        self.out.extend(again);
+    /// The attempts that are due.
+    pub(in crate::protocol) fn retries(&mut self, now: Millis) -> Vec<Action> {
+        let due = self.0.values_mut().filter(|fetching| fetching.retry_at.is_some_and(|at| now >= at));
+        due.map(|fetching| {
+            (fetching.retry_at, fetching.began) = (None, now);
+            fetching.action()
+        })
+        .collect()
+    }
+
+    /// The blobs on their way.
+    pub(in crate::protocol) fn blobs(&self) -> impl ExactSizeIterator<Item = BlobHash> {
+        self.0.keys().copied()
     }
 }

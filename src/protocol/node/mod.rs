@@ -1,5 +1,7 @@
 //! One peer: its parts, and what passes between them.
 
+mod evidence;
+mod fetch;
 pub(super) mod heartbeat;
 mod incarnation;
 pub(in crate::protocol) mod module;
@@ -18,7 +20,8 @@ use std::sync::Arc;
 
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
-use crate::protocol::blobs::fetch::Fetching;
+use crate::protocol::blobs::fetch::Fetches;
+use crate::protocol::blobs::release::Releases;
 use crate::protocol::journal::record::{Finished, InnerCheckpoint};
 use crate::protocol::limits::{BEAT_MS, STANDSTILL_MS, SWEEP_MS};
 use crate::protocol::module::chain::Chain;
@@ -35,9 +38,7 @@ use crate::protocol::node::path::phase::Training;
 use crate::protocol::node::path::placement::Search;
 use crate::protocol::node::retention::Rescued;
 use crate::protocol::path::watchdog::Watchdog;
-use crate::protocol::reputation::not_contributing::Idle;
-use crate::protocol::reputation::owner_trust::Distrusted;
-use crate::protocol::reputation::score::Conducts;
+use crate::protocol::reputation::Reputation;
 use crate::protocol::timers::Timer;
 use crate::protocol::wire::message::{Head, Stage, UpdateHash};
 
@@ -135,15 +136,14 @@ pub struct Node {
     pub(in crate::protocol) now: Millis,
     pub(in crate::protocol) out: Outbox,
     pub(in crate::protocol) membership: Membership,
-    pub(in crate::protocol) distrusted: Distrusted,
-    pub(in crate::protocol) conducts: Conducts,
+    pub(in crate::protocol) reputation: Reputation,
+    pub(in crate::protocol) fetches: Fetches,
+    pub(in crate::protocol) releases: Releases,
     pub(in crate::protocol) auditing: Auditing,
     pub(in crate::protocol) modules: BTreeMap<ModuleId, Module>,
     pub(in crate::protocol) held: BTreeMap<PathId, Held>,
     /// Since when a path next to ours has no living holder.
     pub(in crate::protocol) orphans: BTreeMap<PathId, Millis>,
-    /// Holders that do not train the path.
-    pub(in crate::protocol) idle: Idle,
     pub(in crate::protocol) search: Search,
     /// What this node trained, newest last, for as long as it may be counted.
     pub(in crate::protocol) finished: VecDeque<Finished>,
@@ -169,10 +169,6 @@ pub struct Node {
     pub(in crate::protocol) swept: Millis,
     /// Updates signed before a restart.
     pub(in crate::protocol) sealed_before: Vec<SignedUpdate>,
-    pub(in crate::protocol) fetching: BTreeMap<BlobHash, Fetching>,
-    /// Blobs that can go once nothing refers to them.
-    pub(in crate::protocol) unwanted: BTreeSet<BlobHash>,
-    pub(in crate::protocol) let_go: bool,
     pub(in crate::protocol) replicas: Replicas,
     pub(in crate::protocol) evaluations: Evaluations,
     /// Whether a head has moved or a path was taken since this node looked where its paths are.
@@ -189,13 +185,13 @@ impl Node {
             now: Millis(0),
             out: Outbox::default(),
             membership: Membership::default(),
-            distrusted: Distrusted::default(),
-            conducts: Conducts::default(),
+            reputation: Reputation::default(),
+            fetches: Fetches::default(),
+            releases: Releases::default(),
             auditing: Auditing::default(),
             modules: BTreeMap::new(),
             held: BTreeMap::new(),
             orphans: BTreeMap::new(),
-            idle: Idle::default(),
             search: Search::default(),
             finished: VecDeque::new(),
             rescued: VecDeque::new(),
@@ -212,9 +208,6 @@ impl Node {
             began: Millis(0),
             swept: Millis(0),
             sealed_before: Vec::new(),
-            fetching: BTreeMap::new(),
-            unwanted: BTreeSet::new(),
-            let_go: false,
             replicas: Replicas::default(),
             evaluations: Evaluations::default(),
             moved: false,

@@ -33,7 +33,7 @@ impl Node {
         node.restore_places();
         // Whatever had to be done then was done, and what nothing refers to is found by whoever opens the store.
         node.out.clear();
-        node.unwanted.clear();
+        node.releases.clear();
         let started = Record::Started(node.membership.start_again());
         node.act(Action::Persist(started));
         node
@@ -91,7 +91,7 @@ impl Node {
             Record::Checkpoint(checkpoint) => self.restore_checkpoint(checkpoint),
             Record::Condemned { module, update, owner } => {
                 self.auditing.condemn(self.now, module, (update, owner));
-                self.conducts.blame(self.now, owner, Fault::WrongUpdate, None);
+                self.reputation.blame(self.now, owner, Fault::WrongUpdate, None);
                 self.restore_before(module, update);
             }
             Record::Abandoned(path) => {

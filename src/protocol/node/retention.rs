@@ -25,36 +25,17 @@ pub(in crate::protocol) struct Rescued {
 }
 
 impl Node {
-    /// Nobody here needs this blob for what it was; it goes when nothing else refers to it.
+    /// Nothing here needs this blob for what it was; it goes when nothing else refers to it.
     pub(in crate::protocol) fn forget(&mut self, blob: BlobHash) {
-        self.unwanted.insert(blob);
-        self.let_go = true;
+        self.releases.add(blob);
     }
 
     /// After every event in which something was let go.
     pub(in crate::protocol) fn forget_unreferenced(&mut self) {
-        if !std::mem::take(&mut self.let_go) {
-            return;
-        }
-        let unwanted: Vec<BlobHash> = std::mem::take(&mut self.unwanted).into_iter().collect();
-        // They are in order: those that begin with a byte are next to each other, mostly one or none.
-        let mut starts = [0; 257];
-        unwanted.iter().for_each(|blob| starts[usize::from(blob.0[0]) + 1] += 1);
-        (0..256).for_each(|byte| starts[byte + 1] += starts[byte]);
-        let mut is_kept = vec![false; unwanted.len()];
-        self.for_each_reference(&mut |blob| {
-            let alike = starts[usize::from(blob.0[0])]..starts[usize::from(blob.0[0]) + 1];
-            if let Some(at) = alike.into_iter().find(|at| unwanted[*at] == blob) {
-                is_kept[at] = true;
-            }
-        });
-        for (blob, is_kept) in unwanted.into_iter().zip(is_kept) {
-            if is_kept {
-                self.unwanted.insert(blob);
-            } else {
-                self.out.act(Action::Forget(blob));
-            }
-        }
+        let mut releases = std::mem::take(&mut self.releases);
+        let gone = releases.take_unreferenced(|visit| self.for_each_reference(&mut |blob| visit(blob)));
+        self.releases = releases;
+        gone.into_iter().for_each(|blob| self.out.act(Action::Forget(blob)));
     }
 
     /// The blobs that this node may still need or be asked for; all others can be removed.
@@ -82,7 +63,7 @@ impl Node {
         self.checkpoints.values().flat_map(crate::protocol::node::path::resume::blobs).for_each(&mut visit);
         self.training.iter().flat_map(|training| &training.reads).copied().for_each(&mut visit);
         // What is asked for may be here already, and word of that on its way.
-        self.fetching.keys().copied().for_each(visit);
+        self.fetches.blobs().for_each(visit);
     }
 
     /// Where room is short: averages that are kept only for members that lag, oldest first. These take whole states

@@ -1,7 +1,109 @@
-//! TODO-TOUR
+//! Everything that is held against a peer, in one place.
+//!
+//! [`score`] adds up penalties for contributions and updates that are wrong, and quarantines a peer; [`owner_trust`] is about peers
+//! that failed as owners; [`not_contributing`] about holders that do not train. [`norm_cap`] bounds what one contribution can do.
 
-pub(super) mod evidence;
 pub mod norm_cap;
-pub(super) mod not_contributing;
-pub(super) mod owner_trust;
+mod not_contributing;
+mod owner_trust;
 pub mod score;
+
+use self::not_contributing::NotContributing;
+use self::owner_trust::Distrusted;
+use self::score::{Conducts, Fault};
+use super::wire::message::ContributionKey;
+use crate::clock::Millis;
+use crate::names::{ModuleId, PathId, PeerKey, Version};
+
+/// What a node holds against others.
+#[derive(Debug, Default)]
+pub(super) struct Reputation {
+    owners: Distrusted,
+    scores: Conducts,
+    not_contributing: NotContributing,
+}
+
+impl Reputation {
+    pub(super) fn scores(&self) -> &Conducts {
+        &self.scores
+    }
+
+    /// A peer was wrong; with a contribution, if one is said, for which it is penalized once. Says whether this quarantines it.
+    pub(super) fn blame(
+        &mut self,
+        now: Millis,
+        peer: PeerKey,
+        fault: Fault,
+        contribution: Option<ContributionKey>,
+    ) -> bool {
+        self.scores.blame(now, peer, fault, contribution)
+    }
+
+    /// A contribution of the peer's was counted in full.
+    pub(super) fn counted(&mut self, peer: PeerKey) {
+        self.scores.counted(peer);
+    }
+
+    /// Something speaks for the peer.
+    pub(super) fn excuse(&mut self, peer: PeerKey) {
+        self.scores.excuse(peer);
+    }
+
+    /// Whether a peer is believed as an owner.
+    pub(super) fn is_believed(&self, now: Millis, peer: PeerKey) -> bool {
+        !self.owners.has(now, peer) && !self.scores.is_named(now, peer)
+    }
+
+    /// A peer has failed as the owner of a module.
+    pub(super) fn owner_failed(&mut self, now: Millis, module: ModuleId, owner: PeerKey) {
+        self.owners.failed(now, owner);
+        self.not_contributing.failed_owner(module, owner);
+    }
+
+    /// How many peers have failed as owners.
+    pub(super) fn failed_owners(&self) -> usize {
+        self.owners.count()
+    }
+
+    /// Whether a peer that has a lease of a path is not believed to train it, given which modules the path goes through.
+    pub(super) fn is_not_contributing(
+        &self,
+        now: Millis,
+        path: PathId,
+        peer: PeerKey,
+        goes_through: impl Fn(ModuleId) -> bool,
+    ) -> bool {
+        self.scores.is_doubted(now, peer) || self.not_contributing.has(path, peer, goes_through)
+    }
+
+    /// A peer has offered something for a path.
+    pub(super) fn contributes(&mut self, module: ModuleId, path: PathId, peer: PeerKey) {
+        self.not_contributing.contributes(module, path, peer);
+    }
+
+    /// A module has a new version: its holders, and whether the update counts their paths.
+    pub(super) fn note_counted(
+        &mut self,
+        module: ModuleId,
+        version: Version,
+        holders: impl Iterator<Item = (PathId, PeerKey, bool)>,
+    ) {
+        self.not_contributing.note_counted(module, version, holders);
+    }
+
+    /// In every sweep: these holders' contributions are long overdue; those who are not alive are forgotten.
+    pub(super) fn note_overdue(
+        &mut self,
+        now: Millis,
+        holders: Vec<(PathId, PeerKey)>,
+        alive: impl Fn(PeerKey) -> bool,
+    ) {
+        self.not_contributing.overdue(holders);
+        self.not_contributing.retain(|peer| self.owners.has(now, peer), alive);
+    }
+
+    /// How many entries there are of holders that do not contribute.
+    pub(super) fn not_contributing(&self) -> usize {
+        self.not_contributing.count()
+    }
+}

@@ -223,10 +223,10 @@ impl Node {
             peer,
             counted: conduct.counted,
             faults: conduct.faults.clone(),
-            named: self.conducts.is_named(self.now, peer),
+            named: self.reputation.scores().is_named(self.now, peer),
             reason: conduct.reason.map(|fault| fault.describe().to_owned()),
         };
-        self.conducts.all().map(one).collect()
+        self.reputation.scores().all().map(one).collect()
     }
 
     fn copied_identities(&self) -> Vec<CopiedIdentity> {

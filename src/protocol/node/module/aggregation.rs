@@ -84,7 +84,7 @@ impl Node {
             return;
         }
         let key = offer.key();
-        if self.conducts.is_named(self.now, author) {
+        if self.reputation.scores().is_named(self.now, author) {
             return;
         }
         if self.auditing.is_broken(offer.blob.hash) {
@@ -94,7 +94,7 @@ impl Node {
             self.blame_copier(author, fault, (key, first));
             return;
         }
-        self.contributes(module, offer.path, author);
+        self.reputation.contributes(module, offer.path, author);
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(chain) = &state.chain else { return };
         let head = chain.head().version;
@@ -104,7 +104,7 @@ impl Node {
             return;
         }
         if state.offers.contains_key(&key) {
-            return self.another_holder(offer.blob, author);
+            return self.fetches.another_holder(offer.blob, author);
         }
         let (first, last) = ((key.0, key.1, BlobHash([0; 32])), (key.0, key.1, BlobHash([255; 32])));
         let rivals = state.offers.range(first..=last).count() + chain.times_counted(offer.path, offer.parent);
@@ -210,7 +210,8 @@ impl Node {
         let mut paths: Vec<PathId> = mine.map(|(path, _)| *path).collect();
         for (peer, member) in self.membership.roster().living(self.now, module) {
             let trains = |lease: &&Lease| {
-                let fails = self.is_idle(lease.path, peer) || self.conducts.has_failed(peer, lease.path, head.version);
+                let fails = self.is_idle(lease.path, peer)
+                    || self.reputation.scores().has_failed(peer, lease.path, head.version);
                 Self::is_waited_for(lease.stage) && !fails && !is_past(lease.phase)
             };
             paths.extend(member.leases.iter().filter(trains).map(|lease| lease.path));
@@ -290,7 +291,7 @@ impl Node {
         let update = self.modules.get_mut(&module).and_then(|state| {
             // Nothing closes while an average is made: if a collection is closing, this is its average.
             state.combining.take()?;
-            self.let_go = true;
+            self.releases.look_again();
             let (chain, collection) = (state.chain.as_ref()?, state.collection.as_ref()?);
             let head = chain.head();
             if !owns || !collection.closing || head.version.next() != target {

@@ -186,7 +186,7 @@ impl Node {
         }
         let Some(state) = self.modules.get_mut(&module) else { return };
         if apply.is_none_or(|apply| !apply.wanted) {
-            self.let_go = true;
+            self.releases.look_again();
             return;
         }
         let Some(next) = state.next.take_if(|next| next.applying && next.signed.update.version == version) else {

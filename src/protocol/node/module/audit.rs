@@ -334,7 +334,7 @@ impl Node {
     pub(in crate::protocol) fn found_broken(&mut self, module: ModuleId, author: PeerKey, offer: &Offer) {
         if author == self.me {
             // A disk may lose bits. The others do without what is lost.
-            self.conducts.blame(self.now, author, Fault::Broken, None);
+            self.reputation.blame(self.now, author, Fault::Broken, None);
             return;
         }
         if self.auditing.knows(offer.blob.hash) {
@@ -376,7 +376,7 @@ impl Node {
 
     /// Another says that something is not so.
     pub(in crate::protocol) fn heard_accusation(&mut self, module: ModuleId, author: PeerKey, accusation: &Accusation) {
-        if self.conducts.is_named(self.now, author) {
+        if self.reputation.scores().is_named(self.now, author) {
             return;
         }
         let Some(state) = self.modules.get(&module) else { return };
@@ -419,7 +419,7 @@ impl Node {
 
     /// It was wrong. If that names it, what it owned has no owner, and what it offered is not taken.
     pub(in crate::protocol) fn blame(&mut self, peer: PeerKey, fault: Fault, contribution: Option<ContributionKey>) {
-        if peer == self.me || !self.conducts.blame(self.now, peer, fault, contribution) {
+        if peer == self.me || !self.reputation.blame(self.now, peer, fault, contribution) {
             return;
         }
         self.act(Action::Report(Report::Named { peer, fault }));
@@ -439,15 +439,15 @@ impl Node {
         fault: Fault,
         (key, first): (ContributionKey, Option<PeerKey>),
     ) {
-        let told = self.conducts.is_told(peer, key);
+        let told = self.reputation.scores().is_told(peer, key);
         if let Some(first) = first.filter(|_| !told) {
-            self.conducts.excuse(first);
+            self.reputation.excuse(first);
         }
         self.blame(peer, fault, Some(key));
     }
 
     /// Whether a peer is believed as an owner.
     pub(in crate::protocol) fn is_believed(&self, peer: PeerKey) -> bool {
-        !self.distrusted.has(self.now, peer) && !self.conducts.is_named(self.now, peer)
+        self.reputation.is_believed(self.now, peer)
     }
 }

@@ -122,7 +122,7 @@ impl Node {
             .heads(self.now, module)
             .filter(|(_, head)| mine.is_none_or(|mine| head.beats(&mine)))
             .filter(|(_, head)| refused.is_none_or(|refused| !refused.contains(&head.update)))
-            .filter(|(peer, _)| !self.conducts.is_named(self.now, *peer))
+            .filter(|(peer, _)| !self.reputation.scores().is_named(self.now, *peer))
             .collect();
         ahead.sort_by(|(_, a), (_, b)| b.weight.cmp(&a.weight).then(a.update.cmp(&b.update)));
         let mut donors: Vec<PeerKey> = ahead.into_iter().map(|(peer, _)| peer).collect();

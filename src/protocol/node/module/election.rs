@@ -153,7 +153,7 @@ impl Node {
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(owner) = state.owner.filter(|owner| *owner != self.me) else { return };
         state.deposed = Some(state.term);
-        self.fails(module, owner);
+        self.reputation.owner_failed(self.now, module, owner);
         self.act(Action::Report(Report::Deposed { module, owner, reason }));
     }
 

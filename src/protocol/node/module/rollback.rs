@@ -71,8 +71,11 @@ impl Node {
             let Some(state) = self.modules.get(&module) else { continue };
             let Some(chain) = &state.chain else { continue };
             let mine = chain.head();
-            let members =
-                self.membership.roster().heads(now, module).filter(|(peer, _)| !self.conducts.is_named(now, *peer));
+            let members = self
+                .membership
+                .roster()
+                .heads(now, module)
+                .filter(|(peer, _)| !self.reputation.scores().is_named(now, *peer));
             let (ahead, all) =
                 members.fold((0, 1), |(ahead, all), (_, head)| (ahead + usize::from(head.beats(&mine)), all + 1));
             let gives_up = state.tainted.is_some_and(|since| now.since(since) >= TAINTED_MS);

@@ -96,7 +96,7 @@ impl Node {
     fn donor_of(&self, path: PathId, found: Vec<(PeerKey, Lease)>) -> Option<(PeerKey, bool)> {
         let heard = self.membership.roster().holders(self.now, path).map(|(peer, _, lease)| (peer, lease));
         let rank = |(peer, lease): (PeerKey, Lease)| match lease.stage {
-            _ if lease.path != path || peer == self.me || self.conducts.is_doubted(self.now, peer) => None,
+            _ if lease.path != path || peer == self.me || self.reputation.scores().is_doubted(self.now, peer) => None,
             Stage::Leaving => Some((0, peer)),
             Stage::Waiting | Stage::Training | Stage::Passing => Some((1, peer)),
             Stage::Standby if lease.trainer.is_some() && !self.trainers.contains_key(&path) => Some((2, peer)),
@@ -302,7 +302,7 @@ impl Node {
 
     /// A standby keeps what its path's holder says that its trainer has come to.
     pub(in crate::protocol) fn stand_by(&mut self, holder: PeerKey, leases: &[Lease]) {
-        if self.conducts.is_doubted(self.now, holder) {
+        if self.reputation.scores().is_doubted(self.now, holder) {
             return;
         }
         for lease in leases {

@@ -316,7 +316,9 @@ impl Node {
     /// Whether nobody is waited for: its holder leaves, or lies.
     fn is_given(&self, path: PathId) -> bool {
         let mut holders = self.membership.roster().holders(self.now, path);
-        holders.any(|(peer, _, lease)| lease.stage == Stage::Leaving || self.conducts.is_doubted(self.now, peer))
+        holders.any(|(peer, _, lease)| {
+            lease.stage == Stage::Leaving || self.reputation.scores().is_doubted(self.now, peer)
+        })
     }
 
     /// How long a path waits for its holder to come back, by how long phases take in the modules here.

@@ -97,7 +97,7 @@ fn where_the_owner_itself_takes_another_for_the_owner_in_the_same_term_the_next_
         assert!(claims, "nobody else would");
     }
     let mut node = member_with_owner(&[]);
-    node.fails(MODULE, THIRD);
+    node.reputation.owner_failed(node.now, MODULE, THIRD);
     node.handle(Millis(100), heard_beat(OTHER, beat(2, Some(genesis()), Some((1, THIRD)))));
     let claims = pass(&mut node, 250, MEMBER_LEASE_MS).into_iter().any(|(_, action)| action == term(2, ME));
     assert!(claims, "also where whom it names is not believed");

@@ -100,7 +100,7 @@ fn trains(actions: &[Action]) -> bool {
 #[test]
 fn the_path_of_one_that_lies_is_taken_at_once_and_its_trainer_is_not_asked_for() {
     let mut node = member_with_owner(&[]);
-    node.conducts.blame(Millis(0), OTHER, Fault::Broken, None);
+    node.reputation.blame(Millis(0), OTHER, Fault::Broken, None);
     let actions = pass(&mut node, 0, 3_000);
     let at = |wanted: Action| actions.iter().find(|(_, action)| *action == wanted).map(|(at, _)| *at);
     assert!(at(Action::Report(Report::PathTaken(PathId(1)))).is_some_and(|at| at < PATH_LEASE_MS), "{actions:?}");

@@ -1,18 +1,83 @@
-//! What a member sees for itself of who contributes what: bytes that were offered before, and lengths far beyond others'.
+//! What a member sees for itself of how others contribute: holders that do not train, bytes that were offered before, and
+//! lengths far beyond others'.
 
 use std::collections::BTreeMap;
 
+use crate::config::OuterMode;
 use crate::names::{ModuleId, PathId, PeerKey};
-use crate::protocol::Node;
-use crate::protocol::limits::{OVERLONG_OCTAVES, TELLING_BYTES};
+use crate::protocol::limits::{IDLE_DEADLINES, OVERDUE_MS, OVERLONG_OCTAVES, TELLING_BYTES};
 use crate::protocol::module::chain::Chain;
+use crate::protocol::node::module::aggregation::offered;
 use crate::protocol::reputation::score::Fault;
-use crate::protocol::wire::message::{ContributionKey, Counted, Offer, SignedUpdate, UpdateHash};
+use crate::protocol::wire::message::{ContributionKey, Counted, Lease, Offer, SignedUpdate, Update, UpdateHash};
+use crate::protocol::{Module, Node};
 
 /// A doubling, in a norm's bits.
 const OCTAVE: u16 = 1 << 7;
 
 impl Node {
+    /// Whether a peer that has this lease of a path is not believed to train it.
+    pub(in crate::protocol) fn is_idle(&self, path: PathId, peer: PeerKey) -> bool {
+        let phase = self.phase_about();
+        let through = |module| self.plan.slots.goes_through(path, phase, module);
+        self.reputation.is_not_contributing(self.now, path, peer, through)
+    }
+
+    /// A new head: a holder whose path no update has counted for many versions, and that has offered nothing that could be,
+    /// does not train it, whatever its lease says. An owner that spoils its own contributions offers them to itself alone.
+    pub(in crate::protocol) fn note_counted(&mut self, module: ModuleId, update: &Update) {
+        if self.plan.mode != OuterMode::Synchronous || self.plan.slots.are_drawn_anew() {
+            return;
+        }
+        let plan = &self.plan;
+        let living = self.membership.roster().living(self.now, module);
+        let holders = living.flat_map(|(peer, member)| {
+            let trains = |lease: &&Lease| {
+                Self::is_waited_for(lease.stage) && plan.slots.goes_through(lease.path, lease.phase, module)
+            };
+            let counts = |path| update.contributions.iter().any(|counted| counted.path == path);
+            member.leases.iter().filter(trains).map(move |lease| (lease.path, peer, counts(lease.path)))
+        });
+        self.reputation.note_counted(module, update.version, holders);
+    }
+
+    /// Looks for holders whose contributions are long overdue.
+    pub(in crate::protocol) fn watch_holders(&mut self) {
+        let mut overdue: Vec<(PathId, PeerKey)> = Vec::new();
+        for (module, state) in self.modules.iter().filter(|(module, state)| self.is_held_up(**module, state)) {
+            for (peer, member) in self.membership.roster().living(self.now, *module) {
+                let stalled = member.leases.iter().filter(|lease| self.stalls(*module, state, lease));
+                overdue.extend(stalled.map(|lease| (lease.path, peer)));
+            }
+        }
+        let (roster, now) = (self.membership.roster(), self.now);
+        let alive = |peer| roster.member(peer).is_some_and(|member| roster.alive(now, member));
+        self.reputation.note_overdue(now, overdue, alive);
+    }
+
+    /// The next update has taken several times as long as it should have.
+    fn is_held_up(&self, module: ModuleId, state: &Module) -> bool {
+        let (Some(head), Some(deadline_ms)) = (state.head(), state.advances.deadline_ms()) else { return false };
+        let waited_ms = self.now.since(state.advanced.max(self.began));
+        !self.plan.is_done(module, head) && waited_ms > IDLE_DEADLINES * deadline_ms + OVERDUE_MS
+    }
+
+    /// The path waits for nothing but itself, as far as this module tells: it stands where the module does, and has not
+    /// contributed to it.
+    fn stalls(&self, module: ModuleId, state: &Module, lease: &Lease) -> bool {
+        let Some(head) = state.head() else { return false };
+        let here = self.plan.phase_of(module, head);
+        let stands_here = match self.plan.streaming {
+            // The module may be the one of its path that is ahead. What a lease says may be any number.
+            Some(_) => lease.phase == here || here.0.checked_sub(1) == Some(lease.phase.0),
+            None => lease.phase == here,
+        };
+        Self::is_waited_for(lease.stage)
+            && stands_here
+            && self.plan.slots.goes_through(lease.path, lease.phase, module)
+            && !offered(&state.offers, lease.path, head.version)
+    }
+
     /// Whether the bytes of an offer were offered before, for another path or another version: what is trained from other
     /// parameters or on other text comes to other bytes. The first that offers has it; who that was, if that is known.
     pub(in crate::protocol) fn seen_before(
@@ -26,7 +91,7 @@ impl Node {
             return None;
         }
         // Updates are forgotten after a while, and what was wrong then is wrong now.
-        if self.conducts.has_told(author, offer.blob.hash) {
+        if self.reputation.scores().has_told(author, offer.blob.hash) {
             return Some((Fault::Stale, None));
         }
         let is_it = |key: &ContributionKey| key.2 == offer.blob.hash && *key != offer.key();
@@ -61,7 +126,7 @@ impl Node {
         for (author, key, judged) in judged {
             match judged {
                 (true, _) => self.blame(author, Fault::Overlong, Some(key)),
-                (false, true) => self.conducts.counted(author),
+                (false, true) => self.reputation.counted(author),
                 // What was capped speaks neither for it nor against it.
                 (false, false) => {}
             }

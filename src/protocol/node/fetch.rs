@@ -1,0 +1,57 @@
+//! Blobs that the node fetches, and what follows when one is here or cannot be had.
+
+use crate::names::{BlobHash, BlobRef, PeerKey};
+use crate::protocol::Node;
+use crate::protocol::blobs::fetch::Purpose;
+
+impl Node {
+    pub(in crate::protocol) fn fetch(&mut self, blob: BlobRef, holder: PeerKey, purpose: Purpose) {
+        self.fetch_from(blob, &[holder], purpose);
+    }
+
+    /// The same where several have the blob, or soon will: the surest first.
+    pub(in crate::protocol) fn fetch_from(&mut self, blob: BlobRef, holders: &[PeerKey], purpose: Purpose) {
+        if let Some(action) = self.fetches.fetch(self.now, blob, holders, purpose) {
+            self.act(action);
+        }
+    }
+
+    /// Members of a module in the order of their keys, those after this node first: so not all ask the same ones.
+    pub(in crate::protocol) fn after_me(&self, mut members: Vec<PeerKey>) -> Vec<PeerKey> {
+        members.sort_unstable();
+        let after = members.partition_point(|member| *member < self.me);
+        members.rotate_left(after);
+        members
+    }
+
+    pub(in crate::protocol) fn fetched(&mut self, blob: BlobHash, found: bool) {
+        let Some(fetched) = self.fetches.ended(self.now, blob, found) else { return };
+        // What a module begins with is made here, and says nothing of how fast bytes come.
+        let first = |purpose: &Purpose| match purpose {
+            Purpose::State(module) => self.plan.genesis.get(module).is_some_and(|state| state.hash == blob),
+            _ => false,
+        };
+        if found && !fetched.purposes.iter().any(first) {
+            self.membership.transferred(fetched.bytes, self.now.since(fetched.began));
+        }
+        for purpose in fetched.purposes {
+            match purpose {
+                Purpose::Contribution(module) => self.contribution_fetched(module, blob, found),
+                Purpose::Audit(_) => self.audit_fetched(blob, found),
+                Purpose::Average(module) => self.average_fetched(module, blob, found),
+                Purpose::State(module) => self.state_fetched(module, blob, found),
+                Purpose::Inheritance(path) => self.inheritance_fetched(path, blob, found),
+                Purpose::Trainer(path) => self.trainer_fetched(path, blob, found),
+            }
+        }
+        // Nothing may need it any more.
+        if !self.modules.values().any(|state| state.has_in_hand(blob)) {
+            self.forget(blob);
+        }
+    }
+
+    pub(in crate::protocol) fn retry_fetches(&mut self) {
+        let retries = self.fetches.retries(self.now);
+        self.out.extend(retries);
+    }
+}
