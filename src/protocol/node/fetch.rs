@@ -2,7 +2,7 @@
 
 use crate::names::{BlobHash, BlobRef, PeerKey};
 use crate::protocol::Node;
-use crate::protocol::blobs::fetch::Purpose;
+use crate::protocol::blobs::Purpose;
 
 impl Node {
     pub(in crate::protocol) fn fetch(&mut self, blob: BlobRef, holder: PeerKey, purpose: Purpose) {
@@ -11,7 +11,7 @@ impl Node {
 
     /// The same where several have the blob, or soon will: the surest first.
     pub(in crate::protocol) fn fetch_from(&mut self, blob: BlobRef, holders: &[PeerKey], purpose: Purpose) {
-        if let Some(action) = self.fetches.fetch(self.now, blob, holders, purpose) {
+        if let Some(action) = self.blobs.fetch(self.now, blob, holders, purpose) {
             self.act(action);
         }
     }
@@ -25,7 +25,7 @@ impl Node {
     }
 
     pub(in crate::protocol) fn fetched(&mut self, blob: BlobHash, found: bool) {
-        let Some(fetched) = self.fetches.ended(self.now, blob, found) else { return };
+        let Some(fetched) = self.blobs.fetch_ended(self.now, blob, found) else { return };
         // What a module begins with is made here, and says nothing of how fast bytes come.
         let first = |purpose: &Purpose| match purpose {
             Purpose::State(module) => self.plan.genesis.get(module).is_some_and(|state| state.hash == blob),
@@ -51,7 +51,7 @@ impl Node {
     }
 
     pub(in crate::protocol) fn retry_fetches(&mut self) {
-        let retries = self.fetches.retries(self.now);
+        let retries = self.blobs.retries(self.now);
         self.out.extend(retries);
     }
 }

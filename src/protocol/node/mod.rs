@@ -20,9 +20,8 @@ use std::sync::Arc;
 
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
-use crate::protocol::blobs::fetch::Fetches;
-use crate::protocol::blobs::release::Releases;
-use crate::protocol::journal::record::{Finished, InnerCheckpoint};
+use crate::protocol::blobs::Blobs;
+use crate::protocol::journal::record::InnerCheckpoint;
 use crate::protocol::limits::{BEAT_MS, STANDSTILL_MS, SWEEP_MS};
 use crate::protocol::module::chain::Chain;
 use crate::protocol::module::collection::{Collection, Durations};
@@ -36,7 +35,7 @@ use crate::protocol::node::path::leave::Leaving;
 use crate::protocol::node::path::pace::Measured;
 use crate::protocol::node::path::phase::Training;
 use crate::protocol::node::path::placement::Search;
-use crate::protocol::node::retention::Rescued;
+use crate::protocol::path::contributions::Contributions;
 use crate::protocol::path::watchdog::Watchdog;
 use crate::protocol::reputation::Reputation;
 use crate::protocol::timers::Timer;
@@ -137,20 +136,14 @@ pub struct Node {
     pub(in crate::protocol) out: Outbox,
     pub(in crate::protocol) membership: Membership,
     pub(in crate::protocol) reputation: Reputation,
-    pub(in crate::protocol) fetches: Fetches,
-    pub(in crate::protocol) releases: Releases,
+    pub(in crate::protocol) blobs: Blobs,
+    pub(in crate::protocol) contributions: Contributions,
     pub(in crate::protocol) auditing: Auditing,
     pub(in crate::protocol) modules: BTreeMap<ModuleId, Module>,
     pub(in crate::protocol) held: BTreeMap<PathId, Held>,
     /// Since when a path next to ours has no living holder.
     pub(in crate::protocol) orphans: BTreeMap<PathId, Millis>,
     pub(in crate::protocol) search: Search,
-    /// What this node trained, newest last, for as long as it may be counted.
-    pub(in crate::protocol) finished: VecDeque<Finished>,
-    /// What this node combined in chains that were given up.
-    pub(in crate::protocol) rescued: VecDeque<Rescued>,
-    /// When all that is outstanding was last offered; nothing if that is to be done now.
-    pub(in crate::protocol) offered_at: Option<Millis>,
     pub(in crate::protocol) trainers: BTreeMap<PathId, BlobRef>,
     /// Phases left in the middle, of paths held here.
     pub(in crate::protocol) checkpoints: BTreeMap<PathId, InnerCheckpoint>,
@@ -186,16 +179,13 @@ impl Node {
             out: Outbox::default(),
             membership: Membership::default(),
             reputation: Reputation::default(),
-            fetches: Fetches::default(),
-            releases: Releases::default(),
+            blobs: Blobs::default(),
+            contributions: Contributions::default(),
             auditing: Auditing::default(),
             modules: BTreeMap::new(),
             held: BTreeMap::new(),
             orphans: BTreeMap::new(),
             search: Search::default(),
-            finished: VecDeque::new(),
-            rescued: VecDeque::new(),
-            offered_at: None,
             trainers: BTreeMap::new(),
             checkpoints: BTreeMap::new(),
             watchdog: Watchdog::default(),

@@ -10,7 +10,7 @@ use crate::names::{ModuleId, PathId, PeerKey, Phase, Term, Version};
 use crate::protocol::action::Action;
 use crate::protocol::journal::record::{Finished, InnerCheckpoint, Record};
 use crate::protocol::module::chain::Chain;
-use crate::protocol::node::retention::Rescued;
+use crate::protocol::path::contributions::Reproposed;
 use crate::protocol::reputation::score::Fault;
 use crate::protocol::wire::message::{Message, SignedUpdate, Stage};
 use crate::protocol::{Held, Module, Node, RunPlan};
@@ -33,7 +33,7 @@ impl Node {
         node.restore_places();
         // Whatever had to be done then was done, and what nothing refers to is found by whoever opens the store.
         node.out.clear();
-        node.releases.clear();
+        node.blobs.release_nothing();
         let started = Record::Started(node.membership.start_again());
         node.act(Action::Persist(started));
         node
@@ -42,7 +42,7 @@ impl Node {
     /// Whether nothing has begun here yet: a founder that was killed while it founded begins again.
     pub fn is_blank(&self) -> bool {
         let at_genesis = |state: &Module| state.head().is_none_or(|head| head.version.0 == 0);
-        self.held.is_empty() && self.finished.is_empty() && self.modules.values().all(at_genesis)
+        self.held.is_empty() && self.contributions.is_empty() && self.modules.values().all(at_genesis)
     }
 
     fn take_in(&mut self, record: Record) {
@@ -83,10 +83,7 @@ impl Node {
                 self.trainers.insert(path, trainer);
             }
             Record::Rescued { module, parent_update, counted } => {
-                let rescued = Rescued { module, parent_update, counted };
-                if !self.rescued.contains(&rescued) {
-                    self.rescued.push_back(rescued);
-                }
+                self.contributions.restore_reproposed(Reproposed { module, parent_update, counted });
             }
             Record::Checkpoint(checkpoint) => self.restore_checkpoint(checkpoint),
             Record::Condemned { module, update, owner } => {
@@ -150,7 +147,7 @@ impl Node {
 
     fn restore_finished(&mut self, mut finished: Finished) {
         self.checkpoints.remove(&finished.path);
-        if self.finished.contains(&finished) {
+        if self.contributions.contains(&finished) {
             return;
         }
         self.let_go_of_ground(finished.path);
@@ -160,7 +157,7 @@ impl Node {
         } else {
             finished.stands_on.clear();
         }
-        self.finished.push_back(finished);
+        self.contributions.add(finished);
     }
 
     /// The others still take this node for the owner: it goes on as one.
@@ -227,11 +224,8 @@ impl Node {
         records.extend(sealed.cloned().map(Record::Sealed));
         records.extend(self.sealed_before.iter().cloned().map(Record::Sealed));
         // Before the leases: a path's trainer is not that of a phase from before the path was given away.
-        records.extend(self.finished.iter().cloned().map(Record::Finished));
-        records.extend(self.rescued.iter().map(|rescued| {
-            let Rescued { module, parent_update, counted } = *rescued;
-            Record::Rescued { module, parent_update, counted }
-        }));
+        records.extend(self.contributions.finished_records());
+        records.extend(self.contributions.reproposed_records());
         records.extend(self.held.iter().map(|(path, held)| Record::Lease {
             path: *path,
             held: true,

@@ -8,33 +8,23 @@ use std::collections::BTreeSet;
 use crate::names::{BlobHash, ModuleId, PathId, Version};
 use crate::protocol::action::{Action, Report};
 use crate::protocol::journal::record::Record;
-use crate::protocol::limits::MAX_RESCUED;
 use crate::protocol::module::chain::Chain;
 use crate::protocol::node::module::aggregation::countable;
-use crate::protocol::wire::message::{ContributionKey, Counted, GENESIS, UpdateHash};
+use crate::protocol::path::contributions::Reproposed;
+use crate::protocol::wire::message::{ContributionKey, Counted, GENESIS};
 use crate::protocol::{Module, Node};
-
-/// A contribution counted in a chain that was given up, and not in the one taken. This node combined it, so it has the
-/// bytes, and offers it where whoever trained it may be gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::protocol) struct Rescued {
-    pub(in crate::protocol) module: ModuleId,
-    /// The update that it was trained from, as far as that is known.
-    pub(in crate::protocol) parent_update: UpdateHash,
-    pub(in crate::protocol) counted: Counted,
-}
 
 impl Node {
     /// Nothing here needs this blob for what it was; it goes when nothing else refers to it.
     pub(in crate::protocol) fn forget(&mut self, blob: BlobHash) {
-        self.releases.add(blob);
+        self.blobs.release(blob);
     }
 
     /// After every event in which something was let go.
     pub(in crate::protocol) fn forget_unreferenced(&mut self) {
-        let mut releases = std::mem::take(&mut self.releases);
+        let mut releases = self.blobs.take_releases();
         let gone = releases.take_unreferenced(|visit| self.for_each_reference(&mut |blob| visit(blob)));
-        self.releases = releases;
+        self.blobs.put_back(releases);
         gone.into_iter().for_each(|blob| self.out.act(Action::Forget(blob)));
     }
 
@@ -52,8 +42,7 @@ impl Node {
             state.for_each_reference(visit);
         }
         self.sealed_before.iter().map(|signed| signed.update.average.hash).for_each(&mut visit);
-        self.finished.iter().flat_map(|finished| &finished.offers).map(|(_, blob)| blob.hash).for_each(&mut visit);
-        self.rescued.iter().map(|rescued| rescued.counted.blob.hash).for_each(&mut visit);
+        self.contributions.blobs().for_each(&mut visit);
         self.trainers.values().map(|blob| blob.hash).for_each(&mut visit);
         let stands_on = self.held.keys().flat_map(|path| self.stands_on(*path));
         stands_on.map(|(_, state)| state.hash).for_each(&mut visit);
@@ -63,7 +52,7 @@ impl Node {
         self.checkpoints.values().flat_map(crate::protocol::node::path::resume::blobs).for_each(&mut visit);
         self.training.iter().flat_map(|training| &training.reads).copied().for_each(&mut visit);
         // What is asked for may be here already, and word of that on its way.
-        self.fetches.blobs().for_each(visit);
+        self.blobs.being_fetched().for_each(visit);
     }
 
     /// Where room is short: averages that are kept only for members that lag, oldest first. These take whole states
@@ -90,10 +79,8 @@ impl Node {
             .collect();
         for counted in rescued {
             let parent_update = given_up.update_of(counted.parent).unwrap_or(GENESIS);
-            let rescued = Rescued { module, parent_update, counted };
-            if self.rescued.len() < MAX_RESCUED && !self.rescued.contains(&rescued) {
+            if self.contributions.repropose(Reproposed { module, parent_update, counted }) {
                 self.act(Action::Persist(Record::Rescued { module, parent_update, counted }));
-                self.rescued.push_back(rescued);
             }
         }
     }
@@ -105,20 +92,8 @@ impl Node {
         let keeps = |module: ModuleId, parent: Version| {
             modules.get(&module).and_then(Module::head).is_some_and(|head| countable(head.version, parent))
         };
-        let (kept, released): (Vec<_>, Vec<_>) = std::mem::take(&mut self.finished)
-            .into_iter()
-            .partition(|finished| finished.offers.iter().any(|(from, _)| keeps(from.module, from.version)));
-        let (rescued, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut self.rescued)
-            .into_iter()
-            .partition(|rescued| keeps(rescued.module, rescued.counted.parent));
-        self.finished = kept.into();
-        self.rescued = rescued.into();
-        for blob in released.iter().flat_map(|finished| &finished.offers).map(|(_, blob)| blob.hash) {
-            self.forget(blob);
-        }
-        for rescued in dropped {
-            self.forget(rescued.counted.blob.hash);
-        }
+        let released = self.contributions.retain(keeps);
+        released.into_iter().for_each(|blob| self.forget(blob));
     }
 
     /// What became too old to be counted when a module's head moved on, and is in no update: said once.

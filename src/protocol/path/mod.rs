@@ -1,3 +1,4 @@
 //! TODO-TOUR
 
+pub(super) mod contributions;
 pub(super) mod watchdog;

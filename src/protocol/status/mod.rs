@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::Node;
 use crate::names::{ModuleId, PathId, PeerKey, Term};
 use crate::protocol::module::chain::Chain;
-use crate::protocol::node::path::phase::Contribution;
+use crate::protocol::path::contributions::Contribution;
 use crate::protocol::reputation::score::{Conduct, Fault};
 use crate::protocol::status::waiting::Waiting;
 use crate::protocol::wire::message::{ContributionKey, Score, SignedUpdate, Stage};
@@ -204,7 +204,7 @@ impl Node {
     /// Contributions kept here that no update counts: not yet or, where the module is done, never.
     pub fn uncounted(&self) -> impl Iterator<Item = (ModuleId, ContributionKey)> {
         let key = |(module, path, (parent, _), blob): Contribution| (module, (path, parent, blob.hash));
-        self.contributions().map(key).filter(|(module, contribution)| {
+        self.contributions.all().map(key).filter(|(module, contribution)| {
             let chain = self.modules.get(module).and_then(|state| state.chain.as_ref());
             self.plan.can_count(contribution.1) && !chain.is_some_and(|chain| chain.has_counted(*contribution))
         })

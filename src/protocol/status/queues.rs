@@ -56,12 +56,12 @@ impl Node {
             queue("idle holders", self.reputation.not_contributing(), 4 * MAX_MEMBERS),
             queue("modules replicated", self.replicas.held.len(), MAX_REPLICAS),
             queue("scores kept", self.evaluations.scores.len(), MAX_SCORES),
-            queue("contributions rescued", self.rescued.len(), MAX_RESCUED),
+            queue("contributions rescued", self.contributions.reproposed(), MAX_RESCUED),
             queue("peers found by a search", self.search.directory.len(), MAX_ASKED * MAX_DIRECTORY),
             queue("questions measured", self.membership.response_times().requests_under_way(), MAX_ASKING),
             queue(
                 "blobs on their way",
-                self.fetches.blobs().len(),
+                self.blobs.being_fetched().len(),
                 FETCHING_PER_MODULE * self.modules.len().max(1) + MAX_CONTRIBUTIONS + 1,
             ),
         ]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::config::OuterMode;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
 use crate::protocol::action::{Action, Outer};
-use crate::protocol::blobs::fetch::Purpose;
+use crate::protocol::blobs::Purpose;
 use crate::protocol::journal::record::Record;
 use crate::protocol::limits::{MAX_OFFERS, MAX_RIVALS, VERSIONS_KEPT};
 use crate::protocol::module::chain::Chain;
@@ -104,7 +104,7 @@ impl Node {
             return;
         }
         if state.offers.contains_key(&key) {
-            return self.fetches.another_holder(offer.blob, author);
+            return self.blobs.another_holder(offer.blob, author);
         }
         let (first, last) = ((key.0, key.1, BlobHash([0; 32])), (key.0, key.1, BlobHash([255; 32])));
         let rivals = state.offers.range(first..=last).count() + chain.times_counted(offer.path, offer.parent);
@@ -291,7 +291,7 @@ impl Node {
         let update = self.modules.get_mut(&module).and_then(|state| {
             // Nothing closes while an average is made: if a collection is closing, this is its average.
             state.combining.take()?;
-            self.releases.look_again();
+            self.blobs.look_again();
             let (chain, collection) = (state.chain.as_ref()?, state.collection.as_ref()?);
             let head = chain.head();
             if !owns || !collection.closing || head.version.next() != target {

@@ -4,7 +4,7 @@ use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, Version};
 use crate::protocol::Node;
 use crate::protocol::action::{Action, Outer, Report};
-use crate::protocol::blobs::fetch::Purpose;
+use crate::protocol::blobs::Purpose;
 use crate::protocol::journal::record::Record;
 use crate::protocol::limits::{MAX_REFUSED, MAX_TERM_JUMP, MEMBER_LEASE_MS, STATES_KEPT};
 use crate::protocol::module::chain::head_of;
@@ -186,7 +186,7 @@ impl Node {
         }
         let Some(state) = self.modules.get_mut(&module) else { return };
         if apply.is_none_or(|apply| !apply.wanted) {
-            self.releases.look_again();
+            self.blobs.look_again();
             return;
         }
         let Some(next) = state.next.take_if(|next| next.applying && next.signed.update.version == version) else {

@@ -15,7 +15,7 @@ use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
 use crate::protocol::Node;
 use crate::protocol::action::{Action, Outer, Report};
-use crate::protocol::blobs::fetch::Purpose;
+use crate::protocol::blobs::Purpose;
 use crate::protocol::journal::record::Record;
 use crate::protocol::limits::{
     ACCUSE_REPEAT_MS, ACCUSED_MS, MAX_AUDITS, MAX_CONDEMNED, MAX_CONTRIBUTIONS, VERSIONS_KEPT,

@@ -4,7 +4,7 @@ use crate::clock::Millis;
 use crate::names::{BlobHash, ModuleId, PeerKey, Version};
 use crate::protocol::Node;
 use crate::protocol::action::{Action, Report};
-use crate::protocol::blobs::fetch::Purpose;
+use crate::protocol::blobs::Purpose;
 use crate::protocol::event::{ReplyToken, RequestId};
 use crate::protocol::limits::{MAX_DIRECTORY, VERSIONS_KEPT};
 use crate::protocol::module::chain::{Chain, Since};
@@ -249,7 +249,7 @@ impl Node {
             self.open_collection(module, self.membership.response_times().settle_ms());
         }
         // What the other chain has not counted is offered to it.
-        self.offered_at = None;
+        self.contributions.offer_again();
         self.release_contributions();
     }
 

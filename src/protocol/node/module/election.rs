@@ -172,7 +172,7 @@ impl Node {
         self.act(Action::Report(Report::Owner { module, owner }));
         self.release_sealed(module);
         // The new owner may not have heard what is still outstanding.
-        self.offered_at = None;
+        self.contributions.offer_again();
     }
 
     pub(in crate::protocol) fn claim(&mut self, module: ModuleId) {

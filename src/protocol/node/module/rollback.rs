@@ -46,7 +46,7 @@ impl Node {
             self.open_collection(module, self.membership.response_times().settle_ms());
         }
         // What the wrong update had counted is counted anew.
-        self.offered_at = None;
+        self.contributions.offer_again();
     }
 
     /// The same, from the journal: without a word.

@@ -12,7 +12,7 @@ use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
 use crate::protocol::Node;
 use crate::protocol::action::{Action, Report};
-use crate::protocol::blobs::fetch::Purpose;
+use crate::protocol::blobs::Purpose;
 use crate::protocol::event::RequestId;
 use crate::protocol::journal::record::{InnerCheckpoint, Record, StartedFrom};
 use crate::protocol::limits::{HANDOVER_REPEAT_MS, HANDOVER_WORD_MS};

@@ -42,7 +42,7 @@ impl Node {
 
     /// Whether what the path contributed last was counted at once.
     fn was_in_time(&self, path: PathId) -> bool {
-        let mut own = self.finished.iter().rev().filter(|finished| finished.path == path).peekable();
+        let mut own = self.contributions.trained(path).peekable();
         if own.peek().is_none() {
             return false;
         }

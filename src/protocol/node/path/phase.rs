@@ -7,14 +7,15 @@ use std::collections::BTreeSet;
 
 use crate::clock::Millis;
 use crate::config::OuterMode;
-use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase};
 use crate::protocol::Node;
 use crate::protocol::action::{Action, Part, Report, Resume};
 use crate::protocol::journal::record::{Finished, Record, StartedFrom};
 use crate::protocol::limits::{MAX_FROM_ONE_VERSION, TEXT_MS};
 use crate::protocol::node::module::aggregation::countable;
 use crate::protocol::node::path::pace::Measured;
-use crate::protocol::wire::message::{Message, Offer, Stage, UpdateHash};
+use crate::protocol::path::contributions::Contribution;
+use crate::protocol::wire::message::{Message, Offer, Stage};
 
 /// A phase that is being trained.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,9 +64,6 @@ struct Turn {
     phase: Phase,
 }
 
-/// A module, a path, the version and the update that it started from, and the bytes.
-pub(in crate::protocol) type Contribution = (ModuleId, PathId, (Version, UpdateHash), BlobRef);
-
 impl Node {
     pub(in crate::protocol) fn readiness(&self, path: PathId) -> Readiness {
         let modules = self.modules_of(path);
@@ -89,7 +87,7 @@ impl Node {
         if let Some(stagger) = &self.plan.streaming {
             return self.streams(path, stagger);
         }
-        let last = self.finished.iter().rev().find(|finished| finished.path == path);
+        let last = self.contributions.trained(path).next();
         let waits = |module: &ModuleId| {
             let Some(head) = head(module) else { return true };
             let here = self.plan.phase_of(*module, head);
@@ -125,10 +123,9 @@ impl Node {
             return false;
         }
         let trained_at = self.held.get(&path).map_or(Millis(0), |held| held.last_trained);
-        let again =
-            |finished: &&Finished| finished.path == path && finished.offers.iter().any(|(other, _)| other == from);
+        let again = |finished: &&Finished| finished.offers.iter().any(|(other, _)| other == from);
         self.now.since(trained_at) < self.patience_ms()
-            || (!moved && self.finished.iter().filter(again).count() >= MAX_FROM_ONE_VERSION)
+            || (!moved && self.contributions.trained(path).filter(again).count() >= MAX_FROM_ONE_VERSION)
     }
 
     /// Begins a phase, if nothing is training and a path is ready: the one that has waited longest.
@@ -253,7 +250,7 @@ impl Node {
             self.forget(finished.trainer.hash);
             finished.stands_on.clear();
         }
-        self.finished.push_back(finished);
+        self.contributions.add(finished);
         self.trains_no_longer(path);
         self.offer_outstanding();
         self.release_contributions();
@@ -316,24 +313,9 @@ impl Node {
         }
     }
 
-    /// Everything that this node can offer, counted or not.
-    pub(in crate::protocol) fn contributions(&self) -> impl Iterator<Item = Contribution> {
-        let trained = self.finished.iter().flat_map(|finished| {
-            let of = |(from, blob): &(StartedFrom, BlobRef)| {
-                (from.module, finished.path, (from.version, from.update), *blob)
-            };
-            finished.offers.iter().map(of)
-        });
-        let rescued = self.rescued.iter().map(|rescued| {
-            let counted = rescued.counted;
-            (rescued.module, counted.path, (counted.parent, rescued.parent_update), counted.blob)
-        });
-        trained.chain(rescued)
-    }
-
-    /// What of it no update counts, though one still may: another holder's work on the path may be counted in its place.
+    /// What this node can offer and no update counts, though one still may: another holder's work on the path may be counted in its place.
     pub(in crate::protocol) fn outstanding_offers(&self) -> impl Iterator<Item = Contribution> {
-        self.contributions().filter(|(module, path, (parent, update), blob)| {
+        self.contributions.all().filter(|(module, path, (parent, update), blob)| {
             let Some(state) = self.modules.get(module) else { return false };
             state.chain.as_ref().is_some_and(|chain| {
                 let head = chain.head();
@@ -345,13 +327,13 @@ impl Node {
     }
 
     pub(in crate::protocol) fn repeat_offers(&mut self) {
-        if self.offered_at.is_none_or(|at| self.now.since(at) >= self.membership.response_times().repeat_ms()) {
+        if self.contributions.offer_is_due(self.now, self.membership.response_times().repeat_ms()) {
             self.offer_outstanding();
         }
     }
 
     fn offer_outstanding(&mut self) {
-        self.offered_at = Some(self.now);
+        self.contributions.offered(self.now);
         let outstanding: Vec<_> = self.outstanding_offers().collect();
         let me = self.me;
         for (module, path, (parent, parent_update), blob) in outstanding {

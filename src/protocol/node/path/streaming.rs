@@ -76,15 +76,12 @@ impl Node {
 
     /// What the trainer of a path stands on, if it has trained here.
     pub(in crate::protocol) fn stands_on(&self, path: PathId) -> &[(StartedFrom, BlobRef)] {
-        let last = self.finished.iter().rev().find(|finished| finished.path == path);
-        last.map_or(&[], |finished| &finished.stands_on)
+        self.contributions.stands_on(path)
     }
 
     /// Nothing of a path is trained from there any more.
     pub(in crate::protocol) fn let_go_of_ground(&mut self, path: PathId) {
-        let of = self.finished.iter_mut().filter(|finished| finished.path == path);
-        let states: Vec<BlobRef> =
-            of.flat_map(|finished| finished.stands_on.drain(..)).map(|(_, state)| state).collect();
+        let states = self.contributions.leave_ground(path);
         states.into_iter().for_each(|state| self.forget(state.hash));
     }
 
@@ -100,8 +97,7 @@ impl Node {
     }
 
     fn has_contributed(&self, path: PathId, module: ModuleId, update: UpdateHash) -> bool {
-        let of = |finished: &&Finished| finished.path == path;
-        self.finished.iter().filter(of).any(|finished| {
+        self.contributions.trained(path).any(|finished| {
             let mut offered = finished.offers.iter().map(|(from, _)| (from.module, from.update));
             offered.any(|offered| offered == (module, update)) || Self::passed(finished, module, update)
         })

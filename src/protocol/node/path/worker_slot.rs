@@ -104,7 +104,7 @@ impl Node {
     /// A module of a phase that this slot has trained is where it was before, but for another update: what was
     /// contributed is not for this chain.
     fn must_train_again(&self, slot: PathId, phase: Phase) -> bool {
-        let Some(trained) = self.finished.iter().rev().find(|it| it.path == slot && it.phase == phase) else {
+        let Some(trained) = self.contributions.trained_in(slot, phase) else {
             return false;
         };
         let given_up = trained.offers.iter().any(|(from, _)| {
@@ -205,7 +205,7 @@ impl Node {
 
     /// The phase after the last that a slot has trained here.
     fn trained_until(&self, slot: PathId) -> Phase {
-        let trained = self.finished.iter().rev().find(|finished| finished.path == slot);
+        let trained = self.contributions.trained(slot).next();
         trained.map_or(Phase(0), |finished| finished.phase.next())
     }
 

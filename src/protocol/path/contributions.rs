@@ -1,0 +1,153 @@
+//! What this node has trained, and what it has combined in chains that were given up: all that it can offer.
+
+use std::collections::VecDeque;
+
+use super::super::journal::record::{Finished, Record, StartedFrom};
+use super::super::limits::MAX_RESCUED;
+use super::super::wire::message::{Counted, UpdateHash};
+use crate::clock::Millis;
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase, Version};
+
+/// A module, a path, the version and the update that it started from, and the bytes.
+pub(in crate::protocol) type Contribution = (ModuleId, PathId, (Version, UpdateHash), BlobRef);
+
+/// A contribution counted in a chain that was given up, and not in the one taken. This node combined it, so it has the
+/// bytes, and proposes it again where the peer that trained it may be gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::protocol) struct Reproposed {
+    pub(in crate::protocol) module: ModuleId,
+    /// The update that it was trained from, as far as that is known.
+    pub(in crate::protocol) parent_update: UpdateHash,
+    pub(in crate::protocol) counted: Counted,
+}
+
+/// A node's contributions, for as long as they may be counted.
+#[derive(Debug, Default)]
+pub(in crate::protocol) struct Contributions {
+    /// What this node trained, newest last.
+    finished: VecDeque<Finished>,
+    reproposed: VecDeque<Reproposed>,
+    /// When all that is outstanding was last offered; nothing if that is to be done now.
+    offered_at: Option<Millis>,
+}
+
+impl Contributions {
+    pub(in crate::protocol) fn is_empty(&self) -> bool {
+        self.finished.is_empty()
+    }
+
+    /// A phase was trained.
+    pub(in crate::protocol) fn add(&mut self, finished: Finished) {
+        self.finished.push_back(finished);
+    }
+
+    pub(in crate::protocol) fn contains(&self, finished: &Finished) -> bool {
+        self.finished.contains(finished)
+    }
+
+    /// What was trained of a path, newest first.
+    pub(in crate::protocol) fn trained(&self, path: PathId) -> impl Iterator<Item = &Finished> {
+        self.finished.iter().rev().filter(move |finished| finished.path == path)
+    }
+
+    /// What was trained of a path in a phase last.
+    pub(in crate::protocol) fn trained_in(&self, path: PathId, phase: Phase) -> Option<&Finished> {
+        self.trained(path).find(|finished| finished.phase == phase)
+    }
+
+    /// What the trainer of a path stands on, if it has trained here.
+    pub(in crate::protocol) fn stands_on(&self, path: PathId) -> &[(StartedFrom, BlobRef)] {
+        self.trained(path).next().map_or(&[], |finished| &finished.stands_on)
+    }
+
+    /// Nothing of a path is trained from where it stood any more: these states can go.
+    pub(in crate::protocol) fn leave_ground(&mut self, path: PathId) -> Vec<BlobRef> {
+        let of = self.finished.iter_mut().filter(|finished| finished.path == path);
+        of.flat_map(|finished| finished.stands_on.drain(..)).map(|(_, state)| state).collect()
+    }
+
+    /// Takes in what is proposed again; whether it is new and there is room.
+    pub(in crate::protocol) fn repropose(&mut self, reproposed: Reproposed) -> bool {
+        let takes = self.reproposed.len() < MAX_RESCUED && !self.reproposed.contains(&reproposed);
+        if takes {
+            self.reproposed.push_back(reproposed);
+        }
+        takes
+    }
+
+    /// The same from the journal, which is not bounded again.
+    pub(in crate::protocol) fn restore_reproposed(&mut self, reproposed: Reproposed) {
+        if !self.reproposed.contains(&reproposed) {
+            self.reproposed.push_back(reproposed);
+        }
+    }
+
+    /// How many are proposed again.
+    pub(in crate::protocol) fn reproposed(&self) -> usize {
+        self.reproposed.len()
+    }
+
+    /// Everything that this node can offer, counted or not.
+    pub(in crate::protocol) fn all(&self) -> impl Iterator<Item = Contribution> {
+        let trained = self.finished.iter().flat_map(|finished| {
+            let of = |(from, blob): &(StartedFrom, BlobRef)| {
+                (from.module, finished.path, (from.version, from.update), *blob)
+            };
+            finished.offers.iter().map(of)
+        });
+        let reproposed = self.reproposed.iter().map(|reproposed| {
+            let counted = reproposed.counted;
+            (reproposed.module, counted.path, (counted.parent, reproposed.parent_update), counted.blob)
+        });
+        trained.chain(reproposed)
+    }
+
+    /// Lets go of what these modules will not count any more; says which blobs.
+    pub(in crate::protocol) fn retain(&mut self, keeps: impl Fn(ModuleId, Version) -> bool) -> Vec<BlobHash> {
+        let old = extract(&mut self.finished, |finished| {
+            !finished.offers.iter().any(|(from, _)| keeps(from.module, from.version))
+        });
+        let dropped = extract(&mut self.reproposed, |it| !keeps(it.module, it.counted.parent));
+        let of_old = old.iter().flat_map(|finished| &finished.offers).map(|(_, blob)| blob.hash);
+        of_old.chain(dropped.iter().map(|reproposed| reproposed.counted.blob.hash)).collect()
+    }
+
+    /// All is to be offered again, at once.
+    pub(in crate::protocol) fn offer_again(&mut self) {
+        self.offered_at = None;
+    }
+
+    /// Whether it is time to offer again what is outstanding.
+    pub(in crate::protocol) fn offer_is_due(&self, now: Millis, repeat_ms: u64) -> bool {
+        self.offered_at.is_none_or(|at| now.since(at) >= repeat_ms)
+    }
+
+    pub(in crate::protocol) fn offered(&mut self, now: Millis) {
+        self.offered_at = Some(now);
+    }
+
+    /// The blobs of all of them.
+    pub(in crate::protocol) fn blobs(&self) -> impl Iterator<Item = BlobHash> {
+        self.all().map(|(.., blob)| blob.hash)
+    }
+
+    /// What the journal says of phases that were trained.
+    pub(in crate::protocol) fn finished_records(&self) -> impl Iterator<Item = Record> {
+        self.finished.iter().cloned().map(Record::Finished)
+    }
+
+    /// And of what is proposed again.
+    pub(in crate::protocol) fn reproposed_records(&self) -> impl Iterator<Item = Record> {
+        self.reproposed.iter().map(|reproposed| {
+            let Reproposed { module, parent_update, counted } = *reproposed;
+            Record::Rescued { module, parent_update, counted }
+        })
+    }
+}
+
+/// Takes out what is gone; the rest stays in its order.
+fn extract<T>(list: &mut VecDeque<T>, gone: impl Fn(&T) -> bool) -> Vec<T> {
+    let (out, kept): (Vec<T>, Vec<T>) = std::mem::take(list).into_iter().partition(gone);
+    *list = kept.into();
+    out
+}
