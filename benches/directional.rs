@@ -12,7 +12,7 @@ use pathswarm::model::initial_levels;
 use pathswarm::model::layers::attention::rotation;
 use pathswarm::model::layers::block::{Block, Reading};
 use pathswarm::model::layers::linear::{Kernel, Products};
-use pathswarm::model::watch::Unwatched;
+use pathswarm::model::layers::watch::Unwatched;
 use pathswarm::model::weights::Weights;
 use pathswarm::seed::Seed;
 use tch::{Device, Kind, Tensor};

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use pathswarm::config::{Architecture, DnaConfig, LevelConfig, ModelConfig, Pool, Precision, RunConfig};
-use pathswarm::model::watch::Unwatched;
+use pathswarm::model::layers::watch::Unwatched;
 use pathswarm::model::{PathModel, initial_levels};
 use pathswarm::seed::Seed;
 use pathswarm::training::batches::{Batch, BatchLimits};

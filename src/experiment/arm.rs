@@ -1,4 +1,4 @@
-//! One arm with one seed, from the ancestor to the scores.
+//! One arm with one seed: from the common ancestor through all phases to the scores on the test text.
 
 use std::collections::BTreeMap;
 use std::ops::Add;
@@ -7,17 +7,17 @@ use std::time::Instant;
 use super::identity::Identity;
 use super::plan::{Arm, Experiment, Kind};
 use crate::config::RunConfig;
-use crate::experiment::context::{CommonAncestor, Laboratory, News, Tokens};
-use crate::experiment::dataset::{Documents, Material};
+use crate::experiment::checkpoint::{ArmCheckpoint, ArmState, Best};
+use crate::experiment::context::{CommonAncestor, ExperimentContext, ExperimentEvent, Tokens};
+use crate::experiment::dataset::{Dataset, Documents};
 use crate::experiment::results::outcome::{Honest, Outcome, Point, Routed};
 use crate::experiment::results::scoring::{CutOff, From, by_domain, cut_off};
-use crate::experiment::training::assignment::{Features, Sharing, SharingError, discriminative, first_router};
-use crate::experiment::training::checkpoint::{Best, KeptArm, Unfinished};
+use crate::experiment::training::assignment::{Assignment, AssignmentError, Features, discriminative, first_router};
 use crate::experiment::training::every_step::EveryStep;
-use crate::experiment::training::features::Teacher;
+use crate::experiment::training::features::AncestorNetwork;
 use crate::experiment::training::lockstep::Lockstep;
 use crate::experiment::training::rerouting::{Judged, reroute};
-use crate::experiment::training::trained_arm::{DenseTrainee, Trainee};
+use crate::experiment::training::trained_arm::{DenseArm, TrainedArm};
 use crate::names::{PathId, Phase};
 use crate::peer::create::dense_trainer::Stopped;
 use crate::routing::Router;
@@ -28,18 +28,18 @@ use crate::training::{InnerTrainer, Score, evaluate_each, right_classes, target_
 /// An arm in training is written to disk this often, in seconds.
 const KEEP_EVERY_S: f64 = 120.0;
 
-/// An arm with a seed, and all it needs.
+/// An arm with a seed, its text and its checkpoint.
 pub struct Trial<'a> {
-    laboratory: &'a Laboratory<'a>,
+    context: &'a ExperimentContext<'a>,
     arm: &'a Arm,
     run: RunConfig,
     tokens: &'a Tokens,
-    material: Material,
+    dataset: Dataset,
     identity: Identity<'a>,
     /// In training.
-    kept: KeptArm,
+    checkpoint: ArmCheckpoint,
     /// When that is done: all that scores are made from.
-    trained: KeptArm,
+    trained: ArmCheckpoint,
 }
 
 /// The parameters of a path, level by level.
@@ -47,9 +47,9 @@ type Levels = Vec<Vec<f32>>;
 
 /// An arm between two phases.
 struct State<'a> {
-    trainee: Trainee<'a>,
+    trained_arm: TrainedArm<'a>,
     router: Option<Router>,
-    sharing: Sharing,
+    assignment: Assignment,
     /// None where there is but one path.
     features: Option<Features>,
     best: Vec<Best>,
@@ -60,7 +60,7 @@ struct State<'a> {
 impl State<'_> {
     /// Of each path.
     fn levels(&self) -> Vec<Levels> {
-        (0..self.sharing.train.len()).map(|path| self.trainee.levels_of(PathId(path as u32))).collect()
+        (0..self.assignment.train.len()).map(|path| self.trained_arm.levels_of(PathId(path as u32))).collect()
     }
 }
 
@@ -68,44 +68,44 @@ impl<'a> Trial<'a> {
     /// # Errors
     /// If it cannot be named.
     pub fn new(identity: Identity<'a>) -> anyhow::Result<Self> {
-        let Identity { laboratory, experiment, arm, seed, tokens } = identity;
+        let Identity { context, experiment, arm, seed, tokens } = identity;
         let mut run = arm.seeded(seed);
         if arm.kind == Kind::Dense {
             run = run.undivided();
         }
-        let material = laboratory.material(experiment, arm, tokens);
+        let dataset = context.dataset(experiment, arm, tokens);
         let of = identity.training()?;
-        let (kept, trained) = (laboratory.kept(of), laboratory.trained(of));
-        Ok(Self { laboratory, arm, run, tokens, material, identity, kept, trained })
+        let (checkpoint, trained) = (context.checkpoint(of), context.trained(of));
+        Ok(Self { context, arm, run, tokens, dataset, identity, checkpoint, trained })
     }
 
     /// Trains the arm, or goes on with it, and scores it.
     ///
     /// # Errors
     /// If a step fails, the disk does, or the user asks to stop: the same call goes on.
-    pub fn conduct(&self) -> anyhow::Result<Outcome> {
-        let ancestor = self.laboratory.ancestor(&self.run, self.tokens, &self.material.train.set)?;
+    pub fn run(&self) -> anyhow::Result<Outcome> {
+        let ancestor = self.context.ancestor(&self.run, self.tokens, &self.dataset.train.set)?;
         let (mut state, done) = self.begin(&ancestor)?;
         self.train(&mut state, done)?;
         if done < self.run.training.phases || !self.trained.file.exists() {
-            let mut trained = self.unfinished(&state, self.run.training.phases);
+            let mut trained = self.arm_state(&state, self.run.training.phases);
             if !self.run.outer.keep_unsent {
-                trained.trainee.paths.clear();
+                trained.trained_arm.paths.clear();
             }
             self.trained.write(&trained)?;
-            self.kept.remove();
+            self.checkpoint.remove();
         }
         self.score(&ancestor, state)
     }
 
-    fn trainee(&self, ancestor: &CommonAncestor) -> anyhow::Result<Trainee<'_>> {
-        let (run, machine, stop) = (&self.run, self.laboratory.machine, self.laboratory.stop);
+    fn trained_arm(&self, ancestor: &CommonAncestor) -> anyhow::Result<TrainedArm<'_>> {
+        let (run, machine, stop) = (&self.run, self.context.machine, self.context.stop);
         Ok(match self.arm.kind {
-            Kind::Dense => Trainee::Dense(Box::new(DenseTrainee::new(run, machine, ancestor.dense.clone(), stop)?)),
+            Kind::Dense => TrainedArm::Dense(Box::new(DenseArm::new(run, machine, ancestor.dense.clone(), stop)?)),
             Kind::EveryStep => {
-                Trainee::EveryStep(Box::new(EveryStep::new(run, machine, &ancestor.levels(run)?, stop)?))
+                TrainedArm::EveryStep(Box::new(EveryStep::new(run, machine, &ancestor.levels(run)?, stop)?))
             }
-            Kind::Paths => Trainee::Paths(Box::new(Lockstep::new(run, machine, &ancestor.levels(run)?, stop)?)),
+            Kind::Paths => TrainedArm::Paths(Box::new(Lockstep::new(run, machine, &ancestor.levels(run)?, stop)?)),
         })
     }
 
@@ -113,38 +113,38 @@ impl<'a> Trial<'a> {
     fn begin(&self, ancestor: &CommonAncestor) -> anyhow::Result<(State<'_>, u64)> {
         let features = match self.arm.paths() {
             1 => None,
-            _ => Some(self.laboratory.features(ancestor, &self.material)?),
+            _ => Some(AncestorNetwork::new(self.context, ancestor).features_of_all(&self.dataset)?),
         };
-        let mut trainee = self.trainee(ancestor)?;
-        let kept = self.begun()?;
-        let router = match (&kept, &features) {
-            (Some(kept), _) if !kept.router.is_empty() => Some(Router::decode(&kept.router)?),
+        let mut trained_arm = self.trained_arm(ancestor)?;
+        let checkpoint = self.begun()?;
+        let router = match (&checkpoint, &features) {
+            (Some(checkpoint), _) if !checkpoint.router.is_empty() => Some(Router::decode(&checkpoint.router)?),
             (_, Some(features)) => Some(first_router(&self.run, self.arm.paths(), features)?),
             _ => None,
         };
-        let sharing = match (&router, &features) {
+        let assignment = match (&router, &features) {
             (Some(router), Some(features)) => self.share(router, features)?,
-            _ => Sharing::undivided(&self.material),
+            _ => Assignment::undivided(&self.dataset),
         };
-        let Unfinished { phases, seconds, curve, trainee: now, best, .. } = match kept {
-            Some(kept) => kept,
-            None => Unfinished { trainee: trainee.kept(), ..Unfinished::default() },
+        let ArmState { phases, seconds, curve, trained_arm: now, best, .. } = match checkpoint {
+            Some(checkpoint) => checkpoint,
+            None => ArmState { trained_arm: trained_arm.checkpoint(), ..ArmState::default() },
         };
-        trainee.resume(&now)?;
-        Ok((State { trainee, router, sharing, features, best, curve, seconds }, phases))
+        trained_arm.resume(&now)?;
+        Ok((State { trained_arm, router, assignment, features, best, curve, seconds }, phases))
     }
 
     /// What is kept of it, or of another arm that was the same as far as it went.
-    fn begun(&self) -> anyhow::Result<Option<Unfinished>> {
-        let mut files = vec![self.trained.clone(), self.kept.clone()];
+    fn begun(&self) -> anyhow::Result<Option<ArmState>> {
+        let mut files = vec![self.trained.clone(), self.checkpoint.clone()];
         for phase in self.arm.reshard.iter().rev() {
-            files.push(self.laboratory.kept(self.identity.before(*phase)?));
+            files.push(self.context.checkpoint(self.identity.before(*phase)?));
         }
-        Ok(files.iter().filter(|kept| kept.file.exists()).find_map(KeptArm::read))
+        Ok(files.iter().filter(|checkpoint| checkpoint.file.exists()).find_map(ArmCheckpoint::read))
     }
 
-    fn share(&self, router: &Router, features: &Features) -> Result<Sharing, SharingError> {
-        Sharing::by(router, &self.material, features, self.run.routing.overlap)
+    fn share(&self, router: &Router, features: &Features) -> Result<Assignment, AssignmentError> {
+        Assignment::by(router, &self.dataset, features, self.run.routing.overlap)
     }
 
     #[expect(clippy::disallowed_methods, reason = "an edge: how long training took")]
@@ -152,11 +152,13 @@ impl<'a> Trial<'a> {
         let training = &self.run.training;
         let (paths, mut written) = (u64::from(self.arm.paths()), Instant::now());
         let title = format!("{} · seed {}", self.arm.name, self.run.seed);
-        let partings = self.identity.partings()?;
+        let branch_points = self.identity.branch_points()?;
         for phase in done..training.phases {
             let began = Instant::now();
-            for (_, kept) in partings.iter().filter(|(at, kept)| *at == phase && !kept.file.exists()) {
-                self.keep(state, phase, kept)?;
+            for (_, checkpoint) in
+                branch_points.iter().filter(|(at, checkpoint)| *at == phase && !checkpoint.file.exists())
+            {
+                self.keep(state, phase, checkpoint)?;
             }
             let router = state.router.clone();
             if self.arm.reshard.contains(&phase) {
@@ -165,39 +167,39 @@ impl<'a> Trial<'a> {
             let mut step = phase * paths;
             let mut done = || {
                 step += 1;
-                self.laboratory.tell(News::Phase(&title, step, training.phases * paths));
+                self.context.tell(ExperimentEvent::Phase(&title, step, training.phases * paths));
             };
-            if let Err(error) = state.trainee.phase(Phase(phase), &state.sharing.train, &mut done) {
+            if let Err(error) = state.trained_arm.phase(Phase(phase), &state.assignment.train, &mut done) {
                 if error.is::<Stopped>() {
                     // Who goes on shares out the text for this phase again, from the same router.
                     state.router = router;
-                    self.keep(state, phase, &self.kept)?;
+                    self.keep(state, phase, &self.checkpoint)?;
                 }
                 return Err(error);
             }
             let loss = self.look(state, phase + 1)?;
             let steps = training.ancestor_steps + (phase + 1) * training.inner_steps;
-            state.curve.push(Point { phases: phase + 1, steps, tokens: state.trainee.tokens(), loss });
+            state.curve.push(Point { phases: phase + 1, steps, tokens: state.trained_arm.tokens(), loss });
             state.seconds += began.elapsed().as_secs_f64();
             if written.elapsed().as_secs_f64() >= KEEP_EVERY_S {
-                self.keep(state, phase + 1, &self.kept)?;
+                self.keep(state, phase + 1, &self.checkpoint)?;
                 written = Instant::now();
             }
         }
         Ok(())
     }
 
-    fn keep(&self, state: &State<'_>, phases: u64, kept: &KeptArm) -> anyhow::Result<()> {
-        Ok(kept.write(&self.unfinished(state, phases))?)
+    fn keep(&self, state: &State<'_>, phases: u64, checkpoint: &ArmCheckpoint) -> anyhow::Result<()> {
+        Ok(checkpoint.write(&self.arm_state(state, phases))?)
     }
 
-    fn unfinished(&self, state: &State<'_>, phases: u64) -> Unfinished {
-        Unfinished {
+    fn arm_state(&self, state: &State<'_>, phases: u64) -> ArmState {
+        ArmState {
             phases,
             seconds: state.seconds,
             curve: state.curve.clone(),
             router: state.router.as_ref().map(Router::encode).unwrap_or_default(),
-            trainee: state.trainee.kept(),
+            trained_arm: state.trained_arm.checkpoint(),
             best: state.best.clone(),
         }
     }
@@ -206,7 +208,7 @@ impl<'a> Trial<'a> {
     /// of all.
     fn look(&self, state: &mut State<'_>, phases: u64) -> anyhow::Result<f64> {
         let paths = state.levels();
-        let scores = self.scores(&mut state.trainee, &paths, &state.sharing.held_out)?;
+        let scores = self.scores(&mut state.trained_arm, &paths, &state.assignment.held_out)?;
         for ((at, levels), score) in paths.into_iter().enumerate().zip(&scores) {
             // A path without any is at its best in the end.
             let loss = if score.tokens == 0 { 0.0 } else { score.nats / score.tokens as f64 };
@@ -222,37 +224,47 @@ impl<'a> Trial<'a> {
     }
 
     /// The score of each path on documents of its own.
-    fn scores(&self, trainee: &mut Trainee<'_>, paths: &[Levels], on: &[Documents]) -> anyhow::Result<Vec<Score>> {
-        let of_paths = self.each_score(trainee, paths, on)?;
+    fn scores(
+        &self,
+        trained_arm: &mut TrainedArm<'_>,
+        paths: &[Levels],
+        on: &[Documents],
+    ) -> anyhow::Result<Vec<Score>> {
+        let of_paths = self.each_score(trained_arm, paths, on)?;
         Ok(of_paths.into_iter().map(|of_sequences| of_sequences.into_iter().sum()).collect())
     }
 
     /// The same of each of their sequences.
     fn each_score(
         &self,
-        trainee: &mut Trainee<'_>,
+        trained_arm: &mut TrainedArm<'_>,
         paths: &[Levels],
         on: &[Documents],
     ) -> anyhow::Result<Vec<Vec<Score>>> {
-        let (prefix, bytes) = (self.run.routing.prefix_tokens, &self.material.token_bytes);
+        let (prefix, bytes) = (self.run.routing.prefix_tokens, &self.dataset.token_bytes);
         let first = self.identity.experiment.score_from;
         let score = |inner: &mut InnerTrainer, path: usize| {
             inner.load(&paths[path])?;
             let scored = From { set: &on[path].set, first };
             Ok(evaluate_each(inner.model(), &scored, prefix, bytes, &mut || {})?)
         };
-        trainee.crew().each(paths.len(), score, &mut || {})
+        trained_arm.pool().each(paths.len(), score, &mut || {})
     }
 
     /// A sample of tokens, each as in training and with nothing but what comes before it, if the experiment asks for it.
-    fn honest(&self, trainee: &mut Trainee<'_>, paths: &[Levels], on: &[Documents]) -> anyhow::Result<Option<Honest>> {
+    fn honest(
+        &self,
+        trained_arm: &mut TrainedArm<'_>,
+        paths: &[Levels],
+        on: &[Documents],
+    ) -> anyhow::Result<Option<Honest>> {
         let Experiment { honest_tokens: count, score_from: first, .. } = *self.identity.experiment;
-        let all = self.material.test.set.len().max(1);
+        let all = self.dataset.test.set.len().max(1);
         if count == 0 {
             return Ok(None);
         }
         let first = first.max(self.run.model.unscored_tokens());
-        let (prefix, bytes) = (self.run.routing.prefix_tokens, &self.material.token_bytes);
+        let (prefix, bytes) = (self.run.routing.prefix_tokens, &self.dataset.token_bytes);
         // The same tokens for all seeds.
         let seed = Seed::root(0).child("honest tokens");
         let score = |inner: &mut InnerTrainer, path: usize| {
@@ -261,12 +273,17 @@ impl<'a> Trial<'a> {
             let cut = CutOff::sample(&scored, prefix, count * on[path].set.len() / all, seed.number(path as u64));
             Ok(cut_off(inner.model(), &scored, &cut, prefix, bytes)?)
         };
-        let found = trainee.crew().each(paths.len(), score, &mut || {})?;
+        let found = trained_arm.pool().each(paths.len(), score, &mut || {})?;
         Ok(found.into_iter().reduce(Honest::add))
     }
 
     /// Of how many images paths are right about the class, if they read images.
-    fn right(&self, trainee: &mut Trainee<'_>, paths: &[Levels], on: &[Documents]) -> anyhow::Result<Option<u64>> {
+    fn right(
+        &self,
+        trained_arm: &mut TrainedArm<'_>,
+        paths: &[Levels],
+        on: &[Documents],
+    ) -> anyhow::Result<Option<u64>> {
         if !self.run.model.reads_images() {
             return Ok(None);
         }
@@ -274,13 +291,13 @@ impl<'a> Trial<'a> {
             inner.load(&paths[path])?;
             Ok(right_classes(inner.model(), &on[path].set)?)
         };
-        Ok(Some(trainee.crew().each(paths.len(), right, &mut || {})?.into_iter().sum()))
+        Ok(Some(trained_arm.pool().each(paths.len(), right, &mut || {})?.into_iter().sum()))
     }
 
     /// The losses of each path on the same documents.
     fn losses(
         &self,
-        trainee: &mut Trainee<'_>,
+        trained_arm: &mut TrainedArm<'_>,
         paths: &[Levels],
         on: &Documents,
     ) -> anyhow::Result<Vec<Vec<Vec<f32>>>> {
@@ -289,23 +306,23 @@ impl<'a> Trial<'a> {
             inner.load(&paths[path])?;
             Ok(target_losses(inner.model(), &on.set, prefix, &mut || {})?)
         };
-        trainee.crew().each(paths.len(), losses, &mut || {})
+        trained_arm.pool().each(paths.len(), losses, &mut || {})
     }
 
     /// Documents go where those of the slice are predicted best.
     fn reshard(&self, state: &mut State<'_>) -> anyhow::Result<()> {
-        let slice = &self.material.slice;
+        let slice = &self.dataset.slice;
         let levels = state.levels();
-        let losses = self.losses(&mut state.trainee, &levels, slice)?;
+        let losses = self.losses(&mut state.trained_arm, &levels, slice)?;
         let cost = |losses: &[Vec<f32>], document: &std::ops::Range<usize>| -> f32 {
             losses[document.clone()].iter().flatten().map(|loss| f64::from(*loss)).sum::<f64>() as f32
         };
         let nats = |losses: &Vec<Vec<f32>>| slice.sequences().iter().map(|document| cost(losses, document)).collect();
         let scores = (0..).map(PathId).zip(&losses).map(|(path, losses)| PathScores { path, nats: nats(losses) });
-        let best = labels(&state.sharing.slice, &scores.collect::<Vec<_>>(), self.arm.paths());
+        let best = labels(&state.assignment.slice, &scores.collect::<Vec<_>>(), self.arm.paths());
         if let (Some(features), Some(current)) = (&state.features, &state.router) {
             let router = discriminative(current, features, &best)?;
-            state.sharing = self.share(&router, features)?;
+            state.assignment = self.share(&router, features)?;
             state.router = Some(router);
         }
         // What a path was best at was another shard.
@@ -323,36 +340,37 @@ impl<'a> Trial<'a> {
         if self.arm.route_every.is_empty() {
             return Ok(Vec::new());
         }
-        let Material { train, slice, test, token_bytes, .. } = &self.material;
-        let lesson = self.losses(&mut state.trainee, paths, slice)?;
-        let asked = self.losses(&mut state.trainee, paths, test)?;
-        let lesson = Judged { documents: slice, losses: &lesson, routes: &state.sharing.slice };
-        let asked = Judged { documents: test, losses: &asked, routes: &state.sharing.test };
+        let Dataset { train, slice, test, token_bytes, .. } = &self.dataset;
+        let lesson = self.losses(&mut state.trained_arm, paths, slice)?;
+        let asked = self.losses(&mut state.trained_arm, paths, test)?;
+        let lesson = Judged { documents: slice, losses: &lesson, routes: &state.assignment.slice };
+        let asked = Judged { documents: test, losses: &asked, routes: &state.assignment.test };
         let mut starts = self.run.starts();
         starts.of_sequence = starts.of_sequence.max(self.identity.experiment.score_from);
-        let mut teacher = Teacher::new(self.laboratory, ancestor);
-        teacher.learn_homes(train, &state.sharing.homes, starts)?;
-        let reroute = |every| Ok(reroute(&mut teacher, (&lesson, &asked), token_bytes, (starts, every))?.into());
+        let mut network = AncestorNetwork::new(self.context, ancestor);
+        network.learn_homes(train, &state.assignment.homes, starts)?;
+        let reroute = |every| Ok(reroute(&mut network, (&lesson, &asked), token_bytes, (starts, every))?);
         self.arm.route_every.iter().copied().map(reroute).collect()
     }
 
     fn score(&self, ancestor: &CommonAncestor, mut state: State<'_>) -> anyhow::Result<Outcome> {
-        let (paths, test) = (self.arm.paths(), &self.material.test);
+        let (paths, test) = (self.arm.paths(), &self.dataset.test);
         let last = state.levels();
         let early: Vec<_> = state.best.iter().map(|best| best.levels.clone()).collect();
-        let own = |path| test.only((0..test.len()).filter(|document| state.sharing.test[*document] == PathId(path)));
+        let own = |path| test.only((0..test.len()).filter(|document| state.assignment.test[*document] == PathId(path)));
         let own: Vec<Documents> = (0..paths).map(own).collect();
-        let at_last: Score = self.scores(&mut state.trainee, &last, &own)?.into_iter().sum();
-        let modules: Option<Vec<Levels>> = (0..paths).map(|path| state.trainee.replicated_of(PathId(path))).collect();
-        let modules = modules.map(|modules| self.scores(&mut state.trainee, &modules, &own)).transpose()?;
-        let each = self.each_score(&mut state.trainee, &early, &own)?;
+        let at_last: Score = self.scores(&mut state.trained_arm, &last, &own)?.into_iter().sum();
+        let modules: Option<Vec<Levels>> =
+            (0..paths).map(|path| state.trained_arm.replicated_of(PathId(path))).collect();
+        let modules = modules.map(|modules| self.scores(&mut state.trained_arm, &modules, &own)).transpose()?;
+        let each = self.each_score(&mut state.trained_arm, &early, &own)?;
         let names = &self.tokens.domains;
         let mut domains = BTreeMap::new();
         own.iter().zip(&each).for_each(|(own, scores)| by_domain(own, scores, names, &mut domains));
         let domain = |(name, number): (&str, u32)| Some((name.to_owned(), (*domains.get(&number)?).into()));
         let domains = names.names().filter_map(domain).collect();
-        let honest = self.honest(&mut state.trainee, &early, &own)?;
-        let right = self.right(&mut state.trainee, &early, &own)?;
+        let honest = self.honest(&mut state.trained_arm, &early, &own)?;
+        let right = self.right(&mut state.trained_arm, &early, &own)?;
         let rerouted = self.rerouted(ancestor, &mut state, &early)?;
         let training = &self.run.training;
         let of_sequence = self.run.model.stream_length(self.run.model.context);
@@ -364,13 +382,13 @@ impl<'a> Trial<'a> {
             kind: self.arm.kind,
             paths,
             path_parameters: last.first().map_or(0, |levels| levels.iter().map(|level| level.len() as u64).sum()),
-            parameters: state.trainee.parameters(),
-            exchanged: state.trainee.exchanged(),
+            parameters: state.trained_arm.parameters(),
+            exchanged: state.trained_arm.exchanged(),
             modules_alone: modules.map(|scores| scores.into_iter().sum::<Score>().into()),
             steps: training.total_steps(),
-            tokens: of_ancestor + state.trainee.tokens(),
+            tokens: of_ancestor + state.trained_arm.tokens(),
             seconds: state.seconds,
-            shards: state.sharing.sizes(),
+            shards: state.assignment.sizes(),
             curve: state.curve,
             last: at_last.into(),
             early: each.into_iter().flatten().sum::<Score>().into(),

@@ -8,12 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::config::routing::{SLICE_DOCUMENTS, SLICE_SHARE};
 use crate::config::{MachineConfig, RunConfig};
-use crate::experiment::dataset::{Material, Shares};
+use crate::experiment::checkpoint::ArmCheckpoint;
+use crate::experiment::dataset::{Dataset, Shares};
 use crate::experiment::plan::{Arm, Experiment};
 use crate::experiment::results::outcome::Outcome;
-use crate::experiment::training::assignment::Features;
-use crate::experiment::training::checkpoint::KeptArm;
-use crate::experiment::training::features::Teacher;
 use crate::model::exchange;
 use crate::names::BlobHash;
 use crate::peer::DeviceScheduler;
@@ -25,7 +23,7 @@ use crate::text::{CorpusSource, TokenSet, is_test, stream_corpus};
 
 /// What happens, for whoever watches.
 #[derive(Clone, Debug)]
-pub enum News<'a> {
+pub enum ExperimentEvent<'a> {
     /// The text was read, or is tokens.
     Text(Stage),
     /// A step of an ancestor: how many of how many.
@@ -47,14 +45,14 @@ pub struct Source {
 }
 
 /// Where arms are trained.
-pub struct Laboratory<'a> {
+pub struct ExperimentContext<'a> {
     /// This machine.
     pub machine: &'a MachineConfig,
     /// Where unfinished work and ancestors are kept.
     pub folder: PathBuf,
     /// Whether the user asked to stop.
     pub stop: &'a AtomicBool,
-    watch: &'a dyn Fn(News<'_>),
+    watch: &'a dyn Fn(ExperimentEvent<'_>),
     source: Source,
     /// Of those who train on this machine.
     pub(super) scheduler: DeviceScheduler,
@@ -79,7 +77,7 @@ pub struct CommonAncestor {
     /// Its parameters and its AdamW.
     pub dense: Dense,
     /// A safetensors file of it.
-    file: Vec<u8>,
+    pub file: Vec<u8>,
 }
 
 impl CommonAncestor {
@@ -101,21 +99,21 @@ pub(super) fn hash_of(value: &impl serde::Serialize) -> serde_json::Result<BlobH
     Ok(BlobHash::of(&serde_json::to_vec(value)?))
 }
 
-impl<'a> Laboratory<'a> {
+impl<'a> ExperimentContext<'a> {
     /// An empty one.
     pub fn new(
         machine: &'a MachineConfig,
         folder: PathBuf,
         source: Source,
         stop: &'a AtomicBool,
-        watch: &'a dyn Fn(News<'_>),
+        watch: &'a dyn Fn(ExperimentEvent<'_>),
     ) -> Self {
         Self { machine, folder, stop, watch, source, scheduler: DeviceScheduler::default(), texts: BTreeMap::new() }
     }
 
     /// Tells whoever watches.
-    pub fn tell(&self, news: News<'_>) {
-        (self.watch)(news);
+    pub fn tell(&self, event: ExperimentEvent<'_>) {
+        (self.watch)(event);
     }
 
     /// The text as tokens of an arm's model.
@@ -127,7 +125,7 @@ impl<'a> Laboratory<'a> {
         if let Some(known) = self.texts.get(&key) {
             return Ok(known.clone());
         }
-        let mut told = |stage| (self.watch)(News::Text(stage));
+        let mut told = |stage| (self.watch)(ExperimentEvent::Text(stage));
         let test_corpus = self.source.test_corpus.as_ref();
         let learn = self.source.tokenizer.is_none();
         let documents = Documents::read(&self.source.corpus, test_corpus, (run, learn), self.stop, &mut told)?;
@@ -168,24 +166,24 @@ impl<'a> Laboratory<'a> {
     }
 
     /// The parts of the text for an arm.
-    pub fn material(&self, experiment: &Experiment, arm: &Arm, tokens: &Tokens) -> Material {
+    pub fn dataset(&self, experiment: &Experiment, arm: &Arm, tokens: &Tokens) -> Dataset {
         let (held_out, slice) = (arm.run.text.held_out_share, self.slice_share(experiment, tokens));
         let shares = Shares { held_out, slice, train: arm.text_share.unwrap_or(1.0) };
-        Material::part(tokens.train.clone(), tokens.test.clone(), tokens.token_bytes.clone(), shares)
+        Dataset::part(tokens.train.clone(), tokens.test.clone(), tokens.token_bytes.clone(), shares)
     }
 
     /// Where an arm in training is kept.
-    pub fn kept(&self, of: BlobHash) -> KeptArm {
+    pub fn checkpoint(&self, of: BlobHash) -> ArmCheckpoint {
         self.arm_file(of, "unfinished")
     }
 
     /// Where a trained arm is kept: whoever wants to score it in another way need not train it again.
-    pub fn trained(&self, of: BlobHash) -> KeptArm {
+    pub fn trained(&self, of: BlobHash) -> ArmCheckpoint {
         self.arm_file(of, "trained")
     }
 
-    fn arm_file(&self, of: BlobHash, what: &str) -> KeptArm {
-        KeptArm { file: self.folder.join(format!("arm-{}.{what}", &of.to_string()[..16])), of }
+    fn arm_file(&self, of: BlobHash, what: &str) -> ArmCheckpoint {
+        ArmCheckpoint { file: self.folder.join(format!("arm-{}.{what}", &of.to_string()[..16])), of }
     }
 
     /// The ancestor of an arm, trained on its training documents, or read if it was trained before.
@@ -195,40 +193,24 @@ impl<'a> Laboratory<'a> {
     pub fn ancestor(&self, run: &RunConfig, tokens: &Tokens, text: &TokenSet) -> anyhow::Result<CommonAncestor> {
         let run = run.undivided();
         let of = hash_of(&(&run.model, &run.training, run.seed, tokens.hash, text.len(), text.tokens()))?;
-        let kept = DenseCheckpoint { file: self.folder.join(format!("ancestor-{}.dense", &of.to_string()[..16])), of };
+        let checkpoint = DenseCheckpoint { file: self.folder.join(format!("ancestor-{}.dense", &of.to_string()[..16])), of };
         let steps = run.training.ancestor_steps;
         let initial = Dense::initial(&run);
         let sizes: Vec<usize> = initial.levels.iter().map(Vec::len).collect();
-        let ready = if kept.file.exists() { kept.read(&sizes).filter(|(step, _)| *step == steps) } else { None };
+        let ready =
+            if checkpoint.file.exists() { checkpoint.read(&sizes).filter(|(step, _)| *step == steps) } else { None };
         let dense = match ready {
             Some((_, dense)) => dense,
             None => {
                 let mut trainer = DenseTrainer::new(&run, self.machine, &self.scheduler, self.stop)?;
-                let mut told = |step, _| self.tell(News::Ancestor(step, steps));
-                let dense = trainer.train(initial, text, 0..steps, &kept, &mut told)?;
-                kept.write(steps, &dense)?;
+                let mut told = |step, _| self.tell(ExperimentEvent::Ancestor(step, steps));
+                let dense = trainer.train(initial, text, 0..steps, &checkpoint, &mut told)?;
+                checkpoint.write(steps, &dense)?;
                 dense
             }
         };
         let pairs: Vec<_> = run.levels.iter().zip(dense.levels.iter().map(Vec::as_slice)).collect();
         let file = exchange::encode(&run.model, &pairs, &[])?;
         Ok(CommonAncestor { run, dense, file })
-    }
-
-    /// The ancestor's features of all text.
-    ///
-    /// # Errors
-    /// If a document does not fit the model, or the features are not finite.
-    pub fn features(&self, ancestor: &CommonAncestor, material: &Material) -> anyhow::Result<Features> {
-        let prefix = ancestor.run.routing.prefix_tokens;
-        let teacher = Teacher::new(self, ancestor);
-        let parts = [&material.train, &material.held_out, &material.slice, &material.test];
-        let mut found = Vec::with_capacity(parts.len());
-        for part in parts {
-            found.push(teacher.features_of(&part.prefixes(prefix))?);
-        }
-        let [train, held_out, slice, test] = found.try_into().unwrap_or_default();
-        let width = ancestor.run.model.width;
-        Ok(Features { width, ancestor: BlobHash::of(&ancestor.file), train, held_out, slice, test })
     }
 }

@@ -9,7 +9,7 @@ use crate::text::TokenSet;
 use crate::text::corpus::falls_within;
 
 /// Text as all arms see it.
-pub struct Material {
+pub struct Dataset {
     /// To train on.
     pub train: Documents,
     /// Held out of training.
@@ -79,7 +79,7 @@ pub struct Shares {
     pub train: f64,
 }
 
-impl Material {
+impl Dataset {
     /// Stagger the training text. Of documents with the same tokens the first is taken.
     pub fn part(train: TokenSet, test: TokenSet, token_bytes: Vec<u32>, shares: Shares) -> Self {
         let all = Documents::of(train);
@@ -112,10 +112,10 @@ impl Material {
 mod tests {
     use super::*;
 
-    fn material(shares: Shares) -> Material {
+    fn dataset(shares: Shares) -> Dataset {
         let documents: Vec<Vec<u32>> = (0..400u32).map(|i| vec![i % 390, 1, 2, 3, 4, 5]).collect();
         let set = TokenSet::cut_for_training(&documents, 3);
-        Material::part(set.clone(), set, vec![1; 400], shares)
+        Dataset::part(set.clone(), set, vec![1; 400], shares)
     }
 
     fn firsts(documents: &Documents) -> Vec<u32> {
@@ -125,14 +125,14 @@ mod tests {
     #[test]
     fn every_document_is_in_one_part_however_large_the_others_are() {
         let shares = Shares { held_out: 0.1, slice: 0.2, train: 1.0 };
-        let whole = material(shares);
+        let whole = dataset(shares);
         let mut all = [&whole.train, &whole.held_out, &whole.slice].map(firsts).concat();
         all.sort_unstable();
         assert_eq!(all, (0..390).collect::<Vec<u32>>());
         assert!((20..60).contains(&whole.held_out.len()) && (50..110).contains(&whole.slice.len()));
         assert_eq!(whole.test.len(), 400);
 
-        let half = material(Shares { train: 0.5, ..shares });
+        let half = dataset(Shares { train: 0.5, ..shares });
         assert_eq!(firsts(&half.held_out), firsts(&whole.held_out));
         assert_eq!(firsts(&half.slice), firsts(&whole.slice));
         let kept = firsts(&whole.train);
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn some_documents_keep_their_sequences_and_first_tokens() {
-        let whole = material(Shares { held_out: 0.0, slice: 0.0, train: 1.0 });
+        let whole = dataset(Shares { held_out: 0.0, slice: 0.0, train: 1.0 });
         let two = whole.train.only([7, 3]);
         assert_eq!(firsts(&two), [7, 3]);
         assert_eq!(two.sequences(), [0..2, 2..4]);

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use super::plan::{Arm, Experiment};
 use crate::config::RunConfig;
-use crate::experiment::context::{Laboratory, Tokens, hash_of};
-use crate::experiment::training::checkpoint::KeptArm;
+use crate::experiment::checkpoint::ArmCheckpoint;
+use crate::experiment::context::{ExperimentContext, Tokens, hash_of};
 use crate::names::BlobHash;
 
 /// How text is shared out anew.
@@ -19,7 +19,7 @@ const LESSONS: &str = "homes, then votes";
 #[derive(Clone, Copy)]
 pub struct Identity<'a> {
     /// Whose text is parted, and by whose machine it is trained.
-    pub laboratory: &'a Laboratory<'a>,
+    pub context: &'a ExperimentContext<'a>,
     /// What the arm stands in.
     pub experiment: &'a Experiment,
     /// Which.
@@ -36,15 +36,15 @@ impl Identity<'_> {
     /// # Errors
     /// If it cannot be written down.
     fn until(&self, phase: u64) -> serde_json::Result<BlobHash> {
-        let Self { laboratory, experiment, arm, seed, tokens } = self;
+        let Self { context, experiment, arm, seed, tokens } = self;
         let run = RunConfig { name: String::new(), ..arm.seeded(*seed) };
         let reshard: Vec<u64> = arm.reshard.iter().copied().filter(|other| *other < phase).collect();
-        let slice = laboratory.slice_share(experiment, tokens);
+        let slice = context.slice_share(experiment, tokens);
         let text = (tokens.hash, slice, arm.text_share);
         let shared_anew = (!reshard.is_empty()).then_some(RESHARDING);
         // When a path is at its best depends on what is scored.
         let scored = (experiment.score_from > 0).then_some(("from", experiment.score_from));
-        let training = (run, arm.kind, reshard, text, laboratory.machine.precision);
+        let training = (run, arm.kind, reshard, text, context.machine.precision);
         match (scored, shared_anew) {
             (None, None) => hash_of(&training),
             (scored, None) => hash_of(&(training, scored)),
@@ -86,7 +86,7 @@ impl Identity<'_> {
     ///
     /// # Errors
     /// If a training cannot be written down.
-    pub fn partings(&self) -> serde_json::Result<Vec<(u64, KeptArm)>> {
+    pub fn branch_points(&self) -> serde_json::Result<Vec<(u64, ArmCheckpoint)>> {
         let mut phases = BTreeSet::new();
         for arm in self.experiment.arms.iter().filter(|arm| arm.seeds.contains(&self.seed)) {
             let other = Self { arm, ..*self };
@@ -96,6 +96,6 @@ impl Identity<'_> {
                 }
             }
         }
-        phases.into_iter().map(|phase| Ok((phase, self.laboratory.kept(self.before(phase)?)))).collect()
+        phases.into_iter().map(|phase| Ok((phase, self.context.checkpoint(self.before(phase)?)))).collect()
     }
 }

@@ -1,13 +1,18 @@
-//! Experiments: arms that differ in one thing, trained with several seeds on the same text, and the tables and images
-//! that say what it was good for.
+//! Experiments: arms that differ in one setting, trained with several seeds on the same text, and compared in tables and
+//! plots.
 //!
-//! [`plan`] is what is compared, in [`files`]; [`material`] parts the text; [`sharing`] sends documents to paths; [`lockstep`] trains
-//! all paths of a run in one process, with a swarm's arithmetic and without its network, [`crew`] several at a time, [`every_step`] with each gradient averaged; [`arm`] takes one arm with one
-//! seed from its ancestor to its scores, [`identity`] tells trainings apart, [`kept`] keeps it in between, [`scoring`] says what it is worth, [`rerouting`] with routes chosen more
-//! often, [`exchanged`] what its outer steps cost, [`wall_clock`] what it had learnt when the quickest arm was done; [`outcome`] is what came of it, [`spread`] of all seeds, [`claims`] says whether that was expected, [`report`] and [`plots`]
-//! show it.
+//! In the order in which data passes through:
+//!
+//! 1. [`plan`] reads an experiment: a common run, its arms and what is claimed of them; [`files`] resolves `extends`.
+//! 2. [`dataset`] splits the text into training, held out and test documents, the same for all arms.
+//! 3. [`context`] holds what all arms need: the machine, the text as tokens and the common ancestor.
+//! 4. [`identity`] names a training by its inputs, so that no training is repeated; [`checkpoint`] is its file.
+//! 5. [`training`] trains all paths in one process, with the arithmetic of a swarm and without its network.
+//! 6. [`arm`] takes one arm with one seed from the ancestor to its scores.
+//! 7. [`results`] has the scores, the claims, the tables and the plots.
 
 pub mod arm;
+pub mod checkpoint;
 pub mod context;
 pub mod dataset;
 pub mod files;
@@ -21,13 +26,14 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::de::DeserializeOwned;
 
-use self::arm::Trial;
-use self::identity::Identity;
-use self::plan::{Arm, Experiment};
-use crate::experiment::context::{Laboratory, News};
+use crate::experiment::arm::Trial;
+use crate::experiment::checkpoint::ArmCheckpoint;
+use crate::experiment::context::{ExperimentContext, ExperimentEvent};
+use crate::experiment::identity::Identity;
+use crate::experiment::plan::{Arm, Experiment};
 use crate::experiment::results::outcome::Outcome;
-use crate::experiment::results::plots::Axis;
-use crate::experiment::training::checkpoint::KeptArm;
+use crate::experiment::results::plots::{self, Axis};
+use crate::experiment::results::report;
 use crate::store::write_file;
 
 pub use crate::experiment::context::Source;
@@ -48,45 +54,45 @@ pub struct Results<'a> {
 ///
 /// # Errors
 /// If an arm fails, the disk does, or the user asks to stop: the same call goes on.
-pub fn conduct(
+pub fn run(
     experiment: &Experiment,
-    laboratory: &mut Laboratory<'_>,
+    context: &mut ExperimentContext<'_>,
     results: &Results<'_>,
 ) -> anyhow::Result<Vec<Outcome>> {
     let (mut outcomes, mut shared) = (Vec::new(), Vec::new());
     let mut before: Vec<Outcome> = known(&results.folder.join(RESULTS))?.unwrap_or_default();
     for (arm, seed) in in_order(&experiment.arms) {
-        let tokens = laboratory.tokens(&arm.run)?;
+        let tokens = context.tokens(&arm.run)?;
         // Not before the text is known to be there: a mistake leaves nothing behind.
-        make(&laboratory.folder)?;
+        make(&context.folder)?;
         // Results are written anew after each arm, so what they say of others must stand elsewhere first.
         let is_named =
             |outcome: &Outcome| !outcome.identity.is_empty() && outcome.identity.chars().all(|c| c.is_ascii_hexdigit());
         for outcome in std::mem::take(&mut before).into_iter().filter(is_named) {
-            let file = arm_file(&laboratory.folder, &outcome.identity);
+            let file = arm_file(&context.folder, &outcome.identity);
             if !file.exists() {
                 write_file(&file, &serde_json::to_vec_pretty(&outcome)?)?;
             }
         }
-        let identity = Identity { laboratory, experiment, arm, seed, tokens: &tokens };
+        let identity = Identity { context, experiment, arm, seed, tokens: &tokens };
         let name = identity.outcome()?.to_string()[..16].to_owned();
-        let file = arm_file(&laboratory.folder, &name);
+        let file = arm_file(&context.folder, &name);
         let outcome = match known::<Outcome>(&file)? {
             Some(outcome) => Outcome { arm: arm.name.clone(), identity: name, ..outcome },
             None => {
                 let trial = Trial::new(identity)?;
-                let outcome = trial.conduct().with_context(|| format!("arm {:?}, seed {seed}", arm.name))?;
+                let outcome = trial.run().with_context(|| format!("arm {:?}, seed {seed}", arm.name))?;
                 let outcome = Outcome { identity: name, ..outcome };
                 write_file(&file, &serde_json::to_vec_pretty(&outcome)?)?;
-                laboratory.tell(News::Done(&outcome));
+                context.tell(ExperimentEvent::Done(&outcome));
                 outcome
             }
         };
-        shared.extend(identity.partings()?.into_iter().map(|(_, kept)| kept));
+        shared.extend(identity.branch_points()?.into_iter().map(|(_, checkpoint)| checkpoint));
         outcomes.push(outcome);
         write(experiment, &outcomes, results)?;
     }
-    shared.iter().for_each(KeptArm::remove);
+    shared.iter().for_each(ArmCheckpoint::remove);
     Ok(outcomes)
 }
 
@@ -119,12 +125,9 @@ fn write(experiment: &Experiment, outcomes: &[Outcome], results: &Results<'_>) -
     let folder = results.folder;
     make(folder)?;
     write_file(&folder.join(RESULTS), &serde_json::to_vec_pretty(outcomes)?)?;
-    write_file(
-        &folder.join("README.md"),
-        crate::experiment::results::report::markdown(experiment, outcomes, results.command).as_bytes(),
-    )?;
+    write_file(&folder.join("README.md"), report::markdown(experiment, outcomes, results.command).as_bytes())?;
     for (name, axis) in [("steps.svg", Axis::Steps), ("tokens.svg", Axis::Tokens)] {
-        if let Some(image) = crate::experiment::results::plots::svg(experiment, outcomes, axis)? {
+        if let Some(image) = plots::svg(experiment, outcomes, axis)? {
             write_file(&folder.join(name), image.as_bytes())?;
         }
     }

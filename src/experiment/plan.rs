@@ -117,7 +117,7 @@ pub struct Claim {
 }
 
 /// Of a run's name.
-const MOST_LETTERS: usize = 64;
+const MAX_NAME_LENGTH: usize = 64;
 
 /// Why a file is no experiment.
 #[derive(Debug, thiserror::Error)]
@@ -212,8 +212,8 @@ impl ExperimentFile {
     fn arm(&self, arm: &ArmFile) -> Result<Arm, PlanError> {
         let mut table = self.run.clone();
         lay_over(&mut table, &arm.run);
-        let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
-        let name: String = arm.name.chars().map(plain).take(MOST_LETTERS).collect();
+        let plain = |character: char| if character.is_ascii_alphanumeric() { character } else { '-' };
+        let name: String = arm.name.chars().map(plain).take(MAX_NAME_LENGTH).collect();
         table.entry("name").or_insert_with(|| name.into());
         let text = toml::to_string(&table).unwrap_or_default();
         let run = RunConfig::from_toml(&text).map_err(|reason| PlanError::Run { arm: arm.name.clone(), reason })?;

@@ -8,8 +8,8 @@ use std::path::Path;
 use image::imageops::{self, FilterType};
 use image::{DynamicImage, ImageReader, Limits, RgbImage};
 
-use crate::images::cifar;
 use crate::images::source::Offer;
+use crate::images::source::cifar;
 
 /// How a JPEG begins, and how it ends.
 const JPEG_BEGINS: [u8; 2] = [0xFF, 0xD8];

@@ -8,8 +8,6 @@
 
 pub mod augment;
 mod changes;
-mod cifar;
-mod class_folders;
 mod fitting;
 mod mixing;
 pub mod prepare;

@@ -6,7 +6,7 @@ use tch::{Kind, Tensor};
 
 use crate::config::{LevelConfig, ModelConfig, Starts};
 use crate::grid::Sharing;
-use crate::model::watch::Watch;
+use crate::model::layers::watch::Watch;
 use crate::model::{ForwardError, PathModel};
 use crate::text::corpus::Domains;
 use crate::text::{TokenSet, Tokenizer};
@@ -45,8 +45,10 @@ pub enum InspectError {
         expected: &'static str,
     },
     /// No way through the pool.
-    #[error("{found:?} is no way: it has a word for each of {steps} steps or fewer: skip, *, or modules of {modules}")]
-    Way {
+    #[error(
+        "{found:?} is no route: it has a word for each of {steps} steps or fewer: skip, *, or modules of {modules}"
+    )]
+    Route {
         /// What was given.
         found: String,
         /// Steps of the network.

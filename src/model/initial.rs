@@ -67,7 +67,7 @@ impl Normals<'_> {
 mod tests {
     use super::*;
     use crate::config::ModelConfig;
-    use crate::model::transformer::samples::{small_levels, small_model};
+    use crate::model::samples::{small_levels, small_model};
 
     #[test]
     fn grouping_into_levels_changes_no_value() {

@@ -6,8 +6,9 @@ pub mod exchange;
 pub mod hugging_face;
 pub mod initial;
 pub mod layers;
+#[cfg(test)]
+pub(crate) mod samples;
 pub mod transformer;
-pub mod watch;
 pub mod weights;
 
 pub use crate::model::layers::kv_cache::Memory;

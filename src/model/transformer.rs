@@ -2,10 +2,8 @@
 
 use tch::{Device, Kind, TchError, Tensor};
 
-use super::dna::Dna;
-use super::watch::{Unwatched, Watch, Writer};
-use super::weights::{Weights, WeightsError, to_values};
 use crate::config::{LevelConfig, ModelConfig, Precision};
+use crate::model::dna::Dna;
 use crate::model::layers::attention::rotation;
 use crate::model::layers::block::{Block, Reading};
 use crate::model::layers::directional::Directional;
@@ -13,6 +11,8 @@ use crate::model::layers::input::Input;
 use crate::model::layers::kv_cache::{Memory, Past};
 use crate::model::layers::linear::{Kernel, Products};
 use crate::model::layers::norm::Norm;
+use crate::model::layers::watch::{Unwatched, Watch, Writer};
+use crate::model::weights::{Weights, WeightsError, to_values};
 
 /// Why a network could not be computed.
 #[derive(Debug, thiserror::Error)]
@@ -372,56 +372,6 @@ impl PathModel {
         }
         let hidden = self.norm.forward(&stream)?;
         if self.config.reads_images() { hidden.f_mean_dim([1i64].as_slice(), true, None) } else { Ok(hidden) }
-    }
-}
-
-#[cfg(test)]
-pub(crate) mod samples {
-    //! A network small enough for tests.
-
-    use super::*;
-    use crate::config::{Activation, Architecture, Positions};
-    use crate::grid::Sharing;
-    use crate::model::initial_levels;
-    use crate::seed::Seed;
-
-    pub(crate) fn small_model() -> ModelConfig {
-        ModelConfig {
-            architecture: Architecture::Transformer,
-            blocks: 2,
-            width: 16,
-            heads: 2,
-            head_width: None,
-            feed_forward: None,
-            vocabulary: 300,
-            context: 24,
-            positions: Positions::Rotary,
-            tied_head: false,
-            biases: false,
-            activation: Activation::Gelu,
-            initial_deviation: None,
-            directional: None,
-            dna: None,
-            images: None,
-        }
-    }
-
-    pub(crate) fn small_levels() -> Vec<LevelConfig> {
-        let level = |parts: &[&str]| LevelConfig {
-            parts: parts.iter().map(|part| (*part).to_owned()).collect(),
-            sharing: Sharing::Shared,
-        };
-        vec![level(&["embedding", "block.0"]), level(&["block.1", "final-norm", "head"])]
-    }
-
-    /// With initial values of seed 1, tenfold, so that tokens differ clearly.
-    pub(crate) fn small_path(model: &ModelConfig, levels: &[LevelConfig]) -> PathModel {
-        let mut path = PathModel::new(model, levels, Device::Cpu, Precision::F32).unwrap();
-        for (level, values) in initial_levels(model, levels, Seed::root(1)).iter().enumerate() {
-            let wide: Vec<f32> = values.iter().map(|value| if *value == 1.0 { 1.0 } else { value * 10.0 }).collect();
-            path.set_level(level, &wide).unwrap();
-        }
-        path
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a path computes.
 
-use super::samples::{small_levels, small_model, small_path};
 use super::*;
 use crate::config::Positions;
+use crate::model::samples::{small_levels, small_model, small_path};
 
 fn tokens(rows: &[&[i64]]) -> Tensor {
     Tensor::from_slice(&rows.concat()).view([rows.len() as i64, -1])

@@ -232,7 +232,7 @@ fn assert_host(tensor: &Tensor) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::transformer::samples::{small_levels, small_model};
+    use crate::model::samples::{small_levels, small_model};
 
     #[test]
     fn tensors_view_their_levels_buffer() {

@@ -14,19 +14,18 @@ pub mod features;
 pub mod kmeans;
 mod lbfgs;
 pub mod logistic;
-mod loyalty;
+mod switch_threshold;
 pub mod resharding;
 pub mod router;
-mod router_file;
 #[cfg(feature = "learning")]
 pub mod shards;
-mod votes;
+mod soft_targets;
 
 pub use features::{FeaturesError, features_of};
 pub use kmeans::{Clustering, KmeansError, kmeans};
 pub use logistic::{Logistic, LogisticError};
-pub use loyalty::{Loyalty, Place};
+pub use switch_threshold::{SwitchThreshold, Place};
 pub use router::{Router, RouterError};
 #[cfg(feature = "learning")]
 pub use shards::{DocumentKey, Shard, ShardError, ShardIndex};
-pub use votes::{ahead, stride, votes};
+pub use soft_targets::{ahead, soft_targets, stride};

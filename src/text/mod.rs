@@ -7,23 +7,18 @@
 //! No model and no path is known here.
 
 pub mod corpus;
-mod corpus_error;
-mod dependencies;
 mod document;
 mod documents;
-mod files;
 mod ids;
-mod parquet_file;
 mod token_file;
 pub mod tokenizer;
-mod tokenizer_file;
 pub mod tokens;
 mod windows;
 
+pub use corpus::error::CorpusError;
 pub use corpus::{
     Corpus, CorpusSource, Domains, Found, KindCount, Skipped, Survey, Taker, is_test, read_corpus, stream_corpus,
 };
-pub use corpus_error::CorpusError;
 pub use document::{Document, DocumentError, is_image};
 pub use ids::IdsWriter;
 pub use token_file::TokensError;

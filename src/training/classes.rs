@@ -29,7 +29,7 @@ pub fn right_classes(model: &PathModel, set: &(impl Sequences + ?Sized)) -> Resu
 mod tests {
     use super::*;
     use crate::config::{ImagesConfig, ModelConfig, Positions};
-    use crate::model::transformer::samples::{small_levels, small_model, small_path};
+    use crate::model::samples::{small_levels, small_model, small_path};
     use tch::Tensor;
 
     #[test]

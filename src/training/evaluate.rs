@@ -181,7 +181,7 @@ fn score(sequence: usize, targets: &[u32], losses: &[f32], token_bytes: &[u32]) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::transformer::samples::{small_levels, small_model, small_path};
+    use crate::model::samples::{small_levels, small_model, small_path};
     use crate::training::samples::small_set;
     use tch::{Kind, Tensor};
 

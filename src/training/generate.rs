@@ -132,7 +132,7 @@ mod tests {
     use tch::Tensor;
 
     use super::*;
-    use crate::model::transformer::samples::{small_levels, small_model, small_path};
+    use crate::model::samples::{small_levels, small_model, small_path};
 
     fn sampling() -> Sampling {
         Sampling { count: 40, temperature: 1.0, top_k: 0, seed: Seed::root(4), stop: 9999, before: 0 }

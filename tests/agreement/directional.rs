@@ -10,7 +10,7 @@ use pathswarm::grid::Sharing;
 use pathswarm::model::layers::attention::rotation;
 use pathswarm::model::layers::block::{Block, Reading};
 use pathswarm::model::layers::linear::{Kernel, Products};
-use pathswarm::model::watch::{Unwatched, Watch};
+use pathswarm::model::layers::watch::{Unwatched, Watch};
 use pathswarm::model::weights::Weights;
 use pathswarm::model::{Memory, PathModel, initial_levels};
 use pathswarm::seed::Seed;

@@ -11,7 +11,7 @@ use pathswarm::grid::Sharing;
 use pathswarm::model::layers::attention::{Attention, rotation};
 use pathswarm::model::layers::block::{Block, Reading};
 use pathswarm::model::layers::linear::{Kernel, Products};
-use pathswarm::model::watch::Unwatched;
+use pathswarm::model::layers::watch::Unwatched;
 use pathswarm::model::weights::Weights;
 use pathswarm::seed::Seed;
 use pathswarm::training::inner::adamw::{AdamW, Moments, StepNow, norm};

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::text;
 use pathswarm::config::MachineConfig;
-use pathswarm::experiment::context::{Laboratory, News};
+use pathswarm::experiment::context::{ExperimentContext, ExperimentEvent};
 use pathswarm::experiment::files::read;
 use pathswarm::experiment::plan::Experiment;
 use pathswarm::experiment::results::outcome::Outcome;
-use pathswarm::experiment::{Results, Source, conduct};
+use pathswarm::experiment::{Results, Source, run};
 use pathswarm::text::CorpusSource;
 
 const FILE: &str = r#"
@@ -78,19 +78,19 @@ impl Bench {
     }
 
     /// Conducts it in a folder.
-    fn conduct(&self, name: &str) -> anyhow::Result<Vec<Outcome>> {
+    fn run(&self, name: &str) -> anyhow::Result<Vec<Outcome>> {
         self.conduct_until(name, &|_| false)
     }
 
     /// The same, until something happens that one stops at.
-    fn conduct_until(&self, name: &str, stops: &dyn Fn(News<'_>) -> bool) -> anyhow::Result<Vec<Outcome>> {
+    fn conduct_until(&self, name: &str, stops: &dyn Fn(ExperimentEvent<'_>) -> bool) -> anyhow::Result<Vec<Outcome>> {
         let stop = AtomicBool::new(false);
-        let watch = |news: News<'_>| stop.store(stops(news), Ordering::Relaxed);
+        let watch = |event: ExperimentEvent<'_>| stop.store(stops(event), Ordering::Relaxed);
         let machine = MachineConfig { threads: 1, ..MachineConfig::default() };
         let source = Source { corpus: CorpusSource::Paths(vec![self.at("text")]), test_corpus: None, tokenizer: None };
-        let mut laboratory = Laboratory::new(&machine, self.at(name), source, &stop, &watch);
+        let mut context = ExperimentContext::new(&machine, self.at(name), source, &stop, &watch);
         let results = Results { folder: &self.at(name).join("results"), command: "pathswarm experiment small.toml" };
-        conduct(&self.experiment, &mut laboratory, &results)
+        run(&self.experiment, &mut context, &results)
     }
 }
 
@@ -119,7 +119,7 @@ fn shown(outcomes: &[Outcome]) -> String {
 #[test]
 fn every_arm_is_trained_with_its_seeds_and_the_tables_say_so() {
     let bench = Bench::new(FILE);
-    let outcomes = bench.conduct("whole").unwrap();
+    let outcomes = bench.run("whole").unwrap();
     let arms: Vec<(&str, u64)> = outcomes.iter().map(|it| (it.arm.as_str(), it.seed)).collect();
     let expected =
         [("dense", 1), ("grid", 1), ("random", 1), ("every step", 1), ("in turn", 1), ("kept", 1), ("grid", 2)];
@@ -157,8 +157,9 @@ fn every_arm_is_trained_with_its_seeds_and_the_tables_say_so() {
 
     // What is done is not done again.
     let again = bench
-        .conduct_until("whole", &|news| {
-            matches!(news, News::Ancestor(..) | News::Phase(..) | News::Done(_)) && panic!("{news:?}")
+        .conduct_until("whole", &|event| {
+            matches!(event, ExperimentEvent::Ancestor(..) | ExperimentEvent::Phase(..) | ExperimentEvent::Done(_))
+                && panic!("{event:?}")
         })
         .unwrap_or_default();
     assert_eq!(shown(&again), shown(&outcomes), "with its times");
@@ -169,7 +170,9 @@ fn every_arm_is_trained_with_its_seeds_and_the_tables_say_so() {
             std::fs::remove_file(entry).unwrap();
         }
     }
-    let trains = |news: News<'_>| matches!(news, News::Phase(..) | News::Done(_)) && panic!("{news:?}");
+    let trains = |event: ExperimentEvent<'_>| {
+        matches!(event, ExperimentEvent::Phase(..) | ExperimentEvent::Done(_)) && panic!("{event:?}")
+    };
     let again = bench.conduct_until("whole", &trains).unwrap();
     assert_eq!(shown(&again), shown(&outcomes));
 }
@@ -182,20 +185,21 @@ fn an_arm_that_was_stopped_goes_on_as_if_it_had_not_been() {
     let every_step = FILE.find("[[arms]]\nname = \"every step\"").unwrap();
     let claims = FILE.find("[[claims]]").unwrap();
     let bench = Bench::new(&format!("{}{}{}", &FILE[..arms], &FILE[every_step..claims], &FILE[grid..random]));
-    let whole = bench.conduct("whole").unwrap();
+    let whole = bench.run("whole").unwrap();
 
     // In the ancestor, in the first phase, and in the phase before which the text is shared out anew.
-    let places: [&dyn Fn(News<'_>) -> bool; 3] =
-        [&|news| matches!(news, News::Ancestor(7, _)), &|news| matches!(news, News::Phase(_, 2, _)), &|news| {
-            matches!(news, News::Phase("grid · seed 2", 10, _))
-        }];
+    let places: [&dyn Fn(ExperimentEvent<'_>) -> bool; 3] = [
+        &|event| matches!(event, ExperimentEvent::Ancestor(7, _)),
+        &|event| matches!(event, ExperimentEvent::Phase(_, 2, _)),
+        &|event| matches!(event, ExperimentEvent::Phase("grid · seed 2", 10, _)),
+    ];
     for stops in places {
         let error = bench.conduct_until("parts", stops).unwrap_err();
         assert!(format!("{error:#}").contains("stopped before it was done"), "{error:#}");
     }
     let phases = AtomicU64::new(0);
-    let count = |news: News<'_>| {
-        phases.fetch_add(u64::from(matches!(news, News::Phase(..))), Ordering::Relaxed);
+    let count = |event: ExperimentEvent<'_>| {
+        phases.fetch_add(u64::from(matches!(event, ExperimentEvent::Phase(..))), Ordering::Relaxed);
         false
     };
     let parts = bench.conduct_until("parts", &count).unwrap();
@@ -233,8 +237,8 @@ fn arms_that_begin_alike_are_trained_once_as_far_as_they_are_alike() {
         Bench::new(&format!("{}{arms_of}", &FILE[..arms]))
     };
     let phases = AtomicU64::new(0);
-    let count = |news: News<'_>| {
-        phases.fetch_add(u64::from(matches!(news, News::Phase(..))), Ordering::Relaxed);
+    let count = |event: ExperimentEvent<'_>| {
+        phases.fetch_add(u64::from(matches!(event, ExperimentEvent::Phase(..))), Ordering::Relaxed);
         false
     };
     let together = bench(&[&never, &once, &twice, &again]);
@@ -242,7 +246,7 @@ fn arms_that_begin_alike_are_trained_once_as_far_as_they_are_alike() {
     assert_eq!(phases.load(Ordering::Relaxed), 4 * (3 + 2 + 1), "of four paths");
     assert_eq!(shown(&found[..1]).replace("never", ""), shown(&found[3..]).replace("never again", ""));
     for (number, arm) in [&never, &once, &twice].into_iter().enumerate() {
-        let alone = without_times(bench(&[arm]).conduct("alone").unwrap());
+        let alone = without_times(bench(&[arm]).run("alone").unwrap());
         assert_eq!(shown(&found[number..=number]), shown(&alone));
     }
     let left = std::fs::read_dir(together.at("together")).unwrap().map(|entry| entry.unwrap().file_name());
@@ -254,8 +258,8 @@ fn an_arm_that_is_scored_in_another_way_is_not_trained_again() {
     let arms = FILE.find("[[arms]]").unwrap();
     let arm = |every: &str| format!("{}[[arms]]\nname = \"never\"\nroute_every = [{every}]\n", &FILE[..arms]);
     let phases = AtomicU64::new(0);
-    let count = |news: News<'_>| {
-        phases.fetch_add(u64::from(matches!(news, News::Phase(..))), Ordering::Relaxed);
+    let count = |event: ExperimentEvent<'_>| {
+        phases.fetch_add(u64::from(matches!(event, ExperimentEvent::Phase(..))), Ordering::Relaxed);
         false
     };
     let mut bench = Bench::new(&arm("8"));
@@ -268,7 +272,7 @@ fn an_arm_that_is_scored_in_another_way_is_not_trained_again() {
     let (identity, rerouted) = (once[0].identity.clone(), once[0].rerouted.clone());
     let less = Outcome { identity, rerouted, ..more[0].clone() };
     assert_eq!(shown(&[less]), shown(&once));
-    assert_eq!(shown(&more), shown(&without_times(Bench::new(&arm("8, 16")).conduct("there").unwrap())));
+    assert_eq!(shown(&more), shown(&without_times(Bench::new(&arm("8, 16")).run("there").unwrap())));
 }
 
 #[test]
@@ -290,7 +294,7 @@ fn networks_that_look_ahead_are_told_from_those_that_do_not() {
         let told = format!("{{\"domain\":\"of {domain}\",\"text\"");
         std::fs::write(file, lines.replace("{\"text\"", &told)).unwrap();
     }
-    let outcomes = bench.conduct("directional").unwrap();
+    let outcomes = bench.run("directional").unwrap();
     for outcome in &outcomes {
         let honest = outcome.honest.unwrap();
         assert_eq!((honest.honest.tokens, honest.as_trained.bytes), (200, honest.honest.bytes));

@@ -111,10 +111,10 @@ fn peers_learn_to_tell_images_apart_and_others_look_into_it() {
     let inspect = ["inspect", "dna", &model, "--text", &prepared, "--sequences", "10", "--out", &out];
     let seen = events(&[&inspect[..], &["--dream", "3", "--dream-rounds", "30"]].concat());
     let found = |name: &str| &seen.iter().find(|event| event["event"] == name).expect(name)["found"];
-    assert_eq!(found("ways")["trained"]["tokens"], 30 * 16);
+    assert_eq!(found("routes")["trained"]["tokens"], 30 * 16);
     let losses = found("dream")["losses"].as_array().unwrap();
     assert!(losses[1].as_f64() < losses[0].as_f64(), "{losses:?}");
-    for name in ["ranks", "compute", "ways", "dreams"] {
+    for name in ["ranks", "compute", "routes", "dreams"] {
         let read = image::open(format!("{out}/{name}.png")).unwrap();
         assert!(read.width() > 100 && read.height() > 40, "{name}");
     }

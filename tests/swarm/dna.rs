@@ -46,17 +46,17 @@ fn two_peers_train_a_pool_agree_on_its_balance_and_others_look_into_it() {
     let skipped = |step: &Value| step.as_array().unwrap()[4..].iter().map(|share| share.as_f64().unwrap()).sum::<f64>();
     // Ninety steps by a hundredth each, towards a quarter.
     assert!(shares.iter().all(|step| (0.05..0.5).contains(&skipped(step))), "{shares:?}");
-    let ways = &found("ways")["trained"];
-    assert!(!ways["ways"].as_array().unwrap().is_empty() && ways["tokens"].as_u64() > Some(0));
+    let routes = &found("routes")["trained"];
+    assert!(!routes["routes"].as_array().unwrap().is_empty() && routes["tokens"].as_u64() > Some(0));
     assert!(found("compute")["parameters"].as_f64() > Some(0.0));
     let followers = found("followers")["tokens"].as_array().unwrap().len() as u64;
     let skips_last = |way: &Value| way["modules"][1].as_array().unwrap().is_empty();
-    let expected = ways["ways"].as_array().unwrap().iter().filter(|way| skips_last(way));
-    assert_eq!(followers, expected.map(|way| way["count"].as_u64().unwrap()).sum::<u64>());
+    let expected = routes["routes"].as_array().unwrap().iter().filter(|route| skips_last(way));
+    assert_eq!(followers, expected.map(|route| way["count"].as_u64().unwrap()).sum::<u64>());
     assert!(mistake(&[&inspect[..], &["--follow", "T9"]].concat()).contains("is no way"));
     assert!(mistake(&[&inspect[..], &["--dream", "0"]].concat()).contains("dreams are images"));
     assert!((found("likeness")["compute"].as_f64().unwrap() - 1.0).abs() < 1e-6, "it is like itself");
-    for name in ["flow", "shares", "ways", "text"] {
+    for name in ["flow", "shares", "routes", "text"] {
         let image = std::fs::read_to_string(format!("{images}/{name}.svg")).unwrap();
         assert!(image.starts_with("<svg"), "{name}");
     }

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use super::mistake::Mistake;
 use crate::cli::swarm::access;
-use crate::experiment::training::assignment::SharingError;
+use crate::experiment::training::assignment::AssignmentError;
 use crate::model::device::DeviceError;
 use crate::network::{IdentityError, StartError};
 use crate::observe::logging::LoggingError;
@@ -50,7 +50,7 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     if is.a::<CorpusError>() || is.a::<TokenizerError>() {
         return Some("see --corpus and --tokenizer");
     }
-    let too_little = is.a::<ShardError>() || is.a::<SharingError>() || is.a::<LogisticError>();
+    let too_little = is.a::<ShardError>() || is.a::<AssignmentError>() || is.a::<LogisticError>();
     if too_little || is.a::<RouterError>() || is.a::<KmeansError>() {
         return Some(MORE_TEXT);
     }

@@ -7,4 +7,5 @@ pub mod plots;
 pub mod report;
 pub mod scoring;
 pub mod spread;
+pub mod traffic;
 pub mod wall_clock;

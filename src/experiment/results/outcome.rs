@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::plan::Kind;
-use crate::experiment::results::communication::Exchanged;
-use crate::experiment::training::rerouting::Rerouted;
+use crate::experiment::results::traffic::Exchanged;
 use crate::training::Score;
 
 /// How well held out documents were predicted in the middle of training.
@@ -69,13 +68,6 @@ pub struct Routed {
     pub so_far: Option<Numbers>,
     /// By what turns out best: a bound.
     pub oracle: Numbers,
-}
-
-impl From<Rerouted> for Routed {
-    fn from(Rerouted { every, logistic, transducer, so_far, oracle }: Rerouted) -> Self {
-        let [logistic, transducer, so_far, oracle] = [logistic, transducer, so_far, oracle].map(Numbers::from);
-        Self { every, logistic, transducer, so_far: Some(so_far), oracle }
-    }
 }
 
 /// A sample of the test text's tokens.

@@ -1,7 +1,7 @@
 //! Which path trains on which documents: by clusters of their features, by hash, or by which path predicts them best.
 
 use crate::config::{RoutingMethod, RunConfig};
-use crate::experiment::dataset::{Documents, Material};
+use crate::experiment::dataset::{Dataset, Documents};
 use crate::names::{BlobHash, PathId};
 use crate::routing::discriminative::Rows;
 use crate::routing::{Router, RouterError};
@@ -25,7 +25,7 @@ pub struct Features {
 }
 
 /// What each path trains on and is measured by.
-pub struct Sharing {
+pub struct Assignment {
     /// Training sequences by path.
     pub train: Vec<TokenSet>,
     /// The best path of each training document.
@@ -40,7 +40,7 @@ pub struct Sharing {
 
 /// Why the text cannot be shared out.
 #[derive(Debug, thiserror::Error)]
-pub enum SharingError {
+pub enum AssignmentError {
     /// A path with nothing to train on.
     #[error("path {0} has no training sequences; give more text or use fewer paths")]
     Empty(PathId),
@@ -73,18 +73,23 @@ pub fn first_router(run: &RunConfig, paths: u32, features: &Features) -> Result<
 ///
 /// # Errors
 /// If there is no fit.
-pub fn discriminative(current: &Router, features: &Features, best: &[u32]) -> Result<Router, SharingError> {
+pub fn discriminative(current: &Router, features: &Features, best: &[u32]) -> Result<Router, AssignmentError> {
     let Features { width, ancestor, train, slice, .. } = features;
     let rows = Rows { slice, train, width: *width, ancestor: *ancestor };
     Ok(Router::by_best(rows, best, current)?)
 }
 
-impl Sharing {
+impl Assignment {
     /// Shares out the text by a router; each training document goes to its `overlap` best paths.
     ///
     /// # Errors
     /// If a path gets nothing.
-    pub fn by(router: &Router, material: &Material, features: &Features, overlap: usize) -> Result<Self, SharingError> {
+    pub fn by(
+        router: &Router,
+        dataset: &Dataset,
+        features: &Features,
+        overlap: usize,
+    ) -> Result<Self, AssignmentError> {
         let routes = |documents: &Documents, features: &[f32], n: usize| -> Vec<Vec<PathId>> {
             let n = n.min(router.paths() as usize);
             let features = if router.needs_features() { features } else { &[] };
@@ -94,29 +99,29 @@ impl Sharing {
         let of_path = |routes: &[Vec<PathId>], path: PathId| -> Vec<usize> {
             (0..routes.len()).filter(|document| routes[*document].contains(&path)).collect()
         };
-        let train = routes(&material.train, &features.train, overlap);
-        let held_out = routes(&material.held_out, &features.held_out, 1);
+        let train = routes(&dataset.train, &features.train, overlap);
+        let held_out = routes(&dataset.held_out, &features.held_out, 1);
         let only = |routes: Vec<Vec<PathId>>| routes.into_iter().map(|best| best[0]).collect();
-        let slice = only(routes(&material.slice, &features.slice, 1));
-        let test = only(routes(&material.test, &features.test, 1));
+        let slice = only(routes(&dataset.slice, &features.slice, 1));
+        let test = only(routes(&dataset.test, &features.test, 1));
         let paths = || (0..router.paths()).map(PathId);
         let homes = train.iter().map(|best| best[0]).collect();
-        let train: Vec<TokenSet> = paths().map(|path| material.train.only(of_path(&train, path)).set).collect();
+        let train: Vec<TokenSet> = paths().map(|path| dataset.train.only(of_path(&train, path)).set).collect();
         if let Some(empty) = train.iter().position(TokenSet::is_empty) {
-            return Err(SharingError::Empty(PathId(empty as u32)));
+            return Err(AssignmentError::Empty(PathId(empty as u32)));
         }
-        let held_out = paths().map(|path| material.held_out.only(of_path(&held_out, path))).collect();
+        let held_out = paths().map(|path| dataset.held_out.only(of_path(&held_out, path))).collect();
         Ok(Self { train, homes, held_out, slice, test })
     }
 
     /// All text to one path.
-    pub fn undivided(material: &Material) -> Self {
+    pub fn undivided(dataset: &Dataset) -> Self {
         Self {
-            train: vec![material.train.set.clone()],
-            homes: vec![PathId(0); material.train.len()],
-            held_out: vec![material.held_out.clone()],
-            slice: vec![PathId(0); material.slice.len()],
-            test: vec![PathId(0); material.test.len()],
+            train: vec![dataset.train.set.clone()],
+            homes: vec![PathId(0); dataset.train.len()],
+            held_out: vec![dataset.held_out.clone()],
+            slice: vec![PathId(0); dataset.slice.len()],
+            test: vec![PathId(0); dataset.test.len()],
         }
     }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::config::{MachineConfig, RunConfig};
-use crate::experiment::training::lockstep::Kept;
-use crate::experiment::training::worker_pool::Crew;
+use crate::experiment::checkpoint::TrainingState;
+use crate::experiment::training::worker_pool::WorkerPool;
 use crate::grid::Grid;
 use crate::names::{ModuleId, PathId, Phase};
 use crate::peer::create::dense_trainer::Stopped;
@@ -19,7 +19,7 @@ use crate::training::{BatchOrder, InnerState, InnerTrainer, place_in_schedule};
 pub struct EveryStep<'a> {
     run: &'a RunConfig,
     grid: Grid,
-    crew: Crew,
+    pool: WorkerPool,
     stop: &'a AtomicBool,
     modules: BTreeMap<ModuleId, Module>,
     tokens: u64,
@@ -47,14 +47,14 @@ impl<'a> EveryStep<'a> {
         stop: &'a AtomicBool,
     ) -> anyhow::Result<Self> {
         let grid = run.grid()?;
-        let crew = Crew::new(run, machine, grid.path_count() as usize)?;
+        let pool = WorkerPool::new(run, machine, grid.path_count() as usize)?;
         let initial = |module: ModuleId| {
             let parameters = ancestor[usize::from(module.level)].clone();
             let rest = vec![0.0; parameters.len()];
             (module, Module { parameters, moments: [rest.clone(), rest] })
         };
         let modules = grid.modules().into_iter().map(initial).collect();
-        Ok(Self { run, grid, crew, stop, modules, tokens: 0 })
+        Ok(Self { run, grid, pool, stop, modules, tokens: 0 })
     }
 
     /// As many steps as a phase has, each of all paths together. `done` hears of each path.
@@ -91,7 +91,7 @@ impl<'a> EveryStep<'a> {
             Ok(inner.gradient(&shards[job], &order, (cursor, place))?)
         };
         let (gradients, tokens): (Gradients, Vec<u64>) =
-            self.crew.each(paths.len(), work, &mut || {})?.into_iter().unzip();
+            self.pool.each(paths.len(), work, &mut || {})?.into_iter().unzip();
         let averages = self.averages(&gradients, &weights(shards.iter().map(|shard| shard.len() as u64)));
         self.descend(&averages, number, place)?;
         self.tokens += tokens.iter().sum::<u64>();
@@ -136,7 +136,7 @@ impl<'a> EveryStep<'a> {
             let (levels, state) = (inner.levels()?, inner.state()?);
             Ok(levels.into_iter().zip(state.moments).collect::<Vec<_>>())
         };
-        let stepped = self.crew.each(paths.len(), work, &mut || {})?;
+        let stepped = self.pool.each(paths.len(), work, &mut || {})?;
         let mut after = BTreeMap::new();
         for (modules, levels) in paths.iter().zip(stepped) {
             for (module, (parameters, moments)) in modules.iter().zip(levels) {
@@ -153,8 +153,8 @@ impl<'a> EveryStep<'a> {
     }
 
     /// The networks that paths are trained and scored with.
-    pub fn crew(&mut self) -> &mut Crew {
-        &mut self.crew
+    pub fn pool(&mut self) -> &mut WorkerPool {
+        &mut self.pool
     }
 
     /// Parameters of all modules together.
@@ -167,34 +167,34 @@ impl<'a> EveryStep<'a> {
         self.tokens
     }
 
-    /// What must be kept.
-    pub fn kept(&self) -> Kept {
+    /// The state to resume from.
+    pub fn checkpoint(&self) -> TrainingState {
         let bytes = |Module { parameters, moments: [first, second] }: &Module| {
             let values = parameters.iter().chain(first).chain(second);
             values.flat_map(|value| value.to_le_bytes()).collect()
         };
         let modules = self.modules.values().map(bytes).collect();
-        Kept { tokens: self.tokens, modules, ..Kept::default() }
+        TrainingState { tokens: self.tokens, modules, ..TrainingState::default() }
     }
 
-    /// Goes on from there.
+    /// Resumes from a checkpoint.
     ///
     /// # Errors
-    /// If it is another run's.
-    pub fn resume(&mut self, kept: &Kept) -> anyhow::Result<()> {
-        if kept.modules.len() != self.modules.len() || !kept.paths.is_empty() {
-            anyhow::bail!("what was kept is of another grid");
+    /// If the checkpoint is of another run.
+    pub fn resume(&mut self, checkpoint: &TrainingState) -> anyhow::Result<()> {
+        if checkpoint.modules.len() != self.modules.len() || !checkpoint.paths.is_empty() {
+            anyhow::bail!("the checkpoint is of another grid");
         }
-        for (module, bytes) in self.modules.values_mut().zip(&kept.modules) {
+        for (module, bytes) in self.modules.values_mut().zip(&checkpoint.modules) {
             let values: Vec<f32> = bytes.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
             let count = module.parameters.len();
             if values.len() != 3 * count {
-                anyhow::bail!("what was kept is of another model");
+                anyhow::bail!("the checkpoint is of another model");
             }
             let part = |number: usize| values[number * count..][..count].to_vec();
             *module = Module { parameters: part(0), moments: [part(1), part(2)] };
         }
-        self.tokens = kept.tokens;
+        self.tokens = checkpoint.tokens;
         Ok(())
     }
 }

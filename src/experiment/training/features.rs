@@ -1,29 +1,30 @@
-//! The ancestor, asked for features, and taught which path reads on best.
+//! The common ancestor's network: it makes the features that documents are routed by, and it is fine-tuned into the
+//! transducer that chooses routes within a document.
 
 use crate::config::Starts;
-use crate::experiment::context::{CommonAncestor, Laboratory};
-use crate::experiment::dataset::Documents;
+use crate::experiment::context::{CommonAncestor, ExperimentContext};
+use crate::experiment::dataset::{Dataset, Documents};
+use crate::experiment::training::assignment::Features;
 use crate::experiment::training::rerouting::Ancestor;
-use crate::names::PathId;
+use crate::names::{BlobHash, PathId};
 use crate::peer::create::dense_trainer::DenseTrainer;
-use crate::peer::transducer::training_set;
-use crate::peer::transducer::training_set::HOMES_EVERY;
-use crate::peer::transducer::{STEPS_HOMES, STEPS_VOTES, fine_tune};
+use crate::peer::transducer::training_set::{self, HOMES_EVERY};
+use crate::peer::transducer::{STEPS_HOMES, STEPS_SOFT_TARGETS, fine_tune};
 use crate::text::windows;
 use crate::training::{Marked, preferences};
 
-/// Who learns from the ancestor's parameters on.
-pub struct Teacher<'a> {
-    laboratory: &'a Laboratory<'a>,
+/// The ancestor's network, and the parameters that transducers start from.
+pub struct AncestorNetwork<'a> {
+    context: &'a ExperimentContext<'a>,
     ancestor: &'a CommonAncestor,
     /// What transducers begin with.
     levels: Vec<Vec<f32>>,
 }
 
-impl<'a> Teacher<'a> {
-    /// One that has learnt nothing yet.
-    pub fn new(laboratory: &'a Laboratory<'a>, ancestor: &'a CommonAncestor) -> Self {
-        Self { laboratory, ancestor, levels: ancestor.dense.levels.clone() }
+impl<'a> AncestorNetwork<'a> {
+    /// Before any fine-tuning.
+    pub fn new(context: &'a ExperimentContext<'a>, ancestor: &'a CommonAncestor) -> Self {
+        Self { context, ancestor, levels: ancestor.dense.levels.clone() }
     }
 
     /// Features of some tokens, `[chunks, width]`.
@@ -31,26 +32,43 @@ impl<'a> Teacher<'a> {
     /// # Errors
     /// If the model cannot take them.
     pub fn features_of(&self, chunks: &[&[u32]]) -> anyhow::Result<Vec<f32>> {
-        let Laboratory { machine, scheduler, stop, .. } = self.laboratory;
+        let ExperimentContext { machine, scheduler, stop, .. } = self.context;
         let mut trainer = DenseTrainer::new(&self.ancestor.run, machine, scheduler, stop)?;
         trainer.features(&self.ancestor.dense, chunks)
     }
 
-    /// Learns whose documents are whose: `homes` are the paths of these.
+    /// Features of all documents.
+    ///
+    /// # Errors
+    /// If a document does not fit the model, or the features are not finite.
+    pub fn features_of_all(&self, dataset: &Dataset) -> anyhow::Result<Features> {
+        let run = &self.ancestor.run;
+        let of = |documents: &Documents| self.features_of(&documents.prefixes(run.routing.prefix_tokens));
+        Ok(Features {
+            width: run.model.width,
+            ancestor: BlobHash::of(&self.ancestor.file),
+            train: of(&dataset.train)?,
+            held_out: of(&dataset.held_out)?,
+            slice: of(&dataset.slice)?,
+            test: of(&dataset.test)?,
+        })
+    }
+
+    /// Fine-tunes the network to predict the path of each document: `homes` are the paths of these.
     ///
     /// # Errors
     /// If a step fails, or the user asks to stop.
     pub fn learn_homes(&mut self, documents: &Documents, homes: &[PathId], starts: Starts) -> anyhow::Result<()> {
         let places = windows(&documents.set, starts, HOMES_EVERY);
         let lesson = training_set::homes(&documents.set, homes, &places);
-        let Laboratory { machine, stop, .. } = self.laboratory;
+        let ExperimentContext { machine, stop, .. } = self.context;
         let inner = fine_tune(&self.ancestor.run, machine, &self.levels, (&lesson, STEPS_HOMES), stop)?;
         self.levels = inner.levels()?;
         Ok(())
     }
 }
 
-impl Ancestor for Teacher<'_> {
+impl Ancestor for AncestorNetwork<'_> {
     fn features(&mut self, chunks: &[&[u32]]) -> anyhow::Result<Vec<f32>> {
         self.features_of(chunks)
     }
@@ -61,8 +79,8 @@ impl Ancestor for Teacher<'_> {
         [apart, test]: [&Marked<'_>; 2],
         paths: usize,
     ) -> anyhow::Result<[Vec<Vec<f32>>; 2]> {
-        let Laboratory { machine, stop, .. } = self.laboratory;
-        let inner = fine_tune(&self.ancestor.run, machine, &self.levels, (lesson, STEPS_VOTES), stop)?;
+        let ExperimentContext { machine, stop, .. } = self.context;
+        let inner = fine_tune(&self.ancestor.run, machine, &self.levels, (lesson, STEPS_SOFT_TARGETS), stop)?;
         let said = |asked: &Marked<'_>| Ok(preferences(inner.model(), asked, paths)?.concat());
         said(apart).and_then(|apart| Ok([apart, said(test)?]))
     }

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::compress::{compress_with_feedback, encode};
 use crate::config::{MachineConfig, RunConfig, Stagger, Streaming};
-use crate::experiment::results::communication::{Exchanged, Frames};
-use crate::experiment::training::worker_pool::Crew;
+use crate::experiment::checkpoint::TrainingState;
+use crate::experiment::results::traffic::{Exchanged, Frames};
+use crate::experiment::training::worker_pool::WorkerPool;
 use crate::grid::Grid;
 use crate::names::{BlobHash, ModuleId, PathId, Phase};
 use crate::outer::{CentredClipping, ExactSum, ModuleState, Share, mix, rescaled};
@@ -23,25 +24,12 @@ use crate::training::{BatchOrder, InnerTrainer, outer_gradient, place_in_schedul
 pub struct Lockstep<'a> {
     run: &'a RunConfig,
     grid: Grid,
-    crew: Crew,
+    pool: WorkerPool,
     stop: &'a AtomicBool,
     modules: BTreeMap<ModuleId, ModuleState>,
     paths: Vec<PathState>,
     tokens: u64,
     exchanged: Exchanged,
-}
-
-/// What must be kept to go on.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Kept {
-    /// Tokens trained on, by all paths together.
-    pub tokens: u64,
-    /// What travelled.
-    pub exchanged: Exchanged,
-    /// The state of each module, encoded, in order.
-    pub modules: Vec<Vec<u8>>,
-    /// The trainer's state of each path, encoded, in order; none if there is nothing left to train.
-    pub paths: Vec<Vec<u8>>,
 }
 
 impl<'a> Lockstep<'a> {
@@ -56,7 +44,7 @@ impl<'a> Lockstep<'a> {
         stop: &'a AtomicBool,
     ) -> anyhow::Result<Self> {
         let grid = run.grid()?;
-        let crew = Crew::new(run, machine, grid.path_count() as usize)?;
+        let pool = WorkerPool::new(run, machine, grid.path_count() as usize)?;
         let initial = |module: ModuleId| {
             let parameters = ancestor[usize::from(module.level)].clone();
             (module, ModuleState::initial(module, parameters, run.outer.mode))
@@ -64,7 +52,7 @@ impl<'a> Lockstep<'a> {
         let modules = grid.modules().into_iter().map(initial).collect();
         let sizes: Vec<usize> = ancestor.iter().map(Vec::len).collect();
         let paths = grid.paths().map(|_| PathState::fresh(None, &sizes, 0)).collect();
-        Ok(Self { run, grid, crew, stop, modules, paths, tokens: 0, exchanged: Exchanged::default() })
+        Ok(Self { run, grid, pool, stop, modules, paths, tokens: 0, exchanged: Exchanged::default() })
     }
 
     /// Parameters of all modules together.
@@ -93,7 +81,7 @@ impl<'a> Lockstep<'a> {
             return self.stretch(&whole, shards, done);
         };
         let stagger = Stagger::new(levels, steps, streaming.overlap);
-        let before = self.kept();
+        let before = self.checkpoint();
         for level in 0..levels {
             let (steps, mixed) = (stagger.steps(level), stagger.mixed_before(phase, level));
             let part = Stretch { phase, steps, due: vec![level], mixed, streaming: Some(streaming) };
@@ -112,7 +100,7 @@ impl<'a> Lockstep<'a> {
 
     /// Inner steps of every path, and the outer step of every module of the levels that are due then.
     fn stretch(&mut self, stretch: &Stretch, shards: &[TokenSet], done: &mut dyn FnMut()) -> anyhow::Result<()> {
-        let counts = self.crew.level_sizes();
+        let counts = self.pool.level_sizes();
         let fresh = |module: &ModuleId| {
             let level = usize::from(module.level);
             (*module, ExactSum::of_run(counts[level], &self.run.outer_of(level)))
@@ -126,7 +114,7 @@ impl<'a> Lockstep<'a> {
             let (path, before) = &starts[job];
             train(run, trainer, (*path, stretch), (before, &paths[job]), &shards[job], stop)
         };
-        let trained = self.crew.each(starts.len(), work, done)?;
+        let trained = self.pool.each(starts.len(), work, done)?;
         let clippings = self.clippings(stretch, &trained);
         let mut after = Vec::with_capacity(trained.len());
         for (path, Trained { state, mut arrived, sent, tokens }) in self.grid.paths().zip(trained) {
@@ -188,13 +176,13 @@ impl<'a> Lockstep<'a> {
     }
 
     /// The networks that paths are trained and scored with.
-    pub fn crew(&mut self) -> &mut Crew {
-        &mut self.crew
+    pub fn pool(&mut self) -> &mut WorkerPool {
+        &mut self.pool
     }
 
-    /// What must be kept.
-    pub fn kept(&self) -> Kept {
-        Kept {
+    /// The state to resume from.
+    pub fn checkpoint(&self) -> TrainingState {
+        TrainingState {
             tokens: self.tokens,
             exchanged: self.exchanged,
             modules: self.modules.values().map(ModuleState::encode).collect(),
@@ -202,23 +190,23 @@ impl<'a> Lockstep<'a> {
         }
     }
 
-    /// Goes on from there.
+    /// Resumes from a checkpoint.
     ///
     /// # Errors
-    /// If it is another run's.
-    pub fn resume(&mut self, kept: &Kept) -> anyhow::Result<()> {
-        let counts = self.crew.level_sizes();
-        let trainers = [0, self.paths.len()].contains(&kept.paths.len());
-        if kept.modules.len() != self.modules.len() || !trainers {
-            anyhow::bail!("what was kept is of another grid");
+    /// If the checkpoint is of another run.
+    pub fn resume(&mut self, checkpoint: &TrainingState) -> anyhow::Result<()> {
+        let counts = self.pool.level_sizes();
+        let trainers = [0, self.paths.len()].contains(&checkpoint.paths.len());
+        if checkpoint.modules.len() != self.modules.len() || !trainers {
+            anyhow::bail!("the checkpoint is of another grid");
         }
-        for ((module, state), bytes) in self.modules.iter_mut().zip(&kept.modules) {
+        for ((module, state), bytes) in self.modules.iter_mut().zip(&checkpoint.modules) {
             *state = ModuleState::decode(bytes, *module, counts[usize::from(module.level)])?;
         }
-        for (state, bytes) in self.paths.iter_mut().zip(&kept.paths) {
+        for (state, bytes) in self.paths.iter_mut().zip(&checkpoint.paths) {
             *state = PathState::decode(bytes, &counts)?;
         }
-        (self.tokens, self.exchanged) = (kept.tokens, kept.exchanged);
+        (self.tokens, self.exchanged) = (checkpoint.tokens, checkpoint.exchanged);
         Ok(())
     }
 }

@@ -1,7 +1,6 @@
 //! How the arms of an experiment are trained in one process.
 
 pub mod assignment;
-pub mod checkpoint;
 pub mod every_step;
 pub mod features;
 pub mod lockstep;

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use crate::config::Starts;
 use crate::experiment::dataset::Documents;
+use crate::experiment::results::outcome::{Numbers, Routed};
 use crate::names::PathId;
 use crate::peer::transducer::training_set::Lesson;
 use crate::routing::Logistic;
@@ -51,21 +52,6 @@ pub trait Ancestor {
     ) -> anyhow::Result<[Vec<Vec<f32>>; 2]>;
 }
 
-/// What a text costs with a route every so many tokens.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rerouted {
-    /// Tokens between two choices.
-    pub every: usize,
-    /// By the logistic router.
-    pub logistic: Score,
-    /// By the transducer.
-    pub transducer: Score,
-    /// By what has been best from the document's first window on: every path has to read all of it.
-    pub so_far: Score,
-    /// By what turns out best.
-    pub oracle: Score,
-}
-
 /// Fits the routers on one text and scores them on another, whose documents' routes are `routes`.
 ///
 /// # Errors
@@ -75,7 +61,7 @@ pub fn reroute(
     (lesson, test): (&Judged<'_>, &Judged<'_>),
     token_bytes: &[u32],
     (starts, every): (Starts, usize),
-) -> anyhow::Result<Rerouted> {
+) -> anyhow::Result<Routed> {
     let paths = test.losses.len();
     let learnt = windows(&lesson.documents.set, starts, every);
     let asked = windows(&test.documents.set, starts, every);
@@ -94,24 +80,24 @@ pub fn reroute(
     let taught = Lesson::new(&lesson.documents.set, lesson.routes, (starts, every), of_places)?;
     let test_marks = Marked::at(&test.documents.set, &asked, &|_| vec![0]);
     let [apart, said] = ancestor.transduce(&taught.learnt(), [&taught.apart(), &test_marks], paths)?;
-    let loyalty = taught.loyalty(&apart);
+    let switch_threshold = taught.switch_threshold(&apart);
     let homes = asked.iter().map(|window| test.routes[window.document].0);
-    let by_transducer: Vec<u32> = said.iter().zip(homes).map(|(said, home)| loyalty.choose(said, home)).collect();
+    let by_transducer: Vec<u32> = said.iter().zip(homes).map(|(said, home)| switch_threshold.choose(said, home)).collect();
     let by_the_past = best_so_far(&asked, test);
     let by_oracle: Vec<u32> = asked.iter().map(|window| least(&costs(window, test))).collect();
 
-    let score = |choice: &[u32]| -> Score {
+    let score = |choice: &[u32]| -> Numbers {
         let of = |(window, path): (&Window, &u32)| {
             let path = if window.first { test.routes[window.document].0 } else { *path };
             Score { nats: nats(window, test.documents, &test.losses[path as usize]), ..size(window, test, token_bytes) }
         };
-        asked.iter().zip(choice).map(of).sum()
+        asked.iter().zip(choice).map(of).sum::<Score>().into()
     };
-    Ok(Rerouted {
+    Ok(Routed {
         every,
         logistic: score(&by_logistic),
         transducer: score(&by_transducer),
-        so_far: score(&by_the_past),
+        so_far: Some(score(&by_the_past)),
         oracle: score(&by_oracle),
     })
 }

@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::config::{MachineConfig, RunConfig};
-use crate::experiment::results::communication::Exchanged;
+use crate::experiment::checkpoint::TrainingState;
+use crate::experiment::results::traffic::Exchanged;
 use crate::experiment::training::every_step::EveryStep;
-use crate::experiment::training::lockstep::{Kept, Lockstep};
-use crate::experiment::training::worker_pool::Crew;
+use crate::experiment::training::lockstep::Lockstep;
+use crate::experiment::training::worker_pool::WorkerPool;
 use crate::names::{PathId, Phase};
 use crate::peer::create::dense::Dense;
 use crate::peer::create::dense_trainer::Stopped;
@@ -17,25 +18,25 @@ use crate::text::TokenSet;
 use crate::training::{BatchOrder, InnerTrainer};
 
 /// One network on all the text.
-pub struct DenseTrainee<'a> {
+pub struct DenseArm<'a> {
     run: &'a RunConfig,
-    crew: Crew,
+    pool: WorkerPool,
     stop: &'a AtomicBool,
     now: Dense,
     tokens: u64,
 }
 
 /// What an arm trains.
-pub enum Trainee<'a> {
+pub enum TrainedArm<'a> {
     /// Paths.
     Paths(Box<Lockstep<'a>>),
     /// Paths that average each step.
     EveryStep(Box<EveryStep<'a>>),
     /// One network.
-    Dense(Box<DenseTrainee<'a>>),
+    Dense(Box<DenseArm<'a>>),
 }
 
-impl<'a> DenseTrainee<'a> {
+impl<'a> DenseArm<'a> {
     /// # Errors
     /// If the device cannot be opened or the model not be made.
     pub fn new(
@@ -44,8 +45,8 @@ impl<'a> DenseTrainee<'a> {
         ancestor: Dense,
         stop: &'a AtomicBool,
     ) -> anyhow::Result<Self> {
-        let crew = Crew::new(run, machine, 1)?;
-        Ok(Self { run, crew, stop, now: ancestor, tokens: 0 })
+        let pool = WorkerPool::new(run, machine, 1)?;
+        Ok(Self { run, pool, stop, now: ancestor, tokens: 0 })
     }
 
     /// Inner steps of the schedule on some text.
@@ -64,7 +65,7 @@ impl<'a> DenseTrainee<'a> {
             }
             Ok((Dense { levels: inner.levels()?, inner: inner.state()? }, tokens))
         };
-        for (after, tokens) in self.crew.each(1, work, &mut || {})? {
+        for (after, tokens) in self.pool.each(1, work, &mut || {})? {
             self.now = after;
             self.tokens += tokens;
         }
@@ -72,7 +73,7 @@ impl<'a> DenseTrainee<'a> {
     }
 }
 
-impl Trainee<'_> {
+impl TrainedArm<'_> {
     /// A phase. `done` hears of each path that is.
     ///
     /// # Errors
@@ -109,11 +110,11 @@ impl Trainee<'_> {
     }
 
     /// The networks that it is trained and scored with.
-    pub fn crew(&mut self) -> &mut Crew {
+    pub fn pool(&mut self) -> &mut WorkerPool {
         match self {
-            Self::Paths(lockstep) => lockstep.crew(),
-            Self::EveryStep(paths) => paths.crew(),
-            Self::Dense(dense) => &mut dense.crew,
+            Self::Paths(lockstep) => lockstep.pool(),
+            Self::EveryStep(paths) => paths.pool(),
+            Self::Dense(dense) => &mut dense.pool,
         }
     }
 
@@ -143,42 +144,42 @@ impl Trainee<'_> {
         }
     }
 
-    /// What must be kept to go on.
-    pub fn kept(&self) -> Kept {
+    /// The state to resume from.
+    pub fn checkpoint(&self) -> TrainingState {
         match self {
-            Self::Paths(lockstep) => lockstep.kept(),
-            Self::EveryStep(paths) => paths.kept(),
+            Self::Paths(lockstep) => lockstep.checkpoint(),
+            Self::EveryStep(paths) => paths.checkpoint(),
             Self::Dense(dense) => {
                 let levels = dense.now.levels.iter();
                 let modules = levels.map(|level| level.iter().flat_map(|value| value.to_le_bytes()).collect());
                 let paths = vec![dense.now.state().encode()];
-                Kept { tokens: dense.tokens, modules: modules.collect(), paths, ..Kept::default() }
+                TrainingState { tokens: dense.tokens, modules: modules.collect(), paths, ..TrainingState::default() }
             }
         }
     }
 
-    /// Goes on from there.
+    /// Resumes from a checkpoint.
     ///
     /// # Errors
-    /// If it is another run's.
-    pub fn resume(&mut self, kept: &Kept) -> anyhow::Result<()> {
+    /// If the checkpoint is of another run.
+    pub fn resume(&mut self, checkpoint: &TrainingState) -> anyhow::Result<()> {
         match self {
-            Self::Paths(lockstep) => lockstep.resume(kept),
-            Self::EveryStep(paths) => paths.resume(kept),
+            Self::Paths(lockstep) => lockstep.resume(checkpoint),
+            Self::EveryStep(paths) => paths.resume(checkpoint),
             Self::Dense(dense) => {
                 let sizes: Vec<usize> = dense.now.levels.iter().map(Vec::len).collect();
-                let inner = match &kept.paths[..] {
+                let inner = match &checkpoint.paths[..] {
                     [] => dense.now.inner.clone(),
                     [state] => PathState::decode(state, &sizes)?.inner,
-                    _ => anyhow::bail!("what was kept is of several paths"),
+                    _ => anyhow::bail!("the checkpoint is of several paths"),
                 };
-                let found = kept.modules.iter().map(|bytes| bytes.as_chunks().0);
+                let found = checkpoint.modules.iter().map(|bytes| bytes.as_chunks().0);
                 let levels: Vec<Vec<f32>> =
                     found.map(|values| values.iter().map(|value| f32::from_le_bytes(*value)).collect()).collect();
                 if levels.iter().map(Vec::len).ne(sizes) {
-                    anyhow::bail!("what was kept is of another model");
+                    anyhow::bail!("the checkpoint is of another model");
                 }
-                (dense.now, dense.tokens) = (Dense { levels, inner }, kept.tokens);
+                (dense.now, dense.tokens) = (Dense { levels, inner }, checkpoint.tokens);
                 Ok(())
             }
         }

@@ -10,13 +10,13 @@ use crate::model::{open_device, set_threads};
 use crate::training::InnerTrainer;
 
 /// Networks of one shape that work at the same time.
-pub struct Crew {
+pub struct WorkerPool {
     members: Vec<InnerTrainer>,
     /// Of each member.
     threads: usize,
 }
 
-impl Crew {
+impl WorkerPool {
     /// One for so many jobs at a time, at the most.
     ///
     /// # Errors
@@ -94,36 +94,36 @@ impl Crew {
 mod tests {
     use super::*;
 
-    fn crew(threads: usize, jobs: usize) -> Crew {
+    fn pool(threads: usize, jobs: usize) -> WorkerPool {
         let text = r#"
             levels = [{ parts = ["embedding", "blocks.0-0", "final-norm", "head"], sharing = { experts = 2 } }]
             model = { blocks = 1, width = 16, heads = 2, vocabulary = 300, context = 64 }
             training = { batch_sequences = 2, inner_steps = 2, phases = 4, ancestor_steps = 2, learning_rate = 1e-3 }
-            name = "crew"
+            name = "pool"
         "#;
         let run = RunConfig::from_toml(text).unwrap();
-        Crew::new(&run, &MachineConfig { threads, ..MachineConfig::default() }, jobs).unwrap()
+        WorkerPool::new(&run, &MachineConfig { threads, ..MachineConfig::default() }, jobs).unwrap()
     }
 
     #[test]
-    fn a_crew_has_a_member_for_each_core_and_no_more_than_jobs() {
+    fn a_pool_has_a_worker_for_each_core_and_no_more_than_jobs() {
         for (threads, jobs, members, each) in [(1, 4, 1, 1), (4, 2, 2, 2), (3, 16, 3, 1), (2, 0, 1, 2)] {
-            let crew = crew(threads, jobs);
-            assert_eq!((crew.members.len(), crew.threads), (members, each), "{threads} threads, {jobs} jobs");
+            let pool = pool(threads, jobs);
+            assert_eq!((pool.members.len(), pool.threads), (members, each), "{threads} threads, {jobs} jobs");
         }
     }
 
     #[test]
     fn results_come_in_the_order_of_the_jobs_and_an_error_ends_them() {
-        let (mut crew, mut heard) = (crew(3, 3), 0);
-        let found = crew.each(9, |_, job| Ok(job * job), &mut || heard += 1).unwrap();
+        let (mut pool, mut heard) = (pool(3, 3), 0);
+        let found = pool.each(9, |_, job| Ok(job * job), &mut || heard += 1).unwrap();
         assert_eq!((found, heard), ((0..9).map(|job| job * job).collect(), 9));
         let begun = AtomicUsize::new(0);
         let third = |_: &mut InnerTrainer, job| {
             begun.fetch_add(1, Ordering::Relaxed);
             if job == 2 { anyhow::bail!("no third") } else { Ok(()) }
         };
-        assert_eq!(crew.each(1000, third, &mut || {}).unwrap_err().to_string(), "no third");
+        assert_eq!(pool.each(1000, third, &mut || {}).unwrap_err().to_string(), "no third");
         assert!(begun.into_inner() < 1000, "what was not begun is left undone");
     }
 }

@@ -9,7 +9,7 @@ use tch::{Kind, Tensor};
 
 use super::capture::Capture;
 use crate::inspect::subject::{InspectError, Subject};
-use crate::model::watch::Writer;
+use crate::model::layers::watch::Writer;
 
 /// A part's share of a logit.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::inspect::subject::{InspectError, Subject, row};
-use crate::model::watch::{Watch, Writer};
+use crate::model::layers::watch::{Watch, Writer};
 
 /// Keeps what it sees of one sequence.
 #[derive(Default)]

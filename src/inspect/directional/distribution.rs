@@ -7,7 +7,7 @@ use super::capture::{Capture, column_means};
 use super::interventions::{Intervention, Scope};
 use crate::inspect::statistics::{mean, quantiles, variance};
 use crate::inspect::subject::{InspectError, Passages, Subject};
-use crate::model::watch::Unwatched;
+use crate::model::layers::watch::Unwatched;
 
 /// Positions of a text are told apart in so many parts.
 const PARTS: usize = 8;

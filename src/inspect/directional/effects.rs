@@ -11,7 +11,7 @@ use tch::{TchError, Tensor};
 use super::capture::Capture;
 use super::interventions::{Change, Intervention, Scope};
 use crate::inspect::subject::{InspectError, Passages, Subject};
-use crate::model::watch::{Unwatched, Watch};
+use crate::model::layers::watch::{Unwatched, Watch};
 use crate::seed::Seed;
 
 /// What a text costs under an intervention.

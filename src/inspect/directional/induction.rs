@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::interventions::{Intervention, Scope};
 use crate::inspect::statistics::interval;
 use crate::inspect::subject::{InspectError, Subject, row};
-use crate::model::watch::{Unwatched, Watch};
+use crate::model::layers::watch::{Unwatched, Watch};
 use crate::seed::Seed;
 
 /// Sequences that are read.

@@ -6,7 +6,7 @@ use tch::{TchError, Tensor};
 
 use crate::config::ModelConfig;
 use crate::inspect::subject::InspectError;
-use crate::model::watch::Watch;
+use crate::model::layers::watch::Watch;
 
 /// Where something is changed: everywhere, but for what is named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -166,7 +166,7 @@ impl Watch for Intervening<'_> {
 mod tests {
     use super::*;
     use crate::config::DirectionalConfig;
-    use crate::model::transformer::samples::small_model;
+    use crate::model::samples::small_model;
 
     #[test]
     fn interventions_are_read_as_they_are_written() {

@@ -6,7 +6,7 @@ use tch::{Kind, Tensor};
 
 use super::capture::Capture;
 use crate::inspect::subject::{InspectError, Passages, Subject, row};
-use crate::model::watch::Writer;
+use crate::model::layers::watch::Writer;
 
 /// How sure a network is, in the mean of the tokens that count.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

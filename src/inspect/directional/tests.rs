@@ -10,7 +10,7 @@ use super::vocabulary::vocabulary;
 use crate::config::{DirectionalConfig, ModelConfig, Pooling};
 use crate::inspect::subject::InspectError;
 use crate::inspect::{Passages, Subject};
-use crate::model::transformer::samples::{small_levels, small_model, small_path};
+use crate::model::samples::{small_levels, small_model, small_path};
 use crate::text::Tokenizer;
 
 fn subject_of(directional: Option<DirectionalConfig>) -> Subject {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::journeys::{Journey, Journeys};
+use super::token_routes::{TokenRoute, TokenRoutes};
 use crate::config::{ModelConfig, Part};
 use crate::inspect::statistics::{mean, quantiles, variance};
 use crate::inspect::subject::Passages;
@@ -37,22 +37,22 @@ pub struct Likeness {
 }
 
 /// Parameters that act on a token in the routed steps.
-fn parameters(journey: &Journey, sizes: &[f64]) -> f64 {
-    journey.chosen.iter().flatten().filter_map(|module| sizes.get(usize::from(*module))).sum()
+fn parameters(token_route: &TokenRoute, sizes: &[f64]) -> f64 {
+    token_route.chosen.iter().flatten().filter_map(|module| sizes.get(usize::from(*module))).sum()
 }
 
 /// The share of visits to computing modules that are not the first one there.
-fn reuse(journey: &Journey, computing: usize) -> f64 {
+fn reuse(token_route: &TokenRoute, computing: usize) -> f64 {
     let mut visits: Vec<u16> =
-        journey.chosen.iter().flatten().copied().filter(|module| usize::from(*module) < computing).collect();
+        token_route.chosen.iter().flatten().copied().filter(|module| usize::from(*module) < computing).collect();
     let all = visits.len();
     visits.sort_unstable();
     visits.dedup();
     if all == 0 { 0.0 } else { (all - visits.len()) as f64 / all as f64 }
 }
 
-fn skips(journey: &Journey, computing: usize) -> f64 {
-    journey.chosen.iter().flatten().filter(|module| usize::from(**module) >= computing).count() as f64
+fn skips(token_route: &TokenRoute, computing: usize) -> f64 {
+    token_route.chosen.iter().flatten().filter(|module| usize::from(**module) >= computing).count() as f64
 }
 
 /// Of each module that computes, its parameters.
@@ -68,13 +68,13 @@ fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     (spread > 1e-12).then(|| mean(&products) / spread)
 }
 
-/// What some journeys make.
-pub fn compute(journeys: &Journeys, model: &ModelConfig, passages: &Passages) -> Compute {
+/// What some token_routes make.
+pub fn compute(token_routes: &TokenRoutes, model: &ModelConfig, passages: &Passages) -> Compute {
     let sizes = sizes(model);
-    let each: Vec<f64> = journeys.all.iter().map(|journey| parameters(journey, &sizes)).collect();
+    let each: Vec<f64> = token_routes.all.iter().map(|token_route| parameters(token_route, &sizes)).collect();
     let mut by_sequence = vec![(0.0, 0usize); passages.len()];
-    for (journey, own) in journeys.all.iter().zip(&each) {
-        let (sum, count) = &mut by_sequence[journey.sequence];
+    for (token_route, own) in token_routes.all.iter().zip(&each) {
+        let (sum, count) = &mut by_sequence[token_route.sequence];
         (*sum, *count) = (*sum + own, *count + 1);
     }
     let by_sequence: Vec<f64> = by_sequence.into_iter().map(|(sum, count)| sum / count.max(1) as f64).collect();
@@ -82,8 +82,8 @@ pub fn compute(journeys: &Journeys, model: &ModelConfig, passages: &Passages) ->
     order.sort_by(|a, b| by_sequence[*a].total_cmp(&by_sequence[*b]));
     let from = |first: usize| order[first.min(order.len())..].iter().copied().take(SHOWN).collect::<Vec<_>>();
     let examples = [from(0), from(order.len() / 2), from(order.len().saturating_sub(SHOWN))];
-    let reuses: Vec<f64> = journeys.all.iter().map(|journey| reuse(journey, sizes.len())).collect();
-    let skips: Vec<f64> = journeys.all.iter().map(|journey| skips(journey, sizes.len())).collect();
+    let reuses: Vec<f64> = token_routes.all.iter().map(|token_route| reuse(token_route, sizes.len())).collect();
+    let skips: Vec<f64> = token_routes.all.iter().map(|token_route| skips(token_route, sizes.len())).collect();
     Compute {
         parameters: mean(&each),
         quantiles: quantiles(&each, [0.05, 0.5, 0.95]),
@@ -95,11 +95,11 @@ pub fn compute(journeys: &Journeys, model: &ModelConfig, passages: &Passages) ->
 }
 
 /// How alike two networks treat the same text.
-pub fn likeness(one: (&Journeys, &ModelConfig), other: (&Journeys, &ModelConfig)) -> Likeness {
-    let of = |(journeys, model): (&Journeys, &ModelConfig)| -> [Vec<f64>; 2] {
+pub fn likeness(one: (&TokenRoutes, &ModelConfig), other: (&TokenRoutes, &ModelConfig)) -> Likeness {
+    let of = |(token_routes, model): (&TokenRoutes, &ModelConfig)| -> [Vec<f64>; 2] {
         let sizes = sizes(model);
-        let computed = journeys.all.iter().map(|journey| parameters(journey, &sizes)).collect();
-        [computed, journeys.all.iter().map(|journey| reuse(journey, sizes.len())).collect()]
+        let computed = token_routes.all.iter().map(|token_route| parameters(token_route, &sizes)).collect();
+        [computed, token_routes.all.iter().map(|token_route| reuse(token_route, sizes.len())).collect()]
     };
     let ([computed, reused], [other_computed, other_reused]) = (of(one), of(other));
     Likeness { compute: correlation(&computed, &other_computed), reuse: correlation(&reused, &other_reused) }
@@ -111,9 +111,10 @@ mod tests {
 
     #[test]
     fn visits_skips_and_correlations_are_counted() {
-        let journey = Journey { token: 0, sequence: 0, position: 0, chosen: vec![vec![1, 4], vec![1, 0], vec![4, 2]] };
-        assert_eq!((reuse(&journey, 4), skips(&journey, 4)), (0.25, 2.0));
-        assert_eq!(parameters(&journey, &[1.0, 10.0, 100.0, 1000.0]), 121.0);
+        let token_route =
+            TokenRoute { token: 0, sequence: 0, position: 0, chosen: vec![vec![1, 4], vec![1, 0], vec![4, 2]] };
+        assert_eq!((reuse(&token_route, 4), skips(&token_route, 4)), (0.25, 2.0));
+        assert_eq!(parameters(&token_route, &[1.0, 10.0, 100.0, 1000.0]), 121.0);
         assert!((correlation(&[1.0, 2.0, 3.0], &[-2.0, -4.0, -6.0]).unwrap() + 1.0).abs() < 1e-12);
         assert_eq!(correlation(&[1.0, 1.0], &[0.0, 5.0]), None);
     }

@@ -1,4 +1,4 @@
-//! Dreaming: an image is changed until its patches choose the ways of another image's.
+//! Dreaming: an image is changed until its patches choose the routes of another image's.
 //!
 //! What is optimised is the image's spectrum, in which neighbours change together, with colours as little correlated as
 //! they are in photographs; it is seen shifted, turned and scaled a little otherwise each time, under noise that fades, and
@@ -13,8 +13,8 @@ use serde::Serialize;
 use tch::{Kind, TchError, Tensor};
 
 use crate::inspect::subject::InspectError;
-use crate::model::dna::Routed;
-use crate::model::watch::Watch;
+use crate::model::layers::watch::Routed;
+use crate::model::layers::watch::Watch;
 use crate::model::weights::to_values;
 use crate::model::{ForwardError, PathModel};
 use crate::seed::Seed;
@@ -179,9 +179,9 @@ impl<'a> Dream<'a> {
         let shift = 2.0 * self.wish.shift / self.side as f64;
         let (right, down, turned, scaled) = (around(shift), around(shift), around(0.05), 1.0 + around(0.05));
         let (sin, cos) = (turned.sin() * scaled, turned.cos() * scaled);
-        let way = [cos, -sin, right, sin, cos, down].map(|value| value as f32);
+        let route = [cos, -sin, right, sin, cos, down].map(|value| value as f32);
         let grid = Tensor::f_affine_grid_generator(
-            &self.on_device(&way)?.f_view([1, 2, 3])?,
+            &self.on_device(&route)?.f_view([1, 2, 3])?,
             [1, 3, self.side, self.side],
             false,
         )?;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::journeys::Journeys;
+use super::token_routes::TokenRoutes;
 use crate::config::DnaConfig;
 
 /// Tokens by step and module.
@@ -18,20 +18,20 @@ pub struct Flow {
     pub skipped: f64,
 }
 
-/// What some journeys make.
-pub fn flow(journeys: &Journeys, dna: &DnaConfig) -> Flow {
+/// What some token_routes make.
+pub fn flow(token_routes: &TokenRoutes, dna: &DnaConfig) -> Flow {
     let modules = dna.modules.count();
-    let tokens = journeys.all.len().max(1) as f64;
+    let tokens = token_routes.all.len().max(1) as f64;
     let mut shares = vec![vec![0.0; modules]; dna.steps];
     let mut moves = vec![vec![vec![0.0; modules]; modules]; dna.steps.saturating_sub(1)];
-    for journey in &journeys.all {
-        for (chosen, shares) in journey.chosen.iter().zip(&mut shares) {
+    for token_route in &token_routes.all {
+        for (chosen, shares) in token_route.chosen.iter().zip(&mut shares) {
             chosen.iter().for_each(|module| shares[usize::from(*module)] += 1.0 / (tokens * dna.top_k as f64));
         }
-        for (pair, moves) in journey.chosen.windows(2).zip(&mut moves) {
+        for (pair, moves) in token_route.chosen.windows(2).zip(&mut moves) {
             moves[usize::from(pair[0][0])][usize::from(pair[1][0])] += 1.0 / tokens;
         }
     }
     let skipped = shares.iter().flat_map(|step| &step[dna.modules.identities()]).sum::<f64>() / dna.steps as f64;
-    Flow { shares, moves, effective: journeys.effective.clone(), skipped }
+    Flow { shares, moves, effective: token_routes.effective.clone(), skipped }
 }

@@ -1,18 +1,18 @@
-//! Which ways tokens take, and how often: rank against frequency, the exponent of the power law, and who takes them.
+//! Which routes tokens take, and how often: rank against frequency, the exponent of the power law, and who takes them.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::journeys::{Journey, Journeys};
+use super::token_routes::{TokenRoute, TokenRoutes};
 use crate::config::DnaConfig;
 
-/// Tokens that are shown of a way.
+/// Tokens that are shown of a route.
 const SHOWN_TOKENS: usize = 8;
 
 /// One way through the pool.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Way {
+pub struct Route {
     /// In each step, the modules that compute.
     pub modules: Vec<Vec<u16>>,
     /// Tokens that take it.
@@ -21,46 +21,46 @@ pub struct Way {
     pub tokens: Vec<(u32, u64)>,
 }
 
-/// All ways that are taken.
+/// All routes that are taken.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ranks {
     /// The commonest first.
-    pub ways: Vec<Way>,
+    pub routes: Vec<Route>,
     /// How many tokens there are.
     pub tokens: u64,
     /// `a` in `count ~ rank^-a`, by least squares over the logarithms of all that is taken twice; nothing of fewer than three.
     pub exponent: Option<f64>,
 }
 
-/// What some journeys make.
-pub fn ranks(journeys: &Journeys, dna: &DnaConfig) -> Ranks {
+/// What some token_routes make.
+pub fn ranks(token_routes: &TokenRoutes, dna: &DnaConfig) -> Ranks {
     let mut found: BTreeMap<Vec<Vec<u16>>, BTreeMap<u32, u64>> = BTreeMap::new();
-    for journey in &journeys.all {
-        *found.entry(journey.way(dna)).or_default().entry(journey.token).or_default() += 1;
+    for token_route in &token_routes.all {
+        *found.entry(token_route.route(dna)).or_default().entry(token_route.token).or_default() += 1;
     }
-    let way = |(modules, tokens): (Vec<Vec<u16>>, BTreeMap<u32, u64>)| {
+    let route = |(modules, tokens): (Vec<Vec<u16>>, BTreeMap<u32, u64>)| {
         let count = tokens.values().sum();
         let mut tokens: Vec<(u32, u64)> = tokens.into_iter().collect();
         tokens.sort_by_key(|(token, count)| (std::cmp::Reverse(*count), *token));
         tokens.truncate(SHOWN_TOKENS);
-        Way { modules, count, tokens }
+        Route { modules, count, tokens }
     };
-    let mut ways: Vec<Way> = found.into_iter().map(way).collect();
-    ways.sort_by_key(|way| std::cmp::Reverse(way.count));
-    let exponent = exponent(&ways.iter().map(|way| way.count).collect::<Vec<_>>());
-    Ranks { ways, tokens: journeys.all.len() as u64, exponent }
+    let mut routes: Vec<Route> = found.into_iter().map(route).collect();
+    routes.sort_by_key(|route| std::cmp::Reverse(route.count));
+    let exponent = exponent(&routes.iter().map(|route| route.count).collect::<Vec<_>>());
+    Ranks { routes, tokens: token_routes.all.len() as u64, exponent }
 }
 
 impl Ranks {
-    /// The rank of each way, from 0.
-    pub fn by_way(&self) -> BTreeMap<&[Vec<u16>], usize> {
-        self.ways.iter().enumerate().map(|(rank, way)| (&way.modules[..], rank)).collect()
+    /// The rank of each route, from 0.
+    pub fn by_route(&self) -> BTreeMap<&[Vec<u16>], usize> {
+        self.routes.iter().enumerate().map(|(rank, route)| (&route.modules[..], rank)).collect()
     }
 
-    /// The rank of a token's way.
-    pub fn of(&self, journey: &Journey, dna: &DnaConfig) -> Option<usize> {
-        let way = journey.way(dna);
-        self.ways.iter().position(|own| own.modules == way)
+    /// The rank of a token's route.
+    pub fn of(&self, token_route: &TokenRoute, dna: &DnaConfig) -> Option<usize> {
+        let route = token_route.route(dna);
+        self.routes.iter().position(|own| own.modules == route)
     }
 }
 

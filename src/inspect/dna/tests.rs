@@ -6,7 +6,7 @@ use super::*;
 use crate::config::{ImagesConfig, ModelConfig, Precision};
 use crate::inspect::subject::InspectError;
 use crate::inspect::{Passages, Subject};
-use crate::model::dna::samples::{dna_levels, dna_model};
+use crate::model::samples::{dna_levels, dna_model};
 use crate::model::{PathModel, initial_levels};
 use crate::seed::Seed;
 use crate::text::Tokenizer;
@@ -66,7 +66,7 @@ fn image() -> Vec<u8> {
 }
 
 #[test]
-fn a_dream_takes_more_of_the_ways_of_its_image_and_the_same_seed_dreams_the_same() {
+fn a_dream_takes_more_of_the_routes_of_its_image_and_the_same_seed_dreams_the_same() {
     let path = seeing();
     for alone in [false, true] {
         let dreamt = dream(&path, &image(), &Wish { alone, ..wish() }).unwrap();
@@ -100,24 +100,27 @@ fn around_patches_that_are_dreamt_lies_the_image_or_grey() {
 }
 
 #[test]
-fn every_token_has_a_journey_and_shares_add_up() {
+fn every_token_has_a_route_and_shares_add_up() {
     let (subject, passages) = (subject(), passages());
     let dna = model(&subject).dna.clone().unwrap();
-    let journeys = Journeys::of(&subject.model, &passages).unwrap();
-    assert_eq!(journeys.all.len(), 9 + 10 + 11 + 12);
-    assert!(journeys.all.iter().all(|one| one.chosen.len() == 3 && one.chosen.iter().all(|step| step.len() == 2)));
-    let flow = flow(&journeys, &dna);
+    let token_routes = TokenRoutes::of(&subject.model, &passages).unwrap();
+    assert_eq!(token_routes.all.len(), 9 + 10 + 11 + 12);
+    assert!(token_routes.all.iter().all(|one| one.chosen.len() == 3 && one.chosen.iter().all(|step| step.len() == 2)));
+    let flow = flow(&token_routes, &dna);
     for step in &flow.shares {
         assert!((step.iter().sum::<f64>() - 1.0).abs() < 1e-9);
     }
     assert!(flow.moves.iter().all(|step| (step.iter().flatten().sum::<f64>() - 1.0).abs() < 1e-9));
     assert!(flow.effective.iter().all(|number| (1.0..=5.0).contains(number)));
-    let ranks = ranks(&journeys, &dna);
-    assert_eq!(ranks.ways.iter().map(|way| way.count).sum::<u64>(), ranks.tokens);
-    assert!(ranks.ways.is_sorted_by(|a, b| a.count >= b.count));
-    assert_eq!(ranks.of(&journeys.all[0], &dna), ranks.by_way().get(&journeys.all[0].way(&dna)[..]).copied());
-    let compute = compute(&journeys, model(&subject), &passages);
+    let ranks = ranks(&token_routes, &dna);
+    assert_eq!(ranks.routes.iter().map(|route| route.count).sum::<u64>(), ranks.tokens);
+    assert!(ranks.routes.is_sorted_by(|a, b| a.count >= b.count));
+    assert_eq!(
+        ranks.of(&token_routes.all[0], &dna),
+        ranks.by_route().get(&token_routes.all[0].route(&dna)[..]).copied()
+    );
+    let compute = compute(&token_routes, model(&subject), &passages);
     assert!(compute.parameters > 0.0 && compute.by_sequence.len() == 4 && (0.0..1.0).contains(&compute.reused));
-    let same = likeness((&journeys, model(&subject)), (&journeys, model(&subject)));
+    let same = likeness((&token_routes, model(&subject)), (&token_routes, model(&subject)));
     assert!(same.compute.is_none_or(|likeness| (likeness - 1.0).abs() < 1e-9));
 }

@@ -1,7 +1,7 @@
 //! Images of what was found, as SVG; of images, as PNG.
 
+pub mod routes;
 pub mod sheet;
-pub mod ways;
 
 use std::ops::Range;
 

@@ -8,43 +8,25 @@
 
 mod choices;
 mod module;
-mod places;
 #[cfg(test)]
 mod reference;
-mod rows;
-#[cfg(test)]
-pub(crate) mod samples;
 
 use std::ops::Range;
 
 use tch::{Device, Kind, TchError, Tensor};
 
 pub use choices::Choices;
-pub use places::Places;
-pub use rows::Rows;
 
 use self::choices::on_device;
 use self::module::{Gathered, Module};
-use self::places::to_integers;
-use super::weights::{Weights, WeightsError};
 use crate::config::{ModelConfig, Precision};
 use crate::model::layers::block::Reading;
 use crate::model::layers::kv_cache::Past;
 use crate::model::layers::linear::Products;
-
-/// What tokens chose in one step.
-pub struct Routed<'a> {
-    /// Which step.
-    pub step: usize,
-    /// Which tokens.
-    pub places: &'a Places,
-    /// ρ, `[tokens, modules]`.
-    pub scores: &'a Tensor,
-    /// The modules that each token chose, `top_k` for each, the best first.
-    pub chosen: &'a [i64],
-    /// How many tokens chose each module.
-    pub counts: &'a [u64],
-}
+use crate::model::layers::rows::Rows;
+use crate::model::layers::token_positions::{TokenPositions, to_integers};
+use crate::model::layers::watch::Routed;
+use crate::model::weights::{Weights, WeightsError};
 
 /// The pool, and the routers of all steps.
 pub struct Dna {
@@ -91,7 +73,7 @@ impl Dna {
         mut past: Option<&mut [Past]>,
     ) -> Result<Tensor, TchError> {
         let (batch, time, _) = stream.size3()?;
-        let places = Places::of((batch, time), reading.lengths, stream.device())?;
+        let places = TokenPositions::of((batch, time), reading.lengths, stream.device())?;
         let mut tokens = places.gather(stream)?;
         for step in 0..self.routers.len() {
             let past = past.as_mut().map(|all| &mut all[step * self.modules.len()..][..self.modules.len()]);
@@ -104,7 +86,7 @@ impl Dna {
         &self,
         step: usize,
         tokens: &Tensor,
-        places: &Places,
+        places: &TokenPositions,
         reading: &Reading<'_>,
         past: Option<&mut [Past]>,
     ) -> Result<Tensor, TchError> {
@@ -143,7 +125,7 @@ impl Dna {
         &self,
         gathered: &Tensor,
         choices: &Choices,
-        places: &Places,
+        places: &TokenPositions,
         reading: &Reading<'_>,
         mut past: Option<&mut [Past]>,
     ) -> Result<Tensor, TchError> {
@@ -170,13 +152,13 @@ impl Dna {
 }
 
 /// How some tokens lie in their sequences.
-fn rows(who: &[i64], places: &Places, device: Device) -> Result<Rows, TchError> {
+fn rows(who: &[i64], places: &TokenPositions, device: Device) -> Result<Rows, TchError> {
     let sequences: Vec<i64> = who.iter().map(|token| places.sequences[*token as usize]).collect();
     Rows::of(&sequences, device)
 }
 
 /// The rotations of their positions.
-fn turned(all: &Tensor, who: &[i64], places: &Places) -> Result<Tensor, TchError> {
+fn turned(all: &Tensor, who: &[i64], places: &TokenPositions) -> Result<Tensor, TchError> {
     let positions: Vec<i64> = who.iter().map(|token| places.positions[*token as usize]).collect();
     all.f_index_select(0, &on_device(&positions, all.device())?)
 }

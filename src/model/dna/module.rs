@@ -2,13 +2,13 @@
 
 use tch::{TchError, Tensor};
 
-use super::rows::Rows;
 use crate::config::{ModelConfig, ModuleKind};
 use crate::model::layers::attention::Attention;
 use crate::model::layers::feed_forward::FeedForward;
 use crate::model::layers::kv_cache::Past;
 use crate::model::layers::linear::Products;
 use crate::model::layers::norm::Norm;
+use crate::model::layers::rows::Rows;
 use crate::model::weights::{Weights, WeightsError};
 
 /// A module that computes something.

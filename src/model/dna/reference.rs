@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use tch::{Device, Kind, Tensor};
 
-use super::samples::{dna_levels, dna_model};
 use crate::config::{DnaConfig, ImagesConfig, LevelConfig, ModelConfig, Pool, Positions, Precision};
 use crate::model::PathModel;
 use crate::model::initial_levels;
-use crate::model::watch::Watch;
+use crate::model::layers::watch::Watch;
+use crate::model::samples::{dna_levels, dna_model};
 use crate::seed::Seed;
 
 const EPSILON: f64 = 1e-5;
@@ -173,7 +173,7 @@ impl Reference<'_> {
 struct Counts(std::cell::RefCell<Vec<Vec<u64>>>);
 
 impl Watch for Counts {
-    fn routed(&self, routed: &super::Routed<'_>) -> Result<(), tch::TchError> {
+    fn routed(&self, routed: &crate::model::layers::watch::Routed<'_>) -> Result<(), tch::TchError> {
         self.0.borrow_mut().push(routed.counts.to_vec());
         Ok(())
     }

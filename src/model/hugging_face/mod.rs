@@ -198,7 +198,7 @@ fn read(model: &ModelConfig, ours: &TensorSpec, files: &[SafeTensors]) -> Result
 mod tests {
     use super::*;
     use crate::config::Activation;
-    use crate::model::transformer::samples::{small_levels, small_model};
+    use crate::model::samples::{small_levels, small_model};
 
     fn numbered(model: &ModelConfig) -> Vec<Vec<f32>> {
         let mut number = 0.0;

@@ -273,7 +273,7 @@ mod tests {
         );
         let huge = format!("{}", usize::MAX / 2);
         assert!(refused(&pythia.replace("0.25", "1").replace("true", "false").replace("512", &huge)).contains("width"));
-        let model = ModelConfig { head_width: Some(16), ..crate::model::transformer::samples::small_model() };
+        let model = ModelConfig { head_width: Some(16), ..crate::model::samples::small_model() };
         assert!(write(&model, 0).unwrap_err().to_string().contains("head_width = 16"));
     }
 }

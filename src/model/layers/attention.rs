@@ -7,9 +7,9 @@
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::config::{ModelConfig, Positions};
-use crate::model::dna::Rows;
 use crate::model::layers::kv_cache::{Past, mask};
 use crate::model::layers::linear::Products;
+use crate::model::layers::rows::Rows;
 use crate::model::weights::{Weights, WeightsError};
 
 const ROTARY_BASE: f64 = 10_000.0;

@@ -9,7 +9,7 @@ use crate::model::layers::feed_forward::FeedForward;
 use crate::model::layers::kv_cache::Past;
 use crate::model::layers::linear::Products;
 use crate::model::layers::norm::Norm;
-use crate::model::watch::{Watch, Writer};
+use crate::model::layers::watch::{Watch, Writer};
 use crate::model::weights::{Weights, WeightsError};
 
 /// How some tokens are read.

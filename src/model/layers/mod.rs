@@ -8,3 +8,6 @@ pub mod input;
 pub mod kv_cache;
 pub mod linear;
 pub mod norm;
+pub mod rows;
+pub mod token_positions;
+pub mod watch;

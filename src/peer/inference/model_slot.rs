@@ -159,7 +159,7 @@ impl Sequences for Pieces<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::transformer::samples::{small_levels, small_model, small_path};
+    use crate::model::samples::{small_levels, small_model, small_path};
 
     #[test]
     fn a_text_read_in_windows_on_one_path_costs_what_it_costs_as_a_whole() {

@@ -15,7 +15,7 @@ use crate::peer::create::dense_trainer::Stopped;
 use crate::peer::inference::client::{Draw, Players};
 use crate::peer::transducer::training_set::Lesson;
 use crate::query::{QueriedModel, TokenSpan};
-use crate::routing::Loyalty;
+use crate::routing::SwitchThreshold;
 use crate::seed::Seed;
 use crate::text::{TokenSet, Tokenizer, Window};
 use crate::training::{BatchOrder, InnerTrainer, Marked, Sequences, preferences};
@@ -25,7 +25,7 @@ use crate::training::{BatchOrder, InnerTrainer, Marked, Sequences, preferences};
 pub const STEPS_HOMES: u64 = 800;
 
 /// Steps in which it then learns how much better each path reads on.
-pub const STEPS_VOTES: u64 = 400;
+pub const STEPS_SOFT_TARGETS: u64 = 400;
 
 /// Of its peak learning rate, what that begins with.
 const RATE: f64 = 0.3;
@@ -84,7 +84,7 @@ pub struct Guided {
     players: Box<dyn Players>,
     inner: InnerTrainer,
     paths: u32,
-    loyalty: Loyalty,
+    switch_threshold: SwitchThreshold,
 }
 
 impl Guided {
@@ -101,12 +101,12 @@ impl Guided {
         if (&found_paths, &found_every) != (&paths.to_string(), &every.to_string()) {
             return Err(TransducerError::Purpose { found_paths, found_every, paths, every }.into());
         }
-        // A file of before loyalty was measured has none.
-        let loyalty = note("loyalty_nats").parse().ok().and_then(Loyalty::of).unwrap_or(Loyalty::NONE);
+        // A file of before switch threshold was measured has none.
+        let switch_threshold = note("switch_threshold_nats").parse().ok().and_then(SwitchThreshold::of).unwrap_or(SwitchThreshold::NONE);
         let level = exchange::decode_level(file, &run.model, &run.levels[0]).map_err(TransducerError::from)?;
         let mut inner = InnerTrainer::new(&run, machine, open_device(machine.device)?)?;
         inner.load(&[level])?;
-        Ok(Self { players, inner, paths, loyalty })
+        Ok(Self { players, inner, paths, switch_threshold })
     }
 }
 
@@ -138,11 +138,11 @@ pub fn make(
     }
     let ancestor = players.ancestor()?;
     let at_home = fine_tune(&run, machine, &[ancestor], (&lesson.homes(), STEPS_HOMES), stop)?.levels()?;
-    let inner = fine_tune(&run, machine, &at_home, (&lesson.learnt(), STEPS_VOTES), stop)?;
+    let inner = fine_tune(&run, machine, &at_home, (&lesson.learnt(), STEPS_SOFT_TARGETS), stop)?;
     let said = preferences(inner.model(), &lesson.apart(), paths as usize)?.concat();
-    let loyalty = lesson.loyalty(&said).nats();
+    let switch_threshold = lesson.switch_threshold(&said).nats();
     let level = inner.levels()?.concat();
-    let notes = [("paths", paths.to_string()), ("every", every.to_string()), ("loyalty_nats", loyalty.to_string())];
+    let notes = [("paths", paths.to_string()), ("every", every.to_string()), ("switch_threshold_nats", switch_threshold.to_string())];
     Ok(exchange::encode(&run.model, &[(&run.levels[0], &level)], &notes)?)
 }
 
@@ -202,7 +202,7 @@ impl Players for Guided {
         let chunks: Vec<Vec<u32>> = before.iter().map(|(_, tokens)| [tokens, &[0][..]].concat()).collect();
         let set = TokenSet::cut_for_scoring(&chunks, self.reach());
         let said = preferences(self.inner.model(), &Marked::at_ends(&set), self.paths as usize)?.concat();
-        Ok(before.iter().zip(said).map(|((own, _), said)| PathId(self.loyalty.choose(&said, own.0))).collect())
+        Ok(before.iter().zip(said).map(|((own, _), said)| PathId(self.switch_threshold.choose(&said, own.0))).collect())
     }
 
     fn nats(&mut self, readings: &[(QueriedModel, &[TokenSpan])]) -> anyhow::Result<Vec<Vec<f64>>> {
@@ -314,7 +314,7 @@ mod tests {
         let ends: Vec<&[u32]> = ends.iter().map(Vec::as_slice).collect();
         let of_zero: Vec<(PathId, &[u32])> = ends.iter().map(|end| (PathId(0), *end)).collect();
         assert_eq!(guided.routes_on(&of_zero).unwrap(), [1, 0, 0, 1].map(PathId));
-        guided.loyalty = Loyalty::of(f64::INFINITY).unwrap();
+        guided.switch_threshold = SwitchThreshold::of(f64::INFINITY).unwrap();
         assert_eq!(guided.routes_on(&of_zero).unwrap(), [PathId(0); 4], "each goes on where it is at home");
         assert_eq!(guided.routes(&ends).unwrap(), [PathId(0); 4], "how a text begins is not its business");
         let refused = |file: &[u8], every| {

@@ -3,7 +3,7 @@
 
 use crate::config::Starts;
 use crate::names::PathId;
-use crate::routing::{DocumentKey, Loyalty, Place, ahead, stride, votes};
+use crate::routing::{DocumentKey, SwitchThreshold, Place, ahead, soft_targets, stride};
 use crate::text::corpus::falls_within;
 use crate::text::{TokenSet, Window, windows};
 use crate::training::Marked;
@@ -79,8 +79,8 @@ impl<'a> Lesson<'a> {
 
     /// What is taught then.
     pub fn learnt(&self) -> Marked<'a> {
-        let votes = votes(&self.learnt.costs);
-        Marked::at(self.set, &self.learnt.windows, &|place| votes[place].clone())
+        let targets = soft_targets(&self.learnt.costs);
+        Marked::at(self.set, &self.learnt.windows, &|place| targets[place].clone())
     }
 
     /// What is asked afterwards.
@@ -89,14 +89,14 @@ impl<'a> Lesson<'a> {
     }
 
     /// What to make of a transducer that said this of each place that was kept [apart](Self::apart).
-    pub fn loyalty(&self, said: &[Vec<f32>]) -> Loyalty {
+    pub fn switch_threshold(&self, said: &[Vec<f32>]) -> SwitchThreshold {
         let Part { windows, costs } = &self.apart;
         // Nobody is asked where a document begins.
         let asked = said.iter().zip(windows).zip(costs).filter(|((_, window), _)| !window.first);
         let places: Vec<Place<'_>> = asked
             .map(|((preferences, window), costs)| Place { preferences, home: self.homes[window.document].0, costs })
             .collect();
-        Loyalty::fit(&places)
+        SwitchThreshold::fit(&places)
     }
 }
 
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn loyalty_is_measured_where_somebody_is_asked() {
+    fn the_switch_threshold_is_measured_where_somebody_is_asked() {
         let (set, home, away) = (set(), vec![PathId(0); 100], vec![PathId(1); 100]);
         // Each document has two windows; what is said of first ones is no matter.
         let said = |own: &Lesson<'_>, home: f32, other: f32| -> Vec<Vec<f32>> {
@@ -167,9 +167,9 @@ mod tests {
                 .collect()
         };
         let of_home = lesson(&set, &home);
-        assert_eq!(of_home.loyalty(&said(&of_home, 0.0, 1.0)), Loyalty::NONE, "leaving pays wherever it is said");
+        assert_eq!(of_home.switch_threshold(&said(&of_home, 0.0, 1.0)), SwitchThreshold::NONE, "leaving pays wherever it is said");
         let of_away = lesson(&set, &away);
-        let firm = of_away.loyalty(&said(&of_away, 1.0, 0.0)).nats();
+        let firm = of_away.switch_threshold(&said(&of_away, 1.0, 0.0)).nats();
         assert_eq!(firm, 1.0, "leaving the better path never pays with such a lead");
     }
 }

@@ -12,17 +12,17 @@ pub struct Marked<'a> {
 }
 
 impl<'a> Marked<'a> {
-    /// Where the windows of a set begin; `votes` are the paths of each, by its number, as often as they count. Where nothing
+    /// Where the windows of a set begin; `targets` are the paths of each, by its number, as often as they count. Where nothing
     /// is to be learnt any one will do.
-    pub fn at(set: &'a TokenSet, windows: &[Window], votes: &dyn Fn(usize) -> Vec<u32>) -> Self {
+    pub fn at(set: &'a TokenSet, windows: &[Window], targets: &dyn Fn(usize) -> Vec<u32>) -> Self {
         let mut marks: Vec<(usize, Vec<(usize, u32)>)> = Vec::new();
         for (number, window) in windows.iter().enumerate() {
             let (sequence, begin) = window.beginning();
             if marks.last().is_none_or(|(last, _)| *last != sequence) {
                 marks.push((sequence, Vec::new()));
             }
-            let votes = votes(number).into_iter().map(|path| (begin - 1, path));
-            marks.last_mut().into_iter().for_each(|(_, marks)| marks.extend(votes.clone()));
+            let targets = targets(number).into_iter().map(|path| (begin - 1, path));
+            marks.last_mut().into_iter().for_each(|(_, marks)| marks.extend(targets.clone()));
         }
         Self { set, marks }
     }

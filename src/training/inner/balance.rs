@@ -10,8 +10,8 @@ use std::cell::RefCell;
 use tch::TchError;
 
 use crate::config::DnaConfig;
-use crate::model::dna::Routed;
-use crate::model::watch::Watch;
+use crate::model::layers::watch::Routed;
+use crate::model::layers::watch::Watch;
 use crate::model::weights::{Weights, WeightsError, to_values};
 
 /// What one inner step adds to the running shares of choices.
@@ -69,8 +69,8 @@ impl Tally {
 mod tests {
     use super::*;
     use crate::config::MachineConfig;
-    use crate::model::dna::samples::{dna_levels, dna_model};
     use crate::model::initial_levels;
+    use crate::model::samples::{dna_levels, dna_model};
     use crate::seed::Seed;
     use crate::training::samples::{small_run, small_set};
     use crate::training::{BatchOrder, InnerTrainer};

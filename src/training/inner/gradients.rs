@@ -3,7 +3,7 @@
 use tch::{Kind, TchError, Tensor};
 
 use crate::model::PathModel;
-use crate::model::watch::Watch;
+use crate::model::layers::watch::Watch;
 use crate::model::weights::Leaf;
 use crate::training::batches::Batch;
 use crate::training::inner::loss::cross_entropy;

@@ -10,12 +10,12 @@ use crate::cli::swarm::create::progress;
 use crate::cli::swarm::explain::explain;
 use crate::cli::swarm::interrupt::{Interrupt, Interrupted};
 use crate::cli::swarm::mistake::Mistake;
-use crate::experiment::context::{Laboratory, News};
+use crate::experiment::context::{ExperimentContext, ExperimentEvent};
 use crate::experiment::files::{FileError, read};
 use crate::experiment::plan::Experiment as Plan;
 use crate::experiment::results::claims::verdicts;
 use crate::experiment::results::outcome::Outcome;
-use crate::experiment::{Results, Source, conduct};
+use crate::experiment::{Results, Source, run};
 use crate::observe::{Progress, View};
 use crate::peer::create::dense_trainer::Stopped;
 
@@ -64,10 +64,10 @@ impl Experiment {
         let interrupt = runtime.block_on(async { Interrupt::listen() })?;
         let outcomes = {
             let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
-            let watch = |news: News<'_>| show(&progress, news);
-            let mut laboratory = Laboratory::new(&machine, folder, source, interrupt.flag(), &watch);
+            let watch = |event: ExperimentEvent<'_>| show(&progress, event);
+            let mut context = ExperimentContext::new(&machine, folder, source, interrupt.flag(), &watch);
             let results = Results { folder: &out, command: &command };
-            let outcomes = conduct(&plan, &mut laboratory, &results).map_err(stopped_or)?;
+            let outcomes = run(&plan, &mut context, &results).map_err(stopped_or)?;
             progress.result(serde_json::json!({ "event": "result", "arms": outcomes }));
             outcomes
         };
@@ -86,12 +86,12 @@ impl Experiment {
     }
 }
 
-fn show(progress: &Progress, news: News<'_>) {
-    match news {
-        News::Text(stage) => progress::show(progress, stage),
-        News::Ancestor(step, steps) => progress.stage("ancestor", step, steps),
-        News::Phase(arm, done, total) => progress.stage(arm, done, total),
-        News::Done(outcome) => {
+fn show(progress: &Progress, event: ExperimentEvent<'_>) {
+    match event {
+        ExperimentEvent::Text(stage) => progress::show(progress, stage),
+        ExperimentEvent::Ancestor(step, steps) => progress.stage("ancestor", step, steps),
+        ExperimentEvent::Phase(arm, done, total) => progress.stage(arm, done, total),
+        ExperimentEvent::Done(outcome) => {
             let (last, early) = (outcome.last.perplexity(), outcome.early.perplexity());
             let Outcome { arm, seed, seconds, .. } = outcome;
             let text = format!("{arm} · seed {seed}: perplexity {last:.2}, early stopped {early:.2}, {seconds:.0} s");

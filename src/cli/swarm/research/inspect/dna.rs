@@ -9,8 +9,8 @@ use crate::cli::swarm::research::inspect::patches::class_name;
 use crate::cli::swarm::research::inspect::shown::{Shown, number};
 use crate::cli::swarm::research::inspect::{Globals, Looked, explain, open};
 use crate::config::{DnaConfig, Precision};
-use crate::inspect::dna::{Compute, Journey, Journeys, Ranks, compute, flow, likeness, ranks};
-use crate::inspect::plots::ways::{flow_image, label, text_image};
+use crate::inspect::dna::{Compute, Ranks, TokenRoute, TokenRoutes, compute, flow, label, likeness, ranks};
+use crate::inspect::plots::routes::{flow_image, text_image};
 use crate::inspect::plots::{Labels, Series, chart, heat};
 use crate::inspect::subject::InspectError;
 use crate::inspect::{Passages, Subject};
@@ -61,19 +61,19 @@ impl Dna {
         let passages = self.looked.passages(&subject, &config)?;
         let shown = Shown::new(globals.output(), self.out)?;
         let looking = Looking { subject: &subject, passages: &passages, dna: &dna, shown };
-        let journeys = Journeys::of(&subject.model, &passages).map_err(explain)?;
-        looking.flow(&journeys)?;
-        let ranks = looking.ranks(&journeys)?;
-        let computed = looking.compute(&journeys)?;
+        let token_routes = TokenRoutes::of(&subject.model, &passages).map_err(explain)?;
+        looking.flow(&token_routes)?;
+        let ranks = looking.ranks(&token_routes)?;
+        let computed = looking.compute(&token_routes)?;
         if subject.config().reads_images() {
-            looking.images(&journeys, &ranks, &computed)?;
+            looking.images(&token_routes, &ranks, &computed)?;
         } else {
-            looking.text(&journeys, &ranks)?;
+            looking.text(&token_routes, &ranks)?;
         }
-        self.follow.iter().try_for_each(|way| looking.follow(way, &journeys))?;
+        self.follow.iter().try_for_each(|route| looking.follow(route, &token_routes))?;
         self.dreams.show(&looking)?;
         if let Some((other, _)) = &other {
-            looking.likeness(&journeys, other)?;
+            looking.likeness(&token_routes, other)?;
         }
         Ok(())
     }
@@ -91,8 +91,8 @@ fn untrained(subject: &Subject) -> anyhow::Result<PathModel> {
 }
 
 impl Looking<'_> {
-    fn flow(&self, journeys: &Journeys) -> anyhow::Result<()> {
-        let found = flow(journeys, self.dna);
+    fn flow(&self, token_routes: &TokenRoutes) -> anyhow::Result<()> {
+        let found = flow(token_routes, self.dna);
         self.shown.event("flow", &found)?;
         let modules: Vec<String> = (0..self.dna.modules.count()).map(|module| label(module, self.dna)).collect();
         let head: Vec<&str> = ["step", "amounts to"].into_iter().chain(modules.iter().map(String::as_str)).collect();
@@ -112,35 +112,35 @@ impl Looking<'_> {
         self.shown.image("shares.svg", || heat(&labels, &found.shares))
     }
 
-    fn ranks(&self, journeys: &Journeys) -> anyhow::Result<Ranks> {
-        let found = ranks(journeys, self.dna);
+    fn ranks(&self, token_routes: &TokenRoutes) -> anyhow::Result<Ranks> {
+        let found = ranks(token_routes, self.dna);
         let other = untrained(self.subject)?;
-        let chance = ranks(&Journeys::of(&other, self.passages).map_err(explain)?, self.dna);
-        self.shown.event("ways", &serde_json::json!({ "trained": found, "untrained": chance }))?;
-        let row = |way: &crate::inspect::dna::Way| {
-            let tokens: Vec<String> = way.tokens.iter().map(|(token, _)| self.named(*token)).collect();
-            let steps: Vec<String> = way.modules.iter().map(|step| self.together(step)).collect();
-            vec![steps.join(" "), way.count.to_string(), tokens.join(" ")]
+        let chance = ranks(&TokenRoutes::of(&other, self.passages).map_err(explain)?, self.dna);
+        self.shown.event("routes", &serde_json::json!({ "trained": found, "untrained": chance }))?;
+        let row = |route: &crate::inspect::dna::Route| {
+            let tokens: Vec<String> = route.tokens.iter().map(|(token, _)| self.named(*token)).collect();
+            let steps: Vec<String> = route.modules.iter().map(|step| self.together(step)).collect();
+            vec![steps.join(" "), route.count.to_string(), tokens.join(" ")]
         };
-        let rows: Vec<Vec<String>> = found.ways.iter().take(ROWS).map(row).collect();
-        self.shown.table("The commonest ways, and who takes them", &["way", "tokens", "the commonest"], &rows)?;
+        let rows: Vec<Vec<String>> = found.routes.iter().take(ROWS).map(row).collect();
+        self.shown.table("The commonest routes, and who takes them", &["route", "tokens", "the commonest"], &rows)?;
         let exponent = |ranks: &Ranks| ranks.exponent.map_or_else(|| "too few".to_owned(), number);
         self.shown.line(&format!(
-            "{} tokens take {} ways; count falls as rank to the power of -{}; untrained {} ways, -{}",
+            "{} tokens take {} routes; count falls as rank to the power of -{}; untrained {} routes, -{}",
             found.tokens,
-            found.ways.len(),
+            found.routes.len(),
             exponent(&found),
-            chance.ways.len(),
+            chance.routes.len(),
             exponent(&chance),
         ))?;
         let points = |ranks: &Ranks| -> Vec<(f64, f64)> {
-            let ways = ranks.ways.iter().enumerate();
-            ways.map(|(rank, way)| ((rank as f64 + 1.0).log10(), (way.count as f64).log10())).collect()
+            let routes = ranks.routes.iter().enumerate();
+            routes.map(|(rank, route)| ((rank as f64 + 1.0).log10(), (route.count as f64).log10())).collect()
         };
         let series = [("trained", &found), ("untrained", &chance)];
         let series = series.map(|(name, ranks)| Series { name, points: points(ranks) });
         let labels = Labels { title: "Ways by rank", x: "log10 of rank", y: "log10 of tokens" };
-        self.shown.image("ways.svg", || chart(&labels, &series, false))?;
+        self.shown.image("routes.svg", || chart(&labels, &series, false))?;
         Ok(found)
     }
 
@@ -169,8 +169,8 @@ impl Looking<'_> {
         }
     }
 
-    fn compute(&self, journeys: &Journeys) -> anyhow::Result<Compute> {
-        let found = compute(journeys, self.subject.config(), self.passages);
+    fn compute(&self, token_routes: &TokenRoutes) -> anyhow::Result<Compute> {
+        let found = compute(token_routes, self.subject.config(), self.passages);
         self.shown.event("compute", &found)?;
         let [low, middle, high] = found.quantiles;
         self.shown.line(&format!(
@@ -196,25 +196,28 @@ impl Looking<'_> {
     }
 
     /// The first passage, token by token.
-    fn text(&self, journeys: &Journeys, ranks: &Ranks) -> anyhow::Result<()> {
-        let own: Vec<&Journey> = journeys.all.iter().take_while(|journey| journey.sequence == 0).take(DRAWN).collect();
+    fn text(&self, token_routes: &TokenRoutes, ranks: &Ranks) -> anyhow::Result<()> {
+        let own: Vec<&TokenRoute> =
+            token_routes.all.iter().take_while(|token_route| token_route.sequence == 0).take(DRAWN).collect();
         let shown = |token: u32| format!("{:?}", self.subject.tokenizer.decode(&[token])).trim_matches('"').to_owned();
-        let tokens: Vec<(String, &Journey, Option<usize>)> =
-            own.iter().map(|journey| (shown(journey.token), *journey, ranks.of(journey, self.dna))).collect();
+        let tokens: Vec<(String, &TokenRoute, Option<usize>)> = own
+            .iter()
+            .map(|token_route| (shown(token_route.token), *token_route, ranks.of(token_route, self.dna)))
+            .collect();
         let listed: Vec<serde_json::Value> = tokens
             .iter()
-            .map(|(text, journey, rank)| serde_json::json!({ "token": text, "chosen": journey.chosen, "rank": rank }))
+            .map(|(text, token_route, rank)| serde_json::json!({ "token": text, "chosen": token_route.chosen, "rank": rank }))
             .collect();
         self.shown.event("text", &listed)?;
-        self.shown.image("text.svg", || text_image(&tokens, ranks.ways.len(), self.dna))
+        self.shown.image("text.svg", || text_image(&tokens, ranks.routes.len(), self.dna))
     }
 
-    fn likeness(&self, journeys: &Journeys, other: &Subject) -> anyhow::Result<()> {
-        let others = Journeys::of(&other.model, self.passages).map_err(explain)?;
-        if others.all.len() != journeys.all.len() {
+    fn likeness(&self, token_routes: &TokenRoutes, other: &Subject) -> anyhow::Result<()> {
+        let others = TokenRoutes::of(&other.model, self.passages).map_err(explain)?;
+        if others.all.len() != token_routes.all.len() {
             return Err(explain(InspectError::Differ("what is a token to them")));
         }
-        let found = likeness((journeys, self.subject.config()), (&others, other.config()));
+        let found = likeness((token_routes, self.subject.config()), (&others, other.config()));
         self.shown.event("likeness", &found)?;
         let show = |value: Option<f64>| value.map_or_else(|| "not defined".to_owned(), number);
         self.shown.line(&format!(

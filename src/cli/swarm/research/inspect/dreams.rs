@@ -1,4 +1,4 @@
-//! `pathswarm inspect dna --dream`: images that take the ways of a given one.
+//! `pathswarm inspect dna --dream`: images that take the routes of a given one.
 
 use clap::Args;
 
@@ -13,7 +13,7 @@ use crate::seed::Seed;
 /// What is dreamt.
 #[derive(Args)]
 pub(super) struct Dreams {
-    /// Dream an image whose patches take the ways of this one; its number among those that are read, from 0. With --out it is
+    /// Dream an image whose patches take the routes of this one; its number among those that are read, from 0. With --out it is
     /// drawn as dreams.png, behind the one that it is dreamt of.
     #[arg(long, value_name = "IMAGE")]
     dream: Option<usize>,

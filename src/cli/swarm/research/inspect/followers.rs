@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::cli::swarm::research::inspect::dna::Looking;
 use crate::cli::swarm::research::inspect::explain;
 use crate::cli::swarm::research::inspect::patches::tile;
-use crate::inspect::dna::{Journey, Journeys, Ribbon};
+use crate::inspect::dna::{RoutePattern, TokenRoute, TokenRoutes};
 use crate::inspect::plots::sheet::{Tile, sheet};
 
 /// Followers that people see, and patches in a row of their image.
@@ -16,17 +16,17 @@ const AROUND: usize = 6;
 
 impl Looking<'_> {
     /// Those of the passages' tokens or patches that go along a way.
-    pub(super) fn follow(&self, way: &str, journeys: &Journeys) -> anyhow::Result<()> {
-        let ribbon = Ribbon::parse(way, self.dna).map_err(explain)?;
-        let found = ribbon.followers(journeys, self.dna);
+    pub(super) fn follow(&self, route: &str, token_routes: &TokenRoutes) -> anyhow::Result<()> {
+        let pattern = RoutePattern::parse(route, self.dna).map_err(explain)?;
+        let found = pattern.followers(token_routes, self.dna);
         let places: Vec<_> = found
             .iter()
             .map(|one| json!({ "sequence": one.sequence, "position": one.position, "token": one.token }))
             .collect();
-        self.shown.event("followers", &json!({ "way": way, "tokens": places }))?;
-        let all = journeys.all.len().max(1);
+        self.shown.event("followers", &json!({ "route": route, "tokens": places }))?;
+        let all = token_routes.all.len().max(1);
         let share = 100.0 * found.len() as f64 / all as f64;
-        self.shown.line(&format!("\n{} of {all} tokens ({share:.2}%) go along {way}", found.len()))?;
+        self.shown.line(&format!("\n{} of {all} tokens ({share:.2}%) go along {route}", found.len()))?;
         if self.subject.config().reads_images() {
             return self.patches_of(&found);
         }
@@ -34,7 +34,7 @@ impl Looking<'_> {
         self.shown.table("Of these the first", &["token", "before", "behind"], &rows)
     }
 
-    fn in_context(&self, one: &Journey) -> [String; 3] {
+    fn in_context(&self, one: &TokenRoute) -> [String; 3] {
         let tokens = &self.passages.sequences[one.sequence];
         let text = |from: usize, to: usize| {
             let text = self.subject.tokenizer.decode(&tokens[from.min(tokens.len())..to.min(tokens.len())]);
@@ -44,9 +44,9 @@ impl Looking<'_> {
         [text(at, next), text(at.saturating_sub(AROUND), at), text(next, next + AROUND)]
     }
 
-    fn patches_of(&self, found: &[&Journey]) -> anyhow::Result<()> {
+    fn patches_of(&self, found: &[&TokenRoute]) -> anyhow::Result<()> {
         let (side, patch) = self.sizes();
-        let cut = |one: &&Journey| tile(self.passages, one.sequence, side).patch(patch, one.position);
+        let cut = |one: &&TokenRoute| tile(self.passages, one.sequence, side).patch(patch, one.position);
         let tiles: Vec<Tile> = found.iter().take(ACROSS * ACROSS).map(cut).collect();
         if tiles.is_empty() {
             return Ok(());

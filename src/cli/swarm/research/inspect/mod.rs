@@ -34,7 +34,7 @@ enum Tool {
     /// Directional routing: what becomes of a text if it is switched off or changed, what each part says for a token, where
     /// and for which domains weights differ, and what directions mean.
     Directional(directional::Directional),
-    /// Tokens that choose their way: where they go step by step, which ways are common, how much is computed for whom, and
+    /// Tokens that choose their route: where they go step by step, which routes are common, how much is computed for whom, and
     /// images of it.
     Dna(dna::Dna),
 }
@@ -104,7 +104,7 @@ fn explain(error: InspectError) -> anyhow::Error {
         InspectError::TooShort(_) => "give longer text",
         InspectError::Unknown { .. } => "name one that is there; pathswarm config show has the model's sizes",
         InspectError::Syntax { .. } => "for example --intervene layer=1:off --intervene layer=0,head=2:silent",
-        InspectError::Way { .. } => "for example --follow 'T0+T3 * skip'; the table of ways has them",
+        InspectError::Route { .. } => "for example --follow 'T0+T3 * skip'; the table of routes has them",
         InspectError::Differ(_) => "give another run with --against",
         InspectError::Forward(_) | InspectError::Tensor(_) => return error.into(),
     };

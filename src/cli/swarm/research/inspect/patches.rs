@@ -1,11 +1,11 @@
-//! What `inspect dna` shows where images are read: which way each patch takes, who takes the common ways, and for which
+//! What `inspect dna` shows where images are read: which route each patch takes, who takes the common routes, and for which
 //! images much is computed.
 
 use std::collections::BTreeMap;
 
 use crate::cli::swarm::research::inspect::dna::Looking;
 use crate::inspect::Passages;
-use crate::inspect::dna::{Compute, Journey, Journeys, Ranks};
+use crate::inspect::dna::{Compute, Ranks, TokenRoute, TokenRoutes};
 use crate::inspect::plots::sheet::{Tile, sheet};
 
 /// Images that are drawn.
@@ -46,17 +46,17 @@ impl Looking<'_> {
     }
 
     /// Sheets of images, each beside what is said of its patches.
-    pub(super) fn images(&self, journeys: &Journeys, ranks: &Ranks, compute: &Compute) -> anyhow::Result<()> {
-        let by_way = ranks.by_way();
-        let rank = |journey: &Journey| {
-            let rank = by_way.get(&journey.way(self.dna)[..]).copied().unwrap_or(ranks.ways.len());
-            1.0 - (rank as f64 + 1.0).ln() / (ranks.ways.len().max(2) as f64).ln()
+    pub(super) fn images(&self, token_routes: &TokenRoutes, ranks: &Ranks, compute: &Compute) -> anyhow::Result<()> {
+        let by_route = ranks.by_route();
+        let rank = |token_route: &TokenRoute| {
+            let rank = by_route.get(&token_route.route(self.dna)[..]).copied().unwrap_or(ranks.routes.len());
+            1.0 - (rank as f64 + 1.0).ln() / (ranks.routes.len().max(2) as f64).ln()
         };
-        self.beside("ranks.png", journeys, &evenly(self.passages.len(), IMAGES), &rank)?;
+        self.beside("ranks.png", token_routes, &evenly(self.passages.len(), IMAGES), &rank)?;
         let computing = self.dna.modules.computing();
-        let busy = |journey: &Journey| {
-            let chosen = journey.chosen.iter().flatten();
-            let all = journey.chosen.iter().map(Vec::len).sum::<usize>().max(1);
+        let busy = |token_route: &TokenRoute| {
+            let chosen = token_route.chosen.iter().flatten();
+            let all = token_route.chosen.iter().map(Vec::len).sum::<usize>().max(1);
             chosen.filter(|module| usize::from(**module) < computing).count() as f64 / all as f64
         };
         let mut order: Vec<usize> = (0..compute.by_sequence.len()).collect();
@@ -64,22 +64,22 @@ impl Looking<'_> {
         let third = (IMAGES / 3).min(order.len());
         let middle = (order.len() - third) / 2;
         let some = [&order[..third], &order[middle..middle + third], &order[order.len() - third..]].concat();
-        self.beside("compute.png", journeys, &some, &busy)?;
-        self.followers(journeys, ranks)
+        self.beside("compute.png", token_routes, &some, &busy)?;
+        self.followers(token_routes, ranks)
     }
 
     /// Rows of eight images, and below each row the same tinted by a value of each patch.
     fn beside(
         &self,
         name: &str,
-        journeys: &Journeys,
+        token_routes: &TokenRoutes,
         images: &[usize],
-        value: &dyn Fn(&Journey) -> f64,
+        value: &dyn Fn(&TokenRoute) -> f64,
     ) -> anyhow::Result<()> {
         let (side, patch) = self.sizes();
         let mut values: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-        for journey in journeys.all.iter().filter(|journey| images.contains(&journey.sequence)) {
-            values.entry(journey.sequence).or_default().push(value(journey));
+        for token_route in token_routes.all.iter().filter(|token_route| images.contains(&token_route.sequence)) {
+            values.entry(token_route.sequence).or_default().push(value(token_route));
         }
         let mut rows = Vec::new();
         for row in images.chunks(8) {
@@ -90,18 +90,18 @@ impl Looking<'_> {
         self.shown.image(name, || sheet(&rows, 96))
     }
 
-    /// In each row, patches that take one of the commonest ways.
-    fn followers(&self, journeys: &Journeys, ranks: &Ranks) -> anyhow::Result<()> {
+    /// In each row, patches that take one of the commonest routes.
+    fn followers(&self, token_routes: &TokenRoutes, ranks: &Ranks) -> anyhow::Result<()> {
         let (side, patch) = self.sizes();
-        let by_way = ranks.by_way();
-        let mut followers = vec![Vec::new(); ranks.ways.len().min(WAYS)];
-        for journey in &journeys.all {
-            let rank = by_way.get(&journey.way(self.dna)[..]).copied().unwrap_or(usize::MAX);
-            followers.get_mut(rank).into_iter().for_each(|own| own.push(journey));
+        let by_route = ranks.by_route();
+        let mut followers = vec![Vec::new(); ranks.routes.len().min(WAYS)];
+        for token_route in &token_routes.all {
+            let rank = by_route.get(&token_route.route(self.dna)[..]).copied().unwrap_or(usize::MAX);
+            followers.get_mut(rank).into_iter().for_each(|own| own.push(token_route));
         }
-        let cut = |own: &&Journey| tile(self.passages, own.sequence, side).patch(patch, own.position);
-        let row = |own: &Vec<&Journey>| evenly(own.len(), PATCHES).into_iter().map(|at| cut(&own[at])).collect();
+        let cut = |own: &&TokenRoute| tile(self.passages, own.sequence, side).patch(patch, own.position);
+        let row = |own: &Vec<&TokenRoute>| evenly(own.len(), PATCHES).into_iter().map(|at| cut(&own[at])).collect();
         let rows: Vec<Vec<Tile>> = followers.iter().map(row).collect();
-        self.shown.image("ways.png", || sheet(&rows, 40))
+        self.shown.image("routes.png", || sheet(&rows, 40))
     }
 }

@@ -13,11 +13,11 @@ use std::process::{Command, Stdio};
 use rayon::prelude::*;
 use serde::Deserialize;
 
-use super::corpus::Gathering;
-use super::corpus_error::CorpusError;
-use super::documents::cut;
-use super::files::{files_under, unreadable};
 use crate::config::TextConfig;
+use crate::text::corpus::Collector;
+use crate::text::corpus::error::{CorpusError, unreadable};
+use crate::text::corpus::files::files_under;
+use crate::text::documents::cut;
 
 /// Larger files are tables, bindings and test vectors: written by programs.
 const MAX_FILE_BYTES: u64 = 256 << 10;
@@ -83,7 +83,7 @@ struct Candidate {
 }
 
 /// Reads the packages that `manifest` and its lock file name.
-pub(super) fn read(manifest: &Path, text: &TextConfig, into: &mut Gathering<'_>) -> Result<(), CorpusError> {
+pub(super) fn read(manifest: &Path, text: &TextConfig, into: &mut Collector<'_>) -> Result<(), CorpusError> {
     let folders = package_folders(manifest)?;
     let packages: Result<Vec<_>, CorpusError> = folders.par_iter().map(|folder| read_package(folder, text)).collect();
     let mut known = BTreeSet::new();

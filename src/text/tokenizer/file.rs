@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::tokenizer::TokenizerError;
+use crate::text::tokenizer::TokenizerError;
 
 /// The largest file that is read: twice that of a vocabulary of 150,000.
 pub(super) const MAX_FILE_BYTES: usize = 32 << 20;

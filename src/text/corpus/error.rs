@@ -1,11 +1,14 @@
 //! Why there is no corpus.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
-use super::corpus::Skipped;
-use super::document::DocumentError;
-use super::files;
 use crate::images::PreparedError;
+use crate::text::corpus::Skipped;
+use crate::text::document::DocumentError;
+
+/// The longest line that is read; bounds what a packed file can make of the memory.
+pub(super) const MAX_LINE_BYTES: u64 = 64 << 20;
 
 /// Why there is no corpus.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +39,7 @@ pub enum CorpusError {
         source: std::io::Error,
     },
     /// A line that would fill the memory.
-    #[error("{}: line {line} is longer than {} MiB; break it up", path.display(), files::MAX_LINE_BYTES >> 20)]
+    #[error("{}: line {line} is longer than {} MiB; break it up", path.display(), MAX_LINE_BYTES >> 20)]
     LineTooLong {
         /// Which file.
         path: PathBuf,
@@ -99,4 +102,8 @@ pub enum CorpusError {
         /// What was left out.
         skipped: Skipped,
     },
+}
+
+pub(super) fn unreadable(path: &Path, source: io::Error) -> CorpusError {
+    CorpusError::Unreadable { path: path.to_owned(), source }
 }

@@ -2,9 +2,9 @@
 
 use plotters::prelude::*;
 
-use super::{Area, image_of, wrong};
 use crate::config::{DnaConfig, ModuleKind};
-use crate::inspect::dna::{Flow, Journey};
+use crate::inspect::dna::{Flow, TokenRoute, label};
+use crate::inspect::plots::{Area, image_of, wrong};
 
 const FLOW: (u32, u32) = (1000, 620);
 /// Moves of fewer tokens than this share are not drawn.
@@ -18,17 +18,6 @@ fn colour(module: usize, dna: &DnaConfig) -> HSLColor {
     }
 }
 
-/// What a module is called: its kind's letter and its number.
-pub fn label(module: usize, dna: &DnaConfig) -> String {
-    let letter = match dna.modules.kind(module) {
-        ModuleKind::Transformer => 'T',
-        ModuleKind::Attention => 'A',
-        ModuleKind::Mlp => 'M',
-        ModuleKind::Identity => return "skip".to_owned(),
-    };
-    format!("{letter}{module}")
-}
-
 /// The flow of tokens through the modules: a column for each step, in it a bar for each module as high as its share of
 /// choices, and between columns bands as wide as the share of tokens that go from the one to the other.
 ///
@@ -36,7 +25,7 @@ pub fn label(module: usize, dna: &DnaConfig) -> String {
 /// If it cannot be drawn.
 pub fn flow_image(flow: &Flow, dna: &DnaConfig) -> anyhow::Result<String> {
     image_of(FLOW, |root| {
-        let title = "Tokens' ways: share of choices by step and module";
+        let title = "Tokens' routes: share of choices by step and module";
         root.draw_text(title, &("sans-serif", 18).into_font().into(), (20, 14)).map_err(wrong)?;
         let columns: Vec<Vec<(i32, i32)>> = flow.shares.iter().map(|shares| stacked(shares)).collect();
         for (step, moves) in flow.moves.iter().enumerate() {
@@ -111,31 +100,31 @@ fn bands(
 }
 
 /// One text, token by token: in each row a token, in each column a step, coloured by the modules that it chose; and beside it
-/// the rank of its way, darker the commoner.
+/// the rank of its route, darker the commoner.
 ///
 /// # Errors
 /// If it cannot be drawn.
 pub fn text_image(
-    tokens: &[(String, &Journey, Option<usize>)],
-    ways: usize,
+    tokens: &[(String, &TokenRoute, Option<usize>)],
+    routes: usize,
     dna: &DnaConfig,
 ) -> anyhow::Result<String> {
     let (row, cell) = (18i32, 34i32);
     let height = 60 + row * tokens.len() as i32;
     let width = 260 + cell * dna.steps as i32 * dna.top_k as i32 + 20 * dna.steps as i32;
     image_of((width as u32, height as u32), |root| {
-        let title = "token, rank of its way, and its choices step by step";
+        let title = "token, rank of its route, and its choices step by step";
         root.draw_text(title, &("sans-serif", 15).into_font().into(), (10, 10)).map_err(wrong)?;
-        for (number, (text, journey, rank)) in tokens.iter().enumerate() {
+        for (number, (text, token_route, rank)) in tokens.iter().enumerate() {
             let top = 40 + row * number as i32;
-            let share = rank.map_or(1.0, |rank| (rank as f64 + 1.0).ln() / (ways.max(2) as f64).ln());
+            let share = rank.map_or(1.0, |rank| (rank as f64 + 1.0).ln() / (routes.max(2) as f64).ln());
             let ground = HSLColor(0.6, 0.6, 0.55 + 0.42 * share.clamp(0.0, 1.0));
             root.draw(&Rectangle::new([(10, top), (220, top + row - 2)], ground.filled())).map_err(wrong)?;
             let rank = rank.map_or_else(|| "-".to_owned(), |rank| (rank + 1).to_string());
             let font = || ("monospace", 12).into_font();
             root.draw_text(text, &font().into(), (14, top + 3)).map_err(wrong)?;
             root.draw_text(&rank, &font().into(), (182, top + 3)).map_err(wrong)?;
-            for (step, chosen) in journey.chosen.iter().enumerate() {
+            for (step, chosen) in token_route.chosen.iter().enumerate() {
                 for (place, module) in chosen.iter().map(|module| usize::from(*module)).enumerate() {
                     let left = 236 + (step as i32) * (cell * dna.top_k as i32 + 20) + cell * place as i32;
                     let area = [(left, top), (left + cell - 2, top + row - 2)];
@@ -163,8 +152,8 @@ mod tests {
         let image = flow_image(&flow, &dna).unwrap();
         assert!(image.contains("T0") && image.contains("M1") && image.contains("skip"));
         assert!(image.contains("<polygon"));
-        let journey = Journey { token: 1, sequence: 0, position: 0, chosen: vec![vec![0], vec![2]] };
-        let text = text_image(&[("word".to_owned(), &journey, Some(0))], 5, &dna).unwrap();
+        let token_route = TokenRoute { token: 1, sequence: 0, position: 0, chosen: vec![vec![0], vec![2]] };
+        let text = text_image(&[("word".to_owned(), &token_route, Some(0))], 5, &dna).unwrap();
         assert!(text.contains("word") && text.contains("T0") && text.contains("skip"));
     }
 }

@@ -1,4 +1,4 @@
-//! An arm in the middle of its training, on disk: whoever stops it, or crashes, loses minutes.
+//! The checkpoint of an arm: after an interrupt or a crash, training resumes from it.
 //!
 //! The bytes: `PSEX`, version u16, 0 u16, what it is the training of (32), then as many parts as there are, each its length
 //! u64 and its bytes, and BLAKE3 of all before it. Little endian. The first part is JSON, the second the router, then the
@@ -8,22 +8,34 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::results::communication::Exchanged;
 use crate::experiment::results::outcome::Point;
-use crate::experiment::training::lockstep::Kept;
+use crate::experiment::results::traffic::Exchanged;
 use crate::names::BlobHash;
 use crate::store::{DiskError, write_file};
 
 const HEAD: [u8; 8] = *b"PSEX\x01\0\0\0";
 const HASH_BYTES: usize = 32;
 
-/// Where an arm in training is kept.
+/// The checkpoint file of an arm.
 #[derive(Clone, Debug)]
-pub struct KeptArm {
+pub struct ArmCheckpoint {
     /// The file.
     pub file: PathBuf,
     /// Tells trainings apart: the file of another one is passed over.
     pub of: BlobHash,
+}
+
+/// What must be kept to go on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TrainingState {
+    /// Tokens trained on, by all paths together.
+    pub tokens: u64,
+    /// What travelled.
+    pub exchanged: Exchanged,
+    /// The state of each module, encoded, in order.
+    pub modules: Vec<Vec<u8>>,
+    /// The trainer's state of each path, encoded, in order; none if there is nothing left to train.
+    pub paths: Vec<Vec<u8>>,
 }
 
 /// A path when it predicted its held out documents best.
@@ -39,7 +51,7 @@ pub struct Best {
 
 /// An arm between two phases.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Unfinished {
+pub struct ArmState {
     /// Phases done.
     pub phases: u64,
     /// Seconds spent on them.
@@ -49,7 +61,7 @@ pub struct Unfinished {
     /// The encoded router; nothing where there is none.
     pub router: Vec<u8>,
     /// Modules and trainers.
-    pub trainee: Kept,
+    pub trained_arm: TrainingState,
     /// By path.
     pub best: Vec<Best>,
 }
@@ -67,21 +79,21 @@ struct Head {
     best: Vec<(u64, f64, Vec<usize>)>,
 }
 
-impl KeptArm {
-    /// Keeps the arm as it is, in place of what was kept before.
+impl ArmCheckpoint {
+    /// Replaces the checkpoint.
     ///
     /// # Errors
-    /// If the disk fails; what was kept before is still there then.
-    pub fn write(&self, arm: &Unfinished) -> Result<(), DiskError> {
+    /// If the disk fails; the old checkpoint is still there then.
+    pub fn write(&self, arm: &ArmState) -> Result<(), DiskError> {
         let sizes = |best: &Best| best.levels.iter().map(Vec::len).collect();
         let head = Head {
             phases: arm.phases,
             seconds: arm.seconds,
-            tokens: arm.trainee.tokens,
-            exchanged: arm.trainee.exchanged,
+            tokens: arm.trained_arm.tokens,
+            exchanged: arm.trained_arm.exchanged,
             curve: arm.curve.clone(),
-            modules: arm.trainee.modules.len(),
-            paths: arm.trainee.paths.len(),
+            modules: arm.trained_arm.modules.len(),
+            paths: arm.trained_arm.paths.len(),
             best: arm.best.iter().map(|best| (best.phases, best.loss, sizes(best))).collect(),
         };
         let mut bytes = [&HEAD[..], &self.of.0].concat();
@@ -91,7 +103,7 @@ impl KeptArm {
         };
         part(&serde_json::to_vec(&head).unwrap_or_default());
         part(&arm.router);
-        arm.trainee.modules.iter().chain(&arm.trainee.paths).for_each(|content| part(content));
+        arm.trained_arm.modules.iter().chain(&arm.trained_arm.paths).for_each(|content| part(content));
         for best in &arm.best {
             let values = best.levels.iter().flatten().flat_map(|value| value.to_le_bytes());
             part(&values.collect::<Vec<u8>>());
@@ -101,18 +113,18 @@ impl KeptArm {
         write_file(&self.file, &bytes)
     }
 
-    /// What was kept. A file that is not whole, or another training's, is nothing: that training begins anew.
-    pub fn read(&self) -> Option<Unfinished> {
+    /// The checkpoint; none if the file is damaged or belongs to another training.
+    pub fn read(&self) -> Option<ArmState> {
         let bytes = std::fs::read(&self.file).ok()?;
-        let kept = self.decode(&bytes);
-        if kept.is_none() {
-            tracing::warn!(file = %self.file.display(), "what was kept is of another training, or damaged: begins anew");
+        let checkpoint = self.decode(&bytes);
+        if checkpoint.is_none() {
+            tracing::warn!(file = %self.file.display(), "the checkpoint is damaged or belongs to another training: training starts anew");
         }
-        kept
+        checkpoint
     }
 
-    /// The same of what is in the file.
-    pub fn decode(&self, bytes: &[u8]) -> Option<Unfinished> {
+    /// Decodes the bytes of a checkpoint file.
+    pub fn decode(&self, bytes: &[u8]) -> Option<ArmState> {
         let (body, hash) = bytes.split_last_chunk::<HASH_BYTES>()?;
         let mut rest = body.strip_prefix(&HEAD)?.strip_prefix(&self.of.0)?;
         if blake3::hash(body) != *hash {
@@ -135,12 +147,12 @@ impl KeptArm {
             let levels = sizes.iter().map(|size| values.by_ref().take(*size).collect()).collect();
             best.push(Best { phases, loss, levels });
         }
-        let trainee = Kept { tokens: head.tokens, exchanged: head.exchanged, modules, paths };
+        let trained_arm = TrainingState { tokens: head.tokens, exchanged: head.exchanged, modules, paths };
         let Head { phases, seconds, curve, .. } = head;
-        rest.is_empty().then_some(Unfinished { phases, seconds, curve, router, trainee, best })
+        rest.is_empty().then_some(ArmState { phases, seconds, curve, router, trained_arm, best })
     }
 
-    /// Nobody needs it any more. One that cannot be removed is passed over by the next training.
+    /// Removes the file. If that fails, the next training ignores it.
     pub fn remove(&self) {
         if let Err(error) = std::fs::remove_file(&self.file)
             && error.kind() != std::io::ErrorKind::NotFound
@@ -153,21 +165,21 @@ impl KeptArm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::results::communication::Frames;
+    use crate::experiment::results::traffic::Frames;
 
     #[test]
-    fn what_was_kept_comes_back_and_nothing_else_does() {
+    fn a_checkpoint_is_read_as_it_was_written_and_a_damaged_or_foreign_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = KeptArm { file: folder.path().join("arm"), of: BlobHash::of(b"an arm and its text") };
-        assert_eq!(kept.read(), None);
+        let checkpoint = ArmCheckpoint { file: folder.path().join("arm"), of: BlobHash::of(b"an arm and its text") };
+        assert_eq!(checkpoint.read(), None);
         let up = Frames { values: 9, bytes: 5, squares: 2.0, lost: 0.1 };
         let exchanged = Exchanged { up, ..Exchanged::default() };
-        let arm = Unfinished {
+        let arm = ArmState {
             phases: 3,
             seconds: 1.5,
             curve: vec![Point { phases: 3, steps: 12, tokens: 99, loss: 2.25 }],
             router: b"a router".to_vec(),
-            trainee: Kept {
+            trained_arm: TrainingState {
                 tokens: 99,
                 exchanged,
                 modules: vec![b"m".to_vec(), vec![]],
@@ -175,15 +187,15 @@ mod tests {
             },
             best: vec![Best { phases: 2, loss: 2.0, levels: vec![vec![1.5, -2.0], vec![3.0]] }],
         };
-        kept.write(&arm).unwrap();
-        assert_eq!(kept.read(), Some(arm));
-        assert_eq!(KeptArm { of: BlobHash::of(b"another"), ..kept.clone() }.read(), None);
-        let mut bytes = std::fs::read(&kept.file).unwrap();
+        checkpoint.write(&arm).unwrap();
+        assert_eq!(checkpoint.read(), Some(arm));
+        assert_eq!(ArmCheckpoint { of: BlobHash::of(b"another"), ..kept.clone() }.read(), None);
+        let mut bytes = std::fs::read(&checkpoint.file).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
-        std::fs::write(&kept.file, &bytes).unwrap();
-        assert_eq!(kept.read(), None, "damaged");
-        kept.remove();
-        assert!(!kept.file.exists());
+        std::fs::write(&checkpoint.file, &bytes).unwrap();
+        assert_eq!(checkpoint.read(), None, "damaged");
+        checkpoint.remove();
+        assert!(!checkpoint.file.exists());
     }
 }

@@ -1,10 +1,10 @@
 //! A router as bytes: a blob that every peer of a run fetches.
 
-use super::clusters::{Book, Clusters, columns};
-use super::logistic::Logistic;
-use super::router::{MAX_WIDTH, Router, RouterError, Rule};
 use crate::grid::{MAX_PATHS, halves};
 use crate::names::BlobHash;
+use crate::routing::clusters::{Book, Clusters, columns};
+use crate::routing::logistic::Logistic;
+use crate::routing::router::{MAX_WIDTH, Router, RouterError, Rule};
 
 const MAGIC: [u8; 4] = *b"PSRT";
 /// Of the bytes.
@@ -140,8 +140,8 @@ fn decode_clusters(bytes: &[u8], counts: &[usize], are_shifted: bool) -> Result<
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::router::tests::{discriminative, fitted, fitted_in_pairs};
     use super::*;
+    use crate::routing::router::tests::{discriminative, fitted, fitted_in_pairs};
     use crate::seed::Seed;
 
     #[test]

@@ -1,8 +1,22 @@
-//! Whoever looks on while a network reads, and may interfere: what tools that look inside are made of.
+//! Hooks into a forward pass: the tools of `inspect` record intermediate values, or replace them.
 
 use tch::{TchError, Tensor};
 
-use super::dna::Routed;
+use crate::model::layers::token_positions::TokenPositions;
+
+/// What tokens chose in one step.
+pub struct Routed<'a> {
+    /// Which step.
+    pub step: usize,
+    /// Which tokens.
+    pub places: &'a TokenPositions,
+    /// ρ, `[tokens, modules]`.
+    pub scores: &'a Tensor,
+    /// The modules that each token chose, `top_k` for each, the best first.
+    pub chosen: &'a [i64],
+    /// How many tokens chose each module.
+    pub counts: &'a [u64],
+}
 
 /// What adds to the residual stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

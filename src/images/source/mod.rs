@@ -1,15 +1,16 @@
 //! Where images come from: folders whose subfolders are the classes, or the binary files of CIFAR-10.
 
+pub(super) mod cifar;
+mod class_folders;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, FileType};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::images::cifar;
-use crate::images::cifar::{CifarFile, Records};
-use crate::images::class_folders;
-use crate::images::class_folders::ClassFolder;
+use crate::images::source::cifar::{CifarFile, Records};
+use crate::images::source::class_folders::ClassFolder;
 
 /// Why sources hold no images that could be prepared.
 #[derive(Debug, thiserror::Error)]

@@ -8,19 +8,16 @@ use std::rc::Rc;
 
 use serde_json::{Map, Value};
 
-use super::corpus::Gathering;
-use super::corpus_error::CorpusError;
-use super::document::Document;
-use super::documents::Cutter;
-use super::parquet_file;
 use crate::config::TextConfig;
 use crate::images::PreparedReader;
-
-/// The longest line that is read; bounds what a packed file can make of the memory.
-pub(super) const MAX_LINE_BYTES: u64 = 64 << 20;
+use crate::text::corpus::Collector;
+use crate::text::corpus::error::{CorpusError, MAX_LINE_BYTES, unreadable};
+use crate::text::corpus::parquet_file;
+use crate::text::document::Document;
+use crate::text::documents::Cutter;
 
 /// Reads all paths, in the order given.
-pub(super) fn read(paths: &[PathBuf], text: &TextConfig, into: &mut Gathering<'_>) -> Result<(), CorpusError> {
+pub(super) fn read(paths: &[PathBuf], text: &TextConfig, into: &mut Collector<'_>) -> Result<(), CorpusError> {
     let files = paths.iter().map(|path| files_under(path)).collect::<Result<Vec<_>, _>>()?.concat();
     let sizes = files.iter().map(|file| Ok(metadata(file)?.len())).collect::<Result<Vec<u64>, CorpusError>>()?;
     let (mut before, all) = (0, sizes.iter().sum());
@@ -63,15 +60,11 @@ fn metadata(path: &Path) -> Result<fs::Metadata, CorpusError> {
     fs::metadata(path).map_err(|error| unreadable(path, error))
 }
 
-pub(super) fn unreadable(path: &Path, source: io::Error) -> CorpusError {
-    CorpusError::Unreadable { path: path.to_owned(), source }
-}
-
 fn ending(path: &Path) -> String {
     path.extension().map(|ending| ending.to_string_lossy().to_lowercase()).unwrap_or_default()
 }
 
-fn read_file(path: &Path, text: &TextConfig, into: &mut Gathering<'_>) -> Result<(), CorpusError> {
+fn read_file(path: &Path, text: &TextConfig, into: &mut Collector<'_>) -> Result<(), CorpusError> {
     let packing = ending(path);
     if packing == "parquet" {
         return parquet_file::read(path, &text.column, into);
@@ -88,7 +81,7 @@ fn read_file(path: &Path, text: &TextConfig, into: &mut Gathering<'_>) -> Result
 }
 
 /// Each object is a document, however long or short.
-fn read_json_lines(path: &Path, kind: &str, column: &str, into: &mut Gathering<'_>) -> Result<(), CorpusError> {
+fn read_json_lines(path: &Path, kind: &str, column: &str, into: &mut Collector<'_>) -> Result<(), CorpusError> {
     let mut lines = Lines::open(path)?;
     let (before, mut line) = (into.progress.0, Vec::new());
     while lines.next(&mut line)? {
@@ -112,7 +105,7 @@ fn read_json_lines(path: &Path, kind: &str, column: &str, into: &mut Gathering<'
 }
 
 /// Each image is a document; its class is its domain.
-fn read_images(path: &Path, into: &mut Gathering<'_>) -> Result<(), CorpusError> {
+fn read_images(path: &Path, into: &mut Collector<'_>) -> Result<(), CorpusError> {
     let mut prepared = PreparedReader::open(path)?;
     let names = prepared.classes().to_vec();
     into.name_classes(path, &names)?;
@@ -128,7 +121,7 @@ fn read_images(path: &Path, into: &mut Gathering<'_>) -> Result<(), CorpusError>
 
 /// A file that is not UTF-8 somewhere is most likely no text at all, so none of it is taken. It is read once to know that,
 /// and once more for its text.
-fn read_plain(path: &Path, kind: &str, target: usize, into: &mut Gathering<'_>) -> Result<(), CorpusError> {
+fn read_plain(path: &Path, kind: &str, target: usize, into: &mut Collector<'_>) -> Result<(), CorpusError> {
     let mut line = Vec::new();
     let mut lines = Lines::open(path)?;
     while lines.next(&mut line)? {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::images::source::{Offer, SourceError, visible};
 
 /// Pixels along each side.
-pub(super) const SIDE: usize = 32;
+pub(in crate::images) const SIDE: usize = 32;
 /// Bytes of a record: its class, and the pixels, planar.
 pub(super) const RECORD_BYTES: usize = 1 + 3 * SIDE * SIDE;
 const CLASSES: usize = 10;

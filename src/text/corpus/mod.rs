@@ -1,16 +1,23 @@
-//! A corpus: documents in a fixed order, without duplicates, and what was left out.
+//! A corpus: documents in a fixed order, without duplicates, and counts of what was left out.
+//!
+//! [`files`] reads files and folders, with [`parquet_file`] for Parquet; [`dependencies`] reads the sources of the program's
+//! own dependencies. Both hand each document to [`Collector`], which drops duplicates and counts.
+
+mod dependencies;
+pub mod error;
+mod files;
+mod parquet_file;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use super::corpus_error::CorpusError;
-use super::document::Document;
-use super::tokenizer::{Tokenizer, TokenizerError};
-use super::{dependencies, files};
 use crate::config::{Reads, TextConfig};
 use crate::names::BlobHash;
+use crate::text::corpus::error::CorpusError;
+use crate::text::document::Document;
+use crate::text::tokenizer::{Tokenizer, TokenizerError};
 
 /// Where text comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,12 +185,12 @@ pub fn stream_corpus(
     (text, reads): (&TextConfig, Reads),
     taker: &mut Taker<'_>,
 ) -> Result<Survey, CorpusError> {
-    let mut gathering = Gathering::new(taker, reads, source);
+    let mut collector = Collector::new(taker, reads, source);
     match source {
-        CorpusSource::Dependencies { manifest } => dependencies::read(manifest, text, &mut gathering)?,
-        CorpusSource::Paths(paths) => files::read(paths, text, &mut gathering)?,
+        CorpusSource::Dependencies { manifest } => dependencies::read(manifest, text, &mut collector)?,
+        CorpusSource::Paths(paths) => files::read(paths, text, &mut collector)?,
     }
-    gathering.finish(&text.column)
+    collector.finish(&text.column)
 }
 
 /// Whether a document is in the part that is tested on, which is such a share of all. Its own BLAKE3 decides, so that
@@ -202,7 +209,7 @@ pub(crate) fn falls_within(hash: &[u8], share: f64) -> bool {
 }
 
 /// Documents as they come in; duplicates are known by their hash.
-pub(super) struct Gathering<'a> {
+pub(super) struct Collector<'a> {
     taker: &'a mut Taker<'a>,
     seen: BTreeSet<[u8; 32]>,
     kinds: BTreeMap<String, (u64, u64)>,
@@ -215,7 +222,7 @@ pub(super) struct Gathering<'a> {
     pub(super) progress: (u64, u64),
 }
 
-impl<'a> Gathering<'a> {
+impl<'a> Collector<'a> {
     fn new(taker: &'a mut Taker<'_>, reads: Reads, source: &'a CorpusSource) -> Self {
         let (seen, kinds, hasher) = (BTreeSet::new(), BTreeMap::new(), blake3::Hasher::new());
         Self { taker, seen, kinds, reads, source, hasher, classes: None, skipped: Skipped::default(), progress: (0, 0) }
@@ -297,10 +304,10 @@ mod tests {
             ControlFlow::Continue(())
         };
         let source = CorpusSource::Paths(vec!["a.txt".into(), "b".into()]);
-        let mut gathering = Gathering::new(&mut taker, Reads::Text, &source);
-        gathering.skipped = before;
-        documents.iter().for_each(|(kind, text)| gathering.add(kind, text).unwrap());
-        let survey = gathering.finish("text");
+        let mut collector = Collector::new(&mut taker, Reads::Text, &source);
+        collector.skipped = before;
+        documents.iter().for_each(|(kind, text)| collector.add(kind, text).unwrap());
+        let survey = collector.finish("text");
         (taken, survey)
     }
 

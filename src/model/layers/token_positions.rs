@@ -3,16 +3,16 @@
 use tch::{Device, TchError, Tensor};
 
 /// The tokens of a batch that are routed: all but padding, sequence by sequence.
-pub struct Places {
+pub struct TokenPositions {
     /// The sequence of each.
     pub sequences: Vec<i64>,
     /// Its place in the sequence, counted from the first token that the network was given.
     pub positions: Vec<i64>,
     /// Where it lies among all, padding included; nothing if there is no padding.
-    kept: Option<Tensor>,
+    unpadded: Option<Tensor>,
 }
 
-impl Places {
+impl TokenPositions {
     /// Of `[batch, time]` tokens, of which the first so many of each sequence are no padding; all, if `lengths` is none.
     ///
     /// # Errors
@@ -26,9 +26,10 @@ impl Places {
             || lengths.iter().enumerate().flat_map(|(row, length)| (0..*length).map(move |place| (row as i64, place)));
         let (sequences, positions): (Vec<i64>, Vec<i64>) = all().unzip();
         let padded = sequences.len() as i64 != batch * time;
-        let kept: Vec<i64> = if padded { all().map(|(row, place)| row * time + place).collect() } else { Vec::new() };
-        let kept = padded.then(|| Tensor::f_from_slice(&kept)?.f_to_device(device)).transpose()?;
-        Ok(Self { sequences, positions, kept })
+        let unpadded: Vec<i64> =
+            if padded { all().map(|(row, place)| row * time + place).collect() } else { Vec::new() };
+        let unpadded = padded.then(|| Tensor::f_from_slice(&unpadded)?.f_to_device(device)).transpose()?;
+        Ok(Self { sequences, positions, unpadded })
     }
 
     /// How many there are.
@@ -43,7 +44,7 @@ impl Places {
     pub fn gather(&self, stream: &Tensor) -> Result<Tensor, TchError> {
         let width = stream.size3()?.2;
         let flat = stream.f_reshape([-1, width])?;
-        self.kept.as_ref().map_or_else(|| Ok(flat.shallow_clone()), |kept| flat.f_index_select(0, kept))
+        self.unpadded.as_ref().map_or_else(|| Ok(flat.shallow_clone()), |unpadded| flat.f_index_select(0, unpadded))
     }
 
     /// `tokens` back into `stream`, where padding stays as it was.
@@ -52,10 +53,10 @@ impl Places {
     /// If shapes do not fit or memory is short.
     pub fn put_back(&self, stream: &Tensor, tokens: &Tensor) -> Result<Tensor, TchError> {
         let shape = stream.size();
-        match &self.kept {
+        match &self.unpadded {
             None => tokens.f_view(shape.as_slice()),
-            Some(kept) => {
-                stream.f_reshape([-1, stream.size3()?.2])?.f_index_copy(0, kept, tokens)?.f_view(shape.as_slice())
+            Some(unpadded) => {
+                stream.f_reshape([-1, stream.size3()?.2])?.f_index_copy(0, unpadded, tokens)?.f_view(shape.as_slice())
             }
         }
     }
@@ -65,7 +66,7 @@ impl Places {
 ///
 /// # Errors
 /// If memory is short.
-pub(super) fn to_integers(tensor: &Tensor) -> Result<Vec<i64>, TchError> {
+pub fn to_integers(tensor: &Tensor) -> Result<Vec<i64>, TchError> {
     let flat = tensor.f_to_device(Device::Cpu)?.f_contiguous()?;
     let mut values = vec![0; flat.numel()];
     let count = values.len();
@@ -82,7 +83,7 @@ mod tests {
     #[test]
     fn padding_is_left_out_and_stays_as_it_was() {
         let stream = Tensor::arange(12, (Kind::Float, Device::Cpu)).view([2, 3, 2]);
-        let places = Places::of((2, 3), Some(&Tensor::from_slice(&[1i64, 3])), Device::Cpu).unwrap();
+        let places = TokenPositions::of((2, 3), Some(&Tensor::from_slice(&[1i64, 3])), Device::Cpu).unwrap();
         assert_eq!(
             (places.count(), &places.sequences[..], &places.positions[..]),
             (4, &[0, 1, 1, 1][..], &[0, 0, 1, 2][..])
@@ -90,7 +91,7 @@ mod tests {
         let tokens = places.gather(&stream).unwrap();
         let back = to_values(&places.put_back(&stream, &(tokens * 10)).unwrap()).unwrap();
         assert_eq!(back, [0., 10., 2., 3., 4., 5., 60., 70., 80., 90., 100., 110.]);
-        let all = Places::of((2, 3), None, Device::Cpu).unwrap();
+        let all = TokenPositions::of((2, 3), None, Device::Cpu).unwrap();
         assert!(all.put_back(&stream, &all.gather(&stream).unwrap()).unwrap().equal(&stream));
     }
 }

@@ -1,15 +1,14 @@
 //! Tokens that go the same way, or a part of it.
 
-use super::journeys::{Journey, Journeys};
+use super::token_routes::{TokenRoute, TokenRoutes, label};
 use crate::config::DnaConfig;
-use crate::inspect::plots::ways::label;
 use crate::inspect::subject::InspectError;
 
 /// A way, or many that have something in common: for each step, which modules compute, or that it does not matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ribbon(Vec<Option<Vec<u16>>>);
+pub struct RoutePattern(Vec<Option<Vec<u16>>>);
 
-impl Ribbon {
+impl RoutePattern {
     /// Of words, one for each step: modules as tables name them with `+` between them, such as `T0+M4`; `skip` for none; `*`
     /// for whatever. Steps that are not named do not matter.
     ///
@@ -18,7 +17,7 @@ impl Ribbon {
     pub fn parse(text: &str, dna: &DnaConfig) -> Result<Self, InspectError> {
         let known: Vec<String> = (0..dna.modules.computing()).map(|module| label(module, dna)).collect();
         let wrong =
-            |found: &str| InspectError::Way { found: found.to_owned(), steps: dna.steps, modules: known.join(", ") };
+            |found: &str| InspectError::Route { found: found.to_owned(), steps: dna.steps, modules: known.join(", ") };
         let module =
             |name: &str| known.iter().position(|own| own == name).map(|at| at as u16).ok_or_else(|| wrong(name));
         let step = |word: &str| match word {
@@ -35,14 +34,14 @@ impl Ribbon {
     }
 
     /// Whether a token goes along it.
-    pub fn takes(&self, journey: &Journey, dna: &DnaConfig) -> bool {
-        let way = journey.way(dna);
-        self.0.iter().zip(&way).all(|(wanted, own)| wanted.as_ref().is_none_or(|wanted| wanted == own))
+    pub fn takes(&self, token_route: &TokenRoute, dna: &DnaConfig) -> bool {
+        let route = token_route.route(dna);
+        self.0.iter().zip(&route).all(|(wanted, own)| wanted.as_ref().is_none_or(|wanted| wanted == own))
     }
 
     /// The tokens that go along it, in order.
-    pub fn followers<'a>(&self, journeys: &'a Journeys, dna: &DnaConfig) -> Vec<&'a Journey> {
-        journeys.all.iter().filter(|journey| self.takes(journey, dna)).collect()
+    pub fn followers<'a>(&self, token_routes: &'a TokenRoutes, dna: &DnaConfig) -> Vec<&'a TokenRoute> {
+        token_routes.all.iter().filter(|token_route| self.takes(token_route, dna)).collect()
     }
 }
 
@@ -56,12 +55,12 @@ mod tests {
         let modules = Pool { transformer: 2, mlp: 1, identity: 1, ..Pool::default() };
         let dna = DnaConfig { modules, steps: 3, top_k: 2, skips: None, bias_rate: 1e-3, fixed_routers: false };
         let chosen = vec![vec![2, 0], vec![3, 1], vec![3, 3]];
-        let journey = Journey { token: 0, sequence: 0, position: 0, chosen };
-        let takes = |text: &str| Ribbon::parse(text, &dna).unwrap().takes(&journey, &dna);
+        let token_route = TokenRoute { token: 0, sequence: 0, position: 0, chosen };
+        let takes = |text: &str| RoutePattern::parse(text, &dna).unwrap().takes(&token_route, &dna);
         assert!(takes("T0+M2 T1 skip") && takes("M2+T0") && takes("* T1") && takes("* * skip"));
         assert!(!takes("T0") && !takes("* T0") && !takes("* * T1") && !takes("skip"));
         for wrong in ["", "T0 T1 T0 T1", "T2", "A0", "skip+T0"] {
-            let error = Ribbon::parse(wrong, &dna).unwrap_err().to_string();
+            let error = RoutePattern::parse(wrong, &dna).unwrap_err().to_string();
             assert!(error.contains("T0, T1, M2") && error.contains("3 steps"), "{error}");
         }
     }

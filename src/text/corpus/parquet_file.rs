@@ -13,23 +13,22 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use parquet::schema::types::ColumnDescPtr;
 
-use super::corpus::Gathering;
-use super::corpus_error::CorpusError;
-use super::document::Document;
-use super::files::unreadable;
+use crate::text::corpus::Collector;
+use crate::text::corpus::error::{CorpusError, unreadable};
+use crate::text::document::Document;
 
 /// Rows that are read at a time.
 const ROWS: usize = 256;
 
 /// Each row's text is a document, however long or short. Only this column is read, and `domain` if there is one, of one row
 /// group after the other.
-pub(super) fn read(path: &Path, column: &str, into: &mut Gathering<'_>) -> Result<(), CorpusError> {
+pub(super) fn read(path: &Path, column: &str, into: &mut Collector<'_>) -> Result<(), CorpusError> {
     // The reader gives up on some damaged files by a panic. What was gathered by then goes with the error.
     let outcome = catch_unwind(AssertUnwindSafe(|| read_rows(path, column, into)));
     outcome.unwrap_or_else(|_| Err(unreadable(path, std::io::Error::other("the file is damaged"))))
 }
 
-fn read_rows(path: &Path, column: &str, into: &mut Gathering<'_>) -> Result<(), CorpusError> {
+fn read_rows(path: &Path, column: &str, into: &mut Collector<'_>) -> Result<(), CorpusError> {
     let wrong = |error: ParquetError| unreadable(path, std::io::Error::other(error));
     let file = File::open(path).map_err(|error| unreadable(path, error))?;
     let reader = SerializedFileReader::new(Whole(file)).map_err(wrong)?;

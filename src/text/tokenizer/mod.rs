@@ -1,5 +1,7 @@
 //! Byte-level BPE: text to token ids and back, with nothing lost.
 
+mod file;
+
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,8 +12,8 @@ use tokenizers::{
     AddedToken, DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, TokenizerBuilder,
 };
 
-use super::tokenizer_file::{self, MAX_FILE_BYTES, MAX_VOCABULARY};
 use crate::config::ModelConfig;
+use crate::text::tokenizer::file::{MAX_FILE_BYTES, MAX_VOCABULARY};
 
 /// What ends a document, in the order in which other people's tokenizers are asked for it.
 const END_OF_DOCUMENT: [&str; 4] = ["<|end|>", "<|endoftext|>", "</s>", "<eos>"];
@@ -100,7 +102,7 @@ impl Tokenizer {
     /// # Errors
     /// If it is too large, of another kind, loses text, or knows no end of a document.
     pub fn from_json(json: &[u8]) -> Result<Self, TokenizerError> {
-        let pieces = tokenizer_file::check(json)?;
+        let pieces = file::check(json)?;
         let mut inner = guarded(|| tokenizers::Tokenizer::from_bytes(json))?;
         inner.with_truncation(None).map_err(library)?;
         inner.with_padding(None);

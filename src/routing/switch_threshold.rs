@@ -6,7 +6,7 @@
 //! have served best on documents that the transducer has not learnt from.
 //!
 //! Where routes are good, hardly any of those documents gains by leaving its path, and it is the rare text whose beginning
-//! misled the router that costs most. So of loyalties that serve equally well the least is taken: what is said with more
+//! misled the router that costs most. So of thresholds that serve equally well the least is taken: what is said with more
 //! certainty than was ever seen to be wrong is believed.
 
 /// At fewer places than this it means little that no other path was ever said to be likelier.
@@ -14,7 +14,7 @@ const FEW: usize = 30;
 
 /// Nats by which a path must be likelier than a text's own to read on.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Loyalty(f64);
+pub struct SwitchThreshold(f64);
 
 /// A place where a path is chosen, and all that is known of it.
 pub struct Place<'a> {
@@ -26,7 +26,7 @@ pub struct Place<'a> {
     pub costs: &'a [f64],
 }
 
-impl Loyalty {
+impl SwitchThreshold {
     /// None: the likeliest reads on.
     pub const NONE: Self = Self(0.0);
 
@@ -37,7 +37,7 @@ impl Loyalty {
             return Self(f64::INFINITY);
         }
         switches.sort_by(|a, b| b.0.total_cmp(&a.0));
-        // A rival whose lead is a loyalty does not read on any more.
+        // A rival whose lead is a switch threshold does not read on any more.
         let mut best = (0.0, switches.first().map_or(Self::NONE.0, |(lead, _)| *lead));
         let mut saved = 0.0;
         for (number, (lead, saves)) in switches.iter().enumerate() {
@@ -90,15 +90,15 @@ mod tests {
     #[test]
     fn a_rival_reads_on_only_if_it_leads_by_more() {
         let preferences = [-1.0, -0.5, -3.0];
-        assert_eq!(Loyalty::of(0.4).unwrap().choose(&preferences, 0), 1);
-        assert_eq!(Loyalty::of(0.6).unwrap().choose(&preferences, 0), 0);
-        assert_eq!(Loyalty::of(f64::INFINITY).unwrap().choose(&preferences, 2), 2);
+        assert_eq!(SwitchThreshold::of(0.4).unwrap().choose(&preferences, 0), 1);
+        assert_eq!(SwitchThreshold::of(0.6).unwrap().choose(&preferences, 0), 0);
+        assert_eq!(SwitchThreshold::of(f64::INFINITY).unwrap().choose(&preferences, 2), 2);
         assert_eq!(
-            [0, 1, 2].map(|home| Loyalty::NONE.choose(&preferences, home)),
+            [0, 1, 2].map(|home| SwitchThreshold::NONE.choose(&preferences, home)),
             [1; 3],
             "without any, the likeliest"
         );
-        assert_eq!((Loyalty::of(f64::NAN), Loyalty::of(-1.0), Loyalty::NONE.choose(&[0.0], 0)), (None, None, 0));
+        assert_eq!((SwitchThreshold::of(f64::NAN), SwitchThreshold::of(-1.0), SwitchThreshold::NONE.choose(&[0.0], 0)), (None, None, 0));
     }
 
     #[test]
@@ -108,20 +108,20 @@ mod tests {
             [([0.0, 3.0], [9.0, 4.0]), ([0.0, 2.0], [9.0, 5.0]), ([0.0, 1.0], [9.0, 15.0]), ([0.0, 0.5], [9.0, 8.0])];
         let places: Vec<Place<'_>> =
             known.iter().map(|(preferences, costs)| Place { preferences, home: 0, costs }).collect();
-        assert_eq!(Loyalty::fit(&places).nats(), 1.0);
+        assert_eq!(SwitchThreshold::fit(&places).nats(), 1.0);
         assert_eq!(
-            Loyalty::fit(&places[2..3]).nats(),
+            SwitchThreshold::fit(&places[2..3]).nats(),
             1.0,
             "only a rival that leads by more than one that costs reads on"
         );
-        assert_eq!(Loyalty::fit(&places[3..]), Loyalty::NONE, "one that only saves always does");
-        assert_eq!(Loyalty::fit(&[]).nats(), f64::INFINITY);
+        assert_eq!(SwitchThreshold::fit(&places[3..]), SwitchThreshold::NONE, "one that only saves always does");
+        assert_eq!(SwitchThreshold::fit(&[]).nats(), f64::INFINITY);
     }
 
     #[test]
     fn that_no_rival_ever_led_says_something_only_of_many_places() {
         let place = || Place { preferences: &[1.0, 0.0], home: 0, costs: &[1.0, 2.0] };
-        let of = |count| Loyalty::fit(&(0..count).map(|_| place()).collect::<Vec<_>>()).nats();
+        let of = |count| SwitchThreshold::fit(&(0..count).map(|_| place()).collect::<Vec<_>>()).nats();
         assert_eq!((of(FEW - 1), of(FEW)), (f64::INFINITY, 0.0));
     }
 
@@ -130,6 +130,6 @@ mod tests {
         let known = [([0.0, 1.0], [9.0, 1.0]), ([0.0, 1.0], [1.0, 19.0])];
         let places: Vec<Place<'_>> =
             known.iter().map(|(preferences, costs)| Place { preferences, home: 0, costs }).collect();
-        assert_eq!(Loyalty::fit(&places).nats(), 1.0, "together they cost");
+        assert_eq!(SwitchThreshold::fit(&places).nats(), 1.0, "together they cost");
     }
 }

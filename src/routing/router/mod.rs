@@ -1,13 +1,15 @@
 //! The rule that sends a document to a path by its first tokens (DiPaCo, section 2.4).
 
+mod encoding;
+
 use rand::Rng;
 
-use super::clusters::Clusters;
-use super::kmeans::KmeansError;
-use super::logistic::Logistic;
-use super::router_file::FILE_VERSION;
 use crate::grid::halves;
 use crate::names::{BlobHash, PathId};
+use crate::routing::clusters::Clusters;
+use crate::routing::kmeans::KmeansError;
+use crate::routing::logistic::Logistic;
+use crate::routing::router::encoding::FILE_VERSION;
 use crate::seed::Seed;
 
 /// The widest features; bounds what an encoded router can ask for.
@@ -16,13 +18,13 @@ pub const MAX_WIDTH: usize = 1 << 16;
 /// Sends documents to paths. Changes in a run only where that shares its text out anew.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Router {
-    pub(super) paths: u32,
-    pub(super) prefix_tokens: u32,
-    pub(super) rule: Rule,
+    pub(in crate::routing) paths: u32,
+    pub(in crate::routing) prefix_tokens: u32,
+    pub(in crate::routing) rule: Rule,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Rule {
+pub(in crate::routing) enum Rule {
     /// By the features that the ancestor gives, of which this is the BLAKE3.
     Clusters { ancestor: BlobHash, clusters: Clusters },
     /// By what such features say of the path that predicts the document best.
@@ -214,7 +216,7 @@ fn drawn(key: &[u8; 32], prefix: &[u32], paths: u32) -> u32 {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::routing) mod tests {
     use super::*;
 
     /// Documents of two kinds, told apart by a small feature beside a large one that only makes noise.

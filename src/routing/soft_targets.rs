@@ -1,15 +1,15 @@
-//! Which path should read on, as votes: what a router learns of windows of text whose losses every path has told.
+//! Which path should read on, as targets: what a router learns of windows of text whose losses every path has told.
 //!
 //! Over a few dozen tokens the best of many paths is best by luck as often as not, and a router that learns the best alone
-//! learns that luck. So a window has several votes, shared by a softmax of the paths' losses: a path that needs hardly a
+//! learns that luck. So a window has several targets, shared by a softmax of the paths' losses: a path that needs hardly a
 //! nat more has nearly as many.
 
-/// A path that needs so many nats more for a window than another has e times fewer votes. What sets alien texts' paths apart
+/// A path that needs so many nats more for a window than another has e times fewer targets. What sets alien texts' paths apart
 /// is hundreds of nats, what sets those of kindred texts apart a few, and it is these that are to be told apart.
 const TEMPERATURE_NATS: f64 = 2.0;
 
 /// Votes of a window.
-pub const VOTES: usize = 16;
+pub const TARGETS: usize = 16;
 
 /// A router that chooses every so many tokens learns at places that are so many apart, or closer: of long windows there are
 /// too few to learn from.
@@ -34,8 +34,8 @@ pub fn ahead(documents: &[usize], nats: &[Vec<f64>], count: usize) -> Vec<Vec<f6
     (0..documents.len()).map(from).collect()
 }
 
-/// The votes of each window, from the nats that each path needs for it. Votes are paths' numbers, in order.
-pub fn votes(nats: &[Vec<f64>]) -> Vec<Vec<u32>> {
+/// The targets of each window, from the nats that each path needs for it. Votes are paths' numbers, in order.
+pub fn soft_targets(nats: &[Vec<f64>]) -> Vec<Vec<u32>> {
     nats.iter().map(Vec::as_slice).map(shared_out).collect()
 }
 
@@ -43,38 +43,38 @@ pub fn votes(nats: &[Vec<f64>]) -> Vec<Vec<u32>> {
 fn shared_out(nats: &[f64]) -> Vec<u32> {
     let least = nats.iter().copied().fold(f64::INFINITY, f64::min);
     let weights: Vec<f64> = nats.iter().map(|nats| ((least - nats) / TEMPERATURE_NATS).exp()).collect();
-    let step = weights.iter().sum::<f64>() / VOTES as f64;
-    let (mut votes, mut sum) = (Vec::with_capacity(VOTES), 0.0);
+    let step = weights.iter().sum::<f64>() / TARGETS as f64;
+    let (mut targets, mut sum) = (Vec::with_capacity(TARGETS), 0.0);
     for (path, weight) in weights.iter().enumerate() {
         sum += weight;
-        while votes.len() < VOTES && (votes.len() as f64 + 0.5) * step < sum {
-            votes.push(path as u32);
+        while targets.len() < TARGETS && (targets.len() as f64 + 0.5) * step < sum {
+            targets.push(path as u32);
         }
     }
-    votes
+    targets
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(votes: &[u32], path: u32) -> usize {
-        votes.iter().filter(|vote| **vote == path).count()
+    fn of(targets: &[u32], path: u32) -> usize {
+        targets.iter().filter(|target| **target == path).count()
     }
 
     #[test]
-    fn a_better_path_has_more_votes_an_equal_one_as_many_and_a_hopeless_one_none() {
-        let found = votes(&[vec![10.0, 12.0, 10.0], vec![500.0, 10.0, 500.0], vec![7.0, 7.0, 7.0]]);
-        assert!(found.iter().all(|votes| votes.len() == VOTES && votes.is_sorted()));
-        assert_eq!(found[1], [1; VOTES]);
+    fn a_better_path_has_more_targets_an_equal_one_as_many_and_a_hopeless_one_none() {
+        let found = soft_targets(&[vec![10.0, 12.0, 10.0], vec![500.0, 10.0, 500.0], vec![7.0, 7.0, 7.0]]);
+        assert!(found.iter().all(|targets| targets.len() == TARGETS && targets.is_sorted()));
+        assert_eq!(found[1], [1; TARGETS]);
         assert!(found[2].iter().all(|path| *path < 3) && (5..=6).contains(&of(&found[2], 0)), "{:?}", found[2]);
-        let only = votes(&[vec![10.0, 12.0, 10.0]]).remove(0);
+        let only = soft_targets(&[vec![10.0, 12.0, 10.0]]).remove(0);
         assert!(of(&only, 0).abs_diff(of(&only, 2)) <= 1 && of(&only, 1) < of(&only, 0), "{only:?}");
     }
 
     #[test]
-    fn votes_are_shared_by_a_softmax_of_nats() {
-        let found = votes(&[vec![3.0, 5.0], vec![5.0, 3.0]]);
+    fn targets_are_shared_by_a_softmax_of_nats() {
+        let found = soft_targets(&[vec![3.0, 5.0], vec![5.0, 3.0]]);
         assert_eq!(of(&found[0], 0), (16.0 / (1.0 + (-1f64).exp())).round() as usize);
         assert_eq!(of(&found[1], 1), of(&found[0], 0));
     }
@@ -89,8 +89,8 @@ mod tests {
     }
 
     #[test]
-    fn where_all_are_equal_or_nothing_is_known_votes_are_still_paths() {
-        assert_eq!(votes(&[vec![2.0]]), [[0; VOTES]]);
-        assert!(votes(&[]).is_empty());
+    fn where_all_are_equal_or_nothing_is_known_targets_are_still_paths() {
+        assert_eq!(soft_targets(&[vec![2.0]]), [[0; TARGETS]]);
+        assert!(soft_targets(&[]).is_empty());
     }
 }

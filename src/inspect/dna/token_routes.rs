@@ -7,16 +7,16 @@ use tch::TchError;
 use crate::config::{DnaConfig, ModuleKind};
 use crate::inspect::subject::{InspectError, Passages, row};
 use crate::model::PathModel;
-use crate::model::dna::Routed;
-use crate::model::watch::Watch;
+use crate::model::layers::watch::Routed;
+use crate::model::layers::watch::Watch;
 use crate::model::weights::to_values;
 
 /// The order of Rényi's entropy by which effective numbers of modules are counted.
 const ORDER: f64 = 1.5;
 
-/// One token's way.
+/// One token's route.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Journey {
+pub struct TokenRoute {
     /// The token; of a patch, its image's class.
     pub token: u32,
     /// Its sequence, among the passages.
@@ -27,9 +27,9 @@ pub struct Journey {
     pub chosen: Vec<Vec<u16>>,
 }
 
-impl Journey {
+impl TokenRoute {
     /// Its way with nothing in it that makes no difference: in each step the modules that computed something, ascending.
-    pub fn way(&self, dna: &DnaConfig) -> Vec<Vec<u16>> {
+    pub fn route(&self, dna: &DnaConfig) -> Vec<Vec<u16>> {
         let step = |chosen: &Vec<u16>| {
             let computing = |module: &u16| dna.modules.kind(usize::from(*module)) != ModuleKind::Identity;
             let mut modules: Vec<u16> = chosen.iter().copied().filter(computing).collect();
@@ -40,10 +40,10 @@ impl Journey {
     }
 }
 
-/// The ways of all tokens of some passages.
-pub struct Journeys {
+/// The routes of all tokens of some passages.
+pub struct TokenRoutes {
     /// Of each token, sequence by sequence.
-    pub all: Vec<Journey>,
+    pub all: Vec<TokenRoute>,
     /// Of each step, the mean over tokens of how many modules a router's scores amount to: `(Σ ρ^1.5)^-2`, the number of
     /// modules with equal scores that have the same inverse participation ratio.
     pub effective: Vec<f64>,
@@ -74,7 +74,7 @@ fn effective(scores: &[f32]) -> f64 {
     sum.powf(1.0 / (1.0 - ORDER))
 }
 
-impl Journeys {
+impl TokenRoutes {
     /// Reads some passages.
     ///
     /// # Errors
@@ -96,13 +96,24 @@ impl Journeys {
                     step[position * dna.top_k..][..dna.top_k].iter().map(|module| *module as u16).collect()
                 };
                 let token = token.copied().unwrap_or_default();
-                all.push(Journey { token, sequence, position, chosen: chosen.iter().map(own).collect() });
+                all.push(TokenRoute { token, sequence, position, chosen: chosen.iter().map(own).collect() });
             }
             effective.iter_mut().zip(seen.effective.into_inner()).for_each(|(sum, own)| *sum += own);
         }
         let count = all.len().max(1) as f64;
         Ok(Self { all, effective: effective.into_iter().map(|sum| sum / count).collect() })
     }
+}
+
+/// The name of a module in tables and plots: the letter of its kind and its number.
+pub fn label(module: usize, dna: &DnaConfig) -> String {
+    let letter = match dna.modules.kind(module) {
+        ModuleKind::Transformer => 'T',
+        ModuleKind::Attention => 'A',
+        ModuleKind::Mlp => 'M',
+        ModuleKind::Identity => return "skip".to_owned(),
+    };
+    format!("{letter}{module}")
 }
 
 #[cfg(test)]

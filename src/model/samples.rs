@@ -1,0 +1,70 @@
+//! Networks that are small enough for tests: a transformer, and one with a pool of modules.
+
+use tch::Device;
+
+use crate::config::{
+    Activation, Architecture, DnaConfig, LevelConfig, ModelConfig, Pool, Positions, Precision,
+};
+use crate::grid::Sharing;
+use crate::model::PathModel;
+use crate::model::initial_levels;
+use crate::seed::Seed;
+
+/// One block, then three steps through five modules of all kinds.
+pub(crate) fn dna_model() -> ModelConfig {
+    let modules = Pool { transformer: 2, attention: 1, mlp: 1, identity: 1 };
+    ModelConfig {
+        architecture: Architecture::Dna,
+        blocks: 1,
+        positions: Positions::Learned,
+        dna: Some(DnaConfig { modules, steps: 3, top_k: 1, skips: None, bias_rate: 1e-3, fixed_routers: false }),
+        ..small_model()
+    }
+}
+
+/// Of [`dna_model`], with any number of steps.
+pub(crate) fn dna_levels() -> Vec<LevelConfig> {
+    let model = dna_model();
+    let parts: Vec<String> = model.parts().iter().map(ToString::to_string).filter(|part| part != "balance").collect();
+    let level = |parts| LevelConfig { parts, sharing: Sharing::Shared };
+    vec![level(parts), level(vec!["balance".to_owned()])]
+}
+
+pub(crate) fn small_model() -> ModelConfig {
+    ModelConfig {
+        architecture: Architecture::Transformer,
+        blocks: 2,
+        width: 16,
+        heads: 2,
+        head_width: None,
+        feed_forward: None,
+        vocabulary: 300,
+        context: 24,
+        positions: Positions::Rotary,
+        tied_head: false,
+        biases: false,
+        activation: Activation::Gelu,
+        initial_deviation: None,
+        directional: None,
+        dna: None,
+        images: None,
+    }
+}
+
+pub(crate) fn small_levels() -> Vec<LevelConfig> {
+    let level = |parts: &[&str]| LevelConfig {
+        parts: parts.iter().map(|part| (*part).to_owned()).collect(),
+        sharing: Sharing::Shared,
+    };
+    vec![level(&["embedding", "block.0"]), level(&["block.1", "final-norm", "head"])]
+}
+
+/// With initial values of seed 1, tenfold, so that tokens differ clearly.
+pub(crate) fn small_path(model: &ModelConfig, levels: &[LevelConfig]) -> PathModel {
+    let mut path = PathModel::new(model, levels, Device::Cpu, Precision::F32).unwrap();
+    for (level, values) in initial_levels(model, levels, Seed::root(1)).iter().enumerate() {
+        let wide: Vec<f32> = values.iter().map(|value| if *value == 1.0 { 1.0 } else { value * 10.0 }).collect();
+        path.set_level(level, &wide).unwrap();
+    }
+    path
+}
