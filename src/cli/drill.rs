@@ -137,7 +137,7 @@ fn print(output: Output, scenario: &str, given_loss: Option<f64>, summary: &Summ
     }
     if !counts.named.is_empty() {
         let named: Vec<String> = counts.named.iter().map(|(name, times)| format!("{name} {times}")).collect();
-        output.text(&format!("  liars named       {}", named.join(", ")))?;
+        output.text(&format!("  byzantine named       {}", named.join(", ")))?;
     }
     output.text(&format!(
         "  contributions     {} counted (of all chains {} late), {} trained twice, {} uncounted at the end, {} too old, {} of chains given up long after, {} gone with their peer",

@@ -2,9 +2,7 @@
 
 use tch::Device;
 
-use crate::config::{
-    Activation, Architecture, DnaConfig, LevelConfig, ModelConfig, Pool, Positions, Precision,
-};
+use crate::config::{Activation, Architecture, DnaConfig, LevelConfig, ModelConfig, Pool, Positions, Precision};
 use crate::grid::Sharing;
 use crate::model::PathModel;
 use crate::model::initial_levels;

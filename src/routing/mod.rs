@@ -14,18 +14,18 @@ pub mod features;
 pub mod kmeans;
 mod lbfgs;
 pub mod logistic;
-mod switch_threshold;
 pub mod resharding;
 pub mod router;
 #[cfg(feature = "learning")]
 pub mod shards;
 mod soft_targets;
+mod switch_threshold;
 
 pub use features::{FeaturesError, features_of};
 pub use kmeans::{Clustering, KmeansError, kmeans};
 pub use logistic::{Logistic, LogisticError};
-pub use switch_threshold::{SwitchThreshold, Place};
 pub use router::{Router, RouterError};
 #[cfg(feature = "learning")]
 pub use shards::{DocumentKey, Shard, ShardError, ShardIndex};
 pub use soft_targets::{ahead, soft_targets, stride};
+pub use switch_threshold::{Place, SwitchThreshold};

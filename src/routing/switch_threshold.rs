@@ -98,7 +98,10 @@ mod tests {
             [1; 3],
             "without any, the likeliest"
         );
-        assert_eq!((SwitchThreshold::of(f64::NAN), SwitchThreshold::of(-1.0), SwitchThreshold::NONE.choose(&[0.0], 0)), (None, None, 0));
+        assert_eq!(
+            (SwitchThreshold::of(f64::NAN), SwitchThreshold::of(-1.0), SwitchThreshold::NONE.choose(&[0.0], 0)),
+            (None, None, 0)
+        );
     }
 
     #[test]

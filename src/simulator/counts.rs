@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::faults::Kind;
 use crate::names::ModuleId;
-use crate::simulator::byzantine::Lie;
+use crate::simulator::scenario::byzantine::Byzantine;
+use crate::simulator::scenario::faults::Kind;
 
 /// One seed's, or several seeds' together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct Counts {
     pub went_back: u64,
     /// Updates that were not what their contributions make, and how many of them are left in the chains that go on.
     pub wrong_updates: (u64, u64),
-    /// Liars that somebody honest has named, by their lies.
+    /// Byzantine peers that somebody honest has named, by their lies.
     pub named: BTreeMap<&'static str, u64>,
     /// From each crash of an owner to the claim of another.
     pub takeovers_ms: Vec<u64>,
@@ -64,13 +64,13 @@ impl Counts {
     }
 
     /// Somebody lies.
-    pub fn lie(&mut self, lie: Lie) {
-        *self.faults.entry(lie.name()).or_default() += 1;
+    pub fn byzantine(&mut self, behaviour: Byzantine) {
+        *self.faults.entry(behaviour.name()).or_default() += 1;
     }
 
-    /// A liar is named, for the first time.
-    pub fn names(&mut self, lie: Lie) {
-        *self.named.entry(lie.name()).or_default() += 1;
+    /// A Byzantine peer is named, for the first time.
+    pub fn names(&mut self, behaviour: Byzantine) {
+        *self.named.entry(behaviour.name()).or_default() += 1;
     }
 
     /// A module's owner has crashed, and others are there who have it.

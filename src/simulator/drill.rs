@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 
-use super::counts::Counts;
-use super::invariants::none_lost::Tally;
-use super::trace::{Trace, hash_of_seeds};
-use super::{Failure, Outcome, Scenario, run, run_traced};
 use crate::names::BlobHash;
+use crate::simulator::counts::Counts;
+use crate::simulator::invariants::none_lost::Tally;
+use crate::simulator::trace::{Trace, hash_of_seeds};
+use crate::simulator::{Failure, Outcome, Scenario, run, run_traced};
 
 /// What all seeds of a drill came to.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,17 +1,17 @@
-//! A swarm in one thread and in virtual time: the real node, the real outer arithmetic and compression, everything
-//! else made up from a seed. What fails here fails again with the same seed.
+//! A swarm in one thread and in virtual time: the real protocol core, outer arithmetic and compression; everything else is
+//! simulated from a seed. A failure repeats with the same seed.
 //!
-//! A [`scenario`] says what a drill is; [`faults`] and [`dice`] make of it what goes wrong in one seed. [`links`] carry
-//! messages with delay, loss and reordering; [`clocks`] lie apart and drift; a [`disk`] keeps what was synced and nothing
-//! else; a [`learner`] stands in for inner steps, and `trainer` for whoever makes them. `machine` is a peer, [`world`] runs them all: `life` is
-//! how peers crash and come back, `shortage` how they stand still while a disk is full, [`liars`] say what is not so, and some of them (`false_gradients`) contribute it,
-//! `carry_out` stands in the place of a peer's driver and workers and `post` in that of the network; `judge` looks at the
-//! [`invariants`] after every event and at the end. [`counts`] is what was seen, and [`drill`] runs thousands of seeds.
+//! In the order of a drill:
+//!
+//! 1. [`scenario`] is the file: the swarm, its links and clocks, faults and Byzantine peers.
+//! 2. [`rng`] draws from the seed; the fault schedule of a seed is drawn first.
+//! 3. `peer` is one peer: its core, its disk, and a trainer whose steps a [`peer::learner`] makes.
+//! 4. [`world`] runs all peers: an event queue, a network, the actions of each core, crashes and restarts.
+//! 5. [`invariants`] are checked after every event and at the end; [`counts`] is what was measured.
+//! 6. [`drill`] runs many seeds on all cores; [`trace`] hashes or prints the events of one.
 
-pub mod byzantine;
 pub mod counts;
 pub mod drill;
-pub mod faults;
 pub mod invariants;
 mod peer;
 pub mod rng;

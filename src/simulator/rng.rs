@@ -32,9 +32,9 @@ impl From<RangeInclusive<u64>> for Between {
 
 /// One stream of chance.
 #[derive(Debug)]
-pub struct Dice(ChaCha8Rng);
+pub struct SeededRng(ChaCha8Rng);
 
-impl Dice {
+impl SeededRng {
     /// The stream of this name.
     pub fn new(seed: u64, purpose: &str) -> Self {
         Self(Seed::root(seed).child(purpose).generator())
@@ -68,11 +68,11 @@ mod tests {
 
     #[test]
     fn draws_stay_within_and_reach_both_ends() {
-        let mut dice = Dice::new(1, "test");
-        let drawn: std::collections::BTreeSet<u64> = (0..200).map(|_| dice.draw([3, 6].into())).collect();
+        let mut rng = SeededRng::new(1, "test");
+        let drawn: std::collections::BTreeSet<u64> = (0..200).map(|_| rng.draw([3, 6].into())).collect();
         assert_eq!(drawn, [3, 4, 5, 6].into());
-        assert_eq!(dice.draw([9, 9].into()), 9);
-        assert!(!(0..100).any(|_| dice.chance(0.0)));
-        assert!((0..100).all(|_| dice.chance(1.0)));
+        assert_eq!(rng.draw([9, 9].into()), 9);
+        assert!(!(0..100).any(|_| rng.chance(0.0)));
+        assert!((0..100).all(|_| rng.chance(1.0)));
     }
 }

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use pathswarm::config::{Codec, Divide, Rescale, SampleConfig, Streaming};
 use pathswarm::grid::Sharing;
 use pathswarm::protocol::limits::BEAT_MS;
-use pathswarm::simulator::byzantine::Lie;
 use pathswarm::simulator::counts::median;
 use pathswarm::simulator::drill::{Summary, drill};
-use pathswarm::simulator::faults::{Kind, Rota};
+use pathswarm::simulator::scenario::byzantine::Byzantine;
+use pathswarm::simulator::scenario::faults::{FaultSchedule, Kind};
 use pathswarm::simulator::{Scenario, Trace, run, run_traced};
 
-/// Of each scenario but the rota, which is long; thousands are for `pathswarm drill`.
+/// Of each scenario but the fault schedule, which is long; thousands are for `pathswarm drill`.
 const SEEDS: u64 = 200;
 
 fn scenario(name: &str) -> Scenario {
@@ -36,7 +36,7 @@ fn uncounted_percent(summary: &Summary) -> usize {
 #[test]
 fn every_scenario_of_the_folder_is_drilled_here() {
     let (here, others) =
-        (include_str!("drills.rs"), [include_str!("rota.rs"), include_str!("asynchronous.rs")].concat());
+        (include_str!("drills.rs"), [include_str!("fault_schedule.rs"), include_str!("asynchronous.rs")].concat());
     for file in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/drills")).unwrap() {
         let name = file.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned();
         let read = format!("scenario(\"{name}\")");
@@ -133,8 +133,13 @@ fn a_phase_that_is_gone_on_with_after_a_crash_comes_to_the_very_same_and_soon() 
     alone.swarm.deadline_ms = 2_000_000;
     let mut crashes = alone.clone();
     // One in each phase, somewhere in its second half.
-    crashes.rota =
-        Some(Rota { kinds: vec![Kind::Crash], every_ms: 43_000, for_ms: 1_000, from_ms: 30_000, until_ms: 640_000 });
+    crashes.fault_schedule = Some(FaultSchedule {
+        kinds: vec![Kind::Crash],
+        every_ms: 43_000,
+        for_ms: 1_000,
+        from_ms: 30_000,
+        until_ms: 640_000,
+    });
     let [undisturbed, crashes] =
         [alone, crashes].map(|scenario| run(&Arc::new(scenario), 1).unwrap_or_else(|failure| panic!("{failure}")));
     assert_eq!(crashes.loss.to_bits(), undisturbed.loss.to_bits());
@@ -181,40 +186,40 @@ fn neither_what_a_peer_says_nor_how_long_a_phase_takes_depends_on_how_many_there
 }
 
 #[test]
-fn honest_peers_go_on_among_liars() {
-    let liars = drilled(scenario("liars"), SEEDS);
-    assert_eq!(liars.counts.faults["lie: wrong hashes"], SEEDS);
+fn honest_peers_go_on_among_byzantine_peers() {
+    let byzantine = drilled(scenario("byzantine"), SEEDS);
+    assert_eq!(byzantine.counts.faults["byzantine: wrong hashes"], SEEDS);
 }
 
-/// The loss of honest peers' paths where two of eight peers lie so, and how many of these liars others have named.
-fn among(lies: &[Lie], seeds: u64) -> (f64, u64) {
-    let mut liars = scenario("false-gradients");
-    liars.liars = lies.to_vec();
-    let drilled = drilled(liars, seeds);
+/// The loss of honest peers' paths where two of eight peers lie so, and how many of these Byzantine peers others have named.
+fn among(behaviours: &[Byzantine], seeds: u64) -> (f64, u64) {
+    let mut byzantine = scenario("false-gradients");
+    byzantine.byzantine = behaviours.to_vec();
+    let drilled = drilled(byzantine, seeds);
     (drilled.loss(), drilled.counts.named.values().sum())
 }
 
 #[test]
 fn two_of_eight_that_contribute_lies_cost_the_others_little_and_are_named() {
     let (honest, _) = among(&[], SEEDS);
-    for lie in [Lie::SignFlipped, Lie::NotFinite, Lie::Stale, Lie::Copied] {
-        let (loss, named) = among(&[lie, lie], SEEDS);
-        assert!(loss < 1.03 * honest, "{lie:?}: {loss}, not {honest}");
-        assert!(named >= 2 * SEEDS * 4 / 5, "{lie:?}: {named}");
+    for behaviour in [Byzantine::SignFlipped, Byzantine::NotFinite, Byzantine::Stale, Byzantine::Copied] {
+        let (loss, named) = among(&[behaviour, behaviour], SEEDS);
+        assert!(loss < 1.03 * honest, "{behaviour:?}: {loss}, not {honest}");
+        assert!(named >= 2 * SEEDS * 4 / 5, "{behaviour:?}: {named}");
     }
     let both = drilled(scenario("false-gradients"), SEEDS);
-    assert_eq!(both.counts.named["lie: sign flipped"], SEEDS, "{:?}", both.counts.named);
+    assert_eq!(both.counts.named["byzantine: sign flipped"], SEEDS, "{:?}", both.counts.named);
 }
 
 #[test]
-fn what_is_clipped_is_little_worth_to_liars_even_where_nobody_is_capped_or_named() {
+fn what_is_clipped_is_little_worth_to_byzantine_peers_even_where_nobody_is_capped_or_named() {
     let clipped = drilled(scenario("clipping"), SEEDS / 4);
-    let loss = |clips: bool, lies_from_ms: u64| {
+    let loss = |clips: bool, byzantine_from_ms: u64| {
         let mut scenario = scenario("clipping");
         // What only one path goes through is nobody else's.
         scenario.swarm.levels = vec![Sharing::Shared, Sharing::Experts(8)];
         (scenario.swarm.centred_clipping, scenario.swarm.norm_cap) = (clips, Some(0.0));
-        scenario.lies_from_ms = lies_from_ms;
+        scenario.byzantine_from_ms = byzantine_from_ms;
         drilled(scenario, SEEDS / 10).loss()
     };
     let (honest, clips, does_not) = (loss(false, u64::MAX), loss(true, 0), loss(false, 0));
@@ -228,12 +233,12 @@ fn owners_that_lie_are_caught_and_replaced_and_the_chain_is_right_again() {
     let (made, left) = lying.counts.wrong_updates;
     assert!(made >= SEEDS && left * 100 <= made, "{made} wrong updates, {left} of them left");
     assert!(lying.counts.went_back >= made, "{} members went back", lying.counts.went_back);
-    assert!(lying.counts.named["lie: wrong average"] >= SEEDS / 2, "of those that own a module");
+    assert!(lying.counts.named["byzantine: wrong average"] >= SEEDS / 2, "of those that own a module");
 }
 
 #[test]
 fn no_way_of_averaging_changes_a_promise() {
-    let mut few = scenario("liars");
+    let mut few = scenario("byzantine");
     (few.swarm.codec, few.swarm.divide, few.swarm.momentum) = (Codec::TopK(4), Divide::Senders, 0.0);
     drilled(few, SEEDS / 4);
     let mut radial = scenario("churn");

@@ -5,6 +5,6 @@
 
 mod asynchronous;
 mod drills;
+mod fault_schedule;
 mod mutants;
 mod nesterov;
-mod rota;

@@ -82,7 +82,8 @@ pub fn reroute(
     let [apart, said] = ancestor.transduce(&taught.learnt(), [&taught.apart(), &test_marks], paths)?;
     let switch_threshold = taught.switch_threshold(&apart);
     let homes = asked.iter().map(|window| test.routes[window.document].0);
-    let by_transducer: Vec<u32> = said.iter().zip(homes).map(|(said, home)| switch_threshold.choose(said, home)).collect();
+    let by_transducer: Vec<u32> =
+        said.iter().zip(homes).map(|(said, home)| switch_threshold.choose(said, home)).collect();
     let by_the_past = best_so_far(&asked, test);
     let by_oracle: Vec<u32> = asked.iter().map(|window| least(&costs(window, test))).collect();
 

@@ -102,7 +102,8 @@ impl Guided {
             return Err(TransducerError::Purpose { found_paths, found_every, paths, every }.into());
         }
         // A file of before switch threshold was measured has none.
-        let switch_threshold = note("switch_threshold_nats").parse().ok().and_then(SwitchThreshold::of).unwrap_or(SwitchThreshold::NONE);
+        let switch_threshold =
+            note("switch_threshold_nats").parse().ok().and_then(SwitchThreshold::of).unwrap_or(SwitchThreshold::NONE);
         let level = exchange::decode_level(file, &run.model, &run.levels[0]).map_err(TransducerError::from)?;
         let mut inner = InnerTrainer::new(&run, machine, open_device(machine.device)?)?;
         inner.load(&[level])?;
@@ -142,7 +143,11 @@ pub fn make(
     let said = preferences(inner.model(), &lesson.apart(), paths as usize)?.concat();
     let switch_threshold = lesson.switch_threshold(&said).nats();
     let level = inner.levels()?.concat();
-    let notes = [("paths", paths.to_string()), ("every", every.to_string()), ("switch_threshold_nats", switch_threshold.to_string())];
+    let notes = [
+        ("paths", paths.to_string()),
+        ("every", every.to_string()),
+        ("switch_threshold_nats", switch_threshold.to_string()),
+    ];
     Ok(exchange::encode(&run.model, &[(&run.levels[0], &level)], &notes)?)
 }
 

@@ -3,7 +3,7 @@
 
 use crate::config::Starts;
 use crate::names::PathId;
-use crate::routing::{DocumentKey, SwitchThreshold, Place, ahead, soft_targets, stride};
+use crate::routing::{DocumentKey, Place, SwitchThreshold, ahead, soft_targets, stride};
 use crate::text::corpus::falls_within;
 use crate::text::{TokenSet, Window, windows};
 use crate::training::Marked;
@@ -167,7 +167,11 @@ mod tests {
                 .collect()
         };
         let of_home = lesson(&set, &home);
-        assert_eq!(of_home.switch_threshold(&said(&of_home, 0.0, 1.0)), SwitchThreshold::NONE, "leaving pays wherever it is said");
+        assert_eq!(
+            of_home.switch_threshold(&said(&of_home, 0.0, 1.0)),
+            SwitchThreshold::NONE,
+            "leaving pays wherever it is said"
+        );
         let of_away = lesson(&set, &away);
         let firm = of_away.switch_threshold(&said(&of_away, 1.0, 0.0)).nats();
         assert_eq!(firm, 1.0, "leaving the better path never pays with such a lead");

@@ -9,7 +9,7 @@ const HEADER_BYTES: usize = 5 * 8;
 
 /// In memory.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::simulator) struct Carried {
+pub(in crate::simulator) struct CarriedState {
     /// Inner steps made in the phase; none between two phases.
     pub(in crate::simulator) steps: u64,
     /// What compression has left, for each module.
@@ -22,7 +22,7 @@ pub(in crate::simulator) struct Carried {
     pub(in crate::simulator) after: Option<(PathId, Phase)>,
 }
 
-impl Carried {
+impl CarriedState {
     /// Of a path that was never trained here.
     pub(in crate::simulator) fn fresh(modules: usize, values: usize) -> Self {
         let residuals = vec![vec![0.0; values]; modules];
@@ -96,21 +96,21 @@ mod tests {
     fn the_middle_of_a_phase_and_what_is_left_after_it_are_read_as_they_were_written() {
         let levels = vec![vec![1.0, 2.0, 3.0], vec![4.0, 5.0, 6.0]];
         let residuals = vec![vec![0.5; 3], vec![0.25; 3]];
-        let middle = Carried { steps: 7, residuals, levels, stands_on: vec![], after: None };
-        assert_eq!(Carried::decode(&middle.encode(), 2, 3), Some(middle.clone()));
+        let middle = CarriedState { steps: 7, residuals, levels, stands_on: vec![], after: None };
+        assert_eq!(CarriedState::decode(&middle.encode(), 2, 3), Some(middle.clone()));
         let after = middle.after_phase(PathId(1), Phase(2), 3);
-        let read = Carried::decode(&after, 2, 3);
+        let read = CarriedState::decode(&after, 2, 3);
         let after_phase = Some((PathId(1), Phase(2)));
-        let expected = Carried { steps: 0, levels: vec![], after: after_phase, ..middle.clone() };
+        let expected = CarriedState { steps: 0, levels: vec![], after: after_phase, ..middle.clone() };
         assert_eq!(read, Some(expected));
-        let streams = Carried { stands_on: vec![BlobHash([1; 32]), BlobHash([2; 32])], ..middle };
-        let expected = Carried { steps: 0, after: after_phase, ..streams.clone() };
-        assert_eq!(Carried::decode(&streams.after_phase(PathId(1), Phase(2), 3), 2, 3), Some(expected));
-        assert_eq!(Carried::decode(&after[1..], 2, 3), None);
+        let streams = CarriedState { stands_on: vec![BlobHash([1; 32]), BlobHash([2; 32])], ..middle };
+        let expected = CarriedState { steps: 0, after: after_phase, ..streams.clone() };
+        assert_eq!(CarriedState::decode(&streams.after_phase(PathId(1), Phase(2), 3), 2, 3), Some(expected));
+        assert_eq!(CarriedState::decode(&after[1..], 2, 3), None);
         let grid = Grid::new(vec![Sharing::Experts(2), Sharing::Experts(2)]).unwrap();
-        let mut kept = Carried::decode(&after, 2, 3).unwrap();
+        let mut kept = CarriedState::decode(&after, 2, 3).unwrap();
         kept.keep_to(&grid.into(), ["0.0", "1.0"].map(|module| module.parse().unwrap()).into_iter());
         assert_eq!(kept.residuals, [vec![0.5; 3], vec![0.0; 3]], "path 1 went through 0.0 and 1.1");
-        assert_eq!(Carried::decode(b"", 2, 3), None);
+        assert_eq!(CarriedState::decode(b"", 2, 3), None);
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase};
 use crate::protocol::journal::record::Record;
 use crate::sampling::WorkerSlots;
-use crate::simulator::rng::Dice;
+use crate::simulator::rng::SeededRng;
 
 /// Removals that may come undone.
 const UNSYNCED_REMOVALS: usize = 8;
@@ -78,8 +78,8 @@ impl Disk {
     }
 
     /// The machine goes down: some of what was removed last is there again.
-    pub fn crash(&mut self, dice: &mut Dice) {
-        let returned = std::mem::take(&mut self.removed).into_iter().filter(|_| dice.chance(0.5));
+    pub fn crash(&mut self, rng: &mut SeededRng) {
+        let returned = std::mem::take(&mut self.removed).into_iter().filter(|_| rng.chance(0.5));
         self.blobs.extend(returned);
     }
 

@@ -9,7 +9,9 @@
 use crate::names::{ModuleId, PathId, Phase};
 use crate::seed::Seed;
 use crate::simulator::scenario::Swarm;
-use crate::simulator::world::INNER_STEPS;
+
+/// Inner steps of a phase.
+pub const INNER_STEPS: u64 = 64;
 
 /// How much further a peer's machine goes than the one before it.
 const MACHINES_DIFFER: f32 = 1.0 / 512.0;
@@ -35,7 +37,7 @@ pub fn target(module: ModuleId, path: PathId, values: usize, likeness: f32) -> V
 
 /// What one phase of a path makes of a module.
 #[derive(Debug)]
-pub(in crate::simulator) struct Lesson {
+pub(in crate::simulator) struct Descent {
     target: Vec<f32>,
     /// How far each step goes.
     rate: f32,
@@ -43,7 +45,7 @@ pub(in crate::simulator) struct Lesson {
     stream: u64,
 }
 
-impl Lesson {
+impl Descent {
     pub(in crate::simulator) fn new(
         module: ModuleId,
         (path, phase): (PathId, Phase),

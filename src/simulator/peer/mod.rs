@@ -1,7 +1,6 @@
 //! One peer of the swarm: its node, its disk, its workers and its clock, and whether it is up.
 
 pub(super) mod carried_state;
-pub mod clocks;
 pub mod disk;
 pub mod learner;
 pub(super) mod trainer;
@@ -12,9 +11,9 @@ use std::sync::Arc;
 use crate::names::{ModuleId, PeerKey, Version};
 use crate::outer::exact_sum::ExactSum;
 use crate::protocol::{Action, Node, RunPlan};
-use crate::simulator::peer::clocks::OwnClock;
 use crate::simulator::peer::disk::Disk;
 use crate::simulator::peer::trainer::Trainer;
+use crate::simulator::scenario::clocks::OwnClock;
 
 pub(super) fn peer_key(index: usize) -> PeerKey {
     PeerKey(*blake3::hash(format!("simulated peer {index}").as_bytes()).as_bytes())
@@ -27,8 +26,8 @@ pub(super) struct Peer {
     /// Open sums, and the running norm by which what comes into them is capped.
     pub(super) sums: BTreeMap<ModuleId, (Version, ExactSum, u32)>,
     pub(super) trainer: Trainer,
-    /// When its combiner has done what it was asked so far.
-    pub(super) combiner_free_ms: u64,
+    /// When its aggregator has done what it was asked so far.
+    pub(super) aggregator_free_ms: u64,
     pub(super) up: bool,
     /// For good.
     pub(super) gone: bool,
@@ -39,8 +38,8 @@ pub(super) struct Peer {
     /// Until when its disk takes nothing.
     pub(super) full_until_ms: u64,
     /// What its node wants done, and the disk does not let it.
-    pub(super) held_up: VecDeque<Action>,
-    /// For when its next tick stands in the agenda.
+    pub(super) stalled: VecDeque<Action>,
+    /// For when its next tick stands in the event queue.
     pub(super) tick_ms: Option<u64>,
     pub(super) clock: OwnClock,
 }
@@ -54,13 +53,13 @@ impl Peer {
             disk,
             sums: BTreeMap::new(),
             trainer: Trainer::default(),
-            combiner_free_ms: 0,
+            aggregator_free_ms: 0,
             up: true,
             gone: false,
             dies_after: None,
             frozen_until_ms: 0,
             full_until_ms: 0,
-            held_up: VecDeque::new(),
+            stalled: VecDeque::new(),
             tick_ms: None,
             clock,
         }
@@ -72,9 +71,14 @@ impl Peer {
         self.up = false;
         self.sums.clear();
         self.trainer.restart();
-        self.held_up.clear();
-        self.combiner_free_ms = 0;
+        self.stalled.clear();
+        self.aggregator_free_ms = 0;
         self.tick_ms = None;
         self.frozen_until_ms = 0;
+    }
+
+    /// Whether its node waits for space on the disk.
+    pub(super) fn is_stalled(&self) -> bool {
+        !self.stalled.is_empty()
     }
 }

@@ -1,4 +1,4 @@
-//! What each of a node's actions comes to here: the journal and the topics at once, the work of the combiner after a
+//! What each of a node's actions comes to here: the journal and the topics at once, the work of the aggregator after a
 //! while, as in a peer.
 
 use std::convert::Infallible;
@@ -19,7 +19,7 @@ use crate::simulator::invariants::one_sum;
 use crate::simulator::invariants::one_sum::Summand;
 use crate::simulator::world::{Due, World};
 
-pub(in crate::simulator) fn sign(update: &Update) -> Vec<u8> {
+pub(super) fn sign(update: &Update) -> Vec<u8> {
     let bytes = encoding::encode(update).unwrap_or_default();
     blake3::keyed_hash(&update.owner.0, &bytes).as_bytes().to_vec()
 }
@@ -29,7 +29,7 @@ fn parts(contributions: &[Counted]) -> Vec<Part> {
 }
 
 impl World {
-    pub(in crate::simulator) fn carry_out(&mut self, index: usize, action: Action) -> Result<(), Failure> {
+    pub(super) fn carry_out(&mut self, index: usize, action: Action) -> Result<(), Failure> {
         match action {
             Action::Persist(record) => return self.persist(index, record),
             Action::Subscribe(module) => {
@@ -56,9 +56,9 @@ impl World {
             Action::Evaluate { path, phase, .. } => self.score(index, path, phase),
             // In order, one after the other.
             Action::Outer(work) => {
-                let takes_ms = self.dice.draw([1, 60].into());
-                let free_ms = self.peers[index].combiner_free_ms.max(self.now_ms) + takes_ms;
-                self.peers[index].combiner_free_ms = free_ms;
+                let takes_ms = self.rng.draw([1, 60].into());
+                let free_ms = self.peers[index].aggregator_free_ms.max(self.now_ms) + takes_ms;
+                self.peers[index].aggregator_free_ms = free_ms;
                 self.later(index, free_ms - self.now_ms, Due::Work(Box::new(work)));
             }
             Action::Pause => self.pause_trainer(index),
@@ -73,8 +73,8 @@ impl World {
         Ok(())
     }
 
-    /// The combiner's.
-    pub(in crate::simulator) fn outer(&mut self, index: usize, work: Outer) -> Result<(), Failure> {
+    /// The aggregator's.
+    pub(super) fn outer(&mut self, index: usize, work: Outer) -> Result<(), Failure> {
         match work {
             Outer::OpenSum { module, target, running } => {
                 let sum = ExactSum::of_run(self.scenario.swarm.values, &self.outer);

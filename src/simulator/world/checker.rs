@@ -22,8 +22,8 @@ const SETTLED_MS: u64 = 15_000;
 
 impl World {
     /// The invariants, after whatever was reported: heads move with nothing else.
-    pub(in crate::simulator) fn look(&mut self, index: usize, report: &Report) -> Result<(), Failure> {
-        if self.liars.contains_key(&index) {
+    pub(super) fn look(&mut self, index: usize, report: &Report) -> Result<(), Failure> {
+        if self.byzantine.contains_key(&index) {
             return Ok(());
         }
         let now_ms = self.now_ms;
@@ -45,7 +45,7 @@ impl World {
             Report::Lost { module, path, parent, .. } => {
                 self.invariants.none_lost.told(index, *module, *path, *parent);
             }
-            Report::Refused { module, reason, by } if !reason.contains("comes from") && !self.is_liar(*by) => {
+            Report::Refused { module, reason, by } if !reason.contains("comes from") && !self.is_byzantine(*by) => {
                 return Err(self.failure("one state", format!("peer {index} refuses module {module}: {reason}")));
             }
             _ => {}
@@ -68,8 +68,9 @@ impl World {
             is_broken("one state", invariants.one_state.look(module, chain.head()));
             invariants.counted_once.note_head(index, module, chain.head().update);
             for (hash, signed) in chain.places() {
-                let liar = self.index_of.get(&signed.update.owner).is_some_and(|index| self.liars.contains_key(index));
-                is_broken("one writer", invariants.one_writer.look(hash, signed, !liar));
+                let byzantine =
+                    self.index_of.get(&signed.update.owner).is_some_and(|index| self.byzantine.contains_key(index));
+                is_broken("one writer", invariants.one_writer.look(hash, signed, !byzantine));
                 is_broken("counted once", invariants.counted_once.look(hash, signed));
             }
         }
@@ -81,31 +82,31 @@ impl World {
 
     /// Whoever is honest is not named.
     fn note_named(&mut self, index: usize, peer: PeerKey, fault: Fault) -> Result<(), Failure> {
-        let named = self.index_of.get(&peer).copied().filter(|named| self.liars.contains_key(named));
+        let named = self.index_of.get(&peer).copied().filter(|named| self.byzantine.contains_key(named));
         let Some(named) = named else {
             let detail = format!("peer {index} says that {} {}", peer.short(), fault.describe());
             return Err(self.failure("nobody slandered", detail));
         };
         if self.named.insert(named) {
-            self.counts.names(self.liars[&named]);
+            self.counts.names(self.byzantine[&named]);
         }
         Ok(())
     }
 
     /// Once more, at the end: a first state comes without a report.
-    pub(in crate::simulator) fn look_at_all_chains(&mut self) -> Result<(), Failure> {
+    pub(super) fn look_at_all_chains(&mut self) -> Result<(), Failure> {
         let staying: Vec<usize> = self.staying().map(|(index, _)| index).collect();
         staying.into_iter().try_for_each(|index| self.look_at_chains(index, None))
     }
 
     /// After every event.
-    pub(in crate::simulator) fn look_at_queues(&self, index: usize) -> Result<(), Failure> {
+    pub(super) fn look_at_queues(&self, index: usize) -> Result<(), Failure> {
         let within = bounded_queues::look(&self.peers[index].node);
         within.map_err(|queue| self.failure("bounded queues", format!("peer {index}: {queue}")))
     }
 
     /// What a peer that goes down owned, and others have.
-    pub(in crate::simulator) fn note_crash(&mut self, index: usize) {
+    pub(super) fn note_crash(&mut self, index: usize) {
         for module in self.peers[index].node.owned() {
             let others = self.peers.iter().enumerate().filter(|(other, peer)| *other != index && peer.up);
             let copied = others.flat_map(|(_, peer)| peer.node.chains()).any(|(of, _)| of == module);
@@ -121,7 +122,7 @@ impl World {
         let works = |(other, peer): (usize, &Peer)| {
             let cut =
                 self.cuts.iter().any(|(until_ms, cut)| now_ms < until_ms + PARTED_MS && cut.between(other, index));
-            let still = now_ms < peer.frozen_until_ms || peer.is_held_up();
+            let still = now_ms < peer.frozen_until_ms || peer.is_stalled();
             other != index && peer.up && !peer.gone && !still && !cut && peer.node.owned().contains(&module)
         };
         let needless = now_ms > SETTLED_MS && self.peers.iter().enumerate().any(works);
@@ -130,22 +131,22 @@ impl World {
     }
 
     /// What a peer that leaves owns.
-    pub(in crate::simulator) fn note_leave(&mut self, index: usize) {
+    pub(super) fn note_leave(&mut self, index: usize) {
         for module in self.peers[index].node.owned() {
             self.counts.owner_leaves(self.now_ms, module);
         }
     }
 
-    fn is_liar(&self, peer: PeerKey) -> bool {
-        self.index_of.get(&peer).is_some_and(|index| self.liars.contains_key(index))
+    fn is_byzantine(&self, peer: PeerKey) -> bool {
+        self.index_of.get(&peer).is_some_and(|index| self.byzantine.contains_key(index))
     }
 
     /// Those whose word counts and that are there to the end.
     fn staying(&self) -> impl Iterator<Item = (usize, &Peer)> {
-        self.peers.iter().enumerate().filter(|(index, peer)| !peer.gone && !self.liars.contains_key(index))
+        self.peers.iter().enumerate().filter(|(index, peer)| !peer.gone && !self.byzantine.contains_key(index))
     }
 
-    pub(in crate::simulator) fn all_done(&self) -> bool {
+    pub(super) fn all_done(&self) -> bool {
         self.staying().all(|(_, peer)| {
             let states = peer.node.states();
             let held = peer.node.paths();
@@ -157,7 +158,7 @@ impl World {
 
     /// The mean over all paths of ½‖θ − target‖² a value, by weight. Where each peer began with a path of its own, over those
     /// of honest peers.
-    pub(in crate::simulator) fn loss(&self) -> f64 {
+    pub(super) fn loss(&self) -> f64 {
         let values = self.scenario.swarm.values;
         let mut states: BTreeMap<ModuleId, Vec<f32>> = BTreeMap::new();
         for (_, peer) in self.staying() {
@@ -167,7 +168,7 @@ impl World {
             }
         }
         let (mut losses, mut weights) = (0.0, 0.0);
-        let honest = |path: &PathId| !self.scenario.swarm.placed || !self.liars.contains_key(&(path.0 as usize));
+        let honest = |path: &PathId| !self.scenario.swarm.placed || !self.byzantine.contains_key(&(path.0 as usize));
         for path in self.plan.slots.grid().paths().filter(honest) {
             let weight = f64::from(self.plan.weights[path.0 as usize]);
             for module in self.plan.slots.grid().modules_of(path) {
@@ -182,7 +183,7 @@ impl World {
     }
 
     /// Of everything that is in a chain that goes on.
-    pub(in crate::simulator) fn accepted_steps(&self) -> u64 {
+    pub(super) fn accepted_steps(&self) -> u64 {
         let heads: BTreeMap<_, _> = self
             .staying()
             .flat_map(|(_, peer)| peer.node.chains())
@@ -193,14 +194,14 @@ impl World {
     }
 
     /// Of the updates that the chains which go on still tell.
-    pub(in crate::simulator) fn wrong_updates_left(&self) -> usize {
+    pub(super) fn wrong_updates_left(&self) -> usize {
         let chains = self.staying().flat_map(|(_, peer)| peer.node.chains());
         let averages = chains.flat_map(|(_, chain)| chain.recent()).map(|signed| signed.update.average.hash);
         averages.filter(|average| self.wrong_averages.contains(average)).collect::<BTreeSet<_>>().len()
     }
 
     /// Paths that nobody trains to their end.
-    pub(in crate::simulator) fn unheld(&self) -> usize {
+    pub(super) fn unheld(&self) -> usize {
         let leases = self.staying().flat_map(|(_, peer)| peer.node.leases());
         let trained: BTreeSet<_> =
             leases.filter(|lease| lease.stage != Stage::Standby).map(|lease| lease.path).collect();
@@ -208,7 +209,7 @@ impl World {
     }
 
     /// Whether everybody has found a place, and somebody else who stays has each module.
-    pub(in crate::simulator) fn can_be_spared(&self, index: usize) -> bool {
+    pub(super) fn can_be_spared(&self, index: usize) -> bool {
         let others: BTreeSet<ModuleId> = self
             .staying()
             .filter(|(other, _)| *other != index)
@@ -220,7 +221,7 @@ impl World {
     }
 
     /// A module whose members do not all have the same state.
-    pub(in crate::simulator) fn disagreement(&self) -> Option<String> {
+    pub(super) fn disagreement(&self) -> Option<String> {
         let mut states: BTreeMap<ModuleId, BTreeSet<BlobHash>> = BTreeMap::new();
         for (module, _, state) in self.staying().flat_map(|(_, peer)| peer.node.states()) {
             states.entry(module).or_default().insert(state.hash);
@@ -230,7 +231,7 @@ impl World {
     }
 
     /// What became of every contribution; at the end, when all agree.
-    pub(in crate::simulator) fn tally(&self) -> Result<Tally, Failure> {
+    pub(super) fn tally(&self) -> Result<Tally, Failure> {
         self.no_leaks()?;
         let heads: BTreeMap<_, _> = self
             .staying()
@@ -249,7 +250,7 @@ impl World {
         let had_counted_long_ago =
             |peer, module, contribution| self.invariants.counted_once.had_counted_long_ago(peer, module, contribution);
         let settled = self.invariants.none_lost.settle(counted, &shown, ever_counted, had_counted_long_ago, |peer| {
-            !self.peers[peer].gone && !self.liars.contains_key(&peer)
+            !self.peers[peer].gone && !self.byzantine.contains_key(&peer)
         });
         settled.map_err(|lost| self.failure("none lost", lost))
     }
@@ -269,7 +270,7 @@ impl World {
         Ok(())
     }
 
-    pub(in crate::simulator) fn why_stuck(&self) -> String {
+    pub(super) fn why_stuck(&self) -> String {
         let peer = |(index, peer): (usize, &Peer)| {
             let status = peer.node.status();
             let versions: Vec<String> = status

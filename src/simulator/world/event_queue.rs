@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Things that will happen.
 #[derive(Debug)]
-pub struct Agenda<T> {
+pub struct EventQueue<T> {
     /// Of each time, in the order in which they were put down. In a large swarm a thousand things happen in the same
     /// millisecond: no time is looked for but once in a while.
     times: BTreeMap<u64, VecDeque<T>>,
 }
 
-impl<T> Default for Agenda<T> {
+impl<T> Default for EventQueue<T> {
     fn default() -> Self {
         Self { times: BTreeMap::new() }
     }
 }
 
-impl<T> Agenda<T> {
+impl<T> EventQueue<T> {
     /// Puts something down.
     pub fn put(&mut self, at_ms: u64, thing: T) {
         self.times.entry(at_ms).or_default().push_back(thing);
@@ -44,16 +44,16 @@ mod tests {
 
     #[test]
     fn by_time_and_then_in_the_order_in_which_it_was_put_down() {
-        let mut agenda = Agenda::default();
+        let mut queue = EventQueue::default();
         for (at_ms, thing) in [(5, 'c'), (1, 'a'), (5, 'd'), (3, 'b')] {
-            agenda.put(at_ms, thing);
+            queue.put(at_ms, thing);
         }
-        assert_eq!(agenda.take(), Some((1, 'a')));
-        agenda.put(5, 'e');
-        assert!(agenda.coming().eq(&['b']));
-        let rest: Vec<char> = std::iter::from_fn(|| agenda.take()).map(|(_, thing)| thing).collect();
+        assert_eq!(queue.take(), Some((1, 'a')));
+        queue.put(5, 'e');
+        assert!(queue.coming().eq(&['b']));
+        let rest: Vec<char> = std::iter::from_fn(|| queue.take()).map(|(_, thing)| thing).collect();
         assert_eq!(rest, ['b', 'c', 'd', 'e']);
-        agenda.put(2, 'f');
-        assert_eq!((agenda.take(), agenda.take()), (Some((2, 'f')), None));
+        queue.put(2, 'f');
+        assert_eq!((queue.take(), queue.take()), (Some((2, 'f')), None));
     }
 }

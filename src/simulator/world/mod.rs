@@ -1,20 +1,19 @@
 //! The swarm itself: peers, time, and what happens next.
 
-pub(super) mod actions;
-pub(super) mod checker;
-pub(super) mod event_queue;
-pub mod links;
-pub(super) mod network;
-pub(super) mod prefetch;
+mod actions;
+mod byzantine;
+mod checker;
+mod event_queue;
+mod false_gradients;
+mod full_disk;
+mod lifecycle;
+mod network;
+mod prefetch;
+mod training;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::counts::Counts;
-use super::faults::{Cut, Kind, Planned, What, plan};
-use super::invariants::{Invariants, fenced};
-use super::trace::Trace;
-use super::{Failure, Outcome, Scenario};
 use crate::compress::frame;
 use crate::config::{OuterConfig, OuterMode, Stagger};
 use crate::grid::Grid;
@@ -22,15 +21,18 @@ use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
 use crate::outer::state::ModuleState;
 use crate::protocol::limits::FULL_WEIGHT;
 use crate::protocol::{Action, Contact, Event, Message, Outer, ReplyToken, RequestId, RunPlan};
-use crate::simulator::byzantine::Lie;
-use crate::simulator::peer::clocks::OwnClock;
+use crate::simulator::counts::Counts;
+use crate::simulator::invariants::{Invariants, fenced};
 use crate::simulator::peer::disk::Disk;
+use crate::simulator::peer::learner::INNER_STEPS;
 use crate::simulator::peer::{Peer, peer_key};
-use crate::simulator::rng::Dice;
-use crate::simulator::world::event_queue::Agenda;
-
-/// Inner steps of a phase.
-pub(super) const INNER_STEPS: u64 = 64;
+use crate::simulator::rng::SeededRng;
+use crate::simulator::scenario::byzantine::Byzantine;
+use crate::simulator::scenario::clocks::OwnClock;
+use crate::simulator::scenario::faults::{Cut, Kind, Planned, What, plan};
+use crate::simulator::trace::Trace;
+use crate::simulator::world::event_queue::EventQueue;
+use crate::simulator::{Failure, Outcome, Scenario};
 
 /// How often it is looked whether everything is done.
 const LOOK_MS: u64 = 100;
@@ -50,18 +52,18 @@ pub(super) enum Due {
     Heard { module: ModuleId, author: PeerKey, message: Arc<Message> },
     /// A node's own deadline, if it still stands.
     Tick,
-    /// The combiner gets to what its node has asked for.
+    /// The aggregator gets to what its node has asked for.
     Work(Box<Outer>),
     /// The trainer begins, or has made a few steps, if that is what it is still to do.
     Trainer(u64),
     /// A blob has come over the network.
     Arrived(Vec<u8>),
     /// Something goes wrong: which of the planned ones.
-    Wrong(usize),
+    Fault(usize),
     /// A peer that was down comes back.
     Back,
     /// A disk has room again.
-    Room,
+    Space,
 }
 
 /// Everything.
@@ -70,19 +72,19 @@ pub struct World {
     pub(super) seed: u64,
     pub(super) plan: Arc<RunPlan>,
     pub(super) outer: OuterConfig,
-    pub(super) dice: Dice,
+    pub(super) rng: SeededRng,
     pub(super) now_ms: u64,
-    /// Which peer, in which of its lives, and what.
-    pub(super) due: Agenda<(usize, u64, Due)>,
+    /// Which peer, in which of its incarnations, and what.
+    pub(super) due: EventQueue<(usize, u64, Due)>,
     /// So many of these have been looked at.
     pub(super) seen_ahead: usize,
     pub(super) planned: Vec<Planned>,
     /// When the last fault is over, and everybody is there that will be.
     calm_ms: u64,
     pub(super) peers: Vec<Peer>,
-    /// How often each was restarted: what one life caused does not reach the next. Gossip asks for nothing else of those
+    /// How often each was restarted: what one incarnation caused does not reach the next. Gossip asks for nothing else of those
     /// who hear it, so it lies in one place.
-    pub(super) lives: Vec<u64>,
+    pub(super) incarnations: Vec<u64>,
     pub(super) index_of: BTreeMap<PeerKey, usize>,
     /// Who hears which topic.
     pub(super) hearers: BTreeMap<ModuleId, BTreeSet<usize>>,
@@ -92,15 +94,15 @@ pub struct World {
     pub(super) asked: BTreeMap<ReplyToken, (usize, u64, RequestId)>,
     pub(super) next_token: u64,
     /// What gossip has carried, and when.
-    pub(super) carried: BTreeMap<BlobHash, u64>,
+    pub(super) gossiped: BTreeMap<BlobHash, u64>,
     /// Who lies, and how.
-    pub(super) liars: BTreeMap<usize, Lie>,
-    pub(super) lies_from_ms: u64,
+    pub(super) byzantine: BTreeMap<usize, Byzantine>,
+    pub(super) byzantine_from_ms: u64,
     /// The first that a peer has contributed to a module since it lies.
     pub(super) first_frames: BTreeMap<(usize, ModuleId), Vec<u8>>,
-    /// Averages that liars have published, which are not those of what was contributed.
+    /// Averages that Byzantine peers have published, which are not those of what was contributed.
     pub(super) wrong_averages: BTreeSet<BlobHash>,
-    /// Liars that somebody honest has named.
+    /// Byzantine peers that somebody honest has named.
     pub(super) named: BTreeSet<usize>,
     pub(super) overheard: VecDeque<(ModuleId, PeerKey, Message)>,
     pub(super) invariants: Invariants,
@@ -145,35 +147,35 @@ impl World {
             reshard: Vec::new(),
             slots,
         });
-        let mut dice = Dice::new(seed, "world");
+        let mut rng = SeededRng::new(seed, "world");
         let disk = |index: usize| match index {
             _ if scenario.swarm.placed => Disk::placed(&run.slots, PathId(index as u32), &genesis),
             0 => Disk::with(genesis.values()),
             _ => Disk::default(),
         };
         let peers: Vec<Peer> = (0..scenario.all_peers())
-            .map(|index| Peer::new(index, disk(index), &run, OwnClock::new(&scenario.clocks, &mut dice)))
+            .map(|index| Peer::new(index, disk(index), &run, OwnClock::new(&scenario.clocks, &mut rng)))
             .collect();
         let mut world = Self {
             seed,
             plan: run,
             outer,
             now_ms: 0,
-            due: Agenda::default(),
+            due: EventQueue::default(),
             seen_ahead: 0,
-            planned: plan(&scenario.faults, scenario.rota.as_ref(), scenario.swarm.peers, &mut dice),
-            dice,
+            planned: plan(&scenario.faults, scenario.fault_schedule.as_ref(), scenario.swarm.peers, &mut rng),
+            rng,
             calm_ms: 0,
             index_of: peers.iter().enumerate().map(|(index, peer)| (peer.key, index)).collect(),
-            lives: vec![0; peers.len()],
+            incarnations: vec![0; peers.len()],
             peers,
             hearers: BTreeMap::new(),
             cuts: Vec::new(),
             asked: BTreeMap::new(),
             next_token: 0,
-            carried: BTreeMap::new(),
-            liars: BTreeMap::new(),
-            lies_from_ms: scenario.lies_from_ms,
+            gossiped: BTreeMap::new(),
+            byzantine: BTreeMap::new(),
+            byzantine_from_ms: scenario.byzantine_from_ms,
             first_frames: BTreeMap::new(),
             wrong_averages: BTreeSet::new(),
             named: BTreeSet::new(),
@@ -200,11 +202,11 @@ impl World {
 
     fn set_up(&mut self) {
         self.begin();
-        for lie in self.scenario.liars.clone() {
+        for behaviour in self.scenario.byzantine.clone() {
             let honest: Vec<usize> =
-                (0..self.scenario.swarm.peers).filter(|peer| !self.liars.contains_key(peer)).collect();
-            self.liars.insert(honest[self.dice.pick(honest.len())], lie);
-            self.counts.lie(lie);
+                (0..self.scenario.swarm.peers).filter(|peer| !self.byzantine.contains_key(peer)).collect();
+            self.byzantine.insert(honest[self.rng.pick(honest.len())], behaviour);
+            self.counts.byzantine(behaviour);
         }
         for number in 0..self.planned.len() {
             let Planned { kind, what, when_ms } = self.planned[number].clone();
@@ -214,7 +216,7 @@ impl World {
                     self.counts.fault(kind);
                     self.join_at(newcomer, when_ms.end);
                 }
-                _ => self.schedule(when_ms.start, (0, 0), Due::Wrong(number)),
+                _ => self.schedule(when_ms.start, (0, 0), Due::Fault(number)),
             }
         }
     }
@@ -222,14 +224,14 @@ impl World {
     fn begin(&mut self) {
         if self.scenario.swarm.placed {
             for index in 0..self.scenario.swarm.peers {
-                let after_ms = self.dice.draw([0, 1_000].into());
+                let after_ms = self.rng.draw([0, 1_000].into());
                 self.event_at(index, after_ms, Event::Join(vec![]));
             }
             return;
         }
         self.event_at(0, 0, Event::Found);
         for index in 1..self.scenario.swarm.peers {
-            let after_ms = self.dice.draw([500, 3_000].into());
+            let after_ms = self.rng.draw([500, 3_000].into());
             self.join_at(index, after_ms);
         }
     }
@@ -239,14 +241,14 @@ impl World {
         self.event_at(index, at_ms, Event::Join(contacts));
     }
 
-    pub(super) fn schedule(&mut self, at_ms: u64, (peer, life): (usize, u64), due: Due) {
-        self.due.put(at_ms, (peer, life, due));
+    pub(super) fn schedule(&mut self, at_ms: u64, (peer, incarnation): (usize, u64), due: Due) {
+        self.due.put(at_ms, (peer, incarnation, due));
     }
 
-    /// To a peer, if it is still in the life in which this was caused.
+    /// To a peer, if it is still in the incarnation in which this was caused.
     pub(super) fn later(&mut self, peer: usize, after_ms: u64, due: Due) {
-        let life = self.lives[peer];
-        self.schedule(self.now_ms + after_ms, (peer, life), due);
+        let incarnation = self.incarnations[peer];
+        self.schedule(self.now_ms + after_ms, (peer, incarnation), due);
     }
 
     pub(super) fn event_at(&mut self, peer: usize, after_ms: u64, event: Event) {
@@ -311,24 +313,24 @@ impl World {
     /// The next thing that is due.
     fn next(&mut self) -> Result<(), Failure> {
         self.look_ahead();
-        let Some((due_ms, (index, life, due))) = self.due.take() else {
+        let Some((due_ms, (index, incarnation, due))) = self.due.take() else {
             return Err(self.failure("progress", "nothing is left to happen".to_owned()));
         };
         self.now_ms = self.now_ms.max(due_ms);
         match due {
-            Due::Wrong(number) => {
-                self.goes_wrong(number);
+            Due::Fault(number) => {
+                self.inject(number);
                 return Ok(());
             }
             Due::Back => {
                 self.come_back(index);
                 return Ok(());
             }
-            Due::Room => return self.go_on_with_room(index),
+            Due::Space => return self.resume_with_space(index),
             _ => {}
         }
         let peer = &mut self.peers[index];
-        if !peer.up || self.lives[index] != life {
+        if !peer.up || self.incarnations[index] != incarnation {
             return Ok(());
         }
         if self.now_ms < peer.frozen_until_ms {
@@ -336,8 +338,8 @@ impl World {
             self.postpone(index, (due_ms, thaws_ms), due);
             return Ok(());
         }
-        if self.peers[index].is_held_up() {
-            return self.wait_for_room(index, due_ms, due);
+        if self.peers[index].is_stalled() {
+            return self.defer_until_space(index, due_ms, due);
         }
         let peer = &mut self.peers[index];
         match due {
@@ -356,7 +358,7 @@ impl World {
                 peer.disk.put(bytes);
                 Ok(())
             }
-            Due::Wrong(_) | Due::Back | Due::Room => Ok(()),
+            Due::Fault(_) | Due::Back | Due::Space => Ok(()),
         }
     }
 
@@ -369,8 +371,8 @@ impl World {
             }
             peer.tick_ms = Some(until_ms);
         }
-        let life = self.lives[index];
-        self.schedule(until_ms, (index, life), due);
+        let incarnation = self.incarnations[index];
+        self.schedule(until_ms, (index, incarnation), due);
     }
 
     pub(super) fn handle(&mut self, index: usize, event: Event) -> Result<(), Failure> {
@@ -405,7 +407,7 @@ impl World {
             }
             if self.now_ms < peer.full_until_ms && matches!(action, Action::Persist(_)) {
                 actions.push_front(action);
-                self.hold_up(index, actions);
+                self.stall(index, actions);
                 return Ok(());
             }
             peer.dies_after = peer.dies_after.map(|left| left - 1);
@@ -417,7 +419,7 @@ impl World {
         Ok(())
     }
 
-    /// Its next deadline stands in the agenda once.
+    /// Its next deadline stands in the event queue once.
     pub(super) fn set_tick(&mut self, index: usize) {
         let peer = &mut self.peers[index];
         let Some(deadline) = peer.node.next_deadline() else { return };
@@ -426,8 +428,8 @@ impl World {
             return;
         }
         peer.tick_ms = Some(at_ms);
-        let life = self.lives[index];
-        self.schedule(at_ms, (index, life), Due::Tick);
+        let incarnation = self.incarnations[index];
+        self.schedule(at_ms, (index, incarnation), Due::Tick);
     }
 
     pub(super) fn failure(&self, invariant: &'static str, detail: String) -> Failure {

@@ -7,38 +7,33 @@ use crate::protocol::wire::encoding;
 use crate::protocol::wire::message::{Accusation, Accused};
 use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response};
 use crate::simulator::Failure;
-use crate::simulator::byzantine::{Said, to_all};
 use crate::simulator::world::actions::sign;
+use crate::simulator::world::byzantine::{Said, to_all};
 use crate::simulator::world::{Due, World};
 
 /// Gossip carries the same bytes on the same topic once in this time.
 const SAME_BYTES_MS: u64 = 60_000;
 
-/// What liars remember.
+/// What Byzantine peers remember.
 const OVERHEARD: usize = 1_000;
 
 impl World {
     /// When something from one peer reaches another; nothing if it does not.
     fn travel_ms(&mut self, from: usize, to: usize, bytes: u64) -> Option<u64> {
-        let travel = self.scenario.links.travel_ms(from, to, bytes, &mut self.dice);
+        let travel = self.scenario.links.travel_ms(from, to, bytes, &mut self.rng);
         let now_ms = self.now_ms;
         self.cuts.retain(|(until_ms, _)| now_ms < *until_ms);
         let cut = self.cuts.iter().any(|(_, cut)| cut.between(from, to));
         travel.filter(|_| !cut)
     }
 
-    pub(in crate::simulator) fn publish(
-        &mut self,
-        from: usize,
-        module: ModuleId,
-        message: Message,
-    ) -> Result<(), Failure> {
+    pub(super) fn publish(&mut self, from: usize, module: ModuleId, message: Message) -> Result<(), Failure> {
         let (author, message) = (self.peers[from].key, Arc::new(message));
-        match self.lie(from) {
+        match self.behaviour(from) {
             None => self.gossip(from, module, to_all(author, message.clone()))?,
-            Some(lie) => {
-                for said in self.told(from, lie, module, &message) {
-                    // What a liar says need not be possible.
+            Some(behaviour) => {
+                for said in self.told(from, behaviour, module, &message) {
+                    // What a Byzantine peer says need not be possible.
                     let _ = self.gossip(from, module, said);
                 }
             }
@@ -67,7 +62,7 @@ impl World {
         let hearers: Vec<usize> = self.hearers.get(&module).into_iter().flatten().copied().collect();
         let hears = |hearer: &usize| *hearer != from && to_parity.is_none_or(|parity| hearer % 2 == parity);
         for hearer in hearers.into_iter().filter(hears) {
-            let copies = 1 + usize::from(self.dice.chance(self.scenario.links.duplication));
+            let copies = 1 + usize::from(self.rng.chance(self.scenario.links.duplication));
             for _ in 0..copies {
                 if let Some(after_ms) = self.travel_ms(from, hearer, size) {
                     self.counts.heard_bytes += size;
@@ -80,7 +75,7 @@ impl World {
 
     /// For those that repeat it later.
     fn overhear(&mut self, module: ModuleId, author: PeerKey, message: &Message) {
-        if self.liars.is_empty() || self.dice.chance(0.5) {
+        if self.byzantine.is_empty() || self.rng.chance(0.5) {
             return;
         }
         if self.overheard.len() >= OVERHEARD {
@@ -95,7 +90,7 @@ impl World {
             return false;
         }
         let name = BlobHash::of(&[format!("{module} ").as_bytes(), bytes].concat());
-        let carried = self.carried.insert(name, self.now_ms);
+        let carried = self.gossiped.insert(name, self.now_ms);
         carried.is_some_and(|at_ms| self.now_ms < at_ms + SAME_BYTES_MS)
     }
 
@@ -103,7 +98,7 @@ impl World {
         self.index_of.get(&key).copied().filter(|index| self.peers[*index].up)
     }
 
-    pub(in crate::simulator) fn ask(&mut self, from: usize, id: RequestId, to: PeerKey, request: Request) {
+    pub(super) fn ask(&mut self, from: usize, id: RequestId, to: PeerKey, request: Request) {
         self.counts.asked_bytes += encoding::encode(&request).map_or(0, |bytes| bytes.len() as u64);
         let arrives = self.reachable(to).and_then(|to| Some((to, self.travel_ms(from, to, 500)?)));
         let Some((to, after_ms)) = arrives else {
@@ -111,23 +106,23 @@ impl World {
         };
         self.next_token += 1;
         let token = ReplyToken(self.next_token);
-        self.asked.insert(token, (from, self.lives[from], id));
+        self.asked.insert(token, (from, self.incarnations[from], id));
         let event = Event::Asked { from: self.peers[from].key, token, request };
         self.event_at(to, after_ms, event);
     }
 
-    pub(in crate::simulator) fn reply(&mut self, from: usize, token: ReplyToken, response: Response) {
-        let Some((peer, life, id)) = self.asked.remove(&token) else { return };
+    pub(super) fn reply(&mut self, from: usize, token: ReplyToken, response: Response) {
+        let Some((peer, incarnation, id)) = self.asked.remove(&token) else { return };
         self.counts.asked_bytes += encoding::encode(&response).map_or(0, |bytes| bytes.len() as u64);
         let event = match self.travel_ms(from, peer, 2_000) {
             Some(after_ms) => (after_ms, Event::Answered { id, response: Some(response) }),
             None => (10_000, Event::Answered { id, response: None }),
         };
-        self.schedule(self.now_ms + event.0, (peer, life), Due::Event(Box::new(event.1)));
+        self.schedule(self.now_ms + event.0, (peer, incarnation), Due::Event(Box::new(event.1)));
     }
 
     /// Each of those that have the blob gives an equal part; it is whole with the last.
-    pub(in crate::simulator) fn fetch(&mut self, index: usize, blob: BlobRef, from: &[PeerKey]) {
+    pub(super) fn fetch(&mut self, index: usize, blob: BlobRef, from: &[PeerKey]) {
         let found = |found| Event::Fetched { blob: blob.hash, found };
         if self.peers[index].disk.get(blob.hash).is_some() {
             return self.event_at(index, 0, found(true));

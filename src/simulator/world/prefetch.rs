@@ -14,7 +14,7 @@ const FEW_PEERS: usize = 256;
 
 impl World {
     /// Before every event.
-    pub(in crate::simulator) fn look_ahead(&mut self) {
+    pub(super) fn look_ahead(&mut self) {
         if self.peers.len() <= FEW_PEERS {
             return;
         }

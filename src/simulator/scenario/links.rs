@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::simulator::rng::{Between, Dice};
+use crate::simulator::rng::{Between, SeededRng};
 
 /// A network. A wide range of delays reorders messages.
 #[derive(Clone, Debug, Deserialize)]
@@ -31,12 +31,12 @@ impl Default for Links {
 
 impl Links {
     /// When a message of this size from one peer reaches another; nothing if it is lost.
-    pub fn travel_ms(&self, from: usize, to: usize, bytes: u64, dice: &mut Dice) -> Option<u64> {
-        if dice.chance(self.loss) {
+    pub fn travel_ms(&self, from: usize, to: usize, bytes: u64, rng: &mut SeededRng) -> Option<u64> {
+        if rng.chance(self.loss) {
             return None;
         }
-        let tail = if dice.chance(self.stragglers) { 10 } else { 1 };
-        let delay_ms = dice.draw(self.delay_ms) * tail + bytes / self.bytes_per_ms.max(1);
+        let tail = if rng.chance(self.stragglers) { 10 } else { 1 };
+        let delay_ms = rng.draw(self.delay_ms) * tail + bytes / self.bytes_per_ms.max(1);
         Some(delay_ms * self.slowness(from, to))
     }
 
@@ -55,9 +55,9 @@ mod tests {
     #[test]
     fn one_way_takes_longer_than_the_other_and_some_are_lost() {
         let links = Links { asymmetry: 5, loss: 0.1, delay_ms: [10, 10].into(), ..Links::default() };
-        let mut dice = Dice::new(3, "test");
+        let mut rng = SeededRng::new(3, "test");
         let mut times =
-            |from, to| -> Vec<Option<u64>> { (0..2_000).map(|_| links.travel_ms(from, to, 0, &mut dice)).collect() };
+            |from, to| -> Vec<Option<u64>> { (0..2_000).map(|_| links.travel_ms(from, to, 0, &mut rng)).collect() };
         let pairs = (0..6).flat_map(|a| (0..6).map(move |b| (a, b)));
         assert!(pairs.filter(|(a, b)| a != b).any(|(a, b)| links.slowness(a, b) != links.slowness(b, a)));
         let lost = times(0, 1).iter().filter(|time| time.is_none()).count();

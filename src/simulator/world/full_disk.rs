@@ -6,29 +6,22 @@ use std::collections::VecDeque;
 
 use crate::protocol::{Action, Event};
 use crate::simulator::Failure;
-use crate::simulator::peer::Peer;
 use crate::simulator::world::{Due, World};
-
-impl Peer {
-    pub(in crate::simulator) fn is_held_up(&self) -> bool {
-        !self.held_up.is_empty()
-    }
-}
 
 impl World {
     /// What others could do without goes first.
-    pub(in crate::simulator) fn hold_up(&mut self, index: usize, actions: VecDeque<Action>) {
+    pub(super) fn stall(&mut self, index: usize, actions: VecDeque<Action>) {
         let now_ms = self.now_ms;
         self.trace.fault(now_ms, index, format_args!("has no room on its disk"));
         let peer = &mut self.peers[index];
-        peer.held_up = actions;
+        peer.stalled = actions;
         for average in peer.node.spare_averages() {
             peer.disk.remove(average);
         }
     }
 
     /// Nothing reaches the node; who asks is answered all the same.
-    pub(in crate::simulator) fn wait_for_room(&mut self, index: usize, due_ms: u64, due: Due) -> Result<(), Failure> {
+    pub(super) fn defer_until_space(&mut self, index: usize, due_ms: u64, due: Due) -> Result<(), Failure> {
         if let Due::Event(event) = &due
             && let Event::Asked { token, request, .. } = &**event
         {
@@ -42,14 +35,14 @@ impl World {
     }
 
     /// The journal is written anew as a whole, and what waited is done.
-    pub(in crate::simulator) fn go_on_with_room(&mut self, index: usize) -> Result<(), Failure> {
+    pub(super) fn resume_with_space(&mut self, index: usize) -> Result<(), Failure> {
         let now_ms = self.now_ms;
         let peer = &mut self.peers[index];
-        if !peer.up || !peer.is_held_up() || now_ms < peer.full_until_ms {
+        if !peer.up || !peer.is_stalled() || now_ms < peer.full_until_ms {
             return Ok(());
         }
         peer.disk.journal = peer.node.records();
-        let actions = std::mem::take(&mut peer.held_up);
+        let actions = std::mem::take(&mut peer.stalled);
         self.carry_out_all(index, actions)?;
         self.set_tick(index);
         Ok(())

@@ -1,8 +1,8 @@
 //! What goes wrong, when its time has come; and how peers come back.
 
 use crate::protocol::{Contact, Event, Node};
-use crate::simulator::faults::{Kind, Planned, What};
 use crate::simulator::peer::peer_key;
+use crate::simulator::scenario::faults::{Kind, Planned, What};
 use crate::simulator::world::{Due, World};
 
 /// A crash comes in the middle of a list of actions: after so many at the most.
@@ -10,7 +10,7 @@ const MOST_ACTIONS: u64 = 6;
 
 impl World {
     /// Begins one of the planned faults; one that does not apply any more is passed over.
-    pub(in crate::simulator) fn goes_wrong(&mut self, number: usize) {
+    pub(super) fn inject(&mut self, number: usize) {
         let Planned { kind, what, when_ms } = self.planned[number].clone();
         let index = match what {
             What::Cut(cut) => {
@@ -42,7 +42,7 @@ impl World {
             }
             Kind::FullDisk => {
                 self.peers[index].full_until_ms = when_ms.end;
-                self.schedule(when_ms.end, (index, 0), Due::Room);
+                self.schedule(when_ms.end, (index, 0), Due::Space);
             }
             Kind::Crash | Kind::Flap => {
                 self.crash_soon(index);
@@ -62,11 +62,11 @@ impl World {
 
     fn go_down(&mut self, index: usize) {
         self.peers[index].go_down();
-        self.lives[index] += 1;
+        self.incarnations[index] += 1;
     }
 
     /// It has left in order, and is no more.
-    pub(in crate::simulator) fn go(&mut self, index: usize) {
+    pub(super) fn go(&mut self, index: usize) {
         self.go_down(index);
         for hearers in self.hearers.values_mut() {
             hearers.remove(&index);
@@ -75,22 +75,22 @@ impl World {
 
     /// In the middle of what the peer does next.
     fn crash_soon(&mut self, index: usize) {
-        let actions = self.dice.draw([0, MOST_ACTIONS].into());
+        let actions = self.rng.draw([0, MOST_ACTIONS].into());
         self.peers[index].dies_after = Some(actions);
     }
 
-    pub(in crate::simulator) fn crash(&mut self, index: usize) {
+    pub(super) fn crash(&mut self, index: usize) {
         let now_ms = self.now_ms;
         self.trace.fault(now_ms, index, format_args!("crashes"));
         self.note_crash(index);
         self.go_down(index);
-        self.peers[index].disk.crash(&mut self.dice);
+        self.peers[index].disk.crash(&mut self.rng);
         for hearers in self.hearers.values_mut() {
             hearers.remove(&index);
         }
     }
 
-    pub(in crate::simulator) fn come_back(&mut self, index: usize) {
+    pub(super) fn come_back(&mut self, index: usize) {
         if self.peers[index].gone {
             return;
         }
@@ -100,7 +100,7 @@ impl World {
         if self.peers[index].up {
             return;
         }
-        let compacts = self.dice.chance(0.5);
+        let compacts = self.rng.chance(0.5);
         let plan = self.plan.clone();
         let peer = &mut self.peers[index];
         peer.up = true;

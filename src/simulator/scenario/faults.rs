@@ -1,13 +1,10 @@
 //! What goes wrong, and when: drawn for each seed from what a scenario asks for.
 
-pub(super) mod full_disk;
-pub(super) mod lifecycle;
-
 use std::ops::Range;
 
 use serde::Deserialize;
 
-use crate::simulator::rng::{Between, Dice};
+use crate::simulator::rng::{Between, SeededRng};
 
 /// What can go wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -84,7 +81,7 @@ pub struct Faults {
 /// One after the other, in turn, each at a time of its own.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rota {
+pub struct FaultSchedule {
     /// One of these, then the next, and again from the first.
     pub kinds: Vec<Kind>,
     /// From one to the next.
@@ -148,43 +145,48 @@ pub struct Planned {
 
 /// Everything that goes wrong in one seed. `settled` peers are there from the beginning; newcomers have the numbers
 /// after them.
-pub fn plan(faults: &[Faults], rota: Option<&Rota>, settled: usize, dice: &mut Dice) -> Vec<Planned> {
+pub fn plan(
+    faults: &[Faults],
+    fault_schedule: Option<&FaultSchedule>,
+    settled: usize,
+    rng: &mut SeededRng,
+) -> Vec<Planned> {
     let mut planned = Vec::new();
     let mut newcomer = settled;
     for fault in faults {
         if fault.kind == Kind::JoinStorm {
-            let at_ms = dice.draw([fault.from_ms, fault.until_ms].into());
+            let at_ms = rng.draw([fault.from_ms, fault.until_ms].into());
             for _ in 0..fault.times {
-                let when_ms = at_ms..at_ms + dice.draw([0, 200].into());
+                let when_ms = at_ms..at_ms + rng.draw([0, 200].into());
                 planned.push(Planned { kind: fault.kind, what: What::Peer(newcomer), when_ms });
                 newcomer += 1;
             }
             continue;
         }
-        for at_ms in times(fault, dice) {
-            let when_ms = at_ms..at_ms + dice.draw(fault.for_ms);
-            draw(fault.kind, when_ms, settled, dice, &mut planned);
+        for at_ms in times(fault, rng) {
+            let when_ms = at_ms..at_ms + rng.draw(fault.for_ms);
+            draw(fault.kind, when_ms, settled, rng, &mut planned);
         }
     }
-    if let Some(rota) = rota {
-        let times = (rota.from_ms..rota.until_ms).step_by(rota.every_ms.max(1) as usize);
-        for (kind, at_ms) in rota.kinds.iter().cycle().zip(times) {
-            draw(*kind, at_ms..at_ms + rota.for_ms, settled, dice, &mut planned);
+    if let Some(fault_schedule) = fault_schedule {
+        let times = (fault_schedule.from_ms..fault_schedule.until_ms).step_by(fault_schedule.every_ms.max(1) as usize);
+        for (kind, at_ms) in fault_schedule.kinds.iter().cycle().zip(times) {
+            draw(*kind, at_ms..at_ms + fault_schedule.for_ms, settled, rng, &mut planned);
         }
     }
     planned
 }
 
-fn times(fault: &Faults, dice: &mut Dice) -> Vec<u64> {
+fn times(fault: &Faults, rng: &mut SeededRng) -> Vec<u64> {
     match fault.every_ms {
         Some(every_ms) => (fault.from_ms..fault.until_ms).step_by(every_ms.max(1) as usize).collect(),
-        None => (0..fault.times).map(|_| dice.draw([fault.from_ms, fault.until_ms].into())).collect(),
+        None => (0..fault.times).map(|_| rng.draw([fault.from_ms, fault.until_ms].into())).collect(),
     }
 }
 
-fn draw(kind: Kind, when_ms: Range<u64>, peers: usize, dice: &mut Dice, planned: &mut Vec<Planned>) {
+fn draw(kind: Kind, when_ms: Range<u64>, peers: usize, rng: &mut SeededRng, planned: &mut Vec<Planned>) {
     let mut parts = |parts: u64, one_way: bool| {
-        let mut of: Vec<u8> = (0..peers).map(|_| dice.draw([0, parts - 1].into()) as u8).collect();
+        let mut of: Vec<u8> = (0..peers).map(|_| rng.draw([0, parts - 1].into()) as u8).collect();
         // Somebody is apart from the first.
         if of.iter().all(|part| *part == of[0]) {
             of[peers - 1] = (of[0] + 1) % parts as u8;
@@ -195,7 +197,7 @@ fn draw(kind: Kind, when_ms: Range<u64>, peers: usize, dice: &mut Dice, planned:
         Kind::Split => parts(2, false),
         Kind::SplitInThree => parts(3, false),
         Kind::OneWay => parts(2, true),
-        Kind::Flap => return flap(when_ms, dice.pick(peers), dice, planned),
+        Kind::Flap => return flap(when_ms, rng.pick(peers), rng, planned),
         Kind::Crash
         | Kind::Gone
         | Kind::Leave
@@ -203,17 +205,17 @@ fn draw(kind: Kind, when_ms: Range<u64>, peers: usize, dice: &mut Dice, planned:
         | Kind::FullDisk
         | Kind::Hang
         | Kind::TrainerDies
-        | Kind::JoinStorm => What::Peer(dice.pick(peers)),
+        | Kind::JoinStorm => What::Peer(rng.pick(peers)),
     };
     planned.push(Planned { kind, what, when_ms });
 }
 
-fn flap(when_ms: Range<u64>, peer: usize, dice: &mut Dice, planned: &mut Vec<Planned>) {
+fn flap(when_ms: Range<u64>, peer: usize, rng: &mut SeededRng, planned: &mut Vec<Planned>) {
     let mut at_ms = when_ms.start;
     while at_ms < when_ms.end {
-        let back_ms = at_ms + dice.draw([300, 3_000].into());
+        let back_ms = at_ms + rng.draw([300, 3_000].into());
         planned.push(Planned { kind: Kind::Flap, what: What::Peer(peer), when_ms: at_ms..back_ms });
-        at_ms = back_ms + dice.draw([1_000, 5_000].into());
+        at_ms = back_ms + rng.draw([1_000, 5_000].into());
     }
 }
 
@@ -236,9 +238,9 @@ mod tests {
     #[test]
     fn every_kind_is_drawn_as_often_as_it_is_asked_for_and_somebody_is_cut_off() {
         for seed in 0..50 {
-            let mut dice = Dice::new(seed, "test");
+            let mut rng = SeededRng::new(seed, "test");
             let asked = [faults(Kind::Crash, 3), faults(Kind::SplitInThree, 2), faults(Kind::JoinStorm, 4)];
-            let planned = plan(&asked, None, 5, &mut dice);
+            let planned = plan(&asked, None, 5, &mut rng);
             let count = |kind| planned.iter().filter(|one| one.kind == kind).count();
             assert_eq!([count(Kind::Crash), count(Kind::SplitInThree), count(Kind::JoinStorm)], [3, 2, 4]);
             for one in &planned {
@@ -252,15 +254,15 @@ mod tests {
     #[test]
     fn one_every_so_often_comes_on_time() {
         let often = Faults { every_ms: Some(20_000), ..faults(Kind::Freeze, 1) };
-        let planned = plan(&[often], None, 3, &mut Dice::new(1, "test"));
+        let planned = plan(&[often], None, 3, &mut SeededRng::new(1, "test"));
         assert_eq!(planned.iter().map(|one| one.when_ms.start).collect::<Vec<_>>(), [10_000, 30_000, 50_000]);
     }
 
     #[test]
     fn a_rota_has_each_kind_in_turn() {
         let kinds = vec![Kind::Crash, Kind::Freeze];
-        let rota = Rota { kinds, every_ms: 20, for_ms: 5, from_ms: 10, until_ms: 70 };
-        let planned = plan(&[], Some(&rota), 3, &mut Dice::new(1, "test"));
+        let fault_schedule = FaultSchedule { kinds, every_ms: 20, for_ms: 5, from_ms: 10, until_ms: 70 };
+        let planned = plan(&[], Some(&fault_schedule), 3, &mut SeededRng::new(1, "test"));
         let seen: Vec<_> = planned.iter().map(|one| (one.kind, one.when_ms.clone())).collect();
         assert_eq!(seen, [(Kind::Crash, 10..15), (Kind::Freeze, 30..35), (Kind::Crash, 50..55)]);
     }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::clock::Millis;
-use crate::simulator::rng::Dice;
+use crate::simulator::rng::SeededRng;
 
 /// How far clocks may lie apart.
 #[derive(Clone, Debug, Deserialize)]
@@ -33,10 +33,10 @@ const MILLION: u64 = 1_000_000;
 
 impl OwnClock {
     /// As drawn.
-    pub fn new(clocks: &Clocks, dice: &mut Dice) -> Self {
+    pub fn new(clocks: &Clocks, rng: &mut SeededRng) -> Self {
         let drift_ppm = clocks.drift_ppm.min(MILLION / 2);
-        let rate_ppm = dice.draw([MILLION - drift_ppm, MILLION + drift_ppm].into());
-        Self { skew_ms: dice.draw([0, clocks.skew_ms].into()), rate_ppm }
+        let rate_ppm = rng.draw([MILLION - drift_ppm, MILLION + drift_ppm].into());
+        Self { skew_ms: rng.draw([0, clocks.skew_ms].into()), rate_ppm }
     }
 
     /// What it shows at this time of the world's.
@@ -56,10 +56,10 @@ mod tests {
 
     #[test]
     fn a_deadline_on_a_drifting_clock_is_met_and_not_before() {
-        let mut dice = Dice::new(5, "test");
+        let mut rng = SeededRng::new(5, "test");
         let clocks = Clocks { skew_ms: 77_777, drift_ppm: 50_000 };
         for _ in 0..100 {
-            let clock = OwnClock::new(&clocks, &mut dice);
+            let clock = OwnClock::new(&clocks, &mut rng);
             for own in [clock.shows(0).0 + 1, 100_000, 123_457, 9_999_999].map(Millis) {
                 let at_ms = clock.when_it_shows(own);
                 assert!(clock.shows(at_ms) >= own);

@@ -1,5 +1,5 @@
 //! A fault every 29 seconds, a kill, a freeze and a partition in turn, costs few of the inner steps. Whole runs of many
-//! seeds are in docs/results/rota.md.
+//! seeds are in docs/results/fault schedule.md.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ fn drilled(scenario: Scenario, seeds: u64) -> Summary {
 
 /// Half a run: of the inner steps that are accepted in a second without any fault, so many are with them.
 fn share_of_inner_steps(mode: OuterMode, momentum: f32, seeds: u64) -> f64 {
-    let mut rota = scenario("rota");
-    (rota.swarm.mode, rota.swarm.momentum) = (mode, momentum);
-    (rota.swarm.phases, rota.swarm.values) = (16, 64);
-    rota.rota.as_mut().unwrap().until_ms = 900_000;
-    let calm = Scenario { rota: None, ..rota.clone() };
-    let [calm, rota] = [calm, rota].map(|scenario| drilled(scenario, seeds));
-    assert!(["crash", "freeze", "split"].iter().all(|kind| rota.counts.faults[kind] >= seeds * 9));
-    rota.pace() / calm.pace()
+    let mut fault_schedule = scenario("fault-schedule");
+    (fault_schedule.swarm.mode, fault_schedule.swarm.momentum) = (mode, momentum);
+    (fault_schedule.swarm.phases, fault_schedule.swarm.values) = (16, 64);
+    fault_schedule.fault_schedule.as_mut().unwrap().until_ms = 900_000;
+    let calm = Scenario { fault_schedule: None, ..fault_schedule.clone() };
+    let [calm, fault_schedule] = [calm, fault_schedule].map(|scenario| drilled(scenario, seeds));
+    assert!(["crash", "freeze", "split"].iter().all(|kind| fault_schedule.counts.faults[kind] >= seeds * 9));
+    fault_schedule.pace() / calm.pace()
 }
 
 #[test]

@@ -1,10 +1,6 @@
-//! Peers that lie. A liar runs an honest node, whose words are changed on their way out.
-
-pub(super) mod false_gradients;
+//! Peers that lie. A Byzantine peer runs an honest node, whose words are changed on their way out.
 
 use std::sync::Arc;
-
-use serde::Deserialize;
 
 use crate::compress::frame;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, Term};
@@ -13,61 +9,9 @@ use crate::protocol::Message;
 use crate::protocol::limits::{MAX_ADDRESSES, MAX_LEASES};
 use crate::protocol::wire::encoding;
 use crate::protocol::wire::message::{Accusation, Accused, Beat, Offer, SignedUpdate, Update};
+use crate::simulator::scenario::byzantine::Byzantine;
 use crate::simulator::world::World;
 use crate::simulator::world::actions::sign;
-
-/// How one lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Lie {
-    /// Bytes of what it says are changed at random; what still decodes is heard.
-    Garbage,
-    /// It says more than fits: leases, addresses, sizes.
-    Oversize,
-    /// It repeats what others said long ago, in their names.
-    Replayed,
-    /// As owner it signs two updates, and tells each to one half.
-    Equivocating,
-    /// It claims every module with every beat.
-    FalseOwnership,
-    /// Its updates attest states that they do not make, its offers name blobs that there are not.
-    WrongHashes,
-    /// It contributes ten times what it has trained, the other way.
-    SignFlipped,
-    /// It contributes what is no number.
-    NotFinite,
-    /// It trains once, and contributes that again and again.
-    Stale,
-    /// It contributes what a neighbour has.
-    Copied,
-    /// As owner it publishes the reverse of what was contributed.
-    WrongAverage,
-    /// It says of every update that it is wrong.
-    Accusing,
-    /// Its updates count with weights that are not so, its heads are heavier than they are.
-    WrongWeights,
-}
-
-impl Lie {
-    /// As a scenario's file names it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Garbage => "lie: garbage",
-            Self::Oversize => "lie: oversize",
-            Self::Replayed => "lie: replayed",
-            Self::Equivocating => "lie: equivocating",
-            Self::FalseOwnership => "lie: false ownership",
-            Self::SignFlipped => "lie: sign flipped",
-            Self::NotFinite => "lie: not finite",
-            Self::Stale => "lie: stale",
-            Self::Copied => "lie: copied",
-            Self::WrongAverage => "lie: wrong average",
-            Self::Accusing => "lie: accusing",
-            Self::WrongHashes => "lie: wrong hashes",
-            Self::WrongWeights => "lie: wrong weights",
-        }
-    }
-}
 
 /// What reaches others in the place of one message.
 pub(super) struct Said {
@@ -83,29 +27,35 @@ pub(super) fn to_all(author: PeerKey, message: impl Into<Arc<Message>>) -> Said 
 
 impl World {
     /// Whether a peer lies by now.
-    pub(super) fn lie(&self, index: usize) -> Option<Lie> {
-        let lie = self.liars.get(&index)?;
-        (self.now_ms >= self.lies_from_ms).then_some(*lie)
+    pub(super) fn behaviour(&self, index: usize) -> Option<Byzantine> {
+        let behaviour = self.byzantine.get(&index)?;
+        (self.now_ms >= self.byzantine_from_ms).then_some(*behaviour)
     }
 
-    /// What others hear when a liar says this.
-    pub(super) fn told(&mut self, index: usize, lie: Lie, module: ModuleId, message: &Arc<Message>) -> Vec<Said> {
+    /// What others hear when a Byzantine peer says this.
+    pub(super) fn told(
+        &mut self,
+        index: usize,
+        behaviour: Byzantine,
+        module: ModuleId,
+        message: &Arc<Message>,
+    ) -> Vec<Said> {
         let me = self.peers[index].key;
         let honest = || vec![to_all(me, message.clone())];
-        match (lie, &**message) {
-            (Lie::Garbage, _) => self.garbled(message).into_iter().map(|message| to_all(me, message)).collect(),
-            (Lie::Oversize, Message::Beat(beat)) => vec![to_all(me, Message::Beat(oversize(beat)))],
-            (Lie::Oversize, Message::Offer(offer)) => {
+        match (behaviour, &**message) {
+            (Byzantine::Garbage, _) => self.garbled(message).into_iter().map(|message| to_all(me, message)).collect(),
+            (Byzantine::Oversize, Message::Beat(beat)) => vec![to_all(me, Message::Beat(oversize(beat)))],
+            (Byzantine::Oversize, Message::Offer(offer)) => {
                 let blob = BlobRef { bytes: u64::MAX, ..offer.blob };
                 vec![to_all(me, Message::Offer(Offer { blob, ..offer.clone() }))]
             }
-            (Lie::Replayed, _) => {
+            (Byzantine::Replayed, _) => {
                 let heard = &self.overheard;
-                let old = (!heard.is_empty()).then(|| heard[self.dice.pick(heard.len())].clone());
+                let old = (!heard.is_empty()).then(|| heard[self.rng.pick(heard.len())].clone());
                 let old = old.filter(|(of, ..)| *of == module).map(|(_, author, message)| to_all(author, message));
                 honest().into_iter().chain(old).collect()
             }
-            (Lie::Equivocating, Message::Update(signed)) => {
+            (Byzantine::Equivocating, Message::Update(signed)) => {
                 let other = self.halved(index, &signed.update);
                 let odd = other.map_or_else(|| message.clone(), |other| Arc::new(Message::Update(other)));
                 let even = message.clone();
@@ -114,30 +64,30 @@ impl World {
                     Said { author: me, message: odd, to_parity: Some(1) },
                 ]
             }
-            (Lie::FalseOwnership, Message::Beat(beat)) => {
+            (Byzantine::FalseOwnership, Message::Beat(beat)) => {
                 let term = beat.owner.map_or(Term(1), |(term, _)| Term(term.0 + 1));
                 vec![to_all(me, Message::Beat(Beat { owner: Some((term, me)), ..beat.clone() }))]
             }
-            (Lie::Accusing, Message::Beat(beat)) => {
+            (Byzantine::Accusing, Message::Beat(beat)) => {
                 let accused = self.head_update(index, module).map(Accused::Update);
                 let accusation = accused.map(|what| Accusation { sequence: beat.sequence, what });
                 honest().into_iter().chain(accusation.map(|it| to_all(me, Message::Accusation(it)))).collect()
             }
-            (Lie::WrongHashes, Message::Update(signed)) => {
+            (Byzantine::WrongHashes, Message::Update(signed)) => {
                 let state = BlobRef { hash: BlobHash::of(&signed.update.state.hash.0), ..signed.update.state };
                 vec![to_all(me, resigned(Update { state, ..signed.update.clone() }))]
             }
-            (Lie::WrongHashes, Message::Offer(offer)) => {
+            (Byzantine::WrongHashes, Message::Offer(offer)) => {
                 let blob = BlobRef { hash: BlobHash::of(&offer.blob.hash.0), ..offer.blob };
                 vec![to_all(me, Message::Offer(Offer { blob, ..offer.clone() }))]
             }
-            (Lie::WrongWeights, Message::Update(signed)) => {
+            (Byzantine::WrongWeights, Message::Update(signed)) => {
                 let mut update = signed.update.clone();
                 update.weight *= 2;
                 update.contributions.iter_mut().for_each(|counted| counted.weight *= 2);
                 vec![to_all(me, resigned(update))]
             }
-            (Lie::WrongWeights, Message::Beat(beat)) => {
+            (Byzantine::WrongWeights, Message::Beat(beat)) => {
                 let mut beat = beat.clone();
                 beat.head.iter_mut().for_each(|head| head.weight += 1_000_000);
                 vec![to_all(me, Message::Beat(beat))]
@@ -148,9 +98,9 @@ impl World {
 
     fn garbled(&mut self, message: &Message) -> Option<Message> {
         let mut bytes = encoding::encode(message).ok()?;
-        for _ in 0..=self.dice.pick(4) {
-            let at = self.dice.pick(bytes.len());
-            bytes[at] ^= 1 << self.dice.pick(8);
+        for _ in 0..=self.rng.pick(4) {
+            let at = self.rng.pick(bytes.len());
+            bytes[at] ^= 1 << self.rng.pick(8);
         }
         encoding::decode(&bytes).ok()
     }

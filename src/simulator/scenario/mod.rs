@@ -1,16 +1,21 @@
-//! What a drill is: a swarm, its network, its clocks and what goes wrong, as a file in `configs/drills` says it.
+//! A scenario: a swarm, its network, its clocks and its faults, as a file in `configs/drills` describes them.
+
+pub mod byzantine;
+pub mod clocks;
+pub mod faults;
+pub mod links;
 
 use serde::Deserialize;
 
-use super::faults::{Faults, Kind, Rota};
 use crate::config::streaming::read_streaming;
 use crate::config::{Codec, Divide, OuterConfig, OuterMode, Rescale, SampleConfig, Streaming};
 use crate::grid::{Grid, GridError, Sharing};
 use crate::sampling::{SampleError, WorkerSlots};
-use crate::simulator::byzantine::Lie;
-use crate::simulator::peer::clocks::Clocks;
 use crate::simulator::rng::Between;
-use crate::simulator::world::links::Links;
+use crate::simulator::scenario::byzantine::Byzantine;
+use crate::simulator::scenario::clocks::Clocks;
+use crate::simulator::scenario::faults::{FaultSchedule, Faults, Kind};
+use crate::simulator::scenario::links::Links;
 
 /// A drill.
 #[derive(Clone, Debug, Deserialize)]
@@ -30,13 +35,13 @@ pub struct Scenario {
     #[serde(default)]
     pub faults: Vec<Faults>,
     /// And what goes wrong in turn.
-    pub rota: Option<Rota>,
+    pub fault_schedule: Option<FaultSchedule>,
     /// One peer for each lies in this way.
     #[serde(default)]
-    pub liars: Vec<Lie>,
+    pub byzantine: Vec<Byzantine>,
     /// They begin to lie then: before, everybody finds a place.
     #[serde(default = "ten_seconds")]
-    pub lies_from_ms: u64,
+    pub byzantine_from_ms: u64,
 }
 
 /// A swarm and its run.
@@ -201,7 +206,7 @@ impl Scenario {
         let share = |share: f64| (0.0..=1.0).contains(&share);
         let ranges = [
             ("swarm.peers", (1..=MOST_PEERS).contains(&self.swarm.peers), "1 to 100000"),
-            ("liars", self.liars.len() < self.swarm.peers, "fewer than peers"),
+            ("byzantine", self.byzantine.len() < self.swarm.peers, "fewer than peers"),
             (
                 "swarm.mode",
                 !slots.are_drawn_anew() || self.swarm.mode == OuterMode::Synchronous,
@@ -236,7 +241,11 @@ impl Scenario {
             ("links.duplication", share(self.links.duplication), "0 to 1"),
             ("links.stragglers", share(self.links.stragglers), "0 to 1"),
             ("clocks.drift_ppm", self.clocks.drift_ppm <= 500_000, "at most 500000"),
-            ("rota.every_ms", self.rota.as_ref().is_none_or(|rota| rota.every_ms > 0), "1 or more"),
+            (
+                "fault_schedule.every_ms",
+                self.fault_schedule.as_ref().is_none_or(|fault_schedule| fault_schedule.every_ms > 0),
+                "1 or more",
+            ),
             ("faults.every_ms", self.faults.iter().all(|fault| fault.every_ms != Some(0)), "1 or more"),
         ];
         match ranges.into_iter().find(|(_, fits, _)| !fits) {

@@ -4,7 +4,7 @@ use crate::config::Codec;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId};
 use crate::protocol::Message;
 use crate::protocol::journal::record::StartedFrom;
-use crate::simulator::byzantine::Lie;
+use crate::simulator::scenario::byzantine::Byzantine;
 use crate::simulator::world::World;
 
 /// How many times as long as its own is what one contributes that pulls back.
@@ -12,15 +12,15 @@ const TIMES: f32 = 10.0;
 
 impl World {
     /// What compression is given in place of an outer gradient.
-    pub(in crate::simulator) fn bent(&self, index: usize, mut gradient: Vec<f32>) -> Vec<f32> {
-        if self.lie(index) == Some(Lie::SignFlipped) {
+    pub(super) fn bent(&self, index: usize, mut gradient: Vec<f32>) -> Vec<f32> {
+        if self.behaviour(index) == Some(Byzantine::SignFlipped) {
             gradient.iter_mut().for_each(|value| *value *= -TIMES);
         }
         gradient
     }
 
     /// What a peer stores and offers in the place of a frame that it has made.
-    pub(in crate::simulator) fn offered_instead(
+    pub(super) fn offered_instead(
         &mut self,
         index: usize,
         path: PathId,
@@ -28,22 +28,17 @@ impl World {
         frame: Vec<u8>,
     ) -> Vec<u8> {
         let module = from.module;
-        match self.lie(index) {
-            Some(Lie::NotFinite) => self.not_finite(),
-            Some(Lie::Stale) => self.first_frames.entry((index, module)).or_insert(frame).clone(),
-            Some(Lie::Copied) => self.neighbours_frame(path, from).unwrap_or(frame),
+        match self.behaviour(index) {
+            Some(Byzantine::NotFinite) => self.not_finite(),
+            Some(Byzantine::Stale) => self.first_frames.entry((index, module)).or_insert(frame).clone(),
+            Some(Byzantine::Copied) => self.neighbours_frame(path, from).unwrap_or(frame),
             _ => frame,
         }
     }
 
     /// One that copies waits until there is something to copy, in every module.
-    pub(in crate::simulator) fn has_to_wait(
-        &self,
-        index: usize,
-        path: PathId,
-        start: &[(StartedFrom, BlobRef)],
-    ) -> bool {
-        self.lie(index) == Some(Lie::Copied)
+    pub(super) fn waits_for_a_copy(&self, index: usize, path: PathId, start: &[(StartedFrom, BlobRef)]) -> bool {
+        self.behaviour(index) == Some(Byzantine::Copied)
             && start.iter().any(|(from, _)| self.neighbours_frame(path, from).is_none())
     }
 
@@ -56,7 +51,7 @@ impl World {
             _ => None,
         });
         let mut frames = offers.filter_map(|(author, offer)| {
-            let author = self.index_of.get(author).filter(|index| !self.liars.contains_key(index))?;
+            let author = self.index_of.get(author).filter(|index| !self.byzantine.contains_key(index))?;
             self.peers[*author].disk.get(offer.blob.hash).cloned()
         });
         frames.next()
@@ -85,8 +80,8 @@ impl World {
     }
 
     /// The average that an owner publishes in the place of the right one, if it lies so.
-    pub(in crate::simulator) fn wrong_average(&mut self, index: usize, average: Vec<u8>) -> Vec<u8> {
-        if self.lie(index) != Some(Lie::WrongAverage) {
+    pub(super) fn wrong_average(&mut self, index: usize, average: Vec<u8>) -> Vec<u8> {
+        if self.behaviour(index) != Some(Byzantine::WrongAverage) {
             return average;
         }
         let codec = self.outer.average_codec();
@@ -99,12 +94,8 @@ impl World {
         wrong
     }
 
-    /// The newest update of a module, which a liar says is wrong.
-    pub(in crate::simulator) fn head_update(
-        &self,
-        index: usize,
-        module: ModuleId,
-    ) -> Option<crate::protocol::SignedUpdate> {
+    /// The newest update of a module, which a Byzantine peer says is wrong.
+    pub(super) fn head_update(&self, index: usize, module: ModuleId) -> Option<crate::protocol::SignedUpdate> {
         let chain = self.peers[index].node.chains().find(|(of, _)| *of == module)?.1;
         chain.recent().next_back().cloned()
     }
