@@ -189,7 +189,7 @@ mod tests {
         };
         checkpoint.write(&arm).unwrap();
         assert_eq!(checkpoint.read(), Some(arm));
-        assert_eq!(ArmCheckpoint { of: BlobHash::of(b"another"), ..kept.clone() }.read(), None);
+        assert_eq!(ArmCheckpoint { of: BlobHash::of(b"another"), ..checkpoint.clone() }.read(), None);
         let mut bytes = std::fs::read(&checkpoint.file).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;

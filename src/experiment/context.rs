@@ -193,7 +193,8 @@ impl<'a> ExperimentContext<'a> {
     pub fn ancestor(&self, run: &RunConfig, tokens: &Tokens, text: &TokenSet) -> anyhow::Result<CommonAncestor> {
         let run = run.undivided();
         let of = hash_of(&(&run.model, &run.training, run.seed, tokens.hash, text.len(), text.tokens()))?;
-        let checkpoint = DenseCheckpoint { file: self.folder.join(format!("ancestor-{}.dense", &of.to_string()[..16])), of };
+        let checkpoint =
+            DenseCheckpoint { file: self.folder.join(format!("ancestor-{}.dense", &of.to_string()[..16])), of };
         let steps = run.training.ancestor_steps;
         let initial = Dense::initial(&run);
         let sizes: Vec<usize> = initial.levels.iter().map(Vec::len).collect();

@@ -51,8 +51,8 @@ fn two_peers_train_a_pool_agree_on_its_balance_and_others_look_into_it() {
     assert!(found("compute")["parameters"].as_f64() > Some(0.0));
     let followers = found("followers")["tokens"].as_array().unwrap().len() as u64;
     let skips_last = |way: &Value| way["modules"][1].as_array().unwrap().is_empty();
-    let expected = routes["routes"].as_array().unwrap().iter().filter(|route| skips_last(way));
-    assert_eq!(followers, expected.map(|route| way["count"].as_u64().unwrap()).sum::<u64>());
+    let expected = routes["routes"].as_array().unwrap().iter().filter(|route| skips_last(route));
+    assert_eq!(followers, expected.map(|route| route["count"].as_u64().unwrap()).sum::<u64>());
     assert!(mistake(&[&inspect[..], &["--follow", "T9"]].concat()).contains("is no way"));
     assert!(mistake(&[&inspect[..], &["--dream", "0"]].concat()).contains("dreams are images"));
     assert!((found("likeness")["compute"].as_f64().unwrap() - 1.0).abs() < 1e-6, "it is like itself");
