@@ -68,7 +68,7 @@ pub fn run_of_store(folder: &Path) -> Result<Option<RunId>, OpenError> {
 }
 
 /// Where a peer's secret key is.
-pub(in crate::peer) fn key_file(folder: &Path) -> PathBuf {
+pub(crate) fn key_file(folder: &Path) -> PathBuf {
     folder.join("key")
 }
 
@@ -84,7 +84,7 @@ pub fn identity_of(folder: &Path) -> Result<Identity, IdentityError> {
 
 /// Where a peer listened last: it asks for the same ports, so that a join line, a forwarded port and what others remember
 /// stay true.
-pub(in crate::peer) fn ports_file(folder: &Path) -> PathBuf {
+pub(crate) fn ports_file(folder: &Path) -> PathBuf {
     folder.join("ports")
 }
 

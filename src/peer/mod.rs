@@ -1,22 +1,15 @@
-//! A peer: everything put together.
+//! A peer: the protocol's node, and everything that a machine adds to it. In data order:
 //!
-//! [`founding`] makes a run of some text, or [`joining`] fetches one from an address; both leave a [`manifest`] (and a
-//! [`shard_table`], if it has many paths) and blobs in a store; [`launch`] does either. [`start`] then assembles the
-//! actors: the [`driver`] around the protocol's node, with what comes in (`inbox`), what each action comes to
-//! (`actions`), what else is to be done (`errands`), what a run's modules begin with (`genesis`), whom to dial again (`reconnecting`), what becomes of it all while
-//! the disk is full (`shortage`) and what it tells of itself ([`observing`]); the [`trainer`] on its [`trainer_thread`]
-//! (with its [`tasks`] and its [`path_state`], in [`turns`] with others), the [`aggregator`], the store, seen by the
-//! network through `blob_access`. What they have to tell is [`news`]; [`status_socket`] answers other processes.
-//! [`dense`] trains the ancestor and the control.
-//!
-//! [`collecting`] brings a run's modules together in one folder, from peers or from their stores; [`collected`] is that
-//! folder. [`asking`] is how text is read by a run: by a collected one, or by the peers of one that goes on, whose
-//! `answering` has it done by `performing` on the network of [`playing`]; [`scoring`] and [`sampling`] ask, through a [`transducer`] if there is one. [`visiting`] a swarm is what
-//! collecting and asking have in common; [`succession`] leads from the first stage of a run to the second. What `signatures`
-//! checks is believed.
-//!
-//! A run may be by invitation: `letters` are what people hand on, `entering` is how a newcomer shows one, the [`access_control`]
-//! says who may take part, and `admitting` is what the driver does about it. [`control_socket`] takes the user's orders.
+//! - [`create`] makes a run from text: tokenizer, ancestor, router, shards. [`manifest`] is the run: what it is, and the
+//!   blobs that it names. [`join`] gets the manifest from a peer at a known address.
+//! - [`folder`] is what a peer keeps on its disk. [`start`] makes a folder complete, by creating or joining, and starts
+//!   the actors.
+//! - [`driver`] owns the node: events in, actions out. [`trainer`] trains phases of paths on a thread of its own,
+//!   [`aggregator`] takes outer steps on another. `checkpoint_index` notes what they have reached.
+//! - [`access`] says who may take part, and whose signatures hold. [`client`] asks peers of a swarm without taking part.
+//! - [`collect`] gathers the modules of a run into a folder, [`collected`] is that folder.
+//! - [`inference`] scores and continues text, here or for other peers; [`transducer`] learns which path suits a text.
+//! - [`stages`] leads from the first stage of a run to the second.
 
 pub mod access;
 pub mod aggregator;

@@ -1,7 +1,8 @@
-//! The outer arithmetic, on a thread of its own: sums of contributions, averages, and the states they make.
+//! The aggregator: outer steps on a thread of its own. It adds contributions up, makes averages of them, and applies averages
+//! to states. [`router`] does the same for the router of a run that shares its text out again.
 //!
-//! It works on blobs alone: states and frames come from the store and go back there, so that it keeps nothing but the
-//! open sums, and nothing is lost with it.
+//! It reads states and frames from the store and writes them there. It holds nothing but open sums, so nothing is lost
+//! with it.
 
 pub(super) mod router;
 
@@ -35,43 +36,22 @@ pub enum AggregateError {
     /// A state that should be here is not.
     #[error("module {module}: the state {state} is not in the store")]
     StateGone {
-        /// The module.
         module: ModuleId,
         /// Its state's hash.
         state: BlobHash,
     },
     /// The sum does not hold what it should.
     #[error("module {module} version {target}: the sum does not hold the contributions it should")]
-    Sum {
-        /// The module.
-        module: ModuleId,
-        /// The version.
-        target: Version,
-    },
+    Sum { module: ModuleId, target: Version },
     /// The average cannot be compressed.
     #[error("module {module}: {source}")]
-    Encode {
-        /// The module.
-        module: ModuleId,
-        /// Why.
-        source: crate::compress::EncodeError,
-    },
+    Encode { module: ModuleId, source: crate::compress::EncodeError },
     /// What the router is made of does not read.
     #[error("module {module}, the router: {reason}")]
-    Router {
-        /// The module.
-        module: ModuleId,
-        /// Why.
-        reason: String,
-    },
+    Router { module: ModuleId, reason: String },
     /// The state does not decode, or the own average does not apply.
     #[error("module {module}: {source}")]
-    Apply {
-        /// The module.
-        module: ModuleId,
-        /// Why.
-        source: step::ApplyError,
-    },
+    Apply { module: ModuleId, source: step::ApplyError },
 }
 
 /// What there is to do.
@@ -81,7 +61,6 @@ pub enum Work {
     Outer(Outer),
     /// The state that a module begins with.
     Genesis {
-        /// The module.
         module: ModuleId,
         /// What it should come to.
         state: BlobRef,

@@ -171,7 +171,7 @@ mod tests {
     use crate::names::{PathId, Phase};
     use crate::peer::tests::tiny_run::{Tiny, machine};
     use crate::peer::trainer::device_scheduler::DeviceScheduler;
-    use crate::peer::trainer::task::{Task, TrainerReport};
+    use crate::peer::trainer::task::{PhaseTask, Task, TrainerReport};
     use crate::peer::trainer::text::{Purpose, Texts};
     use crate::peer::trainer::thread::TrainerThread;
     use crate::peer::trainer::work;
@@ -209,7 +209,7 @@ mod tests {
             });
             let (start, phase) = (start.collect::<Vec<_>>(), Phase(phase));
             let part = Part::whole(2, start.iter().map(|(from, _)| from.module).collect());
-            let task = Task::Train { path, drawn: path, phase, part, start, trainer: None, resume: None };
+            let task = Task::Train(PhaseTask { path, drawn: path, phase, part, start, trainer: None, resume: None });
             assert!(self.trainer.begin(task));
             loop {
                 match self.trainer.next_report().await.unwrap() {

@@ -45,7 +45,6 @@ impl Dense {
 /// Where a dense path is kept.
 #[derive(Clone, Debug)]
 pub struct DenseCheckpoint {
-    /// The file.
     pub file: PathBuf,
     /// Tells trainings apart: the file of another run, or of other text, is passed over.
     pub of: BlobHash,

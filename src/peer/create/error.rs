@@ -13,7 +13,6 @@ pub enum CreateError {
          give more text or use a smaller grid"
     )]
     Small {
-        /// Which.
         corpus: String,
         /// To train on.
         documents: u64,

@@ -32,18 +32,13 @@ pub struct NeedsText {
 pub struct OtherText {
     /// What was given.
     pub corpus: String,
-    /// Its hash.
     pub found: BlobHash,
     /// The run's.
     pub expected: BlobHash,
 }
 
 /// The run's text from this machine's own copy, known by its hash.
-pub(in crate::peer) fn own_documents(
-    manifest: &Manifest,
-    own: Option<OwnText>,
-    stop: &AtomicBool,
-) -> anyhow::Result<Documents> {
+pub(crate) fn own_documents(manifest: &Manifest, own: Option<OwnText>, stop: &AtomicBool) -> anyhow::Result<Documents> {
     let Some(own) = own else { return Err(NeedsText { corpus: manifest.corpus }.into()) };
     let run = (&manifest.config, false);
     let documents = Documents::read(&own.corpus, own.test_corpus.as_ref(), run, stop, &mut |_| {})?;

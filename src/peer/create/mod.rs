@@ -1,13 +1,17 @@
-//! From text to a run: tokenizer, ancestor, router, shards, and the manifest that names them all.
+//! Creating a run: from text to the manifest that names every blob of the run.
+//!
+//! `text` reads the documents, `tokenize` makes them token ids. [`dense_trainer`] trains the ancestor, a [`dense`] path.
+//! `routing` sends each document to its path; `resharding` adds what is needed to share the text out again later.
+//! [`local_text`] is the corpus of a newcomer whose run does not send text.
 
 pub mod dense;
 pub mod dense_trainer;
 mod error;
 pub mod local_text;
-pub(in crate::peer::create) mod resharding;
-pub(in crate::peer::create) mod routing;
+mod resharding;
+mod routing;
 mod text;
-pub(in crate::peer::create) mod tokenize;
+mod tokenize;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,17 +55,14 @@ pub enum TextFrom {
 
 /// What a run is founded from.
 pub struct Plan<'a> {
-    /// The run.
     pub run: &'a RunConfig,
     /// What the swarm trains when it is done.
     pub then: Option<RunConfig>,
     /// The run that the swarm trained before.
     pub after: Option<RunId>,
-    /// This machine.
     pub machine: &'a MachineConfig,
     /// The founder's folder.
     pub folder: &'a Path,
-    /// Its text.
     pub text: TextFrom,
     /// Whether newcomers receive their shard from peers.
     pub share_text: bool,
@@ -150,15 +151,9 @@ pub fn create_run(
     go_on(stop)?;
     let blobs = &store.blobs;
     let mut trainer = DenseTrainer::new(run, plan.machine, scheduler, stop)?;
-    let initial = Dense::initial(run);
-    let steps = run.training.ancestor_steps;
     let ancestor = match plan.ancestor {
-        Some(levels) => Dense { levels, inner: initial.inner },
-        None => {
-            let kept = unfinished_ancestor(plan.folder, of_text(run, &text)?);
-            let mut told = |step, loss| told(Stage::Ancestor(step, steps, loss));
-            trainer.train(initial, &text.train, 0..steps, &kept, &mut told)?
-        }
+        Some(levels) => Dense { levels, inner: Dense::initial(run).inner },
+        None => train_ancestor(run, plan.folder, &mut trainer, &text, told)?,
     };
     let pairs: Vec<_> = run.levels.iter().zip(ancestor.levels.iter().map(Vec::as_slice)).collect();
     let ancestor_file = exchange::encode(&run.model, &pairs, &[])?;
@@ -206,6 +201,20 @@ pub fn create_run(
     let (manifest, id) = Manifest::decode(&bytes)?;
     let manifest = manifest.with_table_in(blobs)?;
     Ok(CreatedRun { manifest, bytes, id, ancestor, train: text.train, test: text.test, store })
+}
+
+/// Trains the ancestor on all text, or goes on with it if it was stopped.
+fn train_ancestor(
+    run: &RunConfig,
+    folder: &Path,
+    trainer: &mut DenseTrainer<'_>,
+    text: &Text,
+    told: &mut dyn FnMut(Stage),
+) -> anyhow::Result<Dense> {
+    let checkpoint = unfinished_ancestor(folder, of_text(run, text)?);
+    let steps = run.training.ancestor_steps;
+    let mut told = |step, loss| told(Stage::Ancestor(step, steps, loss));
+    trainer.train(Dense::initial(run), &text.train, 0..steps, &checkpoint, &mut told)
 }
 
 /// The most paths that a stage of the run has: the text must be enough for what follows, too.

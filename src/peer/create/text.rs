@@ -19,13 +19,11 @@ const SAMPLE_BYTES: usize = 256 << 20;
 
 /// The text of a run as tokens.
 pub struct Text {
-    /// The tokenizer.
     pub tokenizer: Tokenizer,
     /// To train on.
     pub train: TokenSet,
     /// To test on.
     pub test: TokenSet,
-    /// Hash of the corpus.
     pub corpus: BlobHash,
     /// Hash of the test corpus, or of the corpus again if a share of it is the test text.
     pub test_corpus: BlobHash,

@@ -40,8 +40,8 @@ const SAY_EVERY_MS: u64 = 1_000;
 
 /// What the driver remembers of doors, its own and others'.
 #[derive(Default)]
-pub(in crate::peer) struct AccessState {
-    pub(in crate::peer) access_control: Option<Arc<AccessControl>>,
+pub(crate) struct AccessState {
+    pub(crate) access_control: Option<Arc<AccessControl>>,
     /// Who has taken our credential since it was connected.
     introduced: BTreeSet<PeerKey>,
     authenticating: BTreeMap<u64, PeerKey>,
@@ -58,60 +58,60 @@ pub(in crate::peer) struct AccessState {
     said_revocation: Millis,
     looked: Millis,
     /// Why others do not let us in.
-    pub(in crate::peer) refused: Option<String>,
+    pub(crate) refused: Option<String>,
 }
 
 impl AccessState {
-    pub(in crate::peer) fn new(access_control: Option<Arc<AccessControl>>) -> Self {
+    pub(crate) fn new(access_control: Option<Arc<AccessControl>>) -> Self {
         Self { access_control, ..Self::default() }
     }
 
-    pub(in crate::peer) fn is_authentication(id: u64) -> bool {
+    pub(crate) fn is_authentication(id: u64) -> bool {
         id & AUTHENTICATION_BIT != 0
     }
 
     /// Whether what a peer says on a topic counts.
-    pub(in crate::peer) fn hears(&self, author: PeerKey) -> bool {
+    pub(crate) fn hears(&self, author: PeerKey) -> bool {
         self.access_control.as_ref().is_none_or(|access_control| access_control.takes_part(author))
     }
 
     /// What somebody hears who asks without being invited.
-    pub(in crate::peer) fn refusal(&self, from: PeerKey) -> Option<AuthenticationResponse> {
+    pub(crate) fn refusal(&self, from: PeerKey) -> Option<AuthenticationResponse> {
         self.access_control
             .as_ref()
             .filter(|access_control| !access_control.admits(from))
             .map(|access_control| access_control.turn_away())
     }
 
-    pub(in crate::peer) fn joined(&mut self, module: ModuleId) {
+    pub(crate) fn joined(&mut self, module: ModuleId) {
         self.said.entry(module).or_default();
         self.due.insert(module);
     }
 
-    pub(in crate::peer) fn left(&mut self, module: ModuleId) {
+    pub(crate) fn left(&mut self, module: ModuleId) {
         self.said.remove(&module);
         self.due.remove(&module);
     }
 
     /// Somebody listens there from now on.
-    pub(in crate::peer) fn must_hear(&mut self, module: ModuleId) {
+    pub(crate) fn must_hear(&mut self, module: ModuleId) {
         if self.said.contains_key(&module) {
             self.due.insert(module);
         }
     }
 
-    pub(in crate::peer) fn disconnected(&mut self, peer: PeerKey) {
+    pub(crate) fn disconnected(&mut self, peer: PeerKey) {
         self.connected_since.remove(&peer);
         self.introduced.remove(&peer);
     }
 
     /// It has turned us away, though it had seen our credential: it has started again, or thinks otherwise by now.
-    pub(in crate::peer) fn authenticate_again(&mut self, peer: PeerKey) {
+    pub(crate) fn authenticate_again(&mut self, peer: PeerKey) {
         self.introduced.remove(&peer);
     }
 
     /// For `status`.
-    pub(in crate::peer) fn invited(&self) -> Option<Invited> {
+    pub(crate) fn invited(&self) -> Option<Invited> {
         let access_control = self.access_control.as_ref()?;
         let (known, revoked) = access_control.counts();
         let until_s =
@@ -133,13 +133,13 @@ impl AccessState {
 
 impl Driver {
     /// Whether a peer has to see our credential before it hears anything else of us.
-    pub(in crate::peer) fn must_authenticate(&self, to: PeerKey) -> bool {
+    pub(crate) fn must_authenticate(&self, to: PeerKey) -> bool {
         let shows = self.access.access_control.as_ref().is_some_and(|access_control| access_control.own().is_some());
         shows && !self.access.introduced.contains(&to)
     }
 
     /// Shows our credential first.
-    pub(in crate::peer) fn hold_until_authenticated(&mut self, to: PeerKey, id: RequestId, bytes: Vec<u8>) {
+    pub(crate) fn hold_until_authenticated(&mut self, to: PeerKey, id: RequestId, bytes: Vec<u8>) {
         if self.access.held.values().map(Vec::len).sum::<usize>() >= MOST_HELD || !self.authenticate(to) {
             return self.events.push_back(Event::Answered { id, response: None });
         }
@@ -147,13 +147,13 @@ impl Driver {
     }
 
     /// Shows our credential to a peer that has not seen it, and does not wait.
-    pub(in crate::peer) fn introduce(&mut self, to: PeerKey) {
+    pub(crate) fn introduce(&mut self, to: PeerKey) {
         if to != self.node.me() && self.must_authenticate(to) {
             self.authenticate(to);
         }
     }
 
-    pub(in crate::peer) fn ask(&mut self, id: RequestId, to: PeerKey, bytes: Vec<u8>) {
+    pub(crate) fn ask(&mut self, id: RequestId, to: PeerKey, bytes: Vec<u8>) {
         let addresses = self.addresses.get(&to).cloned().unwrap_or_default();
         if self.network.request(id.0, to, addresses, bytes).is_err() {
             self.events.push_back(Event::Answered { id, response: None });
@@ -181,7 +181,7 @@ impl Driver {
     }
 
     /// A peer is connected.
-    pub(in crate::peer) fn connected(&mut self, peer: PeerKey) {
+    pub(crate) fn connected(&mut self, peer: PeerKey) {
         if self.access.access_control.is_some() {
             self.access.connected_since.insert(peer, self.now());
             self.access.introduced.remove(&peer);
@@ -190,12 +190,7 @@ impl Driver {
     }
 
     /// What came of showing our credential.
-    pub(in crate::peer) fn authentication_answered(
-        &mut self,
-        id: u64,
-        from: PeerKey,
-        result: Result<Vec<u8>, RequestError>,
-    ) {
+    pub(crate) fn authentication_answered(&mut self, id: u64, from: PeerKey, result: Result<Vec<u8>, RequestError>) {
         self.access.authenticating.remove(&id);
         let answer = result.ok().and_then(|bytes| encoding::decode::<AuthenticationResponse>(&bytes).ok());
         let answered = answer.is_some();
@@ -252,7 +247,7 @@ impl Driver {
     }
 
     /// Somebody has said on a topic who it is, or who is none of us any more.
-    pub(in crate::peer) fn handle_notice(&mut self, author: PeerKey, bytes: &[u8]) {
+    pub(crate) fn handle_notice(&mut self, author: PeerKey, bytes: &[u8]) {
         let Some(access_control) = self.access.access_control.clone() else { return };
         let Ok(notice) = encoding::decode::<AccessNotice>(bytes) else {
             tracing::debug!(author = %author.short(), "not a notice");
@@ -270,7 +265,7 @@ impl Driver {
     }
 
     /// Somebody shows a credential.
-    pub(in crate::peer) fn answer_authentication(&self, from: PeerKey, bytes: &[u8]) -> AuthenticationResponse {
+    pub(crate) fn answer_authentication(&self, from: PeerKey, bytes: &[u8]) -> AuthenticationResponse {
         let Some(access_control) = &self.access.access_control else {
             return AuthenticationResponse::Accepted { credential: None, revocations: Vec::new() };
         };
@@ -281,7 +276,7 @@ impl Driver {
     }
 
     /// What is to be said and done about the door by now.
-    pub(in crate::peer) async fn maintain_access(&mut self) {
+    pub(crate) async fn maintain_access(&mut self) {
         let Some(access_control) = self.access.access_control.clone() else { return };
         let now = self.now();
         self.announce_credential(&access_control, now).await;
@@ -333,7 +328,7 @@ impl Driver {
     }
 
     /// The user wants it.
-    pub(in crate::peer) fn carry_out_order(&mut self, order: Order) -> Result<String, String> {
+    pub(crate) fn carry_out_order(&mut self, order: Order) -> Result<String, String> {
         let Some(access_control) = self.access.access_control.clone() else {
             return Err("this run is open: whoever knows an address takes part".to_owned());
         };

@@ -6,7 +6,7 @@ use crate::peer::aggregator::Work;
 use crate::peer::checkpoint_index;
 use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::{Driver, PeerError};
-use crate::peer::trainer::task::Task;
+use crate::peer::trainer::task::{PhaseTask, Task};
 use crate::protocol::wire::encoding;
 use crate::protocol::{Action, Event, Message, Record, Report, SignedUpdate, Update};
 
@@ -14,7 +14,7 @@ use crate::protocol::{Action, Event, Message, Record, Report, SignedUpdate, Upda
 const JOURNAL_BYTES: u64 = 1 << 20;
 
 impl Driver {
-    pub(in crate::peer) async fn carry_out(&mut self, action: Action) -> Result<(), PeerError> {
+    pub(crate) async fn carry_out(&mut self, action: Action) -> Result<(), PeerError> {
         match action {
             Action::Persist(record) => self.persist(record).await?,
             Action::Subscribe(module) => self.subscribe(module).await,
@@ -43,7 +43,7 @@ impl Driver {
             Action::Forget(blob) => self.forget(blob),
             Action::Train { path, phase, part, start, trainer, resume } => {
                 let drawn = self.node.path_at(path, phase);
-                self.queue_task(Task::Train { path, drawn, phase, part, start, trainer, resume });
+                self.queue_task(Task::Train(PhaseTask { path, drawn, phase, part, start, trainer, resume }));
             }
             Action::Evaluate { path, phase, states } => {
                 let drawn = self.node.path_at(path, phase);
@@ -97,7 +97,7 @@ impl Driver {
     }
 
     /// Rewrites the journal to what still matters.
-    pub(in crate::peer) async fn compact(&mut self) -> Result<(), PeerError> {
+    pub(crate) async fn compact(&mut self) -> Result<(), PeerError> {
         let records = self.node.records().iter().map(encoding::encode).collect::<Result<_, _>>()?;
         self.compacted_bytes = self.store.rewrite(records).await?;
         Ok(())

@@ -17,17 +17,17 @@ const MOST_TEXTS: usize = 4;
 const TEXT_HOLDERS: usize = 4;
 
 /// A blob on its way.
-pub(in crate::peer) struct Fetch {
+pub(crate) struct Fetch {
     blob: BlobRef,
     /// For the node; otherwise for a shard that a path needs.
     for_node: bool,
     /// While the disk has not taken it.
-    pub(in crate::peer) short: Option<PressureGuard>,
+    pub(crate) short: Option<PressureGuard>,
 }
 
 /// The fetches under way, and the first states that are being made.
 #[derive(Default)]
-pub(in crate::peer) struct Fetches {
+pub(crate) struct Fetches {
     under_way: BTreeMap<u64, Fetch>,
     next: u64,
     /// First states of modules that are made here, and who has them; no more than the run has modules.
@@ -49,7 +49,7 @@ impl Driver {
     }
 
     /// Has what the node needs made here, if it can be, or else fetched.
-    pub(in crate::peer) fn obtain(&mut self, blob: BlobRef, from: Vec<PeerKey>) {
+    pub(crate) fn obtain(&mut self, blob: BlobRef, from: Vec<PeerKey>) {
         match self.begins_with(blob) {
             Some(module) => {
                 self.fetches.making.insert(blob.hash, (blob, from));
@@ -60,14 +60,14 @@ impl Driver {
     }
 
     /// What was not made is fetched; whether that is so.
-    pub(in crate::peer) fn fetch_in_place(&mut self, state: BlobHash, found: bool) -> bool {
+    pub(crate) fn fetch_in_place(&mut self, state: BlobHash, found: bool) -> bool {
         let Some((blob, from)) = self.fetches.making.remove(&state).filter(|_| !found) else { return false };
         self.fetches.not_made.insert(state);
         self.begin_fetch(blob, from, true);
         true
     }
 
-    pub(in crate::peer) fn all_here(&self, blobs: &[BlobRef]) -> Result<bool, PeerError> {
+    pub(crate) fn all_here(&self, blobs: &[BlobRef]) -> Result<bool, PeerError> {
         for blob in blobs {
             if !self.blobs.has(blob.hash)? {
                 return Ok(false);
@@ -77,11 +77,11 @@ impl Driver {
     }
 
     /// Whether the text of a path of the grid is here; if not, it is being fetched.
-    pub(in crate::peer) fn has_text(&mut self, path: PathId) -> Result<bool, PeerError> {
+    pub(crate) fn has_text(&mut self, path: PathId) -> Result<bool, PeerError> {
         self.has_blobs(path, self.manifest.text_for(path))
     }
 
-    pub(in crate::peer) fn has_blobs(&mut self, path: PathId, blobs: Vec<BlobRef>) -> Result<bool, PeerError> {
+    pub(crate) fn has_blobs(&mut self, path: PathId, blobs: Vec<BlobRef>) -> Result<bool, PeerError> {
         let mut all = true;
         for blob in blobs {
             if self.blobs.has(blob.hash)? {
@@ -105,15 +105,15 @@ impl Driver {
     }
 
     /// Whether text is on its way.
-    pub(in crate::peer) fn fetches_text(&self) -> bool {
+    pub(crate) fn fetches_text(&self) -> bool {
         self.fetches.under_way.values().any(|fetch| !fetch.for_node)
     }
 
-    pub(in crate::peer) fn begin_fetch(&mut self, blob: BlobRef, from: Vec<PeerKey>, for_node: bool) {
+    pub(crate) fn begin_fetch(&mut self, blob: BlobRef, from: Vec<PeerKey>, for_node: bool) {
         self.fetch(Fetch { blob, for_node, short: None }, from);
     }
 
-    pub(in crate::peer) fn fetch(&mut self, fetch: Fetch, from: Vec<PeerKey>) {
+    pub(crate) fn fetch(&mut self, fetch: Fetch, from: Vec<PeerKey>) {
         // Who has not seen our pass sees it now, and is asked again if it was too late.
         from.iter().for_each(|peer| self.introduce(*peer));
         let id = self.fetches.next;
@@ -128,7 +128,7 @@ impl Driver {
     }
 
     /// A fetch has ended. What the node asked for is its to judge; text is asked of the next peer.
-    pub(in crate::peer) fn fetched(
+    pub(crate) fn fetched(
         &mut self,
         id: u64,
         blob: BlobRef,

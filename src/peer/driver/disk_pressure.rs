@@ -22,7 +22,7 @@ const LONGEST_PAUSE_MS: u64 = 30_000;
 
 /// What the driver itself could not write. Trainer and aggregator keep what they have made.
 #[derive(Default)]
-pub(in crate::peer) struct PendingWrites {
+pub(crate) struct PendingWrites {
     /// A record, which is the first of the actions that wait.
     journal: Option<PressureGuard>,
     /// Blobs that other peers sent, and from whom.
@@ -34,31 +34,31 @@ pub(in crate::peer) struct PendingWrites {
 }
 
 impl PendingWrites {
-    pub(in crate::peer) fn again_at(&self) -> Option<Millis> {
+    pub(crate) fn again_at(&self) -> Option<Millis> {
         self.again_at
     }
 }
 
 impl Driver {
     /// Whether somebody here waits for the disk.
-    pub(in crate::peer) fn is_suspended(&self) -> bool {
+    pub(crate) fn is_suspended(&self) -> bool {
         self.blobs.disk_pressure().is_active()
     }
 
     /// A record was not written: it stays the next thing to do.
-    pub(in crate::peer) fn hold(&mut self, record: Record, error: &StoreError) {
+    pub(crate) fn hold(&mut self, record: Record, error: &StoreError) {
         self.pending_writes.journal = Some(self.blobs.disk_pressure().begin(error));
         self.actions.push_front(Action::Persist(record));
     }
 
     /// A blob that another peer sent was not stored: it will be fetched again.
-    pub(in crate::peer) fn hold_fetch(&mut self, mut fetch: Fetch, from: Vec<PeerKey>, reason: &str) {
+    pub(crate) fn hold_fetch(&mut self, mut fetch: Fetch, from: Vec<PeerKey>, reason: &str) {
         fetch.short = Some(self.blobs.disk_pressure().begin(reason));
         self.pending_writes.fetches.push((fetch, from));
     }
 
     /// Tries again what was not written. A whole new journal is written, since the old one may be in doubt.
-    pub(in crate::peer) async fn retry_writes(&mut self) -> Result<(), PeerError> {
+    pub(crate) async fn retry_writes(&mut self) -> Result<(), PeerError> {
         self.wait(2 * self.pending_writes.pause_ms);
         if self.pending_writes.journal.is_some() {
             match self.compact().await {
@@ -79,7 +79,7 @@ impl Driver {
     }
 
     /// Says when the disk takes nothing, and when it does again.
-    pub(in crate::peer) fn report_disk_pressure(&mut self) {
+    pub(crate) fn report_disk_pressure(&mut self) {
         let reason = self.blobs.disk_pressure().reason();
         match (&reason, self.pending_writes.told.is_some()) {
             (Some(reason), false) => {

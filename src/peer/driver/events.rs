@@ -17,7 +17,6 @@ pub enum PeerEvent {
     Reported(Report),
     /// A path has had all its phases and is scored.
     Scored {
-        /// The path.
         path: PathId,
         /// The path of the grid that it stands for in the last phase.
         drawn: PathId,
@@ -27,12 +26,7 @@ pub enum PeerEvent {
         test: Score,
     },
     /// A peer gave other bytes than a blob's. They were thrown away.
-    WrongBytes {
-        /// Who.
-        peer: PeerKey,
-        /// Of which blob.
-        blob: BlobHash,
-    },
+    WrongBytes { peer: PeerKey, blob: BlobHash },
     /// The disk does not take what is written, and why: nothing is trained or combined until it does.
     ShortOfDisk(String),
     /// It does again.

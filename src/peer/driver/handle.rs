@@ -9,7 +9,7 @@ use crate::network::Multiaddr;
 use crate::peer::driver::status::PeerStatus;
 
 /// Commands that may wait for the driver.
-pub(in crate::peer) const COMMANDS: usize = 16;
+pub(crate) const COMMANDS: usize = 16;
 
 /// What a user may want of a running peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub enum Order {
 
 /// Asked of a running peer.
 #[derive(Debug)]
-pub(in crate::peer) enum Command {
+pub(crate) enum Command {
     /// What are you doing?
     Status(oneshot::Sender<PeerStatus>),
     /// The same, with the hashes of parameters.
@@ -39,7 +39,7 @@ pub(in crate::peer) enum Command {
 /// Asks a running peer.
 #[derive(Clone)]
 pub struct PeerHandle {
-    pub(in crate::peer) commands: mpsc::Sender<Command>,
+    pub(crate) commands: mpsc::Sender<Command>,
 }
 
 impl PeerHandle {

@@ -21,13 +21,13 @@ const MAX_ADDRESS_BOOK: usize = 4_096;
 
 /// Requests of other peers that the node has not answered yet.
 #[derive(Default)]
-pub(in crate::peer) struct Requests {
+pub(crate) struct Requests {
     tokens: BTreeMap<ReplyToken, RequestToken>,
     next_token: u64,
 }
 
 impl Driver {
-    pub(in crate::peer) fn handle_network_event(&mut self, event: NetworkEvent) -> Result<(), PeerError> {
+    pub(crate) fn handle_network_event(&mut self, event: NetworkEvent) -> Result<(), PeerError> {
         match event {
             NetworkEvent::Gossip { module, author, bytes } => self.gossip(module, author, &bytes),
             NetworkEvent::Request { from, token, bytes } => self.requested(from, token, &bytes),
@@ -76,7 +76,7 @@ impl Driver {
         Ok(())
     }
 
-    pub(in crate::peer) fn reconnect(&mut self) {
+    pub(crate) fn reconnect(&mut self) {
         for peer in self.redial.due(self.now()) {
             let addresses = self.addresses.get(&peer).cloned().unwrap_or_default();
             if self.network.dial_peer(peer, addresses).is_err() {
@@ -85,7 +85,7 @@ impl Driver {
         }
     }
 
-    pub(in crate::peer) fn learn(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) {
+    pub(crate) fn learn(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) {
         let room = self.addresses.len() < MAX_ADDRESS_BOOK || self.addresses.contains_key(&peer);
         if peer == self.node.me() || addresses.is_empty() || !room {
             return;
@@ -158,7 +158,7 @@ impl Driver {
     }
 
     /// A peer itself has done something that no honest one does.
-    pub(in crate::peer) fn report_offence(&self, peer: PeerKey, offence: Offence) {
+    pub(crate) fn report_offence(&self, peer: PeerKey, offence: Offence) {
         if peer != self.node.me() && self.network.penalize(peer, offence).is_err() {
             tracing::debug!(peer = %peer.short(), ?offence, "too much under way to remember an offence");
         }
@@ -171,7 +171,7 @@ impl Driver {
         }
     }
 
-    pub(in crate::peer) fn reply(&mut self, token: ReplyToken, response: &Response) {
+    pub(crate) fn reply(&mut self, token: ReplyToken, response: &Response) {
         if let Some(token) = self.requests.tokens.remove(&token) {
             self.respond(token, response);
         }
@@ -182,7 +182,7 @@ impl Driver {
     }
 
     /// Addresses of this peer, which may be known already: the network tells each as it comes, and all when asked.
-    pub(in crate::peer) fn listens_at(&mut self, addresses: Vec<Multiaddr>) {
+    pub(crate) fn listens_at(&mut self, addresses: Vec<Multiaddr>) {
         add_new(&mut self.listening, addresses, self.node.me());
         self.tell_addresses();
     }

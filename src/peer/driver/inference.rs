@@ -14,7 +14,7 @@ use crate::query::{QueriedModel, Query};
 
 impl Driver {
     /// Hands a question about text over, if it is one that can be answered here.
-    pub(in crate::peer) fn play(&self, from: PeerKey, token: RequestToken, question: Query) {
+    pub(crate) fn play(&self, from: PeerKey, token: RequestToken, question: Query) {
         let handed = self.answering.bounds.check(&question).map_err(|error| error.to_string()).and_then(|()| {
             let states = match &question {
                 Query::Score(QueriedModel::Path(path), _) => self.states_of(*path)?,

@@ -26,25 +26,25 @@ struct Lost {
 
 /// Who is looked for.
 #[derive(Default)]
-pub(in crate::peer) struct Redial {
+pub(crate) struct Redial {
     lost: BTreeMap<PeerKey, Lost>,
 }
 
 impl Redial {
     /// The last connection to a member has ended.
-    pub(in crate::peer) fn lost(&mut self, now: Millis, peer: PeerKey) {
+    pub(crate) fn lost(&mut self, now: Millis, peer: PeerKey) {
         if self.lost.len() < MAX_LOST {
             self.lost.entry(peer).or_insert(Lost { since: now, next: now, pause_ms: FIRST_PAUSE_MS });
         }
     }
 
     /// There is a connection again.
-    pub(in crate::peer) fn connected(&mut self, peer: PeerKey) {
+    pub(crate) fn connected(&mut self, peer: PeerKey) {
         self.lost.remove(&peer);
     }
 
     /// Whom to dial now.
-    pub(in crate::peer) fn due(&mut self, now: Millis) -> Vec<PeerKey> {
+    pub(crate) fn due(&mut self, now: Millis) -> Vec<PeerKey> {
         self.lost.retain(|_, lost| now.since(lost.since) < GIVEN_UP_MS);
         let due = self.lost.iter_mut().filter(|(_, lost)| now >= lost.next);
         due.map(|(peer, lost)| {

@@ -24,7 +24,6 @@ const ALONE: Duration = Duration::from_secs(20);
 /// A node's status and its machine's part.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct PeerStatus {
-    /// The run.
     pub run: String,
     /// The run's name.
     pub name: String,
@@ -69,11 +68,9 @@ pub struct Invited {
 pub struct Traffic {
     /// Contributions, averages, states, text.
     pub blob_bytes_sent: u64,
-    /// The same.
     pub blob_bytes_received: u64,
     /// Beats, offers, updates, and questions.
     pub message_bytes_sent: u64,
-    /// The same.
     pub message_bytes_received: u64,
 }
 
@@ -92,13 +89,13 @@ pub struct Synced {
 
 /// What has been seen and said.
 #[derive(Default)]
-pub(in crate::peer) struct Observed {
+pub(crate) struct Observed {
     /// Blobs that other peers sent, until it is known what for.
-    pub(in crate::peer) arrived: BTreeMap<BlobHash, u64>,
+    pub(crate) arrived: BTreeMap<BlobHash, u64>,
     synced: Synced,
     /// What was said last about waiting.
-    pub(in crate::peer) waiting: Option<Waiting>,
-    pub(in crate::peer) heard_anybody: bool,
+    pub(crate) waiting: Option<Waiting>,
+    pub(crate) heard_anybody: bool,
     said_alone: bool,
     /// Of parameters, by their state's.
     hashes: Arc<Mutex<BTreeMap<BlobHash, String>>>,
@@ -106,7 +103,7 @@ pub(in crate::peer) struct Observed {
 
 impl Driver {
     /// A contribution or an average is used. If another peer sent it, the status counts its bytes.
-    pub(in crate::peer) fn count_received(&mut self, work: &Outer) {
+    pub(crate) fn count_received(&mut self, work: &Outer) {
         let (module, blob) = match work {
             Outer::Accumulate { module, blob, .. } => (module, *blob),
             Outer::Apply { module, average, .. } => (module, average.hash),
@@ -123,11 +120,11 @@ impl Driver {
         (*bytes, *parameters) = (*bytes + received, *parameters + count);
     }
 
-    pub(in crate::peer) fn forget_arrival(&mut self, blob: BlobHash) {
+    pub(crate) fn forget_arrival(&mut self, blob: BlobHash) {
         self.observed.arrived.remove(&blob);
     }
 
-    pub(in crate::peer) fn report_waiting(&mut self) {
+    pub(crate) fn report_waiting(&mut self) {
         if !self.observed.heard_anybody && !self.observed.said_alone && self.began.elapsed() >= ALONE {
             self.observed.said_alone = true;
             self.report_isolated();
@@ -162,7 +159,7 @@ impl Driver {
     }
 
     /// All but the hashes of parameters.
-    pub(in crate::peer) fn status(&self) -> PeerStatus {
+    pub(crate) fn status(&self) -> PeerStatus {
         let traffic = self.network.traffic();
         let addresses = self.listening.iter().map(ToString::to_string).collect();
         PeerStatus {
@@ -187,7 +184,7 @@ impl Driver {
     }
 
     /// Reads the states elsewhere: a large run's take seconds, in which beats must go on.
-    pub(in crate::peer) fn reply_with_hashes(&self, reply: oneshot::Sender<PeerStatus>) {
+    pub(crate) fn reply_with_hashes(&self, reply: oneshot::Sender<PeerStatus>) {
         let mut status = self.status();
         let states: Vec<_> = self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();
         let (known, counts, blobs) = (self.observed.hashes.clone(), self.level_counts.clone(), self.blobs.clone());

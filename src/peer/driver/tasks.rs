@@ -6,35 +6,35 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::names::{BlobRef, ModuleId, PathId, Phase};
 use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::{Driver, PeerError};
-use crate::peer::trainer::task::{Task, TrainerReport};
+use crate::peer::trainer::task::{PhaseTask, Task, TrainerReport};
 use crate::protocol::Event;
 use crate::training::Score;
 
 /// What is under way, and what has been done.
 #[derive(Default)]
-pub(in crate::peer) struct TrainerTasks {
+pub(crate) struct TrainerTasks {
     /// The trainer's next.
-    pub(in crate::peer) task: Option<Task>,
+    pub(crate) task: Option<Task>,
     /// To be scored when there is nothing else to do.
     checkpoint: Option<Task>,
-    pub(in crate::peer) training: bool,
+    pub(crate) training: bool,
     /// The checkpoint that the trainer scores.
     scoring: Option<(PathId, Phase)>,
-    pub(in crate::peer) scored: BTreeSet<PathId>,
+    pub(crate) scored: BTreeSet<PathId>,
     /// Of paths that count as something of their own in the end, the trainer that has those parameters.
-    pub(in crate::peer) best: BTreeMap<PathId, BlobRef>,
-    pub(in crate::peer) phases_trained: u64,
+    pub(crate) best: BTreeMap<PathId, BlobRef>,
+    pub(crate) phases_trained: u64,
 }
 
 impl Driver {
     /// What is trained comes before what was to be scored.
-    pub(in crate::peer) fn queue_task(&mut self, task: Task) {
+    pub(crate) fn queue_task(&mut self, task: Task) {
         if let Some(Task::Score { path, phase, .. }) = self.tasks.task.replace(task) {
             self.scored(path, phase, None);
         }
     }
 
-    pub(in crate::peer) fn queue_scoring(&mut self, task: Task) {
+    pub(crate) fn queue_scoring(&mut self, task: Task) {
         self.tasks.checkpoint = Some(task);
     }
 
@@ -46,7 +46,7 @@ impl Driver {
     }
 
     /// Begins a task once the text it needs is here.
-    pub(in crate::peer) fn feed_trainer(&mut self) -> Result<(), PeerError> {
+    pub(crate) fn feed_trainer(&mut self) -> Result<(), PeerError> {
         if self.tasks.training {
             return Ok(());
         }
@@ -54,7 +54,7 @@ impl Driver {
             self.tasks.task = self.next_evaluation().or_else(|| self.tasks.checkpoint.take());
         }
         let is_here = match &self.tasks.task {
-            Some(Task::Train { drawn, .. } | Task::Evaluate { drawn, .. }) => {
+            Some(Task::Train(PhaseTask { drawn, .. }) | Task::Evaluate { drawn, .. }) => {
                 let drawn = *drawn;
                 self.has_text(drawn)? || self.put_off(drawn)
             }
@@ -88,7 +88,7 @@ impl Driver {
     /// Something else is done until a path's text is here. It is not.
     fn put_off(&mut self, drawn: PathId) -> bool {
         self.text_replication.want(drawn);
-        if let Some(Task::Train { path, phase, .. }) = self.tasks.task.take() {
+        if let Some(Task::Train(PhaseTask { path, phase, .. })) = self.tasks.task.take() {
             self.events.push_back(Event::TextMissing { path, phase });
         }
         false
@@ -97,7 +97,7 @@ impl Driver {
     /// What a slot will stand for after the phase that begins, if that is another path of the grid: its text is fetched
     /// meanwhile.
     fn drawn_next(&self, task: &Task) -> Option<PathId> {
-        let Task::Train { path, drawn, phase, .. } = task else { return None };
+        let Task::Train(PhaseTask { path, drawn, phase, .. }) = task else { return None };
         Some(self.node.path_at(*path, phase.next())).filter(|next| next != drawn)
     }
 
@@ -124,7 +124,7 @@ impl Driver {
         Some(Task::Evaluate { path, drawn, states, trainer: self.node.trainer(path) })
     }
 
-    pub(in crate::peer) fn handle_trainer_report(&mut self, told: TrainerReport) -> Result<(), PeerError> {
+    pub(crate) fn handle_trainer_report(&mut self, told: TrainerReport) -> Result<(), PeerError> {
         match told {
             TrainerReport::Alive { path, phase, steps } => self.progressed(path, phase, steps),
             TrainerReport::Checkpointed { path, phase, steps, blob } => {
@@ -174,9 +174,9 @@ impl Driver {
     }
 
     /// A phase that has not begun need not be stopped in the middle.
-    pub(in crate::peer) fn pause_trainer(&mut self) {
-        match self.tasks.task.take_if(|task| matches!(task, Task::Train { .. })) {
-            Some(Task::Train { path, phase, .. }) => {
+    pub(crate) fn pause_trainer(&mut self) {
+        match self.tasks.task.take_if(|task| matches!(task, Task::Train(_))) {
+            Some(Task::Train(PhaseTask { path, phase, .. })) => {
                 self.events.push_back(Event::Paused { path, phase, middle: None });
             }
             _ => self.trainer.pause(),
@@ -184,9 +184,9 @@ impl Driver {
     }
 
     /// One that has not begun makes a step.
-    pub(in crate::peer) fn end_phase(&mut self) {
+    pub(crate) fn end_phase(&mut self) {
         match &mut self.tasks.task {
-            Some(Task::Train { part, resume, .. }) => {
+            Some(Task::Train(PhaseTask { part, resume, .. })) => {
                 part.last = (resume.map_or(part.first, |resume| resume.steps) + 1).min(part.last);
             }
             _ => self.trainer.end_phase(),
@@ -194,7 +194,7 @@ impl Driver {
     }
 
     /// Whatever the old one had in hand is asked for again, by the node or as the next evaluation.
-    pub(in crate::peer) fn restart_trainer(&mut self) -> Result<(), PeerError> {
+    pub(crate) fn restart_trainer(&mut self) -> Result<(), PeerError> {
         let dropped = self.tasks.task.take().and_then(|task| task.scores());
         for (path, phase) in dropped.into_iter().chain(self.tasks.scoring.take()) {
             self.scored(path, phase, None);
@@ -203,7 +203,7 @@ impl Driver {
         self.trainer.restart().map_err(PeerError::TrainerThread)
     }
 
-    pub(in crate::peer) fn forget_path(&mut self, path: PathId) {
+    pub(crate) fn forget_path(&mut self, path: PathId) {
         self.tasks.scored.remove(&path);
         self.tasks.best.remove(&path);
     }

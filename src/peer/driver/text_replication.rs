@@ -15,7 +15,7 @@ const PATHS_AT_ONCE: u32 = 16;
 
 /// Which text is here, and which is missing.
 #[derive(Debug, Default)]
-pub(in crate::peer) struct TextReplication {
+pub(crate) struct TextReplication {
     /// Paths of the grid whose text was missing when it was needed.
     wanted: BTreeSet<PathId>,
     /// Paths of the grid all of whose text is here.
@@ -39,22 +39,22 @@ pub struct TextHere {
 
 impl TextReplication {
     /// A path's text is to come.
-    pub(in crate::peer) fn want(&mut self, drawn: PathId) {
+    pub(crate) fn want(&mut self, drawn: PathId) {
         self.wanted.insert(drawn);
     }
 
     /// Whether a path's text is to come.
-    pub(in crate::peer) fn wants(&self, drawn: PathId) -> bool {
+    pub(crate) fn wants(&self, drawn: PathId) -> bool {
         self.wanted.contains(&drawn)
     }
 
     /// One of those whose text is to come.
-    pub(in crate::peer) fn first_wanted(&self) -> Option<PathId> {
+    pub(crate) fn first_wanted(&self) -> Option<PathId> {
         self.wanted.first().copied()
     }
 
     /// Keeps no more for others. Returns what it did keep for them.
-    pub(in crate::peer) fn stop_replicating(&mut self) -> BTreeSet<PathId> {
+    pub(crate) fn stop_replicating(&mut self) -> BTreeSet<PathId> {
         (self.stop_replicating, self.here) = (true, BTreeSet::new());
         std::mem::take(&mut self.for_others)
     }
@@ -62,7 +62,7 @@ impl TextReplication {
 
 impl Driver {
     /// Fetches what paths here wait for; when that is here, what is kept for others.
-    pub(in crate::peer) fn replicate_text(&mut self) -> Result<(), PeerError> {
+    pub(crate) fn replicate_text(&mut self) -> Result<(), PeerError> {
         if !self.manifest.share_text {
             return Ok(());
         }
@@ -96,7 +96,7 @@ impl Driver {
     }
 
     /// How much of the run's text is here, if peers send it to each other.
-    pub(in crate::peer) fn text_here(&self) -> Option<TextHere> {
+    pub(crate) fn text_here(&self) -> Option<TextHere> {
         let of = self.manifest.shards.listed().len() as u64;
         self.manifest.share_text.then_some(TextHere { here: self.text_replication.here.len() as u64, of })
     }

@@ -12,12 +12,10 @@ use crate::peer::join::{JoinError, ask};
 use crate::protocol::wire::encoding;
 
 /// Who knocks, and what it has.
-pub(in crate::peer) struct Authentication<'a> {
-    /// Its network.
+pub(crate) struct Authentication<'a> {
     pub network: &'a NetworkHandle,
     /// What comes out of it.
     pub events: &'a mut NetworkEvents,
-    /// Who it is.
     pub identity: &'a Identity,
     /// Where its part is kept.
     pub folder: &'a Path,
@@ -27,7 +25,7 @@ pub(in crate::peer) struct Authentication<'a> {
 ///
 /// # Errors
 /// If nobody answers there, or it is turned away.
-pub(in crate::peer) async fn authenticate(
+pub(crate) async fn authenticate(
     network: &NetworkHandle,
     events: &mut NetworkEvents,
     address: &Multiaddr,
@@ -50,11 +48,7 @@ impl Authentication<'_> {
     ///
     /// # Errors
     /// If it is turned away with what it has.
-    pub(in crate::peer) async fn enter(
-        &mut self,
-        address: &Multiaddr,
-        token: Option<&InvitationToken>,
-    ) -> anyhow::Result<()> {
+    pub(crate) async fn enter(&mut self, address: &Multiaddr, token: Option<&InvitationToken>) -> anyhow::Result<()> {
         let kept = invitation_file(self.folder);
         if kept.exists()
             && let Grant::Credential(credential) = invitation_token::read(&kept.to_string_lossy())?.grant

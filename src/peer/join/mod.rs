@@ -28,26 +28,14 @@ pub enum JoinError {
     Dial(#[from] DialError),
     /// It did not answer.
     #[error("{address} was reached but did not answer: {reason}")]
-    NoAnswer {
-        /// Who was asked.
-        address: String,
-        /// Why.
-        reason: String,
-    },
+    NoAnswer { address: String, reason: String },
     /// It answered with something else.
     #[error("{address} has no manifest to give: {reason}")]
-    Refused {
-        /// Who was asked.
-        address: String,
-        /// Why.
-        reason: String,
-    },
+    Refused { address: String, reason: String },
     /// The run is by invitation, and what was shown is none.
     #[error("{address}: {reason}; this peer's key is {me}")]
     NotInvited {
-        /// Who was asked.
         address: String,
-        /// Why.
         reason: String,
         /// Who asked: for whom an invitation can be made.
         me: PeerKey,
@@ -70,18 +58,11 @@ pub enum JoinError {
     },
     /// The manifest is no good.
     #[error("{address}: {source}")]
-    Manifest {
-        /// Who was asked.
-        address: String,
-        /// Why.
-        source: ManifestError,
-    },
+    Manifest { address: String, source: ManifestError },
     /// Another run than this folder's.
     #[error("{address} answers for run {found}, this folder holds run {expected}; use another --dir")]
     OtherRun {
-        /// Who was asked.
         address: String,
-        /// Its run.
         found: RunId,
         /// The folder's.
         expected: RunId,
@@ -102,9 +83,7 @@ pub enum JoinError {
     Blob {
         /// Which part.
         what: &'static str,
-        /// Who was asked.
         from: String,
-        /// Why.
         reason: String,
     },
 }
@@ -142,7 +121,7 @@ pub async fn fetch_manifest(
 ///
 /// # Errors
 /// If nobody is there, or it does not answer.
-pub(in crate::peer) async fn ask(
+pub(crate) async fn ask(
     network: &NetworkHandle,
     events: &mut NetworkEvents,
     address: &Multiaddr,

@@ -8,7 +8,7 @@ use crate::peer::manifest::Manifest;
 use crate::store::{BlobError, BlobStore};
 
 /// A module's first state, which says what module it is of, of its level of the ancestor.
-pub(in crate::peer) fn first_state(module: ModuleId, parameters: Vec<f32>, mode: OuterMode) -> Vec<u8> {
+pub(crate) fn first_state(module: ModuleId, parameters: Vec<f32>, mode: OuterMode) -> Vec<u8> {
     ModuleState::initial(module, parameters, mode).encode()
 }
 
@@ -17,11 +17,7 @@ pub(in crate::peer) fn first_state(module: ModuleId, parameters: Vec<f32>, mode:
 ///
 /// # Errors
 /// If the disk fails.
-pub(in crate::peer) fn make(
-    manifest: &Manifest,
-    blobs: &BlobStore,
-    module: ModuleId,
-) -> Result<Option<Vec<u8>>, BlobError> {
+pub(crate) fn make(manifest: &Manifest, blobs: &BlobStore, module: ModuleId) -> Result<Option<Vec<u8>>, BlobError> {
     let (config, ancestor) = (&manifest.config, manifest.ancestor);
     let Some(level) = config.levels.get(usize::from(module.level)) else { return Ok(None) };
     let ancestor = match blobs.get(ancestor.hash, ancestor.bytes) {

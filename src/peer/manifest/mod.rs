@@ -1,4 +1,5 @@
-//! The manifest: everything that makes a run this run. Its BLAKE3 is the run's id; all it names is fetched by hash.
+//! The manifest: everything that makes a run this run. Its BLAKE3 hash is the run's id; everything that it names is fetched
+//! by hash. [`shard_table`] is each path's text, `genesis` the first state of each module.
 
 pub(super) mod genesis;
 pub mod shard_table;
@@ -47,7 +48,6 @@ pub struct Manifest {
     pub share_text: bool,
     /// A `tokenizer.json`.
     pub tokenizer: BlobRef,
-    /// The router.
     pub router: BlobRef,
     /// Which document is in which shard.
     pub shard_index: BlobRef,

@@ -39,11 +39,9 @@ use crate::store::{BlobStore, DiskError, LockedStore};
 
 /// What a peer is made of.
 pub struct PeerPlan {
-    /// Its store.
     pub store: LockedStore,
     /// The run's manifest, as its bytes.
     pub manifest: Vec<u8>,
-    /// Who it is.
     pub identity: Identity,
     /// What the machine brings.
     pub machine: MachineConfig,
@@ -91,14 +89,7 @@ impl Peer {
         let (store, threads) = crate::store::actor::start(folder)?;
 
         let key = plan.identity.key();
-        let mut node = Node::restore(key, manifest.plan()?, records.clone());
-        let mut lost = without_states(&node, &blobs)?;
-        lost.extend(without_checkpoints(&node, &blobs)?);
-        if !lost.is_empty() {
-            let encoded = lost.iter().map(encoding::encode).collect::<Result<_, _>>()?;
-            store.persist(encoded).await?;
-            node = Node::restore(key, manifest.plan()?, records.into_iter().chain(lost).collect());
-        }
+        let node = restored_node(key, &manifest, records, &store).await?;
         checkpoint_index::refresh(&store, &node, &manifest).await?;
         let mut node = node.started_as(RandomState::new().hash_one(run.0), |bytes| plan.identity.sign(bytes).to_vec());
         if plan.machine.disk_bytes > 0 {
@@ -203,6 +194,23 @@ impl Peer {
     pub fn has_stopped(&self) -> bool {
         self.task.is_finished()
     }
+}
+
+/// The node as the journal has it, without what the disk has lost.
+async fn restored_node(
+    key: PeerKey,
+    manifest: &Manifest,
+    records: Vec<Record>,
+    store: &StoreHandle,
+) -> anyhow::Result<Node> {
+    let node = Node::restore(key, manifest.plan()?, records.clone());
+    let mut lost = without_states(&node, store.blobs())?;
+    lost.extend(without_checkpoints(&node, store.blobs())?);
+    if lost.is_empty() {
+        return Ok(node);
+    }
+    store.persist(lost.iter().map(encoding::encode).collect::<Result<_, _>>()?).await?;
+    Ok(Node::restore(key, manifest.plan()?, records.into_iter().chain(lost).collect()))
 }
 
 fn decode_records(records: &[Vec<u8>]) -> anyhow::Result<Vec<Record>> {

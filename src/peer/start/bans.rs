@@ -26,7 +26,7 @@ fn read(folder: &Path) -> Vec<Ban> {
 }
 
 /// Restores the bans of a folder, and keeps them there from now on, until the network ends.
-pub(in crate::peer) fn keep(network: &NetworkHandle, folder: &Path) {
+pub(crate) fn keep(network: &NetworkHandle, folder: &Path) {
     if network.restore_bans(read(folder)).is_err() {
         tracing::warn!("earlier bans were not restored");
     }

@@ -1,7 +1,7 @@
-//! Three ways to begin: as the founder of a run, as a newcomer with an address, or again from one's own folder.
+//! Starting a peer: as the creator of a run, as a newcomer with an address, or again from its own folder.
 //!
-//! Each leaves the peer's folder complete before the peer starts: its key, the manifest, and a store with what
-//! everybody of the run keeps.
+//! Each way first makes the peer's folder complete: its key, the manifest, and a store with the blobs that every peer of
+//! the run keeps. [`assembly`] then restores the node and starts the actors; `bans` keeps bans from one start to the next.
 
 pub mod assembly;
 pub(super) mod bans;
@@ -75,7 +75,6 @@ pub struct Listening {
 
 /// A peer that runs, and how to reach it.
 pub struct Launched {
-    /// The peer.
     pub peer: Peer,
     /// Its network, to ask for addresses and traffic.
     pub network: NetworkHandle,

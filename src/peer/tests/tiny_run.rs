@@ -63,7 +63,6 @@ pub struct Tiny {
     pub manifest: Vec<u8>,
     /// The same, decoded.
     pub decoded: Manifest,
-    /// Its id.
     pub run: RunId,
     /// All its blobs.
     pub blobs: BlobStore,

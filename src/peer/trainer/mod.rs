@@ -1,8 +1,10 @@
 //! The trainer: the one thread of a peer that touches tensors.
 //!
-//! A phase of a path: states from the store, H inner steps in turns with the machine's other trainers, the outer
-//! gradient of each module against the replicated copy it started from, compressed with what was left from last time,
-//! and all of it back to the store before anybody is told.
+//! A phase of a path: the states of its modules from the store (`start_parameters`), inner steps (`stepping`), the outer
+//! gradient of each module against the state that it started from, compressed with what the last compression left
+//! ([`path_state`]). The results are in the store before the trainer reports them. `scores` evaluates paths, `text`
+//! reads their shards. [`thread`] replaces a trainer that hangs; [`task`] is what passes between it and the driver;
+//! [`device_scheduler`] shares the device among the trainers of a machine, `throttle` limits their rate.
 
 pub mod device_scheduler;
 pub mod path_state;
@@ -27,11 +29,10 @@ use crate::model::open_device;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase};
 use crate::outer::ModuleState;
 use crate::peer::trainer::path_state::{PathState, PathStateError, PhaseState};
-use crate::peer::trainer::task::{Task, TrainerReport};
+use crate::peer::trainer::task::{PhaseTask, Task, TrainerReport};
 use crate::peer::trainer::text::{Purpose, Texts};
 use crate::peer::trainer::thread::{Work, WorkerHandle};
 use crate::protocol::journal::record::{Finished, StartedFrom};
-use crate::protocol::{Part, Resume};
 use crate::routing::resharding::RouterState;
 use crate::store::{BlobError, BlobStore};
 use crate::training::{InnerTrainer, OuterGradientError, StepError, TrainerError, outer_gradient};
@@ -76,15 +77,6 @@ struct Worker {
     last: Option<(BlobHash, PathState)>,
 }
 
-/// A phase of a path, as it was asked for.
-struct PhaseTask<'a> {
-    path: PathId,
-    drawn: PathId,
-    phase: Phase,
-    part: &'a Part,
-    start: &'a [(StartedFrom, BlobRef)],
-}
-
 /// How far inner steps were made.
 enum Steps {
     /// To the end of the phase.
@@ -127,10 +119,7 @@ impl Worker {
     /// Nothing if nobody listens any more.
     fn carry_out(&mut self, handle: &WorkerHandle, task: Task) -> anyhow::Result<Option<TrainerReport>> {
         match task {
-            Task::Train { path, drawn, phase, part, start, trainer, resume } => {
-                let task = PhaseTask { path, drawn, phase, part: &part, start: &start };
-                self.train(handle, &task, trainer, resume)
-            }
+            Task::Train(task) => self.train(handle, &task),
             Task::Score { path, drawn, phase, states } => {
                 let scores = self.score(handle, (path, phase), (drawn, &[Purpose::HeldOut]), &states);
                 let scores = scores.inspect_err(|error| tracing::warn!(%path, %phase, %error, "not scored")).ok();
@@ -183,21 +172,15 @@ impl Worker {
         Ok(Some(self.manifest.router_state(&bytes)?))
     }
 
-    fn train(
-        &mut self,
-        handle: &WorkerHandle,
-        task: &PhaseTask,
-        trainer: Option<BlobRef>,
-        resume: Option<Resume>,
-    ) -> anyhow::Result<Option<TrainerReport>> {
-        let PhaseTask { path, drawn, phase, part, .. } = *task;
+    fn train(&mut self, handle: &WorkerHandle, task: &PhaseTask) -> anyhow::Result<Option<TrainerReport>> {
+        let PhaseTask { path, drawn, phase, ref part, trainer, resume, .. } = *task;
         let span = tracing::info_span!("phase", %path, %drawn, %phase);
         let _entered = span.enter();
         if !handle.report(TrainerReport::Alive { path, phase, steps: resume.map_or(part.first, |resume| resume.steps) })
         {
             return Ok(None);
         }
-        let router = self.router(&modules(task.start))?;
+        let router = self.router(&modules(&task.start))?;
         self.texts.hold(drawn, router.as_ref())?;
         let last = self.last.take().filter(|(blob, _)| resume.is_none() && Some(*blob) == trainer.map(|it| it.hash));
         let gone_on = if let Some((_, state)) = last {
@@ -282,7 +265,7 @@ impl Worker {
         task: &PhaseTask,
         carried: CarriedState,
     ) -> anyhow::Result<Option<TrainerReport>> {
-        let PhaseTask { path, phase, part, start, .. } = *task;
+        let PhaseTask { path, phase, ref part, ref start, .. } = *task;
         let CarriedState { mut state, middle, at_hand } = carried;
         let states = modules(start);
         let (made, levels) = middle.unwrap_or((part.first, None));

@@ -64,12 +64,7 @@ pub enum PathStateError {
     Header,
     /// Not of this model.
     #[error("a trainer's state of {found} bytes, this model's has {expected}")]
-    Size {
-        /// Bytes given.
-        found: usize,
-        /// Bytes expected.
-        expected: usize,
-    },
+    Size { found: usize, expected: usize },
     /// Parameters that are said to be the best, and by how much.
     #[error("a trainer's state whose best parameters make no sense")]
     Best,

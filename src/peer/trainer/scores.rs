@@ -3,9 +3,8 @@
 
 use super::{REPORT, Worker};
 use crate::names::{BlobRef, ModuleId, PathId, Phase};
-use crate::peer::trainer::PhaseTask;
 use crate::peer::trainer::path_state::{Best, PathState};
-use crate::peer::trainer::task::TrainerReport;
+use crate::peer::trainer::task::{PhaseTask, TrainerReport};
 use crate::peer::trainer::text::Purpose;
 use crate::peer::trainer::thread::WorkerHandle;
 use crate::routing::resharding::PathScores;
@@ -125,7 +124,7 @@ impl Worker {
         task: &PhaseTask,
         next: u64,
     ) -> anyhow::Result<BlobRef> {
-        let PhaseTask { path, drawn, phase, part, .. } = *task;
+        let PhaseTask { path, drawn, phase, ref part, .. } = *task;
         let routing = &self.manifest.config.routing;
         let mut nats = Vec::new();
         if routing.reshard.contains(&next) {

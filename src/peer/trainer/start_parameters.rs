@@ -5,8 +5,9 @@
 //! stand on yet is mixed in.
 
 use crate::outer::mix;
+use crate::peer::trainer::Worker;
 use crate::peer::trainer::path_state::{Own, PathState};
-use crate::peer::trainer::{PhaseTask, Worker};
+use crate::peer::trainer::task::PhaseTask;
 use crate::protocol::wire::message::UpdateHash;
 
 impl Worker {

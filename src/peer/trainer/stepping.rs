@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::{PhaseTask, REPORT, Steps, Worker};
+use super::{REPORT, Steps, Worker};
 use crate::names::{BlobRef, PathId};
 use crate::peer::trainer::device_scheduler::SLICE_MS;
 use crate::peer::trainer::path_state::{PathState, PhaseState};
-use crate::peer::trainer::task::{Stepped, TrainerReport};
+use crate::peer::trainer::task::{PhaseTask, Stepped, TrainerReport};
 use crate::peer::trainer::thread::WorkerHandle;
 use crate::peer::trainer::throttle::Pace;
 use crate::seed::Seed;
@@ -31,7 +31,7 @@ impl Worker {
         made: u64,
         carried: &mut PathState,
     ) -> anyhow::Result<Steps> {
-        let PhaseTask { path, drawn, phase, part, .. } = *task;
+        let PhaseTask { path, drawn, phase, ref part, .. } = *task;
         let inner_steps = self.manifest.config.training.inner_steps;
         let place = |step: u64| step * inner_steps / part.of.max(1);
         let tells =

@@ -5,40 +5,39 @@ use crate::protocol::journal::record::{Finished, StartedFrom};
 use crate::protocol::{Part, Resume};
 use crate::training::Score;
 
+/// A phase of a path, or a part of one.
+#[derive(Clone, Debug)]
+pub struct PhaseTask {
+    pub path: PathId,
+    /// The path of the grid that it stands for in this phase: another one where these are sampled.
+    pub drawn: PathId,
+    pub phase: Phase,
+    /// What of it.
+    pub part: Part,
+    /// Each module and its state, bottom first.
+    pub start: Vec<(StartedFrom, BlobRef)>,
+    /// The path's trainer after its last phase here.
+    pub trainer: Option<BlobRef>,
+    /// Where to go on.
+    pub resume: Option<Resume>,
+}
+
 /// What the trainer is asked to do.
 #[derive(Debug)]
 pub enum Task {
     /// A phase of a path.
-    Train {
-        /// The path.
-        path: PathId,
-        /// The path of the grid that it stands for in this phase: another one where these are sampled.
-        drawn: PathId,
-        /// The phase.
-        phase: Phase,
-        /// What of it.
-        part: Part,
-        /// Each module and its state, bottom first.
-        start: Vec<(StartedFrom, BlobRef)>,
-        /// The path's trainer after its last phase here.
-        trainer: Option<BlobRef>,
-        /// Where to go on.
-        resume: Option<Resume>,
-    },
+    Train(PhaseTask),
     /// The score of a path's checkpoint on its held-out text.
     Score {
-        /// The path.
         path: PathId,
         /// The path of the grid that it stands for.
         drawn: PathId,
-        /// The phase.
         phase: Phase,
         /// Each module's state, bottom first.
         states: Vec<(ModuleId, BlobRef)>,
     },
     /// The score of a path on its held-out and its test text.
     Evaluate {
-        /// The path.
         path: PathId,
         /// The path of the grid that it stands for in the last phase.
         drawn: PathId,
@@ -54,7 +53,7 @@ impl Task {
     pub fn scores(&self) -> Option<(PathId, Phase)> {
         match self {
             Self::Score { path, phase, .. } => Some((*path, *phase)),
-            Self::Train { .. } | Self::Evaluate { .. } => None,
+            Self::Train(_) | Self::Evaluate { .. } => None,
         }
     }
 }
@@ -64,9 +63,7 @@ impl Task {
 pub enum TrainerReport {
     /// It works at a phase, or waits for its turn to.
     Alive {
-        /// The path.
         path: PathId,
-        /// The phase.
         phase: Phase,
         /// Inner steps made in it.
         steps: u64,
@@ -75,9 +72,7 @@ pub enum TrainerReport {
     Step(Stepped),
     /// The middle of a phase is in the store.
     Checkpointed {
-        /// The path.
         path: PathId,
-        /// The phase.
         phase: Phase,
         /// Inner steps made in it.
         steps: u64,
@@ -86,9 +81,7 @@ pub enum TrainerReport {
     },
     /// A phase was stopped in the middle, as was asked for.
     Paused {
-        /// The path.
         path: PathId,
-        /// The phase.
         phase: Phase,
         /// Inner steps made in it and the trainer after them, if any were made since it was asked for.
         middle: Option<(u64, BlobRef)>,
@@ -97,16 +90,13 @@ pub enum TrainerReport {
     Trained(Finished),
     /// A checkpoint has its score, or could not be scored.
     Scored {
-        /// The path.
         path: PathId,
-        /// The phase.
         phase: Phase,
         /// On the shard's held-out slice.
         held_out: Option<Score>,
     },
     /// A path has its scores.
     Evaluated {
-        /// The path.
         path: PathId,
         /// The path of the grid that it stands for in the last phase.
         drawn: PathId,
@@ -125,9 +115,7 @@ pub enum TrainerReport {
 /// Where a phase stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stepped {
-    /// The path.
     pub path: PathId,
-    /// The phase.
     pub phase: Phase,
     /// How far in it, of the run's inner steps, though fewer may be made here.
     pub step: u64,

@@ -12,7 +12,7 @@ use crate::peer::create::dense_trainer::DenseTrainer;
 use crate::peer::tests::tiny_run::{Tiny, machine};
 use crate::peer::trainer::device_scheduler::DeviceScheduler;
 use crate::peer::trainer::path_state::{PathState, PhaseState};
-use crate::peer::trainer::task::{Task, TrainerReport};
+use crate::peer::trainer::task::{PhaseTask, Task, TrainerReport};
 use crate::peer::trainer::thread::TrainerThread;
 use crate::peer::trainer::work;
 use crate::protocol::journal::record::{Finished, StartedFrom};
@@ -56,8 +56,7 @@ impl Bench {
         let steps = self.tiny.decoded.config.training.inner_steps;
         let part = Part::whole(steps, start.iter().map(|(from, _)| from.module).collect());
         let path = PathId(0);
-        let task = Task::Train { path, drawn, phase, part, start, trainer, resume };
-        assert!(self.trainer.begin(task));
+        assert!(self.trainer.begin(Task::Train(PhaseTask { path, drawn, phase, part, start, trainer, resume })));
     }
 
     fn genesis_of(&self, path: PathId) -> Vec<(StartedFrom, BlobRef)> {
@@ -77,8 +76,8 @@ impl Bench {
     ) -> Finished {
         let part = Part { first: steps.start, last: steps.end, of: 20, due: vec![start[level].0.module] };
         let (path, phase, start) = (PathId(0), Phase(0), start.to_vec());
-        let task = Task::Train { path, drawn: path, phase, part, start, trainer, resume: None };
-        assert!(self.trainer.begin(task));
+        let task = PhaseTask { path, drawn: path, phase, part, start, trainer, resume: None };
+        assert!(self.trainer.begin(Task::Train(task)));
         self.outcome(false).await.unwrap()
     }
 
@@ -173,8 +172,8 @@ async fn what_was_not_sent_is_trained_on_and_is_what_a_path_counts_as() {
         let (path, phase) = (PathId(0), Phase(1));
         let part = Part::whole(8, start.iter().map(|(from, _)| from.module).collect());
         let (drawn, trainer) = (path, Some(trainer));
-        let task = Task::Train { path, drawn, phase, part, start, trainer, resume: None };
-        assert!(bench.trainer.begin(task));
+        let task = PhaseTask { path, drawn, phase, part, start, trainer, resume: None };
+        assert!(bench.trainer.begin(Task::Train(task)));
     };
     begin(&bench, start.clone(), first);
     let kept = bench.outcome(false).await.unwrap();

@@ -38,7 +38,7 @@ pub fn left_behind() -> bool {
 }
 
 /// Says so.
-pub(in crate::peer) fn leave_behind() {
+pub(crate) fn leave_behind() {
     LEFT_BEHIND.store(true, Ordering::SeqCst);
 }
 
@@ -223,12 +223,13 @@ mod tests {
 
     use super::*;
     use crate::names::{PathId, Phase};
+    use crate::peer::trainer::task::PhaseTask;
     use crate::protocol::Part;
 
     fn task() -> Task {
         let (path, drawn, phase) = (PathId(0), PathId(0), Phase(0));
         let (part, start) = (Part::whole(1, vec![]), vec![]);
-        Task::Train { path, drawn, phase, part, start, trainer: None, resume: None }
+        Task::Train(PhaseTask { path, drawn, phase, part, start, trainer: None, resume: None })
     }
 
     fn alive(steps: u64) -> TrainerReport {
