@@ -1,9 +1,9 @@
-//! From the first stage of a run to the second, without anybody in charge: each is a run of its own, and the manifest of the
-//! second names the first.
+//! From the first stage of a run to the second, without anybody in charge. Each stage is a run of its own; the manifest of
+//! the second names the first.
 //!
-//! A peer whose part of the first is done looks whether another of its peers has gone on ([`StageDiscovery`]), and follows it. If none
-//! has, the owner of the first module founds the second, from what all have trained and from the text that all have
-//! ([`gather`]). Whoever owns that module when its owner is gone does it instead.
+//! A peer whose part of the first stage is done looks for a peer that has gone on ([`StageDiscovery`]), and follows it. If
+//! there is none, the owner of the first module creates the second run, from what all have trained and from the text that
+//! all have ([`gather`]). If that owner is gone, whoever owns the module after it does so instead.
 
 use std::io::BufReader;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! What the driver does about who may take part: it shows this peer's own credential to whoever has not seen it, hears the credentials
-//! of others, and neither hears nor answers anybody else. In an open run there is nothing to do.
+//! Access control in the driver: it presents this peer's credential to peers that have not seen it, checks the credentials
+//! of others, and drops messages and requests of peers that are not admitted. In an open run it does nothing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -203,7 +203,7 @@ impl Driver {
             Some(AuthenticationResponse::NotInvited(reason)) => {
                 // It is turned away with each question then, too; the reason is the same.
                 self.access.introduced.insert(from);
-                self.tell_refused(from, reason);
+                self.report_refused(from, reason);
             }
             None => tracing::debug!(peer = %from.short(), "our credential was not looked at"),
         }
@@ -215,7 +215,7 @@ impl Driver {
         }
     }
 
-    fn tell_refused(&mut self, by: PeerKey, reason: String) {
+    fn report_refused(&mut self, by: PeerKey, reason: String) {
         tracing::warn!(peer = %by.short(), reason, "a peer does not let this one in");
         if self.access.refused.as_ref() != Some(&reason) {
             (self.event_sink)(PeerEvent::NotInvited(reason.clone()));
@@ -235,7 +235,7 @@ impl Driver {
         tracing::warn!(peer = %peer.short(), "a peer was sent away");
         if peer == self.node.me() {
             let reason = "this peer was sent away by one in whose name it was invited".to_owned();
-            return self.tell_refused(peer, reason);
+            return self.report_refused(peer, reason);
         }
         self.disconnect(peer);
     }
@@ -290,9 +290,9 @@ impl Driver {
         }
         if now.since(self.access.looked) >= SAY_EVERY_MS {
             self.access.looked = now;
-            let patience = |since: &Millis| now.since(*since) >= STRANGER_MS;
+            let is_overdue = |since: &Millis| now.since(*since) >= STRANGER_MS;
             let strangers =
-                self.access.connected_since.iter().filter(|(_, since)| patience(since)).map(|(peer, _)| *peer);
+                self.access.connected_since.iter().filter(|(_, since)| is_overdue(since)).map(|(peer, _)| *peer);
             let strangers: Vec<PeerKey> = strangers.filter(|peer| !access_control.admits(*peer)).collect();
             strangers.into_iter().for_each(|peer| self.disconnect(peer));
         }

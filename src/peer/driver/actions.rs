@@ -1,4 +1,4 @@
-//! What each of the node's actions comes to.
+//! Actions out: one match over everything that the node can ask for.
 
 use crate::names::{BlobHash, ModuleId, PeerKey};
 use crate::network::{Multiaddr, Offence};
@@ -40,7 +40,7 @@ impl Driver {
                     self.obtain(blob, from);
                 }
             }
-            Action::Forget(blob) => self.forget(blob),
+            Action::Forget(blob) => self.release_blob(blob),
             Action::Train { path, phase, part, start, trainer, resume } => {
                 let drawn = self.node.path_at(path, phase);
                 self.queue_task(Task::Train(PhaseTask { path, drawn, phase, part, start, trainer, resume }));
@@ -132,8 +132,8 @@ impl Driver {
     }
 
     /// What the run itself consists of stays.
-    fn forget(&mut self, blob: BlobHash) {
-        self.forget_arrival(blob);
+    fn release_blob(&mut self, blob: BlobHash) {
+        self.drop_arrival(blob);
         if !self.pinned.contains(&blob)
             && let Err(error) = self.blobs.remove(blob)
         {
@@ -157,11 +157,11 @@ impl Driver {
             Report::CopiedIdentity { peer, addresses, .. } => {
                 tracing::warn!(peer = %peer.short(), ?addresses, "two machines run with the key of one peer");
             }
-            Report::PathYielded(path) => self.forget_path(*path),
+            Report::PathYielded(path) => self.reset_path(*path),
             Report::PathTaken(path) if self.manifest.config.outer.keep_unsent => {
                 tracing::info!(%path, "took a path");
                 // As who stood by it, this peer left the scoring to another.
-                self.forget_path(*path);
+                self.reset_path(*path);
             }
             Report::Refused { module, by, reason } => {
                 tracing::warn!(%module, by = %by.short(), reason, "an update was refused");

@@ -1,10 +1,9 @@
-//! A peer whose disk does not take what is written: it is full, say, or read-only.
+//! Disk pressure: the disk does not take what is written, because it is full or read-only.
 //!
-//! What a peer might forget it must not act upon. So its node stands still: no event reaches it, and nothing is said or
-//! done that follows from what could not be written. To the other peers it is like one that is frozen: they take over
-//! what it owned and trained. It goes on serving the blobs that it has, and answers requests and `status` from what it
-//! knows. What could not be written is tried again every few seconds, here or by the worker that made it; once all of
-//! it is on the disk, the peer goes on where it stood.
+//! A peer must not act upon what it might forget. So the node gets no event until all writes are done: nothing is said or
+//! done that follows from what could not be written. To the other peers this one looks frozen, and they take over what it
+//! owned and trained. It goes on serving its blobs, and answers requests and `status` from what it knows. Writes are tried
+//! again every few seconds, here or by the worker that made the data; then the node goes on where it stopped.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What a running peer tells whoever started it.
+//! What a running peer reports to the program that started it.
 
 use crate::names::{BlobHash, PathId, PeerKey};
 use crate::peer::trainer::task::Stepped;

@@ -1,4 +1,5 @@
-//! What the network says, as events for the node. What does not read, or lacks its signature, ends here.
+//! Events of the network, translated to events for the node. A message that does not decode, or an update without its
+//! owner's signature, is dropped here, and counts against its sender.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -86,8 +87,8 @@ impl Driver {
     }
 
     pub(crate) fn learn(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) {
-        let room = self.addresses.len() < MAX_ADDRESS_BOOK || self.addresses.contains_key(&peer);
-        if peer == self.node.me() || addresses.is_empty() || !room {
+        let has_space = self.addresses.len() < MAX_ADDRESS_BOOK || self.addresses.contains_key(&peer);
+        if peer == self.node.me() || addresses.is_empty() || !has_space {
             return;
         }
         if self.network.dial_peer(peer, addresses.clone()).is_err() {
@@ -184,16 +185,16 @@ impl Driver {
     /// Addresses of this peer, which may be known already: the network tells each as it comes, and all when asked.
     pub(crate) fn listens_at(&mut self, addresses: Vec<Multiaddr>) {
         add_new(&mut self.listening, addresses, self.node.me());
-        self.tell_addresses();
+        self.report_addresses();
     }
 
     fn listens_no_longer_at(&mut self, address: &Multiaddr) {
         let gone = with_peer(address, self.node.me());
         self.listening.retain(|address| *address != gone);
-        self.tell_addresses();
+        self.report_addresses();
     }
 
-    fn tell_addresses(&mut self) {
+    fn report_addresses(&mut self) {
         let told = worth_telling(self.listening.clone(), MAX_ADDRESSES);
         self.events.push_back(Event::Listening(told.iter().map(ToString::to_string).collect()));
     }

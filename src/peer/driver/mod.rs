@@ -149,9 +149,9 @@ pub(super) struct Inputs {
 impl Driver {
     /// What a crash or an earlier version left behind.
     pub(super) fn remove_unreferenced_blobs(&self) -> Result<(), PeerError> {
-        let mut kept = self.node.referenced_blobs();
-        kept.extend(&self.pinned);
-        let removed = self.blobs.remove_all_but(&kept)?;
+        let mut retained = self.node.referenced_blobs();
+        retained.extend(&self.pinned);
+        let removed = self.blobs.remove_all_but(&retained)?;
         if removed > 0 {
             tracing::info!(removed, "removed blobs that nothing refers to");
         }
@@ -182,7 +182,7 @@ impl Driver {
     }
 
     async fn event_loop(&mut self, mut inputs: Inputs) -> Result<(), PeerError> {
-        let mut shortage = self.blobs.disk_pressure().watch();
+        let mut disk_pressure = self.blobs.disk_pressure().watch();
         let mut asked_to_stop = None;
         loop {
             self.settle().await?;
@@ -241,7 +241,7 @@ impl Driver {
                     self.handle_network_event(event.ok_or(PeerError::Worker("network"))?)?;
                 }
                 // It ends only with the store, which ends after this.
-                _ = shortage.changed() => {}
+                _ = disk_pressure.changed() => {}
                 () = tick => {}
             }
         }

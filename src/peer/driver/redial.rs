@@ -1,5 +1,5 @@
-//! Members whose connection has ended are dialled again, less and less often: a network that fails for a while must not
-//! part two members for good.
+//! Lost connections to members are dialled again, less and less often: a network that fails for a while must not part two
+//! members for good.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! What a peer tells about itself: its status, with the hashes of its parameters and what its traffic was for, and why
-//! nothing trains here.
+//! The status of a peer: the node's part, the hashes of its parameters, its traffic, and the reason why nothing trains here.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -120,7 +119,7 @@ impl Driver {
         (*bytes, *parameters) = (*bytes + received, *parameters + count);
     }
 
-    pub(crate) fn forget_arrival(&mut self, blob: BlobHash) {
+    pub(crate) fn drop_arrival(&mut self, blob: BlobHash) {
         self.observed.arrived.remove(&blob);
     }
 

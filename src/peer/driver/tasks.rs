@@ -1,5 +1,5 @@
-//! What a peer does besides the protocol: fetching the blobs that the node or a path needs, and giving the trainer its
-//! tasks, one at a time, once their text is here.
+//! The trainer's tasks and reports. A task begins when the one before has ended and its text is here; a report becomes an
+//! event for the node, or for the program that started the peer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +56,7 @@ impl Driver {
         let is_here = match &self.tasks.task {
             Some(Task::Train(PhaseTask { drawn, .. }) | Task::Evaluate { drawn, .. }) => {
                 let drawn = *drawn;
-                self.has_text(drawn)? || self.put_off(drawn)
+                self.has_text(drawn)? || self.postpone(drawn)
             }
             Some(Task::Score { path, drawn, phase, .. }) => {
                 let (path, drawn, phase) = (*path, *drawn, *phase);
@@ -86,7 +86,7 @@ impl Driver {
     }
 
     /// Something else is done until a path's text is here. It is not.
-    fn put_off(&mut self, drawn: PathId) -> bool {
+    fn postpone(&mut self, drawn: PathId) -> bool {
         self.text_replication.want(drawn);
         if let Some(Task::Train(PhaseTask { path, phase, .. })) = self.tasks.task.take() {
             self.events.push_back(Event::TextMissing { path, phase });
@@ -143,7 +143,7 @@ impl Driver {
                 self.tasks.training = false;
                 self.tasks.phases_trained += 1;
                 // What it counted as before is not what it has come to now.
-                self.forget_path(finished.path);
+                self.reset_path(finished.path);
                 self.events.push_back(Event::Trained(finished));
             }
             TrainerReport::Scored { path, phase, held_out } => {
@@ -203,7 +203,7 @@ impl Driver {
         self.trainer.restart().map_err(PeerError::TrainerThread)
     }
 
-    pub(crate) fn forget_path(&mut self, path: PathId) {
+    pub(crate) fn reset_path(&mut self, path: PathId) {
         self.tasks.scored.remove(&path);
         self.tasks.best.remove(&path);
     }

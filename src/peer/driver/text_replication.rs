@@ -1,5 +1,6 @@
-//! Text of a run that peers send each other: what paths here wait for, and what is kept for others' sake. Two living peers
-//! have every path's text besides whoever trains it, so that whoever founded the run may go for good.
+//! Replication of a run's text, where peers send it to each other. Two living peers keep the text of each path besides the
+//! peer that trains it, so that the creator of the run may leave for good. Text that a path here waits for is fetched
+//! first.
 
 use std::collections::BTreeSet;
 

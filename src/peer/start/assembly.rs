@@ -35,7 +35,7 @@ use crate::peer::trainer::thread::TrainerThread;
 use crate::protocol::wire::encoding;
 use crate::protocol::{Contact, Event, Node, Record};
 use crate::store::actor::StoreThread;
-use crate::store::{BlobStore, DiskError, LockedStore};
+use crate::store::{BlobStore, DiskError, LockedStore, StoreHandle};
 
 /// What a peer is made of.
 pub struct PeerPlan {

@@ -103,7 +103,7 @@ impl Launch {
     /// # Errors
     /// If it cannot listen, or the key in the folder is none.
     pub async fn listen(self) -> anyhow::Result<Listening> {
-        self.listen_within(Duration::ZERO).await
+        self.listen_with_timeout(Duration::ZERO).await
     }
 
     /// The same where this process has just left that place: its sockets take a moment to close.
@@ -111,11 +111,11 @@ impl Launch {
     /// # Errors
     /// As [`Launch::listen`].
     pub async fn listen_again(self) -> anyhow::Result<Listening> {
-        self.listen_within(CLOSES_WITHIN).await
+        self.listen_with_timeout(CLOSES_WITHIN).await
     }
 
     #[expect(clippy::disallowed_methods, reason = "an edge: how long sockets take to close")]
-    async fn listen_within(self, patience: Duration) -> anyhow::Result<Listening> {
+    async fn listen_with_timeout(self, timeout: Duration) -> anyhow::Result<Listening> {
         let identity = Identity::load_or_generate(&key_file(&self.folder))?;
         let access = StoredBlobs::default();
         let begin = |listen| {
@@ -138,7 +138,7 @@ impl Launch {
         let began = Instant::now();
         let (network, events) = loop {
             match begin(before.clone()).await {
-                Err(_) if began.elapsed() < patience => tokio::time::sleep(Duration::from_millis(50)).await,
+                Err(_) if began.elapsed() < timeout => tokio::time::sleep(Duration::from_millis(50)).await,
                 // Another program has them now.
                 Err(_) if before != self.listen => break begin(self.listen.clone()).await?,
                 begun => break begun?,

@@ -1,15 +1,15 @@
-//! Trainers that share a machine take turns on it instead of fighting for its cores.
+//! The device scheduler: trainers that share a machine get its device one after the other, instead of competing for it.
 //!
-//! Each takes a turn, in the order in which they asked, makes inner steps for about a second with all cores, and asks
-//! again. A trainer that is alone never waits.
+//! A trainer that holds the device makes inner steps for about a second, and then asks again. Leases are given in the order
+//! in which trainers ask. A trainer that is alone never waits.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a turn lasts, about: long enough that warming the caches again does not count.
+/// How long a lease lasts, about. Warming the caches again costs little compared with it.
 pub const SLICE_MS: u64 = 1_000;
 
-/// A queue for the machine.
+/// The queue of trainers that wait for the device.
 #[derive(Debug, Default)]
 pub struct DeviceScheduler {
     queue: Mutex<Queue>,
@@ -22,7 +22,7 @@ struct Queue {
     serving: u64,
 }
 
-/// The machine is this trainer's until the turn is dropped.
+/// The device is this trainer's until the lease is dropped.
 #[derive(Debug)]
 pub struct DeviceLease<'a> {
     scheduler: &'a DeviceScheduler,
@@ -37,12 +37,12 @@ impl DeviceLease<'_> {
 }
 
 impl DeviceScheduler {
-    /// Waits for the machine.
+    /// Waits for the device.
     pub fn acquire(&self) -> DeviceLease<'_> {
         self.acquire_and_report(Duration::MAX, &mut || {})
     }
 
-    /// The same; says every so often that it still waits.
+    /// Waits for the device, and calls `waits` every so often meanwhile.
     pub fn acquire_and_report(&self, every: Duration, waits: &mut dyn FnMut()) -> DeviceLease<'_> {
         let mut queue = self.lock();
         let ticket = queue.next;
@@ -59,7 +59,7 @@ impl DeviceScheduler {
         DeviceLease { scheduler: self, ticket }
     }
 
-    /// Ends a turn whose trainer never will.
+    /// Ends the lease of a trainer that hangs.
     pub fn end(&self, ticket: u64) {
         let mut queue = self.lock();
         if queue.serving == ticket {

@@ -142,7 +142,7 @@ impl Worker {
     }
 
     /// A blob that this path can do without: then it begins anew.
-    fn carried_blob(&self, blob: Option<BlobRef>) -> Result<Option<Vec<u8>>, BlobError> {
+    fn optional_blob(&self, blob: Option<BlobRef>) -> Result<Option<Vec<u8>>, BlobError> {
         let Some(blob) = blob else { return Ok(None) };
         match self.blobs.get(blob.hash, blob.bytes) {
             Ok(Some(bytes)) => Ok(Some(bytes)),
@@ -186,7 +186,7 @@ impl Worker {
         let gone_on = if let Some((_, state)) = last {
             Some(self.phase(handle, task, CarriedState { state, middle: None, at_hand: true }))
         } else {
-            let (middle, state) = (self.carried_blob(resume.map(|resume| resume.blob))?, self.carried_blob(trainer)?);
+            let (middle, state) = (self.optional_blob(resume.map(|resume| resume.blob))?, self.optional_blob(trainer)?);
             let middle = middle.as_deref().zip(resume.map(|resume| resume.steps));
             let any = middle.is_some() || state.is_some();
             any.then(|| self.carry_on(handle, task, middle, state.as_deref()))

@@ -79,7 +79,7 @@ impl Worker {
         if !config.paths_end_apart() {
             return Ok(None);
         }
-        let Some(bytes) = self.carried_blob(trainer)? else { return Ok(None) };
+        let Some(bytes) = self.optional_blob(trainer)? else { return Ok(None) };
         match PathState::decode(&bytes, &self.counts) {
             Ok(state) => Ok(Some(state).filter(|state| state.best.is_some() || config.outer.keep_unsent)),
             Err(error) => {

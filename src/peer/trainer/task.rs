@@ -1,4 +1,4 @@
-//! What the trainer is asked to do, and what it has to say.
+//! What the driver asks of the trainer, and what the trainer reports.
 
 use crate::names::{BlobRef, ModuleId, PathId, Phase};
 use crate::protocol::journal::record::{Finished, StartedFrom};

@@ -1,7 +1,7 @@
-//! The thread of a trainer: tasks in, reports out, and a new one where the old one is stuck or has died.
+//! The trainer's thread: tasks in, reports out, and a new thread where the old one hangs or has died.
 //!
-//! A thread that is stuck in a device's driver cannot be ended from outside. It is left behind: nobody hears what it
-//! still reports, and the machine's turn that it may hold goes to the next.
+//! A thread that hangs in a device's driver cannot be ended from outside. It is left behind: its late reports are not
+//! read, and its lease of the device ends.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc as blocking;
@@ -18,14 +18,14 @@ use crate::peer::trainer::task::{Task, TrainerReport};
 const MAILBOX: usize = 1;
 
 /// How long the inner step in hand may take to end when the peer stops.
-const END_PATIENCE: Duration = Duration::from_secs(120);
+const END_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What the driver wishes of the task in hand.
+/// What the driver signals about the present task.
 const GO_ON: u8 = 0;
 const PAUSE: u8 = 1;
 const END: u8 = 2;
 
-/// No turn is held.
+/// No lease is held.
 const NO_TURN: u64 = u64::MAX;
 
 /// Whether this process has left a thread behind that may still be within libtorch.
@@ -42,7 +42,7 @@ pub(crate) fn leave_behind() {
     LEFT_BEHIND.store(true, Ordering::SeqCst);
 }
 
-/// What a trainer's thread has to do with the others.
+/// What a trainer's thread gets: its tasks, a way to report, and the device.
 pub struct WorkerHandle {
     tasks: mpsc::Receiver<Task>,
     told: mpsc::Sender<TrainerReport>,
@@ -67,7 +67,7 @@ impl WorkerHandle {
         self.told.try_send(told).is_ok()
     }
 
-    /// Whether nobody listens any more.
+    /// Whether the driver is gone.
     pub fn is_abandoned(&self) -> bool {
         self.told.is_closed()
     }
@@ -82,12 +82,12 @@ impl WorkerHandle {
         self.signal.load(Ordering::SeqCst) == END
     }
 
-    /// Whether nobody listens, or whoever does wants it to do something else.
+    /// Whether the driver is gone, or wants the present task to stop or end.
     pub fn is_interrupted(&self) -> bool {
         self.is_abandoned() || self.is_paused() || self.is_to_end()
     }
 
-    /// Waits for the machine, and says every so often that it waits.
+    /// Waits for the device, and calls `waits` every so often meanwhile.
     pub fn acquire_device(&self, every: Duration, waits: &mut dyn FnMut()) -> HeldDevice<'_> {
         let lease = self.scheduler.acquire_and_report(every, waits);
         self.holds.store(lease.ticket(), Ordering::SeqCst);
@@ -95,7 +95,7 @@ impl WorkerHandle {
     }
 }
 
-/// The machine is this trainer's until it is dropped, or the trainer is left behind.
+/// The device is this trainer's until this is dropped, or the trainer is left behind.
 pub struct HeldDevice<'a> {
     holds: &'a AtomicU64,
     _lease: DeviceLease<'a>,
@@ -181,7 +181,7 @@ impl TrainerThread {
         drop((tasks, told));
         let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
         // Nothing is ever sent.
-        let hangs = ended.recv_timeout(END_PATIENCE) == Err(blocking::RecvTimeoutError::Timeout);
+        let hangs = ended.recv_timeout(END_TIMEOUT) == Err(blocking::RecvTimeoutError::Timeout);
         if hangs {
             self.scheduler.end(holds.load(Ordering::SeqCst));
         } else {

@@ -1,5 +1,5 @@
-//! A trainer that makes no more tokens a second than its machine's profile allows: it rests after a step, and others
-//! may have the machine meanwhile.
+//! The rate limit of a trainer: where the machine's profile sets one, the trainer rests after a step, and others may have
+//! the device meanwhile.
 
 use std::time::{Duration, Instant};
 
