@@ -68,14 +68,14 @@ pub enum PublishError {
     Stopped,
 }
 
-/// Why a module's topic was not joined.
+/// Why this peer was not subscribed to a module's topic, or not announced as a member.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SubscribeError {
-    /// Topics are named by the run.
-    #[error("no run has been joined, so module {0} has no topic yet")]
+pub enum TopicError {
+    /// Topics and keys are named by the run.
+    #[error("no run has been joined, so module {0} has no topic and no key yet")]
     NoRun(ModuleId),
-    /// Others would ignore the rest.
-    #[error("module {0} would be one topic more than the {TOPICS_PER_PEER} a peer may have")]
+    /// Other peers would ignore the rest.
+    #[error("module {0} would be one more than the {TOPICS_PER_PEER} of which a peer may be a member")]
     TooMany(ModuleId),
     /// The network has stopped.
     #[error("the network has stopped")]

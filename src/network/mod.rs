@@ -31,7 +31,7 @@ pub use crate::network::connectivity::addresses::{
 pub use crate::network::connectivity::connect::Unreachable;
 pub use crate::network::connectivity::dial_error::DialError;
 pub use crate::network::connectivity::observed_address::{Outside, Sight};
-pub use crate::network::connectivity::providers::{ProvideError, Provider};
+pub use crate::network::connectivity::providers::Provider;
 pub use crate::network::protection::bandwidth_limiter::Bandwidth;
 pub use crate::network::protection::score::{Ban, Offence, now_s};
 pub use crate::network::relay_server::{Relay, RelayBounds, RelayConfig, RelayCounts};
@@ -40,7 +40,7 @@ pub use crate::network::swarm::build::StartError;
 pub use crate::network::swarm::events::{NetworkEvent, NetworkEvents};
 pub use crate::network::swarm::handle::{NetworkConfig, NetworkHandle, NotSent, Stopped, start};
 pub use blobs::{BlobAccess, BlobSink, BlobSource, FetchError};
-pub use gossip::{PublishError, Published, SubscribeError};
+pub use gossip::{PublishError, Published, TopicError};
 pub use identity::{Identity, IdentityError, key_of, verify};
 pub use libp2p::Multiaddr;
 pub use traffic::Traffic;

@@ -1,7 +1,7 @@
 //! Gossip between members of a module.
 
 use pathswarm::names::{ModuleId, RunId};
-use pathswarm::network::{Identity, PublishError, Published, SubscribeError, limits};
+use pathswarm::network::{Identity, PublishError, Published, TopicError, limits};
 
 use crate::peers::{MODULE, Peer, QUIC, TCP, join};
 
@@ -153,7 +153,7 @@ async fn as_many_modules_as_are_allowed_reach_a_new_neighbour_at_once() {
         one.handle.subscribe(module(expert)).await.unwrap();
         other.handle.subscribe(module(expert)).await.unwrap();
     }
-    assert_eq!(one.handle.subscribe(module(allowed)).await, Err(SubscribeError::TooMany(module(allowed))));
+    assert_eq!(one.handle.subscribe(module(allowed)).await, Err(TopicError::TooMany(module(allowed))));
     join(&one, &other).await;
     for expert in 0..allowed {
         one.wait_for_member(module(expert), other.key()).await;

@@ -37,20 +37,6 @@ pub struct Provider {
     pub addresses: Vec<Multiaddr>,
 }
 
-/// Why this peer is not announced for a module.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ProvideError {
-    /// Keys are named by the run.
-    #[error("no run has been joined, so module {0} has no key yet")]
-    NoRun(ModuleId),
-    /// More than a peer may have topics.
-    #[error("module {0} cannot be announced: this peer is a member of {TOPICS_PER_PEER} modules")]
-    TooMany(ModuleId),
-    /// The network has stopped.
-    #[error("the network has stopped")]
-    Stopped,
-}
-
 /// Kademlia as this program uses it: a server from the start, since a swarm on one LAN has nobody to confirm an
 /// address; provider records alone, no values; announced again every 5 minutes and forgotten after 30, since members
 /// come and go by the minute, not by the day.

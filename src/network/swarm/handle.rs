@@ -11,9 +11,8 @@ use crate::network::blobs::BlobAccess;
 use crate::network::connectivity::addresses::{is_loopback, is_relay_address};
 use crate::network::connectivity::dial_error::DialError;
 use crate::network::connectivity::observed_address::Outside;
-use crate::network::connectivity::providers::ProvideError;
 use crate::network::connectivity::relays::Relays;
-use crate::network::gossip::{PublishError, Published, SubscribeError};
+use crate::network::gossip::{PublishError, Published, TopicError};
 use crate::network::identity::Identity;
 use crate::network::limits::{COMMANDS, CONTROL_BYTES};
 use crate::network::protection::bandwidth_limiter::Bandwidth;
@@ -142,8 +141,8 @@ impl NetworkHandle {
     }
 
     /// Subscribes to the topic of a module.
-    pub async fn subscribe(&self, module: ModuleId) -> Result<(), SubscribeError> {
-        self.ask(move |actor| actor.subscribe(module)).await.unwrap_or(Err(SubscribeError::Stopped))
+    pub async fn subscribe(&self, module: ModuleId) -> Result<(), TopicError> {
+        self.ask(move |actor| actor.subscribe(module)).await.unwrap_or(Err(TopicError::Stopped))
     }
 
     /// Unsubscribes from the topic of a module.
@@ -218,8 +217,8 @@ impl NetworkHandle {
     }
 
     /// Announces this peer as a member of a module, again and again until [`Self::stop_providing`].
-    pub async fn provide(&self, module: ModuleId) -> Result<(), ProvideError> {
-        self.ask(move |actor| actor.provide(module)).await.unwrap_or(Err(ProvideError::Stopped))
+    pub async fn provide(&self, module: ModuleId) -> Result<(), TopicError> {
+        self.ask(move |actor| actor.provide(module)).await.unwrap_or(Err(TopicError::Stopped))
     }
 
     /// Announces this peer no longer. Others forget it within half an hour.

@@ -32,9 +32,9 @@ use crate::network::blobs::{BLOB_PROTOCOL, BlobAccess};
 use crate::network::connectivity::connect::Connecting;
 use crate::network::connectivity::dial_error::DialError;
 use crate::network::connectivity::observed_address::Sights;
-use crate::network::connectivity::providers::{ProvideError, Provider, ProviderRecords, module_key};
+use crate::network::connectivity::providers::{Provider, ProviderRecords, module_key};
 use crate::network::connectivity::relays::Relays;
-use crate::network::gossip::{PublishError, Published, SubscribeError, topic};
+use crate::network::gossip::{PublishError, Published, TopicError, topic};
 use crate::network::identity::{peer_id, peer_key};
 use crate::network::limits::{GOSSIP_BYTES, TOPICS_PER_PEER};
 use crate::network::protection::bandwidth_limiter::{Bandwidth, BandwidthLimiter};
@@ -222,13 +222,13 @@ impl Actor {
         self.run = Some(run);
     }
 
-    pub(crate) fn subscribe(&mut self, module: ModuleId) -> Result<(), SubscribeError> {
-        let topic = topic(self.run.ok_or(SubscribeError::NoRun(module))?, module);
+    pub(crate) fn subscribe(&mut self, module: ModuleId) -> Result<(), TopicError> {
+        let topic = topic(self.run.ok_or(TopicError::NoRun(module))?, module);
         if self.topics.len() >= TOPICS_PER_PEER && !self.topics.contains_key(&topic.hash()) {
-            return Err(SubscribeError::TooMany(module));
+            return Err(TopicError::TooMany(module));
         }
         // The filter knows all our topics, and nothing else can fail.
-        self.swarm.behaviour_mut().gossip.subscribe(&topic).map_err(|_| SubscribeError::TooMany(module))?;
+        self.swarm.behaviour_mut().gossip.subscribe(&topic).map_err(|_| TopicError::TooMany(module))?;
         let hash = topic.hash();
         for (peer, topics) in self.swarm.behaviour().gossip.all_peers() {
             if let (true, Some(peer)) = (topics.contains(&&hash), peer_key(peer)) {
@@ -272,13 +272,13 @@ impl Actor {
         }
     }
 
-    pub(crate) fn provide(&mut self, module: ModuleId) -> Result<(), ProvideError> {
-        let run = self.run.ok_or(ProvideError::NoRun(module))?;
+    pub(crate) fn provide(&mut self, module: ModuleId) -> Result<(), TopicError> {
+        let run = self.run.ok_or(TopicError::NoRun(module))?;
         if self.provided.len() >= TOPICS_PER_PEER && !self.provided.contains(&module) {
-            return Err(ProvideError::TooMany(module));
+            return Err(TopicError::TooMany(module));
         }
         let announced = self.swarm.behaviour_mut().providers.start_providing(module_key(run, module));
-        announced.map_err(|_| ProvideError::TooMany(module))?;
+        announced.map_err(|_| TopicError::TooMany(module))?;
         self.provided.insert(module);
         Ok(())
     }
