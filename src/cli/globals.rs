@@ -2,21 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::mistake::Mistake;
-use super::output::Output;
+use super::output::{Format, Output};
 use crate::config::{MachineConfig, Resolved, RunConfig, Setting, Settings};
 use crate::observe::logging::LogFilter;
-
-/// How results are printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people.
-    Text,
-    /// For programs: JSON Lines on standard output and nothing else there.
-    Json,
-}
 
 /// The flags that every command takes.
 #[derive(Args, Clone, Debug)]
@@ -85,7 +76,7 @@ impl Globals {
     /// What is wrong with it, and where.
     pub fn machine_only(&self) -> Result<MachineConfig, Mistake> {
         if let Some(setting) = self.settings(Vec::new())?.flag_of_run() {
-            let message = format!("{}: this run has been founded, and its configuration is fixed", setting.what());
+            let message = format!("{}: the run exists, and its configuration is fixed", setting.what());
             return Err(Mistake::new(message).hint("set only keys of the machine here, such as threads or device"));
         }
         Ok(self.machine()?.value)

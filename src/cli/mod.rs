@@ -5,7 +5,7 @@
 //!
 //! To add a command: a file with a [`clap::Args`] type that has `fn run(self, globals: &Globals) ->
 //! anyhow::Result<()>`, its `mod` line, and one line in a list of commands: in `swarm` if it needs text, tensors and
-//! the network, as most do, else here.
+//! the network, as most do, else here; and its name in one of [`GROUPS`].
 
 #[cfg(feature = "network")]
 mod address;
@@ -23,11 +23,11 @@ mod swarm;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 
-pub use globals::{Format, Globals};
+pub use globals::Globals;
 pub use mistake::{Mistake, OrMistake};
-pub use output::Output;
+pub use output::{Format, Output};
 
 /// An enum of commands and the one `match` that runs them. `more` are those of other enums.
 macro_rules! commands {
@@ -87,11 +87,35 @@ struct CommandLine {
     command: Command,
 }
 
+/// The groups in which `--help` lists the commands.
+const GROUPS: [(&str, &[&str]); 3] = [
+    ("Swarm", &["create", "join", "status", "invite", "revoke", "doctor", "relay", "config"]),
+    ("Model", &["generate", "evaluate", "collect", "export", "import"]),
+    ("Research", &["simulate", "experiment", "prepare", "inspect", "transducer", "drill"]),
+];
+
+/// The command line, with its commands in groups.
+fn command_line() -> clap::Command {
+    let command = CommandLine::command();
+    let line = |name: &&str| {
+        let about = command.find_subcommand(name)?.get_about()?;
+        Some(format!("  {name:<12}{about}\n"))
+    };
+    let groups = GROUPS
+        .iter()
+        .map(|(group, names)| format!("{group} commands:\n{}\n", names.iter().filter_map(line).collect::<String>()));
+    let groups: String = groups.collect();
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}"
+    ))
+}
+
 /// Runs the program: reads the command line, runs the command, says what went wrong.
 pub fn main() -> ExitCode {
     #[cfg(feature = "learning")]
     crate::model::spin_briefly();
-    let CommandLine { globals, command } = CommandLine::parse();
+    let read = CommandLine::from_arg_matches(&command_line().get_matches());
+    let CommandLine { globals, command } = read.unwrap_or_else(|error| error.exit());
     let status = match command.run(&globals) {
         Ok(()) => 0,
         Err(error) if output::reader_is_gone(&error) => 0,
@@ -109,8 +133,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_well_formed() {
-        use clap::CommandFactory;
-        CommandLine::command().debug_assert();
+    fn the_command_line_is_well_formed_and_each_command_is_in_one_group() {
+        command_line().debug_assert();
+        let listed: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        for command in CommandLine::command().get_subcommands() {
+            assert_eq!(listed.iter().filter(|name| **name == command.get_name()).count(), 1, "{}", command.get_name());
+        }
     }
 }

@@ -2,9 +2,17 @@
 
 use std::io::{self, Write};
 
+use clap::ValueEnum;
 use serde::Serialize;
 
-use super::globals::Format;
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For programs: JSON Lines on standard output and nothing else there.
+    Json,
+}
 
 /// Prints results for people or for programs; what is meant for the other kind of reader is left out.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,7 @@ use crate::config::Starts;
 use crate::experiment::dataset::Documents;
 use crate::experiment::results::outcome::{Numbers, Routed};
 use crate::names::PathId;
-use crate::peer::transducer::training_set::Lesson;
+use crate::peer::transducer::training_set::TrainingSet;
 use crate::routing::Logistic;
 use crate::text::{Window, windows};
 use crate::training::{Marked, Score};
@@ -39,14 +39,14 @@ pub trait Ancestor {
     /// If the model cannot take them.
     fn features(&mut self, chunks: &[&[u32]]) -> anyhow::Result<Vec<f32>>;
 
-    /// Fine-tunes a copy of it until it predicts `lesson`'s targets, which are below `paths`; how likely it then finds each
+    /// Fine-tunes a copy of it until it predicts `training set`'s targets, which are below `paths`; how likely it then finds each
     /// of those at the targets of what it is `asked`, one set after the other: log-probabilities, `[targets][paths]`.
     ///
     /// # Errors
     /// If training fails.
     fn transduce(
         &mut self,
-        lesson: &Marked<'_>,
+        training_set: &Marked<'_>,
         asked: [&Marked<'_>; 2],
         paths: usize,
     ) -> anyhow::Result<[Vec<Vec<f32>>; 2]>;
@@ -58,26 +58,26 @@ pub trait Ancestor {
 /// If a router cannot be fitted.
 pub fn reroute(
     ancestor: &mut dyn Ancestor,
-    (lesson, test): (&Judged<'_>, &Judged<'_>),
+    (training_set, test): (&Judged<'_>, &Judged<'_>),
     token_bytes: &[u32],
     (starts, every): (Starts, usize),
 ) -> anyhow::Result<Routed> {
     let paths = test.losses.len();
-    let learnt = windows(&lesson.documents.set, starts, every);
+    let learnt = windows(&training_set.documents.set, starts, every);
     let asked = windows(&test.documents.set, starts, every);
-    let labels: Vec<u32> = learnt.iter().map(|window| least(&costs(window, lesson))).collect();
+    let labels: Vec<u32> = learnt.iter().map(|window| least(&costs(window, training_set))).collect();
 
     let reach = starts.of_document.max(every);
     let step = learnt.len().div_ceil(MOST_ROWS).max(1);
-    let chunks: Vec<&[u32]> = learnt.iter().step_by(step).map(|window| before(window, lesson, reach)).collect();
+    let chunks: Vec<&[u32]> = learnt.iter().step_by(step).map(|window| before(window, training_set, reach)).collect();
     let few: Vec<u32> = labels.iter().step_by(step).copied().collect();
     let features = ancestor.features(&chunks)?;
     let logistic = Logistic::fit(&features, features.len() / chunks.len().max(1), &few, paths as u32, PENALTY)?;
     let chunks: Vec<&[u32]> = asked.iter().map(|window| before(window, test, reach)).collect();
     let by_logistic = logistic.route(&ancestor.features(&chunks)?);
 
-    let of_places = |places: &[Window]| Ok(places.iter().map(|place| costs(place, lesson)).collect());
-    let taught = Lesson::new(&lesson.documents.set, lesson.routes, (starts, every), of_places)?;
+    let of_places = |places: &[Window]| Ok(places.iter().map(|place| costs(place, training_set)).collect());
+    let taught = TrainingSet::new(&training_set.documents.set, training_set.routes, (starts, every), of_places)?;
     let test_marks = Marked::at(&test.documents.set, &asked, &|_| vec![0]);
     let [apart, said] = ancestor.transduce(&taught.learnt(), [&taught.apart(), &test_marks], paths)?;
     let switch_threshold = taught.switch_threshold(&apart);
@@ -171,14 +171,14 @@ mod tests {
 
         fn transduce(
             &mut self,
-            lesson: &Marked<'_>,
+            training_set: &Marked<'_>,
             asked: [&Marked<'_>; 2],
             paths: usize,
         ) -> anyhow::Result<[Vec<Vec<f32>>; 2]> {
             let mut votes = std::collections::BTreeMap::new();
-            for index in 0..lesson.len() {
-                for (position, path) in lesson.targets(index, 1) {
-                    let votes: &mut Vec<u32> = votes.entry(lesson.sequence(index)[position]).or_default();
+            for index in 0..training_set.len() {
+                for (position, path) in training_set.targets(index, 1) {
+                    let votes: &mut Vec<u32> = votes.entry(training_set.sequence(index)[position]).or_default();
                     votes.resize(paths, 0);
                     votes[path as usize] += 1;
                 }
@@ -242,13 +242,13 @@ mod tests {
 
     #[test]
     fn routers_that_see_what_comes_next_do_as_well_as_the_best_and_a_single_route_does_worse() {
-        let (lesson, test) = (documents(32), documents(7));
+        let (training_set, test) = (documents(32), documents(7));
         let by_path = |documents: &Documents| vec![losses(documents, 0..5), losses(documents, 5..10)];
-        let (lesson_losses, test_losses) = (by_path(&lesson), by_path(&test));
+        let (lesson_losses, test_losses) = (by_path(&training_set), by_path(&test));
         let routes = vec![PathId(0); 32];
         let judged = |documents, losses| Judged { documents, losses, routes: &routes };
-        let (lesson, test) = (judged(&lesson, &lesson_losses), judged(&test, &test_losses));
-        let found = reroute(&mut LastToken, (&lesson, &test), &[1; 10], (STARTS, 4)).unwrap();
+        let (training_set, test) = (judged(&training_set, &lesson_losses), judged(&test, &test_losses));
+        let found = reroute(&mut LastToken, (&training_set, &test), &[1; 10], (STARTS, 4)).unwrap();
         let once: f64 = windows(&test.documents.set, STARTS, 4)
             .iter()
             .map(|window| nats(window, test.documents, &test_losses[0]))

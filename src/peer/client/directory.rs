@@ -13,7 +13,7 @@ use crate::protocol::{Request, Response, RunPlan};
 const ENOUGH: usize = 3;
 
 /// So many peers of a path are looked for.
-const ENOUGH_PLAYERS: usize = 2;
+const ENOUGH_OF_PATH: usize = 2;
 
 /// And so many peers at all, by whoever can ask any of them.
 const ENOUGH_PEERS: usize = 4;
@@ -64,7 +64,7 @@ impl Directory {
 
     /// Peers that can play a path of the grid: those that hold it now, then others that have all of its modules; those that
     /// did not answer come last.
-    pub(in crate::peer) fn players(&self, plan: &RunPlan, path: PathId) -> Vec<PeerKey> {
+    pub(in crate::peer) fn peers_for_path(&self, plan: &RunPlan, path: PathId) -> Vec<PeerKey> {
         let mut found = self.holders_of_path(plan, path);
         let of_each = plan.slots.grid().modules_of(path).into_iter().map(|module| self.holders(plan, module));
         let of_all = of_each.reduce(|all, of_one| all.into_iter().filter(|peer| of_one.contains(peer)).collect());
@@ -111,19 +111,19 @@ impl Directory {
 
     /// Asks from peer to peer until each of these paths has somebody who can play it, or nobody is left; some peers at all
     /// in any case.
-    pub(in crate::peer) async fn search_players(
+    pub(in crate::peer) async fn search_paths(
         &mut self,
         client: &mut Client,
         plan: &RunPlan,
         paths: &BTreeSet<PathId>,
     ) -> Result<(), Stopped> {
         let lacking = |known: &Self, path: &PathId, enough: usize| {
-            let players = known.players(plan, *path);
+            let players = known.peers_for_path(plan, *path);
             players.iter().filter(|peer| !known.silent.contains(peer)).count() < enough
         };
         let goes_on = |known: &Self| {
             let few = known.answering().count() < ENOUGH_PEERS;
-            few || paths.iter().any(|path| lacking(known, path, ENOUGH_PLAYERS))
+            few || paths.iter().any(|path| lacking(known, path, ENOUGH_OF_PATH))
         };
         self.walk(client, plan, &goes_on).await?;
         let modules = |path: &PathId| plan.slots.grid().modules_of(*path);
@@ -225,9 +225,9 @@ mod tests {
         for (peer, paths) in held {
             directory.paths.insert(peer, paths.iter().map(|path| (PathId(*path), Phase(0))).collect());
         }
-        assert_eq!(directory.players(&plan, PathId(1)), [holder, gone, all]);
+        assert_eq!(directory.peers_for_path(&plan, PathId(1)), [holder, gone, all]);
         directory.silent.insert(holder);
-        assert_eq!(directory.players(&plan, PathId(1)), [gone, all, holder]);
-        assert_eq!(directory.players(&plan, PathId(2)), [all], "it goes through both of its paths' modules");
+        assert_eq!(directory.peers_for_path(&plan, PathId(1)), [gone, all, holder]);
+        assert_eq!(directory.peers_for_path(&plan, PathId(2)), [all], "it goes through both of its paths' modules");
     }
 }

@@ -1,12 +1,15 @@
-//! Visiting a swarm: whoever asks and fetches, and serves nothing. It listens nowhere, takes no path, and has a key for the
-//! occasion.
+//! The client of a swarm: it asks and fetches, and serves nothing. It listens nowhere, takes no path, and has a key of its
+//! own for each visit.
 //!
-//! [`visit`] goes to an address and comes back with the run's manifest and a [`client`]; a [`directory`] leads it from peer
-//! to peer, [`heads`] says where modules stand. [`collecting`](crate::peer::collect) and [`asking`](crate::peer::inference::client) are visitors.
+//! [`visit`] connects to an address and gets the run's manifest and a [`connection`]; a [`directory`] leads from peer to
+//! peer, [`heads`] says where modules stand, [`memory_blobs`] holds what was fetched. [`swarm`] has all of these together,
+//! for [collecting](crate::peer::collect) a run and for [asking](crate::peer::inference::client) it about text.
 
 pub(super) mod connection;
 pub(super) mod directory;
 pub(super) mod heads;
+pub(super) mod memory_blobs;
+pub(super) mod swarm;
 
 use std::sync::Arc;
 

@@ -177,7 +177,7 @@ mod tests {
     use crate::config::DeviceChoice;
     use crate::names::Phase;
     use crate::peer::Collected;
-    use crate::peer::inference::client::{Local, Players};
+    use crate::peer::inference::client::{InferenceClient, Local};
     use crate::peer::tests::tiny_run::Tiny;
     use crate::peer::trainer::path_state::{Best, PathState};
     use crate::query::{QueriedModel, TokenSpan};

@@ -2,24 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::names::{BlobRef, ModuleId, PeerKey, Version};
-use crate::peer::access::blob_access::StoredBlobs;
-use crate::peer::client::connection::Client;
-use crate::peer::client::directory::Directory;
-use crate::peer::client::heads::heads;
-use crate::peer::client::{Entrance, Visit, visit};
+use crate::names::{ModuleId, PeerKey, Version};
+use crate::peer::client::Entrance;
+use crate::peer::client::swarm::SwarmClient;
 use crate::peer::collect::CollectError;
 use crate::peer::collected::writing::{Summary, Unfinished, Writer};
-use crate::peer::join::JoinError;
-use crate::protocol::RunPlan;
 use crate::protocol::wire::message::Head;
-use crate::store::BlobStore;
-
-/// Peers from whom a path's text is tried, besides its holders.
-const OTHERS: usize = 4;
 
 /// Rounds through the modules that are missing: the swarm goes on while its states are fetched.
 const ROUNDS: usize = 6;
@@ -61,77 +51,44 @@ pub async fn collect_from_swarm(
     told: &mut (dyn FnMut(Told) + Send),
 ) -> Result<Summary, CollectError> {
     let unfinished = Unfinished::begin(target)?;
-    let blobs = BlobStore::open(&unfinished.scratch())?;
-    let access = StoredBlobs::default();
-    access.take_in(blobs.clone());
-    let Visit { mut client, contact: peer, address, manifest, .. } = visit(entrance.into(), Arc::new(access)).await?;
-    let mut writer = unfinished.of_run(&manifest)?;
-    if let Some(table) = writer.manifest.shards.table() {
-        let bytes = bytes(&mut client, &blobs, table, &[peer]).await?;
-        let lacking = |reason| JoinError::Blob { what: "the shard table", from: address.to_string(), reason };
-        writer.put_shard_table(&bytes.map_err(lacking)?)?;
+    let client = SwarmClient::connect(entrance.into()).await?;
+    let mut writer = unfinished.of_run(&client.manifest_bytes)?;
+    if let Some(table) = &client.shard_table {
+        writer.put_shard_table(table)?;
     }
-    let plan = writer.manifest.plan()?;
-    told(Told::Run { name: writer.manifest.config.name.clone(), modules: plan.slots.grid().modules().len() });
-    Collecting { client, directory: Directory::default(), blobs, plan, writer, contact: peer }.run(told).await
-}
-
-/// The bytes of a blob, which does not stay in the store.
-async fn bytes(
-    client: &mut Client,
-    blobs: &BlobStore,
-    blob: BlobRef,
-    from: &[PeerKey],
-) -> Result<Result<Vec<u8>, String>, CollectError> {
-    if let Err(reason) = client.fetch(blob, from).await? {
-        return Ok(Err(reason));
-    }
-    let bytes = blobs.get(blob.hash, blob.bytes)?;
-    blobs.remove(blob.hash)?;
-    Ok(bytes.ok_or_else(|| "it went away again".to_owned()))
+    told(Told::Run { name: writer.manifest.config.name.clone(), modules: client.plan.slots.grid().modules().len() });
+    Collecting { client, writer }.run(told).await
 }
 
 struct Collecting {
-    client: Client,
-    directory: Directory,
-    blobs: BlobStore,
-    plan: RunPlan,
+    client: SwarmClient,
     writer: Writer,
-    contact: PeerKey,
 }
 
 impl Collecting {
     async fn run(mut self, told: &mut (dyn FnMut(Told) + Send)) -> Result<Summary, CollectError> {
-        let modules = self.plan.slots.grid().modules();
-        self.directory.search(&mut self.client, &self.plan, &modules).await?;
-        let tokenizer = self.part(self.writer.manifest.tokenizer, "the tokenizer").await?;
-        self.writer.put_tokenizer(&tokenizer)?;
-        let router = self.part(self.writer.manifest.router, "the router").await?;
-        self.writer.put_router(&router)?;
-        let ancestor = self.part(self.writer.manifest.ancestor, "the ancestor").await?;
-        self.writer.put_ancestor(&ancestor)?;
-        drop((tokenizer, router, ancestor));
+        let modules = self.client.plan.slots.grid().modules();
+        self.client.search(&modules).await?;
+        let (tokenizer, router, ancestor) =
+            (self.writer.manifest.tokenizer, self.writer.manifest.router, self.writer.manifest.ancestor);
+        self.writer.put_tokenizer(&self.client.part(tokenizer, "the tokenizer").await?)?;
+        self.writer.put_router(&self.client.part(router, "the router").await?)?;
+        self.writer.put_ancestor(&self.client.part(ancestor, "the ancestor").await?)?;
         self.modules(&modules, told).await?;
-        if self.writer.manifest.config.paths_end_apart() {
-            self.best().await?;
-        }
-        if self.writer.manifest.share_text {
-            self.test_text().await?;
+        let paths = self.client.plan.slots.grid().paths();
+        let Self { client, writer } = &mut self;
+        for path in paths {
+            // What a path that is done counts as, where that is not what its modules have in the end.
+            if writer.manifest.config.paths_end_apart() {
+                let put = |_, bytes: Vec<u8>| Ok::<_, CollectError>(writer.put_best(path, &bytes)?.then_some(()));
+                client.trainer(path, put).await?;
+            }
+            if writer.manifest.share_text {
+                let text = client.test_text(path).await?;
+                writer.put_test(path, text.as_deref())?;
+            }
         }
         Ok(self.writer.finish()?)
-    }
-
-    /// Something that every peer of the run has.
-    async fn part(&mut self, blob: BlobRef, what: &'static str) -> Result<Vec<u8>, CollectError> {
-        let from: Vec<PeerKey> = std::iter::once(self.contact).chain(self.directory.answering()).collect();
-        match self.bytes(blob, &from).await? {
-            Ok(bytes) => Ok(bytes),
-            Err(reason) => Err(JoinError::Blob { what, from: format!("{} peers", from.len()), reason }.into()),
-        }
-    }
-
-    async fn bytes(&mut self, blob: BlobRef, from: &[PeerKey]) -> Result<Result<Vec<u8>, String>, CollectError> {
-        bytes(&mut self.client, &self.blobs, blob, from).await
     }
 
     async fn modules(&mut self, modules: &[ModuleId], told: &mut (dyn FnMut(Told) + Send)) -> Result<(), CollectError> {
@@ -143,12 +100,16 @@ impl Collecting {
             }
             if round > 0 {
                 tokio::time::sleep(PAUSE).await;
-                self.directory.begin_again();
-                self.directory.search(&mut self.client, &self.plan, &missing).await?;
+                self.client.directory.begin_again();
+                self.client.search(&missing).await?;
             }
-            let heads = heads(&mut self.client, &self.directory, &self.plan, &missing, &mut reasons).await?;
+            let heads = self.client.heads(&missing, &mut reasons).await?;
             for (module, candidates) in heads {
-                match self.newest(module, &candidates).await? {
+                let writer = &mut self.writer;
+                let put = |head: Head, bytes: Vec<u8>| {
+                    Ok::<_, CollectError>(writer.put_state(module, &bytes, head)?.map(|()| head.version))
+                };
+                match self.client.newest(&candidates, put).await? {
                     Ok((version, from)) => {
                         let done = modules.len() - self.writer.missing(modules).len();
                         told(Told::Module { module, version, from, done });
@@ -158,69 +119,18 @@ impl Collecting {
             }
         }
         let missing = self.writer.missing(modules);
-        let without: Vec<ModuleId> =
-            missing.iter().filter(|module| self.directory.holders(&self.plan, **module).is_empty()).copied().collect();
+        let SwarmClient { directory, plan, .. } = &self.client;
+        let without = missing.iter().filter(|module| directory.holders(plan, **module).is_empty());
+        let without: Vec<ModuleId> = without.copied().collect();
         match missing.first() {
             None => Ok(()),
             Some(_) if !without.is_empty() => {
-                Err(CollectError::NoHolder { modules: without, asked: self.directory.asked() })
+                Err(CollectError::NoHolder { modules: without, asked: directory.asked() })
             }
             Some(module) => {
                 let reason = reasons.remove(module).unwrap_or_else(|| "no holder answered".to_owned());
                 Err(CollectError::NotFetched { module: *module, reason })
             }
         }
-    }
-
-    /// Fetches and writes the newest state that somebody delivers.
-    async fn newest(
-        &mut self,
-        module: ModuleId,
-        candidates: &[(Head, PeerKey)],
-    ) -> Result<Result<(Version, PeerKey), String>, CollectError> {
-        let mut reason = "no holder answered".to_owned();
-        for (head, peer) in candidates {
-            let bytes = match self.bytes(head.state, &[*peer]).await? {
-                Ok(bytes) => bytes,
-                Err(why) => {
-                    reason = why;
-                    continue;
-                }
-            };
-            match self.writer.put_state(module, &bytes, *head)? {
-                Ok(()) => return Ok(Ok((head.version, *peer))),
-                Err(why) => reason = why,
-            }
-        }
-        Ok(Err(reason))
-    }
-
-    /// What paths that are done count as, where that is not what their modules have in the end.
-    async fn best(&mut self) -> Result<(), CollectError> {
-        let most_bytes = self.writer.manifest.most_trainer_bytes();
-        for path in self.plan.slots.grid().paths() {
-            let trainers = self.directory.trainers(path);
-            for (peer, trainer) in trainers.into_iter().filter(|(_, trainer)| trainer.bytes <= most_bytes) {
-                if let Ok(bytes) = self.bytes(trainer, &[peer]).await?
-                    && self.writer.put_best(path, &bytes)?
-                {
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// From the holders of each path first; then from anybody, since the founder has it all.
-    async fn test_text(&mut self) -> Result<(), CollectError> {
-        for path in self.plan.slots.grid().paths() {
-            let test = self.writer.manifest.shard(path).test;
-            let mut from = self.directory.holders_of_path(&self.plan, path);
-            from.push(self.contact);
-            from.extend(self.directory.answering().take(OTHERS));
-            let bytes = self.bytes(test, &from).await?.ok();
-            self.writer.put_test(path, bytes.as_deref())?;
-        }
-        Ok(())
     }
 }

@@ -117,11 +117,6 @@ impl Unfinished {
         Ok(Self { staged: StagedFolder::begin(target)?, target: target.to_owned(), found })
     }
 
-    /// A place for what is needed only until the end.
-    pub(in crate::peer) fn scratch(&self) -> PathBuf {
-        self.staged.scratch()
-    }
-
     /// Takes the manifest, in its exact bytes.
     pub(in crate::peer) fn of_run(self, manifest: &[u8]) -> Result<Writer, WriteError> {
         let (decoded, run) = Manifest::decode(manifest)?;

@@ -142,7 +142,7 @@ impl Driver {
         }
         match encoding::decode::<Request>(bytes) {
             Ok(Request::Manifest) => self.respond(token, &Response::Manifest(self.manifest_bytes.to_vec())),
-            Ok(Request::Query(question)) => self.play(from, token, question),
+            Ok(Request::Query(question)) => self.answer_query(from, token, question),
             // It tells what the node knows, and does not wake it.
             Ok(request) if self.is_suspended() => self.respond(token, &self.node.answer(&request)),
             Ok(request) => {

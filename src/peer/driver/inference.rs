@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey};
 use crate::network::RequestToken;
 use crate::peer::driver::Driver;
-use crate::peer::inference::engine::Cast;
+use crate::peer::inference::engine::PathParts;
 use crate::peer::inference::server::Asked;
 use crate::peer::respond::respond;
 use crate::protocol::Response;
@@ -14,8 +14,8 @@ use crate::query::{QueriedModel, Query};
 
 impl Driver {
     /// Hands a question about text over, if it is one that can be answered here.
-    pub(crate) fn play(&self, from: PeerKey, token: RequestToken, question: Query) {
-        let handed = self.answering.bounds.check(&question).map_err(|error| error.to_string()).and_then(|()| {
+    pub(crate) fn answer_query(&self, from: PeerKey, token: RequestToken, question: Query) {
+        let handed = self.inference.bounds.check(&question).map_err(|error| error.to_string()).and_then(|()| {
             let states = match &question {
                 Query::Score(QueriedModel::Path(path), _) => self.states_of(*path)?,
                 Query::Continue(opening) => self.states_of(opening.path)?,
@@ -28,7 +28,7 @@ impl Driver {
                 Query::Route(_) | Query::Score(QueriedModel::Ancestor, _) => None,
             };
             let trainer = path.and_then(|path| self.counts_by(path));
-            self.answering.ask(Asked { from, token, question, cast: Cast { states, trainer } })
+            self.inference.ask(Asked { from, token, question, parts: PathParts { states, trainer } })
         });
         if let Err(reason) = handed {
             respond(&self.network, token, &Response::Refused(reason));
@@ -66,6 +66,6 @@ impl Driver {
             let state = here.get(&module).ok_or_else(|| format!("I do not hold module {module} of path {path}"))?;
             Ok((module, *state))
         };
-        self.answering.grid.modules_of(path).into_iter().map(state).collect()
+        self.inference.grid.modules_of(path).into_iter().map(state).collect()
     }
 }

@@ -48,7 +48,7 @@ use crate::peer::driver::redial::Redial;
 use crate::peer::driver::status::Observed;
 use crate::peer::driver::tasks::TrainerTasks;
 use crate::peer::driver::text_replication::TextReplication;
-use crate::peer::inference::server::Answering;
+use crate::peer::inference::server::InferenceServer;
 use crate::peer::manifest::Manifest;
 use crate::peer::trainer::thread::TrainerThread;
 use crate::protocol::{Action, Event, Node};
@@ -104,7 +104,7 @@ pub(super) struct Driver {
     pub(super) network: NetworkHandle,
     pub(super) trainer: TrainerThread,
     pub(super) aggregator: Aggregator,
-    pub(super) answering: Answering,
+    pub(super) inference: InferenceServer,
     pub(super) event_sink: EventSink,
     /// Blobs that stay, whatever the node says: those that the run consists of.
     pub(super) pinned: BTreeSet<BlobHash>,
@@ -171,10 +171,10 @@ impl Driver {
     /// Runs until it is told to stop, or cannot go on; then the threads that compute have ended.
     pub(super) async fn run(mut self, inputs: Inputs) -> Result<(), PeerError> {
         let outcome = self.event_loop(inputs).await;
-        let (trainer, answering) = (self.trainer, self.answering);
+        let (trainer, inference) = (self.trainer, self.inference);
         let end = move || {
             trainer.end();
-            answering.end();
+            inference.end();
         };
         // A panic there would be the thread's, which has been told of.
         drop(tokio::task::spawn_blocking(end).await);

@@ -11,7 +11,8 @@ use crate::config::DeviceChoice;
 use crate::model::{PathModel, exchange};
 use crate::names::{BlobHash, BlobRef, ModuleId};
 use crate::outer::ModuleState;
-use crate::peer::inference::model_slot::{Part, Stage, go_on, nats, routes};
+use crate::peer::client::memory_blobs::MemoryBlobs;
+use crate::peer::inference::model_slot::{ModelSlot, Part, continue_text, nats, routes};
 use crate::peer::manifest::Manifest;
 use crate::peer::trainer::path_state::PathState;
 use crate::protocol::Response;
@@ -40,6 +41,12 @@ pub(in crate::peer) trait Blobs: Send {
     fn read(&self, blob: BlobRef) -> anyhow::Result<Option<Vec<u8>>>;
 }
 
+impl Blobs for MemoryBlobs {
+    fn read(&self, blob: BlobRef) -> anyhow::Result<Option<Vec<u8>>> {
+        Ok(self.get(blob.hash))
+    }
+}
+
 impl Blobs for BlobStore {
     fn read(&self, blob: BlobRef) -> anyhow::Result<Option<Vec<u8>>> {
         Ok(self.get(blob.hash, blob.bytes)?)
@@ -47,7 +54,7 @@ impl Blobs for BlobStore {
 }
 
 /// What plays a path.
-pub(in crate::peer) struct Cast {
+pub(in crate::peer) struct PathParts {
     /// Its modules, one for each level, and their states.
     pub states: Vec<(ModuleId, BlobRef)>,
     /// The trainer that has what the path counts as, where these alone are not that.
@@ -55,12 +62,12 @@ pub(in crate::peer) struct Cast {
 }
 
 /// Plays.
-pub(in crate::peer) struct Performer {
+pub(in crate::peer) struct Engine {
     manifest: Arc<Manifest>,
     device: DeviceChoice,
     blobs: Box<dyn Blobs>,
     counts: Vec<usize>,
-    stage: Option<Stage>,
+    slot: Option<ModelSlot>,
     /// Which, and the state or file that it is from.
     router: Option<(BlobHash, Router)>,
 }
@@ -70,21 +77,21 @@ pub(in crate::peer) struct Performer {
 #[error("module {0} has moved on meanwhile: ask again")]
 struct MovedOn(ModuleId);
 
-impl Performer {
+impl Engine {
     /// One that has opened no network yet.
     pub fn new(manifest: Arc<Manifest>, device: DeviceChoice, blobs: Box<dyn Blobs>) -> Self {
-        Self { counts: manifest.level_counts(), manifest, device, blobs, stage: None, router: None }
+        Self { counts: manifest.level_counts(), manifest, device, blobs, slot: None, router: None }
     }
 
     /// Gives the network's memory back.
     pub fn rest(&mut self) {
-        self.stage = None;
+        self.slot = None;
     }
 
     /// The answer, or a refusal in words.
-    pub fn answer(&mut self, question: &Query, cast: &Cast) -> Response {
-        match self.played(question, cast) {
-            Ok(played) => Response::QueryResult(played),
+    pub fn answer(&mut self, question: &Query, parts: &PathParts) -> Response {
+        match self.result(question, parts) {
+            Ok(result) => Response::QueryResult(result),
             Err(error) if error.is::<MovedOn>() => Response::Refused(error.to_string()),
             Err(error) => {
                 // What the disk or the device says is nobody else's business.
@@ -98,10 +105,10 @@ impl Performer {
     ///
     /// # Errors
     /// If a blob cannot be read or is not what it should be, or the device fails.
-    pub fn played(&mut self, question: &Query, cast: &Cast) -> anyhow::Result<QueryResult> {
+    pub fn result(&mut self, question: &Query, parts: &PathParts) -> anyhow::Result<QueryResult> {
         Ok(match question {
             Query::Route(prefixes) => {
-                self.read_router(&cast.states)?;
+                self.read_router(&parts.states)?;
                 let prefixes: Vec<&[u32]> = prefixes.iter().map(Vec::as_slice).collect();
                 let (by, router) = self.router.take().context("the router has been read")?;
                 let ancestor = if router.needs_features() { self.ancestor().map(Some) } else { Ok(None) };
@@ -112,12 +119,12 @@ impl Performer {
             Query::Score(player, pieces) => {
                 let model = match player {
                     QueriedModel::Ancestor => self.ancestor()?,
-                    QueriedModel::Path(_) => self.path(cast)?,
+                    QueriedModel::Path(_) => self.path(parts)?,
                 };
                 QueryResult::Nats(nats(model, pieces)?.into_iter().map(Into::into).collect())
             }
             Query::Continue(opening) => {
-                let tokens = go_on(self.path(cast)?, opening)?;
+                let tokens = continue_text(self.path(parts)?, opening)?;
                 let ended = tokens.len() < opening.count as usize;
                 QueryResult::Tokens(tokens, ended)
             }
@@ -148,20 +155,20 @@ impl Performer {
     }
 
     /// The network, opened if it is not.
-    fn stage(&mut self) -> anyhow::Result<Stage> {
-        self.stage.take().map_or_else(|| Stage::new(&self.manifest.config, self.device), Ok)
+    fn slot(&mut self) -> anyhow::Result<ModelSlot> {
+        self.slot.take().map_or_else(|| ModelSlot::new(&self.manifest.config, self.device), Ok)
     }
 
     fn ancestor(&mut self) -> anyhow::Result<&PathModel> {
-        let mut stage = self.stage()?;
+        let mut slot = self.slot()?;
         let config = &self.manifest.config;
-        let cast = stage.cast_whole(Part::Ancestor, || {
+        let parts = slot.load_whole(Part::Ancestor, || {
             let file = self.read(self.manifest.ancestor, "the ancestor")?;
             let level = |level| Ok(exchange::decode_level(&file, &config.model, level)?);
             config.levels.iter().map(level).collect()
         });
-        let failed = cast.map(drop).err();
-        let model = self.stage.insert(stage).model();
+        let failed = parts.map(drop).err();
+        let model = self.slot.insert(slot).model();
         failed.map_or(Ok(model), Err)
     }
 
@@ -184,19 +191,19 @@ impl Performer {
         Ok(trainer.own_copy(&self.manifest.config, &replicated).into_owned())
     }
 
-    fn path(&mut self, Cast { states, trainer }: &Cast) -> anyhow::Result<&PathModel> {
-        let mut stage = self.stage()?;
+    fn path(&mut self, PathParts { states, trainer }: &PathParts) -> anyhow::Result<&PathModel> {
+        let mut slot = self.slot()?;
         let parts: Vec<Part> = states.iter().map(|(_, state)| Part::Module(state.hash)).collect();
-        let cast = match trainer {
+        let parts = match trainer {
             Some(trainer) => {
                 let hashes = states.iter().map(|(_, state)| state.hash).chain([trainer.hash]);
                 let own = BlobHash::of(&hashes.flat_map(|hash| hash.0).collect::<Vec<u8>>());
-                stage.cast_whole(Part::Own(own), || self.own(states, *trainer))
+                slot.load_whole(Part::Own(own), || self.own(states, *trainer))
             }
-            None => stage.cast(&parts, &mut |level| self.parameters_of(level, states[level])),
+            None => slot.load(&parts, &mut |level| self.parameters_of(level, states[level])),
         };
-        let failed = cast.map(drop).err();
-        let model = self.stage.insert(stage).model();
+        let failed = parts.map(drop).err();
+        let model = self.slot.insert(slot).model();
         failed.map_or(Ok(model), Err)
     }
 }

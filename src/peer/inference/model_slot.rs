@@ -21,12 +21,12 @@ pub enum Part {
 }
 
 /// A network, and what its levels hold.
-pub struct Stage {
+pub struct ModelSlot {
     model: PathModel,
     holds: Vec<Option<Part>>,
 }
 
-impl Stage {
+impl ModelSlot {
     /// # Errors
     /// If the device cannot be opened, or memory is short.
     pub fn new(config: &RunConfig, device: DeviceChoice) -> anyhow::Result<Self> {
@@ -44,7 +44,7 @@ impl Stage {
     ///
     /// # Errors
     /// If they cannot be read, or do not fit.
-    pub fn cast(
+    pub fn load(
         &mut self,
         parts: &[Part],
         read: &mut dyn FnMut(usize) -> anyhow::Result<Vec<f32>>,
@@ -64,8 +64,8 @@ impl Stage {
     /// The network with all levels from one place, which is read if some level holds something else: level by level.
     ///
     /// # Errors
-    /// As [`Stage::cast`].
-    pub fn cast_whole(
+    /// As [`ModelSlot::parts`].
+    pub fn load_whole(
         &mut self,
         part: Part,
         read: impl FnOnce() -> anyhow::Result<Vec<Vec<f32>>>,
@@ -73,7 +73,7 @@ impl Stage {
         if self.holds.iter().any(|holds| *holds != Some(part)) {
             let mut levels = read()?;
             let parts = vec![part; self.holds.len()];
-            self.cast(&parts, &mut |level| Ok(levels.get_mut(level).map(std::mem::take).unwrap_or_default()))?;
+            self.load(&parts, &mut |level| Ok(levels.get_mut(level).map(std::mem::take).unwrap_or_default()))?;
         }
         Ok(&self.model)
     }
@@ -126,7 +126,7 @@ pub fn right(model: &PathModel, pieces: &[TokenSpan]) -> Result<u64, EvaluateErr
 ///
 /// # Errors
 /// If the text does not fit the model, or its scores are not finite.
-pub fn go_on(model: &PathModel, opening: &Prompt) -> Result<Vec<u32>, GenerateError> {
+pub fn continue_text(model: &PathModel, opening: &Prompt) -> Result<Vec<u32>, GenerateError> {
     let sampling = Sampling {
         count: opening.count as usize,
         temperature: opening.temperature.get(),

@@ -1,7 +1,7 @@
 //! A text continued by the path that its beginning is routed to, or by one path after the other.
 
 use crate::names::PathId;
-use crate::peer::inference::client::{Draw, Players};
+use crate::peer::inference::client::{Draw, InferenceClient};
 use crate::training::GenerateError;
 
 /// How to continue.
@@ -43,9 +43,9 @@ pub struct Continuation {
 /// Routes a prompt by its first tokens, as many as there are, and continues it.
 ///
 /// # Errors
-/// If the prompt is empty, a setting out of range, or a path cannot be played.
-pub fn continue_prompt(players: &mut dyn Players, prompt: &str, wish: &Wish) -> anyhow::Result<Continuation> {
-    let mut text = players.tokenizer().encode(prompt)?;
+/// If the prompt is empty, a setting out of range, or a path cannot be result.
+pub fn continue_prompt(client: &mut dyn InferenceClient, prompt: &str, wish: &Wish) -> anyhow::Result<Continuation> {
+    let mut text = client.tokenizer().encode(prompt)?;
     let prompt_tokens = text.len();
     if text.is_empty() {
         return Err(GenerateError::EmptyPrompt.into());
@@ -54,17 +54,17 @@ pub fn continue_prompt(players: &mut dyn Players, prompt: &str, wish: &Wish) -> 
         return Err(GenerateError::Temperature(wish.temperature).into());
     }
     let draw = Draw { temperature: wish.temperature, top_k: wish.top_k, seed: wish.seed };
-    let prefix = players.config().routing.prefix_tokens;
+    let prefix = client.config().routing.prefix_tokens;
     let mut paths: Vec<(PathId, usize)> = Vec::new();
     let (mut left, mut ended) = (wish.tokens, false);
     while paths.is_empty() || (left > 0 && !ended) {
         let routes = match paths.first() {
-            None => players.routes(&[&text[..text.len().min(prefix)]])?,
-            Some((own, _)) => players.routes_on(&[(*own, &text[text.len().saturating_sub(players.reach())..])])?,
+            None => client.routes(&[&text[..text.len().min(prefix)]])?,
+            Some((own, _)) => client.routes_on(&[(*own, &text[text.len().saturating_sub(client.reach())..])])?,
         };
         let path = routes.first().copied().unwrap_or(PathId(0));
         let count = left.min(wish.every.unwrap_or(left));
-        let made = players.go_on(path, &text, count, &draw)?;
+        let made = client.continue_text(path, &text, count, &draw)?;
         ended = made.len() < count;
         left -= made.len();
         match paths.last_mut() {
@@ -74,5 +74,5 @@ pub fn continue_prompt(players: &mut dyn Players, prompt: &str, wish: &Wish) -> 
         text.extend(made);
     }
     let made = text.split_off(prompt_tokens);
-    Ok(Continuation { paths, prompt_tokens, tokens: made.len(), text: players.tokenizer().decode(&made), ended })
+    Ok(Continuation { paths, prompt_tokens, tokens: made.len(), text: client.tokenizer().decode(&made), ended })
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::names::PathId;
-use crate::peer::inference::client::Players;
+use crate::peer::inference::client::InferenceClient;
 use crate::query::{QueriedModel, TokenSpan};
 use crate::text::{Corpus, TokenSet, Window, windows};
 use crate::training::Score;
@@ -56,19 +56,19 @@ struct Documents {
 /// The scores on the run's own test text. With `every`, the path is chosen anew after so many tokens.
 ///
 /// # Errors
-/// If not all of it is to be had, or a path cannot be played.
-pub fn score_test_text(players: &mut dyn Players, every: Option<usize>) -> anyhow::Result<Vec<PathScore>> {
+/// If not all of it is to be had, or a path cannot be result.
+pub fn score_test_text(client: &mut dyn InferenceClient, every: Option<usize>) -> anyhow::Result<Vec<PathScore>> {
     let mut texts = Vec::new();
     let mut missing = Vec::new();
-    for path in players.config().grid()?.paths() {
-        match players.test_text(path)? {
+    for path in client.config().grid()?.paths() {
+        match client.test_text(path)? {
             Some(set) => {
-                let (count, prefix) = (set.documents().len(), players.config().routing.prefix_tokens);
+                let (count, prefix) = (set.documents().len(), client.config().routing.prefix_tokens);
                 // Where the text has been shared out anew since, the folder that it lies in says nothing.
-                let routes = match players.config().router_module() {
+                let routes = match client.config().router_module() {
                     Some(_) if count > 0 => {
                         let prefixes = set.documents().map(|sequences| set.prefix(sequences.start, prefix));
-                        players.routes(&prefixes.collect::<Vec<_>>())?
+                        client.routes(&prefixes.collect::<Vec<_>>())?
                     }
                     _ => vec![path; count],
                 };
@@ -78,30 +78,30 @@ pub fn score_test_text(players: &mut dyn Players, every: Option<usize>) -> anyho
         }
     }
     if !missing.is_empty() {
-        let reason = if players.shares_text() { "nobody had it" } else { "the run does not share its text" };
-        return Err(ScoringError::NoText { place: players.place(), paths: missing.join(", "), reason }.into());
+        let reason = if client.shares_text() { "nobody had it" } else { "the run does not share its text" };
+        return Err(ScoringError::NoText { place: client.place(), paths: missing.join(", "), reason }.into());
     }
-    score(players, &texts, every)
+    score(client, &texts, every)
 }
 
 /// The scores on other text: for each path those of each domain, in order, those of none first, if there are any. With
 /// `every`, the path is chosen anew after so many tokens.
 ///
 /// # Errors
-/// If a path cannot be played, or nothing of the text counts.
+/// If a path cannot be result, or nothing of the text counts.
 pub fn score_corpus(
-    players: &mut dyn Players,
+    client: &mut dyn InferenceClient,
     corpus: &Corpus,
     every: Option<usize>,
 ) -> anyhow::Result<Vec<PathScore>> {
-    let documents = corpus.ids(players.tokenizer())?;
-    let (context, prefix) = (players.config().model.context, players.config().routing.prefix_tokens);
+    let documents = corpus.ids(client.tokenizer())?;
+    let (context, prefix) = (client.config().model.context, client.config().routing.prefix_tokens);
     let set = TokenSet::cut_for_scoring(&documents, context);
     let prefixes: Vec<&[u32]> = set.documents().map(|sequences| set.prefix(sequences.start, prefix)).collect();
-    let routes = players.routes(&prefixes)?;
+    let routes = client.routes(&prefixes)?;
     let number = |sequences: Range<usize>| corpus.domains.of(set.document(sequences.start) as usize);
     let domains = set.documents().map(number).collect();
-    score(players, &[Documents { set, routes, domains }], every)
+    score(client, &[Documents { set, routes, domains }], every)
 }
 
 /// What one path is asked to read, of one domain.
@@ -140,9 +140,13 @@ impl Group {
     }
 }
 
-fn score(players: &mut dyn Players, texts: &[Documents], every: Option<usize>) -> anyhow::Result<Vec<PathScore>> {
-    let (starts, grid) = (players.config().starts(), players.config().grid()?);
-    let token_bytes = players.tokenizer().token_bytes_for(&players.config().model);
+fn score(
+    client: &mut dyn InferenceClient,
+    texts: &[Documents],
+    every: Option<usize>,
+) -> anyhow::Result<Vec<PathScore>> {
+    let (starts, grid) = (client.config().starts(), client.config().grid()?);
+    let token_bytes = client.tokenizer().token_bytes_for(&client.config().model);
     // Every path is told of, also one that gets nothing.
     let mut groups: BTreeMap<(PathId, Option<u32>), Group> =
         grid.paths().map(|path| ((path, None), Group::default())).collect();
@@ -151,7 +155,7 @@ fn score(players: &mut dyn Players, texts: &[Documents], every: Option<usize>) -
             groups.entry((*route, *domain)).or_default().documents += 1;
         }
         let windows = windows(&text.set, starts, every.unwrap_or(usize::MAX));
-        let paths = paths_of(players, text, &windows)?;
+        let paths = paths_of(client, text, &windows)?;
         for (window, path) in windows.iter().zip(paths) {
             let group = groups.entry((path, text.domains[window.document])).or_default();
             for (sequence, counted) in &window.pieces {
@@ -166,10 +170,10 @@ fn score(players: &mut dyn Players, texts: &[Documents], every: Option<usize>) -
     let reading = |player: &dyn Fn(PathId) -> QueriedModel| -> Vec<(QueriedModel, &[TokenSpan])> {
         read.iter().map(|((path, _), group)| (player(*path), &group.pieces[..])).collect()
     };
-    let ancestor = players.nats(&reading(&|_| QueriedModel::Ancestor))?;
-    let dipaco = players.nats(&reading(&QueriedModel::Path))?;
-    let right = match players.config().model.reads_images() {
-        true => players.right(&read.iter().map(|((path, _), group)| (*path, &group.pieces[..])).collect::<Vec<_>>())?,
+    let ancestor = client.nats(&reading(&|_| QueriedModel::Ancestor))?;
+    let dipaco = client.nats(&reading(&QueriedModel::Path))?;
+    let right = match client.config().model.reads_images() {
+        true => client.right(&read.iter().map(|((path, _), group)| (*path, &group.pieces[..])).collect::<Vec<_>>())?,
         false => None,
     };
     let (told, mut right) = (right.is_some(), right.into_iter().flatten());
@@ -185,8 +189,8 @@ fn score(players: &mut dyn Players, texts: &[Documents], every: Option<usize>) -
 }
 
 /// The path of each window: of a document's first, the document's; of others, that of the tokens before it.
-fn paths_of(players: &mut dyn Players, text: &Documents, windows: &[Window]) -> anyhow::Result<Vec<PathId>> {
-    let reach = players.reach();
+fn paths_of(client: &mut dyn InferenceClient, text: &Documents, windows: &[Window]) -> anyhow::Result<Vec<PathId>> {
+    let reach = client.reach();
     let ranges: Vec<Range<usize>> = text.set.documents().collect();
     let last = |window: &Window| last_before(&text.set, &ranges[window.document], window.beginning(), reach);
     let before: Vec<(PathId, Vec<u32>)> = windows
@@ -196,7 +200,7 @@ fn paths_of(players: &mut dyn Players, text: &Documents, windows: &[Window]) -> 
         .collect();
     let mut chosen = match before.is_empty() {
         true => Vec::new(),
-        false => players.routes_on(&before.iter().map(|(own, last)| (*own, last.as_slice())).collect::<Vec<_>>())?,
+        false => client.routes_on(&before.iter().map(|(own, last)| (*own, last.as_slice())).collect::<Vec<_>>())?,
     }
     .into_iter();
     let path = |window: &Window| {

@@ -16,7 +16,7 @@ use crate::config::DeviceChoice;
 use crate::grid::Grid;
 use crate::names::PeerKey;
 use crate::network::{NetworkHandle, RequestToken};
-use crate::peer::inference::engine::{Cast, Performer, bounds};
+use crate::peer::inference::engine::{Engine, PathParts, bounds};
 use crate::peer::manifest::Manifest;
 use crate::peer::respond::respond;
 use crate::peer::trainer::device_scheduler::DeviceScheduler;
@@ -41,7 +41,7 @@ pub(in crate::peer) struct Asked {
     /// What is asked.
     pub question: Query,
     /// Of the path that is to play, or the router.
-    pub cast: Cast,
+    pub parts: PathParts,
 }
 
 /// How many questions of each peer are here.
@@ -53,7 +53,7 @@ fn lock(waiting: &Waiting) -> MutexGuard<'_, BTreeMap<PeerKey, usize>> {
 }
 
 /// The thread, to whoever hands over questions.
-pub(in crate::peer) struct Answering {
+pub(in crate::peer) struct InferenceServer {
     pub bounds: QueryLimits,
     pub grid: Grid,
     questions: SyncSender<Asked>,
@@ -64,7 +64,7 @@ pub(in crate::peer) struct Answering {
     thread: JoinHandle<()>,
 }
 
-impl Answering {
+impl InferenceServer {
     /// Starts the thread. It takes no memory to speak of before the first question.
     ///
     /// # Errors
@@ -80,16 +80,16 @@ impl Answering {
         let (questions, asked) = mpsc::sync_channel::<Asked>(MAX_QUERIES);
         let (alive, ended) = mpsc::sync_channel(0);
         let (waiting, stops) = (Waiting::default(), Arc::new(AtomicBool::new(false)));
-        let mut performer = Performer::new(manifest, device, Box::new(blobs));
+        let mut engine = Engine::new(manifest, device, Box::new(blobs));
         let (done_with, stopping, span) = (waiting.clone(), stops.clone(), tracing::Span::current());
         let thread = std::thread::Builder::new().name("answering".to_owned()).spawn(move || {
             let _alive: SyncSender<()> = alive;
             let _peer = span.enter();
             loop {
-                let Asked { from, token, question, cast } = match asked.recv_timeout(IDLE) {
+                let Asked { from, token, question, parts } = match asked.recv_timeout(IDLE) {
                     Ok(asked) => asked,
                     Err(RecvTimeoutError::Timeout) => {
-                        performer.rest();
+                        engine.rest();
                         continue;
                     }
                     Err(RecvTimeoutError::Disconnected) => return,
@@ -98,7 +98,7 @@ impl Answering {
                     true => Response::Refused("I am leaving".to_owned()),
                     false => {
                         let _lease = scheduler.acquire();
-                        performer.answer(&question, &cast)
+                        engine.answer(&question, &parts)
                     }
                 };
                 respond(&network, token, &response);

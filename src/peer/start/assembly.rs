@@ -27,7 +27,7 @@ use crate::peer::driver::status::Observed;
 use crate::peer::driver::tasks::TrainerTasks;
 use crate::peer::driver::text_replication::TextReplication;
 use crate::peer::driver::{Driver, Inputs, PeerError};
-use crate::peer::inference::server::Answering;
+use crate::peer::inference::server::InferenceServer;
 use crate::peer::manifest::Manifest;
 use crate::peer::trainer;
 use crate::peer::trainer::device_scheduler::DeviceScheduler;
@@ -102,8 +102,8 @@ impl Peer {
         let span = tracing::info_span!("peer", key = %key.short());
         let (aggregator, combined) = span.in_scope(|| Aggregator::start(blobs.clone(), &manifest))?;
         let (device, scheduler, network) = (plan.machine.device, plan.scheduler.clone(), plan.network.clone());
-        let answering =
-            span.in_scope(|| Answering::start(manifest.clone(), device, blobs.clone(), scheduler, network))?;
+        let inference =
+            span.in_scope(|| InferenceServer::start(manifest.clone(), device, blobs.clone(), scheduler, network))?;
         let work = trainer::work(manifest.clone(), plan.machine, blobs.clone());
         let trainer = span.in_scope(|| TrainerThread::start(work, plan.scheduler))?;
         plan.network.join_run(run).await?;
@@ -123,7 +123,7 @@ impl Peer {
             network: plan.network.clone(),
             trainer,
             aggregator,
-            answering,
+            inference,
             event_sink: plan.event_sink,
             contacts: tried,
             access: AccessState::new(plan.access_control),

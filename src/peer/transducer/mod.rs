@@ -12,8 +12,8 @@ use crate::model::exchange::{self, ExchangeError};
 use crate::model::open_device;
 use crate::names::{PathId, PeerKey};
 use crate::peer::create::dense_trainer::Stopped;
-use crate::peer::inference::client::{Draw, Players};
-use crate::peer::transducer::training_set::Lesson;
+use crate::peer::inference::client::{Draw, InferenceClient};
+use crate::peer::transducer::training_set::TrainingSet;
 use crate::query::{QueriedModel, TokenSpan};
 use crate::routing::SwitchThreshold;
 use crate::seed::Seed;
@@ -30,7 +30,7 @@ pub const STEPS_SOFT_TARGETS: u64 = 400;
 /// Of its peak learning rate, what that begins with.
 const RATE: f64 = 0.3;
 
-/// A network of the ancestor's shape, all in one level, that learns the marks of a lesson in so many steps.
+/// A network of the ancestor's shape, all in one level, that learns the marks of a training set in so many steps.
 ///
 /// # Errors
 /// If a step fails, or the user asks to stop.
@@ -38,7 +38,7 @@ pub fn fine_tune(
     run: &RunConfig,
     machine: &MachineConfig,
     levels: &[Vec<f32>],
-    (lesson, steps): (&Marked<'_>, u64),
+    (training_set, steps): (&Marked<'_>, u64),
     stop: &AtomicBool,
 ) -> anyhow::Result<InnerTrainer> {
     let mut run = run.clone();
@@ -49,12 +49,12 @@ pub fn fine_tune(
     training.decay_restarts.clear();
     let mut inner = InnerTrainer::new(&run, machine, open_device(machine.device)?)?;
     inner.load(levels)?;
-    let order = BatchOrder { seed: Seed::root(run.seed).child("transducer"), sequences: lesson.len() };
+    let order = BatchOrder { seed: Seed::root(run.seed).child("transducer"), sequences: training_set.len() };
     for step in 0..steps {
         if stop.load(Ordering::Relaxed) {
             return Err(Stopped.into());
         }
-        inner.step(lesson, &order, step)?;
+        inner.step(training_set, &order, step)?;
     }
     Ok(inner)
 }
@@ -81,7 +81,7 @@ pub enum TransducerError {
 
 /// A run, asked through a transducer where a text goes on.
 pub struct Guided {
-    players: Box<dyn Players>,
+    client: Box<dyn InferenceClient>,
     inner: InnerTrainer,
     paths: u32,
     switch_threshold: SwitchThreshold,
@@ -92,9 +92,14 @@ impl Guided {
     ///
     /// # Errors
     /// If it is not one of this run, or the device cannot be opened.
-    pub fn open(players: Box<dyn Players>, file: &[u8], every: usize, machine: &MachineConfig) -> anyhow::Result<Self> {
-        let run = players.config().undivided();
-        let paths = run_paths(players.config())?;
+    pub fn open(
+        client: Box<dyn InferenceClient>,
+        file: &[u8],
+        every: usize,
+        machine: &MachineConfig,
+    ) -> anyhow::Result<Self> {
+        let run = client.config().undivided();
+        let paths = run_paths(client.config())?;
         let notes = exchange::notes(file).map_err(TransducerError::from)?;
         let note = |key: &str| notes.get(key).cloned().unwrap_or_else(|| "?".to_owned());
         let (found_paths, found_every) = (note("paths"), note("every"));
@@ -107,7 +112,7 @@ impl Guided {
         let level = exchange::decode_level(file, &run.model, &run.levels[0]).map_err(TransducerError::from)?;
         let mut inner = InnerTrainer::new(&run, machine, open_device(machine.device)?)?;
         inner.load(&[level])?;
-        Ok(Self { players, inner, paths, switch_threshold })
+        Ok(Self { client, inner, paths, switch_threshold })
     }
 }
 
@@ -121,27 +126,28 @@ fn run_paths(run: &RunConfig) -> anyhow::Result<u32> {
 /// # Errors
 /// If the run cannot be asked, the text has no window but its first ones, a step fails, or the user asks to stop.
 pub fn make(
-    players: &mut dyn Players,
+    client: &mut dyn InferenceClient,
     documents: &[String],
     every: usize,
     machine: &MachineConfig,
     stop: &AtomicBool,
 ) -> anyhow::Result<Vec<u8>> {
-    let run = players.config().undivided();
-    let paths = run_paths(players.config())?;
-    let documents = players.tokenizer().encode_all(documents)?;
+    let run = client.config().undivided();
+    let paths = run_paths(client.config())?;
+    let documents = client.tokenizer().encode_all(documents)?;
     let (set, prefix) = (TokenSet::cut_for_scoring(&documents, run.model.context), run.routing.prefix_tokens);
     let prefixes: Vec<&[u32]> = set.documents().map(|sequences| set.prefix(sequences.start, prefix)).collect();
-    let homes = players.routes(&prefixes)?;
-    let lesson = Lesson::new(&set, &homes, (run.starts(), every), |places| costs(players, &set, places, paths))?;
-    if lesson.is_empty() {
+    let homes = client.routes(&prefixes)?;
+    let training_set =
+        TrainingSet::new(&set, &homes, (run.starts(), every), |places| costs(client, &set, places, paths))?;
+    if training_set.is_empty() {
         anyhow::bail!("no document is longer than the {prefix} tokens that choose its path");
     }
-    let ancestor = players.ancestor()?;
-    let at_home = fine_tune(&run, machine, &[ancestor], (&lesson.homes(), STEPS_HOMES), stop)?.levels()?;
-    let inner = fine_tune(&run, machine, &at_home, (&lesson.learnt(), STEPS_SOFT_TARGETS), stop)?;
-    let said = preferences(inner.model(), &lesson.apart(), paths as usize)?.concat();
-    let switch_threshold = lesson.switch_threshold(&said).nats();
+    let ancestor = client.ancestor()?;
+    let at_home = fine_tune(&run, machine, &[ancestor], (&training_set.homes(), STEPS_HOMES), stop)?.levels()?;
+    let inner = fine_tune(&run, machine, &at_home, (&training_set.learnt(), STEPS_SOFT_TARGETS), stop)?;
+    let said = preferences(inner.model(), &training_set.apart(), paths as usize)?.concat();
+    let switch_threshold = training_set.switch_threshold(&said).nats();
     let level = inner.levels()?.concat();
     let notes = [
         ("paths", paths.to_string()),
@@ -152,7 +158,12 @@ pub fn make(
 }
 
 /// For each window, the nats that every path needs for it.
-fn costs(players: &mut dyn Players, set: &TokenSet, windows: &[Window], paths: u32) -> anyhow::Result<Vec<Vec<f64>>> {
+fn costs(
+    client: &mut dyn InferenceClient,
+    set: &TokenSet,
+    windows: &[Window],
+    paths: u32,
+) -> anyhow::Result<Vec<Vec<f64>>> {
     let piece = |(sequence, range): &(usize, std::ops::Range<usize>)| TokenSpan {
         tokens: set.sequence(*sequence)[..range.end].to_vec(),
         from: range.start as u32,
@@ -160,7 +171,7 @@ fn costs(players: &mut dyn Players, set: &TokenSet, windows: &[Window], paths: u
     let pieces: Vec<TokenSpan> = windows.iter().flat_map(|window| window.pieces.iter().map(piece)).collect();
     let mut costs: Vec<Vec<f64>> = vec![Vec::with_capacity(paths as usize); windows.len()];
     for path in 0..paths {
-        let nats = players.nats(&[(QueriedModel::Path(PathId(path)), &pieces)])?;
+        let nats = client.nats(&[(QueriedModel::Path(PathId(path)), &pieces)])?;
         let mut nats = nats.first().context("one player, one answer")?.iter();
         for (window, costs) in windows.iter().zip(&mut costs) {
             costs.push(nats.by_ref().take(window.pieces.len()).sum());
@@ -169,37 +180,37 @@ fn costs(players: &mut dyn Players, set: &TokenSet, windows: &[Window], paths: u
     Ok(costs)
 }
 
-impl Players for Guided {
+impl InferenceClient for Guided {
     fn config(&self) -> &RunConfig {
-        self.players.config()
+        self.client.config()
     }
 
     fn tokenizer(&self) -> &Tokenizer {
-        self.players.tokenizer()
+        self.client.tokenizer()
     }
 
     fn shares_text(&self) -> bool {
-        self.players.shares_text()
+        self.client.shares_text()
     }
 
     fn place(&self) -> String {
-        self.players.place()
+        self.client.place()
     }
 
     fn test_text(&mut self, path: PathId) -> anyhow::Result<Option<TokenSet>> {
-        self.players.test_text(path)
+        self.client.test_text(path)
     }
 
     fn ancestor(&mut self) -> anyhow::Result<Vec<f32>> {
-        self.players.ancestor()
+        self.client.ancestor()
     }
 
     fn routes(&mut self, prefixes: &[&[u32]]) -> anyhow::Result<Vec<PathId>> {
-        self.players.routes(prefixes)
+        self.client.routes(prefixes)
     }
 
     fn reach(&self) -> usize {
-        self.players.config().model.context
+        self.client.config().model.context
     }
 
     fn routes_on(&mut self, before: &[(PathId, &[u32])]) -> anyhow::Result<Vec<PathId>> {
@@ -211,15 +222,15 @@ impl Players for Guided {
     }
 
     fn nats(&mut self, readings: &[(QueriedModel, &[TokenSpan])]) -> anyhow::Result<Vec<Vec<f64>>> {
-        self.players.nats(readings)
+        self.client.nats(readings)
     }
 
-    fn go_on(&mut self, path: PathId, text: &[u32], count: usize, draw: &Draw) -> anyhow::Result<Vec<u32>> {
-        self.players.go_on(path, text, count, draw)
+    fn continue_text(&mut self, path: PathId, text: &[u32], count: usize, draw: &Draw) -> anyhow::Result<Vec<u32>> {
+        self.client.continue_text(path, text, count, draw)
     }
 
     fn answered(&self) -> Vec<PeerKey> {
-        self.players.answered()
+        self.client.answered()
     }
 }
 
@@ -256,7 +267,7 @@ mod tests {
         }
     }
 
-    impl Players for Letters {
+    impl InferenceClient for Letters {
         fn config(&self) -> &RunConfig {
             &self.run
         }
@@ -298,7 +309,7 @@ mod tests {
                 .collect())
         }
 
-        fn go_on(&mut self, _: PathId, _: &[u32], _: usize, _: &Draw) -> anyhow::Result<Vec<u32>> {
+        fn continue_text(&mut self, _: PathId, _: &[u32], _: usize, _: &Draw) -> anyhow::Result<Vec<u32>> {
             Ok(Vec::new())
         }
 

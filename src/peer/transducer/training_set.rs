@@ -18,7 +18,7 @@ const MOST_READ: usize = 1024;
 pub const HOMES_EVERY: usize = 32;
 
 /// Places in documents, and what each path needs for what follows there.
-pub struct Lesson<'a> {
+pub struct TrainingSet<'a> {
     set: &'a TokenSet,
     /// The path of each document.
     homes: &'a [PathId],
@@ -36,7 +36,7 @@ struct Part {
     costs: Vec<Vec<f64>>,
 }
 
-impl<'a> Lesson<'a> {
+impl<'a> TrainingSet<'a> {
     /// A choice every so many tokens. `nats` says what each path needs for some windows; `homes` are the documents' paths.
     ///
     /// # Errors
@@ -118,17 +118,17 @@ mod tests {
     }
 
     /// Read by two paths, of which the second needs half.
-    fn lesson<'a>(set: &'a TokenSet, homes: &'a [PathId]) -> Lesson<'a> {
+    fn training_set<'a>(set: &'a TokenSet, homes: &'a [PathId]) -> TrainingSet<'a> {
         let nats = |places: &[Window]| Ok(places.iter().map(|_| vec![4.0, 2.0]).collect());
-        Lesson::new(set, homes, (STARTS, 5), nats).unwrap()
+        TrainingSet::new(set, homes, (STARTS, 5), nats).unwrap()
     }
 
     #[test]
     fn a_fifth_of_the_documents_is_not_learnt() {
         let (set, homes) = (set(), vec![PathId(0); 100]);
-        let lesson = lesson(&set, &homes);
-        let (learnt, apart) = (lesson.learnt(), lesson.apart());
-        assert!((10..30).contains(&apart.len()) && learnt.len() + apart.len() == 100 && !lesson.is_empty());
+        let training_set = training_set(&set, &homes);
+        let (learnt, apart) = (training_set.learnt(), training_set.apart());
+        assert!((10..30).contains(&apart.len()) && learnt.len() + apart.len() == 100 && !training_set.is_empty());
         let targets: Vec<u32> = learnt.targets(0, 1).into_iter().map(|(_, path)| path).collect();
         assert!(
             targets.iter().filter(|path| **path == 1).count() > targets.len() / 2,
@@ -148,10 +148,10 @@ mod tests {
             read = places.len();
             Ok(places.iter().map(|_| vec![4.0, 2.0]).collect())
         };
-        let lesson = Lesson::new(&set, &homes, (STARTS, 10), nats).unwrap();
+        let training_set = TrainingSet::new(&set, &homes, (STARTS, 10), nats).unwrap();
         let long = documents.len() / 2;
         assert_eq!(read, long.div_ceil(3));
-        let taught = lesson.homes().len();
+        let taught = training_set.homes().len();
         assert!(taught * 10 > long * 7 && taught < long, "{taught}");
     }
 
@@ -159,20 +159,20 @@ mod tests {
     fn the_switch_threshold_is_measured_where_somebody_is_asked() {
         let (set, home, away) = (set(), vec![PathId(0); 100], vec![PathId(1); 100]);
         // Each document has two windows; what is said of first ones is no matter.
-        let said = |own: &Lesson<'_>, home: f32, other: f32| -> Vec<Vec<f32>> {
+        let said = |own: &TrainingSet<'_>, home: f32, other: f32| -> Vec<Vec<f32>> {
             own.apart
                 .windows
                 .iter()
                 .map(|window| if window.first { vec![home; 2] } else { vec![home, other] })
                 .collect()
         };
-        let of_home = lesson(&set, &home);
+        let of_home = training_set(&set, &home);
         assert_eq!(
             of_home.switch_threshold(&said(&of_home, 0.0, 1.0)),
             SwitchThreshold::NONE,
             "leaving pays wherever it is said"
         );
-        let of_away = lesson(&set, &away);
+        let of_away = training_set(&set, &away);
         let firm = of_away.switch_threshold(&said(&of_away, 1.0, 0.0)).nats();
         assert_eq!(firm, 1.0, "leaving the better path never pays with such a lead");
     }

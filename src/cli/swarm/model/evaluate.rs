@@ -31,28 +31,28 @@ impl Evaluate {
     /// If nobody can be asked, or the text cannot be read.
     pub fn run(mut self, globals: &Globals) -> anyhow::Result<()> {
         self.whom.take_address_from(&mut self.text);
-        let mut players = self.whom.open(globals)?;
+        let mut client = self.whom.open(globals)?;
         let every = self.whom.route_every();
         let (scores, domains) = if self.text.is_empty() {
-            (score_test_text(&mut *players, every), Domains::default())
+            (score_test_text(&mut *client, every), Domains::default())
         } else {
             let source = CorpusSource::Paths(self.text);
-            let corpus = read_corpus(&source, players.config().reading()).or_mistake(
+            let corpus = read_corpus(&source, client.config().reading()).or_mistake(
                 "give files, folders, or JSON lines with a \"text\" field; to a run of images, a .images file",
             )?;
-            (score_corpus(&mut *players, &corpus, every), corpus.domains)
+            (score_corpus(&mut *client, &corpus, every), corpus.domains)
         };
         let scores = scores.map_err(|error| match error.downcast::<ScoringError>() {
             Ok(error) => Mistake::new(error).hint("give text with --text FILE").into(),
             Err(other) => source::explain(other),
         })?;
-        if players.config().model.looks_ahead() {
+        if client.config().model.looks_ahead() {
             globals
                 .output()
                 .text("This network's routing sees the whole sequence, also what it predicts: as in training.")?;
         }
-        print(globals.output(), &scores, &domains, &players.answered())?;
-        source::answered(&*players).map_or(Ok(()), |line| globals.output().text(&line))?;
+        print(globals.output(), &scores, &domains, &client.answered())?;
+        source::answered(&*client).map_or(Ok(()), |line| globals.output().text(&line))?;
         Ok(())
     }
 }

@@ -40,8 +40,8 @@ impl Generate {
         if self.prompt.is_empty() {
             return Err(mistake(&GenerateError::EmptyPrompt).into());
         }
-        let mut players = self.whom.open(globals)?;
-        if players.config().model.reads_images() {
+        let mut client = self.whom.open(globals)?;
+        if client.config().model.reads_images() {
             let hint = "evaluate says how well it tells classes apart, inspect dna what it looks at";
             return Err(Mistake::new("this run reads images, and writes nothing").hint(hint).into());
         }
@@ -52,26 +52,26 @@ impl Generate {
             seed: self.seed,
             every: self.whom.route_every(),
         };
-        let made = continue_prompt(&mut *players, &self.prompt, &wish).map_err(|error| {
+        let made = continue_prompt(&mut *client, &self.prompt, &wish).map_err(|error| {
             match error.downcast::<GenerateError>() {
                 Ok(error @ (GenerateError::EmptyPrompt | GenerateError::Temperature(_))) => mistake(&error).into(),
                 Ok(other) => other.into(),
                 Err(other) => source::explain(other),
             }
         })?;
-        let grid = players.config().grid()?;
+        let grid = client.config().grid()?;
         let modules = |path| -> Vec<String> { grid.modules_of(path).iter().map(ToString::to_string).collect() };
         let output = globals.output();
         let named = |(path, _): &(PathId, usize)| format!("path {path} (modules {})", modules(*path).join(", "));
         output.text(&format!("{}:", made.paths.iter().map(named).collect::<Vec<_>>().join(", then ")))?;
         output.text(&format!("{}{}", self.prompt, made.text))?;
-        source::answered(&*players).map_or(Ok(()), |line| output.text(&line))?;
+        source::answered(&*client).map_or(Ok(()), |line| output.text(&line))?;
         let path = made.paths.first().map_or(PathId(0), |(path, _)| *path);
         let parts = made.paths.iter().map(|(path, tokens)| json!({ "path": path, "tokens": tokens }));
         output.json(&json!({
             "event": "result", "path": path, "modules": modules(path), "prompt": self.prompt, "text": made.text,
             "prompt_tokens": made.prompt_tokens, "tokens": made.tokens, "ended": made.ended,
-            "paths": parts.collect::<Vec<_>>(), "peers": players.answered(),
+            "paths": parts.collect::<Vec<_>>(), "peers": client.answered(),
         }))?;
         Ok(())
     }

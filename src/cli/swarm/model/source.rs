@@ -11,7 +11,7 @@ use crate::cli::swarm::{Globals, access, listen};
 use crate::model::set_threads;
 use crate::network::Multiaddr;
 use crate::peer::client::Entrance;
-use crate::peer::inference::client::{Local, Players, Swarm};
+use crate::peer::inference::client::{InferenceClient, Local, Swarm};
 use crate::peer::transducer::{Guided, TransducerError};
 use crate::protocol::limits::MAX_CONTROL_BYTES;
 
@@ -68,13 +68,13 @@ impl Whom {
     ///
     /// # Errors
     /// If it is not clear whom, nobody answers, or the folder is not a whole collected run.
-    pub fn open(&self, globals: &Globals) -> anyhow::Result<Box<dyn Players>> {
+    pub fn open(&self, globals: &Globals) -> anyhow::Result<Box<dyn InferenceClient>> {
         let source = self.choose()?;
         let machine = globals.machine_only()?;
         set_threads(machine.threads);
         let output = globals.output();
         let (in_swarm, most) = (matches!(source, Source::Swarm(_)), MAX_CONTROL_BYTES);
-        let players: Box<dyn Players> = match source {
+        let client: Box<dyn InferenceClient> = match source {
             Source::Local(folder) => Box::new(Local::new(collected_run::open(folder)?, machine.device)?),
             Source::Swarm(address) => {
                 // Nobody is left to tell if this fails.
@@ -85,7 +85,7 @@ impl Whom {
                 Box::new(visited.map_err(explain_visit)?)
             }
         };
-        let context = players.config().model.context;
+        let context = client.config().model.context;
         if self.route_every().is_some_and(|every| every > context) {
             return Err(Mistake::new(format!(
                 "--route-every is more than the {context} tokens that a path reads at once"
@@ -93,16 +93,16 @@ impl Whom {
             .hint(format!("give a number from 1 to {context}"))
             .into());
         }
-        let model = &players.config().model;
+        let model = &client.config().model;
         if model.reads_images() && in_swarm && 4 * model.context + 1024 > most {
             let message = format!("an image of {} pixels a side is too large to ask peers about", model.side());
             return Err(Mistake::new(message).hint("collect the run, and give --local DIR").into());
         }
-        if players.config().model.reads_images() && self.route_every().is_some() {
+        if client.config().model.reads_images() && self.route_every().is_some() {
             let message = "--route-every is not for images: each is routed once, by all of it";
             return Err(Mistake::new(message).hint("leave it out").into());
         }
-        if players.config().model.looks_ahead() && self.route_every().is_some() {
+        if client.config().model.looks_ahead() && self.route_every().is_some() {
             let message =
                 "--route-every is not for pooling = \"sequence\": it has seen what a path is to be chosen for";
             return Err(Mistake::new(message).hint("leave it out, or train with another pooling").into());
@@ -112,13 +112,13 @@ impl Whom {
                 let hint = "make one: pathswarm transducer … --route-every TOKENS --text FILE --out FILE";
                 let bytes =
                     std::fs::read(file).map_err(|error| format!("{}: {error}", file.display())).or_mistake(hint)?;
-                let guided = Guided::open(players, &bytes, every, &machine);
+                let guided = Guided::open(client, &bytes, every, &machine);
                 Ok(Box::new(guided.map_err(|error| match error.downcast::<TransducerError>() {
                     Ok(error) => Mistake::new(format!("{}: {error}", file.display())).hint(hint).into(),
                     Err(other) => other,
                 })?))
             }
-            _ => Ok(players),
+            _ => Ok(client),
         }
     }
 
@@ -139,8 +139,8 @@ pub(in crate::cli::swarm) fn explain(error: anyhow::Error) -> anyhow::Error {
 }
 
 /// A line for people about who answered; nothing where nobody had to be asked.
-pub(in crate::cli::swarm) fn answered(players: &dyn Players) -> Option<String> {
-    let names: Vec<String> = players.answered().iter().map(|peer| format!("…{}", peer.short())).collect();
+pub(in crate::cli::swarm) fn answered(client: &dyn InferenceClient) -> Option<String> {
+    let names: Vec<String> = client.answered().iter().map(|peer| format!("…{}", peer.short())).collect();
     if names.is_empty() { None } else { Some(format!("answered by {}", names.join(", "))) }
 }
 

@@ -38,13 +38,13 @@ impl Transducer {
             .route_every()
             .ok_or("--route-every is missing")
             .or_mistake("say after how many tokens the path is chosen anew: --route-every 64")?;
-        let mut players = self.whom.open(globals)?;
-        let corpus = read_corpus(&CorpusSource::Paths(self.text), players.config().reading())
+        let mut client = self.whom.open(globals)?;
+        let corpus = read_corpus(&CorpusSource::Paths(self.text), client.config().reading())
             .or_mistake("give files, folders, or JSON lines with a \"text\" field")?;
         let machine = globals.machine_only()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let interrupt = runtime.block_on(async { Interrupt::listen() })?;
-        let made = transducer::make(&mut *players, &corpus.documents, every, &machine, interrupt.flag());
+        let made = transducer::make(&mut *client, &corpus.documents, every, &machine, interrupt.flag());
         let made =
             made.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { source::explain(error) })?;
         write_file(&self.out, &made)?;

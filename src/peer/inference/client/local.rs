@@ -4,43 +4,43 @@ use crate::config::{DeviceChoice, RunConfig};
 use crate::model::PathModel;
 use crate::names::{PathId, PeerKey};
 use crate::peer::collected::Collected;
-use crate::peer::inference::client::{Draw, Players};
-use crate::peer::inference::model_slot::{Part, Stage, go_on, nats, right, routes};
+use crate::peer::inference::client::{Draw, InferenceClient};
+use crate::peer::inference::model_slot::{ModelSlot, Part, continue_text, nats, right, routes};
 use crate::query::{Prompt, QueriedModel, TokenSpan};
 use crate::text::{TokenSet, Tokenizer};
 
 /// A collected run and a network.
 pub struct Local {
     collected: Collected,
-    stage: Stage,
+    slot: ModelSlot,
 }
 
 impl Local {
     /// # Errors
     /// If the device cannot be opened, or memory is short.
     pub fn new(collected: Collected, device: DeviceChoice) -> anyhow::Result<Self> {
-        let stage = Stage::new(&collected.manifest().config, device)?;
-        Ok(Self { collected, stage })
+        let slot = ModelSlot::new(&collected.manifest().config, device)?;
+        Ok(Self { collected, slot })
     }
 
-    fn cast(&mut self, player: QueriedModel) -> anyhow::Result<&PathModel> {
+    fn load(&mut self, player: QueriedModel) -> anyhow::Result<&PathModel> {
         let collected = &self.collected;
         match player {
-            QueriedModel::Ancestor => self.stage.cast_whole(Part::Ancestor, || Ok(collected.ancestor().to_vec())),
+            QueriedModel::Ancestor => self.slot.load_whole(Part::Ancestor, || Ok(collected.ancestor().to_vec())),
             QueriedModel::Path(path) if let Some(best) = collected.best(path) => {
-                self.stage.cast_whole(Part::Own(best), || Ok(collected.levels_of(path)?))
+                self.slot.load_whole(Part::Own(best), || Ok(collected.levels_of(path)?))
             }
             QueriedModel::Path(path) => {
                 let modules = collected.grid().modules_of(path);
                 let part = |module| Part::Module(collected.modules()[module].parameters);
                 let parts: Vec<Part> = modules.iter().map(part).collect();
-                self.stage.cast(&parts, &mut |level| Ok(collected.parameters_of(modules[level])?))
+                self.slot.load(&parts, &mut |level| Ok(collected.parameters_of(modules[level])?))
             }
         }
     }
 }
 
-impl Players for Local {
+impl InferenceClient for Local {
     fn config(&self) -> &RunConfig {
         &self.collected.manifest().config
     }
@@ -67,20 +67,20 @@ impl Players for Local {
 
     fn routes(&mut self, prefixes: &[&[u32]]) -> anyhow::Result<Vec<PathId>> {
         if self.collected.router().needs_features() {
-            self.cast(QueriedModel::Ancestor)?;
+            self.load(QueriedModel::Ancestor)?;
         }
-        routes(self.collected.router(), Some(self.stage.model()), prefixes)
+        routes(self.collected.router(), Some(self.slot.model()), prefixes)
     }
 
     fn nats(&mut self, readings: &[(QueriedModel, &[TokenSpan])]) -> anyhow::Result<Vec<Vec<f64>>> {
-        readings.iter().map(|(player, pieces)| Ok(nats(self.cast(*player)?, pieces)?)).collect()
+        readings.iter().map(|(player, pieces)| Ok(nats(self.load(*player)?, pieces)?)).collect()
     }
 
     fn right(&mut self, readings: &[(PathId, &[TokenSpan])]) -> anyhow::Result<Option<Vec<u64>>> {
-        readings.iter().map(|(path, pieces)| Ok(Some(right(self.cast(QueriedModel::Path(*path))?, pieces)?))).collect()
+        readings.iter().map(|(path, pieces)| Ok(Some(right(self.load(QueriedModel::Path(*path))?, pieces)?))).collect()
     }
 
-    fn go_on(&mut self, path: PathId, text: &[u32], count: usize, draw: &Draw) -> anyhow::Result<Vec<u32>> {
+    fn continue_text(&mut self, path: PathId, text: &[u32], count: usize, draw: &Draw) -> anyhow::Result<Vec<u32>> {
         let opening = Prompt {
             path,
             tokens: text.to_vec(),
@@ -91,7 +91,7 @@ impl Players for Local {
             seed: draw.seed,
             stop: self.tokenizer().end_of_document(),
         };
-        Ok(go_on(self.cast(QueriedModel::Path(path))?, &opening)?)
+        Ok(continue_text(self.load(QueriedModel::Path(path))?, &opening)?)
     }
 
     fn answered(&self) -> Vec<PeerKey> {

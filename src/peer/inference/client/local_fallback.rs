@@ -1,5 +1,5 @@
 //! A path that no peer can play, since nobody has all of its modules: they come here one by one, each from somebody who has
-//! it, and the path is played on this machine.
+//! it, and the path is result on this machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,14 +9,11 @@ use crate::grid::Grid;
 use crate::names::{BlobRef, ModuleId, PathId};
 use crate::network::Stopped;
 use crate::outer::ModuleState;
-use crate::peer::client::connection::Client;
-use crate::peer::client::directory::Directory;
-use crate::peer::client::heads::heads;
-use crate::peer::inference::client::memory_blobs::BlobsInMemory;
-use crate::peer::inference::engine::{Cast, Performer};
+use crate::peer::client::memory_blobs::MemoryBlobs;
+use crate::peer::client::swarm::SwarmClient;
+use crate::peer::inference::engine::{Engine, PathParts};
 use crate::peer::manifest::Manifest;
 use crate::peer::trainer::path_state::PathState;
-use crate::protocol::RunPlan;
 use crate::protocol::wire::message::Head;
 use crate::query::{Query, QueryResult};
 
@@ -27,36 +24,28 @@ const LOOKS: usize = 3;
 const KEPT_BYTES: u64 = 1 << 31;
 
 /// Plays one path after the other.
-pub(super) struct Understudy {
+pub(super) struct LocalFallback {
     manifest: Arc<Manifest>,
     grid: Grid,
-    performer: Performer,
-    blobs: BlobsInMemory,
-    /// Paths that have been played here.
+    engine: Engine,
+    blobs: MemoryBlobs,
+    /// Paths that have been result here.
     knows: BTreeSet<PathId>,
     /// What is here now, the last one last.
-    casts: Vec<(PathId, Cast)>,
+    loaded: Vec<(PathId, PathParts)>,
 }
 
-/// Where modules are looked for.
-pub(super) struct Sources<'a> {
-    pub client: &'a mut Client,
-    pub directory: &'a mut Directory,
-    pub plan: &'a RunPlan,
-}
-
-impl Understudy {
+impl LocalFallback {
     /// One that knows no path yet; what it fetches comes to `blobs`.
     ///
     /// # Errors
     /// If the manifest's levels make no grid.
-    pub fn new(manifest: Arc<Manifest>, device: DeviceChoice, blobs: BlobsInMemory) -> anyhow::Result<Self> {
-        let (grid, performer) =
-            (manifest.config.grid()?, Performer::new(manifest.clone(), device, Box::new(blobs.clone())));
-        Ok(Self { manifest, grid, performer, blobs, knows: BTreeSet::new(), casts: Vec::new() })
+    pub fn new(manifest: Arc<Manifest>, device: DeviceChoice, blobs: MemoryBlobs) -> anyhow::Result<Self> {
+        let (grid, engine) = (manifest.config.grid()?, Engine::new(manifest.clone(), device, Box::new(blobs.clone())));
+        Ok(Self { manifest, grid, engine, blobs, knows: BTreeSet::new(), loaded: Vec::new() })
     }
 
-    /// Whether a path has been played here.
+    /// Whether a path has been result here.
     pub fn knows(&self, path: PathId) -> bool {
         self.knows.contains(&path)
     }
@@ -65,12 +54,12 @@ impl Understudy {
     ///
     /// # Errors
     /// If the network goes away.
-    pub async fn learn(&mut self, from: &mut Sources<'_>, path: PathId) -> Result<Result<(), String>, Stopped> {
-        if self.casts.iter().any(|(known, _)| *known == path) {
+    pub async fn learn(&mut self, from: &mut SwarmClient, path: PathId) -> Result<Result<(), String>, Stopped> {
+        if self.loaded.iter().any(|(known, _)| *known == path) {
             return Ok(Ok(()));
         }
-        let learnt = self.fetch(from, path).await?.map(|cast| {
-            self.casts.push((path, cast));
+        let learnt = self.fetch(from, path).await?.map(|parts| {
+            self.loaded.push((path, parts));
             self.knows.insert(path);
         });
         self.make_room();
@@ -79,14 +68,14 @@ impl Understudy {
 
     /// What was learnt of a path is of no use.
     pub fn forget(&mut self, path: PathId) {
-        self.casts.retain(|(known, _)| *known != path);
+        self.loaded.retain(|(known, _)| *known != path);
         self.knows.remove(&path);
         self.make_room();
     }
 
-    async fn fetch(&mut self, from: &mut Sources<'_>, path: PathId) -> Result<Result<Cast, String>, Stopped> {
+    async fn fetch(&mut self, from: &mut SwarmClient, path: PathId) -> Result<Result<PathParts, String>, Stopped> {
         let modules = self.grid.modules_of(path);
-        from.directory.search(from.client, from.plan, &modules).await?;
+        from.search(&modules).await?;
         let (mut states, mut over) = (Vec::with_capacity(modules.len()), true);
         for module in modules {
             match self.newest(from, module).await? {
@@ -101,36 +90,31 @@ impl Understudy {
         let config = &self.manifest.config;
         let apart = config.outer.keep_unsent || (over && config.training.early_stopping);
         if !apart {
-            return Ok(Ok(Cast { states, trainer: None }));
+            return Ok(Ok(PathParts { states, trainer: None }));
         }
-        Ok(self.trainer(from, path).await?.map(|trainer| Cast { states, trainer }))
+        Ok(self.trainer(from, path).await?.map(|trainer| PathParts { states, trainer }))
     }
 
-    /// The newest state that somebody delivers and that is what it should be.
-    async fn newest(&mut self, from: &mut Sources<'_>, module: ModuleId) -> Result<Result<Head, String>, Stopped> {
+    /// The newest state that a holder sends and that is what it should be.
+    async fn newest(&self, from: &mut SwarmClient, module: ModuleId) -> Result<Result<Head, String>, Stopped> {
         let mut last = None;
         for _ in 0..LOOKS {
             let mut reasons = BTreeMap::new();
-            let heads = heads(from.client, from.directory, from.plan, &[module], &mut reasons).await?;
+            let candidates = from.heads(&[module], &mut reasons).await?.remove(&module).unwrap_or_default();
             last = reasons.remove(&module).or(last);
-            for (head, peer) in heads.into_values().flatten() {
-                let fetched = match self.blobs.has(head.state.hash) {
-                    true => Ok(()),
-                    false => from.client.fetch(head.state, &[peer]).await?,
-                };
-                match fetched.and_then(|()| self.looked_at(module, head)) {
-                    Ok(()) => return Ok(Ok(head)),
-                    Err(why) => last = Some(format!("peer …{}: {why}", peer.short())),
-                }
+            let accept = |head, bytes| Ok::<_, Stopped>(self.looked_at(module, head, bytes).map(|()| head));
+            match from.newest(&candidates, accept).await? {
+                Ok((head, _)) => return Ok(Ok(head)),
+                Err(reason) if !candidates.is_empty() => last = Some(reason),
+                Err(_) => {}
             }
         }
-        let nobody = "no peer that can be reached delivers it";
+        let nobody = "no peer that can be reached sends it";
         Ok(Err(last.map_or_else(|| nobody.to_owned(), |why| format!("{nobody} ({why})"))))
     }
 
     /// Lets a state go that is not what its owner has signed, or that no network can be made of.
-    fn looked_at(&self, module: ModuleId, head: Head) -> Result<(), String> {
-        let bytes = self.blobs.take(head.state.hash).ok_or("it went away again")?;
+    fn looked_at(&self, module: ModuleId, head: Head, bytes: Vec<u8>) -> Result<(), String> {
         let count = self.manifest.level_counts()[usize::from(module.level)];
         let state = ModuleState::decode(&bytes, module, count).map_err(|error| error.to_string())?;
         if state.version != head.version {
@@ -144,24 +128,21 @@ impl Understudy {
     }
 
     /// The trainer of a path that counts as something of its own; none if it counts as what its modules have come to.
-    async fn trainer(&self, from: &mut Sources<'_>, path: PathId) -> Result<Result<Option<BlobRef>, String>, Stopped> {
-        let (counts, most_bytes) = (self.manifest.level_counts(), self.manifest.most_trainer_bytes());
-        let trainers = from.directory.trainers(path).into_iter();
-        for (peer, trainer) in trainers.filter(|(_, trainer)| trainer.bytes <= most_bytes) {
-            if !self.blobs.has(trainer.hash) && from.client.fetch(trainer, &[peer]).await?.is_err() {
-                continue;
-            }
-            let Some(bytes) = self.blobs.take(trainer.hash) else { continue };
-            let Ok(state) = PathState::decode(&bytes, &counts) else { continue };
-            let keeps_unsent = self.manifest.config.outer.keep_unsent;
-            let counts = keeps_unsent || state.best.is_some_and(|best| best.settled);
-            if counts {
+    async fn trainer(&self, from: &mut SwarmClient, path: PathId) -> Result<Result<Option<BlobRef>, String>, Stopped> {
+        let (counts, keeps_unsent) = (self.manifest.level_counts(), self.manifest.config.outer.keep_unsent);
+        let accept = |trainer: BlobRef, bytes: Vec<u8>| {
+            let Ok(state) = PathState::decode(&bytes, &counts) else { return Ok::<_, Stopped>(None) };
+            let own = keeps_unsent || state.best.is_some_and(|best| best.settled);
+            if own {
                 self.blobs.put(trainer.hash, bytes);
             }
-            return Ok(Ok(counts.then_some(trainer)));
+            Ok(Some(own.then_some(trainer)))
+        };
+        if let Some(trainer) = from.trainer(path, accept).await? {
+            return Ok(Ok(trainer));
         }
-        if self.manifest.config.outer.keep_unsent {
-            tracing::warn!(%path, "nobody who can be reached says what it has not sent: it is played without that");
+        if keeps_unsent {
+            tracing::warn!(%path, "nobody who can be reached says what it has not sent: it is result without that");
             return Ok(Ok(None));
         }
         Ok(Err(format!("nobody who can be reached knows what path {path} has of its own")))
@@ -169,15 +150,16 @@ impl Understudy {
 
     /// The oldest goes while there is too much; the last one stays. Blobs that belong to none go always.
     fn make_room(&mut self) {
-        let blobs =
-            |cast: &Cast| -> Vec<BlobRef> { cast.states.iter().map(|(_, state)| *state).chain(cast.trainer).collect() };
-        let all = |casts: &[(PathId, Cast)]| -> BTreeMap<_, u64> {
-            casts.iter().flat_map(|(_, cast)| blobs(cast)).map(|blob| (blob.hash, blob.bytes)).collect()
+        let blobs = |parts: &PathParts| -> Vec<BlobRef> {
+            parts.states.iter().map(|(_, state)| *state).chain(parts.trainer).collect()
         };
-        while self.casts.len() > 1 && all(&self.casts).into_values().sum::<u64>() > KEPT_BYTES {
-            self.casts.remove(0);
+        let all = |loaded: &[(PathId, PathParts)]| -> BTreeMap<_, u64> {
+            loaded.iter().flat_map(|(_, parts)| blobs(parts)).map(|blob| (blob.hash, blob.bytes)).collect()
+        };
+        while self.loaded.len() > 1 && all(&self.loaded).into_values().sum::<u64>() > KEPT_BYTES {
+            self.loaded.remove(0);
         }
-        self.blobs.keep(&all(&self.casts).into_keys().collect::<Vec<_>>());
+        self.blobs.keep(&all(&self.loaded).into_keys().collect::<Vec<_>>());
     }
 
     /// Plays a question to a path that has been [learnt](Self::learn).
@@ -185,8 +167,8 @@ impl Understudy {
     /// # Errors
     /// If what came is not what it should be, or the device fails.
     pub fn play(&mut self, path: PathId, question: &Query) -> anyhow::Result<QueryResult> {
-        let cast = self.casts.iter().find(|(known, _)| *known == path);
-        let (_, cast) = cast.ok_or_else(|| anyhow::anyhow!("path {path} has not been learnt"))?;
-        self.performer.played(question, cast)
+        let parts = self.loaded.iter().find(|(known, _)| *known == path);
+        let (_, parts) = parts.ok_or_else(|| anyhow::anyhow!("path {path} has not been learnt"))?;
+        self.engine.result(question, parts)
     }
 }

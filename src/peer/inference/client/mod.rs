@@ -1,12 +1,11 @@
 //! Asking a run about text: whoever can play its paths, here or elsewhere.
 //!
-//! [`Players`] is what [`scoring`](crate::peer::inference::score) and [`sampling`](crate::peer::inference::sample) need of a run. [`local`] is a collected
+//! [`InferenceClient`] is what [`scoring`](crate::peer::inference::score) and [`sampling`](crate::peer::inference::sample) need of a run. [`local`] is a collected
 //! folder on this disk, [`swarm`] the peers of a run that goes on, each of which holds a few paths: what they are asked in
-//! parts is in `errands`, and what none of them can play is played by an `understudy` here.
+//! parts is in `sequences`, and what none of them can play is result by an `fallback` here.
 
 pub mod local;
 pub(in crate::peer::inference::client) mod local_fallback;
-pub(in crate::peer::inference::client) mod memory_blobs;
 pub(in crate::peer::inference::client) mod requests;
 pub mod swarm;
 #[cfg(test)]
@@ -31,7 +30,7 @@ pub struct Draw {
 }
 
 /// A run, and whoever plays its ancestor and its paths.
-pub trait Players {
+pub trait InferenceClient {
     /// What is trained.
     fn config(&self) -> &RunConfig;
 
@@ -62,10 +61,10 @@ pub trait Players {
     }
 
     /// The paths on which texts go on, by the paths that their first tokens chose and their last tokens, at most
-    /// [`Players::reach`].
+    /// [`InferenceClient::reach`].
     ///
     /// # Errors
-    /// As [`Players::routes`].
+    /// As [`InferenceClient::routes`].
     fn routes_on(&mut self, before: &[(PathId, &[u32])]) -> anyhow::Result<Vec<PathId>> {
         self.routes(&before.iter().map(|(_, tokens)| *tokens).collect::<Vec<_>>())
     }
@@ -86,7 +85,7 @@ pub trait Players {
     /// not asked that: a question of the swarm is answered by nats.
     ///
     /// # Errors
-    /// As [`Players::nats`].
+    /// As [`InferenceClient::nats`].
     fn right(&mut self, _readings: &[(PathId, &[TokenSpan])]) -> anyhow::Result<Option<Vec<u64>>> {
         Ok(None)
     }
@@ -95,7 +94,7 @@ pub trait Players {
     ///
     /// # Errors
     /// If the path cannot be had, or cannot read the text.
-    fn go_on(&mut self, path: PathId, text: &[u32], count: usize, draw: &Draw) -> anyhow::Result<Vec<u32>>;
+    fn continue_text(&mut self, path: PathId, text: &[u32], count: usize, draw: &Draw) -> anyhow::Result<Vec<u32>>;
 
     /// The peers that answered; none where nobody had to be asked.
     fn answered(&self) -> Vec<PeerKey>;

@@ -7,7 +7,7 @@ use crate::query::{Prompt, QueriedModel, Query, QueryLimits, QueryResult, TokenS
 use crate::training::seen_from;
 
 /// Something to be found out by questions.
-pub(super) trait Errand {
+pub(super) trait QuerySequence {
     /// Who has to be asked.
     fn player(&self) -> QueriedModel;
 
@@ -36,7 +36,7 @@ pub(super) struct Routing<'a> {
     pub paths: Vec<PathId>,
 }
 
-impl Errand for Routing<'_> {
+impl QuerySequence for Routing<'_> {
     fn player(&self) -> QueriedModel {
         QueriedModel::Ancestor
     }
@@ -60,7 +60,7 @@ pub(super) struct Scoring<'a> {
     pub nats: Vec<f64>,
 }
 
-impl Errand for Scoring<'_> {
+impl QuerySequence for Scoring<'_> {
     fn player(&self) -> QueriedModel {
         self.player
     }
@@ -88,7 +88,7 @@ pub(super) struct Continuing {
     pub stop: u32,
 }
 
-impl Errand for Continuing {
+impl QuerySequence for Continuing {
     fn player(&self) -> QueriedModel {
         QueriedModel::Path(self.path)
     }
@@ -125,14 +125,18 @@ mod tests {
     const BOUNDS: QueryLimits = QueryLimits { paths: 4, vocabulary: 300, context: 64, prefix_tokens: 8 };
 
     /// Asks until all is known; the sizes of the questions.
-    fn ask(errand: &mut dyn Errand, halved: u32, answer: impl Fn(&Query) -> (usize, QueryResult)) -> Vec<usize> {
+    fn ask(
+        sequence: &mut dyn QuerySequence,
+        halved: u32,
+        answer: impl Fn(&Query) -> (usize, QueryResult),
+    ) -> Vec<usize> {
         let mut sizes = Vec::new();
-        while let Some(question) = errand.next(&BOUNDS, halved) {
+        while let Some(question) = sequence.next(&BOUNDS, halved) {
             assert_eq!(BOUNDS.check(&question), Ok(()));
-            let (size, played) = answer(&question);
-            assert_eq!(BOUNDS.check_result(&question, &played), Ok(()));
+            let (size, result) = answer(&question);
+            assert_eq!(BOUNDS.check_result(&question, &result), Ok(()));
             sizes.push(size);
-            errand.take(played);
+            sequence.take(result);
         }
         sizes
     }
@@ -141,14 +145,14 @@ mod tests {
     fn pieces_are_asked_in_questions_that_are_answered_and_smaller_ones_of_slow_peers() {
         let pieces: Vec<TokenSpan> = (0..150).map(|number| TokenSpan { tokens: vec![number; 65], from: 1 }).collect();
         for (halved, expected) in [(0, vec![63, 63, 24]), (1, vec![31, 31, 31, 31, 26]), (12, vec![1; 150])] {
-            let mut errand = Scoring { player: QueriedModel::Ancestor, pieces: &pieces, nats: Vec::new() };
-            let sizes = ask(&mut errand, halved, |question| {
+            let mut sequence = Scoring { player: QueriedModel::Ancestor, pieces: &pieces, nats: Vec::new() };
+            let sizes = ask(&mut sequence, halved, |question| {
                 let Query::Score(_, pieces) = question else { unreachable!() };
                 let nats = pieces.iter().map(|piece| f64::from(piece.tokens[0]).into());
                 (pieces.len(), QueryResult::Nats(nats.collect()))
             });
             assert_eq!(sizes, expected);
-            assert_eq!(errand.nats, (0..150).map(f64::from).collect::<Vec<f64>>());
+            assert_eq!(sequence.nats, (0..150).map(f64::from).collect::<Vec<f64>>());
         }
     }
 
@@ -156,13 +160,13 @@ mod tests {
     fn texts_are_routed_some_at_a_time() {
         let prefixes: Vec<[u32; 8]> = (0..700).map(|number| [number % 300; 8]).collect();
         let prefixes: Vec<&[u32]> = prefixes.iter().map(|prefix| &prefix[..]).collect();
-        let mut errand = Routing { prefixes: &prefixes, paths: Vec::new() };
-        let sizes = ask(&mut errand, 0, |question| {
+        let mut sequence = Routing { prefixes: &prefixes, paths: Vec::new() };
+        let sizes = ask(&mut sequence, 0, |question| {
             let Query::Route(prefixes) = question else { unreachable!() };
             (prefixes.len(), QueryResult::Routes(prefixes.iter().map(|prefix| PathId(prefix[0] % 4)).collect()))
         });
         assert_eq!(sizes, [512, 188]);
-        assert!(errand.paths.iter().zip(&prefixes).all(|(path, prefix)| path.0 == prefix[0] % 4));
+        assert!(sequence.paths.iter().zip(&prefixes).all(|(path, prefix)| path.0 == prefix[0] % 4));
     }
 
     #[test]
@@ -174,16 +178,16 @@ mod tests {
             draw: Draw { temperature: 0.0, top_k: 0, seed: 1 },
             stop: 0,
         };
-        let mut errand = continuing(70);
-        let sizes = ask(&mut errand, 0, |question| {
+        let mut sequence = continuing(70);
+        let sizes = ask(&mut sequence, 0, |question| {
             let Query::Continue(opening) = question else { unreachable!() };
             let place = opening.before as usize + opening.tokens.len();
             (opening.count as usize, QueryResult::Tokens(vec![place as u32; opening.count as usize], false))
         });
         assert_eq!(sizes, [32, 32, 6]);
-        assert_eq!((errand.text.len(), errand.text[131], errand.text[169]), (170, 100, 164));
-        let mut errand = continuing(70);
-        assert_eq!(ask(&mut errand, 2, |_| (0, QueryResult::Tokens(vec![5; 3], true))), [0]);
-        assert_eq!(errand.text.len(), 103);
+        assert_eq!((sequence.text.len(), sequence.text[131], sequence.text[169]), (170, 100, 164));
+        let mut sequence = continuing(70);
+        assert_eq!(ask(&mut sequence, 2, |_| (0, QueryResult::Tokens(vec![5; 3], true))), [0]);
+        assert_eq!(sequence.text.len(), 103);
     }
 }

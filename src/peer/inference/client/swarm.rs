@@ -1,6 +1,6 @@
 //! A swarm that runs, asked for what its peers hold: each question goes to somebody who can play the part, and to the next
 //! if that one refuses, is silent or has gone. If nobody can play a path, its modules come here, and the
-//! [`understudy`](crate::peer::inference::client::local_fallback) does.
+//! [`fallback`](crate::peer::inference::client::local_fallback) does.
 //!
 //! Else only the manifest and the tokenizer of the run come here: routes are asked for like everything else.
 
@@ -12,18 +12,16 @@ use tokio::runtime::Runtime;
 
 use crate::config::{DeviceChoice, RunConfig};
 use crate::model::exchange;
-use crate::names::{BlobRef, PathId, PeerKey};
-use crate::network::{Multiaddr, Stopped};
-use crate::peer::client::connection::Client;
-use crate::peer::client::directory::Directory;
-use crate::peer::client::{Entrance, Visit, VisitError, visit};
-use crate::peer::inference::client::local_fallback::{Sources, Understudy};
-use crate::peer::inference::client::memory_blobs::BlobsInMemory;
-use crate::peer::inference::client::requests::{Continuing, Errand, Routing, Scoring};
-use crate::peer::inference::client::{Draw, Players};
+use crate::names::{PathId, PeerKey};
+use crate::network::Stopped;
+use crate::peer::client::swarm::SwarmClient;
+use crate::peer::client::{Entrance, VisitError};
+use crate::peer::inference::client::local_fallback::LocalFallback;
+use crate::peer::inference::client::requests::{Continuing, QuerySequence, Routing, Scoring};
+use crate::peer::inference::client::{Draw, InferenceClient};
 use crate::peer::inference::engine::bounds;
 use crate::peer::manifest::Manifest;
-use crate::protocol::{Request, Response, RunPlan};
+use crate::protocol::{Request, Response};
 use crate::query::MAX_SPANS;
 use crate::query::{QueriedModel, Query, QueryLimits, TokenSpan};
 use crate::text::{IdsWriter, TokenSet, Tokenizer};
@@ -37,17 +35,11 @@ const PAUSE: Duration = Duration::from_secs(3);
 /// Questions are halved so often at the most.
 const MOST_HALVED: u32 = 7;
 
-/// After so many looks in which nobody answered for a path, it is played here.
+/// After so many looks in which nobody answered for a path, it is result here.
 const LOOKS: u32 = 2;
 
 /// How a peer's refusal begins that has too many questions.
 const BUSY: &str = "busy";
-
-/// How often the peer at the address is asked for a part of the run.
-const ATTEMPTS: usize = 3;
-
-/// Peers from whom a text is tried, besides those of its path.
-const OTHERS: usize = 4;
 
 /// Why a swarm did not answer.
 #[derive(Debug, thiserror::Error)]
@@ -58,14 +50,6 @@ pub enum AskError {
     /// The network went away.
     #[error(transparent)]
     Stopped(#[from] Stopped),
-    /// A part of the run could not be had.
-    #[error("{what} could not be fetched: {reason}")]
-    Part {
-        /// Which.
-        what: &'static str,
-        /// What went wrong last.
-        reason: String,
-    },
     /// Nobody plays it.
     #[error("nobody can be asked for {what}: {reason} (of {asked} peers)")]
     Nobody {
@@ -99,27 +83,22 @@ pub struct Swarm {
     manifest: Arc<Manifest>,
     tokenizer: Tokenizer,
     visitor: Visitor,
-    address: Multiaddr,
 }
 
 /// Who goes from peer to peer.
 struct Visitor {
-    client: Client,
-    directory: Directory,
-    blobs: BlobsInMemory,
-    plan: RunPlan,
+    client: SwarmClient,
     bounds: QueryLimits,
-    contact: (PeerKey, Multiaddr),
     answered: BTreeSet<PeerKey>,
     /// How often questions to a part are halved, since somebody took too long.
     halved: BTreeMap<QueriedModel, u32>,
-    understudy: Understudy,
-    /// Paths of which it was said that they are played here.
+    fallback: LocalFallback,
+    /// Paths of which it was said that they are result here.
     told_of: BTreeSet<PathId>,
     told: Teller,
 }
 
-/// How an errand goes.
+/// How an sequence goes.
 #[derive(Default)]
 struct Trouble {
     /// They did not answer in this round.
@@ -133,82 +112,59 @@ struct Trouble {
 }
 
 impl Swarm {
-    /// Visits the swarm at an address. What nobody there can play is played here, on a device of this machine.
+    /// Visits the swarm at an address. What nobody there can play is result here, on a device of this machine.
     ///
     /// # Errors
     /// If nobody answers there, or the tokenizer cannot be had.
     pub fn visit<'a>(at: impl Into<Entrance<'a>>, device: DeviceChoice, told: Teller) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        let blobs = BlobsInMemory::default();
-        let visited = runtime.block_on(visit(at.into(), Arc::new(blobs.clone()))).map_err(AskError::from)?;
-        let Visit { mut client, contact, address, manifest } = visited;
-        let (mut manifest, _) = Manifest::decode(&manifest)?;
-        if let Some(table) = manifest.shards.table() {
-            let table = runtime.block_on(part(&mut client, &blobs, table, "the shard table", &[contact; ATTEMPTS]))?;
-            manifest.take_table(&table)?;
-        }
-        let tokenizer =
-            runtime.block_on(part(&mut client, &blobs, manifest.tokenizer, "the tokenizer", &[contact; ATTEMPTS]))?;
-        let manifest = Arc::new(manifest);
+        let mut client = runtime.block_on(SwarmClient::connect(at.into())).map_err(AskError::from)?;
+        let (tokenizer, manifest) = (client.manifest.tokenizer, Arc::new(client.manifest.clone()));
+        let tokenizer = runtime.block_on(client.part(tokenizer, "the tokenizer")).map_err(AskError::from)?;
         let visitor = Visitor {
-            understudy: Understudy::new(manifest.clone(), device, blobs.clone())?,
+            fallback: LocalFallback::new(manifest.clone(), device, client.blobs.clone())?,
             told_of: BTreeSet::new(),
-            client,
-            directory: Directory::default(),
-            blobs,
-            plan: manifest.plan()?,
             bounds: bounds(&manifest)?,
-            contact: (contact, address.clone()),
+            client,
             answered: BTreeSet::new(),
             halved: BTreeMap::new(),
             told,
         };
         let tokenizer = Tokenizer::from_json(&tokenizer)?;
-        Ok(Self { runtime, manifest, tokenizer, visitor, address })
+        Ok(Self { runtime, manifest, tokenizer, visitor })
     }
 
     /// As if somebody had told of another peer.
     #[cfg(test)]
-    pub fn hears_of(&mut self, peer: PeerKey, address: Multiaddr) {
-        self.visitor.client.learn(peer, vec![address]);
+    pub fn hears_of(&mut self, peer: PeerKey, address: crate::network::Multiaddr) {
+        self.visitor.client.connection.learn(peer, vec![address]);
     }
 
-    fn carry_out(&mut self, errands: &mut [&mut dyn Errand]) -> anyhow::Result<()> {
-        self.runtime.block_on(self.visitor.carry_out(errands))
+    fn carry_out(&mut self, sequences: &mut [&mut dyn QuerySequence]) -> anyhow::Result<()> {
+        self.runtime.block_on(self.visitor.carry_out(sequences))
     }
-}
-
-async fn part(
-    client: &mut Client,
-    blobs: &BlobsInMemory,
-    blob: BlobRef,
-    what: &'static str,
-    from: &[PeerKey],
-) -> Result<Vec<u8>, AskError> {
-    let fetched = client.fetch(blob, from).await?.map_err(|reason| AskError::Part { what, reason });
-    fetched.map(|()| blobs.take(blob.hash).unwrap_or_default())
 }
 
 impl Visitor {
-    /// Asks until all errands are done: of each the next question at the same time, and of each peer one.
-    async fn carry_out(&mut self, errands: &mut [&mut dyn Errand]) -> anyhow::Result<()> {
-        let mut troubles: Vec<Trouble> = errands.iter().map(|_| Trouble::default()).collect();
-        self.search(errands).await?;
+    /// Asks until all sequences are done: of each the next question at the same time, and of each peer one.
+    async fn carry_out(&mut self, sequences: &mut [&mut dyn QuerySequence]) -> anyhow::Result<()> {
+        let mut troubles: Vec<Trouble> = sequences.iter().map(|_| Trouble::default()).collect();
+        self.search(sequences).await?;
         loop {
             let mut taken = BTreeSet::new();
             let (mut wave, mut asks, mut stuck) = (Vec::new(), Vec::new(), false);
             let (mut refused, before) = (BTreeMap::new(), now());
-            let mut played = false;
-            for (number, errand) in errands.iter_mut().enumerate() {
-                let player = errand.player();
+            let mut result = false;
+            for (number, sequence) in sequences.iter_mut().enumerate() {
+                let player = sequence.player();
                 let halved = self.halved.get(&player).copied().unwrap_or(0);
-                let Some(question) = errand.next(&self.bounds, halved) else { continue };
+                let Some(question) = sequence.next(&self.bounds, halved) else { continue };
                 let trouble = &mut troubles[number];
-                let mut players = self.players(player);
+                let mut players = self.peers_for_path(player);
                 players.retain(|peer| !trouble.passed_over.contains(peer));
                 if players.is_empty() {
-                    if self.play_here(&mut **errand, trouble, &mut refused).await? {
-                        played = true;
+                    if self.answer_locally(&mut **sequence, trouble, &mut refused).await? {
+                        result = true;
                     } else {
                         self.begin_again(player, trouble)?;
                         stuck = true;
@@ -219,23 +175,23 @@ impl Visitor {
                     asks.push((peer, Request::Query(question)));
                 }
             }
-            if played {
+            if result {
                 // Nobody else's patience was tried meanwhile.
                 let spent = before.elapsed();
                 troubles.iter_mut().filter_map(|trouble| trouble.began.as_mut()).for_each(|began| *began += spent);
             }
             if stuck {
                 tokio::time::sleep(PAUSE).await;
-                self.search(errands).await?;
+                self.search(sequences).await?;
                 continue;
             }
             if wave.is_empty() {
                 return Ok(());
             }
-            let answers = self.client.ask_each(&asks).await?;
+            let answers = self.client.connection.ask_each(&asks).await?;
             for ((number, (peer, request)), answer) in wave.into_iter().zip(asks).zip(answers) {
                 let Request::Query(question) = request else { continue };
-                self.heard(peer, &question, answer, &mut *errands[number], &mut troubles[number]);
+                self.heard(peer, &question, answer, &mut *sequences[number], &mut troubles[number]);
             }
         }
     }
@@ -245,28 +201,28 @@ impl Visitor {
         peer: PeerKey,
         question: &Query,
         answer: Result<Response, String>,
-        errand: &mut dyn Errand,
+        sequence: &mut dyn QuerySequence,
         trouble: &mut Trouble,
     ) {
         let checked = answer.and_then(|response| match response {
-            Response::QueryResult(played) => match self.bounds.check_result(question, &played) {
-                Ok(()) => Ok(played),
+            Response::QueryResult(result) => match self.bounds.check_result(question, &result) {
+                Ok(()) => Ok(result),
                 Err(error) => Err(error.to_string()),
             },
             _ => Err("it answered something else".to_owned()),
         });
         match checked {
-            Ok(played) => {
-                errand.take(played);
+            Ok(result) => {
+                sequence.take(result);
                 self.answered.insert(peer);
                 *trouble = Trouble::default();
             }
             Err(reason) => {
                 tracing::debug!(peer = %peer.short(), %reason, "a question was not answered");
-                let lives = self.directory.answering().any(|other| other == peer);
-                trouble.waits |= reason.starts_with(BUSY) || (self.client.is_silent(peer) && lives);
-                if self.client.is_silent(peer) {
-                    let halved = self.halved.entry(errand.player()).or_default();
+                let lives = self.client.directory.answering().any(|other| other == peer);
+                trouble.waits |= reason.starts_with(BUSY) || (self.client.connection.is_silent(peer) && lives);
+                if self.client.connection.is_silent(peer) {
+                    let halved = self.halved.entry(sequence.player()).or_default();
                     *halved = (*halved + 1).min(MOST_HALVED);
                 }
                 trouble.passed_over.insert(peer);
@@ -275,21 +231,22 @@ impl Visitor {
         }
     }
 
-    /// Carries an errand out without anybody, if it is one of a path that nobody plays and all parts of which can be had;
+    /// Carries an sequence out without anybody, if it is one of a path that nobody plays and all parts of which can be had;
     /// whether it has been. `refused` says of which paths it is known in this round that they cannot be had.
-    async fn play_here(
+    async fn answer_locally(
         &mut self,
-        errand: &mut dyn Errand,
+        sequence: &mut dyn QuerySequence,
         trouble: &mut Trouble,
         refused: &mut BTreeMap<PathId, String>,
     ) -> anyhow::Result<bool> {
-        let QueriedModel::Path(path) = errand.player() else { return Ok(false) };
-        if !self.understudy.knows(path) {
+        let QueriedModel::Path(path) = sequence.player() else { return Ok(false) };
+        if !self.fallback.knows(path) {
             if trouble.rounds < LOOKS || trouble.waits {
                 return Ok(false);
             }
             if self.told_of.insert(path) {
-                let line = format!("path {path}: nobody plays it as a whole; its modules are fetched to play it here");
+                let line =
+                    format!("path {path}: no peer has all of its modules; they are fetched, and the path runs here");
                 (self.told)(&line);
             }
         }
@@ -297,10 +254,9 @@ impl Visitor {
             trouble.reason = Some(reason.clone());
             return Ok(false);
         }
-        let Self { client, directory, plan, understudy, .. } = self;
-        let learnt = understudy.learn(&mut Sources { client, directory, plan }, path).await?;
-        if let Err(reason) = learnt.and_then(|()| self.play_all(path, errand)) {
-            self.understudy.forget(path);
+        let learnt = self.fallback.learn(&mut self.client, path).await?;
+        if let Err(reason) = learnt.and_then(|()| self.answer_all(path, sequence)) {
+            self.fallback.forget(path);
             trouble.reason = Some(reason.clone());
             refused.insert(path, reason);
             return Ok(false);
@@ -308,11 +264,11 @@ impl Visitor {
         Ok(true)
     }
 
-    fn play_all(&mut self, path: PathId, errand: &mut dyn Errand) -> Result<(), String> {
-        while let Some(question) = errand.next(&self.bounds, 0) {
-            let played = self.understudy.play(path, &question).map_err(|error| format!("{error:#}"))?;
-            self.bounds.check_result(&question, &played).map_err(|error| error.to_string())?;
-            errand.take(played);
+    fn answer_all(&mut self, path: PathId, sequence: &mut dyn QuerySequence) -> Result<(), String> {
+        while let Some(question) = sequence.next(&self.bounds, 0) {
+            let result = self.fallback.play(path, &question).map_err(|error| format!("{error:#}"))?;
+            self.bounds.check_result(&question, &result).map_err(|error| error.to_string())?;
+            sequence.take(result);
         }
         Ok(())
     }
@@ -322,7 +278,7 @@ impl Visitor {
         trouble.rounds += 1;
         let began = *trouble.began.get_or_insert_with(now);
         if trouble.rounds > 2 && began.elapsed() > PATIENCE {
-            return Err(AskError::Nobody { what: name(player), reason, asked: self.directory.asked() });
+            return Err(AskError::Nobody { what: name(player), reason, asked: self.client.directory.asked() });
         }
         if trouble.rounds == 1 {
             (self.told)(&format!("{}: {reason}; looking for another peer", name(player)));
@@ -331,55 +287,38 @@ impl Visitor {
         trouble.waits = false;
         // What was said is of this round: the next may find nobody at all.
         trouble.reason = None;
-        self.client.forget_silent();
-        self.directory.begin_again();
+        self.client.connection.forget_silent();
+        self.client.directory.begin_again();
         Ok(())
     }
 
-    async fn search(&mut self, errands: &[&mut dyn Errand]) -> Result<(), AskError> {
-        let left = errands.iter().filter(|errand| errand.next(&self.bounds, 0).is_some());
+    async fn search(&mut self, sequences: &[&mut dyn QuerySequence]) -> Result<(), AskError> {
+        let left = sequences.iter().filter(|sequence| sequence.next(&self.bounds, 0).is_some());
         let path = |player| match player {
             QueriedModel::Ancestor => None,
             QueriedModel::Path(path) => Some(path),
         };
-        let paths = left.filter_map(|errand| path(errand.player())).collect();
-        let (contact, address) = &self.contact;
-        self.client.learn(*contact, vec![address.clone()]);
-        Ok(self.directory.search_players(&mut self.client, &self.plan, &paths).await?)
+        let paths = left.filter_map(|sequence| path(sequence.player())).collect();
+        let (contact, address) = self.client.contact.clone();
+        self.client.connection.learn(contact, vec![address]);
+        Ok(self.client.search_paths(&paths).await?)
     }
 
     /// Who can be asked; those that did not answer last time come last.
-    fn players(&self, player: QueriedModel) -> Vec<PeerKey> {
+    fn peers_for_path(&self, player: QueriedModel) -> Vec<PeerKey> {
         let mut players: Vec<PeerKey> = match player {
-            QueriedModel::Ancestor => self.directory.answering().collect(),
-            QueriedModel::Path(path) => self.directory.players(&self.plan, path),
+            QueriedModel::Ancestor => self.client.directory.answering().collect(),
+            QueriedModel::Path(path) => self.client.directory.peers_for_path(&self.client.plan, path),
         };
-        players.sort_by_key(|peer| self.client.is_silent(*peer));
-        if matches!(player, QueriedModel::Path(path) if self.understudy.knows(path)) {
-            players.retain(|peer| !self.client.is_silent(*peer));
+        players.sort_by_key(|peer| self.client.connection.is_silent(*peer));
+        if matches!(player, QueriedModel::Path(path) if self.fallback.knows(path)) {
+            players.retain(|peer| !self.client.connection.is_silent(*peer));
         }
         players
     }
-
-    /// Something that every peer of the run has.
-    async fn part(&mut self, blob: BlobRef) -> Result<Option<Vec<u8>>, AskError> {
-        let from: Vec<PeerKey> = std::iter::once(self.contact.0).chain(self.directory.answering()).collect();
-        let fetched = self.client.fetch(blob, &from).await?;
-        Ok(fetched.ok().and_then(|()| self.blobs.take(blob.hash)))
-    }
-
-    /// From the holders of the path first; then from anybody, since the founder has it all.
-    async fn test_text(&mut self, path: PathId, text: BlobRef) -> Result<Option<Vec<u8>>, AskError> {
-        self.directory.search_players(&mut self.client, &self.plan, &BTreeSet::from([path])).await?;
-        let mut from = self.directory.players(&self.plan, path);
-        from.push(self.contact.0);
-        from.extend(self.directory.answering().take(OTHERS));
-        let fetched = self.client.fetch(text, &from).await?;
-        Ok(fetched.ok().and_then(|()| self.blobs.take(text.hash)))
-    }
 }
 
-impl Players for Swarm {
+impl InferenceClient for Swarm {
     fn config(&self) -> &RunConfig {
         &self.manifest.config
     }
@@ -393,47 +332,47 @@ impl Players for Swarm {
     }
 
     fn place(&self) -> String {
-        format!("the swarm at {}", self.address)
+        format!("the swarm at {}", self.visitor.client.contact.1)
     }
 
     fn test_text(&mut self, path: PathId) -> anyhow::Result<Option<TokenSet>> {
         if !self.manifest.share_text {
             return Ok(None);
         }
-        let text = self.manifest.shard(path).test;
-        let Some(bytes) = self.runtime.block_on(self.visitor.test_text(path, text))? else { return Ok(None) };
+        let Some(bytes) = self.runtime.block_on(self.visitor.client.test_text(path))? else { return Ok(None) };
         let model = &self.manifest.config.model;
         Ok(Some(TokenSet::read_for(model, &bytes[..], bytes.len() as u64, IdsWriter::in_memory())?))
     }
 
     fn ancestor(&mut self) -> anyhow::Result<Vec<f32>> {
-        let file = self.runtime.block_on(self.visitor.part(self.manifest.ancestor))?;
-        let file = file.ok_or_else(|| anyhow::anyhow!("no peer sent the ancestor of the run"))?;
+        let file = self.runtime.block_on(self.visitor.client.part(self.manifest.ancestor, "the ancestor"))?;
         let run = self.manifest.config.undivided();
         Ok(exchange::decode_level(&file, &run.model, &run.levels[0])?)
     }
 
     fn routes(&mut self, prefixes: &[&[u32]]) -> anyhow::Result<Vec<PathId>> {
         let parts = prefixes.chunks(MAX_SPANS);
-        let mut errands: Vec<Routing> = parts.map(|prefixes| Routing { prefixes, paths: Vec::new() }).collect();
-        let mut all: Vec<&mut dyn Errand> = errands.iter_mut().map(|errand| errand as &mut dyn Errand).collect();
+        let mut sequences: Vec<Routing> = parts.map(|prefixes| Routing { prefixes, paths: Vec::new() }).collect();
+        let mut all: Vec<&mut dyn QuerySequence> =
+            sequences.iter_mut().map(|sequence| sequence as &mut dyn QuerySequence).collect();
         self.carry_out(&mut all)?;
-        Ok(errands.into_iter().flat_map(|errand| errand.paths).collect())
+        Ok(sequences.into_iter().flat_map(|sequence| sequence.paths).collect())
     }
 
     fn nats(&mut self, readings: &[(QueriedModel, &[TokenSpan])]) -> anyhow::Result<Vec<Vec<f64>>> {
-        let errands = readings.iter().map(|(player, pieces)| Scoring { player: *player, pieces, nats: Vec::new() });
-        let mut errands: Vec<Scoring> = errands.collect();
-        let mut all: Vec<&mut dyn Errand> = errands.iter_mut().map(|errand| errand as &mut dyn Errand).collect();
+        let sequences = readings.iter().map(|(player, pieces)| Scoring { player: *player, pieces, nats: Vec::new() });
+        let mut sequences: Vec<Scoring> = sequences.collect();
+        let mut all: Vec<&mut dyn QuerySequence> =
+            sequences.iter_mut().map(|sequence| sequence as &mut dyn QuerySequence).collect();
         self.carry_out(&mut all)?;
-        Ok(errands.into_iter().map(|errand| errand.nats).collect())
+        Ok(sequences.into_iter().map(|sequence| sequence.nats).collect())
     }
 
-    fn go_on(&mut self, path: PathId, text: &[u32], count: usize, draw: &Draw) -> anyhow::Result<Vec<u32>> {
+    fn continue_text(&mut self, path: PathId, text: &[u32], count: usize, draw: &Draw) -> anyhow::Result<Vec<u32>> {
         let stop = self.tokenizer.end_of_document();
-        let mut errand = Continuing { path, text: text.to_vec(), left: count, draw: *draw, stop };
-        self.carry_out(&mut [&mut errand])?;
-        Ok(errand.text.split_off(text.len()))
+        let mut sequence = Continuing { path, text: text.to_vec(), left: count, draw: *draw, stop };
+        self.carry_out(&mut [&mut sequence])?;
+        Ok(sequence.text.split_off(text.len()))
     }
 
     fn answered(&self) -> Vec<PeerKey> {

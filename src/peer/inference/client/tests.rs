@@ -41,7 +41,7 @@ fn assert_same(swarm: &[PathScore], local: &[PathScore]) {
 }
 
 /// All that can be asked, of the swarm and of the folder.
-fn ask_both(swarm: &mut dyn Players, local: &mut dyn Players, corpus: CorpusSource) {
+fn ask_both(swarm: &mut dyn InferenceClient, local: &mut dyn InferenceClient, corpus: CorpusSource) {
     let corpus = read_corpus(&corpus, local.config().reading()).unwrap();
     for every in [None, Some(5)] {
         assert_same(&score_test_text(swarm, every).unwrap(), &score_test_text(local, every).unwrap());
@@ -186,7 +186,7 @@ async fn a_path_that_nobody_has_all_modules_of_is_played_where_it_is_asked_for()
     let piece = TokenSpan { tokens: (0..20).map(|place| place * 13 % 300).collect(), from: 8 };
     let expected = nats_of_path_1(&tiny, &piece);
     let other = b_network.me();
-    let played = tokio::task::spawn_blocking(move || {
+    let result = tokio::task::spawn_blocking(move || {
         let (told, lines) = std::sync::mpsc::sync_channel(100);
         let told = Box::new(move |line: &str| told.send(line.to_owned()).unwrap());
         let mut swarm = Swarm::visit(&a_address, DeviceChoice::Cpu, told).unwrap();
@@ -194,13 +194,13 @@ async fn a_path_that_nobody_has_all_modules_of_is_played_where_it_is_asked_for()
         let found = swarm.nats(&[(QueriedModel::Path(PathId(1)), std::slice::from_ref(&piece))]).unwrap();
         assert!(swarm.answered().is_empty());
         let draw = Draw { temperature: 0.0, top_k: 0, seed: 1 };
-        assert_eq!(swarm.go_on(PathId(1), &piece.tokens, 5, &draw).unwrap().len(), 5);
+        assert_eq!(swarm.continue_text(PathId(1), &piece.tokens, 5, &draw).unwrap().len(), 5);
         drop(swarm);
         (found, lines.iter().collect::<Vec<String>>())
     });
-    let (found, lines) = played.await.unwrap();
+    let (found, lines) = result.await.unwrap();
     assert!((found[0][0] - expected).abs() < 1e-4 * expected, "{found:?} {expected}");
-    assert!(lines.iter().any(|line| line.contains("path 1: nobody plays it as a whole")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("path 1: no peer has all of its modules")), "{lines:?}");
     let_go.send(()).unwrap();
     trainer.join().unwrap();
     a.stop().await.unwrap();
@@ -233,13 +233,13 @@ async fn a_text_whose_player_goes_is_gone_on_with_by_another() {
         let mut local = Local::new(Collected::open(&target).unwrap(), DeviceChoice::Cpu).unwrap();
         let mut swarm = Swarm::visit(&a_address, DeviceChoice::Cpu, Box::new(|_| {})).unwrap();
         let (draw, mut text) = (Draw { temperature: 0.9, top_k: 0, seed: 4 }, vec![7, 8, 9]);
-        let whole = local.go_on(PathId(1), &text, 96, &draw).unwrap();
-        text.extend(swarm.go_on(PathId(1), &text, 32, &draw).unwrap());
+        let whole = local.continue_text(PathId(1), &text, 96, &draw).unwrap();
+        text.extend(swarm.continue_text(PathId(1), &text, 32, &draw).unwrap());
         assert_eq!(swarm.answered(), [first]);
         swarm.hears_of(other, b_address);
         half_way.send(()).unwrap();
         is_gone.blocking_recv().unwrap();
-        text.extend(swarm.go_on(PathId(1), &text, 64, &draw).unwrap());
+        text.extend(swarm.continue_text(PathId(1), &text, 64, &draw).unwrap());
         assert_eq!((swarm.answered().len(), &text[3..]), (2, &whole[..]));
     });
     is_half_way.await.unwrap();

@@ -6,14 +6,14 @@ use clap::Args;
 
 use crate::cli::swarm::research::inspect::dreams::Dreams;
 use crate::cli::swarm::research::inspect::patches::class_name;
-use crate::cli::swarm::research::inspect::shown::{Shown, number};
+use crate::cli::swarm::research::inspect::shown::{DnaView, Shown, number};
 use crate::cli::swarm::research::inspect::{Globals, Looked, explain, open};
-use crate::config::{DnaConfig, Precision};
+use crate::config::Precision;
+use crate::inspect::Subject;
 use crate::inspect::dna::{Compute, Ranks, TokenRoute, TokenRoutes, compute, flow, label, likeness, ranks};
 use crate::inspect::plots::routes::{flow_image, text_image};
 use crate::inspect::plots::{Labels, Series, chart, heat};
 use crate::inspect::subject::InspectError;
-use crate::inspect::{Passages, Subject};
 use crate::model::{PathModel, initial_levels};
 use crate::names::PathId;
 use crate::seed::Seed;
@@ -42,13 +42,6 @@ pub struct Dna {
     dreams: Dreams,
 }
 
-pub(super) struct Looking<'a> {
-    pub(super) subject: &'a Subject,
-    pub(super) passages: &'a Passages,
-    pub(super) dna: &'a DnaConfig,
-    pub(super) shown: Shown,
-}
-
 impl Dna {
     /// # Errors
     /// If tokens have no choice in this network, or the text is too short.
@@ -60,20 +53,20 @@ impl Dna {
         let other = self.against.as_deref().map(|run| open(run, path, &machine)).transpose()?;
         let passages = self.looked.passages(&subject, &config)?;
         let shown = Shown::new(globals.output(), self.out)?;
-        let looking = Looking { subject: &subject, passages: &passages, dna: &dna, shown };
+        let view = DnaView { subject: &subject, passages: &passages, dna: &dna, shown };
         let token_routes = TokenRoutes::of(&subject.model, &passages).map_err(explain)?;
-        looking.flow(&token_routes)?;
-        let ranks = looking.ranks(&token_routes)?;
-        let computed = looking.compute(&token_routes)?;
+        view.flow(&token_routes)?;
+        let ranks = view.ranks(&token_routes)?;
+        let computed = view.compute(&token_routes)?;
         if subject.config().reads_images() {
-            looking.images(&token_routes, &ranks, &computed)?;
+            view.images(&token_routes, &ranks, &computed)?;
         } else {
-            looking.text(&token_routes, &ranks)?;
+            view.text(&token_routes, &ranks)?;
         }
-        self.follow.iter().try_for_each(|route| looking.follow(route, &token_routes))?;
-        self.dreams.show(&looking)?;
+        self.follow.iter().try_for_each(|route| view.follow(route, &token_routes))?;
+        self.dreams.show(&view)?;
         if let Some((other, _)) = &other {
-            looking.likeness(&token_routes, other)?;
+            view.likeness(&token_routes, other)?;
         }
         Ok(())
     }
@@ -90,7 +83,7 @@ fn untrained(subject: &Subject) -> anyhow::Result<PathModel> {
     Ok(path)
 }
 
-impl Looking<'_> {
+impl DnaView<'_> {
     fn flow(&self, token_routes: &TokenRoutes) -> anyhow::Result<()> {
         let found = flow(token_routes, self.dna);
         self.shown.event("flow", &found)?;

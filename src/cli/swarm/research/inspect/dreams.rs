@@ -3,9 +3,9 @@
 use clap::Args;
 
 use crate::cli::mistake::Mistake;
-use crate::cli::swarm::research::inspect::dna::Looking;
 use crate::cli::swarm::research::inspect::explain;
 use crate::cli::swarm::research::inspect::patches::{bytes, class_name, tile};
+use crate::cli::swarm::research::inspect::shown::DnaView;
 use crate::inspect::dna::{Dreamt, Wish, dream};
 use crate::inspect::plots::sheet::{Tile, sheet};
 use crate::seed::Seed;
@@ -38,9 +38,9 @@ pub(super) struct Dreams {
 }
 
 impl Dreams {
-    pub(super) fn show(&self, looking: &Looking<'_>) -> anyhow::Result<()> {
+    pub(super) fn show(&self, view: &DnaView<'_>) -> anyhow::Result<()> {
         let Some(image) = self.dream else { return Ok(()) };
-        let (model, passages) = (looking.subject.config(), looking.passages);
+        let (model, passages) = (view.subject.config(), view.passages);
         if !model.reads_images() {
             let hint = "--dream is for runs with [model.images], such as configs/dna/swarm-images.toml";
             return Err(Mistake::new("this run reads text, and dreams are images").hint(hint).into());
@@ -50,7 +50,7 @@ impl Dreams {
             return Err(Mistake::new(message).hint("give another number, or more --sequences").into());
         }
         let wish = Wish {
-            step: self.dream_step.unwrap_or(looking.dna.steps.saturating_sub(1)),
+            step: self.dream_step.unwrap_or(view.dna.steps.saturating_sub(1)),
             alone: self.dream_alone,
             patches: self.dream_patches.clone(),
             context: self.dream_context,
@@ -61,8 +61,8 @@ impl Dreams {
             shift: 1.0,
             seed: Seed::root(self.dream_seed).child("dream"),
         };
-        let dreamt = dream(&looking.subject.model, &bytes(passages, image), &wish).map_err(explain)?;
-        looking.shown.event("dream", &dreamt)?;
+        let dreamt = dream(&view.subject.model, &bytes(passages, image), &wish).map_err(explain)?;
+        view.shown.event("dream", &dreamt)?;
         let Dreamt { shared, shared_before, losses, .. } = &dreamt;
         let row = |(step, (before, after)): (usize, (&f64, &f64))| {
             vec![step.to_string(), format!("{:.1}%", 100.0 * before), format!("{:.1}%", 100.0 * after)]
@@ -70,12 +70,10 @@ impl Dreams {
         let rows: Vec<Vec<String>> = shared_before.iter().zip(shared).enumerate().map(row).collect();
         let class = passages.sequences[image].last().map_or_else(String::new, |class| class_name(passages, *class));
         let title = format!("Choices of image {image} ({class}) that a dream of it shares, by step");
-        looking.shown.table(&title, &["step", "before", "dreamt"], &rows)?;
-        looking
-            .shown
-            .line(&format!("mean of -log of what routers give them: {:.3}, then {:.3}", losses[0], losses[1]))?;
+        view.shown.table(&title, &["step", "before", "dreamt"], &rows)?;
+        view.shown.line(&format!("mean of -log of what routers give them: {:.3}, then {:.3}", losses[0], losses[1]))?;
         let side = model.side();
         let tiles = vec![tile(passages, image, side), Tile::of_planes(&dreamt.bytes, side)];
-        looking.shown.image("dreams.png", || sheet(&[tiles], 256))
+        view.shown.image("dreams.png", || sheet(&[tiles], 256))
     }
 }

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use crate::cli::swarm::research::inspect::dna::Looking;
 use crate::cli::swarm::research::inspect::explain;
 use crate::cli::swarm::research::inspect::patches::tile;
+use crate::cli::swarm::research::inspect::shown::DnaView;
 use crate::inspect::dna::{RoutePattern, TokenRoute, TokenRoutes};
 use crate::inspect::plots::sheet::{Tile, sheet};
 
@@ -14,7 +14,7 @@ const ACROSS: usize = 24;
 /// Tokens shown before and behind a follower.
 const AROUND: usize = 6;
 
-impl Looking<'_> {
+impl DnaView<'_> {
     /// Those of the passages' tokens or patches that go along a way.
     pub(super) fn follow(&self, route: &str, token_routes: &TokenRoutes) -> anyhow::Result<()> {
         let pattern = RoutePattern::parse(route, self.dna).map_err(explain)?;

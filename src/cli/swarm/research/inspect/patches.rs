@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::swarm::research::inspect::dna::Looking;
+use crate::cli::swarm::research::inspect::shown::DnaView;
 use crate::inspect::Passages;
 use crate::inspect::dna::{Compute, Ranks, TokenRoute, TokenRoutes};
 use crate::inspect::plots::sheet::{Tile, sheet};
@@ -39,7 +39,7 @@ fn evenly(all: usize, most: usize) -> Vec<usize> {
     (0..taken).map(|at| at * all / taken).collect()
 }
 
-impl Looking<'_> {
+impl DnaView<'_> {
     pub(super) fn sizes(&self) -> (usize, usize) {
         let model = self.subject.config();
         (model.side(), model.images.map_or(1, |images| images.patch))

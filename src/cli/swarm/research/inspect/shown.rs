@@ -6,6 +6,8 @@ use anyhow::Context;
 use serde::Serialize;
 
 use crate::cli::output::Output;
+use crate::config::DnaConfig;
+use crate::inspect::{Passages, Subject};
 use crate::store::write_file;
 
 /// Where results go.
@@ -82,4 +84,12 @@ impl Shown {
 /// Four digits behind the point.
 pub(super) fn number(value: f64) -> String {
     format!("{value:.4}")
+}
+
+/// A path that is looked at, the passages that it reads, and where the results go.
+pub(super) struct DnaView<'a> {
+    pub subject: &'a Subject,
+    pub passages: &'a Passages,
+    pub dna: &'a DnaConfig,
+    pub shown: Shown,
 }

@@ -1,4 +1,4 @@
-//! Blobs in memory: of a swarm that is only asked, nothing is left on the disk.
+//! Fetched blobs in memory: a client leaves nothing on the disk.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::names::{BlobHash, BlobRef};
 use crate::network::{BlobAccess, BlobSink, BlobSource};
-use crate::peer::inference::engine::Blobs;
 use crate::pieces::{PieceSet, PieceTree, piece_count};
 
 /// No blob that is asked for has more bytes: they are text and tables, and states of modules.
@@ -14,25 +13,25 @@ const MOST_BYTES: u64 = 1 << 32;
 
 /// What has been fetched and not yet been taken.
 #[derive(Clone, Default)]
-pub(super) struct BlobsInMemory(Arc<Mutex<BTreeMap<BlobHash, Vec<u8>>>>);
+pub(in crate::peer) struct MemoryBlobs(Arc<Mutex<BTreeMap<BlobHash, Vec<u8>>>>);
 
-impl BlobsInMemory {
+impl MemoryBlobs {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<BlobHash, Vec<u8>>> {
         // A blob is put in whole or not at all.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a blob is here.
-    pub fn has(&self, hash: BlobHash) -> bool {
-        self.lock().contains_key(&hash)
+    /// A copy of a blob.
+    pub fn get(&self, hash: BlobHash) -> Option<Vec<u8>> {
+        self.lock().get(&hash).cloned()
     }
 
-    /// Forgets all but these.
+    /// Drops all but these.
     pub fn keep(&self, hashes: &[BlobHash]) {
         self.lock().retain(|hash, _| hashes.contains(hash));
     }
 
-    /// Puts one in that has been checked.
+    /// Puts a checked blob back.
     pub fn put(&self, hash: BlobHash, bytes: Vec<u8>) {
         self.lock().insert(hash, bytes);
     }
@@ -43,13 +42,7 @@ impl BlobsInMemory {
     }
 }
 
-impl Blobs for BlobsInMemory {
-    fn read(&self, blob: BlobRef) -> anyhow::Result<Option<Vec<u8>>> {
-        Ok(self.lock().get(&blob.hash).cloned())
-    }
-}
-
-impl BlobAccess for BlobsInMemory {
+impl BlobAccess for MemoryBlobs {
     fn open(&self, _: BlobRef) -> io::Result<Option<Box<dyn BlobSource>>> {
         // A visitor serves nothing.
         Ok(None)
@@ -64,7 +57,7 @@ impl BlobAccess for BlobsInMemory {
 }
 
 struct Sink {
-    blobs: BlobsInMemory,
+    blobs: MemoryBlobs,
     blob: BlobRef,
     arrived: Mutex<BTreeMap<u32, Vec<u8>>>,
 }
@@ -108,7 +101,7 @@ mod tests {
     #[test]
     fn a_blob_is_there_once_it_is_whole_and_can_be_taken_once() {
         let contents = vec![7; PIECE_BYTES as usize + 1];
-        let (blobs, blob) = (BlobsInMemory::default(), BlobRef::of(&contents));
+        let (blobs, blob) = (MemoryBlobs::default(), BlobRef::of(&contents));
         let (first, last) = contents.split_at(PIECE_BYTES as usize);
         let sink = blobs.receive(blob).unwrap();
         sink.write(1, last).unwrap();
@@ -118,10 +111,10 @@ mod tests {
         sink.write(0, first).unwrap();
         sink.finish().unwrap();
         blobs.keep(&[blob.hash]);
-        assert!(blobs.read(blob).unwrap().unwrap() == contents);
+        assert!(blobs.get(blob.hash).unwrap() == contents);
         assert!(blobs.take(blob.hash).unwrap() == contents);
         assert_eq!(blobs.take(blob.hash), None);
-        assert!(!blobs.has(blob.hash) && blobs.read(blob).unwrap().is_none());
+        assert!(blobs.get(blob.hash).is_none());
         assert!(blobs.receive(BlobRef { bytes: u64::MAX, ..blob }).is_err());
     }
 }

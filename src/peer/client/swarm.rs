@@ -1,0 +1,195 @@
+//! A run as a client sees it: its manifest, a directory of its peers, and the blobs that they send, in memory.
+//!
+//! Collecting a run and asking it about text both use [`SwarmClient`]: neither walks from peer to peer, tries the next
+//! holder or fetches by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::names::{BlobRef, ModuleId, PathId, PeerKey};
+use crate::network::{Multiaddr, Stopped};
+use crate::peer::client::connection::Client;
+use crate::peer::client::directory::Directory;
+use crate::peer::client::heads::heads;
+use crate::peer::client::memory_blobs::MemoryBlobs;
+use crate::peer::client::{Entrance, Visit, VisitError, visit};
+use crate::peer::join::JoinError;
+use crate::peer::manifest::Manifest;
+use crate::protocol::RunPlan;
+use crate::protocol::wire::message::Head;
+
+/// How often the peers are asked for a part of the run that each of them has.
+const ATTEMPTS: usize = 3;
+
+/// Peers that are asked for a path's text, besides those of the path and the first contact.
+const OTHERS: usize = 4;
+
+/// Asks a run's peers and fetches from them.
+pub(in crate::peer) struct SwarmClient {
+    pub connection: Client,
+    pub directory: Directory,
+    pub manifest: Manifest,
+    pub manifest_bytes: Vec<u8>,
+    /// Of a run of many paths, the shard table's bytes.
+    pub shard_table: Option<Vec<u8>>,
+    pub plan: RunPlan,
+    /// What was fetched and not taken.
+    pub blobs: MemoryBlobs,
+    /// The peer that answered first, and its address.
+    pub contact: (PeerKey, Multiaddr),
+}
+
+impl SwarmClient {
+    /// Connects to the first address that answers, and fetches the run's manifest and shard table.
+    ///
+    /// # Errors
+    /// If no address answers, or what is there is no run of this program.
+    pub async fn connect(entrance: Entrance<'_>) -> Result<Self, VisitError> {
+        let blobs = MemoryBlobs::default();
+        let Visit { mut client, contact, address, manifest: manifest_bytes } =
+            visit(entrance, Arc::new(blobs.clone())).await?;
+        let unfit = |source| JoinError::Manifest { address: address.to_string(), source };
+        let (mut manifest, _) = Manifest::decode(&manifest_bytes).map_err(unfit)?;
+        let mut shard_table = None;
+        if let Some(table) = manifest.shards.table() {
+            let bytes = part(&mut client, &blobs, table, "the shard table", &[contact]).await?;
+            manifest.take_table(&bytes).map_err(unfit)?;
+            shard_table = Some(bytes);
+        }
+        let plan = manifest.plan().map_err(unfit)?;
+        let (connection, directory, contact) = (client, Directory::default(), (contact, address));
+        Ok(Self { connection, directory, manifest, manifest_bytes, shard_table, plan, blobs, contact })
+    }
+
+    /// Something that every peer of the run has.
+    ///
+    /// # Errors
+    /// If no peer sends it, or the network stops.
+    pub async fn part(&mut self, blob: BlobRef, what: &'static str) -> Result<Vec<u8>, VisitError> {
+        let from: Vec<PeerKey> = std::iter::once(self.contact.0).chain(self.directory.answering()).collect();
+        part(&mut self.connection, &self.blobs, blob, what, &from).await
+    }
+
+    /// The bytes of a blob, from those of these peers that have it, unless they are in memory; why not, if no peer sends it.
+    ///
+    /// # Errors
+    /// If the network stops.
+    pub async fn fetch(&mut self, blob: BlobRef, from: &[PeerKey]) -> Result<Result<Vec<u8>, String>, Stopped> {
+        fetch(&mut self.connection, &self.blobs, blob, from).await
+    }
+
+    /// Looks for holders of these modules.
+    ///
+    /// # Errors
+    /// If the network stops.
+    pub async fn search(&mut self, modules: &[ModuleId]) -> Result<(), Stopped> {
+        self.directory.search(&mut self.connection, &self.plan, modules).await
+    }
+
+    /// Looks for peers that can run these paths.
+    ///
+    /// # Errors
+    /// If the network stops.
+    pub async fn search_paths(&mut self, paths: &BTreeSet<PathId>) -> Result<(), Stopped> {
+        self.directory.search_paths(&mut self.connection, &self.plan, paths).await
+    }
+
+    /// Where the holders of these modules stand, as owners have signed it, best first.
+    ///
+    /// # Errors
+    /// If the network stops.
+    pub async fn heads(
+        &mut self,
+        modules: &[ModuleId],
+        reasons: &mut BTreeMap<ModuleId, String>,
+    ) -> Result<BTreeMap<ModuleId, Vec<(Head, PeerKey)>>, Stopped> {
+        heads(&mut self.connection, &self.directory, &self.plan, modules, reasons).await
+    }
+
+    /// The first of these states that its holder sends and that is accepted, with its holder; or what went wrong last.
+    ///
+    /// # Errors
+    /// If the network stops, or `accept` fails.
+    pub async fn newest<T, E: From<Stopped>>(
+        &mut self,
+        candidates: &[(Head, PeerKey)],
+        mut accept: impl FnMut(Head, Vec<u8>) -> Result<Result<T, String>, E>,
+    ) -> Result<Result<(T, PeerKey), String>, E> {
+        let mut last = "no holder answered".to_owned();
+        for (head, peer) in candidates {
+            let accepted = match self.fetch(head.state, &[*peer]).await? {
+                Ok(bytes) => accept(*head, bytes)?,
+                Err(reason) => Err(reason),
+            };
+            match accepted {
+                Ok(value) => return Ok(Ok((value, *peer))),
+                Err(reason) => last = format!("peer …{}: {reason}", peer.short()),
+            }
+        }
+        Ok(Err(last))
+    }
+
+    /// The first of a finished path's trainer states that is sent and accepted.
+    ///
+    /// # Errors
+    /// If the network stops, or `accept` fails.
+    pub async fn trainer<T, E: From<Stopped>>(
+        &mut self,
+        path: PathId,
+        mut accept: impl FnMut(BlobRef, Vec<u8>) -> Result<Option<T>, E>,
+    ) -> Result<Option<T>, E> {
+        let most_bytes = self.manifest.most_trainer_bytes();
+        for (peer, trainer) in self.directory.trainers(path) {
+            if trainer.bytes <= most_bytes
+                && let Ok(bytes) = self.fetch(trainer, &[peer]).await?
+                && let Some(found) = accept(trainer, bytes)?
+            {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The test text of a path: from the peers of the path first, then from others, since the run's creator has all of it.
+    ///
+    /// # Errors
+    /// If the network stops.
+    pub async fn test_text(&mut self, path: PathId) -> Result<Option<Vec<u8>>, Stopped> {
+        self.search_paths(&BTreeSet::from([path])).await?;
+        let mut from = self.directory.peers_for_path(&self.plan, path);
+        from.push(self.contact.0);
+        from.extend(self.directory.answering().take(OTHERS));
+        let text = self.manifest.shard(path).test;
+        Ok(self.fetch(text, &from).await?.ok())
+    }
+}
+
+async fn part(
+    connection: &mut Client,
+    blobs: &MemoryBlobs,
+    blob: BlobRef,
+    what: &'static str,
+    from: &[PeerKey],
+) -> Result<Vec<u8>, VisitError> {
+    let mut last = String::new();
+    for _ in 0..ATTEMPTS {
+        match fetch(connection, blobs, blob, from).await? {
+            Ok(bytes) => return Ok(bytes),
+            Err(reason) => last = reason,
+        }
+    }
+    Err(JoinError::Blob { what, from: format!("{} peers", from.len()), reason: last }.into())
+}
+
+async fn fetch(
+    connection: &mut Client,
+    blobs: &MemoryBlobs,
+    blob: BlobRef,
+    from: &[PeerKey],
+) -> Result<Result<Vec<u8>, String>, Stopped> {
+    if let Some(bytes) = blobs.take(blob.hash) {
+        return Ok(Ok(bytes));
+    }
+    let fetched = connection.fetch(blob, from).await?;
+    Ok(fetched.and_then(|()| blobs.take(blob.hash).ok_or_else(|| "it is not in memory any more".to_owned())))
+}
