@@ -42,5 +42,6 @@ pub use crate::protocol::wire::message::{Message, Request, Response, SignedUpdat
 pub use action::{Action, Outer, Part, Portion, Report, Resume};
 pub use event::{Contact, Event, ReplyToken, RequestId};
 pub use node::Node;
-use node::{Held, Module, phase_from};
+use node::{Module, phase_from};
+use path::Held;
 pub use plan::RunPlan;

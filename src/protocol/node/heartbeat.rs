@@ -1,6 +1,7 @@
 //! Beats: said, and heard.
 
 use crate::names::{ModuleId, PeerKey, Phase};
+use crate::protocol::Held;
 use crate::protocol::action::Action;
 use crate::protocol::limits::{MAX_LEASES, MEMBER_LEASE_MS};
 use crate::protocol::membership::roster::Heard;
@@ -14,18 +15,18 @@ impl Node {
 
     /// This node's paths, as its beats carry them.
     pub fn leases(&self) -> Vec<Lease> {
-        let lease = |(path, held): (&crate::names::PathId, &crate::protocol::Held)| Lease {
+        let lease = |(path, held): (&crate::names::PathId, &Held)| Lease {
             path: *path,
             phase: self.phase(*path).unwrap_or(Phase(0)),
-            stage: held.stage,
-            trainer: self.trainers.get(path).copied(),
+            stage: held.stage(),
+            trainer: self.paths.trainer(*path),
         };
-        self.held.iter().map(lease).take(MAX_LEASES).collect()
+        self.paths.held().iter().map(lease).take(MAX_LEASES).collect()
     }
 
     /// How many of them it trains, or is about to.
     pub(in crate::protocol) fn active_paths(&self) -> usize {
-        self.held.values().filter(|held| held.stage.is_active()).count()
+        self.paths.active()
     }
 
     fn beat(&mut self, module: ModuleId, leaving: bool) {

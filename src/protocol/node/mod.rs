@@ -21,7 +21,6 @@ use std::sync::Arc;
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
 use crate::protocol::blobs::Blobs;
-use crate::protocol::journal::record::InnerCheckpoint;
 use crate::protocol::limits::{BEAT_MS, STANDSTILL_MS, SWEEP_MS};
 use crate::protocol::module::chain::Chain;
 use crate::protocol::module::collection::{Collection, Durations};
@@ -35,11 +34,12 @@ use crate::protocol::node::path::leave::Leaving;
 use crate::protocol::node::path::pace::Measured;
 use crate::protocol::node::path::phase::Training;
 use crate::protocol::node::path::placement::Search;
+use crate::protocol::path::Paths;
 use crate::protocol::path::contributions::Contributions;
 use crate::protocol::path::watchdog::Watchdog;
 use crate::protocol::reputation::Reputation;
 use crate::protocol::timers::Timer;
-use crate::protocol::wire::message::{Head, Stage, UpdateHash};
+use crate::protocol::wire::message::{Head, UpdateHash};
 
 /// The phase that trains from a version. Only synchronous runs draw paths anew; in others it makes no difference.
 pub(in crate::protocol) fn phase_from(parent: Version) -> Phase {
@@ -104,18 +104,6 @@ impl Module {
     }
 }
 
-/// A path that this node holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::protocol) struct Held {
-    pub(in crate::protocol) stage: Stage,
-    /// Earlier ones train first: several paths take turns.
-    pub(in crate::protocol) last_trained: Millis,
-    /// The phase that it is in, as far as known, where paths are drawn anew.
-    pub(in crate::protocol) near: Phase,
-    /// Less than half of its last phase was trained before it was ended.
-    pub(in crate::protocol) stub: bool,
-}
-
 /// For what something may become possible by an event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Concerns {
@@ -137,22 +125,17 @@ pub struct Node {
     pub(in crate::protocol) membership: Membership,
     pub(in crate::protocol) reputation: Reputation,
     pub(in crate::protocol) blobs: Blobs,
+    pub(in crate::protocol) paths: Paths,
     pub(in crate::protocol) contributions: Contributions,
     pub(in crate::protocol) auditing: Auditing,
     pub(in crate::protocol) modules: BTreeMap<ModuleId, Module>,
-    pub(in crate::protocol) held: BTreeMap<PathId, Held>,
     /// Since when a path next to ours has no living holder.
     pub(in crate::protocol) orphans: BTreeMap<PathId, Millis>,
     pub(in crate::protocol) search: Search,
-    pub(in crate::protocol) trainers: BTreeMap<PathId, BlobRef>,
-    /// Phases left in the middle, of paths held here.
-    pub(in crate::protocol) checkpoints: BTreeMap<PathId, InnerCheckpoint>,
     pub(in crate::protocol) watchdog: Watchdog,
     pub(in crate::protocol) handovers: Handovers,
     /// The phase in training, even if its path was given to another meanwhile.
     pub(in crate::protocol) training: Option<Training>,
-    /// Paths of the grid whose text was missing when they were to be trained here, and since when.
-    pub(in crate::protocol) textless: BTreeMap<PathId, Millis>,
     pub(in crate::protocol) measured: Option<Measured>,
     /// A peer that has come back trains nothing before.
     pub(in crate::protocol) rests_until: Millis,
@@ -180,18 +163,15 @@ impl Node {
             membership: Membership::default(),
             reputation: Reputation::default(),
             blobs: Blobs::default(),
+            paths: Paths::default(),
             contributions: Contributions::default(),
             auditing: Auditing::default(),
             modules: BTreeMap::new(),
-            held: BTreeMap::new(),
             orphans: BTreeMap::new(),
             search: Search::default(),
-            trainers: BTreeMap::new(),
-            checkpoints: BTreeMap::new(),
             watchdog: Watchdog::default(),
             handovers: Handovers::default(),
             training: None,
-            textless: BTreeMap::new(),
             measured: None,
             rests_until: Millis(0),
             listens_until: Millis(0),
@@ -241,7 +221,7 @@ impl Node {
             Event::Paused { path, phase, middle } => self.paused(path, phase, middle),
             Event::TextMissing { path, phase } => self.text_is_missing(path, phase),
             Event::TextHere(drawn) => {
-                self.textless.remove(&drawn);
+                self.paths.text_is_here(drawn);
             }
             Event::TrainerDied => self.trainer_died(),
             Event::Accumulated { module, target, blob, norm } => self.accumulated(module, target, blob, norm),

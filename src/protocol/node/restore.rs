@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use crate::clock::Millis;
 use crate::names::{ModuleId, PathId, PeerKey, Phase, Term, Version};
 use crate::protocol::action::Action;
 use crate::protocol::journal::record::{Finished, InnerCheckpoint, Record};
@@ -42,7 +41,7 @@ impl Node {
     /// Whether nothing has begun here yet: a founder that was killed while it founded begins again.
     pub fn is_blank(&self) -> bool {
         let at_genesis = |state: &Module| state.head().is_none_or(|head| head.version.0 == 0);
-        self.held.is_empty() && self.contributions.is_empty() && self.modules.values().all(at_genesis)
+        self.paths.held().is_empty() && self.contributions.is_empty() && self.modules.values().all(at_genesis)
     }
 
     fn take_in(&mut self, record: Record) {
@@ -80,7 +79,7 @@ impl Node {
             Record::Lease { path, held, standby } => self.restore_lease(path, held, standby),
             Record::Finished(finished) => self.restore_finished(finished),
             Record::Trainer { path, trainer } => {
-                self.trainers.insert(path, trainer);
+                self.paths.set_trainer(path, trainer);
             }
             Record::Rescued { module, parent_update, counted } => {
                 self.contributions.restore_reproposed(Reproposed { module, parent_update, counted });
@@ -92,14 +91,14 @@ impl Node {
                 self.restore_before(module, update);
             }
             Record::Abandoned(path) => {
-                self.checkpoints.remove(&path);
+                self.paths.remove_checkpoint(path);
             }
         }
     }
 
     fn restore_checkpoint(&mut self, checkpoint: InnerCheckpoint) {
-        if self.held.contains_key(&checkpoint.path) {
-            self.checkpoints.insert(checkpoint.path, checkpoint);
+        if self.paths.holds(checkpoint.path) {
+            self.paths.set_checkpoint(checkpoint);
         }
     }
 
@@ -135,25 +134,25 @@ impl Node {
 
     fn restore_lease(&mut self, path: PathId, held: bool, standby: bool) {
         if !held {
-            self.held.remove(&path);
-            self.trainers.remove(&path);
-            self.checkpoints.remove(&path);
+            self.paths.give_up(path);
+            self.paths.remove_trainer(path);
+            self.paths.remove_checkpoint(path);
             self.let_go_of_ground(path);
             return;
         }
         let stage = if standby { Stage::Standby } else { Stage::Joining };
-        self.held.insert(path, Held { stage, last_trained: Millis(0), near: Phase(0), stub: false });
+        self.paths.take(path, Held::new(stage, Phase(0)));
     }
 
     fn restore_finished(&mut self, mut finished: Finished) {
-        self.checkpoints.remove(&finished.path);
+        self.paths.remove_checkpoint(finished.path);
         if self.contributions.contains(&finished) {
             return;
         }
         self.let_go_of_ground(finished.path);
         // Its trainer is kept only with the path.
-        if self.held.contains_key(&finished.path) {
-            self.trainers.insert(finished.path, finished.trainer);
+        if self.paths.holds(finished.path) {
+            self.paths.set_trainer(finished.path, finished.trainer);
         } else {
             finished.stands_on.clear();
         }
@@ -226,14 +225,14 @@ impl Node {
         // Before the leases: a path's trainer is not that of a phase from before the path was given away.
         records.extend(self.contributions.finished_records());
         records.extend(self.contributions.reproposed_records());
-        records.extend(self.held.iter().map(|(path, held)| Record::Lease {
+        records.extend(self.paths.held().iter().map(|(path, held)| Record::Lease {
             path: *path,
             held: true,
-            standby: held.stage == Stage::Standby,
+            standby: held.stage() == Stage::Standby,
         }));
         records.extend(self.replicas.held.iter().copied().map(Record::Replica));
-        records.extend(self.trainers.iter().map(|(path, trainer)| Record::Trainer { path: *path, trainer: *trainer }));
-        records.extend(self.checkpoints.values().cloned().map(Record::Checkpoint));
+        records.extend(self.paths.trainers().map(|(path, trainer)| Record::Trainer { path, trainer }));
+        records.extend(self.paths.checkpoints().cloned().map(Record::Checkpoint));
         records.extend(self.auditing.records());
         records
     }

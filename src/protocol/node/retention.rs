@@ -43,13 +43,13 @@ impl Node {
         }
         self.sealed_before.iter().map(|signed| signed.update.average.hash).for_each(&mut visit);
         self.contributions.blobs().for_each(&mut visit);
-        self.trainers.values().map(|blob| blob.hash).for_each(&mut visit);
-        let stands_on = self.held.keys().flat_map(|path| self.stands_on(*path));
+        self.paths.trainers().map(|(_, blob)| blob.hash).for_each(&mut visit);
+        let stands_on = self.paths.held().keys().flat_map(|path| self.stands_on(*path));
         stands_on.map(|(_, state)| state.hash).for_each(&mut visit);
         self.evaluations.reads().for_each(&mut visit);
         self.handovers.arrived().for_each(&mut visit);
         self.auditing.blobs().for_each(&mut visit);
-        self.checkpoints.values().flat_map(crate::protocol::node::path::resume::blobs).for_each(&mut visit);
+        self.paths.checkpoints().flat_map(crate::protocol::node::path::resume::blobs).for_each(&mut visit);
         self.training.iter().flat_map(|training| &training.reads).copied().for_each(&mut visit);
         // What is asked for may be here already, and word of that on its way.
         self.blobs.being_fetched().for_each(visit);

@@ -117,7 +117,7 @@ impl Node {
 
     /// Whether that is how a path is left when the run is over, which its peer scores unasked.
     fn is_at_the_end(&self, path: PathId, phase: Phase) -> bool {
-        phase.0 == self.plan.phases && self.held.contains_key(&path)
+        phase.0 == self.plan.phases && self.paths.holds(path)
     }
 
     pub(in crate::protocol) fn watch_trainer(&mut self) {

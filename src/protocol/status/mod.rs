@@ -140,7 +140,7 @@ impl Node {
             peer: self.me.to_string(),
             phases: self.plan.phases,
             modules: self.modules.keys().map(|module| self.module_status(*module)).collect(),
-            paths: self.held.keys().map(|path| self.path_status(*path)).collect(),
+            paths: self.paths.held().keys().map(|path| self.path_status(*path)).collect(),
             peers: self.membership.roster().directory(self.now).map(|entry| entry.peer.to_string()).collect(),
             done: self.is_done(),
             waits_for: self.waits(),
@@ -154,25 +154,25 @@ impl Node {
     /// Whether every path held here has had all its phases.
     pub fn is_done(&self) -> bool {
         let resting = |stage: Stage| matches!(stage, Stage::Done | Stage::Standby);
-        !self.held.is_empty()
-            && self.held.iter().all(|(path, held)| {
-                resting(held.stage) && self.phase(*path).is_some_and(|phase| phase.0 >= self.plan.phases)
+        !self.paths.held().is_empty()
+            && self.paths.held().iter().all(|(path, held)| {
+                resting(held.stage()) && self.phase(*path).is_some_and(|phase| phase.0 >= self.plan.phases)
             })
     }
 
     /// The paths held here.
     pub fn paths(&self) -> Vec<PathId> {
-        self.held.keys().copied().collect()
+        self.paths.held().keys().copied().collect()
     }
 
     /// Whether a path is this peer's to train, not only to stand by.
     pub fn holds(&self, path: PathId) -> bool {
-        self.held.get(&path).is_some_and(|held| held.stage != Stage::Standby)
+        self.paths.held().get(&path).is_some_and(|held| held.stage() != Stage::Standby)
     }
 
     /// What a path's trainer carries, as far as it is here.
     pub fn trainer(&self, path: PathId) -> Option<crate::names::BlobRef> {
-        self.trainers.get(&path).copied()
+        self.paths.trainer(path)
     }
 
     /// The head's state of each module here.
@@ -258,12 +258,12 @@ impl Node {
     }
 
     fn path_status(&self, path: PathId) -> PathStatus {
-        let held = self.held[&path];
+        let held = self.paths.held()[&path];
         PathStatus {
             path: path.0,
             drawn: self.path_at(path, self.near(path)).0,
             phase: self.phase(path).map(|phase| phase.0),
-            stage: format!("{:?}", held.stage).to_lowercase(),
+            stage: format!("{:?}", held.stage()).to_lowercase(),
             waits_for: self.waits_for(path),
         }
     }

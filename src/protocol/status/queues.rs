@@ -45,7 +45,7 @@ impl Node {
                 longest(|module| module.collection.as_ref().map_or(0, |collection| collection.blobs().count())),
                 MAX_CONTRIBUTIONS,
             ),
-            queue("paths held", self.held.len(), MAX_LEASES),
+            queue("paths held", self.paths.held().len(), MAX_LEASES),
             queue("peers known", self.membership.roster().peers(), MAX_MEMBERS),
             queue("copied identities", self.membership.copies().len(), MAX_COPIED),
             queue("peers distrusted", self.reputation.failed_owners(), MAX_MEMBERS),

@@ -200,13 +200,13 @@ impl Node {
         if self.training.is_some() {
             return None;
         }
-        self.search_waits().or_else(|| self.held.keys().find_map(|path| self.waits_for(*path)))
+        self.search_waits().or_else(|| self.paths.held().keys().find_map(|path| self.waits_for(*path)))
     }
 
     /// Why a path does not train.
     pub fn waits_for(&self, path: PathId) -> Option<Waiting> {
-        let held = self.held.get(&path)?;
-        if matches!(held.stage, Stage::Training | Stage::Done | Stage::Standby | Stage::Leaving) {
+        let held = self.paths.held().get(&path)?;
+        if matches!(held.stage(), Stage::Training | Stage::Done | Stage::Standby | Stage::Leaving) {
             return None;
         }
         match self.readiness(path) {

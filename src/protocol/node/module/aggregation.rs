@@ -204,8 +204,8 @@ impl Node {
         };
         // Where paths are drawn anew, those that have gone on do not come back to this version.
         let is_past = |phase: Phase| self.plan.slots.are_drawn_anew() && phase > phase_from(head.version);
-        let mine = self.held.iter().filter(|(path, held)| {
-            Self::is_waited_for(held.stage) && !is_past(held.near) && !self.is_idle(**path, self.me)
+        let mine = self.paths.held().iter().filter(|(path, held)| {
+            Self::is_waited_for(held.stage()) && !is_past(held.near()) && !self.is_idle(**path, self.me)
         });
         let mut paths: Vec<PathId> = mine.map(|(path, _)| *path).collect();
         for (peer, member) in self.membership.roster().living(self.now, module) {
@@ -338,10 +338,7 @@ impl Node {
 
     /// What a holder of a path is to its owners: expected, or not.
     pub(in crate::protocol) fn set_stage(&mut self, path: PathId, stage: Stage) {
-        if let Some(held) = self.held.get_mut(&path)
-            && held.stage != stage
-        {
-            held.stage = stage;
+        if self.paths.set_stage(path, stage) {
             for module in self.modules_around(path) {
                 self.beat_on(module);
             }

@@ -99,7 +99,7 @@ impl Node {
             _ if lease.path != path || peer == self.me || self.reputation.scores().is_doubted(self.now, peer) => None,
             Stage::Leaving => Some((0, peer)),
             Stage::Waiting | Stage::Training | Stage::Passing => Some((1, peer)),
-            Stage::Standby if lease.trainer.is_some() && !self.trainers.contains_key(&path) => Some((2, peer)),
+            Stage::Standby if lease.trainer.is_some() && self.paths.trainer(path).is_none() => Some((2, peer)),
             Stage::Standby | Stage::Joining | Stage::Done => None,
         };
         heard.chain(found).filter_map(rank).min().map(|(rank, peer)| (peer, rank == 1))
@@ -177,7 +177,7 @@ impl Node {
         let begun_here = |(from, state): &(StartedFrom, BlobRef)| self.state_after(from) == Some(*state);
         if let Some(middle) = word.checkpoint.filter(|middle| middle.start.iter().all(begun_here)) {
             self.act(Action::Persist(Record::Checkpoint(middle.clone())));
-            self.checkpoints.insert(path, middle);
+            self.paths.set_checkpoint(middle);
         }
         self.act(Action::Report(Report::Inherited { path, from }));
     }
@@ -194,7 +194,7 @@ impl Node {
 
     pub(in crate::protocol) fn keep_trainer(&mut self, path: PathId, trainer: BlobRef) {
         self.act(Action::Persist(Record::Trainer { path, trainer }));
-        if let Some(old) = self.trainers.insert(path, trainer).filter(|old| *old != trainer) {
+        if let Some(old) = self.paths.set_trainer(path, trainer).filter(|old| *old != trainer) {
             self.forget(old.hash);
         }
     }
@@ -203,7 +203,7 @@ impl Node {
     fn begin_afresh(&mut self, path: PathId) {
         if let Some(from) = self.handovers.donor(path) {
             self.disinherit(path);
-            if !self.trainers.contains_key(&path) {
+            if self.paths.trainer(path).is_none() {
                 self.act(Action::Report(Report::BeganAfresh { path, from }));
             }
         }
@@ -253,8 +253,8 @@ impl Node {
     /// The holder's part, or a standby's. Nobody can stop a trainer here but who is known to take the path, and from
     /// one that would give it up.
     pub(in crate::protocol) fn hand_over_path(&mut self, to: PeerKey, path: PathId) -> Option<PathHandover> {
-        let stage = self.held.get(&path)?.stage;
-        let word = PathHandover { later: false, trainer: self.trainers.get(&path).copied(), checkpoint: None };
+        let stage = self.paths.held().get(&path)?.stage();
+        let word = PathHandover { later: false, trainer: self.paths.trainer(path), checkpoint: None };
         if stage == Stage::Standby {
             return Some(word).filter(|word| word.trainer.is_some());
         }
@@ -269,21 +269,21 @@ impl Node {
             }
             return later;
         }
-        Some(PathHandover { checkpoint: self.checkpoints.get(&path).cloned(), ..word })
+        Some(PathHandover { checkpoint: self.paths.checkpoint(path).cloned(), ..word })
     }
 
     /// Whether this node yields a path to a peer that joins it.
     fn gives(&self, to: PeerKey, path: PathId) -> bool {
         let Some(member) = self.membership.roster().member(to) else { return false };
         let joins = member.leases.iter().any(|lease| lease.path == path && lease.stage == Stage::Joining);
-        let leaving = self.held.get(&path).is_some_and(|held| held.stage == Stage::Leaving);
+        let leaving = self.paths.held().get(&path).is_some_and(|held| held.stage() == Stage::Leaving);
         joins && (leaving || self.active_paths() > active_leases(&member.leases))
     }
 
     /// What the trainer's state and the phase under way of a path held here weigh for whoever takes it.
     pub(in crate::protocol) fn trainer_bytes(&self, path: PathId) -> u64 {
-        let middle = self.checkpoints.get(&path).map(|middle| middle.blob);
-        self.trainers.get(&path).copied().into_iter().chain(middle).map(|blob| blob.bytes).sum()
+        let middle = self.paths.checkpoint(path).map(|middle| middle.blob);
+        self.paths.trainer(path).into_iter().chain(middle).map(|blob| blob.bytes).sum()
     }
 
     /// Whether another takes a path from here, which is not trained meanwhile; not if that other is gone, or slow.
@@ -306,17 +306,17 @@ impl Node {
             return;
         }
         for lease in leases {
-            let stands_by = self.held.get(&lease.path).is_some_and(|held| held.stage == Stage::Standby);
+            let stands_by = self.paths.stands_by(lease.path);
             let Some(trainer) = lease.trainer.filter(|_| stands_by && Self::trains(lease.stage)) else { continue };
             let word = PathHandover { trainer: Some(trainer), ..PathHandover::default() };
-            if self.trainers.get(&lease.path) != Some(&trainer) && self.could_be(lease.path, &word) {
+            if self.paths.trainer(lease.path) != Some(trainer) && self.could_be(lease.path, &word) {
                 self.fetch(trainer, holder, Purpose::Trainer(lease.path));
             }
         }
     }
 
     pub(in crate::protocol) fn trainer_fetched(&mut self, path: PathId, blob: BlobHash, found: bool) {
-        let stands_by = self.held.get(&path).is_some_and(|held| held.stage == Stage::Standby);
+        let stands_by = self.paths.stands_by(path);
         let named = self.membership.roster().holders(self.now, path).filter_map(|(_, _, lease)| lease.trainer);
         let trainer = named.filter(|trainer| trainer.hash == blob).min_by_key(|trainer| trainer.bytes);
         if let Some(trainer) = trainer.filter(|_| found && stands_by) {

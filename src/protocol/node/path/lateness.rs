@@ -10,6 +10,7 @@
 
 use crate::config::OuterMode;
 use crate::names::{ModuleId, PathId, PeerKey, Version};
+use crate::protocol::Held;
 use crate::protocol::action::Action;
 use crate::protocol::journal::record::Finished;
 use crate::protocol::limits::LATE_START_MS;
@@ -28,7 +29,7 @@ impl Node {
         let waited_ms = self.now.since(moved.unwrap_or(self.now));
         // A part of a phase begins with the end of the one before it, whenever modules move on.
         let began_late = waited_ms >= LATE_START_MS && self.plan.streaming.is_none();
-        let stub = self.held.get(&path).is_some_and(|held| held.stub);
+        let stub = self.paths.held().get(&path).is_some_and(Held::is_stub);
         resumes || (!stub && (began_late || !self.was_in_time(path)))
     }
 

@@ -39,7 +39,7 @@ impl Node {
             }
             let trained = |stage: Stage| stage.is_active() && stage != Stage::Done;
             let paths: Vec<PathId> =
-                self.held.iter().filter(|(_, held)| trained(held.stage)).map(|(path, _)| *path).collect();
+                self.paths.held().iter().filter(|(_, held)| trained(held.stage())).map(|(path, _)| *path).collect();
             for path in paths {
                 self.set_stage(path, Stage::Leaving);
             }
@@ -68,7 +68,7 @@ impl Node {
     /// Gives up the paths that others have taken, and goes when nothing holds this peer any more; in every sweep.
     pub(in crate::protocol) fn leave_on(&mut self) {
         let Some(Leaving::Since(since)) = self.leaving else { return };
-        let given = self.held.iter().filter(|(_, held)| held.stage == Stage::Leaving);
+        let given = self.paths.held().iter().filter(|(_, held)| held.stage() == Stage::Leaving);
         let given: Vec<PathId> = given.map(|(path, _)| *path).collect();
         let (taken, left): (Vec<PathId>, Vec<PathId>) = given.into_iter().partition(|path| self.is_taken(*path));
         for path in taken {

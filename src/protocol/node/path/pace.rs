@@ -52,7 +52,7 @@ impl Node {
         let others = modules.iter().flat_map(|module| self.membership.roster().living(self.now, *module));
         let mut paces: BTreeMap<PeerKey, u32> = others.map(|(peer, member)| (peer, member.pace)).collect();
         let through = |path: &PathId| self.modules_of(*path).iter().any(|module| modules.contains(module));
-        if self.held.keys().any(through) {
+        if self.paths.held().keys().any(through) {
             paces.insert(self.me, self.pace());
         }
         measure(paces.into_values().collect())

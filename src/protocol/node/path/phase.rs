@@ -78,7 +78,7 @@ impl Node {
         }
         let resumable = self.resumable(path).map(|checkpoint| checkpoint.phase);
         let drawn = self.path_at(path, resumable.unwrap_or(phase));
-        if self.textless.contains_key(&drawn) {
+        if self.paths.textless_since(drawn).is_some() {
             return Readiness::Textless(drawn);
         }
         if let Some(phase) = resumable {
@@ -122,7 +122,7 @@ impl Node {
         if chain.is_some_and(|chain| chain.has_counted((path, from.version, blob))) {
             return false;
         }
-        let trained_at = self.held.get(&path).map_or(Millis(0), |held| held.last_trained);
+        let trained_at = self.paths.held().get(&path).map_or(Millis(0), |held| held.last_trained());
         let again = |finished: &&Finished| finished.offers.iter().any(|(other, _)| other == from);
         self.now.since(trained_at) < self.patience_ms()
             || (!moved && self.contributions.trained(path).filter(again).count() >= MAX_FROM_ONE_VERSION)
@@ -130,19 +130,19 @@ impl Node {
 
     /// Begins a phase, if nothing is training and a path is ready: the one that has waited longest.
     pub(in crate::protocol) fn start_next_phase(&mut self) {
-        let paths: Vec<PathId> = self.held.keys().copied().collect();
+        let paths: Vec<PathId> = self.paths.held().keys().copied().collect();
         let mut ready: Option<Turn> = None;
         for path in paths {
-            let Some(held) = self.held.get(&path).copied() else { continue };
+            let Some(held) = self.paths.held().get(&path).copied() else { continue };
             let trains = self.training.as_ref().is_some_and(|training| training.path == path);
-            if !held.stage.is_active() || trains {
+            if !held.stage().is_active() || trains {
                 continue;
             }
             self.abandon_stale_checkpoint(path);
             // A path that was done goes on if a heavier chain has not come as far.
             match self.readiness(path) {
                 Readiness::Fetching(_) | Readiness::Inheriting(_) => {}
-                Readiness::Done if held.stage == Stage::Done => {}
+                Readiness::Done if held.stage() == Stage::Done => {}
                 Readiness::Done => {
                     self.set_stage(path, Stage::Done);
                     self.act(Action::Report(Report::PathDone(path)));
@@ -155,10 +155,10 @@ impl Node {
                     if self.is_promised(path) {
                         continue;
                     }
-                    let begins = !self.checkpoints.contains_key(&path);
+                    let begins = self.paths.checkpoint(path).is_none();
                     // In the asynchronous mode each has its turn: none may hold up the others by being behind.
                     let behind = if self.plan.mode == OuterMode::Synchronous { phase } else { Phase(0) };
-                    let turn = Turn { behind, begins, last_trained: held.last_trained, path, phase };
+                    let turn = Turn { behind, begins, last_trained: held.last_trained(), path, phase };
                     ready = Some(ready.map_or(turn, |other| other.min(turn)));
                 }
             }
@@ -171,7 +171,7 @@ impl Node {
     }
 
     fn train(&mut self, path: PathId, phase: Phase) {
-        let checkpoint = self.checkpoints.get(&path);
+        let checkpoint = self.paths.checkpoint(path);
         let resume = checkpoint.map(|checkpoint| Resume { steps: checkpoint.steps, blob: checkpoint.blob });
         let start = match (checkpoint, &self.plan.streaming) {
             (Some(checkpoint), _) => checkpoint.start.clone(),
@@ -179,7 +179,7 @@ impl Node {
             (None, None) => self.heads_of(path, phase),
         };
         self.set_stage(path, Stage::Training);
-        let trainer = self.trainers.get(&path).copied();
+        let trainer = self.paths.trainer(path);
         let modules: Vec<ModuleId> = start.iter().map(|(from, _)| from.module).collect();
         let states = start.iter().map(|(_, state)| state.hash);
         let carried = trainer.into_iter().chain(resume.map(|resume| resume.blob)).map(|blob| blob.hash);
@@ -207,14 +207,15 @@ impl Node {
 
     /// Other paths are trained until the text is here.
     pub(in crate::protocol) fn text_is_missing(&mut self, path: PathId, phase: Phase) {
-        self.textless.entry(self.path_at(path, phase)).or_insert(self.now);
+        let drawn = self.path_at(path, phase);
+        self.paths.text_is_missing(self.now, drawn);
         self.paused(path, phase, None);
     }
 
     /// Rounds wait for a path whose text is on its way, and no longer if it does not come.
     fn stage_without_text(&self, drawn: PathId) -> Stage {
-        match self.textless.get(&drawn) {
-            Some(since) if self.now.since(*since) >= TEXT_MS => Stage::Passing,
+        match self.paths.textless_since(drawn) {
+            Some(since) if self.now.since(since) >= TEXT_MS => Stage::Passing,
             _ => Stage::Waiting,
         }
     }
@@ -241,9 +242,8 @@ impl Node {
         self.release_checkpoint(path);
         self.let_go_of_ground(path);
         let now = self.now;
-        if let Some(held) = self.held.get_mut(&path) {
-            (held.last_trained, held.stub) = (now, stub);
-            if let Some(old) = self.trainers.insert(path, finished.trainer) {
+        if self.paths.trained(now, path, stub) {
+            if let Some(old) = self.paths.set_trainer(path, finished.trainer) {
                 self.forget(old.hash);
             }
         } else {
@@ -258,11 +258,11 @@ impl Node {
 
     /// What a path's trainer carries after the end of the run.
     pub(in crate::protocol) fn reviewed(&mut self, path: PathId, trainer: BlobRef) {
-        if !self.held.contains_key(&path) {
+        if !self.paths.holds(path) {
             return self.forget(trainer.hash);
         }
         self.act(Action::Persist(Record::Trainer { path, trainer }));
-        if let Some(old) = self.trainers.insert(path, trainer).filter(|old| *old != trainer) {
+        if let Some(old) = self.paths.set_trainer(path, trainer).filter(|old| *old != trainer) {
             self.forget(old.hash);
         }
     }
@@ -308,7 +308,7 @@ impl Node {
     }
 
     fn trains_no_longer(&mut self, path: PathId) {
-        if self.held.get(&path).is_some_and(|held| held.stage == Stage::Training) {
+        if self.paths.held().get(&path).is_some_and(|held| held.stage() == Stage::Training) {
             self.set_stage(path, Stage::Waiting);
         }
     }

@@ -75,7 +75,7 @@ impl Node {
             self.act(Action::Subscribe(module));
         }
         self.listens_until = self.now + MEMBER_LEASE_MS;
-        if self.held.is_empty() {
+        if self.paths.held().is_empty() {
             self.begin_search();
         } else if !alone {
             self.rests_until = self.now + self.membership.response_times().settle_ms();
@@ -229,7 +229,7 @@ impl Node {
         self.act(Action::Persist(Record::Lease { path, held: true, standby: stage == Stage::Standby }));
         self.act(Action::Report(Report::PathTaken(path)));
         let near = self.phase_about();
-        self.held.insert(path, Held { stage, last_trained: Millis(0), near, stub: false });
+        self.paths.take(path, Held::new(stage, near));
         self.moved = true;
         for module in self.modules_around(path) {
             self.enter(module);
@@ -241,12 +241,12 @@ impl Node {
     pub(in crate::protocol) fn yield_path(&mut self, path: PathId, search: bool) {
         // What is being trained is offered all the same.
         let modules = self.modules_around(path);
-        if self.held.remove(&path).is_none() {
+        if !self.paths.give_up(path) {
             return;
         }
         self.act(Action::Persist(Record::Lease { path, held: false, standby: false }));
         self.act(Action::Report(Report::PathYielded(path)));
-        if let Some(trainer) = self.trainers.remove(&path) {
+        if let Some(trainer) = self.paths.remove_trainer(path) {
             self.forget(trainer.hash);
         }
         self.release_checkpoint(path);
@@ -255,7 +255,7 @@ impl Node {
         for module in modules {
             self.beat_on(module);
         }
-        if self.held.is_empty() && search {
+        if self.paths.held().is_empty() && search {
             self.begin_search();
         }
     }
@@ -264,13 +264,13 @@ impl Node {
     pub(in crate::protocol) fn settle_leases(&mut self, peer: PeerKey, leases: &[Lease]) {
         let (mine, theirs) = (self.active_paths(), active_leases(leases));
         for lease in leases {
-            let Some(held) = self.held.get(&lease.path).copied() else { continue };
+            let Some(held) = self.paths.held().get(&lease.path).copied() else { continue };
             if self.is_idle(lease.path, peer) {
                 continue;
             }
             let ranks_lower = path_rank(lease.path, self.me) < path_rank(lease.path, peer);
             let comes_after = mine > theirs || (mine == theirs && ranks_lower);
-            let yields = match (held.stage, lease.stage) {
+            let yields = match (held.stage(), lease.stage) {
                 (Stage::Standby | Stage::Done | Stage::Leaving, _) => false,
                 (_, Stage::Standby | Stage::Done | Stage::Leaving) => false,
                 (Stage::Joining, Stage::Joining) => comes_after,
@@ -286,18 +286,18 @@ impl Node {
 
     /// Takes up paths whose holders are dead, when it is this node's turn.
     pub(in crate::protocol) fn watch_paths(&mut self) {
-        if self.held.is_empty() {
+        if self.paths.held().is_empty() {
             return;
         }
         let near = self.untrained_paths();
         self.orphans.retain(|path, _| near.contains_key(path));
         // Those stood by first: taking another means to stand by no longer.
-        let (stood_by, others): (Vec<_>, Vec<_>) = near
-            .into_iter()
-            .partition(|(path, _)| self.held.get(path).is_some_and(|held| held.stage == Stage::Standby));
+        let (stood_by, others): (Vec<_>, Vec<_>) = near.into_iter().partition(|(path, _)| self.paths.stands_by(*path));
         for (path, phase) in stood_by.into_iter().chain(others) {
             // One adopted just now may have been the only one.
-            if self.held.get(&path).is_some_and(|held| held.stage.is_active()) || self.held.len() >= MAX_LEASES {
+            if self.paths.held().get(&path).is_some_and(|held| held.stage().is_active())
+                || self.paths.held().len() >= MAX_LEASES
+            {
                 continue;
             }
             let since = *self.orphans.entry(path).or_insert(self.now);
@@ -342,7 +342,7 @@ impl Node {
 
     /// The paths that somebody alive trains, this node included; in order.
     fn trained_paths(&self) -> Vec<PathId> {
-        let mine = self.held.iter().filter(|(_, held)| held.stage.is_active()).map(|(path, _)| *path);
+        let mine = self.paths.held().iter().filter(|(_, held)| held.stage().is_active()).map(|(path, _)| *path);
         let theirs = self.membership.roster().everybody(self.now).flat_map(|(peer, member)| {
             let trains = move |lease: &&Lease| lease.stage.is_active() && !self.is_idle(lease.path, peer);
             member.leases.iter().filter(trains).map(|lease| lease.path)
@@ -366,9 +366,14 @@ impl Node {
 
     fn adopt_path(&mut self, path: PathId) {
         // A standby gives up standing by; what it has of this path's trainer, it has for this.
-        let trainer = self.trainers.remove(&path);
-        let standby: Vec<PathId> =
-            self.held.iter().filter(|(_, held)| held.stage == Stage::Standby).map(|(path, _)| *path).collect();
+        let trainer = self.paths.remove_trainer(path);
+        let standby: Vec<PathId> = self
+            .paths
+            .held()
+            .iter()
+            .filter(|(_, held)| held.stage() == Stage::Standby)
+            .map(|(path, _)| *path)
+            .collect();
         for standing in standby {
             self.yield_path(standing, false);
         }

@@ -20,13 +20,13 @@ impl Node {
     pub(in crate::protocol) fn checkpointed(&mut self, path: PathId, phase: Phase, steps: u64, blob: BlobRef) {
         self.progressed(path, phase, steps);
         let training = self.training.as_ref().filter(|training| (training.path, training.phase) == (path, phase));
-        let Some(training) = training.filter(|training| self.held.contains_key(&training.path)) else {
+        let Some(training) = training.filter(|training| self.paths.holds(training.path)) else {
             return self.forget(blob.hash);
         };
         let checkpoint = InnerCheckpoint { path, phase, start: training.start.clone(), steps, blob };
         self.act(Action::Persist(Record::Checkpoint(checkpoint.clone())));
         self.release_checkpoint(path);
-        self.checkpoints.insert(path, checkpoint);
+        self.paths.set_checkpoint(checkpoint);
     }
 
     /// The trainer has stopped as it was asked to: another peer goes on with the path, or this one does later.
@@ -41,7 +41,7 @@ impl Node {
 
     /// Where a path can go on in the middle of a phase.
     pub(in crate::protocol) fn resumable(&self, path: PathId) -> Option<&InnerCheckpoint> {
-        self.checkpoints.get(&path).filter(|checkpoint| self.counts_still(checkpoint) == Some(true))
+        self.paths.checkpoint(path).filter(|checkpoint| self.counts_still(checkpoint) == Some(true))
     }
 
     /// Whether what the phase will contribute can be counted. Not known while a module is still being fetched.
@@ -62,7 +62,7 @@ impl Node {
     /// A phase in the middle that cannot be counted any more is given up.
     pub(in crate::protocol) fn abandon_stale_checkpoint(&mut self, path: PathId) {
         let stale = |checkpoint: &InnerCheckpoint| self.counts_still(checkpoint) == Some(false);
-        if self.checkpoints.get(&path).is_some_and(stale) {
+        if self.paths.checkpoint(path).is_some_and(stale) {
             self.act(Action::Persist(Record::Abandoned(path)));
             self.release_checkpoint(path);
         }
@@ -70,13 +70,13 @@ impl Node {
 
     /// Nobody here goes on from it.
     pub(in crate::protocol) fn release_checkpoint(&mut self, path: PathId) {
-        if let Some(checkpoint) = self.checkpoints.remove(&path) {
+        if let Some(checkpoint) = self.paths.remove_checkpoint(path) {
             blobs(&checkpoint).for_each(|blob| self.forget(blob));
         }
     }
 
     /// The phases that were left in the middle here.
     pub fn checkpoints(&self) -> impl Iterator<Item = &InnerCheckpoint> {
-        self.checkpoints.values()
+        self.paths.checkpoints()
     }
 }

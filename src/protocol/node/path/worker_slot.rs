@@ -67,9 +67,10 @@ impl Node {
 
     /// The paths of the grid that the slots held here stand for, in their present phase and in the next.
     pub fn paths_drawn_here(&self) -> BTreeSet<PathId> {
-        let around =
-            |(slot, held): (&PathId, &Held)| [held.near, held.near.next()].map(|phase| self.plan.path_at(*slot, phase));
-        self.held.iter().flat_map(around).collect()
+        let around = |(slot, held): (&PathId, &Held)| {
+            [held.near(), held.near().next()].map(|phase| self.plan.path_at(*slot, phase))
+        };
+        self.paths.held().iter().flat_map(around).collect()
     }
 
     /// The phase that a path is in: the fewest rounds of its modules. Nothing before all of them are here.
@@ -116,7 +117,7 @@ impl Node {
 
     /// The phase that a path is in, as far as it can be told without all of its modules.
     pub(in crate::protocol) fn near(&self, path: PathId) -> Phase {
-        self.held.get(&path).map_or_else(|| self.phase_about(), |held| held.near)
+        self.paths.held().get(&path).map_or_else(|| self.phase_about(), |held| held.near())
     }
 
     /// Where the run is: where most paths are that this node has heard of.
@@ -155,10 +156,10 @@ impl Node {
     /// Those that a path held here goes through, and those that a phase in the middle will contribute to, though the path
     /// is drawn elsewhere by now.
     pub(in crate::protocol) fn needed_modules(&self) -> BTreeSet<ModuleId> {
-        let begun = |path: &PathId| self.checkpoints.get(path).into_iter().flat_map(|checkpoint| &checkpoint.start);
+        let begun = |path: &PathId| self.paths.checkpoint(*path).into_iter().flat_map(|checkpoint| &checkpoint.start);
         let of_path =
             |path: &PathId| self.modules_around(*path).into_iter().chain(begun(path).map(|(from, _)| from.module));
-        self.held.keys().flat_map(of_path).collect()
+        self.paths.held().keys().flat_map(of_path).collect()
     }
 
     /// The modules here that are not done, and how far they are.
@@ -182,7 +183,7 @@ impl Node {
         if !self.plan.slots.are_drawn_anew() {
             return;
         }
-        let slots: Vec<PathId> = self.held.keys().copied().collect();
+        let slots: Vec<PathId> = self.paths.held().keys().copied().collect();
         for slot in slots {
             let before = self.near(slot);
             let trained = self.trained_until(slot);
@@ -191,9 +192,7 @@ impl Node {
                 Some(rounds) if rounds > before || trained < before => rounds.max(trained),
                 _ => before.max(trained),
             };
-            if let Some(held) = self.held.get_mut(&slot) {
-                held.near = near;
-            }
+            self.paths.set_near(slot, near);
             for module in self.modules_around(slot) {
                 if !self.modules.contains_key(&module) {
                     self.enter(module);
@@ -212,12 +211,10 @@ impl Node {
     /// After a restart: where the modules are that the journal tells of.
     pub(in crate::protocol) fn restore_places(&mut self) {
         let about = self.phase_about();
-        let slots: Vec<PathId> = self.held.keys().copied().collect();
+        let slots: Vec<PathId> = self.paths.held().keys().copied().collect();
         for slot in slots {
             let near = self.trained_until(slot).max(about);
-            if let Some(held) = self.held.get_mut(&slot) {
-                held.near = near;
-            }
+            self.paths.set_near(slot, near);
             for module in self.modules_around(slot) {
                 self.modules.entry(module).or_default();
             }

@@ -41,7 +41,7 @@ fn a_phase_in_the_middle_keeps_its_modules_wherever_its_slot_is_drawn_to_meanwhi
     let lease = Record::Lease { path: slot, held: true, standby: false };
     let needs = |records: Vec<Record>| {
         let mut node = Node::restore(ME, plan.clone(), records);
-        node.held.get_mut(&slot).unwrap().near = Phase(later);
+        node.paths.set_near(slot, Phase(later));
         node.needed_modules().contains(&left)
     };
     assert!(!needs(vec![lease.clone()]) && needs(vec![lease, Record::Checkpoint(middle)]));
