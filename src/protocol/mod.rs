@@ -21,6 +21,7 @@ pub mod action;
 mod blobs;
 pub mod event;
 pub mod journal;
+mod lifecycle;
 pub mod limits;
 pub mod membership;
 pub mod module;

@@ -58,7 +58,7 @@ impl Node {
     /// The next update has taken several times as long as it should have.
     fn is_held_up(&self, module: ModuleId, state: &Module) -> bool {
         let (Some(head), Some(deadline_ms)) = (state.head(), state.advances.deadline_ms()) else { return false };
-        let waited_ms = self.now.since(state.advanced.max(self.began));
+        let waited_ms = self.now.since(state.advanced.max(self.life.began()));
         !self.plan.is_done(module, head) && waited_ms > IDLE_DEADLINES * deadline_ms + OVERDUE_MS
     }
 

@@ -108,7 +108,7 @@ impl Node {
             return true;
         }
         // One that leaves does not take up again what it has handed over.
-        let owner = beat.owner.filter(|(_, owner)| self.leaving.is_none() || *owner != self.me);
+        let owner = beat.owner.filter(|(_, owner)| !self.life.is_leaving() || *owner != self.me);
         if let Some((term, owner)) = owner {
             self.hear_owner(module, author, term, owner);
         }

@@ -4,7 +4,6 @@ use crate::names::PeerKey;
 use crate::protocol::Node;
 use crate::protocol::action::{Action, Report};
 use crate::protocol::membership::incarnation::Copy;
-use crate::protocol::node::path::leave::Leaving;
 use crate::protocol::wire::message::{Copied, Start};
 
 impl Node {
@@ -38,7 +37,7 @@ impl Node {
         let mine = self.membership.start().order();
         let Some(other) = named.iter().find(|named| named.peer == self.me) else { return };
         if other.start.order() > mine {
-            self.leaving = Some(Leaving::Gone);
+            self.life.go();
             self.out.stop_timers();
             self.report_copy(self.me, Vec::new(), true);
         } else if other.start.order() == mine {

@@ -21,7 +21,8 @@ use std::sync::Arc;
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
 use crate::protocol::blobs::Blobs;
-use crate::protocol::limits::{BEAT_MS, STANDSTILL_MS, SWEEP_MS};
+use crate::protocol::lifecycle::Lifecycle;
+use crate::protocol::limits::{BEAT_MS, SWEEP_MS};
 use crate::protocol::module::chain::Chain;
 use crate::protocol::module::collection::{Collection, Durations};
 use crate::protocol::node::module::apply::{Apply, Next};
@@ -30,7 +31,6 @@ use crate::protocol::node::module::catch_up::CatchUp;
 use crate::protocol::node::module::replication::Replicas;
 use crate::protocol::node::path::evaluation::Evaluations;
 use crate::protocol::node::path::hand_off::Handovers;
-use crate::protocol::node::path::leave::Leaving;
 use crate::protocol::node::path::pace::Measured;
 use crate::protocol::node::path::phase::Training;
 use crate::protocol::node::path::placement::Search;
@@ -126,6 +126,7 @@ pub struct Node {
     pub(in crate::protocol) reputation: Reputation,
     pub(in crate::protocol) blobs: Blobs,
     pub(in crate::protocol) paths: Paths,
+    pub(in crate::protocol) life: Lifecycle,
     pub(in crate::protocol) contributions: Contributions,
     pub(in crate::protocol) auditing: Auditing,
     pub(in crate::protocol) modules: BTreeMap<ModuleId, Module>,
@@ -137,19 +138,10 @@ pub struct Node {
     /// The phase in training, even if its path was given to another meanwhile.
     pub(in crate::protocol) training: Option<Training>,
     pub(in crate::protocol) measured: Option<Measured>,
-    /// A peer that has come back trains nothing before.
-    pub(in crate::protocol) rests_until: Millis,
-    /// One that has just begun has heard nobody yet: it takes nobody for dead before.
-    pub(in crate::protocol) listens_until: Millis,
-    pub(in crate::protocol) began: Millis,
-    pub(in crate::protocol) swept: Millis,
     /// Updates signed before a restart.
     pub(in crate::protocol) sealed_before: Vec<SignedUpdate>,
     pub(in crate::protocol) replicas: Replicas,
     pub(in crate::protocol) evaluations: Evaluations,
-    /// Whether a head has moved or a path was taken since this node looked where its paths are.
-    pub(in crate::protocol) moved: bool,
-    pub(in crate::protocol) leaving: Option<Leaving>,
 }
 
 impl Node {
@@ -164,6 +156,7 @@ impl Node {
             reputation: Reputation::default(),
             blobs: Blobs::default(),
             paths: Paths::default(),
+            life: Lifecycle::default(),
             contributions: Contributions::default(),
             auditing: Auditing::default(),
             modules: BTreeMap::new(),
@@ -173,15 +166,9 @@ impl Node {
             handovers: Handovers::default(),
             training: None,
             measured: None,
-            rests_until: Millis(0),
-            listens_until: Millis(0),
-            began: Millis(0),
-            swept: Millis(0),
             sealed_before: Vec::new(),
             replicas: Replicas::default(),
             evaluations: Evaluations::default(),
-            moved: false,
-            leaving: None,
         }
     }
 
@@ -246,7 +233,7 @@ impl Node {
             Concerns::Module(module) => self.modules.contains_key(&module).then_some(module).into_iter().collect(),
             Concerns::Everything => self.modules.keys().copied().collect(),
         };
-        if std::mem::take(&mut self.moved) {
+        if self.life.take_moved() {
             self.keep_places();
         }
         for module in modules {
@@ -265,7 +252,7 @@ impl Node {
 
     /// Begins to beat; called once the node has something to beat about.
     pub(in crate::protocol) fn start_timers(&mut self) {
-        (self.began, self.swept) = (self.now, self.now);
+        self.life.begin(self.now);
         self.out.set_timer(Timer::Beat, self.now);
         self.out.set_timer(Timer::Sweep, self.now + SWEEP_MS);
     }
@@ -290,12 +277,11 @@ impl Node {
 
     pub(in crate::protocol) fn sweep(&mut self) {
         self.membership.forget_copies(self.now);
-        if self.now.since(self.swept) > SWEEP_MS + STANDSTILL_MS {
+        if let Some(for_ms) = self.life.sweep(self.now) {
             self.membership.wake(self.now);
-            self.stood_still(self.now.since(self.swept) - SWEEP_MS);
+            self.stood_still(for_ms);
         }
-        self.swept = self.now;
-        if self.leaving.is_none() {
+        if !self.life.is_leaving() {
             self.watch_owners();
             self.watch_holders();
             self.watch_paths();
@@ -310,7 +296,7 @@ impl Node {
         self.live_with_it();
         self.leave_unused_modules();
         self.watch_replicas();
-        if self.leaving.is_none() {
+        if !self.life.is_leaving() {
             self.evaluate_next();
         }
         self.leave_on();

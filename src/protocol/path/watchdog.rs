@@ -6,9 +6,7 @@
 
 use crate::clock::Millis;
 use crate::names::{PathId, Phase};
-use crate::protocol::Node;
-use crate::protocol::action::{Action, Report};
-use crate::protocol::limits::{FIRST_STEP_MS, MAX_RESTARTS, SILENCE_FACTOR, SILENCE_LEAST_MS, SWEEP_MS};
+use crate::protocol::limits::{FIRST_STEP_MS, SILENCE_FACTOR, SILENCE_LEAST_MS, SWEEP_MS};
 
 /// What is known of the trainer.
 #[derive(Debug, Default)]
@@ -46,7 +44,7 @@ impl Watchdog {
         self.looked_at = now;
     }
 
-    fn sign(&mut self, now: Millis, steps: u64) {
+    pub(in crate::protocol) fn sign(&mut self, now: Millis, steps: u64) {
         self.look(now);
         if let Some(before) = self.steps.replace(steps) {
             if self.stepped {
@@ -65,7 +63,7 @@ impl Watchdog {
     }
 
     /// It scores, and has come so far.
-    fn scores(&mut self, now: Millis, path: PathId, batches: u64) {
+    pub(in crate::protocol) fn scores(&mut self, now: Millis, path: PathId, batches: u64) {
         self.look(now);
         if self.scored.replace((path, batches)).is_some() {
             self.longest_gap_ms = self.longest_gap_ms.max(self.silent_ms);
@@ -83,69 +81,35 @@ impl Watchdog {
         self.steps.unwrap_or(0)
     }
 
+    /// The path whose checkpoint it scores.
+    pub(in crate::protocol) fn scored(&self) -> Option<PathId> {
+        self.scored.map(|(path, _)| path)
+    }
+
+    /// Steps made in this attempt; nothing before its first sign.
+    pub(in crate::protocol) fn steps_made(&self) -> Option<u64> {
+        self.steps
+    }
+
+    /// It is started anew. How often it was since it got any further.
+    pub(in crate::protocol) fn restarted(&mut self) -> u32 {
+        self.restarts += 1;
+        self.scored = None;
+        self.restarts
+    }
+
     /// Something came of what it did.
     pub(in crate::protocol) fn got_further(&mut self) {
         self.restarts = 0;
     }
 
     /// For how long it has been silent, if that is suspicious.
-    fn stuck(&mut self, now: Millis) -> Option<u64> {
+    pub(in crate::protocol) fn stuck(&mut self, now: Millis) -> Option<u64> {
         self.look(now);
         let begun = self.scored.map_or(self.stepped, |(_, batches)| batches > 0);
         let least = if begun { SILENCE_LEAST_MS } else { FIRST_STEP_MS };
         let patience_ms = least.max(self.longest_gap_ms.saturating_mul(SILENCE_FACTOR));
         let at_work = self.steps.is_some() || self.scored.is_some();
         (at_work && self.silent_ms >= patience_ms).then_some(self.silent_ms)
-    }
-}
-
-impl Node {
-    /// A sign of life.
-    pub(in crate::protocol) fn progressed(&mut self, path: PathId, phase: Phase, steps: u64) {
-        let now = self.now;
-        if self.is_scored(path, phase) || self.is_at_the_end(path, phase) {
-            self.watchdog.scores(now, path, steps);
-        } else if self.trains_now() == Some((path, phase)) {
-            self.watchdog.sign(now, steps);
-        }
-    }
-
-    /// What the trainer has in hand.
-    fn trains_now(&self) -> Option<(PathId, Phase)> {
-        self.training.as_ref().map(|training| (training.path, training.phase))
-    }
-
-    /// Whether that is how a path is left when the run is over, which its peer scores unasked.
-    fn is_at_the_end(&self, path: PathId, phase: Phase) -> bool {
-        phase.0 == self.plan.phases && self.paths.holds(path)
-    }
-
-    pub(in crate::protocol) fn watch_trainer(&mut self) {
-        let Some(silent_ms) = self.watchdog.stuck(self.now) else { return };
-        let scored = self.watchdog.scored.map(|(path, _)| path);
-        let steps = self.watchdog.steps.filter(|_| scored.is_none());
-        let trained = self.trains_now().map(|(path, _)| path);
-        if let Some(path) = scored.or(trained) {
-            self.act(Action::Report(Report::TrainerStuck { path, steps, silent_ms }));
-            self.restart_trainer();
-        }
-    }
-
-    /// Whatever it was doing.
-    pub(in crate::protocol) fn trainer_died(&mut self) {
-        self.act(Action::Report(Report::TrainerDied));
-        self.restart_trainer();
-    }
-
-    /// The phase that it had in hand begins again, from where it was last stored, as soon as this event is over.
-    fn restart_trainer(&mut self) {
-        self.watchdog.restarts += 1;
-        self.watchdog.has_scored();
-        self.done_training();
-        if self.watchdog.restarts > MAX_RESTARTS {
-            self.act(Action::GiveUp { restarts: MAX_RESTARTS });
-        } else {
-            self.act(Action::RestartTrainer);
-        }
     }
 }

@@ -198,7 +198,7 @@ impl Node {
         let now = self.now;
         let Some(state) = self.modules.get(&module) else { return false };
         let (owner, deposed) = (state.owner, state.deposed == Some(state.term));
-        let listened = now >= self.listens_until || state.deposed.is_some();
+        let listened = self.life.has_listened(now) || state.deposed.is_some();
         let Some(head) = state.head() else { return false };
         let alive = owner.is_some_and(|owner| owner == self.me || self.membership.roster().lives(now, module, owner));
         let at_work = alive && !deposed && owner.is_some_and(|owner| owner == self.me || !self.is_silent(owner));
@@ -240,7 +240,7 @@ impl Node {
     /// Who is to own a module, of those that stand at the same head: the highest. Those that come and go come last.
     fn candidacy(&self, module: ModuleId, peer: PeerKey) -> (bool, [u8; 32]) {
         let steady_ms = match peer == self.me {
-            true => self.now.since(self.began),
+            true => self.now.since(self.life.began()),
             false => self.membership.roster().steady_ms(self.now, peer),
         };
         (steady_ms >= STEADY_MS, rank(module, peer))
@@ -253,7 +253,7 @@ impl Node {
         let open = state.owner.is_some_and(|owner| owner != self.me);
         let Some(head) = state.head().filter(|head| open && !self.plan.is_done(module, *head)) else { return };
         // Nothing is overdue before that, nor before anything has been offered: then it is not asked what is expected.
-        let waited_ms = now.since(state.advanced.max(state.owner_since).max(self.began));
+        let waited_ms = now.since(state.advanced.max(state.owner_since).max(self.life.began()));
         let on_offer = state.offers.keys().any(|(_, parent, _)| *parent == head.version);
         if self.plan.mode == OuterMode::Synchronous
             && (!on_offer || (state.offered_since.is_some() && waited_ms < OVERDUE_MS))
@@ -283,7 +283,7 @@ impl Node {
     fn due_ms(&self, module: ModuleId, state: &Module, offered_since: Millis) -> u64 {
         let slower = DEADLINE_FACTOR * self.turns(module).max(1);
         let usual_ms = state.advances.deadline_ms();
-        let took_ms = offered_since.since(state.advanced.max(self.began));
+        let took_ms = offered_since.since(state.advanced.max(self.life.began()));
         let seen_ms = usual_ms.unwrap_or(0).max(took_ms.saturating_mul(slower));
         if usual_ms.is_some() || state.phase_began.is_some() {
             return seen_ms;
@@ -311,6 +311,6 @@ impl Node {
             state.advances.add(now.since(began));
         }
         (state.advanced, state.offered_since, state.terms_in_vain) = (now, None, 0);
-        self.moved = true;
+        self.life.note_move();
     }
 }

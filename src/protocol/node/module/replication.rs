@@ -64,10 +64,10 @@ impl Node {
             let since = *self.replicas.alone_since.entry(module).or_insert(now);
             // Somebody may be about to fetch it.
             let comes = self.membership.roster().living(now, module).next().is_some();
-            let patience_ms = match (comes, self.leaving) {
+            let patience_ms = match (comes, self.life.is_leaving()) {
                 (true, _) => self.fetch_ms(module),
-                (false, None) => REPLICA_PATIENCE_MS,
-                (false, Some(_)) => 0,
+                (false, false) => REPLICA_PATIENCE_MS,
+                (false, true) => 0,
             };
             if now.since(since) >= patience_ms || self.replicas.asked.contains_key(&module) {
                 self.ask_for_replica(module);

@@ -5,7 +5,6 @@
 //! asked for, what it trained is counted, and no module is here alone; or after a while. Where nobody else is, it goes at
 //! once.
 
-use crate::clock::Millis;
 use crate::names::{ModuleId, PathId};
 use crate::protocol::Node;
 use crate::protocol::action::Action;
@@ -13,26 +12,17 @@ use crate::protocol::limits::{LEAVE_MS, SWEEP_MS};
 use crate::protocol::timers::Timer;
 use crate::protocol::wire::message::Stage;
 
-/// How far leaving has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::protocol) enum Leaving {
-    /// Since then others are given the time to take over.
-    Since(Millis),
-    /// It has said goodbye; nothing follows.
-    Gone,
-}
-
 impl Node {
     pub(in crate::protocol) fn is_gone(&self) -> bool {
-        self.leaving == Some(Leaving::Gone)
+        self.life.is_gone()
     }
 
     /// The user asks the peer to go.
     pub(in crate::protocol) fn leave(&mut self) {
-        if self.leaving.is_some() {
+        if self.life.is_leaving() {
             return;
         }
-        self.leaving = Some(Leaving::Since(self.now));
+        self.life.leave(self.now);
         if self.membership.roster().anybody_stays(self.now) {
             if self.training.is_some() {
                 self.act(Action::Pause);
@@ -67,7 +57,7 @@ impl Node {
 
     /// Gives up the paths that others have taken, and goes when nothing holds this peer any more; in every sweep.
     pub(in crate::protocol) fn leave_on(&mut self) {
-        let Some(Leaving::Since(since)) = self.leaving else { return };
+        let Some(since) = self.life.leaving_since() else { return };
         let given = self.paths.held().iter().filter(|(_, held)| held.stage() == Stage::Leaving);
         let given: Vec<PathId> = given.map(|(path, _)| *path).collect();
         let (taken, left): (Vec<PathId>, Vec<PathId>) = given.into_iter().partition(|path| self.is_taken(*path));
@@ -110,7 +100,7 @@ impl Node {
             self.say_goodbye(module);
         }
         self.out.stop_timers();
-        self.leaving = Some(Leaving::Gone);
+        self.life.go();
         self.act(Action::Gone);
     }
 }

@@ -9,4 +9,5 @@ pub(in crate::protocol) mod phase;
 pub(in crate::protocol) mod placement;
 pub(in crate::protocol) mod resume;
 pub(in crate::protocol) mod streaming;
+mod watchdog;
 pub(in crate::protocol) mod worker_slot;

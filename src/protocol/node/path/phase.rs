@@ -164,7 +164,7 @@ impl Node {
             }
         }
         let busy = self.training.is_some();
-        let rests = busy || self.now < self.rests_until || self.leaving.is_some();
+        let rests = busy || self.life.rests_until(self.now).is_some() || self.life.is_leaving();
         if let Some(turn) = ready.filter(|_| !rests) {
             self.train(turn.path, turn.phase);
         }
@@ -238,7 +238,7 @@ impl Node {
         self.done_training();
         self.watchdog.got_further();
         let path = finished.path;
-        self.moved = true;
+        self.life.note_move();
         self.release_checkpoint(path);
         self.let_go_of_ground(path);
         let now = self.now;

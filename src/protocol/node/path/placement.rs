@@ -74,11 +74,11 @@ impl Node {
         for module in modules {
             self.act(Action::Subscribe(module));
         }
-        self.listens_until = self.now + MEMBER_LEASE_MS;
+        self.life.listen_until(self.now + MEMBER_LEASE_MS);
         if self.paths.held().is_empty() {
             self.begin_search();
         } else if !alone {
-            self.rests_until = self.now + self.membership.response_times().settle_ms();
+            self.life.rest_until(self.now + self.membership.response_times().settle_ms());
             // It needs no path, but others learn that it has started.
             self.search.to_ask = self.search.contacts.iter().map(|contact| contact.peer).collect();
             self.ask_more();
@@ -86,7 +86,7 @@ impl Node {
     }
 
     fn begin_search(&mut self) {
-        if self.leaving.is_some() {
+        if self.life.is_leaving() {
             return;
         }
         let known: Vec<DirectoryEntry> = self.membership.roster().directory(self.now).collect();
@@ -147,7 +147,7 @@ impl Node {
 
     /// Takes a path once everybody asked has answered.
     fn decide(&mut self) {
-        if self.leaving.is_some()
+        if self.life.is_leaving()
             || !self.search.active
             || !self.search.waiting.is_empty()
             || self.search.directory.is_empty()
@@ -230,7 +230,7 @@ impl Node {
         self.act(Action::Report(Report::PathTaken(path)));
         let near = self.phase_about();
         self.paths.take(path, Held::new(stage, near));
-        self.moved = true;
+        self.life.note_move();
         for module in self.modules_around(path) {
             self.enter(module);
             self.beat_on(module);

@@ -91,7 +91,7 @@ impl Node {
     /// A module is not as far as others, and nobody who lives trains what would bring it further, nor has for a while.
     pub(in crate::protocol) fn is_left_behind(&self, module: ModuleId) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
-        let waited_ms = self.now.since(state.advanced.max(self.began));
+        let waited_ms = self.now.since(state.advanced.max(self.life.began()));
         self.plan.slots.are_drawn_anew() && waited_ms >= PATH_LEASE_MS && self.expected(module).is_empty()
     }
 

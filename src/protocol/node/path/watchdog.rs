@@ -1,0 +1,56 @@
+//! What the node does about a trainer that gives no signs, or is gone.
+
+use crate::names::{PathId, Phase};
+use crate::protocol::Node;
+use crate::protocol::action::{Action, Report};
+use crate::protocol::limits::MAX_RESTARTS;
+
+impl Node {
+    /// A sign of life.
+    pub(in crate::protocol) fn progressed(&mut self, path: PathId, phase: Phase, steps: u64) {
+        let now = self.now;
+        if self.is_scored(path, phase) || self.is_at_the_end(path, phase) {
+            self.watchdog.scores(now, path, steps);
+        } else if self.trains_now() == Some((path, phase)) {
+            self.watchdog.sign(now, steps);
+        }
+    }
+
+    /// What the trainer has in hand.
+    fn trains_now(&self) -> Option<(PathId, Phase)> {
+        self.training.as_ref().map(|training| (training.path, training.phase))
+    }
+
+    /// Whether that is how a path is left when the run is over, which its peer scores unasked.
+    fn is_at_the_end(&self, path: PathId, phase: Phase) -> bool {
+        phase.0 == self.plan.phases && self.paths.holds(path)
+    }
+
+    pub(in crate::protocol) fn watch_trainer(&mut self) {
+        let Some(silent_ms) = self.watchdog.stuck(self.now) else { return };
+        let scored = self.watchdog.scored();
+        let steps = self.watchdog.steps_made().filter(|_| scored.is_none());
+        let trained = self.trains_now().map(|(path, _)| path);
+        if let Some(path) = scored.or(trained) {
+            self.act(Action::Report(Report::TrainerStuck { path, steps, silent_ms }));
+            self.restart_trainer();
+        }
+    }
+
+    /// Whatever it was doing.
+    pub(in crate::protocol) fn trainer_died(&mut self) {
+        self.act(Action::Report(Report::TrainerDied));
+        self.restart_trainer();
+    }
+
+    /// The phase that it had in hand begins again, from where it was last stored, as soon as this event is over.
+    fn restart_trainer(&mut self) {
+        let restarts = self.watchdog.restarted();
+        self.done_training();
+        if restarts > MAX_RESTARTS {
+            self.act(Action::GiveUp { restarts: MAX_RESTARTS });
+        } else {
+            self.act(Action::RestartTrainer);
+        }
+    }
+}
