@@ -1,20 +1,20 @@
 //! pathswarm: people with one machine each train one modular language model together.
 //!
-//! The modules, in the order in which data flows through them:
+//! The modules, in the order in which data passes through them:
 //!
-//! 1. [`config`]: what a run is and what a machine brings; [`grid`] makes modules and paths of it, [`sampling`] says
-//!    which of them are trained when. [`names`], [`clock`] and [`seed`] are what everything else counts, times and draws
-//!    with.
-//! 2. `images` prepares images and changes them; `text` reads documents, trains a tokenizer and cuts sequences; `routing` sends each document to its path.
-//! 3. `model` is the network of a path, `training` its inner steps and its outer gradient.
-//! 4. [`compress`] makes outer gradients small, [`outer`] sums them exactly and takes the outer step.
-//! 5. [`protocol`] decides who does what and when, without doing any of it. [`access`] has the rules of runs by
-//!    invitation, [`query`] what peers ask each other about text.
-//! 6. `store` keeps what must survive, `network` carries messages and blobs, cut into [`pieces`].
-//! 7. `peer` puts them together; [`simulator`] runs the same protocol in virtual time; `experiment` trains many runs in
-//!    one process, to compare them.
-//! 8. `inspect` looks inside a trained path while it reads.
-//! 9. [`observe`] shows what happens; [`cli`] is how people and programs start it all.
+//! 1. [`config`] describes a run and a machine. [`grid`] derives modules and paths from it, and [`sampling`] which path each
+//!    worker slot trains in each phase. [`names`], [`clock`] and [`seed`] define identifiers, time and random numbers.
+//! 2. `images` prepares and augments images; `text` reads documents, trains a tokenizer and cuts sequences; `routing`
+//!    assigns each document to a path.
+//! 3. `model` is the network of a path; `training` has its inner steps and its outer gradient.
+//! 4. [`compress`] compresses outer gradients; [`outer`] sums them exactly and takes the outer step.
+//! 5. [`protocol`] is the core: a state machine without input or output that decides which peer does what. [`access`] has
+//!    the rules of runs by invitation, [`query`] the queries about text.
+//! 6. `store` has what must survive a crash; `network` carries messages and blobs, cut into [`pieces`].
+//! 7. `peer` carries out the core's actions with all of these. [`simulator`] runs the same core in virtual time, and
+//!    `experiment` compares runs in one process.
+//! 8. `inspect` analyses a trained path.
+//! 9. [`observe`] has logs, metrics and progress; [`cli`] the commands.
 
 pub mod access;
 pub mod cli;

@@ -341,15 +341,15 @@ impl<'a> Trial<'a> {
             return Ok(Vec::new());
         }
         let Dataset { train, slice, test, token_bytes, .. } = &self.dataset;
-        let lesson = self.losses(&mut state.trained_arm, paths, slice)?;
+        let fit_set = self.losses(&mut state.trained_arm, paths, slice)?;
         let asked = self.losses(&mut state.trained_arm, paths, test)?;
-        let lesson = Judged { documents: slice, losses: &lesson, routes: &state.assignment.slice };
+        let fit_set = Judged { documents: slice, losses: &fit_set, routes: &state.assignment.slice };
         let asked = Judged { documents: test, losses: &asked, routes: &state.assignment.test };
         let mut starts = self.run.starts();
         starts.of_sequence = starts.of_sequence.max(self.identity.experiment.score_from);
         let mut network = AncestorNetwork::new(self.context, ancestor);
         network.learn_homes(train, &state.assignment.homes, starts)?;
-        let reroute = |every| Ok(reroute(&mut network, (&lesson, &asked), token_bytes, (starts, every))?);
+        let reroute = |every| Ok(reroute(&mut network, (&fit_set, &asked), token_bytes, (starts, every))?);
         self.arm.route_every.iter().copied().map(reroute).collect()
     }
 

@@ -13,7 +13,7 @@ use crate::names::BlobHash;
 const RESHARDING: &str = "near to the router before; who is nobody's best keeps what it has";
 
 /// How transducers are taught: what was scored in another way is scored anew.
-const LESSONS: &str = "homes, then votes";
+const TRANSDUCER_TRAINING: &str = "homes, then votes";
 
 /// An arm with a seed, on some text.
 #[derive(Clone, Copy)]
@@ -70,7 +70,7 @@ impl Identity<'_> {
             0 => hash_of(&scored),
             count => hash_of(&(&scored, "honest tokens", count)),
         }?;
-        if scored.1.is_empty() { Ok(known) } else { hash_of(&(known, LESSONS)) }
+        if scored.1.is_empty() { Ok(known) } else { hash_of(&(known, TRANSDUCER_TRAINING)) }
     }
 
     /// Names what it is before a phase, as long as it has done what any arm of the same name has.

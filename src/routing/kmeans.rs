@@ -113,10 +113,10 @@ fn run(rows: &[f32], width: usize, clusters: usize, rounds: usize, seed: Seed) -
 /// k-means++ (Arthur and Vassilvitskii): each next centroid is a row, chosen with a chance proportional to its squared
 /// distance from the nearest centroid so far.
 fn start(rows: &[f32], width: usize, clusters: usize, seed: Seed) -> Vec<f32> {
-    let mut dice = seed.generator();
+    let mut rng = seed.generator();
     let count = rows.len() / width;
     let row = |i: usize| &rows[i * width..(i + 1) * width];
-    let mut centroids = row(dice.random_range(0..count)).to_vec();
+    let mut centroids = row(rng.random_range(0..count)).to_vec();
     let mut distances = vec![f32::INFINITY; count];
     while centroids.len() < clusters * width {
         let newest = &centroids[centroids.len() - width..];
@@ -124,13 +124,13 @@ fn start(rows: &[f32], width: usize, clusters: usize, seed: Seed) -> Vec<f32> {
             *distance = distance.min(squared_distance(row, newest));
         });
         let total: f64 = distances.iter().map(|distance| f64::from(*distance)).sum();
-        let mut left = dice.random::<f64>() * total;
+        let mut left = rng.random::<f64>() * total;
         let chosen = distances.iter().position(|distance| {
             left -= f64::from(*distance);
             left < 0.0
         });
         // Only where all rows lie on centroids already, or by rounding.
-        let chosen = chosen.unwrap_or_else(|| dice.random_range(0..count));
+        let chosen = chosen.unwrap_or_else(|| rng.random_range(0..count));
         centroids.extend_from_slice(row(chosen));
     }
     centroids
@@ -207,11 +207,11 @@ mod tests {
 
     /// `each` points around each of the corners of a square, in turn.
     fn corners(each: usize) -> Vec<f32> {
-        let mut dice = Seed::root(5).generator();
+        let mut rng = Seed::root(5).generator();
         let mut rows = Vec::new();
         for _ in 0..each {
             for (x, y) in [(0.0, 0.0), (10.0, 0.0), (0.0, 10.0), (10.0, 10.0)] {
-                rows.extend([x + dice.random::<f32>(), y + dice.random::<f32>()]);
+                rows.extend([x + rng.random::<f32>(), y + rng.random::<f32>()]);
             }
         }
         rows

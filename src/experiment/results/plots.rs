@@ -65,7 +65,7 @@ pub fn svg(experiment: &Experiment, outcomes: &[Outcome], axis: Axis) -> anyhow:
         return Ok(None);
     };
     let right = points().map(|(x, _)| *x).fold(0.0, f64::max);
-    let room = 0.05 * (most - least).max(0.01);
+    let margin = 0.05 * (most - least).max(0.01);
     let mut image = String::new();
     {
         let root = SVGBackend::with_string(&mut image, SIZE).into_drawing_area();
@@ -76,12 +76,12 @@ pub fn svg(experiment: &Experiment, outcomes: &[Outcome], axis: Axis) -> anyhow:
             .caption(&experiment.title, ("sans-serif", 18))
             .x_label_area_size(44)
             .y_label_area_size(56)
-            .build_cartesian_2d(0.0..right, least - room..most + room)
+            .build_cartesian_2d(0.0..right, least - margin..most + margin)
             .map_err(wrong)?;
         chart.configure_mesh().x_desc(axis.label()).y_desc("held out nats a token").draw().map_err(wrong)?;
         for (number, (name, points)) in lines.iter().enumerate() {
             let colour = HSLColor(number as f64 / lines.len() as f64, 0.75, 0.42);
-            let shown = points.iter().copied().filter(|(_, loss)| *loss <= most + room);
+            let shown = points.iter().copied().filter(|(_, loss)| *loss <= most + margin);
             let line = chart.draw_series(LineSeries::new(shown, colour.stroke_width(2))).map_err(wrong)?;
             line.label(*name).legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
         }

@@ -43,41 +43,41 @@ impl Sequences for From<'_> {
 pub struct CutOff<'a> {
     set: &'a TokenSet,
     /// Of which sequence, and which token of it.
-    places: Vec<(usize, usize)>,
+    positions: Vec<(usize, usize)>,
 }
 
 impl<'a> CutOff<'a> {
     /// At so many places of a text, drawn by a seed among those that count; at all of them if they are fewer.
     pub fn sample(set: &'a From<'_>, prefix: usize, count: usize, seed: Seed) -> CutOff<'a> {
-        let mut places: Vec<(usize, usize)> = Vec::new();
+        let mut positions: Vec<(usize, usize)> = Vec::new();
         for index in 0..set.len() {
             let first = if set.begins_document(index) { prefix.max(1) } else { 1 };
-            places.extend(set.targets(index, first).into_iter().map(|(before, _)| (index, before + 1)));
+            positions.extend(set.targets(index, first).into_iter().map(|(before, _)| (index, before + 1)));
         }
         let mut generator = seed.generator();
-        let taken = count.min(places.len());
+        let taken = count.min(positions.len());
         for at in 0..taken {
-            let other = generator.random_range(at..places.len());
-            places.swap(at, other);
+            let other = generator.random_range(at..positions.len());
+            positions.swap(at, other);
         }
-        places.truncate(taken);
-        places.sort_unstable();
-        CutOff { set: set.set, places }
+        positions.truncate(taken);
+        positions.sort_unstable();
+        CutOff { set: set.set, positions }
     }
 }
 
 impl Sequences for CutOff<'_> {
     fn len(&self) -> usize {
-        self.places.len()
+        self.positions.len()
     }
 
     fn sequence(&self, index: usize) -> &[u32] {
-        let (sequence, token) = self.places[index];
+        let (sequence, token) = self.positions[index];
         &self.set.sequence(sequence)[..=token]
     }
 
     fn targets(&self, index: usize, _first: usize) -> Vec<(usize, u32)> {
-        let (sequence, token) = self.places[index];
+        let (sequence, token) = self.positions[index];
         vec![(token - 1, self.set.sequence(sequence)[token])]
     }
 }
@@ -106,7 +106,7 @@ pub fn cut_off(
 ) -> Result<Honest, EvaluateError> {
     let (whole, alone) = (target_losses(model, set, prefix, &mut || {})?, target_losses(model, cut, 1, &mut || {})?);
     let (mut as_trained, mut honest) = (Score::default(), Score::default());
-    for ((sequence, token), loss) in cut.places.iter().zip(alone) {
+    for ((sequence, token), loss) in cut.positions.iter().zip(alone) {
         let tokens = set.sequence(*sequence);
         let skipped = tokens.len() - whole[*sequence].len();
         let bytes = u64::from(token_bytes[tokens[*token] as usize]);
@@ -141,8 +141,8 @@ mod tests {
         let from = From { set: &set, first: 2 };
         let cut = CutOff::sample(&from, 3, 7, Seed::root(1));
         assert_eq!(cut.len(), 7);
-        assert!(cut.places.is_sorted());
-        for (index, (sequence, token)) in cut.places.iter().enumerate() {
+        assert!(cut.positions.is_sorted());
+        for (index, (sequence, token)) in cut.positions.iter().enumerate() {
             assert_eq!(cut.sequence(index), &set.sequence(*sequence)[..=*token]);
             assert_eq!(cut.targets(index, 1), [(token - 1, set.sequence(*sequence)[*token])]);
             assert!(*token >= if set.begins_document(*sequence) { 3 } else { 2 });
@@ -150,6 +150,6 @@ mod tests {
         let all = CutOff::sample(&from, 3, 1000, Seed::root(1));
         let counted = |index: usize| from.targets(index, if set.begins_document(index) { 3 } else { 1 }).len();
         assert_eq!(all.len(), (0..set.len()).map(counted).sum::<usize>());
-        assert_ne!(CutOff::sample(&from, 3, 7, Seed::root(2)).places, cut.places);
+        assert_ne!(CutOff::sample(&from, 3, 7, Seed::root(2)).positions, cut.positions);
     }
 }

@@ -59,10 +59,10 @@ impl<'a> AncestorNetwork<'a> {
     /// # Errors
     /// If a step fails, or the user asks to stop.
     pub fn learn_homes(&mut self, documents: &Documents, homes: &[PathId], starts: Starts) -> anyhow::Result<()> {
-        let places = windows(&documents.set, starts, HOMES_EVERY);
-        let lesson = training_set::homes(&documents.set, homes, &places);
+        let positions = windows(&documents.set, starts, HOMES_EVERY);
+        let fit_set = training_set::homes(&documents.set, homes, &positions);
         let ExperimentContext { machine, stop, .. } = self.context;
-        let inner = fine_tune(&self.ancestor.run, machine, &self.levels, (&lesson, STEPS_HOMES), stop)?;
+        let inner = fine_tune(&self.ancestor.run, machine, &self.levels, (&fit_set, STEPS_HOMES), stop)?;
         self.levels = inner.levels()?;
         Ok(())
     }
@@ -75,12 +75,12 @@ impl Ancestor for AncestorNetwork<'_> {
 
     fn transduce(
         &mut self,
-        lesson: &Marked<'_>,
+        fit_set: &Marked<'_>,
         [apart, test]: [&Marked<'_>; 2],
         paths: usize,
     ) -> anyhow::Result<[Vec<Vec<f32>>; 2]> {
         let ExperimentContext { machine, stop, .. } = self.context;
-        let inner = fine_tune(&self.ancestor.run, machine, &self.levels, (lesson, STEPS_SOFT_TARGETS), stop)?;
+        let inner = fine_tune(&self.ancestor.run, machine, &self.levels, (fit_set, STEPS_SOFT_TARGETS), stop)?;
         let said = |asked: &Marked<'_>| Ok(preferences(inner.model(), asked, paths)?.concat());
         said(apart).and_then(|apart| Ok([apart, said(test)?]))
     }

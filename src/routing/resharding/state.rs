@@ -218,9 +218,9 @@ mod tests {
         assert_eq!(documents, before.documents_of(PathId(1), &atlas.train, 2, 1));
 
         // Nor does one lose all to a liar that claims to be the best everywhere; a document with nothing to predict stays.
-        let liar = PathScores { path: PathId(1), nats: vec![0.0; 20] };
+        let dishonest = PathScores { path: PathId(1), nats: vec![0.0; 20] };
         let honest = PathScores { path: PathId(0), nats: vec![5.0; 20] };
-        let (after, why) = before.next(&[honest, liar], &atlas, 1);
+        let (after, why) = before.next(&[honest, dishonest], &atlas, 1);
         assert_eq!((after.fits, why, after.sizes), (1, None, vec![40, 40]));
         let same = PathScores { path: PathId(0), nats: vec![3.0; 20] };
         let (after, _) = before.next(&[same.clone(), PathScores { path: PathId(1), ..same }], &atlas, 1);

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rota_has_each_kind_in_turn() {
+    fn a_fault_schedule_has_each_kind_in_turn() {
         let kinds = vec![Kind::Crash, Kind::Freeze];
         let fault_schedule = FaultSchedule { kinds, every_ms: 20, for_ms: 5, from_ms: 10, until_ms: 70 };
         let planned = plan(&[], Some(&fault_schedule), 3, &mut SeededRng::new(1, "test"));
