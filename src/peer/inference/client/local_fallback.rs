@@ -109,7 +109,7 @@ impl LocalFallback {
                 Err(_) => {}
             }
         }
-        let nobody = "no peer that can be reached sends it";
+        let nobody = "no peer that can be reached delivers it";
         Ok(Err(last.map_or_else(|| nobody.to_owned(), |why| format!("{nobody} ({why})"))))
     }
 
