@@ -167,7 +167,7 @@ fn a_swarm_says_what_its_modules_say_until_nobody_holds_a_path() {
     assert!(message.contains("nobody can be asked for path"), "{message}");
     assert!(message.contains("module ") && message.contains("no peer that can be reached delivers it"), "{message}");
     assert!(complaints.contains("looking for another peer"), "{complaints}");
-    assert!(complaints.contains("its modules are fetched to play it here"), "{complaints}");
+    assert!(complaints.contains("they are fetched, and the path runs here"), "{complaints}");
 }
 
 #[test]
