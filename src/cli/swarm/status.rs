@@ -324,21 +324,6 @@ mod tests {
             "in",
             "order)",
         ]);
-        row(&[
-            "again",
-            "…cccccccc",
-            "5",
-            "of",
-            "its",
-            "phases",
-            "were",
-            "trained",
-            "again",
-            "here,",
-            "and",
-            "4",
-            "came",
-        ]);
         assert_eq!(words.iter().filter(|word| **word == "conduct").count(), 1, "of the others nothing is said");
         assert_eq!(value["something_newer"], 1);
     }

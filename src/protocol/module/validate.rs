@@ -105,7 +105,7 @@ pub fn check_chain(plan: &RunPlan, genesis: Head, chain: &Chain) -> Result<(), S
     let mut updates = chain.recent();
     if chain.base().0 > 0 {
         let first: Vec<SignedUpdate> = updates.next().cloned().into_iter().collect();
-        seen = Chain::of(first.into()).ok_or("its chain does not hold together")?;
+        seen = Chain::of(first).ok_or("its chain does not hold together")?;
     } else if oldest.update.parent != GENESIS {
         return Err("its chain does not begin at genesis".to_owned());
     }

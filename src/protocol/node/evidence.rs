@@ -16,6 +16,11 @@ use crate::protocol::{Module, Node};
 const OCTAVE: u16 = 1 << 7;
 
 impl Node {
+    /// Whether a peer is believed as an owner.
+    pub(in crate::protocol) fn is_believed(&self, peer: PeerKey) -> bool {
+        self.reputation.is_believed(self.now, peer)
+    }
+
     /// Whether a peer that has this lease of a path is not believed to train it.
     pub(in crate::protocol) fn is_idle(&self, path: PathId, peer: PeerKey) -> bool {
         let phase = self.phase_about();

@@ -108,7 +108,7 @@ fn what_an_owner_combined_in_a_chain_that_is_given_up_is_offered_to_the_other() 
         Action::Ask { id, .. } => Some(*id),
         _ => None,
     });
-    let response = Some(crate::protocol::Response::Snapshot(best.into()));
+    let response = Some(crate::protocol::Response::Snapshot(best));
     node.handle(Millis(1_010), Event::Answered { id: id.unwrap(), response });
     let switched = node.handle(Millis(1_020), Event::Fetched { blob: state(2).hash, found: true });
     let rescued = |path| {

@@ -445,9 +445,4 @@ impl Node {
         }
         self.blame(peer, fault, Some(key));
     }
-
-    /// Whether a peer is believed as an owner.
-    pub(in crate::protocol) fn is_believed(&self, peer: PeerKey) -> bool {
-        self.reputation.is_believed(self.now, peer)
-    }
 }

@@ -189,7 +189,7 @@ fn a_path_that_was_done_trains_on_when_a_heavier_chain_has_not_come_as_far() {
         Action::Ask { id, .. } => Some(*id),
         _ => None,
     });
-    let response = Some(crate::protocol::Response::Snapshot(rebased.into()));
+    let response = Some(crate::protocol::Response::Snapshot(rebased));
     node.handle(Millis(1_010), Event::Answered { id: id.unwrap(), response });
     let actions = node.handle(Millis(1_020), Event::Fetched { blob: better.state.hash, found: true });
     assert!(actions.contains(&train(0, better, None)), "{actions:?}");

@@ -154,7 +154,7 @@ fn who_cannot_go_back_takes_a_chain_without_the_update_though_it_is_lighter() {
         Action::Ask { id, to: THIRD, .. } => Some(id),
         _ => None,
     });
-    let response = Some(Response::Snapshot(right.to_vec().into()));
+    let response = Some(Response::Snapshot(right.to_vec()));
     node.handle(Millis(2_010), Event::Answered { id: asked.unwrap(), response });
     node.handle(Millis(2_020), Event::Fetched { blob: state(2).hash, found: true });
     assert_eq!(node.states(), vec![(MODULE, Version(2), state(2))]);
@@ -171,7 +171,7 @@ fn a_wrong_update_that_came_with_another_chain_is_left_for_what_both_have() {
         Action::Ask { id, to: THIRD, .. } => Some(id),
         _ => None,
     });
-    let response = Some(Response::Snapshot(chain.into()));
+    let response = Some(Response::Snapshot(chain));
     node.handle(Millis(2_010), Event::Answered { id: asked.unwrap(), response });
     node.handle(Millis(2_020), Event::Fetched { blob: state(3).hash, found: true });
     assert_eq!(node.states(), vec![(MODULE, Version(3), state(3))]);

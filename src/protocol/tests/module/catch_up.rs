@@ -162,7 +162,7 @@ fn numbers_beyond_all_bounds_in_a_chain_are_refused() {
         }
         for count in 1..=lie.len() {
             let (mut node, id, _) = asked(head(lie.last().unwrap()));
-            let response = Some(Response::Snapshot(lie[..count].to_vec().into()));
+            let response = Some(Response::Snapshot(lie[..count].to_vec()));
             let actions = node.handle(Millis(1_000), Event::Answered { id, response });
             assert!(
                 !actions.iter().any(|action| matches!(action, Action::Outer(Outer::Apply { .. }) | Action::Persist(_)))
@@ -192,7 +192,7 @@ fn an_average_applied_to_a_chain_that_was_given_up_says_nothing_of_the_next() {
     let actions = node.handle(Millis(1_000), Event::Tick);
     let (mut node, id, _) = asked_in(node, &actions);
     let now = Millis(1_000);
-    node.handle(now, Event::Answered { id, response: Some(Response::Snapshot(heavy[..1].to_vec().into())) });
+    node.handle(now, Event::Answered { id, response: Some(Response::Snapshot(heavy[..1].to_vec())) });
     // While the heavier one's state is on its way, the lighter one's second average is being applied.
     let apply = |from, average| {
         vec![Action::Outer(Outer::Apply { module: MODULE, version: Version(2), from, average, portion: BOTH })]

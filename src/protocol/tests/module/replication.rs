@@ -203,7 +203,7 @@ fn a_machine_replicates_no_more_than_its_disk_has_room_for() {
 fn replica_beside(others: &[PeerKey], seconds: u64) -> Node {
     let mut node = holder();
     node.handle(Millis(0), asked_for(&[own(7)], ME));
-    let response = Some(crate::protocol::Response::Snapshot(vec![].into()));
+    let response = Some(crate::protocol::Response::Snapshot(vec![]));
     let mut request = None;
     for second in 1..=seconds {
         let mut actions = node.handle(Millis(second * 1_000), on(own(7), OTHER, second + 1, 0));

@@ -62,7 +62,7 @@ fn newcomer() -> (Node, RequestId) {
         Action::Ask { id, request: Request::CatchUp { .. }, .. } => Some(*id),
         _ => None,
     });
-    node.handle(Millis(20), Event::Answered { id: state.unwrap(), response: Some(Response::Snapshot(vec![].into())) });
+    node.handle(Millis(20), Event::Answered { id: state.unwrap(), response: Some(Response::Snapshot(vec![])) });
     node.handle(Millis(30), found(genesis().state));
     let path = asks_for_path(&node.handle(Millis(250), Event::Tick));
     (node, path.unwrap())
