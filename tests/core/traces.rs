@@ -1,0 +1,34 @@
+//! All that happens in a drill is as it was: the hash of a few seeds' traces is what configs/drills/traces.txt says.
+//! `scripts/trace-hashes` compares many more seeds, and writes the list.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use pathswarm::simulator::Scenario;
+use pathswarm::simulator::drill::trace_hash;
+
+/// Lines of the list with these seeds are compared here.
+const SEEDS: std::ops::Range<u64> = 0..2;
+
+#[test]
+fn every_drill_leaves_the_trace_that_it_left() {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let list = std::fs::read_to_string(project.join("configs/drills/traces.txt")).unwrap();
+    let lines: Vec<Vec<&str>> = list.lines().map(|line| line.split(' ').collect()).collect();
+    for file in std::fs::read_dir(project.join("configs/drills")).unwrap() {
+        let file = file.unwrap().file_name().into_string().unwrap();
+        let name = format!("configs/drills/{file}");
+        assert!(!name.ends_with(".toml") || lines.iter().any(|line| line[2] == name), "{name} is not in the list");
+    }
+    let seeds = format!("{}..{}", SEEDS.start, SEEDS.end);
+    let few: Vec<_> = lines.iter().filter(|line| line[1] == seeds).collect();
+    assert!(few.len() >= 20, "{} drills are compared", few.len());
+    let differs = |line: &&&Vec<&str>| {
+        let text = std::fs::read_to_string(project.join(line[2])).unwrap();
+        let scenario = Arc::new(Scenario::from_toml(&text).unwrap());
+        let hash = trace_hash(&scenario, SEEDS, |_| {}).unwrap_or_else(|failure| panic!("{}: {failure}", line[2]));
+        hash.to_string() != line[0]
+    };
+    let differ: Vec<&str> = few.iter().filter(differs).map(|line| line[2]).collect();
+    assert!(differ.is_empty(), "if other behaviour is meant, run scripts/trace-hashes --update: {}", differ.join(", "));
+}
