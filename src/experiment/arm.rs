@@ -349,7 +349,7 @@ impl<'a> Trial<'a> {
         starts.of_sequence = starts.of_sequence.max(self.identity.experiment.score_from);
         let mut network = AncestorNetwork::new(self.context, ancestor);
         network.learn_homes(train, &state.assignment.homes, starts)?;
-        let reroute = |every| Ok(reroute(&mut network, (&fit_set, &asked), token_bytes, (starts, every))?);
+        let reroute = |every| reroute(&mut network, (&fit_set, &asked), token_bytes, (starts, every));
         self.arm.route_every.iter().copied().map(reroute).collect()
     }
 

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::fs::{self, OpenOptions};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -189,12 +189,13 @@ impl Peer {
         }
     }
 
-    /// What `status` would show; nothing before the peer has opened its door.
+    /// What `status` would show; nothing before the peer has opened its control socket.
     pub fn status(&self) -> Option<Value> {
         let mut answer = String::new();
-        let mut door = UnixStream::connect(self.folder.join("status.sock")).ok()?;
-        door.set_read_timeout(Some(PATIENCE)).unwrap();
-        door.read_to_string(&mut answer).ok()?;
+        let mut socket = UnixStream::connect(self.folder.join("control.sock")).ok()?;
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.write_all(b"\"status\"\n").ok()?;
+        socket.read_to_string(&mut answer).ok()?;
         serde_json::from_str(&answer).ok()
     }
 }

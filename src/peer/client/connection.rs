@@ -266,7 +266,7 @@ mod tests {
         let mut signed = made_up::next(&Chain::genesis(BlobRef::of(b"genesis")), 0, 5);
         signed.update.owner = owner.key();
         signed.signature = owner.sign(&encoding::encode(&signed.update).unwrap()).to_vec();
-        let answer = |signed| read(&encoding::encode(&Response::Snapshot(vec![signed].into())).unwrap());
+        let answer = |signed| read(&encoding::encode(&Response::Snapshot(vec![signed])).unwrap());
         assert!(matches!(answer(signed.clone()), Ok(Response::Snapshot(_))));
         let mut forged = signed.clone();
         forged.update.version = forged.update.version.next();

@@ -104,7 +104,7 @@ mod tests {
             chain.push(made_up::next(&chain, 0, 5));
         }
         let updates: Vec<_> = chain.recent().cloned().collect();
-        let head = |updates: &[_]| attested(&plan, MODULE, Ok(Response::Snapshot(updates.to_vec().into())));
+        let head = |updates: &[_]| attested(&plan, MODULE, Ok(Response::Snapshot(updates.to_vec())));
         assert_eq!(head(&updates), Ok(chain.head()));
         assert_eq!(head(&[]).map(|head| head.state), Ok(genesis));
         assert!(head(&[updates[0].clone(), updates[2].clone()]).unwrap_err().contains("do not follow"));

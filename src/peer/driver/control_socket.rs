@@ -6,11 +6,13 @@
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use crate::peer::driver::handle::{Order, PeerHandle};
@@ -21,7 +23,10 @@ const MAX_REQUEST_BYTES: u64 = 64 * 1024;
 /// Most bytes of an answer.
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
-/// How long the other process may take to send its request, or to read the answer; others wait meanwhile.
+/// Most connections at a time: one that says nothing must not keep others from being answered.
+const MAX_CONNECTIONS: usize = 16;
+
+/// How long the other process may take to send its request, or to read the answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,14 +51,16 @@ impl Drop for ControlSocket {
     }
 }
 
-/// Opens the socket, for this user alone, and answers one connection after the other.
+/// Opens the socket, for this user alone, and answers a few connections at a time.
 ///
 /// # Errors
 /// If the socket cannot be made.
 pub fn serve(folder: &Path, peer: PeerHandle) -> io::Result<ControlSocket> {
     let (listener, user) = open(&path(folder))?;
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     Ok(ControlSocket(tokio::spawn(async move {
-        loop {
+        // The semaphore is never closed.
+        while let Ok(permit) = permits.clone().acquire_owned().await {
             // Such as too many open files, which passes.
             let Ok((stream, _)) = listener.accept().await else {
                 tokio::time::sleep(TIMEOUT).await;
@@ -64,9 +71,13 @@ pub fn serve(folder: &Path, peer: PeerHandle) -> io::Result<ControlSocket> {
                 tracing::warn!("another user has tried to connect to the control socket");
                 continue;
             }
-            if let Err(error) = answer(stream, &peer).await {
-                tracing::debug!(%error, "a request on the control socket was not answered");
-            }
+            let peer = peer.clone();
+            tokio::spawn(async move {
+                if let Err(error) = answer(stream, &peer).await {
+                    tracing::debug!(%error, "a request on the control socket was not answered");
+                }
+                drop(permit);
+            });
         }
     })))
 }
