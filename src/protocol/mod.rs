@@ -4,18 +4,12 @@
 //! and iterates only over ordered collections, so the same events at the same times give the same actions. The driver
 //! (`peer/`) and the simulator (`simulator/`) run this same code.
 //!
-//! The way of an outer step: [`phases`] starts training and offers what was trained; [`gathering`] is the owner's part, from offers
-//! to a signed update; [`applying`] takes an update to a new head. [`plan`] is what a run is, [`rounds`] says how far a module has
-//! come, [`pace`] how fast its paths are, [`seating`] where a path is whose modules change, [`streaming`] where one is whose levels
-//! are brought in step one after the other. [`membership`] beats and hears beats, [`liveness`] measures who is alive, [`ownership`]
-//! decides who combines, [`suspicion`] asks owners that fall silent, and [`trust`] who is believed to, [`placement`] decides who
-//! trains which path and [`idle`] who only says so, [`transfer`] how a member that is behind catches up, [`starts`] whether two run
-//! with one identity, [`replicas`] who else holds a module that one peer alone would have, [`evaluating`] how good a path is.
-//! [`lateness`] keeps who is late from holding up others. [`resuming`] goes on with phases that were left in the middle, [`watchdog`]
-//! watches over the trainer; [`handover`] gives a path with all that its trainer has to whoever takes it, and [`leaving`] goes in
-//! order. [`norm_cap`] says what counts in full, [`conduct`] remembers how peers behave, [`auditing`] counts updates again,
-//! and [`going_back`] leaves one that was wrong. [`fetching`] gets blobs,
-//! [`keeping`] lets go of them, [`restore`] reads the journal.
+//! The tour: [`event`] comes in, [`action`] goes out. [`plan`] is what a run is; [`wire`] what peers say to each other. A node is made
+//! of parts with private state: `membership` (who is there), `reputation` (what is held against a peer), `module` (chains of updates
+//! and collections), `path` (paths held here and what was trained of them), `blobs` (fetched and released), `lifecycle` and `outbox`.
+//! `node` joins them: `node/module` elects an owner, aggregates contributions, applies updates, audits, rolls back and catches up;
+//! `node/path` places paths, trains phases and hands paths over. [`journal`] is what survives a kill, [`status`] what is shown, and
+//! [`limits`] bounds every table.
 
 pub mod action;
 mod blobs;

@@ -130,7 +130,7 @@ fn people_see_a_table_and_what_was_left_out() {
     {
         assert!(said.contains(part), "{part:?} is not in: {said}");
     }
-    assert!(said.contains("  cat               1\n  greyhound         1\n"), "{said}");
+    assert!(said.contains("  cat             1\n  greyhound       1\n"), "{said}");
     assert!(said.contains("1 other files"), "{said}");
     assert_eq!(images(&place.path("out.images")).len(), 2);
 }

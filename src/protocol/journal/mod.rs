@@ -1,3 +1,3 @@
-//! TODO-TOUR
+//! The journal: what must survive a kill.
 
 pub mod record;

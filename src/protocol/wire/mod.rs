@@ -1,4 +1,4 @@
-//! TODO-TOUR
+//! What peers say to each other, and how it is encoded.
 
 pub mod encoding;
 pub mod message;

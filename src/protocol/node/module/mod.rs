@@ -1,4 +1,4 @@
-//! TODO-TOUR
+//! What a node does with its modules: elections, aggregation, applying updates, audits, rollback, catching up and replication.
 
 pub(in crate::protocol) mod aggregation;
 pub(in crate::protocol) mod apply;

@@ -1,4 +1,4 @@
-//! TODO-TOUR
+//! Modules.
 
 pub(super) mod aggregation;
 pub(super) mod apply;

@@ -1,4 +1,4 @@
-//! TODO-TOUR
+//! Paths.
 
 pub(super) mod evaluation;
 pub(super) mod hand_off;
