@@ -295,7 +295,7 @@ mod made_up {
         assert_eq!(wrong("use crate::{names::{PathId, Term}, network, store::index};").len(), 1);
         assert_eq!(wrong("fn f() -> crate::peer::Driver { todo }").len(), 1);
         assert_eq!(wrong("use pathswarm::protocol::wire::message::Offer;").len(), 0);
-        assert_eq!(wrong("use crate::protocol::{message::Offer, Node};").len(), 1);
+        assert_eq!(wrong("use crate::protocol::{wire::message::Offer, Node};").len(), 1);
         assert_eq!(wrong("// crate::peer\nconst TEXT: &str = \"crate::peer\"; /* crate::peer */").len(), 0);
         assert_eq!(imports(&at("src/unheard.rs", "")).len(), 1);
     }

@@ -53,7 +53,7 @@ fn two_peers_train_a_pool_agree_on_its_balance_and_others_look_into_it() {
     let skips_last = |way: &Value| way["modules"][1].as_array().unwrap().is_empty();
     let expected = routes["routes"].as_array().unwrap().iter().filter(|route| skips_last(route));
     assert_eq!(followers, expected.map(|route| route["count"].as_u64().unwrap()).sum::<u64>());
-    assert!(mistake(&[&inspect[..], &["--follow", "T9"]].concat()).contains("is no way"));
+    assert!(mistake(&[&inspect[..], &["--follow", "T9"]].concat()).contains("is no route"));
     assert!(mistake(&[&inspect[..], &["--dream", "0"]].concat()).contains("dreams are images"));
     assert!((found("likeness")["compute"].as_f64().unwrap() - 1.0).abs() < 1e-6, "it is like itself");
     for name in ["flow", "shares", "routes", "text"] {
