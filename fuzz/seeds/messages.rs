@@ -1,14 +1,21 @@
 //! Everything that peers say to each other, and what their journals say.
 
+use pathswarm::access::authentication::{
+    AccessList, AccessNotice, AuthenticationRequest, AuthenticationResponse, RedeemedInvitation,
+};
+use pathswarm::access::invitation::{
+    Credential, Grant, Invitation, InvitationToken, MEMBER, NO_EXPIRY_S, OneTimeInvitation, Revocation,
+};
 use pathswarm::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, RunId, Term, Version};
-use pathswarm::protocol::module::chain::Chain;
-use pathswarm::access::authentication::{AccessList, AccessNotice, AuthenticationRequest, AuthenticationResponse, RedeemedInvitation};
-use pathswarm::access::invitation::{Credential, Grant, Invitation, InvitationToken, MEMBER, NO_EXPIRY_S, OneTimeInvitation, Revocation};
-use pathswarm::protocol::wire::message::{Accusation, Accused, Beat, Copied, Counted, DirectoryEntry, GENESIS, Head, Lease, Offer, PathHandover, Score, Stage, Start, Wanted};
-use pathswarm::query::{Prompt, TokenSpan, QueryResult, QueriedModel, Query};
 use pathswarm::protocol::journal::record::{Finished, InnerCheckpoint, StartedFrom};
+use pathswarm::protocol::module::chain::Chain;
 use pathswarm::protocol::wire::encoding::{Framed, encode};
+use pathswarm::protocol::wire::message::{
+    Accusation, Accused, Beat, Copied, Counted, DirectoryEntry, GENESIS, Head, Lease, Offer, PathHandover, Score,
+    Stage, Start, Wanted,
+};
 use pathswarm::protocol::{Message, Record, Request, Response, SignedUpdate, Update};
+use pathswarm::query::{Prompt, QueriedModel, Query, QueryResult, TokenSpan};
 
 use super::Seeds;
 
@@ -76,7 +83,12 @@ fn credential() -> Credential {
 }
 
 fn revocation() -> Revocation {
-    Revocation { credential: Credential(credential().0[..1].to_vec()), of: PeerKey([6; 32]), at_s: 9, signature: vec![5; 64] }
+    Revocation {
+        credential: Credential(credential().0[..1].to_vec()),
+        of: PeerKey([6; 32]),
+        at_s: 9,
+        signature: vec![5; 64],
+    }
 }
 
 fn one_time() -> OneTimeInvitation {
@@ -93,14 +105,7 @@ pub fn tokens() -> [InvitationToken; 2] {
 }
 
 fn offer() -> Offer {
-    Offer {
-        path: PathId(1),
-        parent: Version(2),
-        parent_update: UPDATE,
-        router: 0,
-        blob: BLOB,
-        sequence: 3,
-    }
+    Offer { path: PathId(1), parent: Version(2), parent_update: UPDATE, router: 0, blob: BLOB, sequence: 3 }
 }
 
 fn messages() -> Vec<Message> {
@@ -228,7 +233,10 @@ pub fn add(seeds: &mut Seeds) {
     seeds.add("request", framed(&AuthenticationRequest::Present(credential())));
     seeds.add("request", framed(&AuthenticationRequest::Redeem(one_time())));
     responses().iter().for_each(|response| seeds.add("response", framed(response)));
-    seeds.add("response", framed(&AuthenticationResponse::Accepted { credential: Some(credential()), revocations: vec![revocation()] }));
+    seeds.add(
+        "response",
+        framed(&AuthenticationResponse::Accepted { credential: Some(credential()), revocations: vec![revocation()] }),
+    );
     seeds.add("response", framed(&AuthenticationResponse::NotInvited("no".to_owned())));
     records().iter().for_each(|record| seeds.add("record", framed(record)));
     let used = RedeemedInvitation { secret: [8; 16], by: Some(PEER), at_s: 1, use_until_s: 9 };

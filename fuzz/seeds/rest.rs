@@ -1,17 +1,17 @@
 //! What only a program with libtorch and sockets reads: manifests and what they name, the disk of a peer, addresses.
 
+use pathswarm::access::invitation::Grant;
 use pathswarm::config::{OuterMode, RunConfig, level_parameters};
 use pathswarm::experiment::training::checkpoint::{Best, KeptArm, Unfinished};
 use pathswarm::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, RunId, Version};
 use pathswarm::network::{Ban, Identity, Multiaddr};
 use pathswarm::outer::ModuleState;
-use pathswarm::peer::driver::handle::Order;
-use pathswarm::peer::create::dense::{Dense, DenseCheckpoint};
 use pathswarm::peer::access::invitation_token::to_text;
+use pathswarm::peer::create::dense::{Dense, DenseCheckpoint};
+use pathswarm::peer::driver::handle::Order;
+use pathswarm::peer::manifest::shard_table::{Shard, Shards, encode_table};
 use pathswarm::peer::manifest::{FORMAT_VERSION, Manifest, Resharding};
 use pathswarm::peer::trainer::path_state::{Best as BestOfPath, Own, PathState, PhaseState};
-use pathswarm::peer::manifest::shard_table::{Shard, Shards, encode_table};
-use pathswarm::access::invitation::Grant;
 use pathswarm::protocol::wire::encoding::WIRE_VERSION;
 use pathswarm::routing::resharding::RouterState;
 use pathswarm::store::{Checkpoint, Journal, ModuleCheckpoint};

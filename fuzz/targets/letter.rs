@@ -5,8 +5,8 @@
 use libfuzzer_sys::fuzz_target;
 use pathswarm::inspect::directional::interventions::Intervention;
 use pathswarm::network::Ban;
-use pathswarm::peer::driver::handle::Order;
 use pathswarm::peer::access::invitation_token::{from_text, to_text};
+use pathswarm::peer::driver::handle::Order;
 
 fuzz_target!(|text: &str| {
     if let Ok(token) = from_text(text) {

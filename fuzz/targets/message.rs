@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pathswarm::names::{PeerKey, RunId};
 use pathswarm::access::admission::Admission;
 use pathswarm::access::authentication::AccessNotice;
+use pathswarm::names::{PeerKey, RunId};
 use pathswarm::protocol::{Message, Update};
 use pathswarm_fuzz::says_again;
 

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use pathswarm::clock::Millis;
 use pathswarm::names::{BlobHash, BlobRef, ModuleId, PeerKey, Version};
-use pathswarm::protocol::wire::message::{Accused, Beat};
 use pathswarm::protocol::journal::record::Finished;
 use pathswarm::protocol::wire::encoding::{decode, encode};
+use pathswarm::protocol::wire::message::{Accused, Beat};
 use pathswarm::protocol::{
     Action, Event, Message, Node, Outer, ReplyToken, Request, RequestId, Response, RunPlan, SignedUpdate,
 };

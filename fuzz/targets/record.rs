@@ -2,10 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pathswarm::protocol::Record;
-use pathswarm::protocol::module::chain::Chain;
 use pathswarm::access::authentication::AccessList;
 use pathswarm::access::invitation::InvitationToken;
+use pathswarm::protocol::Record;
+use pathswarm::protocol::module::chain::Chain;
 use pathswarm_fuzz::says_again;
 
 fuzz_target!(|bytes: &[u8]| {

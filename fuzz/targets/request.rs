@@ -2,10 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pathswarm::names::{PeerKey, RunId};
-use pathswarm::protocol::Request;
 use pathswarm::access::admission::Admission;
 use pathswarm::access::authentication::AuthenticationRequest;
+use pathswarm::names::{PeerKey, RunId};
+use pathswarm::protocol::Request;
 use pathswarm::query::QueryLimits;
 use pathswarm_fuzz::says_again;
 

@@ -4,10 +4,10 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use pathswarm::protocol::module::chain::{Chain, Since};
 use pathswarm::access::authentication::AuthenticationResponse;
-use pathswarm::query::{QueryLimits, TokenSpan, QueriedModel, Query};
+use pathswarm::protocol::module::chain::{Chain, Since};
 use pathswarm::protocol::{Response, RunPlan, check_chain};
+use pathswarm::query::{QueriedModel, Query, QueryLimits, TokenSpan};
 use pathswarm_fuzz::{GENESIS, Kind, says_again};
 
 const BOUNDS: QueryLimits = QueryLimits { paths: 4, vocabulary: 300, context: 64, prefix_tokens: 8 };
