@@ -25,8 +25,6 @@ mod path;
 mod plan;
 pub mod reputation;
 pub mod status;
-#[cfg(test)]
-mod tests;
 pub mod timers;
 pub mod wire;
 
@@ -37,6 +35,7 @@ pub use crate::protocol::wire::message::{Message, Request, Response, SignedUpdat
 pub use action::{Action, Outer, Part, Portion, Report, Resume};
 pub use event::{Contact, Event, ReplyToken, RequestId};
 pub use node::Node;
-use node::{Module, phase_from};
-use path::Held;
 pub use plan::RunPlan;
+
+use node::{Replica, phase_from};
+use path::Held;

@@ -38,20 +38,18 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collection {
     /// The version to be made.
-    pub target: Version,
-    /// When it began.
-    pub opened: Millis,
+    target: Version,
+    opened: Millis,
     /// Since when its phase lasts: since the head came, unless that is not known, as after a restart.
-    pub began: Option<Millis>,
-    /// Nothing closes before: a new owner listens first.
-    pub settled: Millis,
+    began: Option<Millis>,
+    /// It does not close before: a new owner listens first.
+    settled: Millis,
     /// When it closes without those who are missing; nothing before there is a measure.
-    pub deadline: Option<Millis>,
+    deadline: Option<Millis>,
     /// Whether it has closed and the average is being made.
-    pub closing: bool,
+    closing: bool,
     first_counted: Option<Millis>,
-    /// When the last contribution was in.
-    pub last_counted: Option<Millis>,
+    last_counted: Option<Millis>,
     entries: BTreeMap<ContributionKey, Entry>,
 }
 
@@ -82,6 +80,43 @@ impl Collection {
         }
     }
 
+    /// The same, of a phase that lasts since then, if that is known.
+    pub fn of_phase_since(mut self, began: Option<Millis>) -> Self {
+        self.began = began;
+        self
+    }
+
+    /// The version to be made.
+    pub fn target(&self) -> Version {
+        self.target
+    }
+
+    /// It does not close before: a new owner listens first.
+    pub fn settled(&self) -> Millis {
+        self.settled
+    }
+
+    /// When it closes without those who are missing; nothing before there is a measure.
+    pub fn deadline(&self) -> Option<Millis> {
+        self.deadline
+    }
+
+    /// Whether it has closed and the average is being made.
+    pub fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// Nothing is taken in any more.
+    pub fn close(&mut self) {
+        self.closing = true;
+    }
+
+    /// How long its phase took, if it closed and that is known: up to the last contribution that came.
+    pub fn took_ms(&self, now: Millis) -> Option<u64> {
+        let began = self.began.filter(|_| self.closing)?;
+        Some(self.last_counted.unwrap_or(now).since(began))
+    }
+
     /// Whether this contribution may be added: there is room, and it is not here yet.
     pub fn wants(&self, contribution: ContributionKey) -> bool {
         !self.closing && !self.is_full() && !self.entries.contains_key(&contribution)
@@ -103,6 +138,14 @@ impl Collection {
         let entry = self.entries.values_mut().find(|entry| entry.offer.blob.hash == blob && entry.progress == from)?;
         entry.progress = to;
         Some(entry)
+    }
+
+    /// A contribution with these bytes is in the sum, and has this norm.
+    pub fn count(&mut self, now: Millis, blob: BlobHash, norm: u16) {
+        self.last_counted = Some(now);
+        if let Some(entry) = self.advance(blob, Progress::Adding, Progress::Counted) {
+            entry.norm = norm;
+        }
     }
 
     /// What has these bytes and has come so far.

@@ -1,5 +1,12 @@
-//! One module: its chain of updates, the collection of contributions for the next one, and what an update must fulfil.
+//! One module's replica in parts: its history, its owner, the offers for the next update, their aggregation, and updates
+//! that are to be applied.
 
+pub(super) mod aggregation;
+pub(super) mod apply_queue;
+pub(super) mod catch_up;
 pub mod chain;
 pub mod collection;
+pub(super) mod history;
+pub(super) mod leadership;
+pub(super) mod offers;
 pub(super) mod validate;

@@ -7,10 +7,9 @@ use crate::config::OuterMode;
 use crate::names::{ModuleId, PathId, PeerKey};
 use crate::protocol::limits::{IDLE_DEADLINES, OVERDUE_MS, OVERLONG_OCTAVES, TELLING_BYTES};
 use crate::protocol::module::chain::Chain;
-use crate::protocol::node::module::aggregation::offered;
 use crate::protocol::reputation::score::Fault;
 use crate::protocol::wire::message::{ContributionKey, Counted, Lease, Offer, SignedUpdate, Update, UpdateHash};
-use crate::protocol::{Module, Node};
+use crate::protocol::{Node, Replica};
 
 /// A doubling, in a norm's bits.
 const OCTAVE: u16 = 1 << 7;
@@ -61,15 +60,17 @@ impl Node {
     }
 
     /// The next update has taken several times as long as it should have.
-    fn is_held_up(&self, module: ModuleId, state: &Module) -> bool {
-        let (Some(head), Some(deadline_ms)) = (state.head(), state.advances.deadline_ms()) else { return false };
-        let waited_ms = self.now.since(state.advanced.max(self.life.began()));
+    fn is_held_up(&self, module: ModuleId, state: &Replica) -> bool {
+        let (Some(head), Some(deadline_ms)) = (state.head(), state.history.phases().deadline_ms()) else {
+            return false;
+        };
+        let waited_ms = self.now.since(state.history.advanced().max(self.life.began()));
         !self.plan.is_done(module, head) && waited_ms > IDLE_DEADLINES * deadline_ms + OVERDUE_MS
     }
 
     /// The path waits for nothing but itself, as far as this module tells: it stands where the module does, and has not
     /// contributed to it.
-    fn stalls(&self, module: ModuleId, state: &Module, lease: &Lease) -> bool {
+    fn stalls(&self, module: ModuleId, state: &Replica, lease: &Lease) -> bool {
         let Some(head) = state.head() else { return false };
         let here = self.plan.phase_of(module, head);
         let stands_here = match self.plan.streaming {
@@ -80,7 +81,7 @@ impl Node {
         Self::is_waited_for(lease.stage)
             && stands_here
             && self.plan.slots.goes_through(lease.path, lease.phase, module)
-            && !offered(&state.offers, lease.path, head.version)
+            && !state.offers.has_offered(lease.path, head.version)
     }
 
     /// Whether the bytes of an offer were offered before, for another path or another version: what is trained from other
@@ -100,8 +101,9 @@ impl Node {
             return Some((Fault::Stale, None));
         }
         let is_it = |key: &ContributionKey| key.2 == offer.blob.hash && *key != offer.key();
-        let counted = state.chain.iter().flat_map(Chain::recent).flat_map(|signed| &signed.update.contributions);
-        let key = state.offers.keys().copied().chain(counted.map(Counted::key)).find(is_it)?;
+        let counted =
+            state.history.chain().into_iter().flat_map(Chain::recent).flat_map(|signed| &signed.update.contributions);
+        let key = state.offers.keys().chain(counted.map(Counted::key)).find(is_it)?;
         let first = state.offers.get(&key).map(|(_, author)| *author);
         Some((if key.0 == offer.path { Fault::Stale } else { Fault::Copied }, first))
     }
@@ -110,7 +112,7 @@ impl Node {
     /// that were not heard here are nobody's; and what began elsewhere, or long ago, may have further to go.
     pub(in crate::protocol) fn note_conduct(&mut self, module: ModuleId, signed: &SignedUpdate) {
         let Some(state) = self.modules.get(&module) else { return };
-        let Some(chain) = &state.chain else { return };
+        let Some(chain) = state.history.chain() else { return };
         let mut longest: BTreeMap<PathId, u16> = BTreeMap::new();
         for counted in chain.recent().chain([signed]).flat_map(|signed| &signed.update.contributions) {
             let longest = longest.entry(counted.path).or_default();

@@ -6,7 +6,7 @@ use crate::protocol::action::Action;
 use crate::protocol::limits::{MAX_LEASES, MEMBER_LEASE_MS};
 use crate::protocol::membership::roster::Heard;
 use crate::protocol::wire::message::{Beat, Lease, Message, Stage};
-use crate::protocol::{Module, Node};
+use crate::protocol::{Node, Replica};
 
 impl Node {
     pub(in crate::protocol) fn listening(&mut self, addresses: Vec<String>) {
@@ -36,10 +36,10 @@ impl Node {
             start: self.membership.start().clone(),
             sequence: self.out.next_sequence(),
             head: state.head(),
-            owner: state.owner.map(|owner| (state.term, owner)),
+            owner: state.leadership.owner().map(|owner| (state.leadership.term(), owner)),
             leases,
             addresses: self.membership.addresses().to_vec(),
-            replicas: self.replicas.held.len() as u32,
+            replicas: self.replicas.held().len() as u32,
             wanted: self.wanted(),
             copied: self.membership.copied(self.me),
             leaving,
@@ -97,7 +97,7 @@ impl Node {
             return true;
         }
         if let Some(state) = self.modules.get_mut(&module) {
-            state.met = true;
+            state.leadership.note_member();
         }
         if heard == Heard::New {
             self.act(Action::Learn { peer: author, addresses: beat.addresses.clone() });
@@ -141,12 +141,11 @@ impl Node {
         self.forget_replicas(&needed);
     }
 
-    fn may_leave(&self, module: ModuleId, state: &Module) -> bool {
-        let at_work = state.combining.is_some()
-            || state.next.is_some()
-            || !state.applies.is_empty()
-            || state.collection.as_ref().is_some_and(|collection| collection.closing)
-            || self.training.as_ref().is_some_and(|training| training.modules.contains(&module));
+    fn may_leave(&self, module: ModuleId, state: &Replica) -> bool {
+        let at_work = state.aggregation.is_combining()
+            || !state.applying.is_idle()
+            || state.aggregation.is_closing()
+            || self.trainer.training().is_some_and(|training| training.modules().contains(&module));
         if at_work {
             return false;
         }

@@ -13,7 +13,7 @@ impl Node {
     pub fn started_as(mut self, nonce: u64, sign: impl Fn(&[u8]) -> Vec<u8>) -> Self {
         let incarnation = self.membership.start().incarnation;
         // What it signs cannot be known by anybody else before it is said, and this never is.
-        self.auditing.chance = *blake3::hash(&sign(b"pathswarm audits")).as_bytes();
+        self.reputation.audits_mut().set_secret(*blake3::hash(&sign(b"pathswarm audits")).as_bytes());
         let signature = sign(&Start::signed_bytes(self.me, incarnation, nonce));
         self.membership.set_start(Start { incarnation, nonce, signature });
         self

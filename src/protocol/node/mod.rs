@@ -8,99 +8,64 @@ pub(in crate::protocol) mod module;
 pub(in crate::protocol) mod path;
 pub(super) mod restore;
 pub(super) mod retention;
+mod status;
+#[cfg(test)]
+mod tests;
 
-use crate::protocol::action::Action;
-use crate::protocol::event::Event;
-use crate::protocol::membership::Membership;
-use crate::protocol::outbox::Outbox;
-use crate::protocol::plan::RunPlan;
-use crate::protocol::wire::message::SignedUpdate;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::clock::Millis;
-use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
+use crate::names::{BlobRef, ModuleId, PeerKey, Phase, Version};
+use crate::protocol::action::Action;
 use crate::protocol::blobs::Blobs;
+use crate::protocol::event::Event;
 use crate::protocol::lifecycle::Lifecycle;
 use crate::protocol::limits::{BEAT_MS, SWEEP_MS};
-use crate::protocol::module::chain::Chain;
-use crate::protocol::module::collection::{Collection, Durations};
-use crate::protocol::node::module::apply::{Apply, Next};
-use crate::protocol::node::module::audit::Auditing;
-use crate::protocol::node::module::catch_up::CatchUp;
+use crate::protocol::membership::Membership;
+use crate::protocol::module::aggregation::Aggregation;
+use crate::protocol::module::apply_queue::ApplyQueue;
+use crate::protocol::module::catch_up::CatchUp;
+use crate::protocol::module::history::History;
+use crate::protocol::module::leadership::Leadership;
+use crate::protocol::module::offers::Offers;
 use crate::protocol::node::module::replication::Replicas;
-use crate::protocol::node::path::evaluation::Evaluations;
-use crate::protocol::node::path::hand_off::Handovers;
-use crate::protocol::node::path::pace::Measured;
-use crate::protocol::node::path::phase::Training;
-use crate::protocol::node::path::placement::Search;
+use crate::protocol::outbox::Outbox;
 use crate::protocol::path::Paths;
 use crate::protocol::path::contributions::Contributions;
-use crate::protocol::path::watchdog::Watchdog;
+use crate::protocol::path::evaluation::Evaluations;
+use crate::protocol::path::search::Search;
+use crate::protocol::path::trainer::Trainer;
+use crate::protocol::plan::RunPlan;
 use crate::protocol::reputation::Reputation;
 use crate::protocol::timers::Timer;
-use crate::protocol::wire::message::{Head, UpdateHash};
+use crate::protocol::wire::message::Head;
 
 /// The phase that trains from a version. Only synchronous runs draw paths anew; in others it makes no difference.
 pub(in crate::protocol) fn phase_from(parent: Version) -> Phase {
     Phase(parent.0)
 }
 
-/// A module as this node knows it.
+/// One module as this node knows it.
 #[derive(Debug, Default)]
-pub(in crate::protocol) struct Module {
-    /// Nothing while the first state is being fetched.
-    pub(in crate::protocol) chain: Option<Chain>,
-    /// States kept, oldest first; the last is the head's.
-    pub(in crate::protocol) states: VecDeque<BlobRef>,
-    pub(in crate::protocol) term: Term,
-    pub(in crate::protocol) owner: Option<PeerKey>,
-    /// The last term that it has claimed itself, and how many in a row since the head or itself came.
-    pub(in crate::protocol) claimed: Term,
-    pub(in crate::protocol) terms_in_vain: u32,
-    /// Since when it is this peer, in whatever terms.
-    pub(in crate::protocol) owner_since: Millis,
-    /// When the head came to be here.
-    pub(in crate::protocol) advanced: Millis,
-    /// Since when its phase lasts: nothing where that is not known, as the head was there before it was here.
-    pub(in crate::protocol) phase_began: Option<Millis>,
-    /// How long phases took.
-    pub(in crate::protocol) advances: Durations,
-    /// Since when something has been offered for the next update.
-    pub(in crate::protocol) offered_since: Option<Millis>,
-    /// The term whose owner has left, or said what is not so, or is this node without knowing it.
-    pub(in crate::protocol) deposed: Option<Term>,
-    /// Whether a beat of another member has been heard since this node started.
-    pub(in crate::protocol) met: bool,
-    /// Since when there is no living owner, as far as this node can see.
-    pub(in crate::protocol) vacant_since: Option<Millis>,
-    /// Offers heard and not yet counted.
-    pub(in crate::protocol) offers: crate::protocol::node::module::aggregation::Offers,
-    /// From which updates what is counted was trained, as far as that was heard since this chain is followed.
-    pub(in crate::protocol) counted_from: BTreeSet<(PathId, Version, UpdateHash)>,
-    /// While this node is the owner.
-    pub(in crate::protocol) collection: Option<Collection>,
-    pub(in crate::protocol) durations: Durations,
-    /// What is read while an average is made and tried on the state, wanted or not; no other is begun meanwhile.
-    pub(in crate::protocol) combining: Option<Vec<BlobHash>>,
-    /// The update that is being applied.
-    pub(in crate::protocol) next: Option<Next>,
-    /// Updates to apply after it.
-    pub(in crate::protocol) replay: VecDeque<SignedUpdate>,
-    /// Averages being applied, in order.
-    pub(in crate::protocol) applies: VecDeque<Apply>,
-    /// Updates whose state came out differently here.
-    pub(in crate::protocol) refused: BTreeSet<UpdateHash>,
-    /// What was told of as lost since this node started.
-    pub(in crate::protocol) weight_lost: u64,
-    /// Since when its chain is known to have an update that was proven wrong, and cannot be without.
-    pub(in crate::protocol) tainted: Option<Millis>,
-    pub(in crate::protocol) catch_up: CatchUp,
+pub(in crate::protocol) struct Replica {
+    history: History,
+    leadership: Leadership,
+    offers: Offers,
+    aggregation: Aggregation,
+    applying: ApplyQueue,
+    catch_up: CatchUp,
+    /// Weight that is known to be lost since this node started.
+    weight_lost: u64,
 }
 
-impl Module {
-    pub(in crate::protocol) fn head(&self) -> Option<Head> {
-        self.chain.as_ref().map(Chain::head)
+impl Replica {
+    fn at_genesis(state: BlobRef) -> Self {
+        Self { history: History::at_genesis(state), ..Self::default() }
+    }
+
+    fn head(&self) -> Option<Head> {
+        self.history.head()
     }
 }
 
@@ -118,30 +83,21 @@ enum Concerns {
 /// One peer's part in the protocol.
 #[derive(Debug)]
 pub struct Node {
-    pub(in crate::protocol) me: PeerKey,
-    pub(in crate::protocol) plan: Arc<RunPlan>,
-    pub(in crate::protocol) now: Millis,
-    pub(in crate::protocol) out: Outbox,
-    pub(in crate::protocol) membership: Membership,
-    pub(in crate::protocol) reputation: Reputation,
-    pub(in crate::protocol) blobs: Blobs,
-    pub(in crate::protocol) paths: Paths,
-    pub(in crate::protocol) life: Lifecycle,
-    pub(in crate::protocol) contributions: Contributions,
-    pub(in crate::protocol) auditing: Auditing,
-    pub(in crate::protocol) modules: BTreeMap<ModuleId, Module>,
-    /// Since when a path next to ours has no living holder.
-    pub(in crate::protocol) orphans: BTreeMap<PathId, Millis>,
-    pub(in crate::protocol) search: Search,
-    pub(in crate::protocol) watchdog: Watchdog,
-    pub(in crate::protocol) handovers: Handovers,
-    /// The phase in training, even if its path was given to another meanwhile.
-    pub(in crate::protocol) training: Option<Training>,
-    pub(in crate::protocol) measured: Option<Measured>,
-    /// Updates signed before a restart.
-    pub(in crate::protocol) sealed_before: Vec<SignedUpdate>,
-    pub(in crate::protocol) replicas: Replicas,
-    pub(in crate::protocol) evaluations: Evaluations,
+    me: PeerKey,
+    plan: Arc<RunPlan>,
+    now: Millis,
+    out: Outbox,
+    life: Lifecycle,
+    membership: Membership,
+    reputation: Reputation,
+    blobs: Blobs,
+    modules: BTreeMap<ModuleId, Replica>,
+    replicas: Replicas,
+    paths: Paths,
+    search: Search,
+    trainer: Trainer,
+    contributions: Contributions,
+    evaluations: Evaluations,
 }
 
 impl Node {
@@ -152,22 +108,16 @@ impl Node {
             plan: plan.into(),
             now: Millis(0),
             out: Outbox::default(),
+            life: Lifecycle::default(),
             membership: Membership::default(),
             reputation: Reputation::default(),
             blobs: Blobs::default(),
-            paths: Paths::default(),
-            life: Lifecycle::default(),
-            contributions: Contributions::default(),
-            auditing: Auditing::default(),
             modules: BTreeMap::new(),
-            orphans: BTreeMap::new(),
-            search: Search::default(),
-            watchdog: Watchdog::default(),
-            handovers: Handovers::default(),
-            training: None,
-            measured: None,
-            sealed_before: Vec::new(),
             replicas: Replicas::default(),
+            paths: Paths::default(),
+            search: Search::default(),
+            trainer: Trainer::default(),
+            contributions: Contributions::default(),
             evaluations: Evaluations::default(),
         }
     }

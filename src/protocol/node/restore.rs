@@ -9,10 +9,11 @@ use crate::names::{ModuleId, PathId, PeerKey, Phase, Term, Version};
 use crate::protocol::action::Action;
 use crate::protocol::journal::record::{Finished, InnerCheckpoint, Record};
 use crate::protocol::module::chain::Chain;
+use crate::protocol::module::history::History;
 use crate::protocol::path::contributions::Reproposed;
 use crate::protocol::reputation::score::Fault;
 use crate::protocol::wire::message::{Message, SignedUpdate, Stage};
-use crate::protocol::{Held, Module, Node, RunPlan};
+use crate::protocol::{Held, Node, Replica, RunPlan};
 
 impl Node {
     /// A node as its journal's records left it. Follow with `Event::Join`; or, for a founder whose node
@@ -24,9 +25,9 @@ impl Node {
         }
         node.restore_terms();
         let modules = &node.modules;
-        node.sealed_before.retain(|signed| {
-            let chain = modules.get(&signed.update.module).and_then(|state| state.chain.as_ref());
-            chain.is_some_and(|chain| chain.fits(&signed.update))
+        node.contributions.take_sealed(|signed| {
+            let chain = modules.get(&signed.update.module).and_then(|state| state.history.chain());
+            !chain.is_some_and(|chain| chain.fits(&signed.update))
         });
         node.release_contributions();
         node.restore_places();
@@ -40,7 +41,7 @@ impl Node {
 
     /// Whether nothing has begun here yet: a founder that was killed while it founded begins again.
     pub fn is_blank(&self) -> bool {
-        let at_genesis = |state: &Module| state.head().is_none_or(|head| head.version.0 == 0);
+        let at_genesis = |state: &Replica| state.head().is_none_or(|head| head.version.0 == 0);
         self.paths.held().is_empty() && self.contributions.is_empty() && self.modules.values().all(at_genesis)
     }
 
@@ -50,31 +51,26 @@ impl Node {
             Record::Term { module, term, owner } => {
                 let me = self.me;
                 let state = self.modules.entry(module).or_default();
-                if term >= state.term {
+                if term >= state.leadership.term() {
                     state.restore_owner(term, owner, me);
                 }
             }
-            Record::Sealed(signed) => {
-                if !self.sealed_before.contains(&signed) {
-                    self.sealed_before.push(signed);
-                }
-            }
+            Record::Sealed(signed) => self.contributions.restore_sealed(signed),
             Record::Genesis { module, state: blob } => {
                 let state = self.modules.entry(module).or_default();
-                if state.chain.is_none() {
-                    state.chain = Some(Chain::genesis(blob));
-                    state.states = [blob].into();
+                if state.history.chain().is_none() {
+                    state.history = History::at_genesis(blob);
                 }
             }
             Record::Head(signed) => self.restore_head(signed),
             Record::Installed { updates, replays_from } => self.restore_chain(updates, replays_from),
             Record::Left(module) => {
                 self.modules.remove(&module);
-                self.replicas.held.remove(&module);
+                self.replicas.release(module);
             }
             Record::Replica(module) => {
                 self.modules.entry(module).or_default();
-                self.replicas.held.insert(module);
+                self.replicas.hold(module);
             }
             Record::Lease { path, held, standby } => self.restore_lease(path, held, standby),
             Record::Finished(finished) => self.restore_finished(finished),
@@ -86,7 +82,7 @@ impl Node {
             }
             Record::Checkpoint(checkpoint) => self.restore_checkpoint(checkpoint),
             Record::Condemned { module, update, owner } => {
-                self.auditing.condemn(self.now, module, (update, owner));
+                self.reputation.audits_mut().invalidate(self.now, module, (update, owner));
                 self.reputation.blame(self.now, owner, Fault::WrongUpdate, None);
                 self.restore_before(module, update);
             }
@@ -106,8 +102,8 @@ impl Node {
     fn restore_terms(&mut self) {
         let me = self.me;
         for state in self.modules.values_mut() {
-            let signer = state.chain.as_ref().and_then(Chain::signer);
-            if let Some((term, owner)) = signer.filter(|(term, _)| *term > state.term) {
+            let signer = state.history.chain().and_then(Chain::signer);
+            if let Some((term, owner)) = signer.filter(|(term, _)| *term > state.leadership.term()) {
                 state.restore_owner(term, owner, me);
             }
         }
@@ -115,7 +111,7 @@ impl Node {
 
     fn restore_head(&mut self, signed: SignedUpdate) {
         let module = signed.update.module;
-        let fits = |state: &Module| state.chain.as_ref().is_some_and(|chain| chain.fits(&signed.update));
+        let fits = |state: &Replica| state.history.chain().is_some_and(|chain| chain.fits(&signed.update));
         if self.modules.get(&module).is_some_and(fits) {
             self.put_head(module, signed);
         }
@@ -125,10 +121,8 @@ impl Node {
         let Some(module) = updates.first().map(|signed| signed.update.module) else { return };
         let Some(chain) = Chain::of(updates) else { return };
         let state = self.modules.entry(module).or_default();
-        if state.gives_way_to(&chain.head()) {
-            state.tainted = None;
-            state.switch_states(&chain, self.plan.genesis.get(&module).copied());
-            state.chain = Some(chain.replaying_from(replays_from));
+        if state.history.gives_way_to(&chain.head()) {
+            state.history.switch(chain.replaying_from(replays_from), self.plan.genesis.get(&module).copied());
         }
     }
 
@@ -170,12 +164,11 @@ impl Node {
 
     /// An update that this owner has signed before a restart may be out: it is said again, never another in its place.
     fn say_sealed_again(&mut self, module: ModuleId) {
-        let sealed: Vec<SignedUpdate> =
-            self.sealed_before.extract_if(.., |signed| signed.update.module == module).collect();
+        let sealed = self.contributions.take_sealed(|signed| signed.update.module == module);
         let Some(state) = self.modules.get(&module) else { return };
         let stands = |signed: &SignedUpdate| {
-            let fits = state.chain.as_ref().is_some_and(|chain| chain.fits(&signed.update));
-            fits && state.term == signed.update.term
+            let fits = state.history.chain().is_some_and(|chain| chain.fits(&signed.update));
+            fits && state.leadership.term() == signed.update.term
         };
         let (again, gone): (Vec<SignedUpdate>, Vec<SignedUpdate>) = sealed.into_iter().partition(stands);
         for signed in gone {
@@ -183,13 +176,13 @@ impl Node {
         }
         let Some(signed) = again.into_iter().next() else { return };
         let Some(state) = self.modules.get_mut(&module) else { return };
-        if let Some(collection) = &mut state.collection {
-            collection.closing = true;
+        if let Some(collection) = state.aggregation.collection_mut() {
+            collection.close();
         }
         self.act(Action::Publish { module, message: Message::Update(signed.clone()) });
         self.take_next(module, signed.clone(), true);
-        let next = self.modules.get(&module).and_then(|state| state.next.as_ref());
-        if next.is_none_or(|next| next.signed != signed) {
+        let next = self.modules.get(&module).and_then(|state| state.applying.next());
+        if next != Some(&signed) {
             // It is out, so no other is signed in its term.
             self.forget(signed.update.average.hash);
             self.claim(module);
@@ -198,9 +191,13 @@ impl Node {
 
     /// What this node signed in a term that it does not own any more is not said again.
     pub(in crate::protocol) fn release_sealed(&mut self, module: ModuleId) {
-        let owned = self.modules.get(&module).filter(|state| state.owner == Some(self.me)).map(|state| state.term);
-        let ended = |signed: &mut SignedUpdate| signed.update.module == module && owned != Some(signed.update.term);
-        let released: Vec<SignedUpdate> = self.sealed_before.extract_if(.., ended).collect();
+        let owned = self
+            .modules
+            .get(&module)
+            .filter(|state| state.leadership.is_owner(self.me))
+            .map(|state| state.leadership.term());
+        let ended = |signed: &SignedUpdate| signed.update.module == module && owned != Some(signed.update.term);
+        let released = self.contributions.take_sealed(ended);
         for signed in released {
             self.forget(signed.update.average.hash);
         }
@@ -210,18 +207,18 @@ impl Node {
     pub fn records(&self) -> Vec<Record> {
         let mut records = vec![Record::Started(self.membership.start().incarnation)];
         for (module, state) in &self.modules {
-            if let Some(chain) = &state.chain {
+            if let Some(chain) = state.history.chain() {
                 records.push(chain.record(*module));
             }
-            if state.term > Term(0) {
-                let owner = state.owner.unwrap_or(self.me);
-                records.push(Record::Term { module: *module, term: state.term, owner });
+            if state.leadership.term() > Term(0) {
+                let owner = state.leadership.owner().unwrap_or(self.me);
+                records.push(Record::Term { module: *module, term: state.leadership.term(), owner });
             }
         }
-        let next = self.modules.values().filter_map(|state| Some(&state.next.as_ref()?.signed));
+        let next = self.modules.values().filter_map(|state| state.applying.next());
         let sealed = next.filter(|signed| signed.update.owner == self.me);
         records.extend(sealed.cloned().map(Record::Sealed));
-        records.extend(self.sealed_before.iter().cloned().map(Record::Sealed));
+        records.extend(self.contributions.sealed().cloned().map(Record::Sealed));
         // Before the leases: a path's trainer is not that of a phase from before the path was given away.
         records.extend(self.contributions.finished_records());
         records.extend(self.contributions.reproposed_records());
@@ -230,17 +227,17 @@ impl Node {
             held: true,
             standby: held.stage() == Stage::Standby,
         }));
-        records.extend(self.replicas.held.iter().copied().map(Record::Replica));
+        records.extend(self.replicas.held().map(Record::Replica));
         records.extend(self.paths.trainers().map(|(path, trainer)| Record::Trainer { path, trainer }));
         records.extend(self.paths.checkpoints().cloned().map(Record::Checkpoint));
-        records.extend(self.auditing.records());
+        records.extend(self.reputation.audits().records());
         records
     }
 }
 
-impl Module {
+impl Replica {
     /// What this node owned may have another owner by now: the others say so, or confirm it.
     fn restore_owner(&mut self, term: Term, owner: PeerKey, me: PeerKey) {
-        (self.term, self.owner) = (term, (owner != me).then_some(owner));
+        self.leadership.restore(term, (owner != me).then_some(owner));
     }
 }

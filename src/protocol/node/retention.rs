@@ -9,10 +9,10 @@ use crate::names::{BlobHash, ModuleId, PathId, Version};
 use crate::protocol::action::{Action, Report};
 use crate::protocol::journal::record::Record;
 use crate::protocol::module::chain::Chain;
-use crate::protocol::node::module::aggregation::countable;
+use crate::protocol::module::offers::countable;
 use crate::protocol::path::contributions::Reproposed;
 use crate::protocol::wire::message::{ContributionKey, Counted, GENESIS};
-use crate::protocol::{Module, Node};
+use crate::protocol::{Node, Replica};
 
 impl Node {
     /// Nothing here needs this blob for what it was; it goes when nothing else refers to it.
@@ -41,16 +41,15 @@ impl Node {
         for state in self.modules.values() {
             state.for_each_reference(visit);
         }
-        self.sealed_before.iter().map(|signed| signed.update.average.hash).for_each(&mut visit);
         self.contributions.blobs().for_each(&mut visit);
         self.paths.trainers().map(|(_, blob)| blob.hash).for_each(&mut visit);
         let stands_on = self.paths.held().keys().flat_map(|path| self.stands_on(*path));
         stands_on.map(|(_, state)| state.hash).for_each(&mut visit);
         self.evaluations.reads().for_each(&mut visit);
-        self.handovers.arrived().for_each(&mut visit);
-        self.auditing.blobs().for_each(&mut visit);
+        self.paths.hand_offs().arrived().for_each(&mut visit);
+        self.reputation.audits().blobs().for_each(&mut visit);
         self.paths.checkpoints().flat_map(crate::protocol::node::path::resume::blobs).for_each(&mut visit);
-        self.training.iter().flat_map(|training| &training.reads).copied().for_each(&mut visit);
+        self.trainer.training().into_iter().flat_map(|training| &training.reads).copied().for_each(&mut visit);
         // What is asked for may be here already, and word of that on its way.
         self.blobs.being_fetched().for_each(visit);
     }
@@ -58,10 +57,9 @@ impl Node {
     /// Where room is short: averages that are kept only for members that lag, oldest first. These take whole states
     /// from now on.
     pub fn spare_averages(&mut self) -> Vec<BlobHash> {
-        let chains = self.modules.values_mut().filter_map(|state| state.chain.as_mut());
-        chains.for_each(Chain::replay_only_the_newest);
+        self.modules.values_mut().for_each(|state| state.history.replay_only_the_newest());
         let needed = self.referenced_blobs();
-        let recent = self.modules.values().filter_map(|state| state.chain.as_ref()).flat_map(Chain::recent);
+        let recent = self.modules.values().filter_map(|state| state.history.chain()).flat_map(Chain::recent);
         let averages = recent.map(|signed| signed.update.average.hash);
         averages.filter(|average| !needed.contains(average)).collect()
     }
@@ -70,7 +68,7 @@ impl Node {
     /// can offer to the other; what is older is lost.
     pub(in crate::protocol) fn rescue(&mut self, module: ModuleId, given_up: &Chain) {
         let me = self.me;
-        let Some(chain) = self.modules.get(&module).and_then(|state| state.chain.as_ref()) else { return };
+        let Some(chain) = self.modules.get(&module).and_then(|state| state.history.chain()) else { return };
         let mine = given_up.places().filter(|(hash, signed)| signed.update.owner == me && !chain.contains(*hash));
         let rescued: Vec<Counted> = mine
             .flat_map(|(_, signed)| &signed.update.contributions)
@@ -90,7 +88,7 @@ impl Node {
     pub(in crate::protocol) fn release_contributions(&mut self) {
         let modules = &self.modules;
         let keeps = |module: ModuleId, parent: Version| {
-            modules.get(&module).and_then(Module::head).is_some_and(|head| countable(head.version, parent))
+            modules.get(&module).and_then(Replica::head).is_some_and(|head| countable(head.version, parent))
         };
         let released = self.contributions.retain(keeps);
         released.into_iter().for_each(|blob| self.forget(blob));
@@ -98,7 +96,7 @@ impl Node {
 
     /// What became too old to be counted when a module's head moved on, and is in no update: said once.
     pub(in crate::protocol) fn tell_lost(&mut self, module: ModuleId, before: Version) {
-        let Some(head) = self.modules.get(&module).and_then(Module::head) else { return };
+        let Some(head) = self.modules.get(&module).and_then(Replica::head) else { return };
         self.tell(module, |parent| countable(before, parent) && !countable(head.version, parent));
     }
 
@@ -126,27 +124,24 @@ impl Node {
     }
 }
 
-impl Module {
+impl Replica {
     /// Whether a blob is part of what is being made of this module now.
-    pub(in crate::protocol) fn has_in_hand(&self, blob: BlobHash) -> bool {
-        let next = self.next.as_ref().is_some_and(|next| next.signed.update.average.hash == blob);
-        next || self.collection.iter().flat_map(|collection| collection.blobs()).any(|other| other == blob)
+    pub(in crate::protocol::node) fn has_in_hand(&self, blob: BlobHash) -> bool {
+        let next = self.applying.next().is_some_and(|next| next.update.average.hash == blob);
+        next || self.aggregation.collected().any(|other| other == blob)
     }
 
     /// Every blob that is needed for this module, some more than once.
-    pub(in crate::protocol) fn for_each_reference(&self, mut visit: &mut impl FnMut(BlobHash)) {
-        self.states.iter().map(|blob| blob.hash).for_each(&mut visit);
-        let installing = self.catch_up.installing.as_ref();
+    pub(in crate::protocol::node) fn for_each_reference(&self, mut visit: &mut impl FnMut(BlobHash)) {
+        self.history.states().map(|blob| blob.hash).for_each(&mut visit);
+        let installing = self.catch_up.installing();
         installing.iter().map(|chain| chain.head().state.hash).for_each(&mut visit);
-        for chain in self.chain.iter().chain(installing) {
+        for chain in self.history.chain().into_iter().chain(installing) {
             chain.replayed().map(|signed| signed.update.average.hash).for_each(&mut visit);
             let counted = chain.recent().flat_map(|signed| &signed.update.contributions);
             counted.map(|counted| counted.blob.hash).for_each(&mut visit);
         }
-        let next = self.next.iter().map(|next| &next.signed.update);
-        next.flat_map(|update| [update.average.hash, update.state.hash]).for_each(&mut visit);
-        self.collection.iter().flat_map(|collection| collection.blobs()).for_each(&mut visit);
-        self.combining.iter().flatten().copied().for_each(&mut visit);
-        self.applies.iter().flat_map(|apply| [apply.from, apply.average]).for_each(visit);
+        self.applying.blobs().for_each(&mut visit);
+        self.aggregation.blobs().for_each(visit);
     }
 }

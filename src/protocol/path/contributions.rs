@@ -1,10 +1,11 @@
-//! What this node has trained, and what it has combined in chains that were given up: all that it can offer.
+//! What this node has trained, what it has combined in chains that were given up, and what it has signed before a restart:
+//! all that it may say again.
 
 use std::collections::VecDeque;
 
 use super::super::journal::record::{Finished, Record, StartedFrom};
 use super::super::limits::MAX_RESCUED;
-use super::super::wire::message::{Counted, UpdateHash};
+use super::super::wire::message::{Counted, SignedUpdate, UpdateHash};
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase, Version};
 
@@ -27,6 +28,8 @@ pub(in crate::protocol) struct Contributions {
     /// What this node trained, newest last.
     finished: VecDeque<Finished>,
     reproposed: VecDeque<Reproposed>,
+    /// Updates that this node has signed before a restart.
+    sealed: Vec<SignedUpdate>,
     /// When all that is outstanding was last offered; nothing if that is to be done now.
     offered_at: Option<Millis>,
 }
@@ -112,6 +115,23 @@ impl Contributions {
         of_old.chain(dropped.iter().map(|reproposed| reproposed.counted.blob.hash)).collect()
     }
 
+    /// From the journal: an update that was signed before a restart.
+    pub(in crate::protocol) fn restore_sealed(&mut self, signed: SignedUpdate) {
+        if !self.sealed.contains(&signed) {
+            self.sealed.push(signed);
+        }
+    }
+
+    /// Updates signed before a restart.
+    pub(in crate::protocol) fn sealed(&self) -> impl Iterator<Item = &SignedUpdate> {
+        self.sealed.iter()
+    }
+
+    /// Takes those out for which this holds.
+    pub(in crate::protocol) fn take_sealed(&mut self, takes: impl Fn(&SignedUpdate) -> bool) -> Vec<SignedUpdate> {
+        self.sealed.extract_if(.., |signed| takes(signed)).collect()
+    }
+
     /// All is to be offered again, at once.
     pub(in crate::protocol) fn offer_again(&mut self) {
         self.offered_at = None;
@@ -128,7 +148,8 @@ impl Contributions {
 
     /// The blobs of all of them.
     pub(in crate::protocol) fn blobs(&self) -> impl Iterator<Item = BlobHash> {
-        self.all().map(|(.., blob)| blob.hash)
+        let averages = self.sealed.iter().map(|signed| signed.update.average.hash);
+        averages.chain(self.all().map(|(.., blob)| blob.hash))
     }
 
     /// What the journal says of phases that were trained.

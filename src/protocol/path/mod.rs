@@ -1,10 +1,15 @@
 //! The paths held here: worker slots, their leases, trainers and checkpoints, and what was trained of them.
 
 pub(super) mod contributions;
-pub(super) mod watchdog;
+pub(super) mod evaluation;
+pub(super) mod hand_off;
+pub(super) mod search;
+pub(super) mod trainer;
+mod watchdog;
 
 use std::collections::BTreeMap;
 
+use self::hand_off::HandOffs;
 use super::journal::record::InnerCheckpoint;
 use super::wire::message::Stage;
 use crate::clock::Millis;
@@ -54,9 +59,18 @@ pub(super) struct Paths {
     checkpoints: BTreeMap<PathId, InnerCheckpoint>,
     /// Paths of the grid whose text was missing when they were to be trained here, and since when.
     textless: BTreeMap<PathId, Millis>,
+    hand_offs: HandOffs,
 }
 
 impl Paths {
+    pub(super) fn hand_offs(&self) -> &HandOffs {
+        &self.hand_offs
+    }
+
+    pub(super) fn hand_offs_mut(&mut self) -> &mut HandOffs {
+        &mut self.hand_offs
+    }
+
     pub(super) fn held(&self) -> &BTreeMap<PathId, Held> {
         &self.held
     }

@@ -2,12 +2,15 @@
 //!
 //! [`score`] adds up penalties for contributions and updates that are wrong, and quarantines a peer; [`owner_trust`] is about peers
 //! that failed as owners; [`not_contributing`] about holders that do not train. [`norm_cap`] bounds what one contribution can do.
+//! [`audit`] keeps what is to be found out, and what was proven.
 
+pub(super) mod audit;
 pub mod norm_cap;
 mod not_contributing;
 mod owner_trust;
 pub mod score;
 
+use self::audit::Audits;
 use self::not_contributing::NotContributing;
 use self::owner_trust::Distrusted;
 use self::score::{Conducts, Fault};
@@ -21,9 +24,18 @@ pub(super) struct Reputation {
     owners: Distrusted,
     scores: Conducts,
     not_contributing: NotContributing,
+    audits: Audits,
 }
 
 impl Reputation {
+    pub(super) fn audits(&self) -> &Audits {
+        &self.audits
+    }
+
+    pub(super) fn audits_mut(&mut self) -> &mut Audits {
+        &mut self.audits
+    }
+
     pub(super) fn scores(&self) -> &Conducts {
         &self.scores
     }

@@ -1,12 +1,6 @@
-//! Everything that a node keeps and that others can make grow, with its limit.
+//! A table that others can make grow, with its limit.
 
-use crate::protocol::limits::{
-    MAX_ASKED, MAX_ASKING, MAX_AUDITS, MAX_CONDEMNED, MAX_CONTRIBUTIONS, MAX_COPIED, MAX_DIRECTORY, MAX_LEASES,
-    MAX_MEMBERS, MAX_OFFERS, MAX_REFUSED, MAX_REPLICAS, MAX_RESCUED, MAX_SCORES, STATES_KEPT, VERSIONS_KEPT,
-};
-use crate::protocol::{Module, Node};
-
-/// One of them. Of what there is for each module, the longest.
+/// One of the tables that a node keeps. Of those that there are for each module, the longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
     /// What is in it.
@@ -15,55 +9,4 @@ pub struct Queue {
     pub length: usize,
     /// How many at the most.
     pub limit: usize,
-}
-
-/// A module has that many blobs on their way at the most: a full collection, an average or a state, and what the
-/// collection before it still waited for when it closed. An audit, of which one is in hand, has its contributions and an
-/// average.
-const FETCHING_PER_MODULE: usize = 2 * MAX_CONTRIBUTIONS + 2;
-
-impl Node {
-    /// How long each queue is now.
-    pub fn queues(&self) -> [Queue; 22] {
-        let [audits, proven, condemned] = self.auditing.counts();
-        let longest = |length: fn(&Module) -> usize| self.modules.values().map(length).max().unwrap_or(0);
-        let versions = VERSIONS_KEPT as usize;
-        let queue = |name, length, limit| Queue { name, length, limit };
-        [
-            queue("offers of a module", longest(|module| module.offers.len()), MAX_OFFERS),
-            queue("updates refused", longest(|module| module.refused.len()), MAX_REFUSED),
-            queue("updates to replay", longest(|module| module.replay.len()), versions),
-            queue("updates being applied", longest(|module| module.applies.len()), versions),
-            queue("states of a module", longest(|module| module.states.len()), STATES_KEPT),
-            queue(
-                "updates kept",
-                longest(|module| module.chain.as_ref().map_or(0, |chain| chain.recent().count())),
-                versions,
-            ),
-            queue(
-                "contributions in hand",
-                longest(|module| module.collection.as_ref().map_or(0, |collection| collection.blobs().count())),
-                MAX_CONTRIBUTIONS,
-            ),
-            queue("paths held", self.paths.held().len(), MAX_LEASES),
-            queue("peers known", self.membership.roster().peers(), MAX_MEMBERS),
-            queue("copied identities", self.membership.copies().len(), MAX_COPIED),
-            queue("peers distrusted", self.reputation.failed_owners(), MAX_MEMBERS),
-            queue("peers judged", self.reputation.scores().count(), MAX_MEMBERS),
-            queue("audits that wait", audits, MAX_AUDITS),
-            queue("proofs told of", proven, MAX_AUDITS),
-            queue("updates condemned", condemned, MAX_CONDEMNED),
-            queue("idle holders", self.reputation.not_contributing(), 4 * MAX_MEMBERS),
-            queue("modules replicated", self.replicas.held.len(), MAX_REPLICAS),
-            queue("scores kept", self.evaluations.scores.len(), MAX_SCORES),
-            queue("contributions rescued", self.contributions.reproposed(), MAX_RESCUED),
-            queue("peers found by a search", self.search.directory.len(), MAX_ASKED * MAX_DIRECTORY),
-            queue("questions measured", self.membership.response_times().requests_under_way(), MAX_ASKING),
-            queue(
-                "blobs on their way",
-                self.blobs.being_fetched().len(),
-                FETCHING_PER_MODULE * self.modules.len().max(1) + MAX_CONTRIBUTIONS + 1,
-            ),
-        ]
-    }
 }

@@ -7,27 +7,14 @@ use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version}
 use crate::protocol::action::{Action, Outer};
 use crate::protocol::blobs::Purpose;
 use crate::protocol::journal::record::Record;
-use crate::protocol::limits::{MAX_OFFERS, MAX_RIVALS, VERSIONS_KEPT};
-use crate::protocol::module::chain::Chain;
+use crate::protocol::limits::MAX_RIVALS;
 use crate::protocol::module::collection::{Collection, Entry, Progress};
+use crate::protocol::module::offers::countable;
 use crate::protocol::node::path::placement::active_leases;
 use crate::protocol::reputation::score::Fault;
 use crate::protocol::timers::Timer;
-use crate::protocol::wire::message::{ContributionKey, Lease, Message, Offer, SignedUpdate, Stage, Update};
-use crate::protocol::{Node, phase_from};
-
-/// Whether a contribution to one version can be counted at a head, now or once the head has caught up with it.
-pub(in crate::protocol) fn countable(head: Version, parent: Version) -> bool {
-    head.0.saturating_sub(parent.0) < VERSIONS_KEPT && parent.0.saturating_sub(head.0) <= VERSIONS_KEPT
-}
-
-/// Whether a path has offered something for a version.
-pub(in crate::protocol) fn offered(offers: &Offers, path: PathId, parent: Version) -> bool {
-    offers.range((path, parent, BlobHash([0; 32]))..=(path, parent, BlobHash([255; 32]))).next().is_some()
-}
-
-/// Offers heard, and who has made them first.
-pub(in crate::protocol) type Offers = BTreeMap<ContributionKey, (Offer, PeerKey)>;
+use crate::protocol::wire::message::{Lease, Message, Offer, SignedUpdate, Stage, Update};
+use crate::protocol::{Node, Replica, phase_from};
 
 impl Node {
     /// Begins to gather for the version after the head, unless the module is done.
@@ -39,13 +26,12 @@ impl Node {
         let Some(head) = state.head().filter(|head| !self.plan.is_done(module, *head)) else { return };
         let target = head.version.next();
         let deadline = match self.plan.mode {
-            OuterMode::Synchronous => state.durations.deadline_ms().map(|deadline_ms| now + deadline_ms),
+            OuterMode::Synchronous => state.aggregation.deadline_ms().map(|deadline_ms| now + deadline_ms),
             OuterMode::Asynchronous => Some(settled),
         };
-        let running = state.chain.as_ref().map_or(0, Chain::running_norm);
-        let mut collection = Collection::new(target, now, settled, deadline);
-        collection.began = state.phase_began;
-        state.collection = Some(collection);
+        let running = state.history.running_norm();
+        let collection = Collection::new(target, now, settled, deadline);
+        state.aggregation.open(collection.of_phase_since(state.history.phase_began()));
         self.out.set_timer(Timer::Close(module), settled);
         self.act(Action::Outer(Outer::OpenSum { module, target, running }));
     }
@@ -55,22 +41,14 @@ impl Node {
         self.out.clear_timer(Timer::Close(module));
         let now = self.now;
         let Some(state) = self.modules.get_mut(&module) else { return };
-        let Some(dropped) = state.collection.take() else { return };
-        // One that was opened in the middle of a phase says as much as any.
-        if let Some(began) = dropped.began.filter(|_| dropped.closing) {
-            // Up to the last that came: what never came says nothing.
-            state.durations.add(dropped.last_counted.unwrap_or(now).since(began));
-        }
-        for blob in dropped.blobs() {
+        for blob in state.aggregation.drop_collection(now) {
             self.forget(blob);
         }
     }
 
     /// A collection that closed and led to nothing is gathered anew.
     pub(in crate::protocol) fn reopen(&mut self, module: ModuleId) {
-        let led_to_nothing = |state: &crate::protocol::Module| {
-            state.combining.is_none() && state.collection.as_ref().is_some_and(|collection| collection.closing)
-        };
+        let led_to_nothing = |state: &Replica| state.aggregation.led_to_nothing();
         if self.owns(module) && self.modules.get(&module).is_some_and(led_to_nothing) {
             self.open_collection(module, 0);
         }
@@ -87,7 +65,7 @@ impl Node {
         if self.reputation.scores().is_named(self.now, author) {
             return;
         }
-        if self.auditing.is_broken(offer.blob.hash) {
+        if self.reputation.audits().is_broken(offer.blob.hash) {
             return self.blame(author, Fault::Broken, Some(key));
         }
         if let Some((fault, first)) = self.seen_before(module, author, &offer) {
@@ -96,32 +74,20 @@ impl Node {
         }
         self.reputation.contributes(module, offer.path, author);
         let Some(state) = self.modules.get_mut(&module) else { return };
-        let Some(chain) = &state.chain else { return };
+        let Some(chain) = state.history.chain() else { return };
         let head = chain.head().version;
         // One from ahead is kept: this member is about to catch up.
-        let counted = || chain.has_counted(key) || state.counted_from.contains(&offer.start());
+        let counted = || chain.has_counted(key) || state.offers.is_counted_from(offer.start());
         if !countable(head, offer.parent) || counted() {
             return;
         }
-        if state.offers.contains_key(&key) {
+        if state.offers.contains(&key) {
             return self.blobs.another_holder(offer.blob, author);
         }
-        let (first, last) = ((key.0, key.1, BlobHash([0; 32])), (key.0, key.1, BlobHash([255; 32])));
-        let rivals = state.offers.range(first..=last).count() + chain.times_counted(offer.path, offer.parent);
-        if rivals >= MAX_RIVALS {
-            return;
+        let rivals = state.offers.times(offer.path, offer.parent) + chain.times_counted(offer.path, offer.parent);
+        if rivals < MAX_RIVALS {
+            state.offers.add(head, offer, author);
         }
-        if state.offers.len() >= MAX_OFFERS {
-            let distance = |parent: Version| parent.0.abs_diff(head.0);
-            let Some(furthest) = state.offers.keys().copied().max_by_key(|(_, parent, _)| distance(*parent)) else {
-                return;
-            };
-            if distance(furthest.1) <= distance(offer.parent) {
-                return;
-            }
-            state.offers.remove(&furthest);
-        }
-        state.offers.insert(key, (offer, author));
     }
 
     /// Takes in hand what can be, and closes if it can.
@@ -133,8 +99,8 @@ impl Node {
         let is_empty = |collection: &Collection| collection.blobs().next().is_none();
         let state = self.modules.get(&module);
         if state
-            .and_then(|state| state.collection.as_ref())
-            .is_none_or(|collection| collection.closing || is_empty(collection))
+            .and_then(|state| state.aggregation.collection())
+            .is_none_or(|collection| collection.is_closing() || is_empty(collection))
         {
             return;
         }
@@ -144,20 +110,21 @@ impl Node {
         let now = self.now;
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(head) = state.head() else { return };
-        let busy = lags || state.combining.is_some() || state.next.is_some();
-        let Some(collection) = state.collection.as_mut().filter(|collection| !collection.closing) else { return };
+        let busy = lags || state.aggregation.is_combining() || state.applying.next().is_some();
+        let Some(collection) = state.aggregation.collection_mut().filter(|collection| !collection.is_closing()) else {
+            return;
+        };
         collection.measure(now, &expected, turns);
-        if let Some(at) = [collection.settled].into_iter().chain(collection.deadline).find(|at| *at > now) {
+        if let Some(at) = [collection.settled()].into_iter().chain(collection.deadline()).find(|at| *at > now) {
             self.out.set_timer(Timer::Close(module), at);
         }
         if busy || collection.state(now, &expected).is_err() {
             return;
         }
-        collection.closing = true;
-        let running = state.chain.as_ref().map_or(0, Chain::running_norm);
-        let (target, contributions) = (collection.target, collection.contributions(running, self.plan.norm_cap));
+        let running = state.history.running_norm();
+        let (target, contributions) = (collection.target(), collection.contributions(running, self.plan.norm_cap));
         let contributed = contributions.iter().map(|counted| counted.blob.hash);
-        state.combining = Some(contributed.chain([head.state.hash]).collect());
+        state.aggregation.combine(contributed.chain([head.state.hash]).collect());
         let portion = self.plan.portion(module, target, &contributions);
         self.act(Action::Outer(Outer::Combine { module, target, from: head.state, contributions, portion }));
     }
@@ -166,12 +133,14 @@ impl Node {
     fn begin_offers(&mut self, module: ModuleId) {
         let plan = &self.plan;
         let Some(state) = self.modules.get_mut(&module) else { return };
-        let (Some(chain), Some(collection)) = (&state.chain, &mut state.collection) else { return };
+        let (Some(chain), Some(collection)) = (state.history.chain(), state.aggregation.collection_mut()) else {
+            return;
+        };
         let fits = |offer: &Offer| {
-            let known = offer.parent < collection.target && chain.knows_all_since(offer.parent);
+            let known = offer.parent < collection.target() && chain.knows_all_since(offer.parent);
             known && collection.wants(offer.key()) && !(plan.counts_once() && collection.has_summed_another(offer))
         };
-        let mut waiting: Vec<&(Offer, PeerKey)> = state.offers.values().filter(|(offer, _)| fits(offer)).collect();
+        let mut waiting: Vec<&(Offer, PeerKey)> = state.offers.all().filter(|(offer, _)| fits(offer)).collect();
         waiting.sort_by_key(|(offer, _)| (offer.parent, offer.path));
         let mut begun = Vec::new();
         for (offer, from) in waiting {
@@ -183,7 +152,7 @@ impl Node {
             if rivals >= MAX_RIVALS {
                 continue;
             }
-            let weight = plan.weight(offer.path, (offer.parent, module), collection.target.0 - 1 - offer.parent.0);
+            let weight = plan.weight(offer.path, (offer.parent, module), collection.target().0 - 1 - offer.parent.0);
             let entry = Entry { offer: offer.clone(), from: *from, weight, norm: 0, progress: Progress::Fetching };
             collection.begin(entry);
             begun.push((offer.blob, *from));
@@ -199,7 +168,7 @@ impl Node {
         if self.plan.mode == OuterMode::Asynchronous {
             return BTreeMap::new();
         }
-        let Some(head) = self.modules.get(&module).and_then(crate::protocol::Module::head) else {
+        let Some(head) = self.modules.get(&module).and_then(Replica::head) else {
             return BTreeMap::new();
         };
         // Where paths are drawn anew, those that have gone on do not come back to this version.
@@ -230,12 +199,13 @@ impl Node {
         if !found {
             return self.drop_contribution(module, blob, Progress::Fetching);
         }
-        let Some(collection) = self.modules.get_mut(&module).and_then(|state| state.collection.as_mut()) else {
+        let Some(collection) = self.modules.get_mut(&module).and_then(|state| state.aggregation.collection_mut())
+        else {
             return;
         };
         let dropped = self.plan.counts_once() && collection.drop_made_twice(blob);
-        let target = collection.target;
-        while !collection.closing
+        let target = collection.target();
+        while !collection.is_closing()
             && let Some(entry) = collection.advance(blob, Progress::Fetching, Progress::Adding)
         {
             self.out.act(Action::Outer(Outer::Accumulate { module, target, blob, weight: entry.weight }));
@@ -252,18 +222,15 @@ impl Node {
         blob: BlobHash,
         norm: Option<u16>,
     ) {
-        let Some(collection) = self.modules.get_mut(&module).and_then(|state| state.collection.as_mut()) else {
+        let Some(collection) = self.modules.get_mut(&module).and_then(|state| state.aggregation.collection_mut())
+        else {
             return;
         };
-        if collection.target != target {
+        if collection.target() != target {
             return;
         }
         match norm {
-            Some(norm) => {
-                collection.last_counted = Some(self.now);
-                let entry = collection.advance(blob, Progress::Adding, Progress::Counted);
-                entry.into_iter().for_each(|entry| entry.norm = norm);
-            }
+            Some(norm) => collection.count(self.now, blob, norm),
             None => {
                 let broken = collection.in_hand(blob, Progress::Adding);
                 let broken: Vec<_> = broken.map(|entry| (entry.from, entry.offer.clone())).collect();
@@ -278,10 +245,10 @@ impl Node {
     /// It can be offered again.
     fn drop_contribution(&mut self, module: ModuleId, blob: BlobHash, progress: Progress) {
         let Some(state) = self.modules.get_mut(&module) else { return };
-        if let Some(collection) = &mut state.collection {
+        if let Some(collection) = state.aggregation.collection_mut() {
             collection.drop_blob(blob, progress);
         }
-        state.offers.retain(|_, (offer, _)| offer.blob.hash != blob);
+        state.offers.drop_blob(blob);
         self.forget(blob);
     }
 
@@ -290,11 +257,11 @@ impl Node {
         let plan = self.plan.clone();
         let update = self.modules.get_mut(&module).and_then(|state| {
             // Nothing closes while an average is made: if a collection is closing, this is its average.
-            state.combining.take()?;
+            state.aggregation.combined().then_some(())?;
             self.blobs.look_again();
-            let (chain, collection) = (state.chain.as_ref()?, state.collection.as_ref()?);
+            let (chain, collection) = (state.history.chain()?, state.aggregation.collection()?);
             let head = chain.head();
-            if !owns || !collection.closing || head.version.next() != target {
+            if !owns || !collection.is_closing() || head.version.next() != target {
                 return None;
             }
             let contributions = collection.contributions(chain.running_norm(), plan.norm_cap);
@@ -302,7 +269,7 @@ impl Node {
             let weight = head.weight + contributions.iter().map(|counted| u64::from(counted.weight)).sum::<u64>();
             Some(Update {
                 module,
-                term: state.term,
+                term: state.leadership.term(),
                 owner: self.me,
                 version: target,
                 parent: head.update,
@@ -322,10 +289,10 @@ impl Node {
     /// It is remembered before it is said: a restart says the same again, never something else.
     pub(in crate::protocol) fn sealed(&mut self, signed: SignedUpdate) {
         let (module, update) = (signed.update.module, &signed.update);
-        let stands = |state: &crate::protocol::Module| {
-            let closing = state.collection.as_ref().is_some_and(|collection| collection.closing);
-            let fits = state.chain.as_ref().is_some_and(|chain| chain.fits(update));
-            closing && fits && state.term == update.term && state.next.is_none()
+        let stands = |state: &Replica| {
+            let closing = state.aggregation.is_closing();
+            let fits = state.history.chain().is_some_and(|chain| chain.fits(update));
+            closing && fits && state.leadership.term() == update.term && state.applying.next().is_none()
         };
         if !self.owns(module) || !self.modules.get(&module).is_some_and(stands) {
             [update.average.hash, update.state.hash].into_iter().for_each(|blob| self.forget(blob));

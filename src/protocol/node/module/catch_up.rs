@@ -11,21 +11,6 @@ use crate::protocol::module::chain::{Chain, Since};
 use crate::protocol::module::validate::check_chain;
 use crate::protocol::wire::message::{DirectoryEntry, Head, Request, Response, SignedUpdate, UpdateHash};
 
-/// How far catching up has come for one module.
-#[derive(Debug, Default)]
-pub(in crate::protocol) struct CatchUp {
-    /// Since when a better head than ours is known.
-    behind_since: Option<Millis>,
-    /// A request under way.
-    asked: Option<(RequestId, PeerKey, Millis)>,
-    /// How many donors have failed: the next one is asked.
-    pub(in crate::protocol) failures: usize,
-    /// What was to be replayed could not be had: a whole state is asked for.
-    pub(in crate::protocol) whole: bool,
-    /// A chain whose state is being fetched.
-    pub(in crate::protocol) installing: Option<Chain>,
-}
-
 impl Node {
     pub(in crate::protocol) fn ask(&mut self, to: PeerKey, request: Request) -> RequestId {
         let id = self.out.next_request();
@@ -64,7 +49,7 @@ impl Node {
     }
 
     fn bring_up(&self, module: ModuleId, from: Option<(Version, UpdateHash)>) -> Response {
-        let Some(chain) = self.modules.get(&module).and_then(|state| state.chain.as_ref()) else {
+        let Some(chain) = self.modules.get(&module).and_then(|state| state.history.chain()) else {
             return Response::Refused(format!("I do not hold module {module}"));
         };
         match from.map(|(version, update)| chain.since(version, update)) {
@@ -86,42 +71,39 @@ impl Node {
         let (request_ms, gap_ms) =
             (self.membership.response_times().request_ms(), self.membership.response_times().gap_ms());
         let Some(state) = self.modules.get(&module) else { return };
-        let mine = state.head().filter(|_| state.tainted.is_none());
-        let busy = state.next.is_some() || !state.replay.is_empty() || state.catch_up.installing.is_some();
+        let mine = state.history.valid_head();
+        let busy =
+            state.applying.next().is_some() || state.applying.is_replaying() || state.catch_up.installing().is_some();
         let donors = self.donors(module, mine);
         let Some(state) = self.modules.get_mut(&module) else { return };
         let catch_up = &mut state.catch_up;
-        if catch_up.asked.is_some_and(|(_, _, at)| now.since(at) >= request_ms) {
-            catch_up.asked = None;
-            catch_up.failures += 1;
-        }
+        catch_up.time_out(now, request_ms);
         if donors.is_empty() {
-            catch_up.behind_since = None;
+            return catch_up.is_level();
+        }
+        let waited_ms = now.since(catch_up.is_behind(now));
+        let timeout_ms = if mine.is_none() { 0 } else { gap_ms };
+        if busy || catch_up.is_asking() || waited_ms < timeout_ms {
             return;
         }
-        let since = *catch_up.behind_since.get_or_insert(now);
-        let patience = if mine.is_none() { 0 } else { gap_ms };
-        if busy || catch_up.asked.is_some() || now.since(since) < patience {
-            return;
-        }
-        let donor = donors[catch_up.failures % donors.len()];
-        let whole = self.modules.get(&module).is_some_and(|state| state.catch_up.whole);
+        let Some(donor) = catch_up.donor(&donors) else { return };
+        let whole = catch_up.needs_whole();
         let from = mine.filter(|_| !whole).map(|head| (head.version, head.update));
         let id = self.ask(donor, Request::CatchUp { module, from });
         if let Some(state) = self.modules.get_mut(&module) {
-            state.catch_up.asked = Some((id, donor, now));
+            state.catch_up.asked(now, id, donor);
         }
     }
 
     /// Members whose chain beats ours, best first; for a module not here yet, also those that a search found.
     fn donors(&self, module: ModuleId, mine: Option<Head>) -> Vec<PeerKey> {
-        let refused = self.modules.get(&module).map(|state| &state.refused);
+        let applying = self.modules.get(&module).map(|state| &state.applying);
         let mut ahead: Vec<(PeerKey, Head)> = self
             .membership
             .roster()
             .heads(self.now, module)
             .filter(|(_, head)| mine.is_none_or(|mine| head.beats(&mine)))
-            .filter(|(_, head)| refused.is_none_or(|refused| !refused.contains(&head.update)))
+            .filter(|(_, head)| applying.is_none_or(|applying| !applying.has_refused(head.update)))
             .filter(|(peer, _)| !self.reputation.scores().is_named(self.now, *peer))
             .collect();
         ahead.sort_by(|(_, a), (_, b)| b.weight.cmp(&a.weight).then(a.update.cmp(&b.update)));
@@ -130,7 +112,7 @@ impl Node {
             let through = |entry: &&DirectoryEntry| {
                 entry.leases.iter().any(|lease| self.plan.needs(lease.path, lease.phase, module))
             };
-            donors.extend(self.search.directory.values().filter(through).map(|entry| entry.peer));
+            donors.extend(self.search.found().filter(through).map(|entry| entry.peer));
         }
         donors
     }
@@ -148,13 +130,8 @@ impl Node {
         if self.directory_answered(id, None) {
             return;
         }
-        let asked = self.modules.iter().find_map(|(module, state)| {
-            let (expected, donor, _) = state.catch_up.asked?;
-            (expected == id).then_some((*module, donor))
-        });
+        let asked = self.modules.iter_mut().find_map(|(module, state)| Some((*module, state.catch_up.take_asked(id)?)));
         let Some((module, donor)) = asked else { return };
-        let Some(state) = self.modules.get_mut(&module) else { return };
-        state.catch_up.asked = None;
         let understood = match response {
             Some(Response::Replay(updates)) => self.replay(module, updates),
             Some(Response::Snapshot(updates)) => self.install(module, donor, updates),
@@ -163,7 +140,7 @@ impl Node {
         if let Some(state) = self.modules.get_mut(&module)
             && !understood
         {
-            state.catch_up.failures += 1;
+            state.catch_up.failed();
         }
     }
 
@@ -172,7 +149,7 @@ impl Node {
             return false;
         }
         let Some(state) = self.modules.get_mut(&module) else { return false };
-        state.replay = updates.into();
+        state.applying.replay(updates);
         self.replay_next(module);
         true
     }
@@ -180,13 +157,12 @@ impl Node {
     /// Goes on with what was missed. The fence of terms is for what is said now, not for history.
     pub(in crate::protocol) fn replay_next(&mut self, module: ModuleId) {
         let Some(state) = self.modules.get_mut(&module) else { return };
-        if state.next.as_ref().is_some_and(|next| next.applying) {
+        if state.applying.is_applying() {
             return;
         }
-        let Some(chain) = &state.chain else { return };
+        let Some(chain) = state.history.chain() else { return };
         let known = chain.head().version;
-        state.replay.retain(|signed| signed.update.version > known);
-        let Some(signed) = state.replay.pop_front() else { return };
+        let Some(signed) = state.applying.next_to_replay(known) else { return };
         let fits = signed.update.module == module && chain.fits(&signed.update);
         if !fits || !self.take_next(module, signed, true) {
             self.abandon_next(module);
@@ -203,7 +179,10 @@ impl Node {
         let chain = if updates.is_empty() { Some(Chain::genesis(genesis)) } else { Chain::of(updates) };
         let Some(chain) = chain else { return false };
         let head = chain.head();
-        if !state.gives_way_to(&head) || state.refused.contains(&head.update) || self.has_condemned(chain.recent()) {
+        if !state.history.gives_way_to(&head)
+            || state.applying.has_refused(head.update)
+            || self.has_condemned(chain.recent())
+        {
             return false;
         }
         if let Err(reason) = check_chain(&self.plan, Chain::genesis(genesis).head(), &chain) {
@@ -211,7 +190,7 @@ impl Node {
             return false;
         }
         if let Some(state) = self.modules.get_mut(&module) {
-            state.catch_up.installing = Some(chain);
+            state.catch_up.install(chain);
         }
         let there = self.membership.roster().heads(self.now, module).filter(|(_, theirs)| theirs.state == head.state);
         let there = there.map(|(peer, _)| peer).collect();
@@ -222,15 +201,14 @@ impl Node {
 
     pub(in crate::protocol) fn state_fetched(&mut self, module: ModuleId, blob: BlobHash, found: bool) {
         let Some(state) = self.modules.get_mut(&module) else { return };
-        let fits = state.catch_up.installing.as_ref().is_some_and(|chain| chain.head().state.hash == blob);
-        let Some(chain) = state.catch_up.installing.take_if(|_| fits) else { return };
+        let Some(chain) = state.catch_up.take_installing(blob) else { return };
         if !found {
-            state.catch_up.failures += 1;
+            state.catch_up.failed();
             return;
         }
         let head = chain.head();
         let before = state.head();
-        if !state.gives_way_to(&head) {
+        if !state.history.gives_way_to(&head) {
             return;
         }
         self.act(Action::Persist(chain.record(module)));
@@ -259,11 +237,10 @@ impl Node {
         self.drop_collection(module);
         self.abandon_next(module);
         let Some(state) = self.modules.get_mut(&module) else { return };
-        let old_states = state.switch_states(&chain, self.plan.genesis.get(&module).copied());
-        let given_up = state.chain.replace(chain);
-        (state.catch_up.failures, state.catch_up.whole, state.tainted) = (0, false, None);
-        state.counted_from.clear();
-        state.prune_offers();
+        let (old_states, given_up) = state.history.switch(chain, self.plan.genesis.get(&module).copied());
+        state.catch_up.switched();
+        state.offers.forget_counted_from();
+        state.history.chain().into_iter().for_each(|chain| state.offers.prune(chain));
         for old in old_states {
             self.forget(old.hash);
         }
@@ -279,7 +256,7 @@ impl Node {
     pub(in crate::protocol) fn lags(&self, module: ModuleId) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
         let young = |since: Millis| self.now.since(since) < self.membership.response_times().request_ms();
-        let mine = state.head().filter(|_| state.tainted.is_none());
-        state.catch_up.behind_since.is_none_or(young) && !self.donors(module, mine).is_empty()
+        let mine = state.history.valid_head();
+        state.catch_up.behind_since().is_none_or(young) && !self.donors(module, mine).is_empty()
     }
 }

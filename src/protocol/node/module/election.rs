@@ -15,9 +15,8 @@ use crate::protocol::limits::{
     STEADY_MS, UNMEASURED_DUE_MS,
 };
 use crate::protocol::module::collection::quorum;
-use crate::protocol::node::module::aggregation::offered;
 use crate::protocol::wire::message::Head;
-use crate::protocol::{Module, Node};
+use crate::protocol::{Node, Replica};
 
 /// A candidate's rank for a module: the highest comes first (rendezvous hashing).
 pub(in crate::protocol) fn rank(module: ModuleId, peer: PeerKey) -> [u8; 32] {
@@ -40,20 +39,20 @@ pub(in crate::protocol) fn path_rank(path: PathId, peer: PeerKey) -> [u8; 32] {
 
 impl Node {
     pub(in crate::protocol) fn owns(&self, module: ModuleId) -> bool {
-        self.modules.get(&module).is_some_and(|state| state.owner == Some(self.me))
+        self.modules.get(&module).is_some_and(|state| state.leadership.is_owner(self.me))
     }
 
     /// A member says whom it takes for the owner. Its own claim counts; of others it is believed only a later term.
     pub(in crate::protocol) fn hear_owner(&mut self, module: ModuleId, author: PeerKey, term: Term, owner: PeerKey) {
         let Some(state) = self.modules.get(&module) else { return };
-        if author != owner && term == state.term && state.owner == Some(author) {
+        if author != owner && term == state.leadership.term() && state.leadership.is_owner(author) {
             return self.owner_abdicates(module);
         }
-        let later = term > state.term;
+        let later = term > state.leadership.term();
         if !self.is_believed(owner) {
             return;
         }
-        if term.0.saturating_sub(state.term.0) > MAX_TERM_JUMP {
+        if term.0.saturating_sub(state.leadership.term().0) > MAX_TERM_JUMP {
             return;
         }
         if owner == self.me {
@@ -61,16 +60,19 @@ impl Node {
             if later {
                 self.adopt_owner(module, term, owner);
                 if let Some(state) = self.modules.get_mut(&module) {
-                    state.deposed = Some(term);
+                    state.leadership.step_down();
                 }
-            } else if state.owner.is_none() && term == state.term {
+            } else if state.leadership.owner().is_none() && term == state.leadership.term() {
                 self.resume_ownership(module, term);
             }
             return;
         }
-        let same_term_but_first = term == state.term
-            && state.owner.is_some_and(|current| current != owner && rank(module, owner) > rank(module, current));
-        let first_heard = state.owner.is_none() && term >= state.term;
+        let same_term_but_first = term == state.leadership.term()
+            && state
+                .leadership
+                .owner()
+                .is_some_and(|current| current != owner && rank(module, owner) > rank(module, current));
+        let first_heard = state.leadership.owner().is_none() && term >= state.leadership.term();
         if later || (author == owner && (same_term_but_first || first_heard)) {
             self.adopt_owner(module, term, owner);
             if author == owner {
@@ -83,9 +85,7 @@ impl Node {
     /// the module next. A term that others have said it had is not in the row: it has to claim a later one then.
     fn count_claim(&mut self, module: ModuleId, term: Term) {
         let Some(state) = self.modules.get_mut(&module) else { return };
-        let before = std::mem::replace(&mut state.claimed, term);
-        state.terms_in_vain += u32::from(term.0.checked_sub(1) == Some(before.0));
-        if state.terms_in_vain >= MAX_TERMS_IN_VAIN {
+        if state.leadership.count_term(term) {
             self.depose(module, format!("it has taken {MAX_TERMS_IN_VAIN} terms and made no update"));
         }
     }
@@ -94,14 +94,14 @@ impl Node {
     /// have claimed at once and one of which was restarted before it heard the other, nobody would ever do the work.
     fn owner_abdicates(&mut self, module: ModuleId) {
         if let Some(state) = self.modules.get_mut(&module) {
-            state.deposed = Some(state.term);
+            state.leadership.step_down();
         }
     }
 
     /// A chain's head says that there has been a later owner than the one known here: what is signed next has no
     /// earlier term.
     pub(in crate::protocol) fn hear_later_term(&mut self, module: ModuleId, term: Term, owner: PeerKey) {
-        if self.modules.get(&module).is_none_or(|state| term <= state.term) {
+        if self.modules.get(&module).is_none_or(|state| term <= state.leadership.term()) {
             return;
         }
         self.adopt_owner(module, term, owner);
@@ -109,14 +109,14 @@ impl Node {
         if (owner == self.me || !self.is_believed(owner))
             && let Some(state) = self.modules.get_mut(&module)
         {
-            state.deposed = Some(term);
+            state.leadership.step_down();
         }
     }
 
     /// This node goes: it names whom it would take for the next owner, in the next term, so that there is no gap.
     pub(in crate::protocol) fn hand_over(&mut self, module: ModuleId) {
-        let Some(state) = self.modules.get(&module).filter(|state| state.owner == Some(self.me)) else { return };
-        let (Some(head), Some(term)) = (state.head(), state.term.0.checked_add(1).map(Term)) else { return };
+        let Some(state) = self.modules.get(&module).filter(|state| state.leadership.is_owner(self.me)) else { return };
+        let (Some(head), Some(term)) = (state.head(), state.leadership.next_term()) else { return };
         let able = self.membership.roster().heads(self.now, module).filter(|(_, other)| *other == head);
         let first = able.map(|(peer, _)| peer).max_by_key(|peer| self.candidacy(module, *peer));
         if let Some(successor) = first {
@@ -131,14 +131,16 @@ impl Node {
         author: PeerKey,
         named: Option<(Term, PeerKey)>,
     ) {
-        let Some(state) = self.modules.get_mut(&module).filter(|state| state.owner == Some(author)) else { return };
-        state.deposed = Some(state.term);
-        let next = state.term.0.checked_add(1).map(Term);
+        let Some(state) = self.modules.get_mut(&module).filter(|state| state.leadership.is_owner(author)) else {
+            return;
+        };
+        state.leadership.step_down();
+        let next = state.leadership.next_term();
         let Some((term, successor)) = named.filter(|(term, successor)| Some(*term) == next && *successor != author)
         else {
             return;
         };
-        if successor == self.me && state.chain.is_some() {
+        if successor == self.me && state.history.chain().is_some() {
             self.adopt_owner(module, term, successor);
             self.beat_on(module);
             self.open_collection(module, 0);
@@ -151,8 +153,8 @@ impl Node {
     /// one again.
     pub(in crate::protocol) fn depose(&mut self, module: ModuleId, reason: String) {
         let Some(state) = self.modules.get_mut(&module) else { return };
-        let Some(owner) = state.owner.filter(|owner| *owner != self.me) else { return };
-        state.deposed = Some(state.term);
+        let Some(owner) = state.leadership.owner().filter(|owner| *owner != self.me) else { return };
+        state.leadership.step_down();
         self.reputation.owner_failed(self.now, module, owner);
         self.act(Action::Report(Report::Deposed { module, owner, reason }));
     }
@@ -162,13 +164,7 @@ impl Node {
         self.drop_collection(module);
         let now = self.now;
         let Some(state) = self.modules.get_mut(&module) else { return };
-        state.term = term;
-        let again = state.owner.replace(owner) == Some(owner);
-        if !again {
-            (state.owner_since, state.claimed, state.terms_in_vain) = (now, Term(0), 0);
-        }
-        state.deposed = None;
-        state.vacant_since = None;
+        state.leadership.adopt(now, term, owner);
         self.act(Action::Report(Report::Owner { module, owner }));
         self.release_sealed(module);
         // The new owner may not have heard what is still outstanding.
@@ -177,7 +173,7 @@ impl Node {
 
     pub(in crate::protocol) fn claim(&mut self, module: ModuleId) {
         let Some(state) = self.modules.get(&module) else { return };
-        let Some(term) = state.term.0.checked_add(1).map(Term) else { return };
+        let Some(term) = state.leadership.next_term() else { return };
         self.adopt_owner(module, term, self.me);
         self.beat_on(module);
         self.open_collection(module, self.membership.response_times().settle_ms());
@@ -197,14 +193,14 @@ impl Node {
     fn should_claim(&mut self, module: ModuleId) -> bool {
         let now = self.now;
         let Some(state) = self.modules.get(&module) else { return false };
-        let (owner, deposed) = (state.owner, state.deposed == Some(state.term));
-        let listened = self.life.has_listened(now) || state.deposed.is_some();
+        let (owner, deposed) = (state.leadership.owner(), state.leadership.has_stepped_down());
+        let listened = self.life.has_listened(now) || state.leadership.knows_of_step_down();
         let Some(head) = state.head() else { return false };
         let alive = owner.is_some_and(|owner| owner == self.me || self.membership.roster().lives(now, module, owner));
         let at_work = alive && !deposed && owner.is_some_and(|owner| owner == self.me || !self.is_silent(owner));
         // So it is nearly always: nothing need be ranked.
         if let Some(state) = self.modules.get_mut(&module).filter(|_| at_work) {
-            state.vacant_since = None;
+            state.leadership.note_alive();
             return false;
         }
         let heads = self.membership.roster().heads(now, module).filter(|(peer, _)| Some(*peer) != owner || deposed);
@@ -223,17 +219,17 @@ impl Node {
         };
         let Some(state) = self.modules.get_mut(&module) else { return false };
         if !dead && !deposed {
-            state.vacant_since = None;
+            state.leadership.note_alive();
             return false;
         }
         // One that has never been heard gets a lease's time to speak; longer where this peer has come back and has heard
         // nobody yet, since those who stayed have gone on without it.
-        let patience = match state.owner {
-            _ if self.membership.start().incarnation > 1 && !state.met => LONELY_RETURN_MS,
+        let patience = match state.leadership.owner() {
+            _ if self.membership.start().incarnation > 1 && !state.leadership.has_heard_members() => LONELY_RETURN_MS,
             Some(_) => 0,
             None => MEMBER_LEASE_MS,
         };
-        let since = *state.vacant_since.get_or_insert(now);
+        let since = state.leadership.note_vacant(now);
         listened && now.since(since) >= patience + before_me * CLAIM_STAGGER_MS
     }
 
@@ -249,28 +245,30 @@ impl Node {
     /// An owner whose update is overdue, although what it needs has been offered, is replaced.
     fn watch_work(&mut self, module: ModuleId) {
         let now = self.now;
-        let Some(state) = self.modules.get(&module).filter(|state| state.deposed != Some(state.term)) else { return };
-        let open = state.owner.is_some_and(|owner| owner != self.me);
+        let Some(state) = self.modules.get(&module).filter(|state| !state.leadership.has_stepped_down()) else {
+            return;
+        };
+        let open = state.leadership.owner().is_some_and(|owner| owner != self.me);
         let Some(head) = state.head().filter(|head| open && !self.plan.is_done(module, *head)) else { return };
         // Nothing is overdue before that, nor before anything has been offered: then it is not asked what is expected.
-        let waited_ms = now.since(state.advanced.max(state.owner_since).max(self.life.began()));
-        let on_offer = state.offers.keys().any(|(_, parent, _)| *parent == head.version);
+        let waited_ms = now.since(state.history.advanced().max(state.leadership.owner_since()).max(self.life.began()));
+        let on_offer = state.offers.keys().any(|(_, parent, _)| parent == head.version);
         if self.plan.mode == OuterMode::Synchronous
-            && (!on_offer || (state.offered_since.is_some() && waited_ms < OVERDUE_MS))
+            && (!on_offer || (state.leadership.offered_since().is_some() && waited_ms < OVERDUE_MS))
         {
             return;
         }
-        let offered = |path: PathId| offered(&state.offers, path, head.version);
+        let offered = |path: PathId| state.offers.has_offered(path, head.version);
         let expected = self.expected(module);
         let begun = match self.plan.mode {
             OuterMode::Synchronous => expected.keys().any(|path| offered(*path)),
             OuterMode::Asynchronous => self.has_offered(module, head),
         };
-        let Some(offered_since) = begun.then(|| state.offered_since.unwrap_or(now)) else { return };
+        let Some(offered_since) = begun.then(|| state.leadership.offered_since().unwrap_or(now)) else { return };
         let due_ms = self.due_ms(module, state, offered_since) + self.pause_ms(module) + OVERDUE_MS;
         let overdue = quorum(&expected, offered, 0, waited_ms / due_ms);
         if let Some(state) = self.modules.get_mut(&module) {
-            state.offered_since = Some(offered_since);
+            state.leadership.note_offered(offered_since);
         }
         if overdue {
             self.depose(module, format!("its update is overdue: none for {} s", waited_ms / 1_000));
@@ -280,16 +278,16 @@ impl Node {
     /// How long an owner may take for its next update, as far as this node knows: what the owner's own deadline follows from
     /// (`collect.rs`). One that has come in the middle of a phase, and has not seen a whole one, takes its own inner steps
     /// for the measure too, and has long patience before it has made them.
-    fn due_ms(&self, module: ModuleId, state: &Module, offered_since: Millis) -> u64 {
+    fn due_ms(&self, module: ModuleId, state: &Replica, offered_since: Millis) -> u64 {
         let slower = DEADLINE_FACTOR * self.turns(module).max(1);
-        let usual_ms = state.advances.deadline_ms();
-        let took_ms = offered_since.since(state.advanced.max(self.life.began()));
+        let usual_ms = state.history.phases().deadline_ms();
+        let took_ms = offered_since.since(state.history.advanced().max(self.life.began()));
         let seen_ms = usual_ms.unwrap_or(0).max(took_ms.saturating_mul(slower));
-        if usual_ms.is_some() || state.phase_began.is_some() {
+        if usual_ms.is_some() || state.history.phase_began().is_some() {
             return seen_ms;
         }
         let own_ms = match self.plan.mode {
-            OuterMode::Synchronous => self.measured.map(|measured| measured.phase_ms(self.plan.inner_steps)),
+            OuterMode::Synchronous => self.trainer.measured().map(|measured| measured.phase_ms(self.plan.inner_steps)),
             OuterMode::Asynchronous => Some(self.pause_ms(module)).filter(|pause_ms| *pause_ms > 0),
         };
         seen_ms.max(own_ms.map_or(UNMEASURED_DUE_MS, |own_ms| own_ms.saturating_mul(slower)))
@@ -306,11 +304,8 @@ impl Node {
     pub(in crate::protocol) fn head_moved(&mut self, module: ModuleId, missed: bool) {
         let now = self.now;
         let Some(state) = self.modules.get_mut(&module) else { return };
-        let before = std::mem::replace(&mut state.phase_began, (!missed).then_some(now));
-        if let Some(began) = before.filter(|_| !missed) {
-            state.advances.add(now.since(began));
-        }
-        (state.advanced, state.offered_since, state.terms_in_vain) = (now, None, 0);
+        state.history.head_moved(now, missed);
+        state.leadership.head_moved();
         self.life.note_move();
     }
 }

@@ -4,7 +4,7 @@ use crate::names::{ModuleId, PeerKey};
 use crate::protocol::event::RequestId;
 use crate::protocol::membership::probe::Verdict;
 use crate::protocol::wire::message::Request;
-use crate::protocol::{Module, Node};
+use crate::protocol::{Node, Replica};
 
 impl Node {
     /// Whether a peer has not been heard for a little longer than usual. One that is heard is not probed any more.
@@ -26,7 +26,7 @@ impl Node {
             Verdict::Alive => false,
             Verdict::Dead => true,
             Verdict::Ask => {
-                let head = self.modules.get(&module).and_then(Module::head);
+                let head = self.modules.get(&module).and_then(Replica::head);
                 let from = head.map(|head| (head.version, head.update));
                 let id = self.ask(owner, Request::CatchUp { module, from });
                 self.membership.probes_mut().asked(now, owner, heard, id);

@@ -21,7 +21,7 @@ use crate::protocol::wire::message::Wanted;
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct Replicas {
     /// Modules held for others' sake: no path here goes through them.
-    pub(in crate::protocol) held: BTreeSet<ModuleId>,
+    held: BTreeSet<ModuleId>,
     /// Since when others do without a replica here.
     spare_since: BTreeMap<ModuleId, Millis>,
     /// Since when nobody else has a module.
@@ -29,6 +29,24 @@ pub(in crate::protocol) struct Replicas {
     asked: BTreeMap<ModuleId, Asked>,
     /// What this machine's disk gives to them, if that is not all.
     room_bytes: Option<u64>,
+}
+
+impl Replicas {
+    pub(in crate::protocol) fn held(&self) -> impl ExactSizeIterator<Item = ModuleId> {
+        self.held.iter().copied()
+    }
+
+    pub(in crate::protocol) fn holds(&self, module: ModuleId) -> bool {
+        self.held.contains(&module)
+    }
+
+    pub(in crate::protocol) fn hold(&mut self, module: ModuleId) {
+        self.held.insert(module);
+    }
+
+    pub(in crate::protocol) fn release(&mut self, module: ModuleId) {
+        self.held.remove(&module);
+    }
 }
 
 /// Who was asked to replicate a module.
@@ -54,7 +72,7 @@ impl Node {
             .modules
             .iter()
             .filter(|(module, state)| {
-                state.chain.is_some() && self.membership.roster().heads(now, **module).next().is_none()
+                state.history.chain().is_some() && self.membership.roster().heads(now, **module).next().is_none()
             })
             .map(|(module, _)| *module)
             .collect();
@@ -167,7 +185,7 @@ impl Node {
     /// while: those whose paths go through it, and those that rank higher, so that not all leave at once.
     pub(in crate::protocol) fn stays_as_replica(&mut self, module: ModuleId) -> bool {
         let now = self.now;
-        let has_state = self.modules.get(&module).is_some_and(|state| state.chain.is_some());
+        let has_state = self.modules.get(&module).is_some_and(|state| state.history.chain().is_some());
         let is_held = self.replicas.held.contains(&module);
         let others = self.staying_holders(module);
         let had = self.membership.roster().heads(now, module).next().is_some();

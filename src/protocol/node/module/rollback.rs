@@ -5,11 +5,10 @@
 //! time nobody has one does it stay as it is: a module must not be lost for one wrong step. The owner stays what it is.
 
 use crate::clock::Millis;
-use crate::names::{BlobRef, ModuleId};
+use crate::names::ModuleId;
 use crate::protocol::Node;
 use crate::protocol::action::{Action, Report};
-use crate::protocol::limits::{STATES_KEPT, TAINTED_MS};
-use crate::protocol::module::chain::Chain;
+use crate::protocol::limits::TAINTED_MS;
 use crate::protocol::wire::encoding::update_hash;
 use crate::protocol::wire::message::{SignedUpdate, UpdateHash};
 
@@ -19,23 +18,18 @@ impl Node {
         let Some(genesis) = self.plan.genesis.get(&module).copied() else { return };
         let now = self.now;
         let Some(state) = self.modules.get_mut(&module) else { return };
-        if state.catch_up.installing.as_ref().is_some_and(|chain| chain.contains(update)) {
-            let chain = state.catch_up.installing.take();
-            chain.into_iter().for_each(|chain| self.forget(chain.head().state.hash));
-        }
+        let refused = state.catch_up.refuse(update);
+        refused.into_iter().for_each(|chain| self.forget(chain.head().state.hash));
         let Some(state) = self.modules.get_mut(&module) else { return };
-        let is_next = state.next.as_ref().is_some_and(|next| update_hash(&next.signed.update) == Some(update));
-        let Some(chain) = state.chain.as_ref().filter(|chain| chain.contains(update)) else {
-            if is_next {
+        let Some(chain) = state.history.chain().filter(|chain| chain.contains(update)) else {
+            if state.applying.next().is_some_and(|next| update_hash(&next.update) == Some(update)) {
                 self.abandon_next(module);
             }
             return;
         };
         let from = chain.head().version;
-        let before = chain.before(update, genesis).filter(|before| state.states.contains(&before.head().state));
-        let Some(before) = before else {
-            state.tainted = Some(now);
-            return;
+        let Some(before) = state.history.before(update, genesis) else {
+            return state.history.invalidate(now);
         };
         let to = before.head().version;
         self.switch_chain(module, before);
@@ -53,23 +47,15 @@ impl Node {
     pub(in crate::protocol) fn restore_before(&mut self, module: ModuleId, update: UpdateHash) {
         let Some(genesis) = self.plan.genesis.get(&module).copied() else { return };
         let Some(state) = self.modules.get_mut(&module) else { return };
-        let Some(chain) = state.chain.as_ref().filter(|chain| chain.contains(update)) else { return };
-        let before = chain.before(update, genesis);
-        match before.and_then(|before| Some((state.states.iter().position(|it| *it == before.head().state)?, before))) {
-            Some((place, before)) => {
-                state.states.truncate(place + 1);
-                state.chain = Some(before);
-            }
-            None => state.tainted = Some(self.now),
-        }
+        state.history.restore_before(self.now, update, genesis);
     }
 
     /// In every sweep: what nobody can do without stays.
     pub(in crate::protocol) fn live_with_it(&mut self) {
         let now = self.now;
-        for module in self.auditing.condemned_in() {
+        for module in self.reputation.audits().invalidated_in() {
             let Some(state) = self.modules.get(&module) else { continue };
-            let Some(chain) = &state.chain else { continue };
+            let Some(chain) = state.history.chain() else { continue };
             let mine = chain.head();
             let members = self
                 .membership
@@ -78,40 +64,21 @@ impl Node {
                 .filter(|(peer, _)| !self.reputation.scores().is_named(now, *peer));
             let (ahead, all) =
                 members.fold((0, 1), |(ahead, all), (_, head)| (ahead + usize::from(head.beats(&mine)), all + 1));
-            let gives_up = state.tainted.is_some_and(|since| now.since(since) >= TAINTED_MS);
+            let gives_up = state.history.invalidated_since().is_some_and(|since| now.since(since) >= TAINTED_MS);
             let outvoted = 2 * ahead > all;
             let stays = |update: UpdateHash, since: Millis| {
                 (gives_up && chain.contains(update)) || (outvoted && now.since(since) >= 2 * TAINTED_MS)
             };
-            self.auditing.acquit(module, stays);
+            self.reputation.audits_mut().accept(module, stays);
             if let Some(state) = self.modules.get_mut(&module).filter(|_| gives_up) {
-                state.tainted = None;
+                state.history.accept_as_it_is();
             }
         }
     }
 
     /// Whether an update of a chain that another sent was proven wrong. If so, its head is not asked for again.
     pub(in crate::protocol) fn has_condemned<'a>(&self, mut updates: impl Iterator<Item = &'a SignedUpdate>) -> bool {
-        updates.any(|signed| update_hash(&signed.update).is_some_and(|hash| self.auditing.is_condemned(hash)))
-    }
-}
-
-impl crate::protocol::Module {
-    /// Keeps what another chain has had of the states that are kept, and its head's; says which it has not.
-    pub(in crate::protocol) fn switch_states(&mut self, chain: &Chain, genesis: Option<BlobRef>) -> Vec<BlobRef> {
-        let head = chain.head().state;
-        let stays = |old: &BlobRef| *old != head && genesis.is_some_and(|genesis| chain.has_had(*old, genesis));
-        let mut gone: Vec<BlobRef> = self.states.iter().filter(|old| !stays(old)).copied().collect();
-        self.states.retain(stays);
-        self.states.push_back(head);
-        while self.states.len() > STATES_KEPT {
-            gone.extend(self.states.pop_front());
-        }
-        gone
-    }
-
-    /// Whether another chain is better than this node's.
-    pub(in crate::protocol) fn gives_way_to(&self, other: &crate::protocol::wire::message::Head) -> bool {
-        self.tainted.is_some() || self.chain.as_ref().map(Chain::head).is_none_or(|mine| other.beats(&mine))
+        updates
+            .any(|signed| update_hash(&signed.update).is_some_and(|hash| self.reputation.audits().is_invalidated(hash)))
     }
 }

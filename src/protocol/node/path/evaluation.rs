@@ -4,33 +4,12 @@
 //! far. Of the living peers that have all of these and train nothing, the first by rendezvous scores it, the newest
 //! checkpoint only. All of them are members of the same modules, so they know each other.
 
-use std::collections::BTreeMap;
-
-use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase};
+use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase};
 use crate::protocol::Node;
 use crate::protocol::action::Action;
-use crate::protocol::limits::MAX_SCORES;
 use crate::protocol::membership::roster::Member;
 use crate::protocol::node::path::placement::active_leases;
 use crate::protocol::wire::message::{Message, Score, Stage};
-
-/// What is being scored here, and what is known of scores.
-#[derive(Debug, Default)]
-pub(in crate::protocol) struct Evaluations {
-    /// A checkpoint that is being scored, and the blobs that it is read from.
-    under_way: Option<(PathId, Phase, Vec<BlobHash>)>,
-    /// The newest checkpoint of each path that was scored here, or could not be.
-    tried: BTreeMap<PathId, Phase>,
-    /// The newest score of each path, and whose word it is.
-    pub(in crate::protocol) scores: BTreeMap<PathId, (Score, PeerKey)>,
-}
-
-impl Evaluations {
-    /// The blobs that the scorer may not have read yet.
-    pub(in crate::protocol) fn reads(&self) -> impl Iterator<Item = BlobHash> {
-        self.under_way.iter().flat_map(|(_, _, reads)| reads).copied()
-    }
-}
 
 fn rank(path: PathId, phase: Phase, peer: PeerKey) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
@@ -39,31 +18,23 @@ fn rank(path: PathId, phase: Phase, peer: PeerKey) -> [u8; 32] {
 }
 
 impl Node {
-    /// Whether this checkpoint is being scored here.
-    pub(in crate::protocol) fn is_scored(&self, path: PathId, phase: Phase) -> bool {
-        self.evaluations.under_way.as_ref().is_some_and(|(of, at, _)| (*of, *at) == (path, phase))
-    }
-
     /// Begins to score the checkpoint whose path has waited longest for a score, if it is this node's turn.
     pub(in crate::protocol) fn evaluate_next(&mut self) {
-        if self.evaluations.under_way.is_some() || self.training.is_some() || self.active_paths() > 0 {
+        if self.evaluations.is_busy() || self.trainer.training().is_some() || self.active_paths() > 0 {
             return;
         }
-        let scored = |path: &PathId| self.evaluations.scores.get(path).map(|(score, _)| score.phase);
         let next = self
             .paths_here()
             .filter_map(|path| Some((path, self.phase(path)?)))
-            .filter(|(path, phase)| {
-                phase.0 > 0 && scored(path).max(self.evaluations.tried.get(path).copied()) < Some(*phase)
-            })
+            .filter(|(path, phase)| phase.0 > 0 && self.evaluations.is_new(*path, *phase))
             .filter(|(path, phase)| self.is_evaluator(*path, *phase))
-            .min_by_key(|(path, _)| (scored(path), *path));
+            .min_by_key(|(path, _)| (self.evaluations.scored(*path), *path));
         let Some((path, phase)) = next else { return };
         let state = |module: ModuleId| Some((module, self.modules.get(&module)?.head()?.state));
         let states: Vec<(ModuleId, BlobRef)> =
             self.plan.modules_at(path, phase).into_iter().filter_map(state).collect();
         let reads = states.iter().map(|(_, state)| state.hash).collect();
-        self.evaluations.under_way = Some((path, phase, reads));
+        self.evaluations.begin(path, phase, reads);
         self.act(Action::Evaluate { path, phase, states });
     }
 
@@ -94,16 +65,14 @@ impl Node {
     }
 
     pub(in crate::protocol) fn evaluated(&mut self, path: PathId, phase: Phase, millibits_per_byte: Option<u32>) {
-        self.watchdog.has_scored();
+        self.trainer.watchdog_mut().has_scored();
         if millibits_per_byte.is_some() {
-            self.watchdog.got_further();
+            self.trainer.watchdog_mut().got_further();
         }
-        let ended = self.evaluations.under_way.take_if(|(of, at, _)| (*of, *at) == (path, phase));
-        let Some((_, _, reads)) = ended else { return };
+        let Some(reads) = self.evaluations.end(path, phase) else { return };
         for blob in reads {
             self.forget(blob);
         }
-        self.evaluations.tried.insert(path, phase);
         let Some(millibits_per_byte) = millibits_per_byte else { return };
         let score = Score { path, phase, millibits_per_byte };
         for module in self.plan.modules_at(path, phase) {
@@ -111,24 +80,16 @@ impl Node {
                 self.act(Action::Publish { module, message: Message::Score(score) });
             }
         }
-        self.keep_score(score, self.me);
+        self.evaluations.keep(score, self.me);
     }
 
     /// A score that another gives. It is taken on trust: a wrong one misleads people, and nothing else.
     pub(in crate::protocol) fn heard_score(&mut self, module: ModuleId, author: PeerKey, score: Score) {
-        let head = self.modules.get(&module).and_then(crate::protocol::Module::head);
+        let head = self.modules.get(&module).and_then(crate::protocol::Replica::head);
         // One from ahead would keep the next ones from being scored.
         let reached = head.is_some_and(|head| (1..=self.plan.phase_of(module, head).0).contains(&score.phase.0));
         if reached && self.plan.goes_through_at(score.path, score.phase, module) {
-            self.keep_score(score, author);
-        }
-    }
-
-    fn keep_score(&mut self, score: Score, by: PeerKey) {
-        let scores = &mut self.evaluations.scores;
-        let known = scores.get(&score.path).map(|(known, _)| known.phase);
-        if known < Some(score.phase) && (known.is_some() || scores.len() < MAX_SCORES) {
-            scores.insert(score.path, (score, by));
+            self.evaluations.keep(score, author);
         }
     }
 }

@@ -6,89 +6,43 @@
 //! standby keeps the trainer that its path's holder names in its lease, so that a crash costs the residual only where
 //! nobody stood by.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
 use crate::protocol::Node;
 use crate::protocol::action::{Action, Report};
 use crate::protocol::blobs::Purpose;
 use crate::protocol::event::RequestId;
 use crate::protocol::journal::record::{InnerCheckpoint, Record, StartedFrom};
-use crate::protocol::limits::{HANDOVER_REPEAT_MS, HANDOVER_WORD_MS};
+use crate::protocol::limits::HANDOVER_WORD_MS;
 use crate::protocol::node::path::placement::active_leases;
+use crate::protocol::path::hand_off::{Step, blobs};
 use crate::protocol::wire::message::{GENESIS, Lease, PathHandover, Request, Response, Stage};
 
 /// What a trainer's blob has beside its values.
 const FRAMING_BYTES: u64 = 1 << 20;
-
-/// A path that was taken and waits for its trainer.
-#[derive(Debug)]
-struct Inheritance {
-    from: PeerKey,
-    /// It trains the path until it is asked.
-    trains_on: bool,
-    /// When it was asked for first.
-    since: Millis,
-    asked_at: Option<Millis>,
-    asked: Option<RequestId>,
-    word: Option<PathHandover>,
-    missing: BTreeSet<BlobHash>,
-}
-
-/// Paths on their way from peer to peer.
-#[derive(Debug, Default)]
-pub(in crate::protocol) struct Handovers {
-    /// To this node.
-    inherits: BTreeMap<PathId, Inheritance>,
-    /// From this node: who takes it, and since when it is not trained here any more.
-    promised: BTreeMap<PathId, (PeerKey, Millis)>,
-}
-
-impl Handovers {
-    /// From whom the trainer of a path is still to come.
-    pub(in crate::protocol) fn donor(&self, path: PathId) -> Option<PeerKey> {
-        self.inherits.get(&path).map(|inheritance| inheritance.from)
-    }
-
-    /// Blobs that are here for paths that are not yet complete.
-    pub(in crate::protocol) fn arrived(&self) -> impl Iterator<Item = BlobHash> {
-        let words = self.inherits.values().filter_map(|inheritance| inheritance.word.as_ref());
-        words.flat_map(blobs).map(|blob| blob.hash)
-    }
-}
-
-fn blobs(word: &PathHandover) -> Vec<BlobRef> {
-    let middle = word.checkpoint.iter();
-    let middle = middle.flat_map(|middle| middle.start.iter().map(|(_, state)| *state).chain([middle.blob]));
-    word.trainer.into_iter().chain(middle).collect()
-}
 
 impl Node {
     /// A path was taken: whoever has its trainer is asked for it, of those alive and of those that a search has found
     /// just now; once the path's modules are here, if who has it trains on until it is asked, or else at once.
     pub(in crate::protocol) fn inherit(&mut self, path: PathId, found: Vec<(PeerKey, Lease)>) {
         let Some((from, trains_on)) = self.donor_of(path, found) else { return };
-        let (now, missing) = (self.now, BTreeSet::new());
-        let inheritance = Inheritance { from, trains_on, since: now, asked_at: None, asked: None, word: None, missing };
-        self.handovers.inherits.insert(path, inheritance);
+        self.paths.hand_offs_mut().take(self.now, path, from, trains_on);
         if !trains_on || self.phase(path).is_some() {
             self.ask_for_trainer(path, from);
         }
     }
 
     /// Whether it is too early to ask for a path's trainer: its holder trains on, and the path's modules are not here.
-    fn waits_for_modules(&self, path: PathId, inheritance: &Inheritance) -> bool {
-        let goes = |(peer, _, lease): (PeerKey, _, Lease)| peer == inheritance.from && lease.stage == Stage::Leaving;
-        let unasked = inheritance.word.is_none() && inheritance.asked.is_none() && inheritance.trains_on;
-        unasked && self.phase(path).is_none() && !self.membership.roster().holders(self.now, path).any(goes)
+    fn waits_for_modules(&self, path: PathId) -> bool {
+        let Some(from) = self.paths.hand_offs().trains_on(path).filter(|_| self.phase(path).is_none()) else {
+            return false;
+        };
+        let goes = |(peer, _, lease): (PeerKey, _, Lease)| peer == from && lease.stage == Stage::Leaving;
+        !self.membership.roster().holders(self.now, path).any(goes)
     }
 
     fn ask_for_trainer(&mut self, path: PathId, from: PeerKey) {
-        let (id, now) = (self.ask(from, Request::Path(path)), self.now);
-        if let Some(inheritance) = self.handovers.inherits.get_mut(&path) {
-            (inheritance.from, inheritance.asked, inheritance.asked_at) = (from, Some(id), Some(now));
-        }
+        let id = self.ask(from, Request::Path(path));
+        self.paths.hand_offs_mut().asked(self.now, path, from, id);
     }
 
     /// Beside it, whether it trains on. One that leaves before one that goes on, and a standby only if it says that it has the trainer. Who lies in what it
@@ -107,19 +61,11 @@ impl Node {
 
     /// Whether the answer was to a question about a path.
     pub(in crate::protocol) fn inheritance_answered(&mut self, id: RequestId, response: &Option<Response>) -> bool {
-        let asked = self.handovers.inherits.iter_mut().find(|(_, inheritance)| inheritance.asked == Some(id));
-        let Some((path, inheritance)) = asked else { return false };
-        inheritance.asked = None;
-        let (path, from) = (*path, inheritance.from);
+        let Some((path, from)) = self.paths.hand_offs_mut().answered(id) else { return false };
         match response {
-            Some(Response::Path(Some(word))) if word.later => {}
-            Some(Response::Path(Some(word))) if self.could_be(path, word) => {
-                let needed = blobs(word);
-                if let Some(inheritance) = self.handovers.inherits.get_mut(&path) {
-                    inheritance.word = Some(word.clone());
-                    inheritance.missing = needed.iter().map(|blob| blob.hash).collect();
-                }
-                for blob in needed {
+            Some(Response::Path(Some(state))) if state.later => {}
+            Some(Response::Path(Some(state))) if self.could_be(path, state) => {
+                for blob in self.paths.hand_offs_mut().told(path, state.clone()) {
                     self.fetch(blob, from, Purpose::Inheritance(path));
                 }
                 self.complete(path);
@@ -152,22 +98,20 @@ impl Node {
     }
 
     pub(in crate::protocol) fn inheritance_fetched(&mut self, path: PathId, blob: BlobHash, found: bool) {
-        let Some(inheritance) = self.handovers.inherits.get_mut(&path) else { return };
         if !found {
             return self.begin_afresh(path);
         }
-        inheritance.missing.remove(&blob);
+        self.paths.hand_offs_mut().arrived_one(path, blob);
         self.complete(path);
     }
 
     /// Takes the path's trainer over, once it is here and so are the path's modules, whose chains say whether the
     /// phase under way began where its start says.
     fn complete(&mut self, path: PathId) {
-        let here = |inheritance: &Inheritance| inheritance.word.is_some() && inheritance.missing.is_empty();
-        if self.phase(path).is_none() || !self.handovers.inherits.get(&path).is_some_and(here) {
+        if self.phase(path).is_none() || !self.paths.hand_offs().is_here(path) {
             return;
         }
-        let Some(Inheritance { from, word: Some(word), .. }) = self.handovers.inherits.remove(&path) else { return };
+        let Some((from, Some(word))) = self.paths.hand_offs_mut().end(path) else { return };
         for blob in blobs(&word) {
             self.forget(blob.hash);
         }
@@ -187,7 +131,7 @@ impl Node {
         if place.update == GENESIS {
             return self.plan.genesis.get(&place.module).copied().filter(|_| place.version.0 == 0);
         }
-        let chain = self.modules.get(&place.module)?.chain.as_ref()?;
+        let chain = self.modules.get(&place.module)?.history.chain()?;
         let (_, signed) = chain.places().find(|(update, _)| *update == place.update)?;
         (signed.update.version == place.version).then_some(signed.update.state)
     }
@@ -201,7 +145,7 @@ impl Node {
 
     /// Nothing comes of it: the path begins with what is here.
     fn begin_afresh(&mut self, path: PathId) {
-        if let Some(from) = self.handovers.donor(path) {
+        if let Some(from) = self.paths.hand_offs().donor(path) {
             self.disinherit(path);
             if self.paths.trainer(path).is_none() {
                 self.act(Action::Report(Report::BeganAfresh { path, from }));
@@ -211,8 +155,8 @@ impl Node {
 
     /// The path is not waited for any more, and not promised.
     pub(in crate::protocol) fn disinherit(&mut self, path: PathId) {
-        self.handovers.promised.remove(&path);
-        let word = self.handovers.inherits.remove(&path).and_then(|inheritance| inheritance.word);
+        self.paths.hand_offs_mut().withdraw(path);
+        let word = self.paths.hand_offs_mut().end(path).and_then(|(_, word)| word);
         for blob in word.iter().flat_map(blobs) {
             self.forget(blob.hash);
         }
@@ -220,32 +164,24 @@ impl Node {
 
     /// Asks again, and gives up what takes too long; in every sweep.
     pub(in crate::protocol) fn inherit_on(&mut self) {
-        let now = self.now;
-        let paths: Vec<PathId> = self.handovers.inherits.keys().copied().collect();
-        for path in paths {
-            let Some(inheritance) = self.handovers.inherits.get(&path) else { continue };
-            if self.waits_for_modules(path, inheritance) {
-                if let Some(inheritance) = self.handovers.inherits.get_mut(&path) {
-                    inheritance.since = now;
-                }
+        for path in self.paths.hand_offs().incoming() {
+            if self.waits_for_modules(path) {
+                self.paths.hand_offs_mut().wait_for_modules(self.now, path);
                 continue;
             }
-            let bytes = |word: &PathHandover| blobs(word).iter().map(|blob| blob.bytes).sum();
-            let word = inheritance.word.as_ref();
-            let patience_ms =
-                word.map_or(HANDOVER_WORD_MS, |word| self.membership.response_times().transfer_ms(bytes(word)));
-            if now.since(inheritance.since) >= patience_ms {
-                self.begin_afresh(path);
-            } else if inheritance.word.is_some() {
-                self.complete(path);
-            } else if inheritance.asked.is_none()
-                && inheritance.asked_at.is_none_or(|at| now.since(at) >= HANDOVER_REPEAT_MS)
-            {
-                // Who had it when the path was taken may be gone by now.
-                let known = Some(inheritance.from).filter(|_| inheritance.asked_at.is_some());
-                let from = inheritance.from;
-                let from = known.or_else(|| Some(self.donor_of(path, Vec::new())?.0)).unwrap_or(from);
-                self.ask_for_trainer(path, from);
+            let bytes = |state: &PathHandover| blobs(state).iter().map(|blob| blob.bytes).sum();
+            let transfer_ms = |state: &PathHandover| self.membership.response_times().transfer_ms(bytes(state));
+            let timeout_ms = |state: Option<&PathHandover>| state.map_or(HANDOVER_WORD_MS, transfer_ms);
+            match self.paths.hand_offs().step(self.now, path, timeout_ms) {
+                Step::GiveUp => self.begin_afresh(path),
+                Step::Complete => self.complete(path),
+                Step::Ask { from, again: true } => self.ask_for_trainer(path, from),
+                Step::Ask { from, again: false } => {
+                    // Who had it when the path was taken may be gone by now.
+                    let donor = self.donor_of(path, Vec::new()).map_or(from, |(donor, _)| donor);
+                    self.ask_for_trainer(path, donor);
+                }
+                Step::Wait => {}
             }
         }
     }
@@ -262,8 +198,8 @@ impl Node {
         if !self.gives(to, path) {
             return later;
         }
-        let again = self.handovers.promised.insert(path, (to, self.now)).is_some();
-        if self.training.as_ref().is_some_and(|training| training.path == path) {
+        let again = self.paths.hand_offs_mut().promise(self.now, path, to);
+        if self.trainer.trains(path) {
             if !again {
                 self.act(Action::Pause);
             }
@@ -288,15 +224,12 @@ impl Node {
 
     /// Whether another takes a path from here, which is not trained meanwhile; not if that other is gone, or slow.
     pub(in crate::protocol) fn is_promised(&self, path: PathId) -> bool {
-        self.handovers.promised.get(&path).is_some_and(|(to, at)| {
-            let alive = self
-                .membership
-                .roster()
-                .member(*to)
-                .is_some_and(|member| self.membership.roster().alive(self.now, member));
+        self.paths.hand_offs().promised(path).is_some_and(|(to, at)| {
+            let roster = self.membership.roster();
+            let alive = roster.member(to).is_some_and(|member| roster.alive(self.now, member));
             alive
-                && self.gives(*to, path)
-                && self.now.since(*at) < self.membership.response_times().transfer_ms(self.trainer_bytes(path))
+                && self.gives(to, path)
+                && self.now.since(at) < self.membership.response_times().transfer_ms(self.trainer_bytes(path))
         })
     }
 

@@ -15,8 +15,6 @@ use crate::protocol::action::Action;
 use crate::protocol::journal::record::Finished;
 use crate::protocol::limits::LATE_START_MS;
 use crate::protocol::module::collection::quorum;
-use crate::protocol::node::module::aggregation::offered;
-use crate::protocol::node::path::phase::Training;
 use crate::protocol::wire::message::{Counted, Lease, SignedUpdate};
 use crate::protocol::{Node, phase_from};
 
@@ -25,20 +23,12 @@ impl Node {
     /// path is new here, was late the last time, or others have begun already. One that is always late has its time at least every other phase.
     pub(in crate::protocol) fn begins_late(&self, path: PathId, resumes: bool) -> bool {
         let modules = self.modules_of(path);
-        let moved = modules.iter().filter_map(|module| Some(self.modules.get(module)?.advanced)).min();
+        let moved = modules.iter().filter_map(|module| Some(self.modules.get(module)?.history.advanced())).min();
         let waited_ms = self.now.since(moved.unwrap_or(self.now));
         // A part of a phase begins with the end of the one before it, whenever modules move on.
         let began_late = waited_ms >= LATE_START_MS && self.plan.streaming.is_none();
         let stub = self.paths.held().get(&path).is_some_and(Held::is_stub);
         resumes || (!stub && (began_late || !self.was_in_time(path)))
-    }
-
-    /// Whether the phase in hand is ended before half of it was made.
-    pub(in crate::protocol) fn is_stub(&self) -> bool {
-        let ends = self.training.as_ref().is_some_and(|training| training.ends);
-        ends && self.training.as_ref().is_some_and(|Training { part, .. }| {
-            2 * self.watchdog.steps().saturating_sub(part.first) < part.last - part.first
-        })
     }
 
     /// Whether what the path contributed last was counted at once.
@@ -54,7 +44,7 @@ impl Node {
         last.offers.iter().all(|(from, blob)| {
             let Some(state) = self.modules.get(&from.module) else { return true };
             let next = |signed: &&SignedUpdate| signed.update.version == from.version.next();
-            let update = state.chain.as_ref().and_then(|chain| chain.recent().find(next));
+            let update = state.history.chain().and_then(|chain| chain.recent().find(next));
             // Where another's work on the path is counted in its place, it may have been as soon.
             let is_it = |counted: &Counted| {
                 (counted.path, counted.parent) == (path, from.version)
@@ -66,13 +56,13 @@ impl Node {
 
     /// Whether the modules have moved on to which something was contributed.
     fn is_settled(&self, finished: &Finished) -> bool {
-        let head = |module: ModuleId| self.modules.get(&module).and_then(crate::protocol::Module::head);
+        let head = |module: ModuleId| self.modules.get(&module).and_then(crate::protocol::Replica::head);
         finished.offers.iter().all(|(from, _)| head(from.module).is_none_or(|head| head.version > from.version))
     }
 
     /// Ends a phase that is late once the others have done theirs; after every event.
     pub(in crate::protocol) fn end_late_phase(&mut self) {
-        let Some(training) = self.training.as_ref().filter(|training| !training.ends) else { return };
+        let Some(training) = self.trainer.training().filter(|training| !training.ends) else { return };
         // Who trains several in turn is waited for anyhow.
         let late = training.late && self.active_paths() == 1;
         let path = training.path;
@@ -81,9 +71,7 @@ impl Node {
         let is_over = training.until.is_some_and(|until| self.now >= until);
         if is_over || (late && begun.any(|(module, version)| self.others_are_done(module, version, path))) {
             self.act(Action::EndPhase);
-            if let Some(training) = &mut self.training {
-                training.ends = true;
-            }
+            self.trainer.cut_short();
         }
     }
 
@@ -101,7 +89,7 @@ impl Node {
         }
         let mut others = self.expected(module);
         others.remove(&path);
-        !others.is_empty() && quorum(&others, |other| offered(&state.offers, other, head.version), 0, 1)
+        !others.is_empty() && quorum(&others, |other| state.offers.has_offered(other, head.version), 0, 1)
     }
 
     /// The module whose round a path lets pass, if any: others train it, and the path's other modules are further.
@@ -126,7 +114,7 @@ impl Node {
     fn others_train(&self, module: ModuleId, version: Version, path: PathId) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
         let others = |other: PathId| other != path && self.plan.slots.goes_through(other, phase_from(version), module);
-        let here = self.training.as_ref().is_some_and(|training| {
+        let here = self.trainer.training().is_some_and(|training| {
             others(training.path) && training.start.iter().any(|(from, _)| from.version == version)
         });
         let train = |peer: PeerKey, lease: &Lease| {
@@ -136,6 +124,6 @@ impl Node {
         let mut living = self.membership.roster().living(self.now, module);
         let mut paths = self.plan.slots.through(module, phase_from(version)).into_iter();
         here || living.any(|(peer, member)| member.leases.iter().any(|lease| train(peer, lease)))
-            || paths.any(|other| others(other) && offered(&state.offers, other, version))
+            || paths.any(|other| others(other) && state.offers.has_offered(other, version))
     }
 }

@@ -24,7 +24,7 @@ impl Node {
         }
         self.life.leave(self.now);
         if self.membership.roster().anybody_stays(self.now) {
-            if self.training.is_some() {
+            if self.trainer.training().is_some() {
                 self.act(Action::Pause);
             }
             let trained = |stage: Stage| stage.is_active() && stage != Stage::Done;
@@ -48,7 +48,7 @@ impl Node {
             if self.owns(module)
                 && let Some(state) = self.modules.get_mut(&module)
             {
-                state.owner = None;
+                state.leadership.vacate();
                 self.drop_collection(module);
             }
         }
@@ -77,7 +77,7 @@ impl Node {
     /// Whether this peer alone has a module, of those that stay.
     fn is_nowhere_else(&self, module: ModuleId) -> bool {
         let stays = |peer| self.membership.roster().member(peer).is_some_and(|member| !member.leaves());
-        let is_here = self.modules.get(&module).is_some_and(|state| state.chain.is_some());
+        let is_here = self.modules.get(&module).is_some_and(|state| state.history.chain().is_some());
         is_here && !self.membership.roster().heads(self.now, module).any(|(peer, _)| stays(peer))
     }
 

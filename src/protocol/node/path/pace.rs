@@ -12,20 +12,7 @@ use crate::config::OuterMode;
 use crate::names::{ModuleId, PathId, PeerKey};
 use crate::protocol::Node;
 use crate::protocol::limits::{BEAT_MS, CLOSES_PER_PHASE, LEAST_STEPS_SHARE, UNMEASURED_STEPS_SHARE};
-
-/// What the last phase here came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::protocol) struct Measured {
-    pub(in crate::protocol) steps: u64,
-    pub(in crate::protocol) took_ms: u64,
-}
-
-impl Measured {
-    /// How long a phase of so many inner steps takes.
-    pub(in crate::protocol) fn phase_ms(self, inner_steps: u64) -> u64 {
-        inner_steps.saturating_mul(self.took_ms) / self.steps.max(1)
-    }
-}
+use crate::protocol::path::trainer::Measured;
 
 /// The pace by which others are measured: the fastest, but no more than twice the second. Of two, one may be that slow.
 fn measure(mut paces: Vec<u32>) -> Option<u32> {
@@ -42,7 +29,7 @@ impl Node {
             return 0;
         }
         let turns = self.active_paths() as u64;
-        let Some(Measured { steps, took_ms }) = self.measured.filter(|_| turns > 0) else { return 0 };
+        let Some(Measured { steps, took_ms }) = self.trainer.measured().filter(|_| turns > 0) else { return 0 };
         let pace = steps.saturating_mul(1_000_000) / took_ms.max(1) / turns;
         u32::try_from(pace).unwrap_or(u32::MAX).max(1)
     }
@@ -88,10 +75,7 @@ impl Node {
 
     /// Time in which the whole process stood still is none that inner steps took.
     pub(in crate::protocol) fn stood_still(&mut self, for_ms: u64) {
-        if let Some(training) = &mut self.training {
-            training.late = true;
-            training.measured.1 = training.measured.1 + for_ms;
-        }
+        self.trainer.stood_still(for_ms);
     }
 
     /// How long an owner lets pass before it closes again: then a path that keeps pace is not many versions late.
@@ -106,7 +90,7 @@ impl Node {
 
     /// How long a path waits for what it has contributed to be counted: as long as an owner may take, and a beat.
     pub(in crate::protocol) fn patience_ms(&self) -> u64 {
-        self.measured.map_or(0, |measured| measured.took_ms / CLOSES_PER_PHASE).max(BEAT_MS)
+        self.trainer.measured().map_or(0, |measured| measured.took_ms / CLOSES_PER_PHASE).max(BEAT_MS)
     }
 }
 

@@ -3,38 +3,17 @@
 //! There is no barrier: a path goes on as soon as each of its own modules has moved on from what the path last
 //! started from. In the asynchronous mode it waits for nobody else: only, and not for long, for its own contributions.
 
-use std::collections::BTreeSet;
-
 use crate::clock::Millis;
 use crate::config::OuterMode;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase};
 use crate::protocol::Node;
-use crate::protocol::action::{Action, Part, Report, Resume};
+use crate::protocol::action::{Action, Report, Resume};
 use crate::protocol::journal::record::{Finished, Record, StartedFrom};
 use crate::protocol::limits::{MAX_FROM_ONE_VERSION, TEXT_MS};
-use crate::protocol::node::module::aggregation::countable;
-use crate::protocol::node::path::pace::Measured;
+use crate::protocol::module::offers::countable;
 use crate::protocol::path::contributions::Contribution;
+use crate::protocol::path::trainer::Training;
 use crate::protocol::wire::message::{Message, Offer, Stage};
-
-/// A phase that is being trained.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::protocol) struct Training {
-    pub(in crate::protocol) path: PathId,
-    pub(in crate::protocol) phase: Phase,
-    /// Inner steps that are made here now, and since when.
-    pub(in crate::protocol) measured: (u64, Millis),
-    pub(in crate::protocol) part: Part,
-    pub(in crate::protocol) start: Vec<(StartedFrom, BlobRef)>,
-    pub(in crate::protocol) modules: BTreeSet<ModuleId>,
-    /// The trainer may not have read these yet.
-    pub(in crate::protocol) reads: Vec<BlobHash>,
-    /// When it ends, whatever it has come to.
-    pub(in crate::protocol) until: Option<Millis>,
-    /// It will end later than others; and is asked to end now.
-    pub(in crate::protocol) late: bool,
-    pub(in crate::protocol) ends: bool,
-}
 
 /// Whether a path can go on.
 pub(in crate::protocol) enum Readiness {
@@ -70,7 +49,7 @@ impl Node {
         let head = |module: &ModuleId| self.modules.get(module).and_then(|state| state.head());
         let fetching: Vec<ModuleId> = modules.iter().filter(|module| head(module).is_none()).copied().collect();
         let Some(phase) = self.phase(path) else { return Readiness::Fetching(fetching) };
-        if let Some(from) = self.handovers.donor(path) {
+        if let Some(from) = self.paths.hand_offs().donor(path) {
             return Readiness::Inheriting(from);
         }
         if phase.0 >= self.plan.phases {
@@ -118,7 +97,7 @@ impl Node {
     /// than an owner may take. Then it goes on without, from the same version again if it must, as often as that
     /// may be counted.
     fn waits_for_its_own(&self, path: PathId, from: &StartedFrom, blob: BlobHash, moved: bool) -> bool {
-        let chain = self.modules.get(&from.module).and_then(|state| state.chain.as_ref());
+        let chain = self.modules.get(&from.module).and_then(|state| state.history.chain());
         if chain.is_some_and(|chain| chain.has_counted((path, from.version, blob))) {
             return false;
         }
@@ -134,8 +113,7 @@ impl Node {
         let mut ready: Option<Turn> = None;
         for path in paths {
             let Some(held) = self.paths.held().get(&path).copied() else { continue };
-            let trains = self.training.as_ref().is_some_and(|training| training.path == path);
-            if !held.stage().is_active() || trains {
+            if !held.stage().is_active() || self.trainer.trains(path) {
                 continue;
             }
             self.abandon_stale_checkpoint(path);
@@ -163,8 +141,8 @@ impl Node {
                 }
             }
         }
-        let busy = self.training.is_some();
-        let rests = busy || self.life.rests_until(self.now).is_some() || self.life.is_leaving();
+        let rests =
+            self.trainer.training().is_some() || self.life.rests_until(self.now).is_some() || self.life.is_leaving();
         if let Some(turn) = ready.filter(|_| !rests) {
             self.train(turn.path, turn.phase);
         }
@@ -185,23 +163,21 @@ impl Node {
         let carried = trainer.into_iter().chain(resume.map(|resume| resume.blob)).map(|blob| blob.hash);
         let reads = states.chain(carried).collect();
         let made = resume.map(|resume| resume.steps);
-        let part = self.next_part(path, modules.clone(), made, self.steps(path).max(made.unwrap_or(0)));
+        let part = self.next_part(path, modules, made, self.steps(path).max(made.unwrap_or(0)));
         let to_make = part.last.saturating_sub(made.unwrap_or(part.first));
         let until = self.phase_ends(path, to_make);
         let late = self.begins_late(path, resume.is_some());
-        self.training = Some(Training {
+        self.trainer.begin(Training {
             path,
             phase,
-            measured: (to_make, self.now),
             part: part.clone(),
             start: start.clone(),
-            modules: modules.into_iter().collect(),
             reads,
+            measured: (to_make, self.now),
             until,
             late,
             ends: false,
         });
-        self.watchdog.begin(path, phase);
         self.act(Action::Train { path, phase, part, start, trainer, resume });
     }
 
@@ -230,13 +206,13 @@ impl Node {
     }
 
     pub(in crate::protocol) fn trained(&mut self, mut finished: Finished) {
-        self.measure_training();
-        let stub = self.is_stub();
+        self.trainer.measure(self.now);
+        let stub = self.trainer.is_stub();
         self.drop_surplus(&mut finished);
         self.tell_too_late(&finished);
         self.act(Action::Persist(Record::Finished(finished.clone())));
         self.done_training();
-        self.watchdog.got_further();
+        self.trainer.watchdog_mut().got_further();
         let path = finished.path;
         self.life.note_move();
         self.release_checkpoint(path);
@@ -264,13 +240,6 @@ impl Node {
         self.act(Action::Persist(Record::Trainer { path, trainer }));
         if let Some(old) = self.paths.set_trainer(path, trainer).filter(|old| *old != trainer) {
             self.forget(old.hash);
-        }
-    }
-
-    /// How fast a phase was that came to its end here.
-    fn measure_training(&mut self) {
-        if let Some(Training { measured: (steps @ 1.., began), ends: false, .. }) = self.training {
-            self.measured = Some(Measured { steps, took_ms: self.now.since(began) });
         }
     }
 
@@ -302,7 +271,7 @@ impl Node {
     }
 
     pub(in crate::protocol) fn done_training(&mut self) {
-        for blob in self.training.take().into_iter().flat_map(|training| training.reads) {
+        for blob in self.trainer.end() {
             self.forget(blob);
         }
     }
@@ -317,10 +286,10 @@ impl Node {
     pub(in crate::protocol) fn outstanding_offers(&self) -> impl Iterator<Item = Contribution> {
         self.contributions.all().filter(|(module, path, (parent, update), blob)| {
             let Some(state) = self.modules.get(module) else { return false };
-            state.chain.as_ref().is_some_and(|chain| {
+            state.history.chain().is_some_and(|chain| {
                 let head = chain.head();
                 let open = !self.plan.is_done(*module, head) && countable(head.version, *parent);
-                let made_twice = state.counted_from.contains(&(*path, *parent, *update));
+                let made_twice = state.offers.is_counted_from((*path, *parent, *update));
                 open && !made_twice && !chain.has_counted((*path, *parent, blob.hash))
             })
         })

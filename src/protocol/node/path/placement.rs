@@ -4,34 +4,20 @@
 //! path that nobody holds, or else one from a peer that trains several in turn; if there is none, it stands by. Where
 //! two hold the same path, the one that has more of them yields, or else the one that ranks lower for it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::clock::Millis;
 use crate::names::{ModuleId, PathId, PeerKey, Phase};
 use crate::protocol::action::{Action, Report};
 use crate::protocol::event::{Contact, RequestId};
 use crate::protocol::journal::record::Record;
 use crate::protocol::limits::{
-    CLAIM_STAGGER_MS, MAX_ASKED, MAX_DIRECTORY, MAX_LEASES, MEMBER_LEASE_MS, PATH_LEASE_MOST_MS, PATH_LEASE_MS,
+    CLAIM_STAGGER_MS, MAX_DIRECTORY, MAX_LEASES, MEMBER_LEASE_MS, PATH_LEASE_MOST_MS, PATH_LEASE_MS,
     PATH_LEASE_PHASE_SHARE,
 };
 use crate::protocol::membership::roster::well_formed;
-use crate::protocol::module::chain::Chain;
 use crate::protocol::node::module::election::path_rank;
-use crate::protocol::status::waiting::Waiting;
 use crate::protocol::wire::message::{DirectoryEntry, Lease, Request, Stage};
-use crate::protocol::{Held, Module, Node};
-
-/// A newcomer's walk from peer to peer.
-#[derive(Debug, Default)]
-pub(in crate::protocol) struct Search {
-    contacts: Vec<Contact>,
-    to_ask: VecDeque<PeerKey>,
-    asked: BTreeSet<PeerKey>,
-    waiting: BTreeMap<RequestId, (PeerKey, Millis)>,
-    pub(in crate::protocol) directory: BTreeMap<PeerKey, DirectoryEntry>,
-    active: bool,
-}
+use crate::protocol::{Held, Node, Replica};
 
 pub(in crate::protocol) fn active_leases(leases: &[Lease]) -> usize {
     leases.iter().filter(|lease| lease.stage.is_active()).count()
@@ -58,8 +44,7 @@ impl Node {
         let Some(state) = self.plan.genesis.get(&module).copied() else { return };
         self.act(Action::Persist(Record::Genesis { module, state }));
         self.act(Action::Subscribe(module));
-        let chain = Some(Chain::genesis(state));
-        self.modules.insert(module, Module { chain, states: [state].into(), ..Module::default() });
+        self.modules.insert(module, Replica::at_genesis(state));
     }
 
     /// A newcomer, or one that has come back with what its journal says.
@@ -69,7 +54,7 @@ impl Node {
             self.act(Action::Learn { peer: contact.peer, addresses: contact.addresses.clone() });
         }
         let alone = contacts.is_empty();
-        self.search.contacts = contacts;
+        self.search.set_contacts(contacts);
         let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
         for module in modules {
             self.act(Action::Subscribe(module));
@@ -80,7 +65,7 @@ impl Node {
         } else if !alone {
             self.life.rest_until(self.now + self.membership.response_times().settle_ms());
             // It needs no path, but others learn that it has started.
-            self.search.to_ask = self.search.contacts.iter().map(|contact| contact.peer).collect();
+            self.search.ask_contacts();
             self.ask_more();
         }
     }
@@ -90,23 +75,14 @@ impl Node {
             return;
         }
         let known: Vec<DirectoryEntry> = self.membership.roster().directory(self.now).collect();
-        let search = &mut self.search;
-        search.active = true;
-        search.asked.clear();
-        let told_before = std::mem::take(&mut search.directory).into_keys();
-        let contacts = search.contacts.iter().map(|contact| contact.peer);
-        search.to_ask = known.iter().map(|entry| entry.peer).chain(contacts).chain(told_before).collect();
-        search.directory = known.into_iter().map(|entry| (entry.peer, entry)).collect();
+        self.search.begin(known);
         self.ask_more();
     }
 
     fn ask_more(&mut self) {
-        while let Some(peer) = self.search.to_ask.pop_front() {
-            if peer == self.me || self.search.asked.len() >= MAX_ASKED || !self.search.asked.insert(peer) {
-                continue;
-            }
+        while let Some(peer) = self.search.next_to_ask(self.me) {
             let id = self.ask(peer, Request::Directory { start: Some(self.membership.start().clone()) });
-            self.search.waiting.insert(id, (peer, self.now));
+            self.search.asked(self.now, id, peer);
         }
     }
 
@@ -115,17 +91,15 @@ impl Node {
         id: RequestId,
         entries: Option<Vec<DirectoryEntry>>,
     ) -> bool {
-        if self.search.waiting.remove(&id).is_none() {
+        if !self.search.answered(id) {
             return false;
         }
         for entry in entries.unwrap_or_default().into_iter().take(MAX_DIRECTORY) {
-            let room = self.search.directory.len() < 4 * MAX_DIRECTORY;
-            if entry.peer == self.me || !room || !well_formed(&entry.leases, &entry.addresses) {
+            if entry.peer == self.me || !self.search.has_capacity() || !well_formed(&entry.leases, &entry.addresses) {
                 continue;
             }
             self.act(Action::Learn { peer: entry.peer, addresses: entry.addresses.clone() });
-            self.search.to_ask.push_back(entry.peer);
-            self.search.directory.insert(entry.peer, entry);
+            self.search.add(entry);
         }
         self.ask_more();
         self.decide();
@@ -134,38 +108,31 @@ impl Node {
 
     /// Gives up on those that do not answer, and starts again if nobody has.
     pub(in crate::protocol) fn search_on(&mut self) {
-        if !self.search.active {
+        if !self.search.is_active() {
             return;
         }
-        let (now, request_ms) = (self.now, self.membership.response_times().request_ms());
-        self.search.waiting.retain(|_, (_, asked_at)| now.since(*asked_at) < request_ms);
+        self.search.time_out(self.now, self.membership.response_times().request_ms());
         self.decide();
-        if self.search.active && self.search.waiting.is_empty() {
+        if self.search.is_active() && self.search.is_answered() {
             self.begin_search();
         }
     }
 
     /// Takes a path once everybody asked has answered.
     fn decide(&mut self) {
-        if self.life.is_leaving()
-            || !self.search.active
-            || !self.search.waiting.is_empty()
-            || self.search.directory.is_empty()
-        {
+        if self.life.is_leaving() || !self.search.end() {
             return;
         }
-        self.search.active = false;
         let (path, stage) = self.choose_path();
         self.take_path(path, stage);
         if stage == Stage::Joining {
-            let directory = self.search.directory.values();
-            let found = directory.flat_map(|entry| entry.leases.iter().map(|lease| (entry.peer, *lease)));
+            let found = self.search.found().flat_map(|entry| entry.leases.iter().map(|lease| (entry.peer, *lease)));
             self.inherit(path, found.collect());
         }
     }
 
     fn choose_path(&self) -> (PathId, Stage) {
-        let entries: Vec<&DirectoryEntry> = self.search.directory.values().collect();
+        let entries: Vec<&DirectoryEntry> = self.search.found().collect();
         let mut holders: BTreeMap<PathId, Vec<(usize, Stage)>> = BTreeMap::new();
         let mut standbys: Vec<PathId> = Vec::new();
         for entry in &entries {
@@ -211,21 +178,8 @@ impl Node {
         slots.all().min_by_key(first).unwrap_or(PathId(0))
     }
 
-    /// What a peer without a path waits for.
-    pub(in crate::protocol) fn search_waits(&self) -> Option<Waiting> {
-        let Search { active, asked, waiting, directory, .. } = &self.search;
-        if !active {
-            return None;
-        }
-        if waiting.is_empty() && directory.is_empty() {
-            return Some(Waiting::Nobody { asked: asked.len() });
-        }
-        let unanswered: Vec<PeerKey> = waiting.values().map(|(peer, _)| *peer).collect();
-        Some(Waiting::Directory { unanswered, asked: asked.len() })
-    }
-
     pub(in crate::protocol) fn take_path(&mut self, path: PathId, stage: Stage) {
-        self.orphans.remove(&path);
+        self.search.taken(path);
         self.act(Action::Persist(Record::Lease { path, held: true, standby: stage == Stage::Standby }));
         self.act(Action::Report(Report::PathTaken(path)));
         let near = self.phase_about();
@@ -290,7 +244,7 @@ impl Node {
             return;
         }
         let near = self.untrained_paths();
-        self.orphans.retain(|path, _| near.contains_key(path));
+        self.search.retain_unheld(&near);
         // Those stood by first: taking another means to stand by no longer.
         let (stood_by, others): (Vec<_>, Vec<_>) = near.into_iter().partition(|(path, _)| self.paths.stands_by(*path));
         for (path, phase) in stood_by.into_iter().chain(others) {
@@ -300,7 +254,7 @@ impl Node {
             {
                 continue;
             }
-            let since = *self.orphans.entry(path).or_insert(self.now);
+            let since = self.search.note_unheld(self.now, path);
             let given = self.is_given(path);
             // Who trains others may not know of every standby: it lets them go first.
             let busy = usize::from(self.active_paths() > 0);
@@ -324,7 +278,7 @@ impl Node {
     /// How long a path waits for its holder to come back, by how long phases take in the modules here.
     fn path_lease_ms(&self, path: PathId) -> u64 {
         let here = self.modules_of(path).into_iter().filter_map(|module| self.modules.get(&module));
-        let phase_ms = here.filter_map(|state| state.advances.quicker_ms()).min().unwrap_or(0);
+        let phase_ms = here.filter_map(|state| state.history.phases().quicker_ms()).min().unwrap_or(0);
         (phase_ms / PATH_LEASE_PHASE_SHARE).clamp(PATH_LEASE_MS, PATH_LEASE_MOST_MS)
     }
 

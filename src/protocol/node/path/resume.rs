@@ -8,7 +8,7 @@ use crate::names::{BlobHash, BlobRef, PathId, Phase};
 use crate::protocol::Node;
 use crate::protocol::action::Action;
 use crate::protocol::journal::record::{InnerCheckpoint, Record};
-use crate::protocol::node::module::aggregation::countable;
+use crate::protocol::module::offers::countable;
 
 /// What is needed to go on from it.
 pub(in crate::protocol) fn blobs(checkpoint: &InnerCheckpoint) -> impl Iterator<Item = BlobHash> {
@@ -19,7 +19,7 @@ impl Node {
     /// The trainer has stored the middle of a phase. One of a path that was given away since is of no use here.
     pub(in crate::protocol) fn checkpointed(&mut self, path: PathId, phase: Phase, steps: u64, blob: BlobRef) {
         self.progressed(path, phase, steps);
-        let training = self.training.as_ref().filter(|training| (training.path, training.phase) == (path, phase));
+        let training = self.trainer.training().filter(|training| (training.path, training.phase) == (path, phase));
         let Some(training) = training.filter(|training| self.paths.holds(training.path)) else {
             return self.forget(blob.hash);
         };
@@ -34,7 +34,7 @@ impl Node {
         if let Some((steps, blob)) = middle {
             self.checkpointed(path, phase, steps, blob);
         }
-        if self.training.as_ref().is_some_and(|training| (training.path, training.phase) == (path, phase)) {
+        if self.trainer.in_hand() == Some((path, phase)) {
             self.done_training();
         }
     }

@@ -15,7 +15,7 @@ use crate::protocol::action::Part;
 use crate::protocol::journal::record::{Finished, StartedFrom};
 use crate::protocol::node::path::phase::Readiness;
 use crate::protocol::wire::message::{Head, UpdateHash};
-use crate::protocol::{Module, Node, RunPlan};
+use crate::protocol::{Node, Replica, RunPlan};
 
 impl RunPlan {
     /// What of a phase is trained at once from these modules: all of it, or the part that a level ends.
@@ -114,7 +114,7 @@ impl Node {
     }
 
     fn head_of(&self, module: ModuleId) -> Option<Head> {
-        self.modules.get(&module).and_then(Module::head)
+        self.modules.get(&module).and_then(Replica::head)
     }
 
     fn open(&self, modules: Vec<ModuleId>) -> Vec<ModuleId> {

@@ -9,16 +9,11 @@ impl Node {
     /// A sign of life.
     pub(in crate::protocol) fn progressed(&mut self, path: PathId, phase: Phase, steps: u64) {
         let now = self.now;
-        if self.is_scored(path, phase) || self.is_at_the_end(path, phase) {
-            self.watchdog.scores(now, path, steps);
-        } else if self.trains_now() == Some((path, phase)) {
-            self.watchdog.sign(now, steps);
+        if self.evaluations.is_scoring(path, phase) || self.is_at_the_end(path, phase) {
+            self.trainer.watchdog_mut().scores(now, path, steps);
+        } else if self.trainer.in_hand() == Some((path, phase)) {
+            self.trainer.watchdog_mut().sign(now, steps);
         }
-    }
-
-    /// What the trainer has in hand.
-    fn trains_now(&self) -> Option<(PathId, Phase)> {
-        self.training.as_ref().map(|training| (training.path, training.phase))
     }
 
     /// Whether that is how a path is left when the run is over, which its peer scores unasked.
@@ -27,10 +22,10 @@ impl Node {
     }
 
     pub(in crate::protocol) fn watch_trainer(&mut self) {
-        let Some(silent_ms) = self.watchdog.stuck(self.now) else { return };
-        let scored = self.watchdog.scored();
-        let steps = self.watchdog.steps_made().filter(|_| scored.is_none());
-        let trained = self.trains_now().map(|(path, _)| path);
+        let Some(silent_ms) = self.trainer.watchdog_mut().stuck(self.now) else { return };
+        let scored = self.trainer.watchdog().scored();
+        let steps = self.trainer.watchdog().steps_made().filter(|_| scored.is_none());
+        let trained = self.trainer.in_hand().map(|(path, _)| path);
         if let Some(path) = scored.or(trained) {
             self.act(Action::Report(Report::TrainerStuck { path, steps, silent_ms }));
             self.restart_trainer();
@@ -45,7 +40,7 @@ impl Node {
 
     /// The phase that it had in hand begins again, from where it was last stored, as soon as this event is over.
     fn restart_trainer(&mut self) {
-        let restarts = self.watchdog.restarted();
+        let restarts = self.trainer.watchdog_mut().restarted();
         self.done_training();
         if restarts > MAX_RESTARTS {
             self.act(Action::GiveUp { restarts: MAX_RESTARTS });

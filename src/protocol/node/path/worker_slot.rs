@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use crate::names::{ModuleId, PathId, Phase, Version};
 use crate::protocol::action::Action;
 use crate::protocol::limits::{PATH_LEASE_MS, VERSIONS_KEPT};
-use crate::protocol::{Held, Module, Node, RunPlan, phase_from};
+use crate::protocol::{Held, Node, Replica, RunPlan, phase_from};
 
 /// After a heavier chain has come, which has not come as far, a slot looks back so many phases for what it must train
 /// again.
@@ -91,7 +91,7 @@ impl Node {
     /// A module is not as far as others, and nobody who lives trains what would bring it further, nor has for a while.
     pub(in crate::protocol) fn is_left_behind(&self, module: ModuleId) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
-        let waited_ms = self.now.since(state.advanced.max(self.life.began()));
+        let waited_ms = self.now.since(state.history.advanced().max(self.life.began()));
         self.plan.slots.are_drawn_anew() && waited_ms >= PATH_LEASE_MS && self.expected(module).is_empty()
     }
 
@@ -109,7 +109,7 @@ impl Node {
             return false;
         };
         let given_up = trained.offers.iter().any(|(from, _)| {
-            let head = self.modules.get(&from.module).and_then(Module::head);
+            let head = self.modules.get(&from.module).and_then(Replica::head);
             head.is_some_and(|head| head.version == from.version && head.update != from.update)
         });
         given_up && self.rounds(slot, phase) == Some(phase)
@@ -129,7 +129,7 @@ impl Node {
         if let Some(furthest) = here.max() {
             return furthest;
         }
-        let found = self.search.directory.values().flat_map(|entry| &entry.leases);
+        let found = self.search.found().flat_map(|entry| &entry.leases);
         let mut phases: Vec<Phase> = found.map(|lease| lease.phase.min(Phase(self.plan.phases))).collect();
         phases.sort_unstable();
         phases.get(phases.len() / 2).copied().unwrap_or(Phase(0))
@@ -174,7 +174,7 @@ impl Node {
     pub(in crate::protocol) fn enter(&mut self, module: ModuleId) {
         if !self.modules.contains_key(&module) {
             self.act(Action::Subscribe(module));
-            self.modules.insert(module, Module::default());
+            self.modules.insert(module, Replica::default());
         }
     }
 

@@ -1,0 +1,154 @@
+//! Who owns a module, as one member knows it: the owner, its term, and what is known of the owner's work.
+
+use crate::clock::Millis;
+use crate::names::{PeerKey, Term};
+use crate::protocol::limits::MAX_TERMS_IN_VAIN;
+
+/// The owner of a module and its term.
+#[derive(Debug, Default)]
+pub(in crate::protocol) struct Leadership {
+    term: Term,
+    owner: Option<PeerKey>,
+    /// Since when the owner is this peer, in whatever terms.
+    owner_since: Millis,
+    /// The last term that the owner has claimed itself, and how many in a row since the head or the owner came.
+    claimed: Term,
+    terms_in_vain: u32,
+    /// The term whose owner has left, was proven wrong, or is this node without a record of it.
+    stepped_down: Option<Term>,
+    /// Since when there is no living owner, as far as this node can see.
+    vacant_since: Option<Millis>,
+    /// Since when something has been offered for the next update.
+    offered_since: Option<Millis>,
+    /// Whether another member has been heard since this node started.
+    has_heard_members: bool,
+}
+
+impl Leadership {
+    pub(in crate::protocol) fn term(&self) -> Term {
+        self.term
+    }
+
+    /// The term after this one, unless this is the last that there is.
+    pub(in crate::protocol) fn next_term(&self) -> Option<Term> {
+        self.term.0.checked_add(1).map(Term)
+    }
+
+    pub(in crate::protocol) fn owner(&self) -> Option<PeerKey> {
+        self.owner
+    }
+
+    pub(in crate::protocol) fn is_owner(&self, peer: PeerKey) -> bool {
+        self.owner == Some(peer)
+    }
+
+    pub(in crate::protocol) fn owner_since(&self) -> Millis {
+        self.owner_since
+    }
+
+    /// Another term begins, or the same one with another owner.
+    pub(in crate::protocol) fn adopt(&mut self, now: Millis, term: Term, owner: PeerKey) {
+        self.term = term;
+        if self.owner.replace(owner) != Some(owner) {
+            (self.owner_since, self.claimed, self.terms_in_vain) = (now, Term(0), 0);
+        }
+        self.stepped_down = None;
+        self.vacant_since = None;
+    }
+
+    /// What the journal says: a term, and its owner if that is another peer.
+    pub(in crate::protocol) fn restore(&mut self, term: Term, owner: Option<PeerKey>) {
+        (self.term, self.owner) = (term, owner);
+    }
+
+    /// The owner, which is this node, goes, and names nobody.
+    pub(in crate::protocol) fn vacate(&mut self) {
+        self.owner = None;
+    }
+
+    /// The owner of the present term is none any more.
+    pub(in crate::protocol) fn step_down(&mut self) {
+        self.stepped_down = Some(self.term);
+    }
+
+    /// Whether the owner of the present term has stepped down.
+    pub(in crate::protocol) fn has_stepped_down(&self) -> bool {
+        self.stepped_down == Some(self.term)
+    }
+
+    /// Whether an owner has stepped down since one was last adopted.
+    pub(in crate::protocol) fn knows_of_step_down(&self) -> bool {
+        self.stepped_down.is_some()
+    }
+
+    /// The owner has claimed a term itself. Whether it has taken too many in a row without an update. A term that only
+    /// others have said it had is not in the row.
+    pub(in crate::protocol) fn count_term(&mut self, term: Term) -> bool {
+        let before = std::mem::replace(&mut self.claimed, term);
+        self.terms_in_vain += u32::from(term.0.checked_sub(1) == Some(before.0));
+        self.terms_in_vain >= MAX_TERMS_IN_VAIN
+    }
+
+    /// There is a new head: the owner has done its work, and nothing is offered for the next one yet.
+    pub(in crate::protocol) fn head_moved(&mut self) {
+        (self.offered_since, self.terms_in_vain) = (None, 0);
+    }
+
+    /// There is no living owner. Since when.
+    pub(in crate::protocol) fn note_vacant(&mut self, now: Millis) -> Millis {
+        *self.vacant_since.get_or_insert(now)
+    }
+
+    /// There is a living owner.
+    pub(in crate::protocol) fn note_alive(&mut self) {
+        self.vacant_since = None;
+    }
+
+    pub(in crate::protocol) fn offered_since(&self) -> Option<Millis> {
+        self.offered_since
+    }
+
+    pub(in crate::protocol) fn note_offered(&mut self, since: Millis) {
+        self.offered_since = Some(since);
+    }
+
+    /// Another member was heard.
+    pub(in crate::protocol) fn note_member(&mut self) {
+        self.has_heard_members = true;
+    }
+
+    pub(in crate::protocol) fn has_heard_members(&self) -> bool {
+        self.has_heard_members
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: PeerKey = PeerKey([1; 32]);
+
+    #[test]
+    fn a_step_down_counts_for_the_term_in_which_it_was() {
+        let mut leadership = Leadership::default();
+        leadership.adopt(Millis(5), Term(2), PEER);
+        leadership.step_down();
+        assert!(leadership.has_stepped_down() && leadership.knows_of_step_down());
+        leadership.restore(Term(3), Some(PEER));
+        assert!(!leadership.has_stepped_down() && leadership.knows_of_step_down());
+        leadership.adopt(Millis(9), Term(4), PEER);
+        assert!(!leadership.knows_of_step_down());
+        assert_eq!((leadership.owner_since(), leadership.next_term()), (Millis(5), Some(Term(5))));
+    }
+
+    #[test]
+    fn terms_in_vain_are_counted_in_a_row_until_the_head_moves() {
+        let mut leadership = Leadership::default();
+        let mut count = |terms: std::ops::Range<u64>| terms.map(|term| leadership.count_term(Term(term))).any(|it| it);
+        assert!(!count(1..u64::from(MAX_TERMS_IN_VAIN)));
+        assert!(!count(100..101), "a gap");
+        leadership.head_moved();
+        let mut in_vain = (200..).map(|term| leadership.count_term(Term(term)));
+        assert_eq!(in_vain.position(|it| it), Some(MAX_TERMS_IN_VAIN as usize));
+    }
+}

@@ -1,0 +1,244 @@
+//! What a node promises, said as whole lists of actions.
+//!
+//! One module, which two paths share: the smallest swarm in which everything happens.
+
+mod heartbeat;
+mod incarnation;
+mod module;
+mod path;
+mod queries;
+mod restore;
+mod retention;
+
+use std::collections::BTreeMap;
+
+use crate::clock::Millis;
+use crate::config::OuterMode;
+use crate::grid::{Grid, Sharing};
+use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
+use crate::protocol::journal::record::{Finished, StartedFrom};
+use crate::protocol::module::chain::Chain;
+use crate::protocol::wire::message::{Beat, Counted, Head, Lease, Message, Offer, SignedUpdate, Stage, Start, Update};
+use crate::protocol::{Action, Contact, Event, Node, Outer, Part, Portion, Record, Report, RunPlan};
+
+const MODULE: ModuleId = ModuleId { level: 0, expert: 0 };
+const ME: PeerKey = PeerKey([1; 32]);
+const OTHER: PeerKey = PeerKey([2; 32]);
+const THIRD: PeerKey = PeerKey([3; 32]);
+const PHASES: u64 = 40;
+/// How long every contribution is, and the running norm of such: 1.
+const NORM: u16 = 0x3F80;
+const RUNNING: u32 = 0x3F80_0000;
+const INNER_STEPS: u64 = 64;
+
+fn plan() -> RunPlan {
+    RunPlan {
+        slots: Grid::with_paths(vec![Sharing::Shared], 2).unwrap().into(),
+        mode: OuterMode::Synchronous,
+        phases: PHASES,
+        inner_steps: INNER_STEPS,
+        streaming: None,
+        reshard: Vec::new(),
+        weights: vec![100, 60],
+        genesis: BTreeMap::from([(MODULE, state(0))]),
+        offer_bytes: vec![1_000],
+        average_bytes: vec![1_000],
+        norm_cap: 2.0,
+        audit_share: 0.0,
+        centred_clipping: false,
+    }
+}
+
+/// The state at a version.
+fn state(version: u64) -> BlobRef {
+    BlobRef { bytes: 200, ..BlobRef::of(format!("state {version}").as_bytes()) }
+}
+
+/// The average that makes a version.
+fn average(version: u64) -> BlobRef {
+    BlobRef::of(format!("average {version}").as_bytes())
+}
+
+/// What a path contributes to a version.
+fn gradient(path: u32, parent: u64) -> BlobRef {
+    BlobRef::of(format!("gradient {path} {parent}").as_bytes())
+}
+
+fn offer(path: u32, parent: Head) -> Offer {
+    Offer {
+        path: PathId(path),
+        parent: parent.version,
+        parent_update: parent.update,
+        router: 0,
+        blob: gradient(path, parent.version.0),
+        sequence: 1,
+    }
+}
+
+fn counted(path: u32, parent: u64) -> Counted {
+    let weight = plan().weights[path as usize];
+    Counted { path: PathId(path), parent: Version(parent), weight, norm: NORM, blob: gradient(path, parent) }
+}
+
+fn genesis() -> Head {
+    Chain::genesis(state(0)).head()
+}
+
+fn head(signed: &SignedUpdate) -> Head {
+    crate::protocol::module::chain::head_of(&signed.update).unwrap()
+}
+
+/// The update after a head, in a term of an owner's, with both paths' contributions.
+fn update(before: Head, term: u64, owner: PeerKey) -> SignedUpdate {
+    let version = before.version.next();
+    let update = Update {
+        module: MODULE,
+        term: Term(term),
+        owner,
+        version,
+        parent: before.update,
+        contributions: vec![counted(0, before.version.0), counted(1, before.version.0)],
+        norm: RUNNING,
+        average: average(version.0),
+        state: state(version.0),
+        weight: before.weight + 160,
+    };
+    SignedUpdate { update, signature: vec![7; 64] }
+}
+
+/// What the update of both paths is to the module.
+const BOTH: Portion = Portion { paths: 2, weight: 160, uncapped: 160, full_weight: 160 };
+
+/// So many updates from genesis on.
+fn updates(count: u64, owner: PeerKey) -> Vec<SignedUpdate> {
+    let mut made: Vec<SignedUpdate> = Vec::new();
+    for _ in 0..count {
+        let before = made.last().map_or(genesis(), head);
+        made.push(update(before, 1, owner));
+    }
+    made
+}
+
+fn lease(path: u32, phase: u64, stage: Stage) -> Lease {
+    Lease { path: PathId(path), phase: Phase(phase), stage, trainer: None }
+}
+
+/// A beat as another sends it; change what matters.
+fn beat(sequence: u64, head: Option<Head>, owner: Option<(u64, PeerKey)>) -> Beat {
+    Beat {
+        start: Start { incarnation: 1, ..Start::default() },
+        sequence,
+        head,
+        owner: owner.map(|(term, owner)| (Term(term), owner)),
+        leases: vec![],
+        addresses: vec!["somewhere".to_owned()],
+        replicas: 0,
+        wanted: vec![],
+        copied: vec![],
+        leaving: false,
+        pace: 0,
+    }
+}
+
+fn heard(author: PeerKey, message: Message) -> Event {
+    Event::Heard { module: MODULE, author, message: message.into() }
+}
+
+fn heard_beat(author: PeerKey, beat: Beat) -> Event {
+    heard(author, Message::Beat(beat))
+}
+
+fn learn(peer: PeerKey) -> Action {
+    Action::Learn { peer, addresses: vec!["somewhere".to_owned()] }
+}
+
+fn publish(message: Message) -> Action {
+    Action::Publish { module: MODULE, message }
+}
+
+fn term(term: u64, owner: PeerKey) -> Action {
+    Action::Persist(Record::Term { module: MODULE, term: Term(term), owner })
+}
+
+fn new_owner(owner: PeerKey) -> Action {
+    Action::Report(Report::Owner { module: MODULE, owner })
+}
+
+fn started_from(head: Head) -> StartedFrom {
+    StartedFrom { module: MODULE, version: head.version, update: head.update }
+}
+
+fn trained(path: u32, from: Head) -> Finished {
+    Finished {
+        path: PathId(path),
+        phase: Phase(from.version.0),
+        offers: vec![(started_from(from), gradient(path, from.version.0))],
+        trainer: BlobRef::of(format!("trainer {path} {}", from.version).as_bytes()),
+        stands_on: vec![],
+    }
+}
+
+/// A phase in one part.
+fn whole() -> Part {
+    Part::whole(INNER_STEPS, vec![MODULE])
+}
+
+fn train(path: u32, from: Head, trainer: Option<BlobRef>) -> Action {
+    let start = vec![(started_from(from), from.state)];
+    Action::Train { path: PathId(path), phase: Phase(from.version.0), part: whole(), start, trainer, resume: None }
+}
+
+/// Lets time pass, a sweep at a time: a node that is not called for longer takes it that it stood still.
+fn pass(node: &mut Node, from_ms: u64, to_ms: u64) -> Vec<(u64, Action)> {
+    let times = (from_ms / 250 * 250 + 250..=to_ms).step_by(250);
+    times.flat_map(|now| node.handle(Millis(now), Event::Tick).into_iter().map(move |action| (now, action))).collect()
+}
+
+fn contact(peer: PeerKey) -> Contact {
+    Contact { peer, addresses: vec!["somewhere".to_owned()] }
+}
+
+/// A node that holds path 0 and the module as these updates have left it, owned by `OTHER` in term 1, and knows nobody.
+fn member(updates: &[SignedUpdate]) -> Node {
+    let mut records = vec![
+        Record::Genesis { module: MODULE, state: state(0) },
+        Record::Term { module: MODULE, term: Term(1), owner: OTHER },
+        Record::Lease { path: PathId(0), held: true, standby: false },
+    ];
+    records.extend(updates.iter().cloned().map(Record::Head));
+    let mut node = Node::restore(ME, plan(), records);
+    node.handle(Millis(0), Event::Join(vec![]));
+    began_in_time(&mut node);
+    node
+}
+
+/// The phase in training is as if it had begun when those of others did.
+fn began_in_time(node: &mut Node) {
+    node.trainer.began_in_time();
+}
+
+/// As [`member`], and `OTHER` lives, at the same head, with path 1.
+fn member_with_owner(updates: &[SignedUpdate]) -> Node {
+    let mut node = member(updates);
+    let head = updates.last().map_or(genesis(), head);
+    let beat = Beat { leases: vec![lease(1, head.version.0, Stage::Waiting)], ..beat(1, Some(head), Some((1, OTHER))) };
+    node.handle(Millis(0), heard_beat(OTHER, beat));
+    node
+}
+
+/// As [`member_with_owner`], but `ME` owns the module in term 1, for so long that it need not listen any more. Time is
+/// 2 s, path 0 is in training.
+fn owner() -> Node {
+    let records = vec![
+        Record::Genesis { module: MODULE, state: state(0) },
+        Record::Term { module: MODULE, term: Term(1), owner: ME },
+        Record::Lease { path: PathId(0), held: true, standby: false },
+    ];
+    let mut node = Node::restore(ME, plan(), records);
+    node.handle(Millis(0), Event::Join(vec![]));
+    let beat = Beat { leases: vec![lease(1, 0, Stage::Waiting)], ..beat(1, Some(genesis()), Some((1, ME))) };
+    node.handle(Millis(0), heard_beat(OTHER, beat));
+    node.handle(Millis(2_000), Event::Tick);
+    began_in_time(&mut node);
+    node
+}

@@ -1,0 +1,303 @@
+//! An owner's way from offers to an update.
+
+use crate::protocol::limits::{DISTRUST_MS, MAX_OFFERS, MAX_RIVALS, SETTLE_MS};
+use crate::protocol::node::tests::*;
+use crate::protocol::reputation::score::Fault;
+use crate::protocol::wire::message::{Accusation, Accused};
+
+fn fetch(blob: BlobRef, from: PeerKey) -> Action {
+    Action::Fetch { blob, from: vec![from] }
+}
+
+fn fetched(blob: BlobRef, found: bool) -> Event {
+    Event::Fetched { blob: blob.hash, found }
+}
+
+fn accumulate(blob: BlobRef, weight: u32) -> Action {
+    Action::Outer(Outer::Accumulate { module: MODULE, target: Version(1), blob: blob.hash, weight })
+}
+
+fn accumulated(blob: BlobRef, valid: bool) -> Event {
+    let norm = valid.then_some(NORM);
+    Event::Accumulated { module: MODULE, target: Version(1), blob: blob.hash, norm }
+}
+
+fn combine(contributions: Vec<Counted>) -> Action {
+    let portion = plan().portion(MODULE, Version(1), &contributions);
+    Action::Outer(Outer::Combine { module: MODULE, target: Version(1), from: state(0), contributions, portion })
+}
+
+/// Takes an offer in, up to its place in the sum.
+fn take_in(node: &mut Node, from: PeerKey, offer: Offer) -> Vec<Action> {
+    let blob = offer.blob;
+    let mut actions = node.handle(Millis(2_001), heard(from, Message::Offer(offer)));
+    actions.extend(node.handle(Millis(2_001), fetched(blob, true)));
+    actions.extend(node.handle(Millis(2_001), accumulated(blob, true)));
+    actions
+}
+
+#[test]
+fn an_owner_goes_from_offers_to_an_update_and_on_to_the_next() {
+    let mut node = owner();
+    let now = Millis(2_001);
+    let theirs = gradient(1, 0);
+    assert_eq!(
+        node.handle(now, heard(OTHER, Message::Offer(offer(1, genesis())))),
+        vec![fetch(theirs, OTHER)],
+        "an offer is fetched"
+    );
+    assert_eq!(node.handle(now, fetched(theirs, true)), vec![accumulate(theirs, 60)], "and added to the sum");
+    assert_eq!(node.handle(now, accumulated(theirs, true)), vec![], "but path 0 is still expected");
+
+    let mine = trained(0, genesis());
+    let beat = Beat {
+        addresses: vec![],
+        leases: vec![Lease { trainer: Some(mine.trainer), ..lease(0, 0, Stage::Waiting) }],
+        ..beat(5, Some(genesis()), Some((1, ME)))
+    };
+    assert_eq!(
+        node.handle(now, Event::Trained(mine.clone())),
+        vec![Action::Persist(Record::Finished(mine)), publish(Message::Beat(beat)), fetch(gradient(0, 0), ME),],
+        "what this peer trains goes the same way"
+    );
+    assert_eq!(node.handle(now, fetched(gradient(0, 0), true)), vec![accumulate(gradient(0, 0), 100)]);
+    let both = vec![counted(0, 0), counted(1, 0)];
+    assert_eq!(node.handle(now, accumulated(gradient(0, 0), true)), vec![combine(both)], "all are in");
+
+    let signed = update(genesis(), 1, ME);
+    let combined = Event::Combined { module: MODULE, target: Version(1), average: average(1), state: state(1) };
+    assert_eq!(node.handle(now, combined), vec![Action::Seal(signed.update.clone())]);
+    assert_eq!(
+        node.handle(now, Event::Sealed(signed.clone())),
+        vec![
+            Action::Persist(Record::Sealed(signed.clone())),
+            publish(Message::Update(signed.clone())),
+            fetch(average(1), ME),
+        ],
+        "it is remembered before it is said"
+    );
+    assert_eq!(node.handle(now, fetched(average(1), true)), vec![], "another goes first");
+    let theirs =
+        Beat { leases: vec![lease(1, 1, Stage::Waiting)], sequence: 2, head: Some(head(&signed)), ..beat_of_owner() };
+    assert_eq!(
+        node.handle(now, heard_beat(OTHER, theirs)),
+        vec![Action::Outer(Outer::Apply {
+            module: MODULE,
+            version: Version(1),
+            from: state(0),
+            average: average(1),
+            portion: BOTH
+        })],
+        "the owner applies its own update like everybody"
+    );
+    let trainer = trained(0, genesis()).trainer;
+    let beat = Beat {
+        sequence: 7,
+        head: Some(head(&signed)),
+        leases: vec![Lease { trainer: Some(trainer), ..lease(0, 1, Stage::Training) }],
+        addresses: vec![],
+        ..beat_of_owner()
+    };
+    assert_eq!(
+        node.handle(now, Event::Applied { module: MODULE, version: Version(1), state: Some(state(1)) }),
+        vec![
+            Action::Persist(Record::Head(signed.clone())),
+            Action::Report(Report::Advanced { module: MODULE, version: Version(1), contributions: 2 }),
+            Action::Outer(Outer::OpenSum { module: MODULE, target: Version(2), running: RUNNING }),
+            publish(Message::Beat(beat)),
+            train(0, head(&signed), Some(trainer)),
+        ]
+    );
+}
+
+fn beat_of_owner() -> Beat {
+    beat(1, Some(genesis()), Some((1, ME)))
+}
+
+#[test]
+fn who_offers_what_is_no_contribution_is_accused_and_others_may_offer() {
+    let mut node = owner();
+    let blob = gradient(1, 0);
+    node.handle(Millis(2_001), heard(OTHER, Message::Offer(offer(1, genesis()))));
+    node.handle(Millis(2_001), fetched(blob, true));
+    let what = Accused::Contribution { path: PathId(1), parent: Version(0), blob };
+    let accusation = Message::Accusation(Accusation { sequence: 5, what });
+    let named = Report::Named { peer: OTHER, fault: Fault::Broken };
+    assert_eq!(node.handle(Millis(2_001), accumulated(blob, false)), vec![Action::Report(named), publish(accusation)]);
+    let again = node.handle(Millis(2_001), heard(OTHER, Message::Offer(offer(1, genesis()))));
+    assert_eq!(again, vec![]);
+    let other = Offer { blob: BlobRef::of(b"in order"), ..offer(1, genesis()) };
+    let actions = node.handle(Millis(2_001), heard(THIRD, Message::Offer(other.clone())));
+    assert_eq!(actions, vec![fetch(other.blob, THIRD)]);
+}
+
+#[test]
+fn who_offers_the_same_broken_bytes_again_is_not_asked_for_them_and_for_another_version_is_named_again() {
+    let mut node = owner();
+    let blob = gradient(1, 0);
+    let tries = |node: &mut Node, now, offer: &Offer| {
+        node.handle(Millis(now), heard_beat(OTHER, beat(now, Some(genesis()), None)));
+        let mut actions = node.handle(Millis(now), heard(OTHER, Message::Offer(offer.clone())));
+        actions.extend(node.handle(Millis(now), fetched(blob, true)));
+        actions.extend(node.handle(Millis(now), accumulated(blob, false)));
+        let named = Action::Report(Report::Named { peer: OTHER, fault: Fault::Broken });
+        (actions.contains(&fetch(blob, OTHER)), actions.contains(&named))
+    };
+    let first = offer(1, genesis());
+    assert_eq!(tries(&mut node, 2_001, &first), (true, true));
+    let later = 2_001 + DISTRUST_MS;
+    assert_eq!(tries(&mut node, later, &first), (false, false));
+    let beside = Offer { path: PathId(0), ..first };
+    assert_eq!(tries(&mut node, later, &beside), (false, true));
+}
+
+#[test]
+fn what_was_offered_for_another_path_or_version_is_not_taken_again() {
+    let mut node = owner();
+    let same = BlobRef::of(&b"what a neighbour has learned".repeat(3));
+    let of = |path| Offer { blob: same, ..offer(path, genesis()) };
+    assert_eq!(node.handle(Millis(2_001), heard(OTHER, Message::Offer(of(1)))), vec![fetch(same, OTHER)]);
+    assert_eq!(node.handle(Millis(2_001), heard(THIRD, Message::Offer(of(0)))), vec![]);
+    assert_eq!(node.handle(Millis(2_001), fetched(same, true)), vec![accumulate(same, 60)]);
+    let later = Offer { parent: Version(1), ..of(1) };
+    node.handle(Millis(2_001), heard(OTHER, Message::Offer(later)));
+    let faults = |peer| node.status().conduct.into_iter().find(|it| it.peer == peer).map(|it| it.faults);
+    assert_eq!(faults(THIRD), Some([(Fault::Copied, 1)].into()));
+    assert_eq!(faults(OTHER), Some([(Fault::Stale, 1)].into()));
+}
+
+#[test]
+fn who_has_offered_a_lie_for_a_round_is_not_waited_for() {
+    let mut node = owner();
+    let same = BlobRef::of(&b"what a neighbour has learned".repeat(3));
+    let of = |path| Offer { blob: same, ..offer(path, genesis()) };
+    node.handle(Millis(2_001), heard(THIRD, Message::Offer(of(0))));
+    node.handle(Millis(2_001), heard(OTHER, Message::Offer(of(1))));
+    node.handle(Millis(2_001), fetched(same, true));
+    let actions = node.handle(Millis(2_001), accumulated(same, true));
+    assert!(actions.iter().any(|action| matches!(action, Action::Outer(Outer::Combine { .. }))), "{actions:?}");
+}
+
+#[test]
+fn of_two_peers_that_trained_a_path_from_the_same_update_the_first_that_is_here_is_counted() {
+    let mut node = owner();
+    let rival = Offer { blob: BlobRef::of(b"by another"), ..offer(1, genesis()) };
+    node.handle(Millis(2_001), heard(THIRD, Message::Offer(rival.clone())));
+    node.handle(Millis(2_001), heard(OTHER, Message::Offer(offer(1, genesis()))));
+    node.handle(Millis(2_001), fetched(gradient(1, 0), true));
+    assert_eq!(node.handle(Millis(2_001), fetched(rival.blob, true)), vec![Action::Forget(rival.blob.hash)]);
+    node.handle(Millis(2_001), accumulated(gradient(1, 0), true));
+    assert_eq!(node.handle(Millis(2_001), heard(THIRD, Message::Offer(rival))), vec![], "heard again");
+    let actions = take_in(&mut node, THIRD, offer(0, genesis()));
+    assert_eq!(actions.last(), Some(&combine(vec![counted(0, 0), counted(1, 0)])));
+}
+
+#[test]
+fn what_was_trained_from_an_update_that_another_was_counted_for_is_not_counted_later_unless_it_is_of_another_side() {
+    let mut node = member_with_owner(&[]);
+    let first = update(genesis(), 1, OTHER);
+    node.handle(Millis(20), heard(OTHER, Message::Update(first.clone())));
+    node.handle(Millis(30), fetched(first.update.average, true));
+    node.handle(Millis(40), Event::Applied { module: MODULE, version: Version(1), state: Some(state(1)) });
+    let twin = Offer { blob: BlobRef::of(b"by another, later"), ..offer(1, genesis()) };
+    for offer in [twin, of_another_side()] {
+        node.handle(Millis(50), heard(THIRD, Message::Offer(offer)));
+    }
+    let known: Vec<BlobRef> = node.modules[&MODULE].offers.all().map(|(offer, _)| offer.blob).collect();
+    assert_eq!(known, [of_another_side().blob]);
+}
+
+#[test]
+fn what_was_trained_for_a_path_on_two_sides_of_a_split_is_both_counted() {
+    let mut node = owner();
+    take_in(&mut node, OTHER, offer(1, genesis()));
+    take_in(&mut node, THIRD, of_another_side());
+    let actions = take_in(&mut node, THIRD, offer(0, genesis()));
+    assert_eq!(actions.last(), Some(&combine(with_another_side())));
+}
+
+fn of_another_side() -> Offer {
+    let update = head(&update(genesis(), 7, OTHER)).update;
+    Offer { blob: BlobRef::of(b"by another"), parent_update: update, ..offer(1, genesis()) }
+}
+
+fn with_another_side() -> Vec<Counted> {
+    let mut all = vec![counted(0, 0), counted(1, 0), Counted { blob: of_another_side().blob, ..counted(1, 0) }];
+    all.sort_by_key(Counted::key);
+    all
+}
+
+#[test]
+fn one_path_cannot_fill_an_update_with_itself() {
+    let mut node = owner();
+    let rivals = (0..20u8).map(|byte| Offer { blob: BlobRef::of(&[byte]), ..offer(1, genesis()) });
+    let fetches: usize =
+        rivals.map(|rival| node.handle(Millis(2_001), heard(OTHER, Message::Offer(rival))).len()).sum();
+    assert_eq!(fetches, MAX_RIVALS);
+}
+
+#[test]
+fn offers_that_fit_no_version_near_do_not_keep_out_one_that_does() {
+    let mut node = owner();
+    for number in 0..2 * MAX_OFFERS as u64 {
+        let blob = BlobRef::of(&number.to_le_bytes());
+        let far = Offer { parent: Version(5 + number % 11), path: PathId(0), blob, ..offer(1, genesis()) };
+        node.handle(Millis(2_001), heard(THIRD, Message::Offer(far)));
+    }
+    let near = node.handle(Millis(2_001), heard(OTHER, Message::Offer(offer(1, genesis()))));
+    assert_eq!(near, vec![fetch(gradient(1, 0), OTHER)]);
+}
+
+#[test]
+fn who_lies_about_a_size_does_not_keep_a_blob_from_its_holder() {
+    let mut node = owner();
+    let lie = Offer { blob: BlobRef { bytes: 1, ..gradient(1, 0) }, ..offer(1, genesis()) };
+    assert_eq!(node.handle(Millis(2_001), heard(THIRD, Message::Offer(lie.clone()))), vec![fetch(lie.blob, THIRD)]);
+    assert_eq!(node.handle(Millis(2_001), heard(OTHER, Message::Offer(offer(1, genesis())))), vec![]);
+    assert_eq!(node.handle(Millis(2_002), fetched(lie.blob, false)), vec![]);
+    assert!(node.handle(Millis(2_600), Event::Tick).contains(&fetch(gradient(1, 0), OTHER)));
+}
+
+#[test]
+fn an_average_made_for_a_collection_that_is_gone_goes_into_no_update() {
+    let mut node = owner();
+    take_in(&mut node, OTHER, offer(1, genesis()));
+    let closed = take_in(&mut node, THIRD, offer(0, genesis()));
+    let both = combine(vec![counted(0, 0), counted(1, 0)]);
+    assert_eq!(closed.last(), Some(&both));
+    // Ownership goes and comes back, and the same contributions are in again, with one more.
+    node.handle(Millis(2_100), heard_beat(THIRD, beat(1, Some(genesis()), Some((2, THIRD)))));
+    let gone = Beat { leaving: true, ..beat(2, Some(genesis()), Some((2, THIRD))) };
+    node.handle(Millis(2_200), heard_beat(THIRD, gone));
+    let mut now = 2_250;
+    while !node.handle(Millis(now), Event::Tick).contains(&term(3, ME)) {
+        now += 250;
+        assert!(now < 20_000);
+    }
+    let settled = Millis(now + SETTLE_MS);
+    let rival = of_another_side();
+    let mut actions = node.handle(settled, heard(OTHER, Message::Offer(rival.clone())));
+    for blob in [gradient(0, 0), gradient(1, 0), rival.blob] {
+        actions.extend(node.handle(settled, fetched(blob, true)));
+        actions.extend(node.handle(settled, accumulated(blob, true)));
+    }
+    let combines =
+        |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::Outer(Outer::Combine { .. })));
+    assert!(!combines(&actions), "one average at a time");
+    // The first average comes: it is let go, and only now the other is begun.
+    let combined = Event::Combined { module: MODULE, target: Version(1), average: average(1), state: state(1) };
+    let mut gone = vec![average(1).hash, state(1).hash];
+    gone.sort();
+    let expected = [vec![combine(with_another_side())], gone.into_iter().map(Action::Forget).collect()].concat();
+    assert_eq!(node.handle(settled, combined), expected);
+}
+
+#[test]
+fn an_owner_that_knows_of_a_better_head_closes_nothing_until_it_has_it() {
+    let mut node = owner();
+    let ahead = head(&update(genesis(), 1, OTHER));
+    node.handle(Millis(2_001), heard_beat(THIRD, beat(1, Some(ahead), Some((1, ME)))));
+    take_in(&mut node, OTHER, offer(1, genesis()));
+    let actions = take_in(&mut node, THIRD, offer(0, genesis()));
+    assert!(!actions.iter().any(|action| matches!(action, Action::Outer(Outer::Combine { .. }))), "{actions:?}");
+}

@@ -1,0 +1,104 @@
+//! What a member does not take from an owner.
+
+use crate::protocol::node::tests::*;
+
+fn refused(reason: &str) -> Action {
+    Action::Report(Report::Refused { module: MODULE, by: OTHER, reason: reason.to_owned() })
+}
+
+/// And its signer is not believed to be the owner any more.
+fn refused_and_deposed(reason: &str) -> Vec<Action> {
+    let deposed = Report::Deposed { module: MODULE, owner: OTHER, reason: reason.to_owned() };
+    vec![refused(reason), Action::Report(deposed)]
+}
+
+fn says(node: &mut Node, signed: SignedUpdate) -> Vec<Action> {
+    node.handle(Millis(100), heard(OTHER, Message::Update(signed)))
+}
+
+/// An update like a good one but for one thing.
+fn but(change: impl FnOnce(&mut Update)) -> SignedUpdate {
+    let mut signed = update(genesis(), 1, OTHER);
+    change(&mut signed.update);
+    signed
+}
+
+#[test]
+fn a_lower_term() {
+    let mut node = member_with_owner(&[]);
+    node.handle(Millis(50), heard_beat(THIRD, beat(1, Some(genesis()), Some((2, THIRD)))));
+    let actions = says(&mut node, update(genesis(), 1, OTHER));
+    assert_eq!(actions, vec![refused("version 1 comes from term 1, now is 2")]);
+}
+
+#[test]
+fn a_wrong_parent_or_version() {
+    let mut node = member_with_owner(&[]);
+    assert_eq!(says(&mut node, but(|update| update.parent = state(9).hash)), vec![]);
+    assert_eq!(says(&mut node, but(|update| update.version = Version(2))), vec![]);
+    assert_eq!(says(&mut node, but(|update| update.version = Version(u64::MAX))), vec![]);
+    assert_eq!(says(&mut node, but(|update| update.version = Version(0))), vec![]);
+}
+
+#[test]
+fn wrong_weights_sizes_and_contributions() {
+    let cases: [(SignedUpdate, &str); 9] = [
+        (but(|update| update.contributions[1].weight = 61), "path 1 has weight 61 in it, not 60"),
+        (but(|update| update.weight = u64::MAX), "its total weight is 18446744073709551615, not 160"),
+        (but(|update| update.contributions[1].path = PathId(2)), "path 2 does not go through module 0.0"),
+        (but(|update| update.contributions[1].parent = Version(1)), "it counts a contribution to version 1"),
+        (but(|update| update.contributions.swap(0, 1)), "its contributions are not in order, each once"),
+        (but(|update| update.contributions.clear()), "it counts 0 contributions"),
+        (but(|update| update.state.bytes = u64::MAX), "its state has 18446744073709551615 bytes, not 200"),
+        (but(|update| update.average.bytes = 1_001), "its average has 1001 bytes"),
+        (
+            but(|update| update.contributions = vec![counted(0, 0), counted(0, 0)]),
+            "its contributions are not in order, each once",
+        ),
+    ];
+    for (signed, reason) in cases {
+        let mut node = member_with_owner(&[]);
+        assert_eq!(says(&mut node, signed), refused_and_deposed(&format!("version 1: {reason}")));
+    }
+}
+
+#[test]
+fn what_was_counted_before_and_what_lies_beyond_the_end() {
+    let chain = updates(1, OTHER);
+    let before = head(&chain[0]);
+    let mut node = member_with_owner(&chain);
+    let mut again = update(before, 1, OTHER);
+    again.update.contributions = vec![Counted { weight: 50, ..counted(0, 0) }];
+    again.update.weight = before.weight + 50;
+    let reason = "version 2: it counts a contribution of path 0 to version 0 again";
+    assert_eq!(says(&mut node, again), refused_and_deposed(reason));
+
+    let all = updates(PHASES, OTHER);
+    let mut node = member_with_owner(&all);
+    let beyond = update(head(all.last().unwrap()), 1, OTHER);
+    assert_eq!(says(&mut node, beyond), refused_and_deposed("version 41: the module is done with version 40"));
+}
+
+#[test]
+fn a_state_with_another_hash_and_then_its_owner() {
+    let mut node = member_with_owner(&[]);
+    let signed = update(genesis(), 1, OTHER);
+    says(&mut node, signed.clone());
+    node.handle(Millis(110), Event::Fetched { blob: average(1).hash, found: true });
+    let wrong = state(99);
+    let applied = Event::Applied { module: MODULE, version: Version(1), state: Some(wrong) };
+    let mut forgotten = [average(1), state(1), wrong].map(|blob| Action::Forget(blob.hash)).to_vec();
+    forgotten.sort_by_key(|action| match action {
+        Action::Forget(blob) => *blob,
+        _ => average(1).hash,
+    });
+    let mut expected = refused_and_deposed("version 1: the state it makes has another hash here");
+    expected.extend(forgotten);
+    assert_eq!(node.handle(Millis(120), applied), expected);
+    let again = format!("version 1 comes from …{}, which is not believed for now", OTHER.short());
+    assert_eq!(says(&mut node, signed), vec![refused(&again)], "it is not tried again");
+    // It goes on beating, but another term is needed.
+    node.handle(Millis(200), heard_beat(OTHER, beat(2, Some(genesis()), Some((1, OTHER)))));
+    let claimed = (1..12).any(|sweep| node.handle(Millis(250 * sweep), Event::Tick).contains(&term(2, ME)));
+    assert!(claimed);
+}

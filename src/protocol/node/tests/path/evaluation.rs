@@ -1,0 +1,165 @@
+//! Scores of paths' checkpoints.
+
+use crate::protocol::limits::{FIRST_STEP_MS, MEMBER_LEASE_MS, SILENCE_LEAST_MS};
+use crate::protocol::node::tests::*;
+use crate::protocol::wire::message::Score;
+
+const SECOND: u64 = 1_000;
+
+/// Stands by on path 0, and has the module as these updates have left it.
+fn standby(updates: &[SignedUpdate]) -> Node {
+    let mut records = vec![
+        Record::Genesis { module: MODULE, state: state(0) },
+        Record::Lease { path: PathId(0), held: true, standby: true },
+    ];
+    records.extend(updates.iter().cloned().map(Record::Head));
+    let mut node = Node::restore(ME, plan(), records);
+    node.handle(Millis(0), Event::Join(vec![]));
+    node
+}
+
+/// `OTHER` trains path 0 and owns the module; others stand by. All are where these updates lead.
+fn hears(node: &mut Node, second: u64, updates: &[SignedUpdate], standbys: &[PeerKey]) -> Vec<Action> {
+    let head = updates.last().map_or(genesis(), head);
+    let theirs = Beat { leases: vec![lease(0, head.version.0, Stage::Training)], ..beat(second + 1, Some(head), None) };
+    let mut actions = node.handle(Millis(second * SECOND), heard_beat(OTHER, theirs));
+    for peer in standbys {
+        let leases = vec![lease(0, head.version.0, Stage::Standby)];
+        actions.extend(
+            node.handle(
+                Millis(second * SECOND),
+                heard_beat(*peer, Beat { leases, ..beat(second + 1, Some(head), None) }),
+            ),
+        );
+    }
+    actions.extend(node.handle(Millis(second * SECOND), Event::Tick));
+    actions
+}
+
+fn evaluations(actions: &[Action]) -> Vec<(PathId, Phase)> {
+    let evaluation = |action: &Action| match action {
+        Action::Evaluate { path, phase, .. } => Some((*path, *phase)),
+        _ => None,
+    };
+    actions.iter().filter_map(evaluation).collect()
+}
+
+fn scored(phase: u64) -> Event {
+    Event::Evaluated { path: PathId(0), phase: Phase(phase), millibits_per_byte: Some(1_234) }
+}
+
+fn score(phase: u64) -> Score {
+    Score { path: PathId(0), phase: Phase(phase), millibits_per_byte: 1_234 }
+}
+
+#[test]
+fn a_standby_scores_each_new_checkpoint_once_and_tells_the_members() {
+    let chain = updates(3, OTHER);
+    let mut node = standby(&chain[..2]);
+    let began = hears(&mut node, 1, &chain[..2], &[]);
+    let evaluate = Action::Evaluate { path: PathId(0), phase: Phase(2), states: vec![(MODULE, state(2))] };
+    assert!(began.contains(&evaluate), "{began:?}");
+    assert_eq!(evaluations(&hears(&mut node, 2, &chain[..2], &[])), [], "one is under way");
+    assert_eq!(node.handle(Millis(2_500), scored(2)), vec![publish(Message::Score(score(2)))]);
+    assert_eq!(evaluations(&hears(&mut node, 3, &chain[..2], &[])), []);
+    let shown = node.status().scores;
+    assert_eq!((shown.len(), shown[0].phase, shown[0].millibits_per_byte, shown[0].by), (1, 2, 1_234, ME));
+    node.handle(Millis(3_100), heard(OTHER, Message::Update(chain[2].clone())));
+    node.handle(Millis(3_100), Event::Fetched { blob: average(3).hash, found: true });
+    let applied = Event::Applied { module: MODULE, version: Version(3), state: Some(state(3)) };
+    node.handle(Millis(3_100), applied);
+    assert_eq!(evaluations(&hears(&mut node, 4, &chain, &[])), [(PathId(0), Phase(3))]);
+}
+
+#[test]
+fn nothing_is_scored_before_the_first_update_nor_by_one_that_trains() {
+    let chain = updates(1, OTHER);
+    let mut new = standby(&[]);
+    assert_eq!(evaluations(&hears(&mut new, 1, &[], &[])), []);
+    let mut trainer = member(&chain);
+    let evaluated: Vec<_> = (1..10).flat_map(|second| evaluations(&hears(&mut trainer, second, &chain, &[]))).collect();
+    assert_eq!(evaluated, []);
+}
+
+#[test]
+fn of_two_standbys_one_scores_and_if_it_dies_the_other() {
+    let chain = updates(2, OTHER);
+    let others = || (4..=255).map(|byte| PeerKey([byte; 32]));
+    let does = |peer: PeerKey| !evaluations(&hears(&mut standby(&chain), 1, &chain, &[peer])).is_empty();
+    let (lower, higher) = (others().find(|peer| does(*peer)), others().find(|peer| !does(*peer)).unwrap());
+    assert!(lower.is_some());
+    let mut node = standby(&chain);
+    hears(&mut node, 1, &chain, &[higher]);
+    let dead = 1 + MEMBER_LEASE_MS / SECOND;
+    let taken: Vec<u64> =
+        (2..=dead).filter(|second| !evaluations(&hears(&mut node, *second, &chain, &[])).is_empty()).collect();
+    assert_eq!(taken, [dead]);
+}
+
+#[test]
+fn a_score_that_another_gives_is_kept_and_one_from_ahead_is_not() {
+    let chain = updates(2, OTHER);
+    let mut node = standby(&chain);
+    for phase in [0, 3, u64::MAX] {
+        node.handle(Millis(10), heard(THIRD, Message::Score(score(phase))));
+    }
+    node.handle(Millis(10), heard(THIRD, Message::Score(Score { path: PathId(9), ..score(2) })));
+    assert_eq!(node.status().scores.len(), 0);
+    node.handle(Millis(10), heard(THIRD, Message::Score(score(2))));
+    node.handle(Millis(10), heard(OTHER, Message::Score(Score { millibits_per_byte: 1, ..score(1) })));
+    assert_eq!((node.status().scores[0].phase, node.status().scores[0].by), (2, THIRD));
+    assert_eq!(evaluations(&hears(&mut node, 1, &chain, &[])), [], "it has a score");
+}
+
+#[test]
+fn what_is_being_scored_stays_until_it_is_scored_and_what_could_not_be_is_not_tried_again() {
+    let chain = updates(4, OTHER);
+    let mut node = standby(&chain[..1]);
+    hears(&mut node, 1, &chain[..1], &[]);
+    for signed in &chain[1..] {
+        let version = signed.update.version;
+        node.handle(Millis(1_100), heard(OTHER, Message::Update(signed.clone())));
+        node.handle(Millis(1_100), Event::Fetched { blob: signed.update.average.hash, found: true });
+        let applied = Event::Applied { module: MODULE, version, state: Some(signed.update.state) };
+        assert!(!node.handle(Millis(1_100), applied).contains(&Action::Forget(state(1).hash)));
+    }
+    let failed = |phase| Event::Evaluated { path: PathId(0), phase: Phase(phase), millibits_per_byte: None };
+    assert_eq!(node.handle(Millis(1_200), failed(1)), vec![Action::Forget(state(1).hash)]);
+    assert_eq!(evaluations(&hears(&mut node, 2, &chain, &[])), [(PathId(0), Phase(4))]);
+    node.handle(Millis(2_200), failed(4));
+    assert_eq!(evaluations(&hears(&mut node, 3, &chain, &[])), []);
+}
+
+#[test]
+fn a_trainer_that_hangs_while_it_scores_is_restarted_and_the_checkpoint_passed_over() {
+    let chain = updates(2, OTHER);
+    let mut node = standby(&chain);
+    assert_eq!(evaluations(&hears(&mut node, 1, &chain, &[])), [(PathId(0), Phase(2))]);
+    let progress = |batches| Event::Progress { path: PathId(0), phase: Phase(2), steps: batches };
+    node.handle(Millis(2_000), progress(0));
+    pass(&mut node, 2_000, 3_000);
+    node.handle(Millis(3_000), progress(1));
+    let actions = pass(&mut node, 3_000, 3_000 + SILENCE_LEAST_MS);
+    let told = |silent_ms| Action::Report(Report::TrainerStuck { path: PathId(0), steps: None, silent_ms });
+    let restarted =
+        |(_, action): &&(u64, Action)| *action == Action::RestartTrainer || *action == told(SILENCE_LEAST_MS);
+    let at: Vec<u64> = actions.iter().filter(restarted).map(|(at, _)| *at).collect();
+    assert_eq!(at, [3_000 + SILENCE_LEAST_MS; 2]);
+    let none = Event::Evaluated { path: PathId(0), phase: Phase(2), millibits_per_byte: None };
+    node.handle(Millis(4_000 + SILENCE_LEAST_MS), none);
+    let later = pass(&mut node, 4_000 + SILENCE_LEAST_MS, 4_000 + 3 * FIRST_STEP_MS);
+    assert!(!later.iter().any(|(_, action)| *action == Action::RestartTrainer), "it does nothing now");
+}
+
+#[test]
+fn what_a_trainer_carries_when_it_is_over_takes_the_place_of_what_it_carried_before() {
+    let mut node = standby(&updates(3, OTHER));
+    let reviewed = |path, number| Event::Reviewed { path: PathId(path), trainer: BlobRef::of(&[number]) };
+    let persist = |number| Action::Persist(Record::Trainer { path: PathId(0), trainer: BlobRef::of(&[number]) });
+    let remove = |number| Action::Forget(BlobRef::of(&[number]).hash);
+    assert_eq!(node.handle(Millis(0), reviewed(0, 1)), vec![persist(1)]);
+    assert_eq!(node.handle(Millis(0), reviewed(0, 1)), vec![persist(1)], "said twice, kept once");
+    assert_eq!(node.handle(Millis(0), reviewed(0, 2)), vec![persist(2), remove(1)]);
+    assert_eq!(node.trainer(PathId(0)), Some(BlobRef::of(&[2])));
+    assert_eq!(node.handle(Millis(0), reviewed(1, 3)), vec![remove(3)], "nobody here has that path");
+}

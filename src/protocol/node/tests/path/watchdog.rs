@@ -1,0 +1,144 @@
+//! A trainer that hangs or dies.
+
+use crate::protocol::Resume;
+use crate::protocol::limits::{FIRST_STEP_MS, MAX_RESTARTS, SILENCE_FACTOR, SILENCE_LEAST_MS};
+use crate::protocol::node::tests::*;
+
+/// A node whose trainer is at work, and its time.
+struct Watched {
+    node: Node,
+    now: u64,
+}
+
+impl Watched {
+    fn new() -> Self {
+        Self { node: member_with_owner(&[]), now: 0 }
+    }
+
+    fn signs(&mut self, steps: u64) -> Vec<Action> {
+        self.node.handle(Millis(self.now), Event::Progress { path: PathId(0), phase: Phase(0), steps })
+    }
+
+    /// What the node does about its trainer while time passes.
+    fn waits(&mut self, duration_ms: u64) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for _ in 0..duration_ms / 250 {
+            self.now += 250;
+            actions.extend(self.node.handle(Millis(self.now), Event::Tick));
+        }
+        of_the_trainer(actions)
+    }
+}
+
+fn of_the_trainer(actions: Vec<Action>) -> Vec<Action> {
+    let of_it = |action: &Action| {
+        let told = [Action::Report(Report::TrainerDied), Action::RestartTrainer].contains(action);
+        let stuck = matches!(action, Action::Report(Report::TrainerStuck { .. }) | Action::GiveUp { .. });
+        told || stuck || matches!(action, Action::Train { .. })
+    };
+    actions.into_iter().filter(of_it).collect()
+}
+
+fn stuck(steps: u64, silent_ms: u64) -> Action {
+    Action::Report(Report::TrainerStuck { path: PathId(0), steps: Some(steps), silent_ms })
+}
+
+#[test]
+fn a_trainer_that_falls_silent_is_restarted_from_its_last_checkpoint_and_told_of() {
+    let mut watched = Watched::new();
+    watched.signs(0);
+    watched.signs(1);
+    let blob = BlobRef::of(b"middle");
+    watched.node.handle(Millis(0), Event::Checkpointed { path: PathId(0), phase: Phase(0), steps: 7, blob });
+    let start = vec![(started_from(genesis()), genesis().state)];
+    let resume = Some(Resume { steps: 7, blob });
+    let again = Action::Train { path: PathId(0), phase: Phase(0), part: whole(), start, trainer: None, resume };
+    assert_eq!(watched.waits(SILENCE_LEAST_MS - 250), []);
+    assert_eq!(watched.waits(250), [stuck(7, SILENCE_LEAST_MS), Action::RestartTrainer, again]);
+}
+
+#[test]
+fn a_slow_trainer_is_given_its_time() {
+    let mut watched = Watched::new();
+    watched.signs(0);
+    watched.signs(1);
+    assert_eq!(watched.waits(10_000), []);
+    watched.signs(2);
+    assert_eq!(watched.waits(10_000 * SILENCE_FACTOR - 250), []);
+    assert_eq!(watched.waits(250).len(), 3);
+}
+
+#[test]
+fn a_trainer_that_has_not_begun_or_has_just_begun_is_not_taken_for_stuck() {
+    let mut watched = Watched::new();
+    assert_eq!(watched.waits(2 * FIRST_STEP_MS), [], "it may be fetching text, or scoring another path");
+    watched.signs(0);
+    assert_eq!(watched.waits(FIRST_STEP_MS - 250), [], "its first step may take long");
+    assert_eq!(watched.waits(250)[..2], [stuck(0, FIRST_STEP_MS), Action::RestartTrainer]);
+}
+
+#[test]
+fn a_process_that_was_frozen_does_not_take_its_trainer_for_stuck() {
+    let mut watched = Watched::new();
+    watched.signs(0);
+    watched.signs(1);
+    watched.now += 10 * FIRST_STEP_MS;
+    assert_eq!(watched.waits(10_000), []);
+}
+
+#[test]
+fn a_trainer_that_waits_for_its_turn_and_says_so_is_not_taken_for_stuck() {
+    let mut watched = Watched::new();
+    for _ in 0..4 {
+        assert_eq!(watched.waits(SILENCE_LEAST_MS - 250), []);
+        watched.signs(1);
+    }
+}
+
+#[test]
+fn a_trainer_that_dies_is_restarted_whatever_it_was_doing() {
+    let mut watched = Watched::new();
+    watched.signs(3);
+    let died = of_the_trainer(watched.node.handle(Millis(10), Event::TrainerDied));
+    let restarted = [Action::Report(Report::TrainerDied), Action::RestartTrainer];
+    assert_eq!(died, [restarted.to_vec(), vec![train(0, genesis(), None)]].concat());
+    watched.node.handle(Millis(20), Event::Trained(trained(0, genesis())));
+    let idle = of_the_trainer(watched.node.handle(Millis(30), Event::TrainerDied));
+    assert_eq!(idle, restarted, "it may have been scoring a path");
+}
+
+#[test]
+fn a_peer_whose_trainer_gets_no_further_gives_up_and_one_whose_trainer_does_goes_on() {
+    let mut watched = Watched::new();
+    let dies = |watched: &mut Watched| of_the_trainer(watched.node.handle(Millis(10), Event::TrainerDied));
+    for steps in 1..20 {
+        watched.signs(steps - 1);
+        watched.signs(steps);
+        assert!(dies(&mut watched).contains(&Action::RestartTrainer), "it gets a step further each time");
+    }
+    for _ in 1..MAX_RESTARTS {
+        watched.signs(18);
+        watched.signs(19);
+        assert!(dies(&mut watched).contains(&Action::RestartTrainer));
+    }
+    let told = dies(&mut watched);
+    assert!(told.contains(&Action::GiveUp { restarts: MAX_RESTARTS }), "{told:?}");
+    assert!(!told.contains(&Action::RestartTrainer));
+}
+
+#[test]
+fn a_trainer_that_hangs_while_it_scores_what_a_run_has_come_to_is_noticed_and_one_that_has_scored_may_rest() {
+    let at_the_end = |steps| Event::Progress { path: PathId(0), phase: Phase(PHASES), steps };
+    let mut watched = Watched::new();
+    watched.node.handle(Millis(0), at_the_end(0));
+    watched.node.handle(Millis(0), at_the_end(1));
+    let silent_ms = SILENCE_LEAST_MS;
+    let told = Action::Report(Report::TrainerStuck { path: PathId(0), steps: None, silent_ms });
+    assert_eq!(watched.waits(SILENCE_LEAST_MS)[..2], [told, Action::RestartTrainer]);
+
+    let mut watched = Watched::new();
+    watched.node.handle(Millis(0), at_the_end(1));
+    let millibits_per_byte = Some(1_700);
+    watched.node.handle(Millis(0), Event::Evaluated { path: PathId(0), phase: Phase(PHASES), millibits_per_byte });
+    assert_eq!(watched.waits(2 * FIRST_STEP_MS), []);
+}
