@@ -59,7 +59,7 @@ fn manifest(config: RunConfig, shards: Shards) -> Vec<u8> {
         genesis: slots.grid().modules().into_iter().map(genesis).collect(),
         then: (!config.admission.is_open()).then(|| Box::new(config.clone())),
         after: Some(RunId([5; 32])),
-        founder: (!config.admission.is_open()).then_some(PeerKey([1; 32])),
+        creator: (!config.admission.is_open()).then_some(PeerKey([1; 32])),
         config,
     };
     let bytes = manifest.encode().expect("a small run");

@@ -60,7 +60,7 @@ fn revoked(credential: &Credential, of: PeerKey, at_s: u64) -> Revocation {
 }
 
 #[test]
-fn whoever_may_invite_goes_on_inviting_without_the_founder() {
+fn whoever_may_invite_goes_on_inviting_without_the_creator() {
     let mut book = admission();
     let ann = invited(&Credential::default(), ANN, MEMBER + 1);
     let bob = invited(&ann, BOB, MEMBER);
@@ -94,8 +94,8 @@ fn a_pass_that_was_made_up_lets_nobody_in() {
     assert_eq!(of_another_run.present(ANN, ann.clone(), NOW), Err(Refusal::NotSigned(CREATOR)));
     let circle = invited(&invited(&invited(&Credential::default(), ANN, 4), BOB, 3), ANN, 2);
     assert_eq!(book.present(ANN, circle, NOW), Err(Refusal::Circle));
-    let through_the_founder = invited(&invited(&ann, CREATOR, MEMBER), EVE, VISITOR);
-    assert_eq!(book.present(EVE, through_the_founder, NOW), Err(Refusal::Circle));
+    let through_the_creator = invited(&invited(&ann, CREATOR, MEMBER), EVE, VISITOR);
+    assert_eq!(book.present(EVE, through_the_creator, NOW), Err(Refusal::Circle));
     // However long it is, the first rank that does not fall ends it.
     let endless = Credential(vec![ann.0[0].clone(); 2_000]);
     assert_eq!(book.present(ANN, endless, NOW), Err(Refusal::NoRight(ANN)));

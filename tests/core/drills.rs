@@ -98,7 +98,7 @@ fn the_paths_of_those_that_go_are_trained_by_others() {
 }
 
 #[test]
-fn every_module_has_a_second_holder_so_the_founder_may_go_for_good() {
+fn every_module_has_a_second_holder_so_the_creator_may_go_for_good() {
     let replica = drilled(scenario("replica"), SEEDS);
     // One that alone had a module would not be let go.
     assert_eq!(replica.counts.faults["gone"], SEEDS);

@@ -61,7 +61,7 @@ impl Join {
         let chosen = !self.text.corpus.is_empty();
         if !chosen && !self.text.test_corpus.is_empty() {
             let message = "--test-corpus without --corpus";
-            return Err(Mistake::new(message).hint("give the founder's --corpus and --test-corpus, or neither").into());
+            return Err(Mistake::new(message).hint("give the creator's --corpus and --test-corpus, or neither").into());
         }
         let own_text =
             self.text.source().ok().map(|corpus| OwnText { corpus, test_corpus: self.text.test_source(), chosen });

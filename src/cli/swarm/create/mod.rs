@@ -110,11 +110,11 @@ impl Found {
             let launched = match elsewhere {
                 Some(address) => listening.join(&address, journey.own_text.clone(), &mut |_, _| {}).await,
                 None => {
-                    let founder = match stage.admission.is_open() {
+                    let creator = match stage.admission.is_open() {
                         true => None,
-                        false => Some(listening.founder().map_err(|error| explain(error.into()))?),
+                        false => Some(listening.creator().map_err(|error| explain(error.into()))?),
                     };
-                    listening.start_created(self.prepare(&journey, stage, then.clone(), (source, founder)).await?).await
+                    listening.start_created(self.prepare(&journey, stage, then.clone(), (source, creator)).await?).await
                 }
             };
             let launched = launched.map_err(explain)?;
@@ -137,13 +137,13 @@ impl Found {
         })
     }
 
-    /// Founds the run, unless this folder has been founded before.
+    /// Creates the run, unless this folder has been created before.
     async fn prepare(
         &self,
         journey: &Journey,
         run: &RunConfig,
         then: Option<RunConfig>,
-        (corpus, founder): (CorpusSource, Option<PeerKey>),
+        (corpus, creator): (CorpusSource, Option<PeerKey>),
     ) -> anyhow::Result<Option<LockedStore>> {
         let Journey { launch, progress, interrupt, .. } = journey;
         if read_manifest(&launch.folder)?.is_some() {
@@ -169,7 +169,7 @@ impl Found {
         let (progress, interrupt) = (progress.clone(), interrupt.clone());
         let created = tokio::task::spawn_blocking(move || -> anyhow::Result<Option<LockedStore>> {
             let (run, machine, folder) = (&run, &launch.machine, launch.folder.as_path());
-            let plan = Plan { run, then, after: None, founder, machine, folder, text, share_text, ancestor };
+            let plan = Plan { run, then, after: None, creator, machine, folder, text, share_text, ancestor };
             let mut told = |stage| progress::show(&progress, stage);
             let created = create::create_run(plan, &launch.scheduler, interrupt.flag(), &mut told)?;
             create::settle(folder, &created.bytes)?;

@@ -92,7 +92,7 @@ impl Simulate {
             return Err(Mistake::new(format!("--peers {peers}")).hint(format!("give 1 to {MAX_PEERS}")).into());
         }
         let wanted = Wanted { text: &self.corpus.text, share_text: None };
-        run_folder::check(&preparation::founder_folder(&folder), &run, &wanted)?;
+        run_folder::check(&preparation::creator_folder(&folder), &run, &wanted)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let outcome = {
             let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
@@ -184,7 +184,7 @@ impl Trial {
         Ok(earlier_run(&model, &self.run)?)
     }
 
-    /// When something has been founded in the folder, so that a mistake leaves none behind.
+    /// When something has been created in the folder, so that a mistake leaves none behind.
     fn begin_log(&self, log: &mut Option<LogGuard>) -> anyhow::Result<()> {
         if log.is_none() {
             *log = Some(logging::start(&self.folder, &self.log).map_err(|error| explain(error.into()))?);
@@ -192,7 +192,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Founds the run, or reads what was founded before.
+    /// Creates the run, or reads what was created before.
     async fn prepare(
         &self,
         command: &Simulate,
