@@ -169,12 +169,12 @@ fn with_images(world: &World, to_type: &mut ToType, short: &[&str]) {
 
 /// A transducer is made of what the run has learnt.
 fn taught(world: &World, to_type: &mut ToType, there: &dyn Fn(&str) -> Option<String>) {
-    let lesson = |word: &str| match word {
+    let training = |word: &str| match word {
         "CORPUS" => Some(world.corpus.clone()),
         "FILE" => Some(world.name("taught")),
         word => there(word),
     };
-    for transducer in to_type.take("transducer", &lesson) {
+    for transducer in to_type.take("transducer", &training) {
         assert!(ends_well(&transducer, &[])["bytes"].as_u64().unwrap() > 0);
     }
 }

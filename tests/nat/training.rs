@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::internet::{Internet, Router};
-use crate::run::{PATIENCE, Peer, RUN, World, unhurried};
+use crate::run::{Peer, RUN, TIMEOUT, World, unhurried};
 use crate::{FIRST, SECOND};
 
 const LISTEN: &str = "/ip4/0.0.0.0/udp/4001/quic-v1";
@@ -28,7 +28,7 @@ fn until(peer: &mut Peer, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         if let Some(status) = peer.status().filter(&holds) {
             return status;
         }
-        assert!(began.elapsed() < PATIENCE, "{} never {what}", peer.folder.display());
+        assert!(began.elapsed() < TIMEOUT, "{} never {what}", peer.folder.display());
     }
 }
 

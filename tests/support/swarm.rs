@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::run::{PATIENCE, Peer, RUN, World, unhurried};
+use super::run::{Peer, RUN, TIMEOUT, World, unhurried};
 
 /// As many peers as the grid of [`run_of_eight`] has paths.
 pub const EIGHT: usize = 8;
@@ -146,7 +146,7 @@ impl Swarm {
             if statuses.len() == awake && holds(&statuses) {
                 return statuses;
             }
-            assert!(began.elapsed() < PATIENCE, "never: {what}; the last seen: {}", summary(&statuses));
+            assert!(began.elapsed() < TIMEOUT, "never: {what}; the last seen: {}", summary(&statuses));
             self.listen();
         }
     }

@@ -49,7 +49,7 @@ enum Way {
 }
 
 /// One command's peer.
-pub struct Journey {
+pub struct RunSupervisor {
     /// Where the peer began; what is shown and kept for people is there.
     pub folder: PathBuf,
     /// How it was launched, and will be again.
@@ -68,7 +68,7 @@ pub fn line_of(progress: &Progress, run: &RunConfig) -> PeerLine {
     PeerLine::new(progress.clone(), "this peer".to_owned(), training.phases, training.inner_steps)
 }
 
-impl Journey {
+impl RunSupervisor {
     /// Stays with the peer through all stages, until it is interrupted or cannot go on.
     ///
     /// # Errors

@@ -255,7 +255,7 @@ mod tests {
         absurd.rounds = u64::MAX;
         for garbage in [vec![7; made.len()], absurd.encode(bench.manifest.config.model.width)] {
             let garbage = bench.tiny.blobs.put(&garbage).unwrap();
-            assert_eq!(rounds.apply(garbage, &average).unwrap(), None, "a liar's state stops nobody");
+            assert_eq!(rounds.apply(garbage, &average).unwrap(), None, "a Byzantine peer's state stops nobody");
         }
 
         let (before, after) =

@@ -217,7 +217,7 @@ mod tests {
         let documents = after.documents_of(PathId(1), &atlas.train, 2, 1);
         assert_eq!(documents, before.documents_of(PathId(1), &atlas.train, 2, 1));
 
-        // Nor does one lose all to a liar that claims to be the best everywhere; a document with nothing to predict stays.
+        // Nor does one lose all to a Byzantine peer that claims to be the best everywhere; a document with nothing to predict stays.
         let dishonest = PathScores { path: PathId(1), nats: vec![0.0; 20] };
         let honest = PathScores { path: PathId(0), nats: vec![5.0; 20] };
         let (after, why) = before.next(&[honest, dishonest], &atlas, 1);

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::run::{PATIENCE, Peer, RUN, World, complaints, program, unhurried};
+use crate::run::{Peer, RUN, TIMEOUT, World, complaints, program, unhurried};
 use crate::swarm::{modules, newest, summary};
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ fn until(peers: &mut [Peer], what: &str, holds: impl Fn(&[Value]) -> bool) -> Ve
         if statuses.len() == peers.len() && holds(&statuses) {
             return statuses;
         }
-        assert!(began.elapsed() < PATIENCE, "never: {what}; the last seen: {}", summary(&statuses));
+        assert!(began.elapsed() < TIMEOUT, "never: {what}; the last seen: {}", summary(&statuses));
         peers.iter_mut().for_each(Peer::catch_up);
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::run::{PATIENCE, Peer, RUN};
+use crate::run::{Peer, RUN, TIMEOUT};
 use crate::text;
 use serde_json::Value;
 
@@ -50,7 +50,7 @@ fn until(peers: &mut [Peer], hashes: &mut Hashes, what: &str, holds: impl Fn(&[V
         if statuses.len() == peers.len() && holds(&statuses) {
             return statuses;
         }
-        assert!(began.elapsed() < PATIENCE, "never: {what}; the last seen: {statuses:#?}");
+        assert!(began.elapsed() < TIMEOUT, "never: {what}; the last seen: {statuses:#?}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use crate::run::{PATIENCE, Peer, RUN, World, unhurried};
+use crate::run::{Peer, RUN, TIMEOUT, World, unhurried};
 use serde_json::Value;
 
 /// Whether all of the run's text and all modules are here.
@@ -41,7 +41,7 @@ fn a_run_whose_creator_was_killed_is_trained_to_its_end_on_all_of_its_text() {
     // Who was done with its own path before it took up one of the creator's says so once more.
     let began = Instant::now();
     while let Some(missing) = (0..4).find(|path| !scored.contains(path)) {
-        assert!(began.elapsed() < PATIENCE, "path {missing} is scored by nobody");
+        assert!(began.elapsed() < TIMEOUT, "path {missing} is scored by nobody");
         let holds = |peer: &&mut Peer| peer.status().is_some_and(|status| paths(&status).contains(&missing));
         if let Some(holder) = peers.iter_mut().find(holds) {
             scored.extend(paths(&holder.wait_for("result")));

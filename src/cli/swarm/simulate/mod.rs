@@ -99,7 +99,7 @@ impl Simulate {
             let scheduler = Arc::new(DeviceScheduler::default());
             let link = self.link;
             let trial = Trial { before, run, machine, folder, peers, link, progress, scheduler, log };
-            let outcome = runtime.block_on(trial.conduct(&self))?;
+            let outcome = runtime.block_on(trial.run(&self))?;
             trial.progress.result(outcome.to_json());
             outcome
         };
@@ -126,7 +126,7 @@ struct Trial {
 }
 
 impl Trial {
-    async fn conduct(&self, command: &Simulate) -> anyhow::Result<Outcome> {
+    async fn run(&self, command: &Simulate) -> anyhow::Result<Outcome> {
         let interrupt = Interrupt::listen()?;
         let mut log = None;
         let grown = match &self.before {

@@ -135,7 +135,7 @@ impl Swarm {
     /// If a peer cannot start, or has to stop.
     pub async fn train(&self, interrupt: &Interrupt) -> anyhow::Result<Option<SwarmResult>> {
         let mut peers = Vec::with_capacity(self.peers);
-        let mut outcome = self.conduct(&mut peers, interrupt).await;
+        let mut outcome = self.train_together(&mut peers, interrupt).await;
         // Whatever has happened, none is left inside a step.
         // All at once: one that leaves alone would wait for the others to take its paths.
         for stopped in futures::future::join_all(peers.into_iter().map(|launched| launched.peer.stop())).await {
@@ -146,7 +146,11 @@ impl Swarm {
         outcome
     }
 
-    async fn conduct(&self, peers: &mut Vec<Launched>, interrupt: &Interrupt) -> anyhow::Result<Option<SwarmResult>> {
+    async fn train_together(
+        &self,
+        peers: &mut Vec<Launched>,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Option<SwarmResult>> {
         let from = Phase(self.manifest.config.training.phases / 2);
         let tally = Arc::new(Mutex::new(Tally { from, ..Tally::default() }));
         let slots = self.manifest.config.slots()?;
