@@ -17,10 +17,10 @@ const COUNT: usize = 1 << 22;
 
 /// Gaussian noise, which is what an outer gradient looks like to an entropy coder.
 fn noise() -> Vec<f32> {
-    let mut dice = Seed::root(5).generator();
+    let mut rng = Seed::root(5).generator();
     let mut normal = || {
-        let radius = (-2.0 * (1.0 - dice.random::<f64>()).ln()).sqrt();
-        (1.0e-3 * radius * (std::f64::consts::TAU * dice.random::<f64>()).cos()) as f32
+        let radius = (-2.0 * (1.0 - rng.random::<f64>()).ln()).sqrt();
+        (1.0e-3 * radius * (std::f64::consts::TAU * rng.random::<f64>()).cos()) as f32
     };
     (0..COUNT).map(|_| normal()).collect()
 }

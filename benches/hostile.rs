@@ -136,7 +136,7 @@ fn report(time: Duration, [peace, attack]: [[u64; 3]; 2], [calm, most]: [u64; 2]
 }
 
 /// As a peer does: what does not read is held against whoever signed it. Whether it does.
-fn judge(peer: &Peer, author: PeerKey, gossip: &[u8]) -> bool {
+fn penalize_unreadable(peer: &Peer, author: PeerKey, gossip: &[u8]) -> bool {
     let reads = encoding::decode::<Message>(gossip).is_ok();
     if !reads {
         let _ = peer.handle.penalize(author, Offence::Unreadable);
@@ -149,7 +149,7 @@ async fn attend(mut victim: Peer, honest: PeerKey, done: Arc<Done>) {
     loop {
         match victim.wait_for("anything", taken).await {
             Taken::Gossip(author, bytes) => {
-                let offer = judge(&victim, author, &bytes) && author == honest;
+                let offer = penalize_unreadable(&victim, author, &bytes) && author == honest;
                 done.offers.fetch_add(u64::from(offer), Relaxed);
             }
             Taken::Request(from, token, bytes) if from == honest => drop(victim.handle.respond(token, bytes)),
@@ -220,7 +220,7 @@ async fn work(mut honest: Peer, victim: PeerKey, blob: BlobRef, done: Arc<Done>)
                 fetch(&honest);
             }
             Taken::Gossip(author, bytes) => {
-                judge(&honest, author, &bytes);
+                penalize_unreadable(&honest, author, &bytes);
             }
             _ => {}
         }

@@ -20,8 +20,8 @@ const ROUNDS: usize = 20;
 
 /// Clouds that overlap, one for each path, and the path of each document.
 fn made_up() -> (Vec<f32>, Vec<u32>) {
-    let mut dice = Seed::root(6).generator();
-    let mut even = || 2.0 * dice.random::<f32>() - 1.0;
+    let mut rng = Seed::root(6).generator();
+    let mut even = || 2.0 * rng.random::<f32>() - 1.0;
     let centres: Vec<f32> = (0..PATHS as usize * WIDTH).map(|_| 0.3 * even()).collect();
     let labels: Vec<u32> = (0..DOCUMENTS as u32).map(|document| document % PATHS).collect();
     let features = labels.iter().flat_map(|label| &centres[*label as usize * WIDTH..][..WIDTH]);

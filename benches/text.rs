@@ -20,8 +20,8 @@ fn documents() -> Vec<String> {
         include_str!("../docs/reference/formats/messages.md"),
         include_str!("../docs/reference/protocol/network.md"),
     ];
-    let letters: Vec<char> = pages.concat().chars().collect();
-    letters.chunks(2000).map(|letters| letters.iter().collect()).collect()
+    let characters: Vec<char> = pages.concat().chars().collect();
+    characters.chunks(2000).map(|characters| characters.iter().collect()).collect()
 }
 
 const VOCABULARY: usize = 4096;

@@ -1,6 +1,7 @@
-//! Fuzz targets for all that decodes bytes from others or from the disk, one a file in `targets/`. Each holds one promise:
-//! whatever the bytes are, the decoder neither panics, nor loops, nor takes more memory than the bytes are worth. What a
-//! target says besides, it asserts. README.md says which decoder is in which target; `scripts/fuzz` runs them.
+//! Fuzz targets for all that decodes bytes from others or from the disk, one a file in `targets/core/`, or in
+//! `targets/all/` where it needs the feature `all`. Each holds one promise: whatever the bytes are, the decoder neither
+//! panics, nor loops, nor takes more memory than the bytes are worth. What a target says besides, it asserts. README.md
+//! says which decoder is in which target; `scripts/fuzz` runs them.
 //!
 //! What a decoder must be told besides the bytes, a target takes from the end of its input, so that seeds are easy to write.
 

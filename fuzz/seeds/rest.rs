@@ -59,7 +59,7 @@ fn manifest(config: RunConfig, shards: Shards) -> Vec<u8> {
         genesis: slots.grid().modules().into_iter().map(genesis).collect(),
         then: (!config.admission.is_open()).then(|| Box::new(config.clone())),
         after: Some(RunId([5; 32])),
-        founder: (!config.admission.is_open()).then_some(PeerKey([1; 32])),
+        creator: (!config.admission.is_open()).then_some(PeerKey([1; 32])),
         config,
     };
     let bytes = manifest.encode().expect("a small run");
@@ -131,17 +131,17 @@ fn disk(seeds: &mut Seeds) -> std::io::Result<()> {
 
 fn handed_on(seeds: &mut Seeds) {
     for token in tokens() {
-        seeds.add("letter", to_text(&token).expect("a short letter"));
+        seeds.add("user_input", to_text(&token).expect("a short token"));
         if let Grant::OneTime(one) = token.grant {
-            seeds.add("letter", serde_json::to_vec(&Order::TakeBack(one)).expect("an order is JSON"));
+            seeds.add("user_input", serde_json::to_vec(&Order::TakeBack(one)).expect("an order is JSON"));
         }
     }
     let peer = PeerKey([2; 32]);
-    seeds.add("letter", serde_json::to_vec(&Order::SendAway(peer)).expect("an order is JSON"));
+    seeds.add("user_input", serde_json::to_vec(&Order::SendAway(peer)).expect("an order is JSON"));
     let ban = Ban { peer, until_s: 9, times: 1, reason: "it flooded".to_owned() };
-    seeds.add("letter", serde_json::to_vec(&[ban]).expect("a ban is JSON"));
-    seeds.add("letter", r#"{"Ok":"done"}"#);
-    seeds.add("letter", "layer=2,head=0:off");
+    seeds.add("user_input", serde_json::to_vec(&[ban]).expect("a ban is JSON"));
+    seeds.add("user_input", r#"{"Ok":"done"}"#);
+    seeds.add("user_input", "layer=2,head=0:off");
 }
 
 fn network(seeds: &mut Seeds) {

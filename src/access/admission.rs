@@ -271,10 +271,10 @@ impl Admission {
     /// with all below.
     fn has_room_for(&self, credential: &Credential) -> bool {
         let first = |credential: &Credential| credential.0.first().map(|first| first.to);
-        let (founders, others): (Vec<_>, Vec<_>) =
+        let (by_creator, others): (Vec<_>, Vec<_>) =
             self.revocations.values().map(|known| first(&known.credential)).partition(Option::is_none);
         match first(credential) {
-            None => founders.len() < MAX_CREATORS_REVOCATIONS,
+            None => by_creator.len() < MAX_CREATORS_REVOCATIONS,
             this => {
                 let of_this = others.iter().filter(|other| **other == this).count();
                 others.len() < MAX_REVOCATIONS && of_this < MAX_REVOCATIONS_OF_ONE

@@ -60,7 +60,7 @@ fn revoked(credential: &Credential, of: PeerKey, at_s: u64) -> Revocation {
 }
 
 #[test]
-fn whoever_may_invite_goes_on_inviting_without_the_founder() {
+fn whoever_may_invite_goes_on_inviting_without_the_creator() {
     let mut book = admission();
     let ann = invited(&Credential::default(), ANN, MEMBER + 1);
     let bob = invited(&ann, BOB, MEMBER);
@@ -94,8 +94,8 @@ fn a_pass_that_was_made_up_lets_nobody_in() {
     assert_eq!(of_another_run.present(ANN, ann.clone(), NOW), Err(Refusal::NotSigned(CREATOR)));
     let circle = invited(&invited(&invited(&Credential::default(), ANN, 4), BOB, 3), ANN, 2);
     assert_eq!(book.present(ANN, circle, NOW), Err(Refusal::Circle));
-    let through_the_founder = invited(&invited(&ann, CREATOR, MEMBER), EVE, VISITOR);
-    assert_eq!(book.present(EVE, through_the_founder, NOW), Err(Refusal::Circle));
+    let through_the_creator = invited(&invited(&ann, CREATOR, MEMBER), EVE, VISITOR);
+    assert_eq!(book.present(EVE, through_the_creator, NOW), Err(Refusal::Circle));
     // However long it is, the first rank that does not fall ends it.
     let endless = Credential(vec![ann.0[0].clone(); 2_000]);
     assert_eq!(book.present(ANN, endless, NOW), Err(Refusal::NoRight(ANN)));
@@ -234,7 +234,7 @@ fn visitors_make_room_for_later_ones_of_the_same_peer() {
 }
 
 #[test]
-fn what_was_taken_back_stays_so_however_much_a_liar_takes_back() {
+fn what_was_taken_back_stays_so_however_much_a_byzantine_peer_takes_back() {
     let mut book = admission();
     assert_eq!(book.revoke(revoked(&Credential::default(), BOB, NOW)), Ok(true));
     let ann = invited(&Credential::default(), ANN, 4);
@@ -279,9 +279,9 @@ fn what_peers_show_each_other_has_these_bytes() {
     link.extend([5; 64]);
     let mut golden = b"PSW1\x04\x00\x07\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00".to_vec();
     golden.extend(&link);
-    let knock = AuthenticationRequest::Present(Credential(vec![invitation]));
-    assert_eq!(encode(&knock).unwrap(), golden);
-    assert_eq!(decode::<AuthenticationRequest>(&golden), Ok(knock));
+    let request = AuthenticationRequest::Present(Credential(vec![invitation]));
+    assert_eq!(encode(&request).unwrap(), golden);
+    assert_eq!(decode::<AuthenticationRequest>(&golden), Ok(request));
     let one_time =
         OneTimeInvitation { by: ANN, secret: [6; 16], rank: 1, use_until_s: 7, lasts_s: 8, signature: vec![9; 64] };
     let mut golden = b"PSW1\x04\x00\x06\x00".to_vec();
@@ -289,9 +289,9 @@ fn what_peers_show_each_other_has_these_bytes() {
     golden.extend([0u64.to_le_bytes().as_slice(), &1u32.to_le_bytes(), &ANN.0, &[6; 16], &[1]].concat());
     golden.extend([7u64.to_le_bytes(), 8u64.to_le_bytes(), 64u64.to_le_bytes()].concat());
     golden.extend([9; 64]);
-    let letter = InvitationToken { run: RUN, addresses: Vec::new(), grant: Grant::OneTime(one_time) };
-    assert_eq!(encode(&letter).unwrap(), golden);
-    assert_eq!(decode::<InvitationToken>(&golden), Ok(letter));
+    let token = InvitationToken { run: RUN, addresses: Vec::new(), grant: Grant::OneTime(one_time) };
+    assert_eq!(encode(&token).unwrap(), golden);
+    assert_eq!(decode::<InvitationToken>(&golden), Ok(token));
     let mut golden = b"PSW1\x04\x00\x09\x00\x01\x00\x00\x00".to_vec();
     golden.extend([0u64.to_le_bytes().as_slice(), &BOB.0, &3u64.to_le_bytes(), &64u64.to_le_bytes()].concat());
     golden.extend([4; 64]);

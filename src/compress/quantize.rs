@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_four_bits_lies_as_the_document_says() {
+    fn a_group_of_four_bits_is_laid_out_as_the_document_says() {
         let mut values = vec![0.0; GROUP + 1];
         values[0] = 6.0;
         values[1] = -1.0;

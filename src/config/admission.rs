@@ -9,7 +9,7 @@ pub enum Admission {
     /// Whoever knows an address.
     #[default]
     Open,
-    /// Whom the founder, or somebody in its name, has invited.
+    /// Whom the creator, or somebody in its name, has invited.
     Invite,
 }
 

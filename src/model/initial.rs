@@ -9,7 +9,7 @@ use crate::seed::Seed;
 
 /// Initial values of each level's buffer. The levels must have been checked.
 ///
-/// The founder draws them once and ships them; other machines never need to draw the same.
+/// The creator draws them once and ships them; other machines never need to draw the same.
 pub fn initial_levels(model: &ModelConfig, levels: &[LevelConfig], seed: Seed) -> Vec<Vec<f32>> {
     let seed = seed.child("initial parameters");
     levels

@@ -58,7 +58,7 @@ pub const CHANGES: usize = 64;
 /// large the swarm is.
 pub const CONNECTIONS: u32 = 256;
 
-/// Of those, made by others: a crowd from outside leaves 64 that only we can make.
+/// Of those, made by others: any number from outside leaves 64 that only we can make.
 pub const INCOMING_CONNECTIONS: u32 = 192;
 
 /// To one peer: TCP and QUIC, if both sides dial at the same time; or one through a relay, a direct one that takes its

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! It is the mean of the contributions, each drawn towards `v` until it is no further from it than `r`. So what lies within
-//! is added as it is, bit for bit, weights and exact sum stay what they are, and a liar moves the mean by `r` and its share
+//! is added as it is, bit for bit, weights and exact sum stay what they are, and a Byzantine peer moves the mean by `r` and its share
 //! at the most. One round, hence two passes: the distances, and the sum. `r` is the middle distance, of an even number the
 //! lesser one. `v` follows from the state that the update starts from, which all members have: the momentum is a sum of
 //! past averages, of which each counts `β` times as much as the next; divided by the sum of these factors, and by what

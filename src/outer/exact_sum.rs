@@ -314,7 +314,7 @@ mod tests {
         let both = sum(&[([3.0, 4.0], 1), ([0.0, 1.0], 3)]);
         assert_eq!(both, sum(&[([0.0, 1.0], 3), ([3.0, 4.0], 1)]));
         assert_eq!((both.mean_length(), ExactSum::of_run(2, &outer).mean_length()), (2.0, 0.0));
-        // A liar is no longer than what is summed of it.
+        // A Byzantine peer's vector is no longer than what is summed of it.
         assert!((sum(&[([65_536.0, 0.0], 1)]).mean_length() - 8.0).abs() < 1e-6);
     }
 

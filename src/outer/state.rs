@@ -247,7 +247,7 @@ mod tests {
     }
 
     /// The same in the asynchronous mode.
-    fn gathering(count: usize) -> ModuleState {
+    fn asynchronous(count: usize) -> ModuleState {
         let state = state(count);
         let sum = state.parameters.iter().map(|value| value * 0.25).collect();
         ModuleState { gathered: Some(Gathered { weight: 513, sum }), ..state }
@@ -268,19 +268,19 @@ mod tests {
         assert_eq!(state.encode(), expected.concat());
         assert_eq!(state.encode().len() as u64, ModuleState::size_bytes(2, OuterMode::Synchronous));
         let sum = vec![-1.0, 0.0];
-        let gathering = ModuleState { gathered: Some(Gathered { weight: 513, sum }), ..state };
+        let asynchronous = ModuleState { gathered: Some(Gathered { weight: 513, sum }), ..state };
         let mut longer = expected.concat();
         longer[4] = 2;
         longer.splice(28..28, [1, 2, 0, 0, 0, 0, 0, 0]);
         longer.extend([0, 0, 0x80, 0xbf, 0, 0, 0, 0]);
-        assert_eq!(gathering.encode(), longer);
+        assert_eq!(asynchronous.encode(), longer);
         assert_eq!(longer.len() as u64, ModuleState::size_bytes(2, OuterMode::Asynchronous));
     }
 
     #[test]
     fn hash_and_blob_name_are_one() {
         for count in [0, 1, WRITTEN_VALUES - 1, WRITTEN_VALUES, 2 * WRITTEN_VALUES + 5] {
-            for state in [state(count), gathering(count)] {
+            for state in [state(count), asynchronous(count)] {
                 let bytes = state.encode();
                 assert_eq!(state.hash(), BlobHash::of(&bytes));
                 assert_eq!(ModuleState::decode(&bytes, state.module, count), Ok(state));
@@ -299,7 +299,7 @@ mod tests {
         others[4].momentum[0] = 0.0;
         others.push(ModuleState { gathered: Some(Gathered::nothing(3)), ..original.clone() });
         assert!(others.iter().all(|other| other.hash() != original.hash()));
-        let original = gathering(3);
+        let original = asynchronous(3);
         let mut others = vec![original.clone(); 2];
         others[0].gathered.as_mut().unwrap().weight += 1;
         others[1].gathered.as_mut().unwrap().sum[2] = 0.0;
@@ -311,7 +311,7 @@ mod tests {
         let good = state(3);
         let bytes = good.encode();
         let decode = |bytes: &[u8]| ModuleState::decode(bytes, good.module, 3);
-        let longer = gathering(3).encode();
+        let longer = asynchronous(3).encode();
         for length in 0..bytes.len() {
             assert!(decode(&bytes[..length]).is_err());
         }
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn an_update_that_cannot_be_right_changes_nothing() {
-        for good in [state(3), gathering(3)] {
+        for good in [state(3), asynchronous(3)] {
             let mut state = good.clone();
             for average in [&[0.1, 0.1][..], &[0.1, f32::NAN, 0.1], &[0.1, 0.1, 20_000.0]] {
                 assert!(state.apply(average, Share::FULL, 0.7, 0.9).is_err());

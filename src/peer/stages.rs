@@ -25,7 +25,7 @@ use crate::peer::manifest::Manifest;
 use crate::store::{BlobStore, DiskError, write_file};
 use crate::text::{IdsWriter, TokenSet, Tokenizer};
 
-/// Where the other peers of the first stage were, one address a line: whoever founds the second may find, when it comes back
+/// Where the other peers of the first stage were, one address a line: whoever creates the second may find, when it comes back
 /// from a crash, that they have gone on without it.
 fn others_file(next: &Path) -> PathBuf {
     next.join("others")
@@ -40,7 +40,7 @@ pub fn remember_others(next: &Path, others: &[Multiaddr]) -> Result<(), DiskErro
     write_file(&others_file(next), lines.as_bytes())
 }
 
-/// Whether the others have gone on to another run than the one that this peer has founded: then where, and its own is
+/// Whether the others have gone on to another run than the one that this peer has created: then where, and its own is
 /// removed.
 ///
 /// # Errors
@@ -70,7 +70,7 @@ pub async fn elsewhere(folder: &Path) -> anyhow::Result<Option<Multiaddr>> {
     }
 }
 
-/// Whether a peer is the one that founds the second stage: its part of the first is done, and it owns the first module.
+/// Whether a peer is the one that creates the second stage: its part of the first is done, and it owns the first module.
 pub fn is_first(status: &PeerStatus) -> bool {
     status.node.done && status.node.modules.iter().any(|module| module.module == "0.0" && module.owned_here)
 }

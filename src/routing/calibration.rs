@@ -153,9 +153,9 @@ mod tests {
 
     /// Scores on which some paths do better than others.
     fn scores(documents: usize, paths: usize) -> Vec<f64> {
-        let mut dice = Seed::root(8).generator();
+        let mut rng = Seed::root(8).generator();
         let lead = |path: usize| ((path * 7) % paths) as f64 / paths as f64;
-        (0..documents * paths).map(|at| 2.0 * dice.random::<f64>() + lead(at % paths)).collect()
+        (0..documents * paths).map(|at| 2.0 * rng.random::<f64>() + lead(at % paths)).collect()
     }
 
     fn counts(scores: &[f64], bias: &[f64]) -> Vec<usize> {

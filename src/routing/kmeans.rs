@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_cluster_takes_the_row_that_lies_worst() {
+    fn an_empty_cluster_takes_the_row_that_is_furthest() {
         let rows = [0.0, 1.0, 2.0, 50.0];
         let nearest = [(0, 1.0), (0, 0.0), (0, 1.0), (0, 2401.0)];
         assert_eq!(move_centroids(&rows, 1, 2, &[1.0, 999.0], &nearest), [13.25, 50.0]);

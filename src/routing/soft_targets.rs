@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_ahead_ends_with_the_document() {
+    fn what_is_ahead_ends_with_the_document() {
         let nats = [[1.0, 10.0], [2.0, 20.0], [4.0, 40.0], [8.0, 80.0]].map(Vec::from);
         let found = ahead(&[3, 3, 3, 5], &nats, 2);
         assert_eq!(found, [[3.0, 30.0], [6.0, 60.0], [4.0, 40.0], [8.0, 80.0]].map(Vec::from));

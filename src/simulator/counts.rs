@@ -36,7 +36,7 @@ pub struct Counts {
     /// From each crash of an owner to the claim of another.
     pub takeovers_ms: Vec<u64>,
     /// From the moment in which an owner that leaves hands over its module to that in which another has it.
-    pub handovers_ms: Vec<u64>,
+    pub hand_offs_ms: Vec<u64>,
     /// Claims by others of what an owner had that was up, not frozen and not cut off.
     pub needless: u64,
     /// From each crash of an owner to the next update that anybody applied.
@@ -86,7 +86,7 @@ impl Counts {
 
     /// A peer says that it owns a module now.
     pub fn owner_claims(&mut self, now_ms: u64, module: ModuleId, owner: usize) {
-        self.handovers_ms.extend(self.left.remove(&module).map(|since_ms| now_ms - since_ms));
+        self.hand_offs_ms.extend(self.left.remove(&module).map(|since_ms| now_ms - since_ms));
         // One that is back before anybody has missed it goes on.
         let crashed = self.vacant.remove(&module).filter(|(_, before)| *before != owner);
         self.takeovers_ms.extend(crashed.map(|(since_ms, _)| now_ms - since_ms));
@@ -148,7 +148,7 @@ impl Counts {
             *self.named.entry(name).or_default() += times;
         }
         self.takeovers_ms.extend(&other.takeovers_ms);
-        self.handovers_ms.extend(&other.handovers_ms);
+        self.hand_offs_ms.extend(&other.hand_offs_ms);
         self.needless += other.needless;
         self.recoveries_ms.extend(&other.recoveries_ms);
         self.late += other.late;

@@ -54,12 +54,12 @@ fn it_agrees_with_scikit_learn() {
 
 /// Documents and the paths that a known model drew for them.
 fn drawn(documents: usize, weights: &[f64], width: usize) -> (Vec<f32>, Vec<u32>) {
-    let mut dice = Seed::root(11).generator();
-    let features: Vec<f32> = (0..documents * width).map(|_| 4.0 * dice.random::<f32>() - 2.0).collect();
+    let mut rng = Seed::root(11).generator();
+    let features: Vec<f32> = (0..documents * width).map(|_| 4.0 * rng.random::<f32>() - 2.0).collect();
     let mut draw = |row: &[f32]| {
         let score = |weights: &[f64]| weights.iter().zip(row).map(|(weight, value)| weight * f64::from(*value)).sum();
         let chances = probabilities(&weights.chunks(width).map(score).collect::<Vec<f64>>());
-        let mut left = dice.random::<f64>();
+        let mut left = rng.random::<f64>();
         let drawn = chances.iter().position(|chance| {
             left -= chance;
             left < 0.0

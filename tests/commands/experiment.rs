@@ -79,11 +79,11 @@ impl Bench {
 
     /// Conducts it in a folder.
     fn run(&self, name: &str) -> anyhow::Result<Vec<Outcome>> {
-        self.conduct_until(name, &|_| false)
+        self.run_until(name, &|_| false)
     }
 
     /// The same, until something happens that one stops at.
-    fn conduct_until(&self, name: &str, stops: &dyn Fn(ExperimentEvent<'_>) -> bool) -> anyhow::Result<Vec<Outcome>> {
+    fn run_until(&self, name: &str, stops: &dyn Fn(ExperimentEvent<'_>) -> bool) -> anyhow::Result<Vec<Outcome>> {
         let stop = AtomicBool::new(false);
         let watch = |event: ExperimentEvent<'_>| stop.store(stops(event), Ordering::Relaxed);
         let machine = MachineConfig { threads: 1, ..MachineConfig::default() };
@@ -157,7 +157,7 @@ fn every_arm_is_trained_with_its_seeds_and_the_tables_say_so() {
 
     // What is done is not done again.
     let again = bench
-        .conduct_until("whole", &|event| {
+        .run_until("whole", &|event| {
             matches!(event, ExperimentEvent::Ancestor(..) | ExperimentEvent::Phase(..) | ExperimentEvent::Done(_))
                 && panic!("{event:?}")
         })
@@ -173,7 +173,7 @@ fn every_arm_is_trained_with_its_seeds_and_the_tables_say_so() {
     let trains = |event: ExperimentEvent<'_>| {
         matches!(event, ExperimentEvent::Phase(..) | ExperimentEvent::Done(_)) && panic!("{event:?}")
     };
-    let again = bench.conduct_until("whole", &trains).unwrap();
+    let again = bench.run_until("whole", &trains).unwrap();
     assert_eq!(shown(&again), shown(&outcomes));
 }
 
@@ -194,7 +194,7 @@ fn an_arm_that_was_stopped_goes_on_as_if_it_had_not_been() {
         &|event| matches!(event, ExperimentEvent::Phase("grid · seed 2", 10, _)),
     ];
     for stops in places {
-        let error = bench.conduct_until("parts", stops).unwrap_err();
+        let error = bench.run_until("parts", stops).unwrap_err();
         assert!(format!("{error:#}").contains("stopped before it was done"), "{error:#}");
     }
     let phases = AtomicU64::new(0);
@@ -202,7 +202,7 @@ fn an_arm_that_was_stopped_goes_on_as_if_it_had_not_been() {
         phases.fetch_add(u64::from(matches!(event, ExperimentEvent::Phase(..))), Ordering::Relaxed);
         false
     };
-    let parts = bench.conduct_until("parts", &count).unwrap();
+    let parts = bench.run_until("parts", &count).unwrap();
     assert_eq!(phases.load(Ordering::Relaxed), 4, "the last phase of four paths, and nothing that was done before");
     assert_eq!(shown(&without_times(parts)), shown(&without_times(whole)));
     let left = std::fs::read_dir(bench.at("parts")).unwrap().map(|entry| entry.unwrap().file_name());
@@ -242,7 +242,7 @@ fn arms_that_begin_alike_are_trained_once_as_far_as_they_are_alike() {
         false
     };
     let together = bench(&[&never, &once, &twice, &again]);
-    let found = without_times(together.conduct_until("together", &count).unwrap());
+    let found = without_times(together.run_until("together", &count).unwrap());
     assert_eq!(phases.load(Ordering::Relaxed), 4 * (3 + 2 + 1), "of four paths");
     assert_eq!(shown(&found[..1]).replace("never", ""), shown(&found[3..]).replace("never again", ""));
     for (number, arm) in [&never, &once, &twice].into_iter().enumerate() {
@@ -263,10 +263,10 @@ fn an_arm_that_is_scored_in_another_way_is_not_trained_again() {
         false
     };
     let mut bench = Bench::new(&arm("8"));
-    let once = without_times(bench.conduct_until("here", &count).unwrap());
+    let once = without_times(bench.run_until("here", &count).unwrap());
     let trained = phases.swap(0, Ordering::Relaxed);
     bench.experiment = Experiment::from_toml(&arm("8, 16")).unwrap();
-    let more = without_times(bench.conduct_until("here", &count).unwrap());
+    let more = without_times(bench.run_until("here", &count).unwrap());
     assert_eq!((trained > 0, phases.load(Ordering::Relaxed)), (true, 0));
     assert_eq!((once[0].rerouted.len(), more[0].rerouted.len()), (1, 2));
     let (identity, rerouted) = (once[0].identity.clone(), once[0].rerouted.clone());

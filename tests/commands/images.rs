@@ -80,10 +80,10 @@ fn peers_learn_to_tell_images_apart_and_others_look_into_it() {
     assert_eq!(said.last().unwrap()["images"], 270);
 
     let found = ["found", &world.config, "--share-text", "--corpus", &prepared];
-    let mut founder = Peer::start(&world.path("founder"), &found);
-    let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
+    let mut creator = Peer::start(&world.path("creator"), &found);
+    let address = creator.wait_for("join")["address"].as_str().unwrap().to_owned();
     let mut other = Peer::start(&world.path("other"), &["join", &address]);
-    let results = [founder.wait_for("result"), other.wait_for("result")];
+    let results = [creator.wait_for("result"), other.wait_for("result")];
     assert_eq!(results[0]["run"], results[1]["run"]);
 
     let model = world.name("model");

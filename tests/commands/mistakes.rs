@@ -111,9 +111,9 @@ fn a_corpus_that_cannot_be_used() {
 fn what_is_not_utf8_is_left_out_and_counted() {
     let world = World::new();
     world.write("corpus/binary.txt", [0xff; 4_000]);
-    let mut founder = found(&world, &world.path("a"), "0");
+    let mut creator = found(&world, &world.path("a"), "0");
     loop {
-        let said = founder.event();
+        let said = creator.event();
         assert_ne!(said["event"], "join", "nothing was said about the binary file");
         if said["text"].as_str().is_some_and(|text| text.contains("left out: 1 not UTF-8")) {
             break;
@@ -162,7 +162,7 @@ fn a_peer_of_another_version() {
     refused(&world, &["join", &address], &[&address, "wire version 9", &ours]);
     let manifest = br#"{ "format_version": 7, "wire_version": 1 }"#.to_vec();
     let address = answering(&runtime, encoding::encode(&Response::Manifest(manifest)).unwrap());
-    refused(&world, &["join", &address], &[&address, "format version 7", "use the founder's version of pathswarm"]);
+    refused(&world, &["join", &address], &[&address, "format version 7", "use the creator's version of pathswarm"]);
 }
 
 #[test]
@@ -233,10 +233,10 @@ fn a_status_where_no_peer_runs() {
 fn a_folder_of_another_run() {
     let world = World::new();
     let (folder, other_folder) = (world.path("a/peer-0"), world.path("b"));
-    let mut founder = found(&world, &folder, "0");
-    address(&mut founder);
-    founder.wait_for("peer");
-    founder.kill();
+    let mut creator = found(&world, &folder, "0");
+    address(&mut creator);
+    creator.wait_for("peer");
+    creator.kill();
     let mut other = found(&world, &other_folder, "1");
     let others_address = address(&mut other);
     let before = files(&folder);
@@ -273,12 +273,12 @@ fn a_folder_of_another_run() {
 }
 
 #[test]
-fn a_founded_run_that_is_asked_to_be_another() {
+fn a_created_run_that_is_asked_to_be_another() {
     let world = World::new();
     let folder = world.path("a");
-    let mut founder = found(&world, &folder, "0");
-    address(&mut founder);
-    founder.kill();
+    let mut creator = found(&world, &folder, "0");
+    address(&mut creator);
+    creator.kill();
     let (before, name) = (files(&folder), folder.to_str().unwrap());
     let other = world.name("other");
     text::write_domains(Path::new(&other), 3, 40);
@@ -296,8 +296,8 @@ fn text_that_is_not_the_runs() {
     let world = World::new();
     let hasty = ["--set", "training.ancestor_steps=1", "--set", "training.phases=1"];
     let command = ["found", &world.config, "--corpus", &world.corpus];
-    let mut founder = Peer::start(&world.path("a"), &[&command[..], &hasty].concat());
-    let address = address(&mut founder);
+    let mut creator = Peer::start(&world.path("a"), &[&command[..], &hasty].concat());
+    let address = address(&mut creator);
     let join = ["join", &address, "--listen", "/ip4/127.0.0.1/udp/0/quic-v1"];
     refused(&world, &join, &["does not send its text", "hash"]);
     let other = world.name("other");

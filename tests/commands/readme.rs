@@ -106,8 +106,8 @@ fn there_and_back(world: &World, to_type: &mut ToType, short: &[&str]) {
     for import in to_type.take("import", &back) {
         let told = ends_well(&import, &[]);
         let found = ["create", told["run"].as_str().unwrap(), "--ancestor", &world.name("imported")];
-        let mut founder = Peer::start(&world.path("e"), &[&found[..], &["--corpus", &world.corpus], short].concat());
-        assert_eq!(founder.wait_for("result")["event"], "result");
+        let mut creator = Peer::start(&world.path("e"), &[&found[..], &["--corpus", &world.corpus], short].concat());
+        assert_eq!(creator.wait_for("result")["event"], "result");
     }
 }
 
@@ -169,12 +169,12 @@ fn with_images(world: &World, to_type: &mut ToType, short: &[&str]) {
 
 /// A transducer is made of what the run has learnt.
 fn taught(world: &World, to_type: &mut ToType, there: &dyn Fn(&str) -> Option<String>) {
-    let lesson = |word: &str| match word {
+    let training = |word: &str| match word {
         "CORPUS" => Some(world.corpus.clone()),
         "FILE" => Some(world.name("taught")),
         word => there(word),
     };
-    for transducer in to_type.take("transducer", &lesson) {
+    for transducer in to_type.take("transducer", &training) {
         assert!(ends_well(&transducer, &[])["bytes"].as_u64().unwrap() > 0);
     }
 }
@@ -199,8 +199,8 @@ fn invited(world: &World, to_type: &mut ToType, short: &[&str]) {
     let run = world.write("invited.toml", format!("admission = \"invite\"\n{RUN}"));
     // What create was called first.
     let found = ["found", &run, "--corpus", &world.corpus, "--share-text"];
-    let mut founder = Peer::start(&world.path("host"), &[&found[..], short].concat());
-    let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
+    let mut creator = Peer::start(&world.path("host"), &[&found[..], short].concat());
+    let address = creator.wait_for("join")["address"].as_str().unwrap().to_owned();
     let names = |word: &str| match word {
         "DIR" => Some(world.name("host")),
         "KEY" => Some("01".repeat(32)),
@@ -241,23 +241,23 @@ fn every_command_does_what_it_is_there_for() {
     let found = to_type.take("create", &file);
     let shared = found.iter().find(|words| words.contains(&"--share-text".to_owned())).unwrap();
     let corpus = ["--corpus", &world.corpus];
-    let mut founder = Peer::start(&world.path("a"), &[&words(shared)[..], &corpus, &short].concat());
-    let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
+    let mut creator = Peer::start(&world.path("a"), &[&words(shared)[..], &corpus, &short].concat());
+    let address = creator.wait_for("join")["address"].as_str().unwrap().to_owned();
 
     let there = |word: &str| (word == "ADDRESS" || word.starts_with("/ip4/")).then(|| address.clone());
     let join = to_type.take("join", &there);
     let profile = ["--machine", "peers/laptop-cpu.toml"];
     let mut newcomer = Peer::start(&world.path("b"), &[&words(&join[0])[..], &profile].concat());
     let run = newcomer.wait_for("joining")["run"].clone();
-    let results = [founder.wait_for("result"), newcomer.wait_for("result")];
+    let results = [creator.wait_for("result"), newcomer.wait_for("result")];
     assert_eq!([&results[0]["run"], &results[1]["run"]], [&run, &run]);
 
     // Without --share-text, the text comes from the newcomer's own disk.
     let kept = found.iter().find(|words| !words.contains(&"--share-text".to_owned())).unwrap();
-    let mut founder = Peer::start(&world.path("c"), &[&words(kept)[..], &corpus, &short].concat());
-    let private = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
+    let mut creator = Peer::start(&world.path("c"), &[&words(kept)[..], &corpus, &short].concat());
+    let private = creator.wait_for("join")["address"].as_str().unwrap().to_owned();
     let mut newcomer = Peer::start(&world.path("d"), &[&["join", &private][..], &corpus].concat());
-    assert_eq!(newcomer.wait_for("result")["run"], founder.wait_for("result")["run"]);
+    assert_eq!(newcomer.wait_for("result")["run"], creator.wait_for("result")["run"]);
 
     let folder = |word: &str| (word == "DIR").then(|| world.name("a"));
     for status in to_type.take("status", &folder) {

@@ -98,7 +98,7 @@ fn the_paths_of_those_that_go_are_trained_by_others() {
 }
 
 #[test]
-fn every_module_has_a_second_holder_so_the_founder_may_go_for_good() {
+fn every_module_has_a_second_holder_so_the_creator_may_go_for_good() {
     let replica = drilled(scenario("replica"), SEEDS);
     // One that alone had a module would not be let go.
     assert_eq!(replica.counts.faults["gone"], SEEDS);
@@ -164,24 +164,24 @@ fn a_swarm_far_smaller_than_its_grid_trains_other_paths_every_few_phases() {
     assert!(uncounted_percent(&sampled) < 2, "{:?}", sampled.tally);
 }
 
-/// The crowd, of so many peers; as many share a module.
-fn crowd(experts: u32, peers: usize) -> Scenario {
-    let mut crowd = scenario("crowd");
-    crowd.swarm.levels = vec![Sharing::Experts(experts); 2];
-    crowd.swarm.sample = Some(SampleConfig { paths: peers as u32, hold_phases: 0 });
-    crowd.swarm.peers = peers;
-    crowd
+/// The drill of many peers, with so many of them; as many share a module.
+fn many_peers(experts: u32, peers: usize) -> Scenario {
+    let mut scenario = scenario("crowd");
+    scenario.swarm.levels = vec![Sharing::Experts(experts); 2];
+    scenario.swarm.sample = Some(SampleConfig { paths: peers as u32, hold_phases: 0 });
+    scenario.swarm.peers = peers;
+    scenario
 }
 
 #[test]
 fn neither_what_a_peer_says_nor_how_long_a_phase_takes_depends_on_how_many_there_are() {
     let drilled = |scenario| {
-        let crowd = drilled(scenario, 2);
-        let tally = crowd.tally;
-        assert_eq!((tally.uncounted, tally.told, tally.given_up, crowd.counts.unheld), (0, 0, 0, 0));
-        (crowd.counts.control_bytes_per_phase() as f64, median(&crowd.counts.phases_ms).unwrap() as f64)
+        let drill = drilled(scenario, 2);
+        let tally = drill.tally;
+        assert_eq!((tally.uncounted, tally.told, tally.given_up, drill.counts.unheld), (0, 0, 0, 0));
+        (drill.counts.control_bytes_per_phase() as f64, median(&drill.counts.phases_ms).unwrap() as f64)
     };
-    let (few, many) = (drilled(crowd(6, 96)), drilled(crowd(36, 576)));
+    let (few, many) = (drilled(many_peers(6, 96)), drilled(many_peers(36, 576)));
     assert!(many.0 < 1.2 * few.0, "{} bytes a peer and phase, {} of few", many.0, few.0);
     assert!(many.1 < 1.5 * few.1, "{} ms a phase, {} of few", many.1, few.1);
 }
@@ -201,7 +201,7 @@ fn among(behaviours: &[Byzantine], seeds: u64) -> (f64, u64) {
 }
 
 #[test]
-fn two_of_eight_that_contribute_lies_cost_the_others_little_and_are_named() {
+fn two_of_eight_that_contribute_false_gradients_cost_the_others_little_and_are_named() {
     let (honest, _) = among(&[], SEEDS);
     for behaviour in [Byzantine::SignFlipped, Byzantine::NotFinite, Byzantine::Stale, Byzantine::Copied] {
         let (loss, named) = among(&[behaviour, behaviour], SEEDS);
@@ -248,12 +248,12 @@ fn no_way_of_averaging_changes_a_promise() {
 }
 
 #[test]
-fn a_crashed_owner_is_replaced_within_two_beats_and_one_that_leaves_as_soon_as_another_hears_of_it() {
+fn a_crashed_owner_is_replaced_within_two_heartbeats_and_one_that_leaves_as_soon_as_another_hears_of_it() {
     let ordinary = drilled(scenario("ordinary"), 60);
     let takeover_ms = median(&ordinary.counts.takeovers_ms).unwrap();
     assert!(takeover_ms < 2 * BEAT_MS * 9 / 10, "{takeover_ms} ms");
-    let handover_ms = median(&ordinary.counts.handovers_ms).unwrap();
-    assert!(handover_ms <= scenario("ordinary").links.delay_ms.most, "{handover_ms} ms");
+    let hand_off_ms = median(&ordinary.counts.hand_offs_ms).unwrap();
+    assert!(hand_off_ms <= scenario("ordinary").links.delay_ms.most, "{hand_off_ms} ms");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::parts::SAID;
 
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What a router does with the port of a packet that goes out. Both let nobody in who was not sent something first.
 #[derive(Clone, Copy)]
@@ -176,7 +176,7 @@ impl Part {
     /// What it says next that begins so. Everything else is passed over.
     pub fn hear(&self, beginning: &str) -> String {
         loop {
-            let line = self.lines.recv_timeout(PATIENCE);
+            let line = self.lines.recv_timeout(TIMEOUT);
             let line = line.unwrap_or_else(|error| panic!("waited for {beginning:?} in vain: {error}"));
             if let Some(rest) = line.strip_prefix(beginning).and_then(|rest| rest.strip_prefix(": ")) {
                 return rest.to_owned();

@@ -74,21 +74,21 @@ fn where_a_router_changes_ports_what_is_small_goes_through_a_relay_and_through_a
 }
 
 #[test]
-fn a_newcomer_comes_in_through_a_relay_and_a_member_when_the_founder_has_gone_for_good() {
+fn a_newcomer_comes_in_through_a_relay_and_a_member_when_the_creator_has_gone_for_good() {
     let Some(internet) = Internet::build(Router::KeepsPorts, Router::KeepsPorts) else { return };
     let relay = internet.relay(FIRST);
     let relays = relay.hear("address");
-    let founder = internet.first_house("host", &[("RELAYS", &relays)]);
-    let address = founder.hear("address");
+    let creator = internet.first_house("host", &[("RELAYS", &relays)]);
+    let address = creator.hear("address");
     let member = internet.second_house("host", &[("RELAYS", &relays), ("ADDRESSES", &address), ("PORT", "4002")]);
     let member_address = member.hear("address");
     assert_eq!(member.hear("joined"), "yes");
-    drop(founder);
+    drop(creator);
     let newcomer = internet.first_house("seeker", &[("ADDRESSES", &relays)]);
     let found = newcomer.hear("found");
     assert!(found.contains(member_address.rsplit_once("/p2p/").unwrap().1), "{found}");
     assert_eq!(newcomer.hear("asked"), "hello");
-    println!("the founder is gone; found through the relay: {found}");
+    println!("the creator is gone; found through the relay: {found}");
 }
 
 #[test]

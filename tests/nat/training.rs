@@ -1,11 +1,11 @@
-//! A run among houses: trained together through a hole in two routers, while a relay dies and the founder goes for good.
+//! A run among houses: trained together through a hole in two routers, while a relay dies and the creator goes for good.
 
 use std::time::Instant;
 
 use serde_json::Value;
 
 use crate::internet::{Internet, Router};
-use crate::run::{PATIENCE, Peer, RUN, World, unhurried};
+use crate::run::{Peer, RUN, TIMEOUT, World, unhurried};
 use crate::{FIRST, SECOND};
 
 const LISTEN: &str = "/ip4/0.0.0.0/udp/4001/quic-v1";
@@ -28,7 +28,7 @@ fn until(peer: &mut Peer, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         if let Some(status) = peer.status().filter(&holds) {
             return status;
         }
-        assert!(began.elapsed() < PATIENCE, "{} never {what}", peer.folder.display());
+        assert!(began.elapsed() < TIMEOUT, "{} never {what}", peer.folder.display());
     }
 }
 
@@ -43,7 +43,7 @@ fn trains_one_of_several(status: &Value) -> bool {
 }
 
 #[test]
-fn two_houses_train_together_though_a_relay_dies_and_the_founder_goes_for_good_and_a_third_joins() {
+fn two_houses_train_together_though_a_relay_dies_and_the_creator_goes_for_good_and_a_third_joins() {
     let Some(internet) = Internet::build(Router::KeepsPorts, Router::KeepsPorts) else { return };
     let run = RUN.replace("inner_steps = 400", "inner_steps = 100").replace("phases = 12", "phases = 24");
     let world = World::of(&run, 4);
@@ -53,8 +53,8 @@ fn two_houses_train_together_though_a_relay_dies_and_the_founder_goes_for_good_a
 
     let found = [&["found", &world.config, "--share-text", "--corpus", &world.corpus][..], &relays].concat();
     let found = unhurried(&found);
-    let mut founder = Peer::start_at(LISTEN, internet.program_in_house(0), &world.path("founder"), &found);
-    let status = until(&mut founder, "has places on both relays", |status| {
+    let mut creator = Peer::start_at(LISTEN, internet.program_in_house(0), &world.path("creator"), &found);
+    let status = until(&mut creator, "has places on both relays", |status| {
         address_through(status, FIRST).is_some() && address_through(status, SECOND).is_some()
     });
     let address = address_through(&status, FIRST).unwrap();
@@ -69,13 +69,13 @@ fn two_houses_train_together_though_a_relay_dies_and_the_founder_goes_for_good_a
     let status =
         until(&mut member, "has a place on the other relay", |status| address_through(status, SECOND).is_some());
 
-    // Nor of the founder: all of the text is here.
+    // Nor of the creator: all of the text is here.
     until(&mut member, "has all of the text", |status| {
         status["text"]["of"].as_u64() == Some(4) && status["text"]["here"] == status["text"]["of"]
     });
-    // The founder leaves, and a newcomer takes its place in the house, by the address of the member.
-    founder.signal("INT");
-    let code = founder.ended();
+    // The creator leaves, and a newcomer takes its place in the house, by the address of the member.
+    creator.signal("INT");
+    let code = creator.ended();
     assert!(
         [Some(130), Some(0)].contains(&code),
         "{code:?}: it leaves in order, in the midst of the run or at its end"

@@ -120,14 +120,14 @@ async fn a_chain_of_peers_passes_a_blob_on_while_it_comes() {
 
 #[tokio::test]
 async fn a_peer_that_serves_wrong_bytes_is_named_and_nothing_of_them_is_kept() {
-    let (mut one, liar) = (Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await);
+    let (mut one, byzantine) = (Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await);
     for (id, size) in [(1, 200_000), (2, 1_000_000)] {
         let bytes = noise(size);
         let blob = BlobRef::of(&bytes);
         // It hashes to something else, which it does not know: its disk lies, or it does.
-        let _sink = half_way_wrong(&liar, &bytes);
-        let (gave, result) = one.fetch(id, blob, &[&liar]).await;
-        assert_eq!(result, Err(FetchError::WrongHash { from: liar.key() }), "{gave:?}");
+        let _sink = half_way_wrong(&byzantine, &bytes);
+        let (gave, result) = one.fetch(id, blob, &[&byzantine]).await;
+        assert_eq!(result, Err(FetchError::WrongHash { from: byzantine.key() }), "{gave:?}");
         assert!(one.blobs.list().is_empty() && one.blobs.get(blob).is_none());
     }
 }
@@ -150,21 +150,21 @@ fn half_way_wrong(peer: &Peer, contents: &[u8]) -> Box<dyn BlobSink> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_liar_among_donors_is_named_and_the_blob_is_right() {
-    let (mut one, liar, honest) = (Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await);
-    join(&one, &liar).await;
+async fn a_byzantine_peer_among_donors_is_named_and_the_blob_is_right() {
+    let (mut one, byzantine, honest) = (Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await);
+    join(&one, &byzantine).await;
     // Every piece that it has is wrong, so that whichever it gives shows it.
     let bytes = noise(20_000_000);
     let blob = honest.blobs.put(&bytes);
-    let lies = half_way(&liar, &bytes, |_| false);
+    let wrong_pieces = half_way(&byzantine, &bytes, |_| false);
     for (index, piece) in pieces(&bytes).into_iter().enumerate() {
         let wrong: Vec<u8> = piece.iter().map(|byte| !byte).collect();
-        lies.write(index as u32, &wrong).unwrap();
+        wrong_pieces.write(index as u32, &wrong).unwrap();
     }
-    let (gave, result) = one.fetch(1, blob, &[&liar, &honest]).await;
+    let (gave, result) = one.fetch(1, blob, &[&byzantine, &honest]).await;
     assert_eq!(result, Ok(()));
     assert!(one.blobs.get(blob).unwrap() == bytes);
-    assert_eq!(gave[0].failed, Some(FetchError::WrongHash { from: liar.key() }));
+    assert_eq!(gave[0].failed, Some(FetchError::WrongHash { from: byzantine.key() }));
     assert_eq!((gave[1].peer, gave[1].failed.clone()), (honest.key(), None));
 }
 

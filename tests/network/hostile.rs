@@ -25,7 +25,7 @@ async fn gone(peer: &mut Peer, who: PeerKey) {
 }
 
 /// As a peer does, for ever.
-async fn blames(peer: &mut Peer) {
+async fn penalizes_for_ever(peer: &mut Peer) {
     loop {
         let (_, author, bytes) = peer.hear().await;
         assert!(encoding::decode::<Message>(&bytes).is_err());
@@ -62,7 +62,7 @@ async fn who_writes_rubbish_is_banned_and_who_passed_it_on_is_not() {
     let handle = victim.handle.clone();
     let ban = tokio::select! {
         ban = banned(&handle, hostile.key()) => ban,
-        () = blames(&mut victim) => unreachable!("it goes on for ever"),
+        () = penalizes_for_ever(&mut victim) => unreachable!("it goes on for ever"),
     };
     assert_eq!((ban.times, ban.reason.as_str()), (1, "it sent messages that do not read"));
     assert_eq!(victim.handle.bans().len(), 1, "nobody else is");

@@ -114,10 +114,10 @@ async fn a_donor_that_makes_up_what_pieces_hash_to_is_named() {
     let (mut one, honest) = (Peer::on(&[TCP]).await, Peer::on(&[TCP]).await);
     let blob = honest.blobs.put(&bytes_of_noise(5_000_000));
     assert_eq!(blob.bytes.div_ceil(PIECE_BYTES), 20);
-    let liar = donor(&[0], |_| vec![0; 1 + 32 * 20]).await;
-    one.handle.fetch(7, blob, vec![(liar.key, vec![liar.address.clone()])]).unwrap();
-    assert_eq!(one.fetched(7).await.1, Err(FetchError::WrongHash { from: liar.key }));
-    from_both(&mut one, &liar, &honest, blob).await;
+    let byzantine = donor(&[0], |_| vec![0; 1 + 32 * 20]).await;
+    one.handle.fetch(7, blob, vec![(byzantine.key, vec![byzantine.address.clone()])]).unwrap();
+    assert_eq!(one.fetched(7).await.1, Err(FetchError::WrongHash { from: byzantine.key }));
+    from_both(&mut one, &byzantine, &honest, blob).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

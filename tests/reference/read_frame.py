@@ -271,7 +271,7 @@ def applied(before, module, average, outer):
 
 
 def replay(stores, module, genesis, outer):
-    """Follows a module's chain from the state of the founding."""
+    """Follows a module's chain from the state at genesis."""
     now, place, told = stores.blob(genesis), "00" * 32, {"version": 0, "checked": 0, "state_hash": genesis["hash"]}
     chain = {one["parent"]: one for one in stores.updates.get(module, {}).values()}
     while place in chain:

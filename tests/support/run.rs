@@ -63,7 +63,7 @@ pub fn unhurried<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// No single wait of this test takes longer on a machine that works.
-pub const PATIENCE: Duration = Duration::from_secs(240);
+pub const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Lines of a peer that nobody has asked for yet; one that says more waits.
 const LINES: usize = 4_096;
@@ -132,9 +132,9 @@ impl Peer {
 
     /// The next thing it says. Every peer says something at least every few seconds.
     pub fn event(&mut self) -> Value {
-        let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| {
+        let line = self.lines.recv_timeout(TIMEOUT).unwrap_or_else(|error| {
             let what = match error {
-                RecvTimeoutError::Timeout => format!("has said nothing for {} s", PATIENCE.as_secs()),
+                RecvTimeoutError::Timeout => format!("has said nothing for {} s", TIMEOUT.as_secs()),
                 RecvTimeoutError::Disconnected => "has ended".to_owned(),
             };
             panic!("{} {what}", self.folder.display())
@@ -162,7 +162,7 @@ impl Peer {
             if said["event"] == event {
                 return said;
             }
-            assert!(began.elapsed() < PATIENCE, "{} never says {event}", self.folder.display());
+            assert!(began.elapsed() < TIMEOUT, "{} never says {event}", self.folder.display());
         }
     }
 
@@ -181,7 +181,7 @@ impl Peer {
     /// The exit status, once it ends by itself; what it says meanwhile is passed over.
     pub fn ended(&mut self) -> Option<i32> {
         loop {
-            match self.lines.recv_timeout(PATIENCE) {
+            match self.lines.recv_timeout(TIMEOUT) {
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.child.wait().unwrap().code(),
                 Err(RecvTimeoutError::Timeout) => panic!("{} does not end", self.folder.display()),
@@ -193,7 +193,7 @@ impl Peer {
     pub fn status(&self) -> Option<Value> {
         let mut answer = String::new();
         let mut socket = UnixStream::connect(self.folder.join("control.sock")).ok()?;
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         socket.write_all(b"\"status\"\n").ok()?;
         socket.read_to_string(&mut answer).ok()?;
         serde_json::from_str(&answer).ok()

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::run::{PATIENCE, Peer, RUN, World, unhurried};
+use super::run::{Peer, RUN, TIMEOUT, World, unhurried};
 
 /// As many peers as the grid of [`run_of_eight`] has paths.
 pub const EIGHT: usize = 8;
@@ -24,20 +24,20 @@ struct Home {
     folder: PathBuf,
     peer: Option<Peer>,
     frozen: bool,
-    /// With what it was founded with; after that is lost, it comes back like any other.
-    founder: bool,
+    /// With what it was created with; after that is lost, it comes back like any other.
+    creator: bool,
 }
 
-/// Peers of one run, which take their time. The first is its founder.
+/// Peers of one run, which take their time. The first is its creator.
 pub struct Swarm {
     pub world: World,
     homes: Vec<Home>,
-    /// Whether newcomers bring the text, as the founder does.
+    /// Whether newcomers bring the text, as the creator does.
     own_text: bool,
 }
 
 impl Swarm {
-    /// The founder, and then all others at once.
+    /// The creator, and then all others at once.
     pub fn start(run: &str, peers: usize) -> Self {
         Self::start_on(World::of(run, peers as u64), peers)
     }
@@ -54,12 +54,12 @@ impl Swarm {
 
     fn begin(world: World, peers: usize, own_text: bool) -> Self {
         let folder = |number| world.path(&format!("peer-{number}"));
-        let home = |number| Home { folder: folder(number), peer: None, frozen: false, founder: number == 0 };
+        let home = |number| Home { folder: folder(number), peer: None, frozen: false, creator: number == 0 };
         let homes = (0..peers).map(home);
         let mut swarm = Self { homes: homes.collect(), world, own_text };
         swarm.found();
-        let founder = swarm.homes[0].peer.as_mut().unwrap();
-        let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
+        let creator = swarm.homes[0].peer.as_mut().unwrap();
+        let address = creator.wait_for("join")["address"].as_str().unwrap().to_owned();
         for number in 1..peers {
             swarm.join(number, &address);
         }
@@ -93,12 +93,12 @@ impl Swarm {
         self.homes[number].peer.take().unwrap().kill();
     }
 
-    /// As its user would start it: the founder with what it was founded with while its folder has that, everybody else
+    /// As its user would start it: the creator with what it was created with while its folder has that, everybody else
     /// with the address of a peer that runs.
     pub fn restart(&mut self, number: usize) {
         let home = &mut self.homes[number];
-        home.founder &= home.folder.join("store").exists();
-        if home.founder {
+        home.creator &= home.folder.join("store").exists();
+        if home.creator {
             return self.found();
         }
         let statuses = self.statuses();
@@ -146,7 +146,7 @@ impl Swarm {
             if statuses.len() == awake && holds(&statuses) {
                 return statuses;
             }
-            assert!(began.elapsed() < PATIENCE, "never: {what}; the last seen: {}", summary(&statuses));
+            assert!(began.elapsed() < TIMEOUT, "never: {what}; the last seen: {}", summary(&statuses));
             self.listen();
         }
     }

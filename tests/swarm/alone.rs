@@ -5,8 +5,8 @@ use crate::run::{Peer, RUN, World};
 #[test]
 fn a_peer_that_comes_back_to_nobody_says_what_it_tried() {
     let world = World::of(RUN, 4);
-    let founder = ["found", &world.config, "--share-text", "--corpus", &world.corpus];
-    let mut first = Peer::start(&world.path("founder"), &founder);
+    let creator = ["found", &world.config, "--share-text", "--corpus", &world.corpus];
+    let mut first = Peer::start(&world.path("creator"), &creator);
     let address = first.wait_for("join")["address"].as_str().unwrap().to_owned();
     let mut second = Peer::start(&world.path("second"), &["join", &address]);
     second.wait_for("peer");

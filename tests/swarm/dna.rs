@@ -18,12 +18,12 @@ fn events(arguments: &[&str]) -> Vec<Value> {
 fn two_peers_train_a_pool_agree_on_its_balance_and_others_look_into_it() {
     let world = World::of(&run(), 4);
     let found = ["found", &world.config, "--share-text", "--corpus", &world.corpus];
-    let mut founder = Peer::start(&world.path("founder"), &found);
-    let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
+    let mut creator = Peer::start(&world.path("creator"), &found);
+    let address = creator.wait_for("join")["address"].as_str().unwrap().to_owned();
     let mut other = Peer::start(&world.path("other"), &["join", &address]);
-    let results = [founder.wait_for("result"), other.wait_for("result")];
+    let results = [creator.wait_for("result"), other.wait_for("result")];
     assert_eq!(results[0]["run"], results[1]["run"]);
-    let hashes = [&founder, &other].map(|peer| {
+    let hashes = [&creator, &other].map(|peer| {
         let status = peer.status().unwrap();
         let modules = status["modules"].as_array().unwrap();
         let balance = modules.iter().find(|module| module["module"] == "2.0").unwrap();

@@ -1,5 +1,5 @@
 //! A run by invitation, as its users see it: who has none stays outside, whoever was invited trains, invites others without
-//! the founder, and is gone when it is sent away.
+//! the creator, and is gone when it is sent away.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -25,11 +25,11 @@ fn key_in(said: &str) -> String {
 }
 
 #[test]
-fn only_who_is_invited_takes_part_and_the_founder_is_not_needed_for_it() {
+fn only_who_is_invited_takes_part_and_the_creator_is_not_needed_for_it() {
     let world = World::of(&format!("admission = \"invite\"\n{RUN}"), 4);
     let found = ["found", &world.config, "--corpus", &world.corpus, "--share-text"];
-    let mut founder = Peer::start(&world.path("a"), &[&found[..], &["--set", "training.inner_steps=40"]].concat());
-    let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
+    let mut creator = Peer::start(&world.path("a"), &[&found[..], &["--set", "training.inner_steps=40"]].concat());
+    let address = creator.wait_for("join")["address"].as_str().unwrap().to_owned();
     let folder = |name: &str| world.name(name);
 
     // Without an invitation, nobody gets anything, and is told what to do.
@@ -57,15 +57,15 @@ fn only_who_is_invited_takes_part_and_the_founder_is_not_needed_for_it() {
     let listens = |peer: &Peer| Some(peer.status()?["addresses"][0].as_str()?.to_owned());
     let at_b = std::iter::from_fn(|| Some((listens(&b), b.event()))).find_map(|(at, _)| at).unwrap();
 
-    // The founder goes for good, once the other has all that it takes; that one invites a third, by a word.
+    // The creator goes for good, once the other has all that it takes; that one invites a third, by a word.
     let has_all = |peer: &Peer| {
         let status = peer.status()?;
         let modules = status["modules"].as_array()?;
         (!modules.is_empty() && modules.iter().all(|module| module["version"].is_u64())).then_some(())
     };
     std::iter::from_fn(|| Some((has_all(&b), b.event()))).find_map(|(has, _)| has).unwrap();
-    founder.signal("INT");
-    founder.ended();
+    creator.signal("INT");
+    creator.ended();
     let word = invitation(&folder("b"), &["--use-within", "1"]);
     assert!(mistake(&["invite", &folder("b"), "--may-invite", "1"]).contains("may not invite"));
     let mut c = Peer::start(&world.path("c"), &["join", &at_b, "--invitation", &word]);
@@ -109,8 +109,8 @@ fn only_who_is_invited_takes_part_and_the_founder_is_not_needed_for_it() {
 #[test]
 fn a_doctor_is_answered_without_an_invitation_and_lent_bytes_in_a_peers_name() {
     let world = World::of(&format!("admission = \"invite\"\n{RUN}"), 4);
-    let mut founder = Peer::start(&world.path("a"), &["found", &world.config, "--corpus", &world.corpus]);
-    let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
+    let mut creator = Peer::start(&world.path("a"), &["found", &world.config, "--corpus", &world.corpus]);
+    let address = creator.wait_for("join")["address"].as_str().unwrap().to_owned();
     let examined = |more: &[&str]| {
         let listen = ["--listen", "/ip4/127.0.0.1/udp/0/quic-v1", "--set", "device=cpu", "--set", "mdns=false"];
         let output = pathswarm(&[&["doctor", &address, "--format", "json"], &listen[..], more].concat());

@@ -62,7 +62,7 @@ fn a_swarm_goes_on_to_paths_though_whoever_prepares_them_is_killed() {
     assert!(collected.router().needs_features(), "by k-means, where the first stage routed by chance");
 }
 
-/// Where the text is shared, whoever prepares the paths gathers it: from the founder, and from whoever trains on it.
+/// Where the text is shared, whoever prepares the paths gathers it: from the creator, and from whoever trains on it.
 #[test]
 fn a_swarm_that_shares_its_text_gathers_it_for_the_second_stage_and_comes_back_there() {
     let mut swarm = Swarm::start_on(World::of(&run(), 8), 2);
@@ -77,7 +77,7 @@ fn a_swarm_that_shares_its_text_gathers_it_for_the_second_stage_and_comes_back_t
         statuses.len() == 2 && all_in_one_after(statuses, &first) && all_at(statuses, 3)
     });
     assert_eq!(Vec::from_iter(module_names(&statuses)), ["0.0", "0.1", "1.0", "1.1"]);
-    // The founder is started again in the stage that it has come to.
+    // The creator is started again in the stage that it has come to.
     swarm.kill(0);
     swarm.restart(0);
     let again = swarm.until("it comes back where it was", |statuses| {

@@ -1,4 +1,4 @@
-//! What the user can mend of what goes wrong while a run is founded, joined or trained, with a word on how.
+//! What the user can mend of what goes wrong while a run is created, joined or trained, with a word on how.
 
 use std::error::Error;
 
@@ -39,7 +39,7 @@ pub(super) fn explain(error: anyhow::Error) -> anyhow::Error {
 fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     let is = Kind(cause);
     if is.a::<NeedsText>() || is.a::<OtherText>() {
-        return Some("give --corpus with the founder's files in the same order, or ask the founder for --share-text");
+        return Some("give --corpus with the creator's files in the same order, or ask the creator for --share-text");
     }
     if is.a::<PartGone>() {
         return Some("come back with pathswarm join, the address of another peer of the run, and this --dir");

@@ -10,7 +10,7 @@ use super::explain::explain;
 use super::interrupt::Interrupt;
 use super::mistake::Mistake;
 use super::running::Watch;
-use super::stages::{Journey, line_of};
+use super::stages::{RunSupervisor, line_of};
 use crate::cli::swarm::create::corpus::TextFlags;
 use crate::cli::swarm::{Globals, access, listen};
 use crate::names::RunId;
@@ -61,7 +61,7 @@ impl Join {
         let chosen = !self.text.corpus.is_empty();
         if !chosen && !self.text.test_corpus.is_empty() {
             let message = "--test-corpus without --corpus";
-            return Err(Mistake::new(message).hint("give the founder's --corpus and --test-corpus, or neither").into());
+            return Err(Mistake::new(message).hint("give the creator's --corpus and --test-corpus, or neither").into());
         }
         let own_text =
             self.text.source().ok().map(|corpus| OwnText { corpus, test_corpus: self.text.test_source(), chosen });
@@ -98,8 +98,9 @@ impl Join {
             };
             // Kept until the end, so that everything logged is written.
             let _log = log.map_err(explain)?;
-            let journey = Journey { folder: folder.clone(), launch, own_text, progress: progress.clone(), interrupt };
-            journey.go(launched, watch).await.map_err(explain)
+            let supervisor =
+                RunSupervisor { folder: folder.clone(), launch, own_text, progress: progress.clone(), interrupt };
+            supervisor.go(launched, watch).await.map_err(explain)
         })
     }
 }

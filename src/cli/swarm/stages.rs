@@ -44,12 +44,12 @@ const TRIES: usize = 20;
 enum Way {
     /// Where somebody is in it.
     Follow(Multiaddr),
-    /// As its founder.
+    /// As its creator.
     Lead(LockedStore),
 }
 
 /// One command's peer.
-pub struct Journey {
+pub struct RunSupervisor {
     /// Where the peer began; what is shown and kept for people is there.
     pub folder: PathBuf,
     /// How it was launched, and will be again.
@@ -68,7 +68,7 @@ pub fn line_of(progress: &Progress, run: &RunConfig) -> PeerLine {
     PeerLine::new(progress.clone(), "this peer".to_owned(), training.phases, training.inner_steps)
 }
 
-impl Journey {
+impl RunSupervisor {
     /// Stays with the peer through all stages, until it is interrupted or cannot go on.
     ///
     /// # Errors
@@ -199,15 +199,15 @@ impl Journey {
         let (machine, scheduler, share_text) =
             (self.launch.machine.clone(), self.launch.scheduler.clone(), manifest.share_text);
         let (progress, interrupt, corpus) = (self.progress.clone(), self.interrupt.clone(), manifest.corpus);
-        let founder = manifest.founder;
+        let creator = manifest.creator;
         let created = tokio::task::spawn_blocking(move || -> anyhow::Result<LockedStore> {
             let (run_of, machine, into) = (&then, &machine, folder.as_path());
-            let (after, founder) = (Some(run), founder);
+            let (after, creator) = (Some(run), creator);
             let plan = Plan {
                 run: run_of,
                 then: None,
                 after,
-                founder,
+                creator,
                 machine,
                 folder: into,
                 text,
@@ -227,7 +227,7 @@ impl Journey {
         created.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { explain(error) })
     }
 
-    /// Begins the next stage as its founder.
+    /// Begins the next stage as its creator.
     async fn lead(&self, launched: Launched, store: LockedStore) -> anyhow::Result<(Launched, Watch)> {
         let (launch, watch) = self.leave(launched).await?;
         let launched =
@@ -285,7 +285,7 @@ fn may_pass(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.is::<JoinError>() || cause.is::<CollectError>() || cause.is::<VisitError>())
 }
 
-/// The run that a folder is to be founded with, and the stage that follows.
+/// The run that a folder is to be created with, and the stage that follows.
 ///
 /// # Errors
 /// If the configuration makes none.

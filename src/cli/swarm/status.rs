@@ -25,7 +25,7 @@ use crate::protocol::status::{
 };
 
 /// A peer that is alive answers between two pieces of work.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A run's folder holds its peers' folders, which hold their sockets.
 const DEPTH: usize = 4;
@@ -119,9 +119,9 @@ fn find_peers(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, stopped: &m
 }
 
 async fn ask(folder: &Path) -> Result<(PeerStatus, Value), String> {
-    let line = tokio::time::timeout(PATIENCE, control_socket::status(folder))
+    let line = tokio::time::timeout(TIMEOUT, control_socket::status(folder))
         .await
-        .map_err(|_| format!("no answer within {} s", PATIENCE.as_secs()))?
+        .map_err(|_| format!("no answer within {} s", TIMEOUT.as_secs()))?
         .map_err(|error| error.to_string())?;
     read(&line).map_err(|error| format!("its answer does not read: {error}"))
 }

@@ -285,7 +285,7 @@ learning_rate = 1e-3
     }
 
     #[test]
-    fn a_flag_beats_the_environment_that_beats_the_file_that_beats_the_default() {
+    fn a_flag_wins_over_the_environment_that_over_the_file_that_over_the_default() {
         let file = file(RUN);
         let variables = [("PATHSWARM_TRAINING_PHASES", "7"), ("PATHSWARM_TRAINING_INNER_STEPS", "8")];
         let run = settings(&variables, &["training.phases=9"]).run(file.path()).unwrap();

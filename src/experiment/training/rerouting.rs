@@ -175,18 +175,18 @@ mod tests {
             asked: [&Marked<'_>; 2],
             paths: usize,
         ) -> anyhow::Result<[Vec<Vec<f32>>; 2]> {
-            let mut votes = std::collections::BTreeMap::new();
+            let mut counts = std::collections::BTreeMap::new();
             for index in 0..training_set.len() {
                 for (position, path) in training_set.targets(index, 1) {
-                    let votes: &mut Vec<u32> = votes.entry(training_set.sequence(index)[position]).or_default();
-                    votes.resize(paths, 0);
-                    votes[path as usize] += 1;
+                    let counts: &mut Vec<u32> = counts.entry(training_set.sequence(index)[position]).or_default();
+                    counts.resize(paths, 0);
+                    counts[path as usize] += 1;
                 }
             }
             Ok(asked.map(|asked| {
                 let at = |index: usize| asked.targets(index, 1).into_iter().map(move |(position, _)| (index, position));
                 let known = |(index, position)| -> Vec<f32> {
-                    votes[&asked.sequence(index)[position]].iter().map(|votes| *votes as f32).collect()
+                    counts[&asked.sequence(index)[position]].iter().map(|counts| *counts as f32).collect()
                 };
                 (0..asked.len()).flat_map(at).map(known).collect()
             }))
@@ -244,10 +244,10 @@ mod tests {
     fn routers_that_see_what_comes_next_do_as_well_as_the_best_and_a_single_route_does_worse() {
         let (training_set, test) = (documents(32), documents(7));
         let by_path = |documents: &Documents| vec![losses(documents, 0..5), losses(documents, 5..10)];
-        let (lesson_losses, test_losses) = (by_path(&training_set), by_path(&test));
+        let (training_losses, test_losses) = (by_path(&training_set), by_path(&test));
         let routes = vec![PathId(0); 32];
         let judged = |documents, losses| Judged { documents, losses, routes: &routes };
-        let (training_set, test) = (judged(&training_set, &lesson_losses), judged(&test, &test_losses));
+        let (training_set, test) = (judged(&training_set, &training_losses), judged(&test, &test_losses));
         let found = reroute(&mut LastToken, (&training_set, &test), &[1; 10], (STARTS, 4)).unwrap();
         let once: f64 = windows(&test.documents.set, STARTS, 4)
             .iter()

@@ -78,7 +78,7 @@ fn a_dream_takes_more_of_the_routes_of_its_image_and_the_same_seed_dreams_the_sa
 }
 
 #[test]
-fn around_patches_that_are_dreamt_lies_the_image_or_grey() {
+fn around_patches_that_are_dreamt_is_the_image_or_grey() {
     let path = seeing();
     let inside = |at: usize| {
         let (row, column) = (at % 64 / 8, at % 8);

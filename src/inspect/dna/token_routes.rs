@@ -107,13 +107,13 @@ impl TokenRoutes {
 
 /// The name of a module in tables and plots: the letter of its kind and its number.
 pub fn label(module: usize, dna: &DnaConfig) -> String {
-    let letter = match dna.modules.kind(module) {
+    let initial = match dna.modules.kind(module) {
         ModuleKind::Transformer => 'T',
         ModuleKind::Attention => 'A',
         ModuleKind::Mlp => 'M',
         ModuleKind::Identity => return "skip".to_owned(),
     };
-    format!("{letter}{module}")
+    format!("{initial}{module}")
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ impl House {
         AccessControl::open(&folder, identity, (RUN, self.creator.key())).unwrap()
     }
 
-    fn founders(&self) -> AccessControl {
+    fn creators(&self) -> AccessControl {
         self.door("creator", &self.creator)
     }
 }
@@ -62,12 +62,12 @@ fn refused(answer: AuthenticationResponse) -> String {
 #[test]
 fn a_one_time_invitation_is_whose_it_first_was_whatever_starts_again_meanwhile() {
     let (house, [ann, eve]) = (House::new(), [Identity::generate(), Identity::generate()]);
-    let one = once(house.founders().invite_once(invitation_token::secret(), MEMBER, (60, NO_EXPIRY_S)));
-    let of_ann = welcomed(house.founders().answer(ann.key(), AuthenticationRequest::Redeem(one.clone()))).unwrap();
+    let one = once(house.creators().invite_once(invitation_token::secret(), MEMBER, (60, NO_EXPIRY_S)));
+    let of_ann = welcomed(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(one.clone()))).unwrap();
     // Each time another process, which has only its disk.
-    let reason = refused(house.founders().answer(eve.key(), AuthenticationRequest::Redeem(one.clone())));
+    let reason = refused(house.creators().answer(eve.key(), AuthenticationRequest::Redeem(one.clone())));
     assert!(reason.starts_with("another peer has used"), "{reason}");
-    let again = welcomed(house.founders().answer(ann.key(), AuthenticationRequest::Redeem(one.clone())));
+    let again = welcomed(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(one.clone())));
     assert_eq!(again.as_ref(), Some(&of_ann), "she asks again, and gets the same");
     // Everybody else sees nothing but an invitation for Ann.
     let elsewhere = house.door("elsewhere", &Identity::generate());
@@ -79,31 +79,31 @@ fn a_one_time_invitation_is_whose_it_first_was_whatever_starts_again_meanwhile()
     assert!(reason.contains("redeemed by whoever made it"), "{reason}");
     let mut raised = one;
     (raised.rank, raised.secret) = (MEMBER + 1, [1; 16]);
-    assert!(refused(house.founders().answer(eve.key(), AuthenticationRequest::Redeem(raised))).contains("not signed"));
+    assert!(refused(house.creators().answer(eve.key(), AuthenticationRequest::Redeem(raised))).contains("not signed"));
 }
 
 #[test]
 fn an_invitation_that_was_not_used_in_time_or_was_taken_back_lets_nobody_in() {
     let (house, ann) = (House::new(), Identity::generate());
-    let late = once(house.founders().invite_once(invitation_token::secret(), MEMBER, (0, NO_EXPIRY_S)));
+    let late = once(house.creators().invite_once(invitation_token::secret(), MEMBER, (0, NO_EXPIRY_S)));
     assert!(
-        refused(house.founders().answer(ann.key(), AuthenticationRequest::Redeem(late))).contains("not used in time")
+        refused(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(late))).contains("not used in time")
     );
-    let back = once(house.founders().invite_once(invitation_token::secret(), MEMBER, (60, NO_EXPIRY_S)));
-    assert_eq!(house.founders().take_back(&back).unwrap(), None);
-    assert!(refused(house.founders().answer(ann.key(), AuthenticationRequest::Redeem(back))).contains("taken back"));
-    let used = once(house.founders().invite_once(invitation_token::secret(), MEMBER, (60, NO_EXPIRY_S)));
-    welcomed(house.founders().answer(ann.key(), AuthenticationRequest::Redeem(used.clone())));
-    assert_eq!(house.founders().take_back(&used).unwrap().unwrap().of, ann.key());
-    assert!(refused(house.founders().answer(ann.key(), AuthenticationRequest::Redeem(used))).contains("taken back"));
+    let back = once(house.creators().invite_once(invitation_token::secret(), MEMBER, (60, NO_EXPIRY_S)));
+    assert_eq!(house.creators().take_back(&back).unwrap(), None);
+    assert!(refused(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(back))).contains("taken back"));
+    let used = once(house.creators().invite_once(invitation_token::secret(), MEMBER, (60, NO_EXPIRY_S)));
+    welcomed(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(used.clone())));
+    assert_eq!(house.creators().take_back(&used).unwrap().unwrap().of, ann.key());
+    assert!(refused(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(used))).contains("taken back"));
 }
 
 #[test]
 fn who_was_sent_away_stays_away_after_a_restart_and_wherever_it_is_told() {
     let (house, ann) = (House::new(), Identity::generate());
-    let of_ann = credential(house.founders().invite(ann.key(), MEMBER + 1, NO_EXPIRY_S));
-    let revocation = house.founders().send_away(ann.key()).unwrap();
-    let door = house.founders();
+    let of_ann = credential(house.creators().invite(ann.key(), MEMBER + 1, NO_EXPIRY_S));
+    let revocation = house.creators().send_away(ann.key()).unwrap();
+    let door = house.creators();
     assert!(refused(door.answer(ann.key(), AuthenticationRequest::Present(of_ann.clone()))).contains("taken back"));
     assert_eq!(door.counts(), (0, 1));
     let there = house.door("there", &Identity::generate());
@@ -120,8 +120,8 @@ fn who_was_sent_away_stays_away_after_a_restart_and_wherever_it_is_told() {
 #[test]
 fn a_member_brings_its_own_visitors_and_only_who_may_invites_members() {
     let (house, [ann, bob, visitor]) = (House::new(), std::array::from_fn(|_| Identity::generate()));
-    let founders = house.founders();
-    let of_ann = credential(founders.invite(ann.key(), MEMBER + 1, 3_600));
+    let creators = house.creators();
+    let of_ann = credential(creators.invite(ann.key(), MEMBER + 1, 3_600));
     let anns = house.door("ann", &ann);
     assert!(matches!(anns.invite(bob.key(), MEMBER, 60), Err(AccessError::NotInvited(Refusal::None))));
     store_credential(&house.home.path().join("ann"), RUN, of_ann).unwrap();
@@ -132,33 +132,33 @@ fn a_member_brings_its_own_visitors_and_only_who_may_invites_members() {
     store_credential(&house.home.path().join("bob"), RUN, of_bob).unwrap();
     let bobs = house.door("bob", &bob);
     assert!(matches!(bobs.invite_once([0; 16], MEMBER, (60, 60)), Err(AccessError::NoRight(MEMBER))));
-    welcomed(founders.answer(visitor.key(), bobs.visitor(visitor.key()).unwrap()));
-    assert!(founders.admits(visitor.key()) && !founders.takes_part(visitor.key()));
+    welcomed(creators.answer(visitor.key(), bobs.visitor(visitor.key()).unwrap()));
+    assert!(creators.admits(visitor.key()) && !creators.takes_part(visitor.key()));
     assert!(matches!(bobs.send_away(ann.key()), Err(AccessError::NotYours { .. })), "upwards");
 }
 
 #[test]
 fn who_was_sent_away_does_not_come_back_by_the_one_time_invitation_that_it_had() {
     let (house, ann) = (House::new(), Identity::generate());
-    let one = once(house.founders().invite_once(invitation_token::secret(), MEMBER, (60, NO_EXPIRY_S)));
-    let first = welcomed(house.founders().answer(ann.key(), AuthenticationRequest::Redeem(one.clone()))).unwrap();
-    let revocation = house.founders().send_away(ann.key()).unwrap();
+    let one = once(house.creators().invite_once(invitation_token::secret(), MEMBER, (60, NO_EXPIRY_S)));
+    let first = welcomed(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(one.clone()))).unwrap();
+    let revocation = house.creators().send_away(ann.key()).unwrap();
     // However much later she asks: what she gets is from before.
     assert!(first.0[0].issued_s <= revocation.at_s);
-    assert!(refused(house.founders().answer(ann.key(), AuthenticationRequest::Redeem(one))).contains("taken back"));
+    assert!(refused(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(one))).contains("taken back"));
 }
 
 #[test]
 fn a_pass_that_was_made_up_is_noticed_and_one_peer_shows_few() {
     let (house, [ann, eve]) = (House::new(), std::array::from_fn(|_| Identity::generate()));
-    let (founders, there) = (house.founders(), house.door("there", &Identity::generate()));
-    let of_ann = credential(founders.invite(ann.key(), MEMBER, NO_EXPIRY_S));
+    let (creators, there) = (house.creators(), house.door("there", &Identity::generate()));
+    let of_ann = credential(creators.invite(ann.key(), MEMBER, NO_EXPIRY_S));
     let notice = |credential: &Credential| AccessNotice::Present { credential: credential.clone(), sequence: 1 };
     assert_eq!(there.hear(eve.key(), notice(&of_ann)), AccessChange::Forged);
     assert_eq!(there.hear(ann.key(), notice(&of_ann)), AccessChange::Admitted);
     assert_eq!(there.hear(ann.key(), notice(&of_ann)), AccessChange::Nothing);
     let came = (0..100).filter(|lasts_s| {
-        let another = credential(founders.invite(ann.key(), MEMBER, 1_000 + lasts_s));
+        let another = credential(creators.invite(ann.key(), MEMBER, 1_000 + lasts_s));
         there.hear(ann.key(), notice(&another)) == AccessChange::Admitted
     });
     // Two spans of time, should one end meanwhile.

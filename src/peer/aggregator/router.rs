@@ -23,7 +23,7 @@ pub struct RouterRounds {
 }
 
 impl RouterRounds {
-    /// Nothing where the text stays as the run was founded with.
+    /// Nothing where the text stays as the run was created with.
     pub fn new(manifest: Arc<Manifest>, blobs: BlobStore) -> Option<Self> {
         let (module, parts) = (manifest.config.router_module()?, manifest.resharding?);
         let paths = manifest.config.grid().ok()?.path_count();
@@ -255,7 +255,7 @@ mod tests {
         absurd.rounds = u64::MAX;
         for garbage in [vec![7; made.len()], absurd.encode(bench.manifest.config.model.width)] {
             let garbage = bench.tiny.blobs.put(&garbage).unwrap();
-            assert_eq!(rounds.apply(garbage, &average).unwrap(), None, "a liar's state stops nobody");
+            assert_eq!(rounds.apply(garbage, &average).unwrap(), None, "a Byzantine peer's state stops nobody");
         }
 
         let (before, after) =
@@ -273,8 +273,8 @@ mod tests {
                 documents.sort();
                 (shards.map(|set| set.len() as u64), documents)
             };
-            let ((_, founded), (sizes, shared)) = (all(&before), all(&after));
-            assert_eq!(founded, shared, "{purpose:?}: every document is on one path");
+            let ((_, created), (sizes, shared)) = (all(&before), all(&after));
+            assert_eq!(created, shared, "{purpose:?}: every document is on one path");
             assert!(purpose != Purpose::Train || sizes.to_vec() == after.sizes);
         }
 

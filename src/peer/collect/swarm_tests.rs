@@ -28,7 +28,7 @@ async fn a_run_whose_shards_are_in_a_blob_is_trained_and_collected_like_any_othe
 }
 
 async fn gives_what_it_holds(tiny: Tiny) {
-    let folder = tiny.peer("founder", &[]);
+    let folder = tiny.peer("creator", &[]);
     let (peer, network, address, mut news) = tiny.start(folder.clone(), true, &Arc::default()).await;
     let mut scored = std::collections::BTreeSet::new();
     while scored.len() < 2 {

@@ -161,8 +161,8 @@ impl Collected {
         }
         let grid = manifest.config.grid().map_err(|error| unfit(error.into()))?;
         let tokenizer = Tokenizer::from_json(&read_named(folder, TOKENIZER, manifest.tokenizer)?)?;
-        let founded = Router::decode(&read_named(folder, ROUTER, manifest.router)?)?;
-        let router = read_router_state(folder, run, &manifest)?.map_or(founded, |state| state.router);
+        let created = Router::decode(&read_named(folder, ROUTER, manifest.router)?)?;
+        let router = read_router_state(folder, run, &manifest)?.map_or(created, |state| state.router);
         let config = &manifest.config;
         router.check(grid.path_count(), config.model.width, config.routing.prefix_tokens)?;
         if let Some(found) = router.ancestor().filter(|found| *found != manifest.ancestor.hash) {
@@ -319,7 +319,7 @@ pub(super) fn seal_of(run: RunId, state: &[u8]) -> [u8; 32] {
     *blake3::Hasher::new().update(&run.0).update(state).finalize().as_bytes()
 }
 
-/// The router as it was when the run was collected; nothing where it stays as the run was founded with.
+/// The router as it was when the run was collected; nothing where it stays as the run was created with.
 fn read_router_state(folder: &Path, run: RunId, manifest: &Manifest) -> Result<Option<RouterState>, CollectedError> {
     let Some(module) = manifest.config.router_module() else { return Ok(None) };
     let path = folder.join(ROUTER_STATE);

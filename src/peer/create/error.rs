@@ -35,10 +35,10 @@ pub enum CreateError {
         needed: usize,
     },
     /// While this process read its text.
-    #[error("another process has founded a run in {} meanwhile; start again to go on with that one", .0.display())]
+    #[error("another process has created a run in {} meanwhile; start again to go on with that one", .0.display())]
     Meanwhile(PathBuf),
-    /// The founder begins as a member of every module.
-    #[error("the grid has {0} modules, a founder can begin with {TOPICS_PER_PEER}; use fewer levels or experts")]
+    /// The creator begins as a member of every module.
+    #[error("the grid has {0} modules, a creator can begin with {TOPICS_PER_PEER}; use fewer levels or experts")]
     Modules(usize),
     /// Somebody writes to the text.
     #[error("{0} changed while it was read; start again when nobody writes to it")]

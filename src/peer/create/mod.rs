@@ -38,7 +38,7 @@ use crate::routing::resharding::RouterState;
 use crate::store::{BlobError, BlobStore, LockedStore};
 use crate::text::{CorpusSource, Survey, TokenSet};
 
-/// The text that a run is founded on.
+/// The text that a run is created on.
 pub enum TextFrom {
     /// Documents.
     Corpus {
@@ -53,7 +53,7 @@ pub enum TextFrom {
     Tokens(Box<Text>),
 }
 
-/// What a run is founded from.
+/// What a run is created from.
 pub struct Plan<'a> {
     pub run: &'a RunConfig,
     /// What the swarm trains when it is done.
@@ -61,18 +61,18 @@ pub struct Plan<'a> {
     /// The run that the swarm trained before.
     pub after: Option<RunId>,
     pub machine: &'a MachineConfig,
-    /// The founder's folder.
+    /// The creator's folder.
     pub folder: &'a Path,
     pub text: TextFrom,
     /// Whether newcomers receive their shard from peers.
     pub share_text: bool,
     /// Whose invitations are the first, if the run is by invitation.
-    pub founder: Option<PeerKey>,
+    pub creator: Option<PeerKey>,
     /// A trained ancestor to start from instead of training one: its parameters, level by level.
     pub ancestor: Option<Vec<Vec<f32>>>,
 }
 
-/// A step of founding, for whoever watches.
+/// A step of creating a run, for whoever watches.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stage {
     /// The text is being read: so much of so much of its files.
@@ -98,7 +98,7 @@ pub enum Stage {
 
 /// A run that can begin.
 pub struct CreatedRun {
-    /// Its founder's store, which has all blobs.
+    /// Its creator's store, which has all blobs.
     pub store: LockedStore,
     /// What it is.
     pub manifest: Manifest,
@@ -120,7 +120,7 @@ const TEXT_FOLDER: &str = "text";
 /// Documents that a path needs at the least to be called a shard.
 const LEAST_DOCUMENTS: usize = 8;
 
-/// Reads the text, trains what has to be trained and puts every blob of the run into the founder's store. What an
+/// Reads the text, trains what has to be trained and puts every blob of the run into the creator's store. What an
 /// ancestor has learnt when this is stopped is kept in its folder.
 ///
 /// The store is opened when the text is known to be enough: a mistake leaves nothing behind.
@@ -195,7 +195,7 @@ pub fn create_run(
         genesis: states,
         then: plan.then.map(Box::new),
         after: plan.after,
-        founder: plan.founder,
+        creator: plan.creator,
     };
     let bytes = encode(&mut manifest, blobs)?;
     let (manifest, id) = Manifest::decode(&bytes)?;
@@ -311,7 +311,7 @@ fn go_on(stop: &AtomicBool) -> Result<(), Stopped> {
     if stop.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) }
 }
 
-/// Where an ancestor in training is kept, until the run is founded.
+/// Where an ancestor in training is kept, until the run is created.
 fn unfinished_ancestor(folder: &Path, of: BlobHash) -> DenseCheckpoint {
     DenseCheckpoint { file: folder.join("ancestor.unfinished"), of }
 }
@@ -323,7 +323,7 @@ fn of_text(run: &RunConfig, text: &Text) -> anyhow::Result<BlobHash> {
     Ok(BlobHash::of(&parts.map(|part| part.0).concat()))
 }
 
-/// Puts the manifest of a run into its founder's folder: from then on it is founded.
+/// Puts the manifest of a run into its creator's folder: from then on it is created.
 ///
 /// # Errors
 /// If the disk fails.

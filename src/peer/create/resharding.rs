@@ -1,4 +1,4 @@
-//! What a run that shares its text out anew is founded with besides: the slice that paths will score, and the atlas.
+//! What a run that shares its text out anew is created with besides: the slice that paths will score, and the atlas.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ pub fn set_apart(run: &RunConfig, paths: u32, train: &TokenSet) -> Result<(Token
     Ok((train.subset(&rest), train.subset(&slice)))
 }
 
-/// The text that the paths of a run are founded with, by path.
+/// The text that the paths of a run are created with, by path.
 pub struct RunTexts {
     /// To train on, held out, to test on.
     pub shards: Vec<[TokenSet; 3]>,
@@ -49,7 +49,7 @@ pub struct RunTexts {
 }
 
 impl RunTexts {
-    /// Puts atlas and slice into the founder's store.
+    /// Puts atlas and slice into the creator's store.
     ///
     /// # Errors
     /// If the store fails.

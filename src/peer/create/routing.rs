@@ -1,4 +1,4 @@
-//! Which document goes to which path when a run is founded: the router is fitted on a bounded number of documents, and asked
+//! Which document goes to which path when a run is created: the router is fitted on a bounded number of documents, and asked
 //! about a few thousand at a time.
 
 use crate::config::{RoutingMethod, RunConfig};

@@ -114,7 +114,7 @@ impl Driver {
         );
         let shards = self.manifest.shards.listed();
         let is_here = |blob: BlobHash| self.blobs.has(blob).unwrap_or(true);
-        // Whoever has all of the text may be the only one, as the founder is at first.
+        // Whoever has all of the text may be the only one, as the creator is at first.
         if self.manifest.config.sample.is_none() || shards.iter().all(|shard| is_here(shard.train.hash)) {
             return;
         }

@@ -135,7 +135,7 @@ impl Engine {
         self.blobs.read(blob)?.with_context(|| format!("{what} is not in the store"))
     }
 
-    /// The one in this state, or else the one that the run was founded with.
+    /// The one in this state, or else the one that the run was created with.
     fn read_router(&mut self, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<()> {
         let by = states.first().map_or(self.manifest.router.hash, |(_, state)| state.hash);
         if self.router.as_ref().is_some_and(|(known, _)| *known == by) {

@@ -30,7 +30,7 @@ use crate::store::BlobStore;
 const IDLE: Duration = Duration::from_secs(120);
 
 /// How long the question in hand may take when the peer stops.
-const END_PATIENCE: Duration = Duration::from_secs(60);
+const END_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A question, and where the answer goes.
 pub(in crate::peer) struct Asked {
@@ -136,7 +136,7 @@ impl InferenceServer {
         drop(questions);
         let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
         // Nothing is ever sent.
-        match ended.recv_timeout(END_PATIENCE) {
+        match ended.recv_timeout(END_TIMEOUT) {
             Err(RecvTimeoutError::Timeout) => leave_behind(),
             // If it panicked, it has said so.
             _ => drop(thread.join()),

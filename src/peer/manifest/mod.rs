@@ -34,7 +34,7 @@ pub const MAX_SLICE_DOCUMENTS: u32 = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// [`FORMAT_VERSION`] of the founder.
+    /// [`FORMAT_VERSION`] of the creator.
     pub format_version: u32,
     /// Version of the messages.
     pub wire_version: u16,
@@ -70,7 +70,7 @@ pub struct Manifest {
     pub after: Option<RunId>,
     /// Where the run is by invitation, whose are the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub founder: Option<PeerKey>,
+    pub creator: Option<PeerKey>,
 }
 
 /// What it takes to share the text of a run out anew.
@@ -91,10 +91,10 @@ pub enum ManifestError {
     /// Not JSON of this shape.
     #[error("the manifest does not read: {0}")]
     Syntax(#[from] serde_json::Error),
-    /// Founded by another version of the program.
+    /// Created by another version of the program.
     #[error(
         "the run speaks wire version {wire} and format version {format}, this program {WIRE_VERSION} and {FORMAT_VERSION}; \
-         use the founder's version of pathswarm"
+         use the creator's version of pathswarm"
     )]
     Version {
         /// Of messages.
@@ -175,7 +175,7 @@ impl Manifest {
     fn check(&self) -> Result<(), ManifestError> {
         self.config.check()?;
         self.then.as_ref().map_or(Ok(()), |then| then.check())?;
-        if self.config.admission.is_open() != self.founder.is_none() {
+        if self.config.admission.is_open() != self.creator.is_none() {
             return Err(ManifestError::Admission);
         }
         let grid = self.config.grid()?;
@@ -213,7 +213,7 @@ impl Manifest {
     /// Whether this is the manifest of the second stage of the run `first`, whose id is `run`.
     pub fn follows(&self, first: &Self, run: RunId) -> bool {
         let text = |manifest: &Self| (manifest.corpus, manifest.test_corpus, manifest.share_text);
-        let same = text(self) == text(first) && self.founder == first.founder;
+        let same = text(self) == text(first) && self.creator == first.creator;
         self.after == Some(run) && first.then.as_deref() == Some(&self.config) && same
     }
 
@@ -323,7 +323,7 @@ impl Manifest {
     /// The run that invitations to this one name, and whose are the first; nothing if it is open. A run of two stages is one
     /// run to those who were invited.
     pub fn invites(&self, run: RunId) -> Option<(RunId, PeerKey)> {
-        self.founder.map(|founder| (self.after.unwrap_or(run), founder))
+        self.creator.map(|creator| (self.after.unwrap_or(run), creator))
     }
 
     /// What a peer sends to nobody: the text, unless the run shares it.

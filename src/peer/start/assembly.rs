@@ -53,10 +53,10 @@ pub struct PeerPlan {
     pub network_events: NetworkEvents,
     /// What the network serves, once the store is open.
     pub access: StoredBlobs,
-    /// Peers to begin with; none for the founder.
+    /// Peers to begin with; none for the creator.
     pub contacts: Vec<(PeerKey, Vec<Multiaddr>)>,
-    /// Whether this peer founded the run.
-    pub founder: bool,
+    /// Whether this peer created the run.
+    pub creator: bool,
     /// Takes its news.
     pub event_sink: EventSink,
     /// Watches its door, if the run is by invitation.
@@ -146,7 +146,7 @@ impl Peer {
         };
         driver.remove_unreferenced_blobs()?;
         driver.listens_at(plan.network.join_addresses().await?);
-        driver.events.push_back(if plan.founder && fresh { Event::Found } else { Event::Join(contacts) });
+        driver.events.push_back(if plan.creator && fresh { Event::Found } else { Event::Join(contacts) });
 
         let (commands, mailbox) = mpsc::channel(COMMANDS);
         let inputs = Inputs { network: plan.network_events, aggregator: combined, commands: mailbox };

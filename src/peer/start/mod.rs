@@ -165,7 +165,7 @@ impl Listening {
         store: LockedStore,
         manifest: Vec<u8>,
         contacts: Vec<(PeerKey, Vec<Multiaddr>)>,
-        founder: bool,
+        creator: bool,
     ) -> anyhow::Result<Launched> {
         let Self { launch, identity, network, events, access } = self;
         let (decoded, run) = Manifest::decode(&manifest)?;
@@ -185,18 +185,18 @@ impl Listening {
             network_events: events,
             access,
             contacts,
-            founder,
+            creator,
             event_sink: launch.event_sink,
             access_control: access_control.clone(),
         };
         Ok(Launched { peer: Peer::start(plan).await?, network, access_control })
     }
 
-    /// The key of a run's founder, which is there from before the run on: the run's manifest names it.
+    /// The key of a run's creator, which is there from before the run on: the run's manifest names it.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn founder(&self) -> Result<PeerKey, IdentityError> {
+    pub fn creator(&self) -> Result<PeerKey, IdentityError> {
         self.identity.keep(&key_file(&self.launch.folder))?;
         Ok(self.identity.key())
     }
@@ -219,8 +219,8 @@ impl Listening {
         Ok(asked)
     }
 
-    /// Begins as founder, or goes on as the founder that one was: the folder has the manifest, and its store, which may
-    /// still be held from founding, all blobs.
+    /// Begins as creator, or goes on as the creator that one was: the folder has the manifest, and its store, which may
+    /// still be held from creating the run, all blobs.
     ///
     /// # Errors
     /// If the folder has no manifest, or the peer cannot start.
@@ -238,12 +238,12 @@ impl Listening {
                 return Err(PartGone { folder: store_folder(&self.launch.folder), what }.into());
             }
         }
-        // One that has only followed a founder takes nothing that others have.
+        // One that has only followed a creator takes nothing that others have.
         let shards = manifest.clone().with_table_in(&store.blobs)?;
         let all = manifest.genesis.iter().map(|(_, state)| *state);
         let all = all.chain(shards.shards.listed().iter().flat_map(Shard::blobs));
-        let founder = all.map(|blob| store.blobs.has(blob.hash)).collect::<Result<Vec<bool>, _>>()?;
-        self.start(store, bytes, Vec::new(), !founder.contains(&false)).await
+        let creator = all.map(|blob| store.blobs.has(blob.hash)).collect::<Result<Vec<bool>, _>>()?;
+        self.start(store, bytes, Vec::new(), !creator.contains(&false)).await
     }
 
     /// Goes on in the folder's run, with the peers that were known before.
@@ -351,7 +351,7 @@ impl Drop for Abandoned {
     }
 }
 
-/// The founder's store has lost what it was founded with.
+/// The creator's store has lost what it was created with.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} of this run is not in {} any more", folder.display())]
 pub struct PartGone {

@@ -1,4 +1,4 @@
-//! A run small enough to be founded in a test, and peers' folders that hold parts of it.
+//! A run small enough to be created in a test, and peers' folders that hold parts of it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ fn some_documents(count: usize) -> Vec<String> {
         .collect()
 }
 
-/// A founded run.
+/// A created run.
 pub struct Tiny {
     /// Where everything is; removed at the end.
     pub home: TempDir,
@@ -101,14 +101,14 @@ impl Tiny {
         let corpus = home.path().join("corpus.jsonl");
         let line = |text: &String| format!("{}\n", serde_json::json!({ "text": text }));
         std::fs::write(&corpus, some_documents(count).iter().map(line).collect::<String>()).unwrap();
-        let folder = home.path().join("founding");
+        let folder = home.path().join("created");
         let plan = Plan {
             run,
             machine: &machine(),
             folder: &folder,
             then: None,
             after: None,
-            founder: None,
+            creator: None,
             text: TextFrom::Corpus { corpus: CorpusSource::Paths(vec![corpus]), test: None, tokenizer: None },
             share_text,
             ancestor: None,
@@ -150,7 +150,7 @@ impl Tiny {
     pub async fn start(
         &self,
         folder: PathBuf,
-        founder: bool,
+        creator: bool,
         scheduler: &Arc<DeviceScheduler>,
     ) -> (Peer, NetworkHandle, Multiaddr, mpsc::Receiver<PeerEvent>) {
         let (identity, access) = (Identity::generate(), StoredBlobs::default());
@@ -169,7 +169,7 @@ impl Tiny {
             network_events,
             access,
             contacts: Vec::new(),
-            founder,
+            creator,
             event_sink: Arc::new(move |news| drop(told.try_send(news))),
             access_control: None,
         };

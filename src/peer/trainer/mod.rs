@@ -193,7 +193,7 @@ impl Worker {
         };
         if let Some(gone_on) = gone_on {
             match gone_on {
-                Err(error) if blames_the_state(&error) => {
+                Err(error) if is_due_to_the_state(&error) => {
                     tracing::error!(error = %format!("{error:#}"), "what was carried so far does not do");
                 }
                 outcome => return outcome,
@@ -344,8 +344,8 @@ fn modules(start: &[(StartedFrom, BlobRef)]) -> Vec<(ModuleId, BlobRef)> {
     start.iter().map(|(from, state)| (from.module, *state)).collect()
 }
 
-/// Whether a phase failed in a way that what it was carried on with can be to blame for, which may be another peer's.
-fn blames_the_state(error: &anyhow::Error) -> bool {
+/// Whether a phase failed in a way that may be due to what it was carried on with, which may be another peer's.
+fn is_due_to_the_state(error: &anyhow::Error) -> bool {
     let diverged = matches!(error.downcast_ref(), Some(StepError::NotFinite { .. }));
     let unfit = error.is::<OuterGradientError>() || error.is::<EncodeError>() || error.is::<TrainerError>();
     diverged || unfit || error.is::<PathStateError>()

@@ -339,7 +339,7 @@ async fn a_part_comes_to_the_same_from_memory_as_from_the_disk_whatever_was_scor
 #[tokio::test]
 async fn a_path_counts_as_what_it_was_best_with_if_that_was_before_the_end() {
     let mut bench = Bench::on(Tiny::stopping_early(), 4);
-    let (as_founded, none) = bench.evaluate(1.0, None).await;
+    let (as_created, none) = bench.evaluate(1.0, None).await;
     assert!(none.is_none());
     bench.begin_on((PathId(0), Phase(0)), None, None);
     let first = bench.outcome(false).await.unwrap();
@@ -351,14 +351,14 @@ async fn a_path_counts_as_what_it_was_best_with_if_that_was_before_the_end() {
 
     let (test, reviewed) = bench.evaluate(4.0, Some(second.trainer)).await;
     let (trainer, stands) = reviewed.unwrap();
-    assert!(stands && test == as_founded, "the modules came to something worse: {test:?} {as_founded:?}");
+    assert!(stands && test == as_created, "the modules came to something worse: {test:?} {as_created:?}");
     let settled = bench.state(trainer).best.unwrap();
     assert!(settled.settled && settled.levels == best.levels);
     assert_eq!(bench.evaluate(4.0, Some(trainer)).await.1, Some((trainer, true)), "looking again changes nothing");
 
     let (test, reviewed) = bench.evaluate(1.0, Some(second.trainer)).await;
     let (trainer, stands) = reviewed.unwrap();
-    assert!(!stands && test == as_founded, "as good in the end");
+    assert!(!stands && test == as_created, "as good in the end");
     assert!(bench.state(trainer).best.is_none());
     bench.trainer.end();
 }

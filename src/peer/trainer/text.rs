@@ -1,4 +1,4 @@
-//! The text of a path as its trainer reads it: as the run was founded, or as it was shared out since.
+//! The text of a path as its trainer reads it: as the run was created, or as it was shared out since.
 
 use std::io::BufReader;
 use std::sync::Arc;
@@ -140,7 +140,7 @@ fn gone(blob: BlobRef, what: &str) -> anyhow::Error {
     anyhow::anyhow!("{what} ({}) is not in the store", blob.hash)
 }
 
-/// Before the first fit, paths have what the run was founded with.
+/// Before the first fit, paths have what the run was created with.
 fn fitted(router: Option<&RouterState>) -> Option<&RouterState> {
     router.filter(|router| router.fits > 0)
 }

@@ -241,12 +241,12 @@ mod tests {
     use crate::model::initial_levels;
 
     /// Two paths, of which the first is good at small letters and the second at large ones.
-    struct Letters {
+    struct CasePaths {
         run: RunConfig,
         tokenizer: Tokenizer,
     }
 
-    impl Letters {
+    impl CasePaths {
         fn new() -> Self {
             let mut run = RunConfig::from_toml(SMALL).unwrap();
             (run.model.context, run.routing.prefix_tokens, run.training.learning_rate) = (32, 16, 2e-2);
@@ -267,7 +267,7 @@ mod tests {
         }
     }
 
-    impl InferenceClient for Letters {
+    impl InferenceClient for CasePaths {
         fn config(&self) -> &RunConfig {
             &self.run
         }
@@ -300,7 +300,7 @@ mod tests {
         fn nats(&mut self, readings: &[(QueriedModel, &[TokenSpan])]) -> anyhow::Result<Vec<Vec<f64>>> {
             let cost = |player: &QueriedModel, piece: &TokenSpan| {
                 let text = self.tokenizer.decode(&piece.tokens[piece.from as usize..]);
-                let large = text.chars().filter(|letter| letter.is_uppercase()).count() as f64;
+                let large = text.chars().filter(|character| character.is_uppercase()).count() as f64;
                 if *player == QueriedModel::Path(PathId(1)) { text.len() as f64 - large } else { large }
             };
             Ok(readings
@@ -321,11 +321,11 @@ mod tests {
     #[test]
     fn a_transducer_learns_which_path_reads_on_best_and_is_refused_elsewhere() {
         let machine = MachineConfig { threads: 1, ..MachineConfig::default() };
-        let (mut letters, stop) = (Letters::new(), AtomicBool::new(false));
-        let file = make(&mut letters, &Letters::documents(), 16, &machine, &stop).unwrap();
-        let mut guided = Guided::open(Box::new(Letters::new()), &file, 16, &machine).unwrap();
+        let (mut client, stop) = (CasePaths::new(), AtomicBool::new(false));
+        let file = make(&mut client, &CasePaths::documents(), 16, &machine, &stop).unwrap();
+        let mut guided = Guided::open(Box::new(CasePaths::new()), &file, 16, &machine).unwrap();
         let ends: Vec<Vec<u32>> = ["abababababababaZ", "ABABABABABABABAz", "abababababababaz", "ABABABABABABABAZ"]
-            .map(|text| letters.tokenizer.encode(text).unwrap())
+            .map(|text| client.tokenizer.encode(text).unwrap())
             .into();
         let ends: Vec<&[u32]> = ends.iter().map(Vec::as_slice).collect();
         let of_zero: Vec<(PathId, &[u32])> = ends.iter().map(|end| (PathId(0), *end)).collect();
@@ -334,11 +334,11 @@ mod tests {
         assert_eq!(guided.routes_on(&of_zero).unwrap(), [PathId(0); 4], "each goes on where it is at home");
         assert_eq!(guided.routes(&ends).unwrap(), [PathId(0); 4], "how a text begins is not its business");
         let refused = |file: &[u8], every| {
-            Guided::open(Box::new(Letters::new()), file, every, &machine).err().expect("refused").to_string()
+            Guided::open(Box::new(CasePaths::new()), file, every, &machine).err().expect("refused").to_string()
         };
         assert_eq!(refused(&file, 8), "it chooses among 2 paths every 16 tokens; here are 2, every 8");
         assert!(refused(b"no file", 16).contains("it is no transducer of this run"));
         stop.store(true, Ordering::Relaxed);
-        assert!(make(&mut letters, &Letters::documents(), 16, &machine, &stop).unwrap_err().is::<Stopped>());
+        assert!(make(&mut client, &CasePaths::documents(), 16, &machine, &stop).unwrap_err().is::<Stopped>());
     }
 }

@@ -8,10 +8,10 @@ const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 60;
 const PLACE_BYTES: usize = 12;
 
-/// Where a document lies: in the text that a path was founded with.
+/// Where a document lies: in the text that a path was created with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Whose founding text.
+    /// Whose text at the start.
     pub shard: PathId,
     /// The document's position there.
     pub document: u32,
@@ -43,7 +43,7 @@ pub struct Atlas {
     pub test: Catalogue,
     /// Features of the slice that paths score, row-major `[documents, width]`.
     pub slice: Vec<f32>,
-    /// Where the router that the run was founded with sends each document of it.
+    /// Where the router that the run was created with sends each document of it.
     pub slice_routes: Vec<PathId>,
 }
 
@@ -63,7 +63,7 @@ impl Atlas {
 
     /// Little endian: `PSAT`, version u16, 0 u16, width u32, how many documents there are to train on, held out, to test on
     /// and in the slice, u32 each; the ancestor's hash; of the first three in turn, in order of places, each place (path, document, sequences,
-    /// u32 each), then the features of all, f32; those of the slice, and its founding routes, u32.
+    /// u32 each), then the features of all, f32; those of the slice, and its routes at the start, u32.
     pub fn encode(&self) -> Vec<u8> {
         let parts = [&self.train, &self.held_out, &self.test];
         let mut bytes = MAGIC.to_vec();

@@ -147,7 +147,7 @@ impl RouterState {
     }
 
     /// The documents of a catalogue that the rule gives a path, as their positions in it; `overlap` paths get each. Only of
-    /// a fitted rule: the one that the run was founded with may need the documents themselves.
+    /// a fitted rule: the one that the run was created with may need the documents themselves.
     pub fn documents_of(&self, path: PathId, catalogue: &Catalogue, width: usize, overlap: usize) -> Vec<usize> {
         let routes = routes(&self.router, catalogue, width, overlap).enumerate();
         routes.filter(|(_, paths)| paths.contains(&path)).map(|(document, _)| document).collect()
@@ -172,7 +172,7 @@ mod tests {
     use crate::routing::Logistic;
 
     /// By the first feature alone.
-    fn founded() -> RouterState {
+    fn created() -> RouterState {
         let logistic = Logistic::of(2, &[-1.0, 0.0, 1.0, 0.0, 0.0, 0.0]).unwrap();
         RouterState::initial(Router::discriminative(logistic, 4, BlobHash([7; 32])), vec![40, 40])
     }
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn documents_go_to_the_path_that_predicts_them_best_when_it_is_due() {
-        let (atlas, before) = (two_by_two(), founded());
+        let (atlas, before) = (two_by_two(), created());
         let same = before.passed();
         assert_eq!((same.rounds, same.fits, &same.router), (1, 0, &before.router));
         let (after, why) = before.next(&scores(&atlas), &atlas, 1);
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_path_that_has_not_scored_keeps_what_it_has() {
-        let (atlas, before) = (two_by_two(), founded());
+        let (atlas, before) = (two_by_two(), created());
         let [first, _] = scores(&atlas);
         let silent = PathScores { path: PathId(1), nats: Vec::new() };
         let (after, why) = before.next(&[first, silent.clone()], &atlas, 1);
@@ -217,7 +217,7 @@ mod tests {
         let documents = after.documents_of(PathId(1), &atlas.train, 2, 1);
         assert_eq!(documents, before.documents_of(PathId(1), &atlas.train, 2, 1));
 
-        // Nor does one lose all to a liar that claims to be the best everywhere; a document with nothing to predict stays.
+        // Nor does one lose all to a Byzantine peer that claims to be the best everywhere; a document with nothing to predict stays.
         let dishonest = PathScores { path: PathId(1), nats: vec![0.0; 20] };
         let honest = PathScores { path: PathId(0), nats: vec![5.0; 20] };
         let (after, why) = before.next(&[honest, dishonest], &atlas, 1);
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_state_comes_back_in_as_many_bytes_as_any_other_and_nothing_else_does() {
-        let (atlas, before) = (two_by_two(), founded());
+        let (atlas, before) = (two_by_two(), created());
         let (after, _) = before.next(&scores(&atlas), &atlas, 1);
         let (bytes, other) = (before.encode(2), after.encode(2));
         assert_eq!((bytes.len(), bytes.len() as u64), (other.len(), RouterState::size_bytes(2, 2)));

@@ -90,7 +90,7 @@ pub struct Swarm {
     pub noise: f32,
     /// From when on the loss was at this or below is told at the end.
     pub given_loss: Option<f64>,
-    /// The first founds, the others join it within seconds.
+    /// The first creates the run, the others join it within seconds.
     pub peers: usize,
     /// In place of that, each peer has its path and the run's first states already, as after a restart.
     #[serde(default)]

@@ -255,7 +255,7 @@ impl World {
         settled.map_err(|lost| self.failure("none lost", lost))
     }
 
-    /// A disk holds what its node may need, what it still waits to let go of, and (the founder's) genesis.
+    /// A disk holds what its node may need, what it still waits to let go of, and (the creator's) genesis.
     fn no_leaks(&self) -> Result<(), Failure> {
         let genesis: BTreeSet<BlobHash> = self.plan.genesis.values().map(|blob| blob.hash).collect();
         for (index, peer) in self.staying() {

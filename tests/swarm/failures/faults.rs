@@ -64,7 +64,7 @@ fn script(seed: u64) -> Vec<(Fault, usize)> {
         IndexGarbage,
     ];
     faults.shuffle(&mut draws);
-    // Each path's text is with whoever trains it, and with the founder: two emptied disks may be the last that had it.
+    // Each path's text is with whoever trains it, and with the creator: two emptied disks may be the last that had it.
     let least = |fault: &Fault| usize::from(matches!(fault, Emptied | StoreEmptied));
     faults.into_iter().map(|fault| (fault, draws.random_range(least(&fault)..EIGHT))).collect()
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::run::{PATIENCE, Peer, RUN, World, complaints, program, unhurried};
+use crate::run::{Peer, RUN, TIMEOUT, World, complaints, program, unhurried};
 use crate::swarm::{modules, newest, summary};
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ fn until(peers: &mut [Peer], what: &str, holds: impl Fn(&[Value]) -> bool) -> Ve
         if statuses.len() == peers.len() && holds(&statuses) {
             return statuses;
         }
-        assert!(began.elapsed() < PATIENCE, "never: {what}; the last seen: {}", summary(&statuses));
+        assert!(began.elapsed() < TIMEOUT, "never: {what}; the last seen: {}", summary(&statuses));
         peers.iter_mut().for_each(Peer::catch_up);
     }
 }
@@ -47,8 +47,8 @@ fn address(status: &Value) -> String {
 fn a_peer_whose_disk_is_full_serves_on_and_goes_on_when_there_is_room() {
     let world =
         World::of(&RUN.replace("phases = 12", "phases = 16").replace("inner_steps = 400", "inner_steps = 100"), 4);
-    let founder = unhurried(&["found", &world.config, "--share-text", "--corpus", &world.corpus]);
-    let mut peers = vec![Peer::start(&world.path("founder"), &founder)];
+    let creator = unhurried(&["found", &world.config, "--share-text", "--corpus", &world.corpus]);
+    let mut peers = vec![Peer::start(&world.path("creator"), &creator)];
     let join = peers[0].wait_for("join")["address"].as_str().unwrap().to_owned();
     let filled = world.path("filled");
     peers.push(Peer::start_as(after("trap '' XFSZ"), &filled, &unhurried(&["join", &join])));
@@ -63,7 +63,7 @@ fn a_peer_whose_disk_is_full_serves_on_and_goes_on_when_there_is_room() {
     assert!(reason.contains("free some space on this disk"), "{reason}");
     let key = short[1]["peer"].clone();
     let before = newest(&short);
-    let gone_on = until(&mut peers, "the founder goes on alone", |statuses| {
+    let gone_on = until(&mut peers, "the creator goes on alone", |statuses| {
         let owned = modules(&statuses[0]).iter().all(|module| module["owned_here"] == true);
         owned && statuses[0]["paths"].as_array().unwrap().len() == 4 && newest(statuses) > before + 1
     });
@@ -83,7 +83,7 @@ fn a_peer_whose_disk_is_full_serves_on_and_goes_on_when_there_is_room() {
         assert!(others.all(|other| other["state_hash"] == module["state_hash"]), "{module}");
     }
     drop(peers);
-    for name in ["founder", "filled", "newcomer"] {
+    for name in ["creator", "filled", "newcomer"] {
         let log = fs::read_to_string(world.path(name).join("pathswarm.log")).unwrap();
         let said = fs::read_to_string(complaints(&world.path(name))).unwrap();
         assert!(!log.contains("panicked") && !said.contains("panicked"), "{log}{said}");
@@ -103,8 +103,8 @@ fn a_disk_that_takes_nothing_is_named_at_the_start() {
     let world = World::new();
     let hasty = ["--set", "training.ancestor_steps=1", "--set", "training.phases=1"];
     let found = [&["found", &world.config, "--share-text", "--corpus", &world.corpus][..], &hasty].concat();
-    let mut founder = Peer::start(&world.path("founder"), &found);
-    let join = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
+    let mut creator = Peer::start(&world.path("creator"), &found);
+    let join = creator.wait_for("join")["address"].as_str().unwrap().to_owned();
     let join = ["join", &join];
 
     let folder = world.path("refused");

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::run::{PATIENCE, Peer, RUN};
+use crate::run::{Peer, RUN, TIMEOUT};
 use crate::text;
 use serde_json::Value;
 
@@ -50,7 +50,7 @@ fn until(peers: &mut [Peer], hashes: &mut Hashes, what: &str, holds: impl Fn(&[V
         if statuses.len() == peers.len() && holds(&statuses) {
             return statuses;
         }
-        assert!(began.elapsed() < PATIENCE, "never: {what}; the last seen: {statuses:#?}");
+        assert!(began.elapsed() < TIMEOUT, "never: {what}; the last seen: {statuses:#?}");
     }
 }
 
@@ -62,10 +62,10 @@ fn an_owner_that_is_killed_is_replaced_and_comes_back_byte_identical() {
     std::fs::write(&config, RUN).unwrap();
     text::write_domains(&corpus, 4, 120);
     let found = ["found", config.to_str().unwrap(), "--share-text", "--corpus", corpus.to_str().unwrap()];
-    let mut founder = Peer::start(&world.path().join("a"), &found);
-    let address = founder.wait_for("join")["address"].as_str().unwrap().to_owned();
+    let mut creator = Peer::start(&world.path().join("a"), &found);
+    let address = creator.wait_for("join")["address"].as_str().unwrap().to_owned();
     let join = ["join", address.as_str()];
-    let mut peers = vec![founder];
+    let mut peers = vec![creator];
     for name in ["b", "c", "d"] {
         peers.push(Peer::start(&world.path().join(name), &join));
     }

@@ -1,4 +1,4 @@
-//! Kills, freezes, full disks and founders that go for good.
+//! Kills, freezes, full disks and creators that go for good.
 
 mod faults;
 mod full_disk;

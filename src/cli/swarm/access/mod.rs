@@ -79,7 +79,7 @@ pub fn hint(error: &AccessError) -> Option<&'static str> {
         AccessError::NoRight(_) => {
             "ask whoever invited it for more (pathswarm invite --may-invite 1), or to invite themselves"
         }
-        AccessError::NotYours { .. } => "ask the founder, or whoever invited that peer",
+        AccessError::NotYours { .. } => "ask the creator, or whoever invited that peer",
         AccessError::Full(_) => "send away the peer that invited them instead",
         AccessError::Disk(_) => return None,
     })

@@ -35,7 +35,7 @@ impl Revoke {
         let done = match runtime.block_on(control_socket::order(&self.folder, order.clone()))? {
             Some(Ok(done)) => done,
             Some(Err(reason)) => {
-                return Err(Mistake::new(reason).hint("ask the founder, or whoever invited that peer").into());
+                return Err(Mistake::new(reason).hint("ask the creator, or whoever invited that peer").into());
             }
             None => self.without_the_peer(&access_control, order)?,
         };

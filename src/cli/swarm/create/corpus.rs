@@ -1,4 +1,4 @@
-//! The flags that say which text a run is founded on.
+//! The flags that say which text a run is created on.
 
 use std::path::{Path, PathBuf};
 

@@ -18,7 +18,7 @@ use crate::cli::swarm::create::run_folder::Wanted;
 use crate::cli::swarm::explain::explain;
 use crate::cli::swarm::interrupt::{Interrupt, Interrupted};
 use crate::cli::swarm::running::Watch;
-use crate::cli::swarm::stages::{Journey, line_of, stages_of};
+use crate::cli::swarm::stages::{RunSupervisor, line_of, stages_of};
 use crate::cli::swarm::{Globals, listen};
 use crate::config::RunConfig;
 use crate::names::PeerKey;
@@ -106,15 +106,18 @@ impl Found {
             let elsewhere = elsewhere(&folder).await?;
             let listening = launch.clone().listen().await.map_err(explain)?;
             let (told, stopping) = (progress.clone(), interrupt.clone());
-            let journey = Journey { folder: folder.clone(), launch, own_text, progress: told, interrupt: stopping };
+            let supervisor =
+                RunSupervisor { folder: folder.clone(), launch, own_text, progress: told, interrupt: stopping };
             let launched = match elsewhere {
-                Some(address) => listening.join(&address, journey.own_text.clone(), &mut |_, _| {}).await,
+                Some(address) => listening.join(&address, supervisor.own_text.clone(), &mut |_, _| {}).await,
                 None => {
-                    let founder = match stage.admission.is_open() {
+                    let creator = match stage.admission.is_open() {
                         true => None,
-                        false => Some(listening.founder().map_err(|error| explain(error.into()))?),
+                        false => Some(listening.creator().map_err(|error| explain(error.into()))?),
                     };
-                    listening.start_created(self.prepare(&journey, stage, then.clone(), (source, founder)).await?).await
+                    listening
+                        .start_created(self.prepare(&supervisor, stage, then.clone(), (source, creator)).await?)
+                        .await
                 }
             };
             let launched = launched.map_err(explain)?;
@@ -133,19 +136,19 @@ impl Found {
                 ));
             }
             progress.result(json!({ "event": "join", "address": addresses[0], "addresses": addresses }));
-            journey.go(launched, watch).await.map_err(explain)
+            supervisor.go(launched, watch).await.map_err(explain)
         })
     }
 
-    /// Founds the run, unless this folder has been founded before.
+    /// Creates the run, unless this folder has been created before.
     async fn prepare(
         &self,
-        journey: &Journey,
+        supervisor: &RunSupervisor,
         run: &RunConfig,
         then: Option<RunConfig>,
-        (corpus, founder): (CorpusSource, Option<PeerKey>),
+        (corpus, creator): (CorpusSource, Option<PeerKey>),
     ) -> anyhow::Result<Option<LockedStore>> {
-        let Journey { launch, progress, interrupt, .. } = journey;
+        let RunSupervisor { launch, progress, interrupt, .. } = supervisor;
         if read_manifest(&launch.folder)?.is_some() {
             return Ok(None);
         }
@@ -169,7 +172,7 @@ impl Found {
         let (progress, interrupt) = (progress.clone(), interrupt.clone());
         let created = tokio::task::spawn_blocking(move || -> anyhow::Result<Option<LockedStore>> {
             let (run, machine, folder) = (&run, &launch.machine, launch.folder.as_path());
-            let plan = Plan { run, then, after: None, founder, machine, folder, text, share_text, ancestor };
+            let plan = Plan { run, then, after: None, creator, machine, folder, text, share_text, ancestor };
             let mut told = |stage| progress::show(&progress, stage);
             let created = create::create_run(plan, &launch.scheduler, interrupt.flag(), &mut told)?;
             create::settle(folder, &created.bytes)?;

@@ -1,4 +1,4 @@
-//! What founding a run looks like to whoever watches.
+//! What creating a run looks like to whoever watches.
 
 use crate::observe::Progress;
 use crate::peer::create::Stage;

@@ -1,4 +1,4 @@
-//! Whether a run may be founded in a folder, or goes on there.
+//! Whether a run may be created in a folder, or goes on there.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub struct Wanted<'a> {
     pub share_text: Option<bool>,
 }
 
-/// A founder's folder of another run is not written to, and none goes on as if it were what is asked for now.
+/// A creator's folder of another run is not written to, and none goes on as if it were what is asked for now.
 ///
 /// # Errors
 /// If the folder holds another run, or one of another configuration or text, or a peer that runs.

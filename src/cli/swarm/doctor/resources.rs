@@ -172,11 +172,11 @@ fn tokens_per_s(machine: &MachineConfig, run: Option<RunConfig>) -> anyhow::Resu
     let mut trainer = InnerTrainer::new(&run, machine, open_device(machine.device)?)?;
     let levels = initial_levels(&run.model, &run.levels, Seed::root(1));
     trainer.load(&levels.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
-    let mut dice = Seed::root(2).generator();
+    let mut rng = Seed::root(2).generator();
     let (vocabulary, context) = (u32::try_from(run.model.vocabulary)?, run.model.context);
     // An image is bytes, and a class behind them.
     let below = |place| if run.model.reads_images() && place < context { 256 } else { vocabulary };
-    let mut sequence = || (0..=context).map(|place| dice.random_range(0..below(place))).collect();
+    let mut sequence = || (0..=context).map(|place| rng.random_range(0..below(place))).collect();
     let set: Vec<Vec<u32>> = (0..run.training.batch_sequences).map(|_| sequence()).collect();
     let order = BatchOrder { seed: Seed::root(3), sequences: set.len() };
     let parameters = levels.iter().map(Vec::len).sum();

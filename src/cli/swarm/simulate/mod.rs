@@ -92,14 +92,14 @@ impl Simulate {
             return Err(Mistake::new(format!("--peers {peers}")).hint(format!("give 1 to {MAX_PEERS}")).into());
         }
         let wanted = Wanted { text: &self.corpus.text, share_text: None };
-        run_folder::check(&preparation::founder_folder(&folder), &run, &wanted)?;
+        run_folder::check(&preparation::creator_folder(&folder), &run, &wanted)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let outcome = {
             let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
             let scheduler = Arc::new(DeviceScheduler::default());
             let link = self.link;
             let trial = Trial { before, run, machine, folder, peers, link, progress, scheduler, log };
-            let outcome = runtime.block_on(trial.conduct(&self))?;
+            let outcome = runtime.block_on(trial.run(&self))?;
             trial.progress.result(outcome.to_json());
             outcome
         };
@@ -126,7 +126,7 @@ struct Trial {
 }
 
 impl Trial {
-    async fn conduct(&self, command: &Simulate) -> anyhow::Result<Outcome> {
+    async fn run(&self, command: &Simulate) -> anyhow::Result<Outcome> {
         let interrupt = Interrupt::listen()?;
         let mut log = None;
         let grown = match &self.before {
@@ -184,7 +184,7 @@ impl Trial {
         Ok(earlier_run(&model, &self.run)?)
     }
 
-    /// When something has been founded in the folder, so that a mistake leaves none behind.
+    /// When something has been created in the folder, so that a mistake leaves none behind.
     fn begin_log(&self, log: &mut Option<LogGuard>) -> anyhow::Result<()> {
         if log.is_none() {
             *log = Some(logging::start(&self.folder, &self.log).map_err(|error| explain(error.into()))?);
@@ -192,7 +192,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Founds the run, or reads what was founded before.
+    /// Creates the run, or reads what was created before.
     async fn prepare(
         &self,
         command: &Simulate,

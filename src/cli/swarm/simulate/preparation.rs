@@ -1,4 +1,4 @@
-//! What a simulated run starts from, kept so that the same command goes on: the manifest and its blobs in the founder's
+//! What a simulated run starts from, kept so that the same command goes on: the manifest and its blobs in the creator's
 //! folder; the ancestor with its AdamW, and all text, for the dense control.
 
 use std::fs::File;
@@ -22,17 +22,17 @@ use crate::store::write_file;
 use crate::text::{CorpusSource, IdsWriter, TokenSet, Tokenizer};
 use crate::training::Score;
 
-/// The founder's folder within a run's.
-pub fn founder_folder(folder: &Path) -> PathBuf {
+/// The creator's folder within a run's.
+pub fn creator_folder(folder: &Path) -> PathBuf {
     folder.join("peer-0")
 }
 
 /// The manifest's bytes.
 ///
 /// # Errors
-/// If the run has not been founded here.
+/// If the run has not been created here.
 pub fn manifest_bytes(folder: &Path) -> anyhow::Result<Vec<u8>> {
-    let (bytes, _, _) = read_manifest(&founder_folder(folder))?.context("the run was not founded here")?;
+    let (bytes, _, _) = read_manifest(&creator_folder(folder))?.context("the run was not created here")?;
     Ok(bytes)
 }
 
@@ -74,56 +74,56 @@ pub struct Request {
 }
 
 impl Request {
-    /// Founds the run, unless that has been done.
+    /// Creates the run, unless that has been done.
     ///
     /// # Errors
-    /// If founding fails or is stopped, or what was kept cannot be read.
+    /// If creating the run fails or is stopped, or what was kept cannot be read.
     pub fn carry_out(self, stop: &AtomicBool, told: &mut dyn FnMut(Stage)) -> anyhow::Result<Preparation> {
-        let founder = founder_folder(&self.folder);
+        let creator = creator_folder(&self.folder);
         let folder = self.folder.join("control");
-        if let Some((_, manifest, _)) = read_manifest(&founder)? {
-            return Preparation::read(folder, manifest, &founder);
+        if let Some((_, manifest, _)) = read_manifest(&creator)? {
+            return Preparation::read(folder, manifest, &creator);
         }
         let key = match self.run.admission.is_open() {
             true => None,
-            false => Some(identity_of(&founder)?.key()),
+            false => Some(identity_of(&creator)?.key()),
         };
         let plan = Plan {
             run: &self.run,
             then: None,
             after: None,
-            founder: key,
+            creator: key,
             machine: &self.machine,
-            folder: &founder,
+            folder: &creator,
             text: TextFrom::Corpus { corpus: self.corpus, test: self.test_corpus, tokenizer: self.tokenizer },
             share_text: true,
             ancestor: self.ancestor,
         };
         let created = create::create_run(plan, &self.scheduler, stop, told)?;
-        Preparation::keep(folder, created, &founder)
+        Preparation::keep(folder, created, &creator)
     }
 }
 
 impl Preparation {
     /// The manifest comes last: what it stands for is then there.
-    fn keep(folder: PathBuf, created: CreatedRun, founder: &Path) -> anyhow::Result<Self> {
+    fn keep(folder: PathBuf, created: CreatedRun, creator: &Path) -> anyhow::Result<Self> {
         write_file(&folder.join("ancestor.trainer"), &created.ancestor.state().encode())?;
         for (name, set) in [("train.tokens", &created.train), ("test.tokens", &created.test)] {
             let mut file = BufWriter::new(File::create(folder.join(name))?);
             set.write_to(&mut file)?;
             file.into_inner()?.sync_all()?;
         }
-        create::settle(founder, &created.bytes)?;
+        create::settle(creator, &created.bytes)?;
         drop(created.store);
-        Self::read(folder, created.manifest, founder)
+        Self::read(folder, created.manifest, creator)
     }
 
-    fn read(folder: PathBuf, manifest: Manifest, founder: &Path) -> anyhow::Result<Self> {
-        let blobs = lock_store(founder)?.blobs;
+    fn read(folder: PathBuf, manifest: Manifest, creator: &Path) -> anyhow::Result<Self> {
+        let blobs = lock_store(creator)?.blobs;
         let manifest = manifest.with_table_in(&blobs)?;
         let blob = |blob: crate::names::BlobRef| -> anyhow::Result<Vec<u8>> {
             let bytes = blobs.get(blob.hash, blob.bytes)?;
-            bytes.with_context(|| format!("{} lacks blob {}", founder.display(), blob.hash))
+            bytes.with_context(|| format!("{} lacks blob {}", creator.display(), blob.hash))
         };
         let file = |name: &str| {
             let path = folder.join(name);

@@ -1,4 +1,4 @@
-//! The peers of one machine: the first founds, the others join it by its address, and all train until every path is
+//! The peers of one machine: the first creates the run, the others join it by its address, and all train until every path is
 //! done and scored.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(200);
 pub struct Swarm {
     /// The run's folder.
     pub folder: PathBuf,
-    /// The run, founded in the first peer's folder.
+    /// The run, created in the first peer's folder.
     pub manifest: Arc<Manifest>,
     /// This machine.
     pub machine: MachineConfig,
@@ -135,7 +135,7 @@ impl Swarm {
     /// If a peer cannot start, or has to stop.
     pub async fn train(&self, interrupt: &Interrupt) -> anyhow::Result<Option<SwarmResult>> {
         let mut peers = Vec::with_capacity(self.peers);
-        let mut outcome = self.conduct(&mut peers, interrupt).await;
+        let mut outcome = self.train_together(&mut peers, interrupt).await;
         // Whatever has happened, none is left inside a step.
         // All at once: one that leaves alone would wait for the others to take its paths.
         for stopped in futures::future::join_all(peers.into_iter().map(|launched| launched.peer.stop())).await {
@@ -146,7 +146,11 @@ impl Swarm {
         outcome
     }
 
-    async fn conduct(&self, peers: &mut Vec<Launched>, interrupt: &Interrupt) -> anyhow::Result<Option<SwarmResult>> {
+    async fn train_together(
+        &self,
+        peers: &mut Vec<Launched>,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Option<SwarmResult>> {
         let from = Phase(self.manifest.config.training.phases / 2);
         let tally = Arc::new(Mutex::new(Tally { from, ..Tally::default() }));
         let slots = self.manifest.config.slots()?;
@@ -177,14 +181,14 @@ impl Swarm {
 
     /// What everybody of the run keeps lies on this machine's disk, and need not pass a link to who has not joined yet.
     fn hand_out(&self) -> anyhow::Result<()> {
-        let founder = lock_store(&self.folder_of(0))?.blobs;
+        let creator = lock_store(&self.folder_of(0))?.blobs;
         for folder in (1..self.peers).map(|index| self.folder_of(index)) {
             if read_manifest(&folder)?.is_some() {
                 continue;
             }
             let own = lock_store(&folder)?.blobs;
             for (blob, what) in parts(&self.manifest) {
-                let bytes = founder.get(blob.hash, blob.bytes)?;
+                let bytes = creator.get(blob.hash, blob.bytes)?;
                 own.put(&bytes.with_context(|| format!("{what} is not in {}", self.folder_of(0).display()))?)?;
             }
         }
@@ -194,13 +198,13 @@ impl Swarm {
     async fn launch(
         &self,
         index: usize,
-        founder: Option<&Launched>,
+        creator: Option<&Launched>,
         tally: &Arc<Mutex<Tally>>,
     ) -> anyhow::Result<Launched> {
         let training = &self.manifest.config.training;
         let line = PeerLine::new(self.progress.clone(), format!("peer {index}"), training.phases, training.inner_steps);
         let tally = tally.clone();
-        let invitation = match founder.and_then(|founder| founder.access_control.as_ref()) {
+        let invitation = match creator.and_then(|creator| creator.access_control.as_ref()) {
             Some(access_control) => {
                 let to = identity_of(&self.folder_of(index))?.key();
                 let (run, grant) = access_control.invite(to, MEMBER, NO_EXPIRY_S)?;
@@ -223,9 +227,9 @@ impl Swarm {
             }),
         };
         let listening = launch.listen().await?;
-        let Some(founder) = founder else { return listening.start_created(None).await };
-        let addresses = founder.network.join_addresses().await?;
-        let address = addresses.first().context("the founder listens nowhere")?;
+        let Some(creator) = creator else { return listening.start_created(None).await };
+        let addresses = creator.network.join_addresses().await?;
+        let address = addresses.first().context("the creator listens nowhere")?;
         listening.join(address, None, &mut |_, _| {}).await
     }
 

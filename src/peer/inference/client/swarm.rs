@@ -27,7 +27,7 @@ use crate::query::{QueriedModel, Query, QueryLimits, TokenSpan};
 use crate::text::{IdsWriter, TokenSet, Tokenizer};
 
 /// Looking for somebody who answers ends after so long, but not before a second look.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Between two of them.
 const PAUSE: Duration = Duration::from_secs(3);
@@ -277,7 +277,7 @@ impl Visitor {
         let reason = trouble.reason.clone().unwrap_or_else(|| "no peer that can be reached holds it".to_owned());
         trouble.rounds += 1;
         let began = *trouble.began.get_or_insert_with(now);
-        if trouble.rounds > 2 && began.elapsed() > PATIENCE {
+        if trouble.rounds > 2 && began.elapsed() > TIMEOUT {
             return Err(AskError::Nobody { what: name(player), reason, asked: self.client.directory.asked() });
         }
         if trouble.rounds == 1 {

@@ -58,7 +58,7 @@ fn ask_both(swarm: &mut dyn InferenceClient, local: &mut dyn InferenceClient, co
 #[tokio::test(flavor = "multi_thread")]
 async fn a_peer_that_is_asked_says_what_a_collected_folder_says() {
     let tiny = Tiny::create(true);
-    let (peer, _network, address, mut news) = tiny.start(tiny.peer("founder", &[]), true, &Arc::default()).await;
+    let (peer, _network, address, mut news) = tiny.start(tiny.peer("creator", &[]), true, &Arc::default()).await;
     let mut scored = 0;
     while scored < 2 {
         scored += usize::from(matches!(news.recv().await, Some(PeerEvent::Scored { .. })));
@@ -109,7 +109,7 @@ async fn what_a_peer_does_not_hold_or_take_it_refuses_in_words() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_too_many_is_refused_at_once_and_the_others_are_answered_in_turn() {
     let (tiny, scheduler) = (Tiny::create(false), Arc::new(DeviceScheduler::default()));
-    let (peer, _network, address, _news) = tiny.start(tiny.peer("founder", &[]), false, &scheduler).await;
+    let (peer, _network, address, _news) = tiny.start(tiny.peer("creator", &[]), false, &scheduler).await;
     let mut visit = visitor(&address).await;
     let held = scheduler.clone();
     let (let_go, wait) = std::sync::mpsc::sync_channel::<()>(1);
@@ -210,7 +210,7 @@ async fn a_path_that_nobody_has_all_modules_of_is_played_where_it_is_asked_for()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_text_whose_player_goes_is_gone_on_with_by_another() {
     let tiny = Tiny::create(true);
-    let folder = tiny.peer("founder", &[]);
+    let folder = tiny.peer("creator", &[]);
     let (peer, network, address, mut news) = tiny.start(folder.clone(), true, &Arc::default()).await;
     let mut scored = 0;
     while scored < 2 {

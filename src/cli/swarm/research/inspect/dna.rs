@@ -157,7 +157,7 @@ impl DnaView<'_> {
             Some(class) if self.subject.config().reads_images() => class_name(self.passages, *class),
             _ => {
                 let text = self.subject.tokenizer.decode(tokens);
-                text.chars().filter(|letter| !letter.is_control()).take(60).collect()
+                text.chars().filter(|character| !character.is_control()).take(60).collect()
             }
         }
     }
