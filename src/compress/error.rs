@@ -10,7 +10,8 @@ pub(super) const FORMAT_VERSION: u16 = 1;
 pub enum EncodeError {
     /// Training went wrong before this.
     #[error(
-        "value {value} at position {index} cannot be sent: values must be finite and at most {MAX_MAGNITUDE}; the path has diverged, lower its learning rate"
+        "value {value} at position {index} cannot be sent: values must be finite and at most {MAX_MAGNITUDE}; the path \
+            has diverged, so lower its learning rate"
     )]
     Unfit {
         /// Where.

@@ -21,7 +21,13 @@ impl RunConfig {
         check_balance(&self.levels)?;
         let grid = self.grid()?;
         let declared = self.paths.unwrap_or_else(|| grid.path_count());
-        require(declared == grid.path_count(), "paths", declared, "the product of the levels' experts, or nothing")?;
+        require(
+            declared == grid.path_count(),
+            "paths",
+            declared,
+            "must be the product of the levels' experts, or \
+            unset",
+        )?;
         let sane_name = !self.name.is_empty()
             && self.name.len() <= 64
             && self.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
@@ -51,8 +57,8 @@ impl RunConfig {
                 || self.training.early_stopping
                 || !self.routing.reshard.is_empty()
                 || self.training.inner_steps < self.levels.len() as u64;
-            let expected = "nothing where outer.mode is asynchronous, paths are sampled, text is shared out anew, paths stop \
-                            early, or a phase has fewer inner steps than levels";
+            let expected = "must be unset where outer.mode is asynchronous, paths are sampled, text is resharded, \
+                paths stop early, or a phase has fewer inner steps than levels";
             require(!excluded, "outer.streaming", format!("{streaming:?}"), expected)?;
         }
         let cap = outer.cap();
@@ -96,21 +102,21 @@ impl RunConfig {
             !outer.keep_unsent || (alone && self.sample.is_none() && self.routing.reshard.is_empty()),
             "outer.keep_unsent",
             outer.keep_unsent,
-            "false where outer.error_feedback is false, outer.residual_decay or outer.streaming is set, paths are sampled, or \
-             text is shared out anew",
+            "false where outer.error_feedback is false, outer.residual_decay or outer.streaming is set, paths are \
+                sampled, or text is resharded",
         )
     }
 
     fn check_sample(&self, grid: &Grid) -> Result<(), RunConfigError> {
         let Some(sample) = self.sample else { return Ok(()) };
         let has_experts = self.levels.iter().any(|level| matches!(level.sharing, Sharing::Experts(_)));
-        require(has_experts, "sample.paths", sample.paths, "nothing where no level has experts to draw from")?;
-        require(sample.paths <= grid.path_count(), "sample.paths", sample.paths, "no more paths than the grid has")?;
+        require(has_experts, "sample.paths", sample.paths, "must be unset where no level has experts to draw from")?;
+        require(sample.paths <= grid.path_count(), "sample.paths", sample.paths, "at most the paths of the grid")?;
         require(
             !self.slots()?.are_drawn_anew() || self.outer.mode == OuterMode::Synchronous,
             "sample.hold_phases",
             sample.hold_phases,
-            "0 where outer.mode is asynchronous: only a synchronous run draws paths anew",
+            "must be 0 where outer.mode is asynchronous: only a synchronous run draws paths again",
         )
     }
 
@@ -131,7 +137,7 @@ impl RunConfig {
         )?;
         let (prefix, context) = (self.routing.prefix_tokens, self.model.context);
         let (fits, expected) = if self.model.reads_images() {
-            (prefix == context, "model.context, the whole image, where images are read")
+            (prefix == context, "must be model.context, the whole image, where images are read")
         } else {
             ((1..context).contains(&prefix), "at least 1 and below model.context")
         };
@@ -171,13 +177,14 @@ impl RunConfig {
             phases.is_empty() || !refused,
             "routing.reshard",
             format!("{phases:?}"),
-            "nothing where there are fewer than 2 or more than 64 paths, paths are sampled, or outer.mode is asynchronous",
+            "must be unset where there are fewer than 2 or more than 64 paths, paths are sampled, or outer.mode is \
+                asynchronous",
         )
     }
 
     fn check_augment(&self) -> Result<(), RunConfigError> {
         let Some(augment) = &self.training.augment else { return Ok(()) };
-        let expected = "left out where text is read: only images are changed";
+        let expected = "must be left out where text is read: only images are augmented";
         require(self.model.reads_images(), "training.augment", format!("{augment:?}"), expected)?;
         Ok(augment.check(self.model.side())?)
     }
@@ -217,7 +224,7 @@ impl RunConfig {
             shared == 0 || training.total_steps() <= 1 << 40,
             "training.shared_phases",
             shared,
-            "fewer: all steps together are at most 2^40",
+            "must be fewer: all steps together are at most 2^40",
         )?;
         check_phases("training.decay_restarts", &training.decay_restarts, training.phases)?;
         let rate = training.learning_rate;

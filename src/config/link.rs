@@ -19,7 +19,7 @@ pub struct Link {
 
 /// Why a text is no link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no link")]
+#[error("{0:?} is not a link")]
 pub struct LinkError(String);
 
 /// The slowest: 8 kbit/s.

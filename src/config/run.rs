@@ -290,7 +290,7 @@ pub(crate) mod tests {
             ("reshard = [0]", "", "routing.reshard = [0]: phases from 1"),
             ("reshard = [3]", "", "phases from 1 to the last but one"),
             ("reshard = [2, 2]", "", "each after the one before"),
-            ("reshard = [2]", "mode = \"asynchronous\"", "nothing where"),
+            ("reshard = [2]", "mode = \"asynchronous\"", "must be unset where"),
             ("reshard = [2]\nslice_share = 0.5", "", "routing.slice_share = 0.5: from 0 to below 0.5"),
         ] {
             let error = with(routing, outer).unwrap_err();
@@ -333,9 +333,11 @@ pub(crate) mod tests {
     fn a_sample_that_cannot_be_is_refused_in_words() {
         let refused = |sample, outer| sampled(sample, outer).unwrap_err().to_string();
         assert!(refused("paths = 2", "").starts_with("sample: 2 paths at a time leave modules of level 0 out"));
-        assert!(refused("paths = 10", "").starts_with("sample.paths = 10: no more paths than the grid has"));
+        assert!(refused("paths = 10", "").starts_with("sample.paths = 10: at most the paths of the grid"));
         let asynchronous = "mode = \"asynchronous\"";
-        assert!(refused("paths = 4\nhold_phases = 2", asynchronous).starts_with("sample.hold_phases = 2: 0 where"));
+        assert!(
+            refused("paths = 4\nhold_phases = 2", asynchronous).starts_with("sample.hold_phases = 2: must be 0 where")
+        );
         assert!(sampled("paths = 4", asynchronous).is_ok());
         assert!(refused("slots = 4", "").contains("unknown field `slots`"));
         let own = SMALL.replace("\"shared\"", "\"path\"") + "[sample]\npaths = 2";
@@ -343,6 +345,6 @@ pub(crate) mod tests {
         assert!(error.starts_with("sample: level 1 has a module for each path"), "{error}");
         let diloco = SMALL.replace("{ experts = 2 }", "\"shared\"").replace("[model]", "paths = 4\n[model]");
         let error = RunConfig::from_toml(&format!("{diloco}[sample]\npaths = 2")).unwrap_err().to_string();
-        assert!(error.starts_with("sample.paths = 2: nothing where no level has experts"), "{error}");
+        assert!(error.starts_with("sample.paths = 2: must be unset where no level has experts"), "{error}");
     }
 }

@@ -118,7 +118,8 @@ impl ArmCheckpoint {
         let bytes = std::fs::read(&self.file).ok()?;
         let checkpoint = self.decode(&bytes);
         if checkpoint.is_none() {
-            tracing::warn!(file = %self.file.display(), "the checkpoint is damaged or belongs to another training: training starts anew");
+            tracing::warn!(file = %self.file.display(), "the checkpoint is damaged or belongs to another training: \
+                training starts again");
         }
         checkpoint
     }

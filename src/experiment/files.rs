@@ -34,7 +34,7 @@ pub enum FileError {
     #[error("{}: extends must be a file's name, or a list of some", .0.display())]
     Extends(PathBuf),
     /// Two arms of one name in one file.
-    #[error("{}: arm {arm:?} stands there twice", path.display())]
+    #[error("{}: arm {arm:?} occurs twice", path.display())]
     Twice {
         /// The file.
         path: PathBuf,
@@ -42,7 +42,7 @@ pub enum FileError {
         arm: String,
     },
     /// It comes to itself.
-    #[error("{}: what it extends extends it again", .0.display())]
+    #[error("{}: extends forms a cycle", .0.display())]
     Circle(PathBuf),
     /// No experiment.
     #[error("{}: {source}", path.display())]
@@ -197,11 +197,11 @@ mod tests {
             ("twice.toml", "extends = \"size.toml\"\n[[arms]]\nname = \"a\"\n[[arms]]\nname = \"a\""),
         ]);
         let refused = |name: &str| read(&folder.path().join(name)).unwrap_err().to_string();
-        assert!(refused("circle.toml").contains("extends it again"));
+        assert!(refused("circle.toml").contains("extends forms a cycle"));
         assert!(refused("number.toml").contains("must be a file's name"));
         assert!(refused("lost.toml").contains("nowhere.toml"));
         assert!(refused("broken.toml").contains("broken.toml"));
-        assert!(refused("twice.toml").contains("arm \"a\" stands there twice"));
+        assert!(refused("twice.toml").contains("arm \"a\" occurs twice"));
         assert!(refused("size.toml").contains("missing field"));
     }
 }

@@ -108,7 +108,7 @@ fn known<T: DeserializeOwned>(file: &Path) -> anyhow::Result<Option<T>> {
         return Ok(None);
     }
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let read = serde_json::from_slice(&bytes).with_context(|| format!("{} is broken; remove it", file.display()))?;
+    let read = serde_json::from_slice(&bytes).with_context(|| format!("{} is damaged; remove it", file.display()))?;
     Ok(Some(read))
 }
 

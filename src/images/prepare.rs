@@ -23,7 +23,7 @@ pub enum PrepareError {
     #[error(transparent)]
     Prepared(#[from] PreparedError),
     /// Not a single image.
-    #[error("none of {offered} images can be read; the first is {}: {reason}", path.display())]
+    #[error("none of {offered} images can be read; the first failure is {}: {reason}", path.display())]
     NothingReadable {
         /// How many there are.
         offered: u64,
@@ -33,7 +33,7 @@ pub enum PrepareError {
         reason: String,
     },
     /// A class of which nothing is left.
-    #[error("class {name:?} has no image that can be read, of {offered} that there are; mend them or remove the class")]
+    #[error("class {name:?} has no readable image among {offered}; repair them or remove the class")]
     NothingOfClass {
         /// The class.
         name: String,

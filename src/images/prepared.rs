@@ -21,14 +21,14 @@ pub(super) const NAME_BYTES: RangeInclusive<usize> = 1..=255;
 #[derive(Debug, thiserror::Error)]
 pub enum PreparedError {
     /// Another kind of file.
-    #[error("{} is no prepared file of images; make one with pathswarm prepare", path.display())]
+    #[error("{} is not a prepared file of images; make one with pathswarm prepare", path.display())]
     Kind {
         /// The file.
         path: PathBuf,
     },
     /// Another version of the format.
     #[error(
-        "{} is a prepared file of version {found}, and this program reads version {VERSION}; prepare its images anew",
+        "{} is a prepared file of version {found}, but this program reads version {VERSION}; prepare its images again",
         path.display()
     )]
     Version {
@@ -50,7 +50,7 @@ pub enum PreparedError {
         expected: &'static str,
     },
     /// Cut short, or longer than it should be.
-    #[error("{} has {found} bytes, where its header asks for {expected}; prepare its images anew", path.display())]
+    #[error("{} has {found} bytes, but its header says {expected}; prepare its images again", path.display())]
     Size {
         /// The file.
         path: PathBuf,
@@ -60,7 +60,7 @@ pub enum PreparedError {
         found: u64,
     },
     /// An image of a class that there is not.
-    #[error("{}: image {image} is of class {class}, but there are {classes} classes", path.display())]
+    #[error("{}: image {image} has class {class}, but there are {classes} classes", path.display())]
     Class {
         /// The file.
         path: PathBuf,
@@ -72,7 +72,7 @@ pub enum PreparedError {
         classes: usize,
     },
     /// An image of another size, to be written.
-    #[error("{}: image {image} has {found} bytes, where its size asks for {expected}", path.display())]
+    #[error("{}: image {image} has {found} bytes, but its size requires {expected}", path.display())]
     Pixels {
         /// The file.
         path: PathBuf,

@@ -16,15 +16,13 @@ use crate::training::inner::loss::row_losses;
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
     /// Its attention is plain.
-    #[error("this run's attention is not directional: it has no [model.directional], so there is nothing to look at")]
+    #[error("this run has no [model.directional], so it has no directional attention to inspect")]
     Plain,
     /// Its tokens have no choice.
-    #[error(
-        "in this run's network every token goes through every block: it has no [model.dna], so there is nothing to look at"
-    )]
+    #[error("this run has no [model.dna]: every token goes through every block, so it has no routes to inspect")]
     NoPool,
     /// There is nothing to read.
-    #[error("the text has no sequence of more than {0} tokens, so none that counts")]
+    #[error("the text has no sequence of more than {0} tokens, so no token is scored")]
     TooShort(usize),
     /// Not a part of this network.
     #[error("there is no {what} {found}; this model has {count}, from 0")]
@@ -37,7 +35,7 @@ pub enum InspectError {
         count: usize,
     },
     /// Not an intervention.
-    #[error("{found:?} is no intervention: {expected}")]
+    #[error("{found:?} is not an intervention: {expected}")]
     Syntax {
         /// What was given.
         found: String,
@@ -46,7 +44,7 @@ pub enum InspectError {
     },
     /// No way through the pool.
     #[error(
-        "{found:?} is no route: it has a word for each of {steps} steps or fewer: skip, *, or modules of {modules}"
+        "{found:?} is not a route: give one word for each of up to {steps} steps: skip, *, or modules of {modules}"
     )]
     Route {
         /// What was given.

@@ -50,10 +50,10 @@ pub enum ForwardError {
         expected: usize,
     },
     /// Images are not read token by token.
-    #[error("this network reads images, so it neither reads on nor writes; give images to evaluate or inspect")]
+    #[error("this network reads images and cannot generate text; use evaluate or inspect with images")]
     NoText,
     /// Text is not read by the pixel.
-    #[error("this network reads text, and no images")]
+    #[error("this network reads text, not images")]
     NoImages,
     /// A sequence without tokens has no features.
     #[error("sequence {0} is empty")]

@@ -37,7 +37,10 @@ pub enum Published {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
     /// Larger than gossip carries.
-    #[error("a message of {bytes} bytes for module {module}: gossip carries at most {GOSSIP_BYTES}, send a blob")]
+    #[error(
+        "a message of {bytes} bytes for module {module} is too large: gossip carries at most {GOSSIP_BYTES}, send \
+        a blob"
+    )]
     TooLarge {
         /// Whose topic.
         module: ModuleId,
@@ -56,7 +59,7 @@ pub enum PublishError {
         peers: usize,
     },
     /// libp2p could not sign or encode it.
-    #[error("a message for module {module} could not be made: {reason}")]
+    #[error("a message for module {module} could not be published: {reason}")]
     NotMade {
         /// Whose topic.
         module: ModuleId,
@@ -75,7 +78,7 @@ pub enum TopicError {
     #[error("no run has been joined, so module {0} has no topic and no key yet")]
     NoRun(ModuleId),
     /// Other peers would ignore the rest.
-    #[error("module {0} would be one more than the {TOPICS_PER_PEER} of which a peer may be a member")]
+    #[error("cannot join module {0}: a peer may be a member of at most {TOPICS_PER_PEER} modules")]
     TooMany(ModuleId),
     /// The network has stopped.
     #[error("the network has stopped")]

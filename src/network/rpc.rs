@@ -32,16 +32,16 @@ pub enum RequestError {
     #[error("the connection was closed before the response")]
     Closed,
     /// The peer hung up without a response: it is busy, or has nothing to say to this.
-    #[error("the peer hung up without a response: it is busy or does not want to answer")]
+    #[error("the peer closed the stream without a response: it is busy or refuses to answer")]
     NotAnswered,
     /// The peer speaks another version.
     #[error("the peer does not speak {CONTROL_PROTOCOL}")]
     AnotherVersion,
     /// Never sent: too many are under way to this peer.
-    #[error("not sent: {REQUESTS_PER_PEER} requests to the peer are under way already, try again later")]
+    #[error("not sent: {REQUESTS_PER_PEER} requests to the peer are pending, try again later")]
     Busy,
     /// The stream failed otherwise.
-    #[error("the request failed on its way: {0}")]
+    #[error("the request failed: {0}")]
     Broken(String),
 }
 

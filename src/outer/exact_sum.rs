@@ -48,7 +48,7 @@ pub enum SumError {
     #[error("weight {0} is outside 1 to {MAX_WEIGHT}")]
     Weight(u32),
     /// The sum could overflow.
-    #[error("the weights would add up to {0}, more than {MAX_TOTAL_WEIGHT}: publish the update and begin another")]
+    #[error("the weights would add up to {0}, more than {MAX_TOTAL_WEIGHT}: publish the update and begin a new sum")]
     Full(u64),
     /// NaN or infinity.
     #[error("value {0} of the contribution is not finite")]

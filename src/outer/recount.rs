@@ -38,10 +38,10 @@ pub struct Onto {
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum NotSo {
     /// Its bytes are not here, so nobody knows.
-    #[error("{} is not here", .0.hash)]
+    #[error("{} is missing", .0.hash)]
     Gone(BlobRef),
     /// The state before it is not here, or not the module's.
-    #[error("the state before it is not here")]
+    #[error("the state before it is missing")]
     NoState,
     /// A contribution that is none.
     #[error("{}: {error}", blob.hash)]
@@ -52,7 +52,7 @@ pub enum NotSo {
         error: FrameError,
     },
     /// Another length than is said.
-    #[error("{} has length {found:#06x}, not {said:#06x}", blob.hash)]
+    #[error("{} has norm {found:#06x}, not {said:#06x}", blob.hash)]
     Norm {
         /// Which.
         blob: BlobRef,

@@ -48,7 +48,7 @@ pub enum KmeansError {
         clusters: usize,
     },
     /// The values do not make whole rows.
-    #[error("{values} values do not make rows of width {width}")]
+    #[error("{values} values cannot be divided into rows of width {width}")]
     Shape {
         /// Values given.
         values: usize,

@@ -46,7 +46,7 @@ pub enum LogisticError {
         paths: u32,
     },
     /// The values do not make whole rows.
-    #[error("{values} values do not make rows of width {width}")]
+    #[error("{values} values cannot be divided into rows of width {width}")]
     Shape {
         /// Values given.
         values: usize,
@@ -78,7 +78,10 @@ pub enum LogisticError {
     #[error("the strength of the penalty is {0}, but must be finite and above 0")]
     Strength(f64),
     /// Not one share for each path, or they are no distribution.
-    #[error("the target of calibration is no distribution over {0} paths: shares from 0 to 1 that add up to 1")]
+    #[error(
+        "the target of calibration is not a distribution over {0} paths: it needs shares from 0 to 1 that add up \
+        to 1"
+    )]
     Target(usize),
     /// The loss is not finite.
     #[error("the fit has diverged: the loss is not finite")]

@@ -191,7 +191,7 @@ impl ShardIndex {
                 return Err(wrong("keys that are not in order"));
             }
             if shard.path.0 >= paths || shard.sequences == 0 || entry[24] > 1 {
-                return Err(wrong("an entry that makes no sense"));
+                return Err(wrong("an invalid entry"));
             }
             previous = Some(place);
             shards.insert(place, shard);

@@ -43,7 +43,7 @@ pub enum OpenError {
         expected: RunId,
     },
     /// The file `run` holds no id.
-    #[error("{} does not hold the id of a run; put the right one there, or use another folder", .0.display())]
+    #[error("{} does not hold the id of a run; restore the right id, or use another folder", .0.display())]
     NoRun(PathBuf),
     /// Nothing of a store is there.
     #[error("{} is not the store of a peer", .0.display())]

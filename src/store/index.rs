@@ -77,7 +77,7 @@ pub enum IndexError {
         source: sled::Error,
     },
     /// An entry is not what was written.
-    #[error("the index in {} holds a damaged entry; restart, and it will be built anew", .0.display())]
+    #[error("the index in {} holds a damaged entry; restart to rebuild it", .0.display())]
     Damaged(PathBuf),
 }
 
@@ -109,8 +109,8 @@ impl Index {
     pub fn open(folder: &Path) -> Result<Self, IndexError> {
         match Self::open_whole(folder) {
             Err(error) if error.is_damage() => {
-                tracing::warn!(%error, "the index was broken and is built anew");
-                fs::remove_dir_all(folder).map_err(DiskError::when("cannot remove the broken index", folder))?;
+                tracing::warn!(%error, "the index was damaged and is rebuilt");
+                fs::remove_dir_all(folder).map_err(DiskError::when("cannot remove the damaged index", folder))?;
                 Self::open_whole(folder)
             }
             opened => opened,
@@ -191,7 +191,7 @@ impl Index {
 impl Drop for Index {
     fn drop(&mut self) {
         if let Err(error) = self.db.flush() {
-            tracing::warn!(%error, "the index was not written out; the next start fills in what is missing");
+            tracing::warn!(%error, "the index was not flushed; the next start adds the missing entries");
         }
     }
 }

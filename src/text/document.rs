@@ -23,10 +23,10 @@ pub fn is_image(tokens: &[u32], bytes: usize, classes: usize) -> bool {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DocumentError {
     /// A network for images was given text.
-    #[error("this run reads images, and here is text; give what pathswarm prepare has made, a .images file")]
+    #[error("this run reads images, but the input is text; give a .images file, which pathswarm prepare writes")]
     NoImages,
     /// A network for text was given images.
-    #[error("this run reads text, and here are images; give text, or a run with [model.images]")]
+    #[error("this run reads text, but the input is images; give text, or a run with [model.images]")]
     NoText,
     /// An image of another size.
     #[error("the images have {found} pixels a side, and the model reads {side}; prepare them with --side {side}")]
@@ -37,7 +37,10 @@ pub enum DocumentError {
         side: usize,
     },
     /// More classes than the model has.
-    #[error("an image is of class {class}, from 0, and model.vocabulary has {classes}; set it to how many there are")]
+    #[error(
+        "an image has class {class} (counted from 0), but model.vocabulary = {classes}; set it to the number of \
+        classes"
+    )]
     Class {
         /// Of the image.
         class: usize,

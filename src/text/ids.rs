@@ -78,7 +78,7 @@ impl IdsWriter {
         let mut file = File::options().create(true).truncate(false).read(true).write(true).open(path)?;
         let bytes = (count * ID_BYTES) as u64;
         if file.metadata()?.len() < bytes {
-            return Err(io::Error::other(format!("{} is shorter than it was", path.display())));
+            return Err(io::Error::other(format!("{} was truncated while it was in use", path.display())));
         }
         file.set_len(bytes)?;
         file.seek(SeekFrom::End(0))?;
@@ -181,6 +181,6 @@ mod tests {
         let mut second = IdsWriter::behind(&path, 3).unwrap();
         second.push(&[9]).unwrap();
         assert_eq!(&*second.finish().unwrap(), [1, 2, 3, 9]);
-        assert!(IdsWriter::behind(&path, 5).unwrap_err().to_string().contains("shorter than it was"));
+        assert!(IdsWriter::behind(&path, 5).unwrap_err().to_string().contains("was truncated"));
     }
 }

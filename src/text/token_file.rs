@@ -30,7 +30,7 @@ pub enum TokensError {
         found: u64,
     },
     /// Tables that contradict each other.
-    #[error("a token file whose table of {0} makes no sense")]
+    #[error("a token file whose table of {0} is invalid")]
     Table(&'static str),
     /// A sequence that the model cannot take.
     #[error("sequence {sequence} of a token file has {length} tokens; 2 to {context} are possible")]
@@ -51,7 +51,7 @@ pub enum TokensError {
         vocabulary: usize,
     },
     /// A sequence that is none of the model's images.
-    #[error("sequence {sequence} of a token file is no image: {bytes} bytes and a class below {classes} are wanted")]
+    #[error("sequence {sequence} of a token file is not an image: expected {bytes} bytes and a class below {classes}")]
     Image {
         /// Position of the sequence.
         sequence: usize,

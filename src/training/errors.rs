@@ -12,7 +12,7 @@ pub enum StepError {
     #[error(transparent)]
     Batch(#[from] BatchError),
     /// No sequence of the batch has two tokens.
-    #[error("no sequence of the batch at {cursor} has two tokens; there is nothing to predict")]
+    #[error("no sequence of the batch at {cursor} has two tokens, so no token can be predicted")]
     NoTargets {
         /// Position in the order of sequences.
         cursor: u64,

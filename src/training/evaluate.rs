@@ -61,7 +61,7 @@ pub enum EvaluateError {
     #[error(transparent)]
     Batch(#[from] BatchError),
     /// The table of bytes does not belong to this vocabulary.
-    #[error("the vocabulary has {expected} tokens, but the bytes of {found} are known")]
+    #[error("the vocabulary has {expected} tokens, but the byte lengths of {found} are known")]
     TokenBytes {
         /// The model's vocabulary.
         expected: usize,

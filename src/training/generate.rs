@@ -36,7 +36,7 @@ pub enum GenerateError {
     #[error("temperature = {0}: must be 0 or more, and finite")]
     Temperature(f64),
     /// The model's scores are no numbers.
-    #[error("the model's scores are not finite; it diverged or was never loaded")]
+    #[error("the model's logits are not finite; it diverged or was never loaded")]
     NotFinite,
     /// The prompt does not fit the model.
     #[error(transparent)]

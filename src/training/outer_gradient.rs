@@ -16,7 +16,7 @@ pub enum OuterGradientError {
         residual: usize,
     },
     /// Training left the finite numbers.
-    #[error("the outer gradient is {value} at {index}; training diverged, nothing is sent")]
+    #[error("the outer gradient is {value} at {index}; training diverged, so it is not sent")]
     NotFinite {
         /// Where.
         index: usize,

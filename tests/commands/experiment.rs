@@ -195,7 +195,7 @@ fn an_arm_that_was_stopped_goes_on_as_if_it_had_not_been() {
     ];
     for stops in places {
         let error = bench.conduct_until("parts", stops).unwrap_err();
-        assert!(format!("{error:#}").contains("stopped before it was done"), "{error:#}");
+        assert!(format!("{error:#}").contains("stopped before the end"), "{error:#}");
     }
     let phases = AtomicU64::new(0);
     let count = |event: ExperimentEvent<'_>| {

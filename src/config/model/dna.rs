@@ -114,7 +114,8 @@ pub enum DnaError {
     },
     /// More choices than modules.
     #[error(
-        "dna.top_k = {top_k}: the pool has {modules} modules, and a token chooses none twice; choose fewer or add modules"
+        "dna.top_k = {top_k}: the pool has only {modules} modules, and a token cannot choose one twice; lower top_k or \
+            add modules"
     )]
     TopK {
         /// `top_k`
@@ -123,7 +124,7 @@ pub enum DnaError {
         modules: usize,
     },
     /// Nothing is computed.
-    #[error("dna.modules has nothing but identities, which do nothing; add transformer, attention or mlp")]
+    #[error("dna.modules lists only identities, which compute nothing; add transformer, attention or mlp")]
     NothingToCompute,
     /// A share that the identities cannot have.
     #[error("dna.skips = {skips}: with {identities} identities and top_k = {top_k} it must be 0 to {most}")]
@@ -141,10 +142,13 @@ pub enum DnaError {
     #[error("dna.bias_rate = {0}: must be above 0 and at most 1")]
     BiasRate(f64),
     /// A table without its architecture, or the other way round.
-    #[error("architecture = \"dna\" and the table [model.dna] belong together; add the one or remove the other")]
+    #[error(
+        "architecture = \"dna\" and the table [model.dna] need each other; add the missing one or remove the \
+        other"
+    )]
     HalfSaid,
     /// Two kinds of routing.
-    #[error("[model.directional] and [model.dna] do not go together; remove one")]
+    #[error("[model.directional] and [model.dna] exclude each other; remove one")]
     Directional,
 }
 

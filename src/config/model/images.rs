@@ -41,10 +41,10 @@ pub enum Reads {
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ImagesError {
     /// No square has so many bytes.
-    #[error("context = {0}: where images are read it is their bytes, 3 * side * side: 3072 for 32 pixels a side")]
+    #[error("context = {0}: for images it must be their bytes, 3 * side * side, such as 3072 for 32 pixels a side")]
     Bytes(usize),
     /// The image is not a whole number of patches.
-    #[error("images.patch = {patch}: must divide a side of {side} pixels")]
+    #[error("images.patch = {patch}: must divide the side of {side} pixels")]
     Patch {
         /// `patch`
         patch: usize,
@@ -52,7 +52,7 @@ pub enum ImagesError {
         side: usize,
     },
     /// What only goes with text.
-    #[error("{key}: where images are read it must be {expected}")]
+    #[error("{key}: for images it must be {expected}")]
     OfText {
         /// The key.
         key: &'static str,

@@ -52,7 +52,7 @@ pub enum LevelError {
     Empty(usize),
     /// What is not trained, with what is.
     #[error(
-        "level {0} lists balance among other parts; it is agreed on in another way than they are: give it its own level"
+        "level {0} lists balance among other parts, but balance is aggregated in another way: give it its own level"
     )]
     Balance(usize),
     /// More levels than a module's name can count.

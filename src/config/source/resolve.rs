@@ -44,8 +44,8 @@ impl ResolveError {
     /// What to do about it.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Unreadable { .. } => "give the path of a TOML file; configs/ and peers/ have some",
-            Self::Refused { .. } => "mend it there; configs/ and peers/ show how each key is written",
+            Self::Unreadable { .. } => "give the path of a TOML file; configs/ and peers/ have examples",
+            Self::Refused { .. } => "correct it there; configs/ and peers/ show how each key is written",
         }
     }
 }

@@ -16,17 +16,17 @@ use crate::images::source::class_folders::ClassFolder;
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// Nothing was named.
-    #[error("no source of images is named; give a folder of classes, or files of CIFAR-10")]
+    #[error("no source of images was given; give a folder of classes, or files of CIFAR-10")]
     None,
     /// Nothing is there.
-    #[error("there is no {}; give a folder of classes, or files of CIFAR-10", path.display())]
+    #[error("{} does not exist; give a folder of classes, or files of CIFAR-10", path.display())]
     Missing {
         /// What was named.
         path: PathBuf,
     },
     /// A file of another kind.
     #[error(
-        "{} is neither a folder of classes nor a .bin file of CIFAR-10; single images are given by such a folder",
+        "{} is neither a folder of classes nor a .bin file of CIFAR-10; put single images into a folder of classes",
         path.display()
     )]
     Kind {
@@ -34,7 +34,8 @@ pub enum SourceError {
         path: PathBuf,
     },
     /// A folder without folders.
-    #[error("{} has no folders; the images of each class go into a folder with the class's name", path.display())]
+    #[error("{} has no subfolders; put the images of each class into a folder with the name of the \
+        class", path.display())]
     NoClasses {
         /// The folder.
         path: PathBuf,
@@ -49,19 +50,19 @@ pub enum SourceError {
         path: PathBuf,
     },
     /// A class's folder without images.
-    #[error("{} has no .jpg, .jpeg or .png file; put some there, or remove it", path.display())]
+    #[error("{} has no .jpg, .jpeg or .png file; add images, or remove the folder", path.display())]
     EmptyClass {
         /// The class's folder.
         path: PathBuf,
     },
     /// A folder whose name is no text.
-    #[error("{} is not named in UTF-8; rename it, since a class is called as its folder", path.display())]
+    #[error("the name of {} is not UTF-8; rename the folder, since it names the class", path.display())]
     ClassName {
         /// The class's folder.
         path: PathBuf,
     },
     /// A class that the wanted list does not have.
-    #[error("{}: there is no class {name:?} among those to be numbered by; remove it, or rename it", path.display())]
+    #[error("{}: class {name:?} is not in the file given with --classes-of; remove or rename it", path.display())]
     UnknownClass {
         /// The class's folder, or the file that it is in.
         path: PathBuf,
@@ -69,7 +70,7 @@ pub enum SourceError {
         name: String,
     },
     /// Both kinds at once.
-    #[error("{} and {} are of different kinds; prepare them one at a time", first.display(), other.display())]
+    #[error("{} and {} are sources of different kinds; prepare them separately", first.display(), other.display())]
     Mixed {
         /// The first source.
         first: PathBuf,
@@ -78,7 +79,7 @@ pub enum SourceError {
     },
     /// A file that is not made of records.
     #[error(
-        "{} has {found} bytes, no multiple of {}: it is cut, or not of CIFAR-10's binary version",
+        "{} has {found} bytes, which is not a multiple of {}: it is truncated, or not the binary version of CIFAR-10",
         path.display(), cifar::RECORD_BYTES
     )]
     Size {
@@ -88,7 +89,7 @@ pub enum SourceError {
         found: u64,
     },
     /// A record of no class.
-    #[error("{}: record {record} is of class {class}, and CIFAR-10 has 0 to 9; fetch the file anew", path.display())]
+    #[error("{}: record {record} has class {class}, but CIFAR-10 has 0 to 9; download the file again", path.display())]
     Class {
         /// The file.
         path: PathBuf,
@@ -98,7 +99,7 @@ pub enum SourceError {
         class: u8,
     },
     /// Names of classes that are not ten, or not the same everywhere.
-    #[error("{} does not name the ten classes as other sources do, each once; mend it, or remove it", path.display())]
+    #[error("{} does not name ten different classes; correct the file, or remove it", path.display())]
     Names {
         /// The file of names.
         path: PathBuf,

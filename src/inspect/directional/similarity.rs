@@ -52,7 +52,7 @@ pub fn similarity(one: &Subject, other: &Subject, passages: &Passages) -> Result
         return Err(InspectError::Differ("their number of layers"));
     }
     if a.context > b.context {
-        return Err(InspectError::Differ("their context: the other reads less at once"));
+        return Err(InspectError::Differ("their context: the other network reads fewer tokens"));
     }
     if a.vocabulary != b.vocabulary || one.tokenizer.json() != other.tokenizer.json() {
         return Err(InspectError::Differ("their tokenizers"));

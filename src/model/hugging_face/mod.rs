@@ -40,7 +40,7 @@ impl Layout {
 pub enum HuggingFaceError {
     /// Ours, there.
     #[error(
-        "head_width = {head_width} is not width / heads = {width} / {heads}: neither GPT-2 nor GPT-NeoX can say that"
+        "head_width = {head_width} is not width / heads = {width} / {heads}: GPT-2 and GPT-NeoX cannot express this"
     )]
     HeadWidth {
         /// `head_width`

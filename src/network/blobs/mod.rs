@@ -95,7 +95,8 @@ pub enum FetchError {
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
     /// Blobs do not go through relays, and nothing came of a direct connection.
-    #[error("peer {} is connected through a relay only, which carries no blobs, and no direct way to it was found", from.short())]
+    #[error("peer {} is connected only through a relay, which carries no blobs, and no direct connection to it could \
+        be made", from.short())]
     OnlyRelayed {
         /// The peer that was asked.
         from: PeerKey,
@@ -107,40 +108,40 @@ pub enum FetchError {
         from: PeerKey,
     },
     /// The peer serves many already.
-    #[error("peer {} is busy: ask another, or later", from.short())]
+    #[error("peer {} is busy: ask another peer, or try again later", from.short())]
     Busy {
         /// The peer that was asked.
         from: PeerKey,
     },
     /// The peer does not know that this one is invited.
-    #[error("peer {} sends blobs only to who is invited", from.short())]
+    #[error("peer {} sends blobs only to invited peers", from.short())]
     NotInvited {
         /// The peer that was asked.
         from: PeerKey,
     },
     /// No blob is as large.
-    #[error("{bytes} bytes are more than any blob has")]
+    #[error("{bytes} bytes exceed the largest size of a blob")]
     TooLarge {
         /// By the reference.
         bytes: u64,
     },
     /// They all promise, and nothing comes.
-    #[error("no piece of the blob of {bytes} bytes has come for a long time, whoever was asked")]
+    #[error("no piece of the blob of {bytes} bytes has arrived for a long time from any peer asked")]
     Stuck {
         /// By the reference.
         bytes: u64,
     },
     /// No peer was named.
-    #[error("nobody is known who has the blob")]
+    #[error("no peer is known to hold the blob")]
     Nobody,
     /// The peer, or its disk, lies.
-    #[error("peer {} sent other bytes than the blob's", from.short())]
+    #[error("peer {} sent bytes that do not match the hash of the blob", from.short())]
     WrongHash {
         /// The peer that was asked.
         from: PeerKey,
     },
     /// The peer fell silent.
-    #[error("peer {} fell silent after {received} bytes", from.short())]
+    #[error("peer {} stopped sending after {received} bytes", from.short())]
     Stalled {
         /// The peer that was asked.
         from: PeerKey,

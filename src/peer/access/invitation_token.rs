@@ -29,10 +29,10 @@ pub enum TokenError {
         error: std::io::Error,
     },
     /// Neither a file nor a token.
-    #[error("neither a file nor an invitation, which begins with {BEGINS}")]
+    #[error("neither a file nor an invitation; an invitation begins with {BEGINS}")]
     Neither,
     /// A part is missing, or was changed.
-    #[error("the invitation is not whole: copy all of it")]
+    #[error("the invitation is incomplete: copy all of it")]
     Broken,
     /// Another version.
     #[error("the invitation cannot be read: {0}")]

@@ -41,7 +41,7 @@ pub enum AggregateError {
         state: BlobHash,
     },
     /// The sum does not hold what it should.
-    #[error("module {module} version {target}: the sum does not hold the contributions it should")]
+    #[error("module {module} version {target}: the sum does not hold the expected contributions")]
     Sum { module: ModuleId, target: Version },
     /// The average cannot be compressed.
     #[error("module {module}: {source}")]
@@ -323,7 +323,7 @@ impl Worker {
             Ok(()) => Ok(Some(true)),
             Err(NotSo::Gone(_) | NotSo::NoState) => Ok(None),
             Err(error) => {
-                tracing::warn!(%module, %error, "an update is not what its contributions make");
+                tracing::warn!(%module, %error, "an update does not match its contributions");
                 Ok(Some(false))
             }
         }

@@ -1,4 +1,4 @@
-//! The outer arithmetic of a run's router, where the text is shared out anew: what outer gradients and their average are to
+//! The outer arithmetic of a run's router, where the text is resharded: what outer gradients and their average are to
 //! another module, the paths' scores of a slice and all of them together are to this one.
 
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ impl RouterRounds {
                 Ok(true)
             }
             other => {
-                tracing::warn!(%blob, ?other, "these are no path's scores");
+                tracing::warn!(%blob, ?other, "not a table of scores");
                 Ok(false)
             }
         }
@@ -157,8 +157,8 @@ impl RouterRounds {
             _ => (before.passed(), None),
         };
         match why {
-            Some(why) => tracing::warn!(round = after.rounds, %why, "the text stays as it is shared out"),
-            None if due => tracing::info!(router = after.fits, sizes = ?after.sizes, "the text is shared out anew"),
+            Some(why) => tracing::warn!(round = after.rounds, %why, "the shards stay as they are"),
+            None if due => tracing::info!(router = after.fits, sizes = ?after.sizes, "the text is resharded"),
             None => {}
         }
         Ok(Some(after.encode(width)))

@@ -191,5 +191,5 @@ async fn fetch(
         return Ok(Ok(bytes));
     }
     let fetched = connection.fetch(blob, from).await?;
-    Ok(fetched.and_then(|()| blobs.take(blob.hash).ok_or_else(|| "it is not in memory any more".to_owned())))
+    Ok(fetched.and_then(|()| blobs.take(blob.hash).ok_or_else(|| "it is no longer in memory".to_owned())))
 }

@@ -49,8 +49,8 @@ pub enum CollectError {
     Stopped(#[from] Stopped),
     /// No peer that can be reached has these.
     #[error(
-        "no peer that can be reached holds {}; asked {asked} peers: wait until one takes a path through it, or collect \
-         from the folders of peers that hold it",
+        "no reachable peer holds {}; asked {asked} peers: wait until one takes a path through it, or collect from the \
+            folders of peers that hold it",
         list(modules)
     )]
     NoHolder {
@@ -68,7 +68,7 @@ pub enum CollectError {
         reason: String,
     },
     /// No folder has these.
-    #[error("none of the {folders} folders holds {}; add the folder of a peer that does", list(modules))]
+    #[error("none of the {folders} folders holds {}; add the folder of a peer that holds it", list(modules))]
     InNoFolder {
         /// Which modules.
         modules: Vec<ModuleId>,
@@ -79,7 +79,7 @@ pub enum CollectError {
     #[error("none of the folders holds {0}; add the folder of another peer of the run")]
     PartInNoFolder(&'static str),
     /// A folder of another run.
-    #[error("{} holds run {found}, this is run {expected}; name only folders of one run", folder.display())]
+    #[error("{} holds run {found}, not run {expected}; name only folders of one run", folder.display())]
     OtherRun {
         /// The folder.
         folder: PathBuf,
@@ -100,7 +100,7 @@ pub enum CollectError {
     #[error(transparent)]
     Store(#[from] OpenError),
     /// A journal of another program.
-    #[error("{}: a record of the journal: {source}", folder.display())]
+    #[error("{}: a record of the journal cannot be decoded: {source}", folder.display())]
     Record {
         /// The folder.
         folder: PathBuf,

@@ -64,7 +64,7 @@ pub(super) fn test_file(path: PathId) -> String {
 #[derive(Debug, thiserror::Error)]
 pub enum CollectedError {
     /// Something else is in it, or nothing.
-    #[error("{} holds no collected run: there is no {MANIFEST} in it", .0.display())]
+    #[error("{} is not a collected run: it has no {MANIFEST}", .0.display())]
     NotCollected(PathBuf),
     /// A manifest that does not read.
     #[error("{}: {source}", path.display())]
@@ -86,7 +86,7 @@ pub enum CollectedError {
         source: std::io::Error,
     },
     /// A file is not the one that the manifest names.
-    #[error("{} is not what the manifest names: it has {found}, expected {expected}", path.display())]
+    #[error("{} does not match the manifest: it has {found}, expected {expected}", path.display())]
     Changed {
         /// The file.
         path: PathBuf,
@@ -264,7 +264,7 @@ impl Collected {
             config.levels.iter().map(level).collect::<Result<_, _>>().map_err(|error| wrong(error.to_string()))?;
         match hash_of(&levels.concat()) {
             found if found == expected => Ok(levels),
-            found => Err(wrong(format!("its parameters have hash {found}, its notes say {expected}"))),
+            found => Err(wrong(format!("its parameters have hash {found}, its metadata says {expected}"))),
         }
     }
 
@@ -283,7 +283,7 @@ impl Collected {
             .map_err(|error| wrong(error.to_string()))?;
         let (found, expected) = (hash_of(&parameters), self.modules[&module].parameters);
         if found != expected {
-            return Err(wrong(format!("its parameters have hash {found}, its notes say {expected}")));
+            return Err(wrong(format!("its parameters have hash {found}, its metadata says {expected}")));
         }
         Ok(parameters)
     }
@@ -389,8 +389,8 @@ fn read_about(folder: &Path, run: RunId, module: ModuleId) -> Result<CollectedMo
     if note("run") != run.to_string() || note("module") != module.to_string() {
         return Err(wrong(&format!("it is not module {module} of run {run}")));
     }
-    let version = note("version").parse().map_err(|_| wrong("it does not say its version"))?;
-    let hash = |key: &str| note(key).parse().map_err(|_| wrong(&format!("it does not say the hash of its {key}")));
+    let version = note("version").parse().map_err(|_| wrong("its metadata has no version"))?;
+    let hash = |key: &str| note(key).parse().map_err(|_| wrong(&format!("its metadata has no hash of its {key}")));
     Ok(CollectedModule { version: Version(version), state: hash("state")?, parameters: hash("parameters")? })
 }
 
@@ -407,7 +407,7 @@ fn read_best(folder: &Path, run: RunId, path: PathId) -> Result<Option<BlobHash>
         return Err(wrong(format!("it is not path {path} of run {run}")));
     }
     let hash = note("parameters").parse();
-    Ok(Some(hash.map_err(|_| wrong("it does not say the hash of its parameters".to_owned()))?))
+    Ok(Some(hash.map_err(|_| wrong("its metadata has no hash of its parameters".to_owned()))?))
 }
 
 /// The notes at the head of a safetensors file.

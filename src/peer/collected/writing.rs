@@ -21,7 +21,7 @@ use crate::store::{DiskError, StagedFolder, StagingError};
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// Something is there that must not be lost.
-    #[error("{} is in the way: it is not a collected run ({reason}); name a new or an empty folder", folder.display())]
+    #[error("{} is not a collected run ({reason}); name a new or an empty folder", folder.display())]
     InTheWay {
         /// The folder.
         folder: PathBuf,
@@ -29,7 +29,7 @@ pub enum WriteError {
         reason: String,
     },
     /// Another run's.
-    #[error("{} holds the collected run {found}, this is run {expected}; name another folder", folder.display())]
+    #[error("{} holds the collected run {found}, not run {expected}; name another folder", folder.display())]
     OtherRun {
         /// The folder.
         folder: PathBuf,
@@ -198,7 +198,7 @@ impl Writer {
                 Err(error) => return Ok(Err(error.to_string())),
             },
         };
-        Ok(Err(format!("its state is of version {version}, its owner signed {}", head.version)))
+        Ok(Err(format!("its state has version {version}, but its owner signed version {}", head.version)))
     }
 
     /// The router as it is by now, behind which its hash and the run's stand.
@@ -242,7 +242,7 @@ impl Writer {
         let state = match PathState::decode(trainer, &self.manifest.level_counts()) {
             Ok(state) => state,
             Err(error) => {
-                tracing::warn!(%path, %error, "a trainer is passed over");
+                tracing::warn!(%path, %error, "a trainer state is skipped");
                 return Ok(false);
             }
         };

@@ -70,7 +70,8 @@ impl DenseCheckpoint {
         let bytes = std::fs::read(&self.file).ok()?;
         let kept = self.decode(&bytes, sizes);
         if kept.is_none() {
-            tracing::warn!(file = %self.file.display(), "what was kept is of another training, or damaged: begins anew");
+            tracing::warn!(file = %self.file.display(), "the checkpoint is damaged or belongs to another training: \
+                training starts again");
         }
         kept
     }

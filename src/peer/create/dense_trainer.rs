@@ -17,7 +17,7 @@ const KEEP_EVERY: Duration = Duration::from_secs(300);
 
 /// The user asked to stop.
 #[derive(Debug, thiserror::Error)]
-#[error("stopped before it was done; the same command goes on")]
+#[error("stopped before the end; run the same command again to resume")]
 pub struct Stopped;
 
 /// A trainer for dense paths, in turns with all others of the machine.

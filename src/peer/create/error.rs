@@ -23,8 +23,8 @@ pub enum CreateError {
     },
     /// Too few documents to set some apart.
     #[error(
-        "to share the text out anew, {least} documents must be set apart for the paths to score, and there are {documents} to \
-         train on; give at least {needed}, or leave routing.reshard out"
+        "resharding needs a slice of {least} documents for the paths to score, but there are only {documents} training \
+            documents; give at least {needed}, or leave routing.reshard out"
     )]
     Slice {
         /// To train on.
@@ -35,16 +35,16 @@ pub enum CreateError {
         needed: usize,
     },
     /// While this process read its text.
-    #[error("another process has founded a run in {} meanwhile; start again to go on with that one", .0.display())]
+    #[error("another process has created a run in {} in the meantime; start again to continue that run", .0.display())]
     Meanwhile(PathBuf),
     /// The founder begins as a member of every module.
-    #[error("the grid has {0} modules, a founder can begin with {TOPICS_PER_PEER}; use fewer levels or experts")]
+    #[error("the grid has {0} modules, but a founder can hold at most {TOPICS_PER_PEER}; use fewer levels or experts")]
     Modules(usize),
     /// Somebody writes to the text.
-    #[error("{0} changed while it was read; start again when nobody writes to it")]
+    #[error("{0} changed while it was read; start again when no program writes to it")]
     Changed(String),
     /// Test images that are numbered differently.
-    #[error("{0}: its classes are not those of the corpus; prepare it with --classes-of the corpus' file")]
+    #[error("{0}: its classes differ from those of the corpus; prepare it with --classes-of the corpus' file")]
     Classes(String),
     /// Images have none.
     #[error("this run reads images, which need no tokenizer; leave --tokenizer out")]

@@ -269,7 +269,7 @@ fn read(
         }
         TextFrom::Tokens(text) => {
             let train = text.train.documents().len() as u64;
-            (Read::Tokens(text), train, "the text of the run before".to_owned())
+            (Read::Tokens(text), train, "the text of the previous run".to_owned())
         }
     };
     if documents < least as u64 {
@@ -289,7 +289,7 @@ pub fn remove_text(folder: &Path) {
     match std::fs::remove_dir_all(&text) {
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => tracing::warn!("{} is not needed any more, but cannot be removed: {error}", text.display()),
+        Err(error) => tracing::warn!("{} is no longer needed, but cannot be removed: {error}", text.display()),
     }
 }
 
@@ -380,14 +380,20 @@ pub fn make_shards(manifest: &Manifest, text: &Text, blobs: &BlobStore) -> anyho
     for (path, (shard, made)) in manifest.shards.listed().iter().zip(shard_texts(&index, &routes, text)).enumerate() {
         for (blob, set) in shard.blobs().into_iter().zip(made) {
             if blobs.put_written(set.encoded_bytes(), |out| set.write_to(out))? != blob {
-                anyhow::bail!("the shard of path {path} comes out differently from this text; is it the run's?");
+                anyhow::bail!(
+                    "the shard of path {path} made from this text differs from the run's; check that it is \
+                    the corpus of the run"
+                );
             }
         }
     }
     if let Some(parts) = manifest.resharding {
         let (_, slice) = set_apart(&manifest.config, index.paths(), &text.train)?;
         if blobs.put(&slice.encode())? != parts.slice {
-            anyhow::bail!("the slice that paths score comes out differently from this text; is it the run's?");
+            anyhow::bail!(
+                "the slice for scoring made from this text differs from the run's; check that it is the \
+                corpus of the run"
+            );
         }
     }
     Ok(())

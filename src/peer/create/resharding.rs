@@ -118,8 +118,8 @@ mod tests {
         let error = set_apart(&run, 4, &set).unwrap_err().to_string();
         assert_eq!(
             error,
-            "to share the text out anew, 200 documents must be set apart for the paths to score, and there are 400 to train \
-             on; give at least 480, or leave routing.reshard out"
+            "resharding needs a slice of 200 documents for the paths to score, but there are only 400 training \
+                documents; give at least 480, or leave routing.reshard out"
         );
     }
 }

@@ -116,7 +116,7 @@ async fn answer(stream: UnixStream, peer: &PeerHandle) -> io::Result<()> {
             let done = peer.order(order).await.unwrap_or_else(|| Err("the peer has stopped".to_owned()));
             serde_json::to_string(&done)
         }
-        Err(error) => serde_json::to_string(&Err::<String, _>(format!("not a request: {error}"))),
+        Err(error) => serde_json::to_string(&Err::<String, _>(format!("the request cannot be decoded: {error}"))),
     };
     let line = format!("{}\n", line.map_err(io::Error::other)?);
     within(TIMEOUT, write.write_all(line.as_bytes())).await

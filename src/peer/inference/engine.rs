@@ -74,7 +74,7 @@ pub(in crate::peer) struct Engine {
 
 /// A state that was here when the question came, and is not any more.
 #[derive(Debug, thiserror::Error)]
-#[error("module {0} has moved on meanwhile: ask again")]
+#[error("module {0} has a newer version by now: ask again")]
 struct MovedOn(ModuleId);
 
 impl Engine {
@@ -95,8 +95,8 @@ impl Engine {
             Err(error) if error.is::<MovedOn>() => Response::Refused(error.to_string()),
             Err(error) => {
                 // What the disk or the device says is nobody else's business.
-                tracing::warn!(error = %format!("{error:#}"), "a question about text was not answered");
-                Response::Refused("I cannot play it; my log says why".to_owned())
+                tracing::warn!(error = %format!("{error:#}"), "a query was not answered");
+                Response::Refused("this peer cannot run the model; see its log".to_owned())
             }
         }
     }

@@ -41,7 +41,7 @@ pub enum ScoringError {
         reason: &'static str,
     },
     /// Every document is all prefix.
-    #[error("nothing in this text counts: no document is longer than the {0} tokens that choose its path")]
+    #[error("no token of this text is scored: no document is longer than the {0} tokens that choose its path")]
     TooShort(usize),
 }
 
@@ -78,7 +78,7 @@ pub fn score_test_text(client: &mut dyn InferenceClient, every: Option<usize>) -
         }
     }
     if !missing.is_empty() {
-        let reason = if client.shares_text() { "nobody had it" } else { "the run does not share its text" };
+        let reason = if client.shares_text() { "no peer had it" } else { "the run does not share its text" };
         return Err(ScoringError::NoText { place: client.place(), paths: missing.join(", "), reason }.into());
     }
     score(client, &texts, every)

@@ -30,7 +30,7 @@ pub enum JoinError {
     #[error("{address} was reached but did not answer: {reason}")]
     NoAnswer { address: String, reason: String },
     /// It answered with something else.
-    #[error("{address} has no manifest to give: {reason}")]
+    #[error("{address} sent no manifest: {reason}")]
     Refused { address: String, reason: String },
     /// The run is by invitation, and what was shown is none.
     #[error("{address}: {reason}; this peer's key is {me}")]
@@ -41,7 +41,7 @@ pub enum JoinError {
         me: PeerKey,
     },
     /// The invitation is another peer's.
-    #[error("the invitation is for peer {wanted}, and this one is {me}")]
+    #[error("the invitation is for peer {wanted}, but this is peer {me}")]
     NotForMe {
         /// For whom it was made.
         wanted: PeerKey,
@@ -50,7 +50,7 @@ pub enum JoinError {
     },
     /// A one-time invitation is redeemed by its maker, which is not at the address.
     #[error(
-        "the invitation is one-time: peer {maker} made it, and has to be asked first, but no address of it is known"
+        "the one-time invitation must be redeemed by peer {maker}, which made it, but no address of that peer is known"
     )]
     MakerUnknown {
         /// Who made it.
@@ -60,7 +60,7 @@ pub enum JoinError {
     #[error("{address}: {source}")]
     Manifest { address: String, source: ManifestError },
     /// Another run than this folder's.
-    #[error("{address} answers for run {found}, this folder holds run {expected}; use another --dir")]
+    #[error("{address} answers for run {found}, but this folder holds run {expected}; use another --dir")]
     OtherRun {
         address: String,
         found: RunId,
@@ -113,7 +113,7 @@ pub async fn fetch_manifest(
             Ok((peer, bytes, decoded, run))
         }
         Response::Refused(reason) => Err(refused(address, reason)),
-        _ => Err(refused(address, "it answered something else")),
+        _ => Err(refused(address, "it sent an unexpected answer")),
     }
 }
 

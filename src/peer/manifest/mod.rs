@@ -89,12 +89,12 @@ pub struct Resharding {
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// Not JSON of this shape.
-    #[error("the manifest does not read: {0}")]
+    #[error("the manifest cannot be decoded: {0}")]
     Syntax(#[from] serde_json::Error),
     /// Founded by another version of the program.
     #[error(
-        "the run speaks wire version {wire} and format version {format}, this program {WIRE_VERSION} and {FORMAT_VERSION}; \
-         use the founder's version of pathswarm"
+        "the run has wire version {wire} and format version {format}, this program {WIRE_VERSION} and \
+            {FORMAT_VERSION}; use the founder's version of pathswarm"
     )]
     Version {
         /// Of messages.
@@ -109,7 +109,7 @@ pub enum ManifestError {
     #[error("the configuration in the manifest: {0}")]
     Grid(#[from] GridError),
     /// It is not complete.
-    #[error("the manifest names {found} {what}, its grid has {expected}")]
+    #[error("the manifest names {found} {what}, but its grid has {expected}")]
     Count {
         /// Shards or modules.
         what: &'static str,
@@ -128,7 +128,7 @@ pub enum ManifestError {
     #[error("the manifest gives module {0} a state of the wrong size")]
     StateSize(ModuleId),
     /// The text is to be shared out anew, and what that takes is not there, or the other way round.
-    #[error("the manifest and its configuration differ in whether the text is shared out anew")]
+    #[error("the manifest and its configuration differ in whether the text is resharded")]
     Resharding,
     /// By invitation, and nobody invites; or the other way round.
     #[error("the manifest and its configuration differ in whether the run is by invitation")]

@@ -66,13 +66,13 @@ pub struct Table {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TableError {
     /// Other bytes.
-    #[error("the shard table is not the one that the manifest names")]
+    #[error("the shard table does not match the manifest")]
     Other,
     /// Not one of ours, or not of this grid.
     #[error("not a shard table of version {VERSION} for {0} paths")]
     Header(usize),
     /// The manifest says otherwise.
-    #[error("a path's text has {found} bytes, the manifest says that the most is {expected}")]
+    #[error("a path's text has {found} bytes, but the manifest says at most {expected}")]
     Largest {
         /// In the table.
         found: u64,

@@ -215,7 +215,12 @@ async fn restored_node(
 
 fn decode_records(records: &[Vec<u8>]) -> anyhow::Result<Vec<Record>> {
     let decode = |bytes: &Vec<u8>| {
-        encoding::decode::<Record>(bytes).map_err(|error| anyhow::anyhow!("a record of the journal: {error}"))
+        encoding::decode::<Record>(bytes).map_err(|error| {
+            anyhow::anyhow!(
+                "a record of the journal cannot be decoded: \
+            {error}"
+            )
+        })
     };
     records.iter().map(decode).collect()
 }
@@ -226,7 +231,8 @@ fn without_states(node: &Node, blobs: &BlobStore) -> Result<Vec<Record>, DiskErr
     let mut lost = Vec::new();
     for (module, version, state) in node.states() {
         if !blobs.has(state.hash)? {
-            tracing::error!(%module, %version, state = %state.hash, "a state is gone from the disk: it is fetched anew");
+            tracing::error!(%module, %version, state = %state.hash, "a state is missing on the disk: it is fetched \
+                again");
             lost.push(module);
         }
     }
@@ -244,7 +250,8 @@ fn without_checkpoints(node: &Node, blobs: &BlobStore) -> Result<Vec<Record>, Di
         let needed = checkpoint.start.iter().map(|(_, state)| state.hash).chain([checkpoint.blob.hash]);
         let here = needed.map(|blob| blobs.has(blob)).collect::<Result<Vec<bool>, _>>()?;
         if here.contains(&false) {
-            tracing::error!(path = %checkpoint.path, "the middle of a phase is gone from the disk: it begins anew");
+            tracing::error!(path = %checkpoint.path, "the checkpoint of a phase is missing on the disk: the phase \
+                begins again");
             lost.push(Record::Abandoned(checkpoint.path));
         }
     }

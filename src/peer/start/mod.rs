@@ -353,7 +353,7 @@ impl Drop for Abandoned {
 
 /// The founder's store has lost what it was founded with.
 #[derive(Debug, thiserror::Error)]
-#[error("{what} of this run is not in {} any more", folder.display())]
+#[error("{what} of this run is missing in {}", folder.display())]
 pub struct PartGone {
     /// The store.
     pub folder: PathBuf,

@@ -63,10 +63,10 @@ pub enum PathStateError {
     #[error("not a trainer's state of version {} to {}", VERSIONS[0], VERSIONS[3])]
     Header,
     /// Not of this model.
-    #[error("a trainer's state of {found} bytes, this model's has {expected}")]
+    #[error("a trainer's state of {found} bytes; a state of this model has {expected}")]
     Size { found: usize, expected: usize },
     /// Parameters that are said to be the best, and by how much.
-    #[error("a trainer's state whose best parameters make no sense")]
+    #[error("a trainer's state with invalid best parameters")]
     Best,
     /// Trained on another path than it can be used for.
     #[error("a trainer's state of another path")]

@@ -111,7 +111,7 @@ impl Texts {
     /// # Errors
     /// If it is not in the store, or not what it should be.
     pub fn slice(&self) -> anyhow::Result<TokenSet> {
-        let parts = self.manifest.resharding.ok_or_else(|| anyhow::anyhow!("this run shares its text out once"))?;
+        let parts = self.manifest.resharding.ok_or_else(|| anyhow::anyhow!("this run does not reshard its text"))?;
         self.tokens(parts.slice, "the slice")
     }
 
@@ -119,7 +119,7 @@ impl Texts {
         if let Some(atlas) = self.atlas.take() {
             return Ok(atlas);
         }
-        let parts = self.manifest.resharding.ok_or_else(|| anyhow::anyhow!("this run shares its text out once"))?;
+        let parts = self.manifest.resharding.ok_or_else(|| anyhow::anyhow!("this run does not reshard its text"))?;
         Ok(self.manifest.decode_atlas(&self.read(parts.atlas, "the atlas")?)?)
     }
 

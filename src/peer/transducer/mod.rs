@@ -63,10 +63,13 @@ pub fn fine_tune(
 #[derive(Debug, thiserror::Error)]
 pub enum TransducerError {
     /// Another model's, or none.
-    #[error("it is no transducer of this run: {0}")]
+    #[error("it is not a transducer of this run: {0}")]
     Model(#[from] ExchangeError),
     /// Of another number of paths, or made for another distance between choices.
-    #[error("it chooses among {found_paths} paths every {found_every} tokens; here are {paths}, every {every}")]
+    #[error(
+        "it chooses among {found_paths} paths every {found_every} tokens, not among {paths} paths every {every} \
+        tokens"
+    )]
     Purpose {
         /// Its own.
         found_paths: String,
@@ -336,8 +339,8 @@ mod tests {
         let refused = |file: &[u8], every| {
             Guided::open(Box::new(Letters::new()), file, every, &machine).err().expect("refused").to_string()
         };
-        assert_eq!(refused(&file, 8), "it chooses among 2 paths every 16 tokens; here are 2, every 8");
-        assert!(refused(b"no file", 16).contains("it is no transducer of this run"));
+        assert_eq!(refused(&file, 8), "it chooses among 2 paths every 16 tokens, not among 2 paths every 8 tokens");
+        assert!(refused(b"no file", 16).contains("it is not a transducer of this run"));
         stop.store(true, Ordering::Relaxed);
         assert!(make(&mut letters, &Letters::documents(), 16, &machine, &stop).unwrap_err().is::<Stopped>());
     }

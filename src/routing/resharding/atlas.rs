@@ -129,7 +129,7 @@ impl Atlas {
             let places: Vec<Place> = take(PLACE_BYTES * count).as_chunks().0.iter().map(place).collect();
             let ascend = places.is_sorted_by(|a, b| (a.shard, a.document) < (b.shard, b.document));
             if !ascend || places.iter().any(|place| place.shard.0 >= paths || place.sequences == 0) {
-                return Err(wrong("places that make no sense"));
+                return Err(wrong("invalid positions"));
             }
             Ok(Catalogue { places, features: values(take(4 * width * count))? })
         };
@@ -179,10 +179,7 @@ pub mod tests {
         let bytes = atlas.encode();
         assert_eq!(Atlas::decode(&bytes, 2).unwrap(), atlas);
         assert_eq!((atlas.slice_documents(), atlas.train.places.len()), (20, 40));
-        assert_eq!(
-            Atlas::decode(&bytes, 1).unwrap_err().to_string(),
-            "not an atlas of version 1: places that make no sense"
-        );
+        assert_eq!(Atlas::decode(&bytes, 1).unwrap_err().to_string(), "not an atlas of version 1: invalid positions");
         for end in [0, 5, HEADER_BYTES, bytes.len() - 1] {
             assert!(Atlas::decode(&bytes[..end], 2).is_err(), "{end}");
         }

@@ -74,7 +74,7 @@ impl Router {
         let rule = match u16::from_le_bytes([head[6], head[7]]) {
             KIND_KMEANS => decode_clusters(rest, &[paths as usize], false)?,
             kind @ (KIND_PRODUCT | KIND_SHIFTED) => {
-                decode_clusters(rest, &halves(paths).ok_or(wrong("paths that are no pairs"))?, kind == KIND_SHIFTED)?
+                decode_clusters(rest, &halves(paths).ok_or(wrong("paths that are not pairs"))?, kind == KIND_SHIFTED)?
             }
             KIND_LOGISTIC => decode_logistic(rest, paths)?,
             KIND_RANDOM => Rule::Random { key: rest.try_into().map_err(|_| wrong("a key of another size"))? },

@@ -41,7 +41,7 @@ pub enum RouterError {
     Kmeans(#[from] KmeansError),
     /// The paths are not pairs.
     #[error(
-        "{0} paths are no product of two numbers above 1, which product k-means needs; use another number, or k-means"
+        "{0} paths are not a product of two numbers above 1, as product k-means needs; use another number, or k-means"
     )]
     NoPairs(u32),
     /// Not an encoded router of this version.

@@ -29,7 +29,7 @@ pub fn look(journal: &[Record], path: PathId, trainer: Option<BlobRef>) -> Resul
         return Ok(());
     }
     let name = |blob: Option<BlobRef>| blob.map_or_else(|| "nothing".to_owned(), |blob| blob.hash.short().to_string());
-    Err(format!("path {path} goes on with {}, and {} was left", name(trainer), name(left)))
+    Err(format!("path {path} goes on with {}, but {} was left", name(trainer), name(left)))
 }
 
 #[cfg(test)]

@@ -210,15 +210,20 @@ impl Scenario {
             (
                 "swarm.mode",
                 !slots.are_drawn_anew() || self.swarm.mode == OuterMode::Synchronous,
-                "synchronous, where paths are drawn anew",
+                "must be synchronous where paths are drawn again",
             ),
             (
                 "swarm.streaming",
                 self.swarm.streaming.is_none_or(|streaming| self.streams(&streaming)),
-                "nothing but where a synchronous swarm of all paths of two levels or more trains: mix from 0 to below 1, overlap \
-                 from 1 to the levels less one",
+                "only in a synchronous swarm of all paths with two levels or more: mix from 0 to below 1, overlap from \
+                    1 to the levels less one",
             ),
-            ("swarm.placed", !self.swarm.placed || self.swarm.peers <= slots.count() as usize, "a path for each peer"),
+            (
+                "swarm.placed",
+                !self.swarm.placed || self.swarm.peers <= slots.count() as usize,
+                "must be one path for \
+                each peer",
+            ),
             ("swarm.phases", self.swarm.phases >= 1, "1 or more"),
             ("swarm.values", (1..=1 << 20).contains(&self.swarm.values), "1 to 1048576"),
             ("swarm.slowness", !self.swarm.slowness.contains(&0) && !self.swarm.slowness.is_empty(), "1 or more each"),
@@ -233,7 +238,8 @@ impl Scenario {
             (
                 "swarm.centred_clipping",
                 !self.swarm.centred_clipping || self.swarm.outer().can_clip(),
-                "false where the swarm is asynchronous, the codec top-k, and sums are divided by senders or scaled radially",
+                "must be false where the swarm is asynchronous, the codec is top-k, or sums are divided by senders or \
+                    scaled radially",
             ),
             ("swarm.stride", self.swarm.stride > 0.0 && self.swarm.stride < 1.0, "between 0 and 1"),
             ("swarm.noise", (0.0..=16.0).contains(&self.swarm.noise), "0 to 16"),

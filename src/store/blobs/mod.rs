@@ -38,14 +38,15 @@ pub enum BlobError {
     Disk(#[from] DiskError),
     /// The disk changed its bytes.
     #[error(
-        "blob {hash} had changed on the disk and has been removed: fetch it again from another peer, and check this disk"
+        "blob {hash} was damaged on the disk and has been removed: fetch it again from another peer, and check this \
+            disk"
     )]
     Rotten {
         /// Which.
         hash: BlobHash,
     },
     /// As [`BlobError::Rotten`], in a store that is only read.
-    #[error("blob {hash} has changed on the disk; check this disk")]
+    #[error("blob {hash} is damaged on the disk; check this disk")]
     Changed {
         /// Which.
         hash: BlobHash,
@@ -61,13 +62,14 @@ pub enum BlobError {
         max_bytes: u64,
     },
     /// What was received is not all of it.
-    #[error("blob {} is not whole yet", blob.hash)]
+    #[error("blob {} is not complete yet", blob.hash)]
     NotWhole {
         /// Which.
         blob: BlobRef,
     },
     /// No blob is as large.
-    #[error("blob {} of {} bytes would be larger than any blob may be ({} bytes)", blob.hash, blob.bytes, MOST_PIECES * PIECE_BYTES)]
+    #[error("blob {} of {} bytes exceeds the largest size of a blob ({} \
+        bytes)", blob.hash, blob.bytes, MOST_PIECES * PIECE_BYTES)]
     TooManyPieces {
         /// Which.
         blob: BlobRef,

@@ -24,7 +24,7 @@ pub enum JournalError {
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// Not one of ours, or its first bytes are damaged.
-    #[error("{} is not a journal, or its header is damaged; move it away to start without what it held", .0.display())]
+    #[error("{} is not a journal, or its header is damaged; to start without its records, move it away", .0.display())]
     NotAJournal(PathBuf),
     /// Written by a newer program.
     #[error("{}: format version {version} is unknown, this program reads version {FORMAT_VERSION}", path.display())]
@@ -35,7 +35,8 @@ pub enum JournalError {
         version: u16,
     },
     /// The disk lost something that was acknowledged.
-    #[error("{} is damaged at byte {offset}, before records that are whole: the disk has lost data that was synced; check the disk, then move this file away to start without what it held", path.display())]
+    #[error("{} is damaged at byte {offset}, before intact records: the disk has lost synced data; check the disk; to \
+        start without the records, move this file away", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -46,7 +47,7 @@ pub enum JournalError {
     #[error("{0} bytes in one append to the journal; at most {MAX_FRAME_BYTES} fit")]
     TooLarge(usize),
     /// An earlier failure left the file in doubt.
-    #[error("an earlier write to {} failed and left it in doubt; a rewrite, or a restart, mends it", .0.display())]
+    #[error("an earlier write to {} failed and its end is uncertain; a rewrite or a restart repairs it", .0.display())]
     Broken(PathBuf),
 }
 
@@ -99,7 +100,7 @@ impl Journal {
         let cut_off_bytes = (contents.len() - end) as u64;
         if cut_off_bytes > 0 {
             let cut = medium.cut(end as u64).and_then(|()| medium.sync());
-            cut.map_err(DiskError::when("cannot cut the torn end off", path))?;
+            cut.map_err(DiskError::when("cannot truncate the torn end", path))?;
         }
         let path = path.to_owned();
         Ok((Self { path, medium, open, salt, bytes: end as u64, cut_off_bytes, broken: false }, records))

@@ -64,7 +64,7 @@ pub enum CorpusError {
     Images(#[from] PreparedError),
     /// Files that number their classes differently.
     #[error(
-        "{}: its classes are not those of the images before it; prepare it with --classes-of one of those",
+        "{}: its classes differ from those of the files before it; prepare it with --classes-of one of those files",
         path.display()
     )]
     Classes {
@@ -72,7 +72,7 @@ pub enum CorpusError {
         path: PathBuf,
     },
     /// Packed images.
-    #[error("{}: unpack it first, images are read as they are", path.display())]
+    #[error("{}: unpack it first; files of images must not be compressed", path.display())]
     Packed {
         /// Which file.
         path: PathBuf,
@@ -86,7 +86,7 @@ pub enum CorpusError {
         source: DocumentError,
     },
     /// Whoever takes the documents takes no more.
-    #[error("no more of the corpus is wanted")]
+    #[error("no more of the corpus is needed")]
     Refused,
     /// Nothing is left.
     #[error(

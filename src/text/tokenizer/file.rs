@@ -91,7 +91,7 @@ fn check_model(model: &Model) -> Result<(), TokenizerError> {
     require(model.dropout.is_none_or(|dropout| dropout == 0.0), || "its dropout makes encoding random".into())?;
     let plain = |part: &Option<String>| part.as_ref().is_none_or(String::is_empty);
     require(plain(&model.continuing_subword_prefix) && plain(&model.end_of_word_suffix), || {
-        "it marks the parts of words, which byte-level BPE does not".into()
+        "it marks the parts of words, which byte-level BPE does not do".into()
     })?;
     for merge in &model.merges {
         let (left, right) = match merge {
@@ -148,7 +148,7 @@ fn pieces(file: &File) -> Result<Vec<Vec<u8>>, TokenizerError> {
     }
     for added in &file.added_tokens {
         require(added.special || !(added.lstrip || added.rstrip), || {
-            format!("its added token {:.40?} swallows white space", added.content)
+            format!("its added token {:.40?} strips white space", added.content)
         })?;
         let bytes = if added.special { Vec::new() } else { added.content.clone().into_bytes() };
         pieces[added.id as usize] = bytes;

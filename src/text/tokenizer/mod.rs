@@ -34,7 +34,7 @@ pub enum TokenizerError {
     #[error("a vocabulary of {0} entries is not possible: {MIN_VOCABULARY} to {MAX_VOCABULARY}")]
     Vocabulary(usize),
     /// A file that is too large to be one.
-    #[error("a tokenizer of {bytes} bytes is too large: {MAX_FILE_BYTES} is the most")]
+    #[error("a tokenizer of {bytes} bytes is too large: at most {MAX_FILE_BYTES}")]
     TooLarge {
         /// Its size.
         bytes: usize,
@@ -43,7 +43,10 @@ pub enum TokenizerError {
     #[error("not a tokenizer.json: {0}")]
     Syntax(serde_json::Error),
     /// A tokenizer of another kind.
-    #[error("this tokenizer cannot be used: {reason}; byte-level BPE (as of GPT-2, Llama 3, Qwen) can")]
+    #[error(
+        "this tokenizer cannot be used: {reason}; use a byte-level BPE tokenizer, such as that of GPT-2, Llama 3 \
+        or Qwen"
+    )]
     Unsupported {
         /// What is the matter with it.
         reason: String,
@@ -119,7 +122,11 @@ impl Tokenizer {
         tokenizer.piece_bytes = tokenizer.pieces.iter().map(|piece| piece.len() as u32).collect();
         let back = tokenizer.decode(&tokenizer.encode(PROBE)?);
         if back != PROBE && back.strip_prefix(' ') != Some(PROBE) {
-            let reason = format!("{PROBE:?} comes back from it as {:?}", back.chars().take(120).collect::<String>());
+            let reason = format!(
+                "it does not restore {PROBE:?}: it decodes as \
+                {:?}",
+                back.chars().take(120).collect::<String>()
+            );
             return Err(TokenizerError::Unsupported { reason });
         }
         Ok(tokenizer)
@@ -144,7 +151,10 @@ impl Tokenizer {
         let encoding = guarded(|| self.inner.encode_fast(text, false))?;
         let ids = encoding.get_ids();
         match ids.iter().find(|id| **id as usize >= self.pieces.len()) {
-            Some(id) => Err(TokenizerError::Library(format!("it gave the id {id}, which it does not have"))),
+            Some(id) => Err(TokenizerError::Library(format!(
+                "it returned the id {id}, which is outside its \
+                vocabulary"
+            ))),
             None => Ok(ids.to_vec()),
         }
     }
@@ -290,7 +300,7 @@ mod tests {
         };
         assert!(replaced(&split("\\\\d", "Isolated")).is_ok());
         let lossy = replaced(&split("\\\\d", "Removed")).unwrap_err();
-        assert!(lossy.to_string().contains("comes back"), "{lossy}");
+        assert!(lossy.to_string().contains("does not restore"), "{lossy}");
         assert!(matches!(replaced(&split("(", "Isolated")), Err(TokenizerError::Library(_))));
     }
 

@@ -83,7 +83,7 @@ impl Sequences for [Vec<u32>] {
 #[derive(Debug, thiserror::Error)]
 pub enum BatchError {
     /// There is nothing to train on.
-    #[error("there are no sequences to train on; is the shard empty?")]
+    #[error("the shard has no sequences to train on")]
     NoSequences,
     /// The order was made for another set.
     #[error("the batch order is for {expected} sequences, found {found}")]
@@ -115,8 +115,8 @@ pub enum BatchError {
     },
     /// A sequence that is no image.
     #[error(
-        "sequence {sequence} is no image of this model: it needs {bytes} bytes and then a class below {classes}; found \
-         {found} values"
+        "sequence {sequence} is not an image of this model: expected {bytes} bytes and then a class below {classes}, \
+            found {found} values"
     )]
     Image {
         /// Which sequence.

@@ -29,13 +29,13 @@ pub enum InnerStateError {
         found: usize,
     },
     /// Not an inner state, or of another format.
-    #[error("these bytes are no inner state of format 1")]
+    #[error("not an inner state of format 1")]
     Magic,
     /// Damaged.
     #[error("the inner state's checksum does not match; the file is damaged")]
     Checksum,
     /// Of another model.
-    #[error("the inner state is for levels of other sizes than this model's")]
+    #[error("the inner state has levels of other sizes than this model")]
     Sizes,
     /// A moment that is not finite, or a square that is negative.
     #[error("the inner state's moments of level {0} are not finite")]

@@ -109,7 +109,7 @@ impl LocalFallback {
                 Err(_) => {}
             }
         }
-        let nobody = "no peer that can be reached delivers it";
+        let nobody = "no reachable peer delivers it";
         Ok(Err(last.map_or_else(|| nobody.to_owned(), |why| format!("{nobody} ({why})"))))
     }
 
@@ -118,10 +118,14 @@ impl LocalFallback {
         let count = self.manifest.level_counts()[usize::from(module.level)];
         let state = ModuleState::decode(&bytes, module, count).map_err(|error| error.to_string())?;
         if state.version != head.version {
-            return Err(format!("its state is of version {}, its owner signed {}", state.version, head.version));
+            return Err(format!(
+                "its state has version {}, but its owner signed version \
+                {}",
+                state.version, head.version
+            ));
         }
         if let Some(wrong) = state.parameters.iter().position(|value| !value.is_finite()) {
-            return Err(format!("parameter {wrong} of its state is no number"));
+            return Err(format!("parameter {wrong} of its state is not finite"));
         }
         self.blobs.put(head.state.hash, bytes);
         Ok(())
@@ -142,10 +146,10 @@ impl LocalFallback {
             return Ok(Ok(trainer));
         }
         if keeps_unsent {
-            tracing::warn!(%path, "nobody who can be reached says what it has not sent: it is result without that");
+            tracing::warn!(%path, "no reachable peer has its unsent values: the result is without them");
             return Ok(Ok(None));
         }
-        Ok(Err(format!("nobody who can be reached knows what path {path} has of its own")))
+        Ok(Err(format!("no reachable peer has the own state of path {path}")))
     }
 
     /// The oldest goes while there is too much; the last one stays. Blobs that belong to none go always.
@@ -168,7 +172,7 @@ impl LocalFallback {
     /// If what came is not what it should be, or the device fails.
     pub fn play(&mut self, path: PathId, question: &Query) -> anyhow::Result<QueryResult> {
         let parts = self.loaded.iter().find(|(known, _)| *known == path);
-        let (_, parts) = parts.ok_or_else(|| anyhow::anyhow!("path {path} has not been learnt"))?;
+        let (_, parts) = parts.ok_or_else(|| anyhow::anyhow!("the placement of path {path} is not known"))?;
         self.engine.result(question, parts)
     }
 }

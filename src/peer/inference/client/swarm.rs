@@ -51,7 +51,7 @@ pub enum AskError {
     #[error(transparent)]
     Stopped(#[from] Stopped),
     /// Nobody plays it.
-    #[error("nobody can be asked for {what}: {reason} (of {asked} peers)")]
+    #[error("no peer can answer for {what}: {reason} (of {asked} peers)")]
     Nobody {
         /// The path, or the ancestor.
         what: String,
@@ -209,7 +209,7 @@ impl Visitor {
                 Ok(()) => Ok(result),
                 Err(error) => Err(error.to_string()),
             },
-            _ => Err("it answered something else".to_owned()),
+            _ => Err("it sent an unexpected answer".to_owned()),
         });
         match checked {
             Ok(result) => {
@@ -218,7 +218,7 @@ impl Visitor {
                 *trouble = Trouble::default();
             }
             Err(reason) => {
-                tracing::debug!(peer = %peer.short(), %reason, "a question was not answered");
+                tracing::debug!(peer = %peer.short(), %reason, "a query was not answered");
                 let lives = self.client.directory.answering().any(|other| other == peer);
                 trouble.waits |= reason.starts_with(BUSY) || (self.client.connection.is_silent(peer) && lives);
                 if self.client.connection.is_silent(peer) {
@@ -245,8 +245,10 @@ impl Visitor {
                 return Ok(false);
             }
             if self.told_of.insert(path) {
-                let line =
-                    format!("path {path}: no peer has all of its modules; they are fetched, and the path runs here");
+                let line = format!(
+                    "path {path}: no peer holds all of its modules; they are fetched, and the path runs on \
+                        this machine"
+                );
                 (self.told)(&line);
             }
         }
@@ -274,7 +276,7 @@ impl Visitor {
     }
 
     fn begin_again(&mut self, player: QueriedModel, trouble: &mut Trouble) -> Result<(), AskError> {
-        let reason = trouble.reason.clone().unwrap_or_else(|| "no peer that can be reached holds it".to_owned());
+        let reason = trouble.reason.clone().unwrap_or_else(|| "no reachable peer holds it".to_owned());
         trouble.rounds += 1;
         let began = *trouble.began.get_or_insert_with(now);
         if trouble.rounds > 2 && began.elapsed() > PATIENCE {
