@@ -78,10 +78,7 @@ impl Drill {
     fn read(&self, file: &PathBuf) -> anyhow::Result<Scenario> {
         let name = file.display();
         let text = std::fs::read_to_string(file).map_err(|error| {
-            Mistake::new(format!("{name}: {error}")).hint(
-                "name a file; configs/drills has \
-                scenarios",
-            )
+            Mistake::new(format!("{name}: {error}")).hint("name a file; configs/drills has scenarios")
         })?;
         let wrong = || "correct the file; configs/drills has working scenarios";
         let mut scenario = Scenario::from_toml(&text).or_mistake(wrong()).with_context(|| name.to_string())?;
@@ -93,10 +90,8 @@ impl Drill {
 
     fn trace(&self, file: &std::path::Path, scenario: &Arc<Scenario>) -> anyhow::Result<()> {
         if self.seeds.end - self.seeds.start != 1 {
-            let mistake = Mistake::new("--trace takes exactly one seed").hint(
-                "give a range of one seed, such as \
-                --seeds 17..18",
-            );
+            let mistake =
+                Mistake::new("--trace takes exactly one seed").hint("give a range of one seed, such as --seeds 17..18");
             return Err(mistake.into());
         }
         let out = std::io::BufWriter::new(std::io::stdout());
@@ -148,7 +143,7 @@ fn print(output: Output, scenario: &str, given_loss: Option<f64>, summary: &Summ
     }
     output.text(&format!(
         "  contributions     {} counted (of all chains {} late), {} trained twice, {} uncounted at the end, {} too \
-            old, {} of chains given up long before, {} lost with their peer",
+         old, {} of chains given up long before, {} lost with their peer",
         tally.counted, counts.late, tally.twice, tally.uncounted, tally.told, tally.given_up, tally.gone
     ))?;
     let (pace, loss) = (summary.pace(), summary.loss());

@@ -11,7 +11,7 @@ pub enum EncodeError {
     /// Training went wrong before this.
     #[error(
         "value {value} at position {index} cannot be sent: values must be finite and at most {MAX_MAGNITUDE}; the path \
-            has diverged, so lower its learning rate"
+         has diverged, so lower its learning rate"
     )]
     Unfit {
         /// Where.

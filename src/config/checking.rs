@@ -25,8 +25,7 @@ impl RunConfig {
             declared == grid.path_count(),
             "paths",
             declared,
-            "must be the product of the levels' experts, or \
-            unset",
+            "must be the product of the levels' experts, or unset",
         )?;
         let sane_name = !self.name.is_empty()
             && self.name.len() <= 64
@@ -103,7 +102,7 @@ impl RunConfig {
             "outer.keep_unsent",
             outer.keep_unsent,
             "false where outer.error_feedback is false, outer.residual_decay or outer.streaming is set, paths are \
-                sampled, or text is resharded",
+             sampled, or text is resharded",
         )
     }
 
@@ -178,7 +177,7 @@ impl RunConfig {
             "routing.reshard",
             format!("{phases:?}"),
             "must be unset where there are fewer than 2 or more than 64 paths, paths are sampled, or outer.mode is \
-                asynchronous",
+             asynchronous",
         )
     }
 

@@ -252,8 +252,7 @@ impl Arm {
         if self.run.training.early_stopping {
             return Err(wrong(
                 of("run.training.early_stopping"),
-                "must be false: an experiment scores every arm both \
-                ways",
+                "must be false: an experiment scores every arm both ways",
             ));
         }
         if self.run.training.shared_phases > 0 {
@@ -262,8 +261,7 @@ impl Arm {
         if !self.run.routing.reshard.is_empty() {
             return Err(wrong(
                 of("run.routing.reshard"),
-                "not here: set reshard in the arm and slice_share in the \
-                experiment",
+                "not here: set reshard in the arm and slice_share in the experiment",
             ));
         }
         if self.run.outer.mode != OuterMode::Synchronous {
@@ -285,7 +283,7 @@ impl Arm {
             return Err(wrong(
                 of("route_every"),
                 "must be empty with pooling = \"sequence\": its features include the tokens that the path is to be \
-                    chosen for",
+                 chosen for",
             ));
         }
         if self.text_share.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
@@ -311,8 +309,7 @@ impl Claim {
         if !arms.iter().any(every) {
             return Err(wrong(
                 format!("claims: {:?}", self.better),
-                "better_every must be one of the arm's \
-                route_every",
+                "better_every must be one of the arm's route_every",
             ));
         }
         Ok(())

@@ -38,8 +38,8 @@ pub enum Published {
 pub enum PublishError {
     /// Larger than gossip carries.
     #[error(
-        "a message of {bytes} bytes for module {module} is too large: gossip carries at most {GOSSIP_BYTES}, send \
-        a blob"
+        "a message of {bytes} bytes for module {module} is too large: gossip carries at most {GOSSIP_BYTES}, send a \
+         blob"
     )]
     TooLarge {
         /// Whose topic.

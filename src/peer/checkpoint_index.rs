@@ -38,8 +38,7 @@ pub(super) async fn refresh(store: &StoreHandle, node: &Node, manifest: &Manifes
                 current
             }
         };
-        tracing::info!(%path, phase = %current.phase, trainer = %current.trainer.hash.short(), "a path goes on after \
-            this phase");
+        tracing::info!(%path, phase = %current.phase, trainer = %current.trainer.hash.short(), "a path goes on after this phase");
     }
     missing.extend(indexed.into_keys().map(|path| (path, None)));
     let update = move |index: &mut Index| {

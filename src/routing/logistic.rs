@@ -79,8 +79,7 @@ pub enum LogisticError {
     Strength(f64),
     /// Not one share for each path, or they are no distribution.
     #[error(
-        "the target of calibration is not a distribution over {0} paths: it needs shares from 0 to 1 that add up \
-        to 1"
+        "the target of calibration is not a distribution over {0} paths: it needs shares from 0 to 1 that add up to 1"
     )]
     Target(usize),
     /// The loss is not finite.

@@ -38,8 +38,7 @@ pub enum DocumentError {
     },
     /// More classes than the model has.
     #[error(
-        "an image has class {class} (counted from 0), but model.vocabulary = {classes}; set it to the number of \
-        classes"
+        "an image has class {class} (counted from 0), but model.vocabulary = {classes}; set it to the number of classes"
     )]
     Class {
         /// Of the image.

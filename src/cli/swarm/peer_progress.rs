@@ -66,7 +66,7 @@ fn note(news: &PeerEvent) -> Option<String> {
         }
         PeerEvent::ShortOfDisk(reason) => format!(
             "training and aggregation are paused until the disk accepts writes again; this peer still serves its data: \
-                {reason}"
+             {reason}"
         ),
         PeerEvent::WrongBytes { peer, blob } => {
             format!("peer …{} sent wrong bytes for blob {}; they were discarded", peer.short(), blob.short())
@@ -76,7 +76,7 @@ fn note(news: &PeerEvent) -> Option<String> {
             let tried = if tried.is_empty() { "no address is known".to_owned() } else { tried.join(", ") };
             format!(
                 "alone for {seconds} s; tried: {tried}; {}; retrying, without starting a swarm of its own; join with \
-                    the address of a running peer, or diagnose with: pathswarm doctor ADDRESS",
+                 the address of a running peer, or diagnose with: pathswarm doctor ADDRESS",
                 outlook.join("; ")
             )
         }
@@ -103,7 +103,7 @@ fn note_of_report(report: &Report) -> Option<String> {
         }
         Report::Caught { module, owner, version } => format!(
             "version {version} of module {module} does not match its contributions: …{} signed it, and stays \
-                quarantined",
+             quarantined",
             owner.short()
         ),
         Report::WentBack { module, from, to } => format!("module {module} is rolled back from version {from} to {to}"),

@@ -115,7 +115,7 @@ pub enum DnaError {
     /// More choices than modules.
     #[error(
         "dna.top_k = {top_k}: the pool has only {modules} modules, and a token cannot choose one twice; lower top_k or \
-            add modules"
+         add modules"
     )]
     TopK {
         /// `top_k`
@@ -143,8 +143,7 @@ pub enum DnaError {
     BiasRate(f64),
     /// A table without its architecture, or the other way round.
     #[error(
-        "architecture = \"dna\" and the table [model.dna] need each other; add the missing one or remove the \
-        other"
+        "architecture = \"dna\" and the table [model.dna] need each other; add the missing one or remove the other"
     )]
     HalfSaid,
     /// Two kinds of routing.

@@ -29,7 +29,7 @@ pub enum DialError {
     /// Silence.
     #[error(
         "nobody answered at {address} within {:.1} s: check that the peer runs, that the address is right, and that no \
-            firewall or router blocks it", waited.as_secs_f64()
+         firewall or router blocks it", waited.as_secs_f64()
     )]
     NoAnswer {
         /// Where.
@@ -62,7 +62,7 @@ pub enum DialError {
     /// The peer is there, but this program cannot talk with it.
     #[error(
         "the peer at {address} has another protocol version: {found:?}, this peer has {:?}; use the same version on \
-            both",
+         both",
         agent_version()
     )]
     AnotherVersion {

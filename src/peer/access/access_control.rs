@@ -243,8 +243,7 @@ impl AccessControl {
         let (run, now) = (book.admission.run(), now_s());
         if one.by != self.identity.key() {
             return Err(format!(
-                "a one-time invitation can be redeemed only by the peer that made it, \
-                {}",
+                "a one-time invitation can be redeemed only by the peer that made it, {}",
                 one.by.short()
             ));
         }

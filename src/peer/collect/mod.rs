@@ -50,7 +50,7 @@ pub enum CollectError {
     /// No peer that can be reached has these.
     #[error(
         "no reachable peer holds {}; asked {asked} peers: wait until one takes a path through it, or collect from the \
-            folders of peers that hold it",
+         folders of peers that hold it",
         list(modules)
     )]
     NoHolder {

@@ -24,7 +24,7 @@ pub enum CreateError {
     /// Too few documents to set some apart.
     #[error(
         "resharding needs a slice of {least} documents for the paths to score, but there are only {documents} training \
-            documents; give at least {needed}, or leave routing.reshard out"
+         documents; give at least {needed}, or leave routing.reshard out"
     )]
     Slice {
         /// To train on.

@@ -381,8 +381,8 @@ pub fn make_shards(manifest: &Manifest, text: &Text, blobs: &BlobStore) -> anyho
         for (blob, set) in shard.blobs().into_iter().zip(made) {
             if blobs.put_written(set.encoded_bytes(), |out| set.write_to(out))? != blob {
                 anyhow::bail!(
-                    "the shard of path {path} made from this text differs from the run's; check that it is \
-                    the corpus of the run"
+                    "the shard of path {path} made from this text differs from the run's; check that it is the corpus \
+                     of the run"
                 );
             }
         }
@@ -391,8 +391,8 @@ pub fn make_shards(manifest: &Manifest, text: &Text, blobs: &BlobStore) -> anyho
         let (_, slice) = set_apart(&manifest.config, index.paths(), &text.train)?;
         if blobs.put(&slice.encode())? != parts.slice {
             anyhow::bail!(
-                "the slice for scoring made from this text differs from the run's; check that it is the \
-                corpus of the run"
+                "the slice for scoring made from this text differs from the run's; check that it is the corpus of the \
+                 run"
             );
         }
     }

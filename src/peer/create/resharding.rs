@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(
             error,
             "resharding needs a slice of 200 documents for the paths to score, but there are only 400 training \
-                documents; give at least 480, or leave routing.reshard out"
+             documents; give at least 480, or leave routing.reshard out"
         );
     }
 }

@@ -63,12 +63,8 @@ impl Driver {
         let here: BTreeMap<ModuleId, BlobRef> =
             self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();
         let state = |module: ModuleId| {
-            let state = here.get(&module).ok_or_else(|| {
-                format!(
-                    "this peer does not hold module {module} of path \
-                {path}"
-                )
-            })?;
+            let state =
+                here.get(&module).ok_or_else(|| format!("this peer does not hold module {module} of path {path}"))?;
             Ok((module, *state))
         };
         self.inference.grid.modules_of(path).into_iter().map(state).collect()

@@ -94,7 +94,7 @@ pub enum ManifestError {
     /// Founded by another version of the program.
     #[error(
         "the run has wire version {wire} and format version {format}, this program {WIRE_VERSION} and \
-            {FORMAT_VERSION}; use the founder's version of pathswarm"
+         {FORMAT_VERSION}; use the founder's version of pathswarm"
     )]
     Version {
         /// Of messages.

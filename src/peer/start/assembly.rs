@@ -215,12 +215,8 @@ async fn restored_node(
 
 fn decode_records(records: &[Vec<u8>]) -> anyhow::Result<Vec<Record>> {
     let decode = |bytes: &Vec<u8>| {
-        encoding::decode::<Record>(bytes).map_err(|error| {
-            anyhow::anyhow!(
-                "a record of the journal cannot be decoded: \
-            {error}"
-            )
-        })
+        encoding::decode::<Record>(bytes)
+            .map_err(|error| anyhow::anyhow!("a record of the journal cannot be decoded: {error}"))
     };
     records.iter().map(decode).collect()
 }

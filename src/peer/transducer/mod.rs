@@ -67,8 +67,7 @@ pub enum TransducerError {
     Model(#[from] ExchangeError),
     /// Of another number of paths, or made for another distance between choices.
     #[error(
-        "it chooses among {found_paths} paths every {found_every} tokens, not among {paths} paths every {every} \
-        tokens"
+        "it chooses among {found_paths} paths every {found_every} tokens, not among {paths} paths every {every} tokens"
     )]
     Purpose {
         /// Its own.

@@ -216,13 +216,12 @@ impl Scenario {
                 "swarm.streaming",
                 self.swarm.streaming.is_none_or(|streaming| self.streams(&streaming)),
                 "only in a synchronous swarm of all paths with two levels or more: mix from 0 to below 1, overlap from \
-                    1 to the levels less one",
+                 1 to the levels less one",
             ),
             (
                 "swarm.placed",
                 !self.swarm.placed || self.swarm.peers <= slots.count() as usize,
-                "must be one path for \
-                each peer",
+                "must be one path for each peer",
             ),
             ("swarm.phases", self.swarm.phases >= 1, "1 or more"),
             ("swarm.values", (1..=1 << 20).contains(&self.swarm.values), "1 to 1048576"),
@@ -239,7 +238,7 @@ impl Scenario {
                 "swarm.centred_clipping",
                 !self.swarm.centred_clipping || self.swarm.outer().can_clip(),
                 "must be false where the swarm is asynchronous, the codec is top-k, or sums are divided by senders or \
-                    scaled radially",
+                 scaled radially",
             ),
             ("swarm.stride", self.swarm.stride > 0.0 && self.swarm.stride < 1.0, "between 0 and 1"),
             ("swarm.noise", (0.0..=16.0).contains(&self.swarm.noise), "0 to 16"),

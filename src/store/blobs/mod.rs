@@ -39,7 +39,7 @@ pub enum BlobError {
     /// The disk changed its bytes.
     #[error(
         "blob {hash} was damaged on the disk and has been removed: fetch it again from another peer, and check this \
-            disk"
+         disk"
     )]
     Rotten {
         /// Which.

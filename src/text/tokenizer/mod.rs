@@ -44,8 +44,8 @@ pub enum TokenizerError {
     Syntax(serde_json::Error),
     /// A tokenizer of another kind.
     #[error(
-        "this tokenizer cannot be used: {reason}; use a byte-level BPE tokenizer, such as that of GPT-2, Llama 3 \
-        or Qwen"
+        "this tokenizer cannot be used: {reason}; use a byte-level BPE tokenizer, such as that of GPT-2, Llama 3 or \
+         Qwen"
     )]
     Unsupported {
         /// What is the matter with it.
@@ -123,8 +123,7 @@ impl Tokenizer {
         let back = tokenizer.decode(&tokenizer.encode(PROBE)?);
         if back != PROBE && back.strip_prefix(' ') != Some(PROBE) {
             let reason = format!(
-                "it does not restore {PROBE:?}: it decodes as \
-                {:?}",
+                "it does not restore {PROBE:?}: it decodes as {:?}",
                 back.chars().take(120).collect::<String>()
             );
             return Err(TokenizerError::Unsupported { reason });
@@ -151,10 +150,9 @@ impl Tokenizer {
         let encoding = guarded(|| self.inner.encode_fast(text, false))?;
         let ids = encoding.get_ids();
         match ids.iter().find(|id| **id as usize >= self.pieces.len()) {
-            Some(id) => Err(TokenizerError::Library(format!(
-                "it returned the id {id}, which is outside its \
-                vocabulary"
-            ))),
+            Some(id) => {
+                Err(TokenizerError::Library(format!("it returned the id {id}, which is outside its vocabulary")))
+            }
             None => Ok(ids.to_vec()),
         }
     }

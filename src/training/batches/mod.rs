@@ -116,7 +116,7 @@ pub enum BatchError {
     /// A sequence that is no image.
     #[error(
         "sequence {sequence} is not an image of this model: expected {bytes} bytes and then a class below {classes}, \
-            found {found} values"
+         found {found} values"
     )]
     Image {
         /// Which sequence.

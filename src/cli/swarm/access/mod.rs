@@ -51,7 +51,7 @@ pub fn place(token: Option<&InvitationToken>) -> Result<Multiaddr, Mistake> {
 pub fn key(text: &str) -> Result<PeerKey, Mistake> {
     key_of(text).ok_or(format!("{text}: not the key of a peer")).or_mistake(
         "a key has 64 hexadecimal digits, or begins with 12D3Koo; join without an invitation prints this peer's key, \
-            and status shows the keys of peers",
+         and status shows the keys of peers",
     )
 }
 
@@ -78,7 +78,7 @@ pub fn hint(error: &AccessError) -> Option<&'static str> {
         AccessError::NotInvited(_) => "ask for an invitation for this peer: pathswarm invite DIR --for KEY",
         AccessError::NoRight(_) => {
             "ask the peer that invited this one for an invitation that allows more (pathswarm invite --may-invite 1), \
-                or ask it to invite the other peer"
+             or ask it to invite the other peer"
         }
         AccessError::NotYours { .. } => "ask the founder, or the peer that invited that one",
         AccessError::Full(_) => "revoke the access of the peer that invited them instead",

@@ -154,7 +154,7 @@ impl Found {
         } else {
             progress.note(
                 "this run does not send its text (--share-text is not set): every newcomer needs the same corpus (join \
-                    --corpus), which is checked by its hash",
+                 --corpus), which is checked by its hash",
             );
         }
         let (tokenizer, ancestor) = match &self.ancestor {

@@ -20,7 +20,7 @@ pub fn show(progress: &Progress, stage: Stage) {
             if left_out > 0 {
                 progress.note(format!(
                     "left out: {} not UTF-8, {} empty or too short, {} duplicates, {} lines that are not JSON with a \
-                        text",
+                     text",
                     skipped.invalid_utf8, skipped.empty, skipped.duplicate, skipped.unparsable
                 ));
             }

@@ -174,13 +174,7 @@ fn kind_of_router(outside: &Outside) -> Finding {
         }
         () if outside.sights.iter().all(|sight| sight.is_local) => (
             "unknown",
-            Finding::good(
-                "router",
-                format!(
-                    "not tested: all peers asked are on the local network; seen at \
-                {shown}"
-                ),
-            ),
+            Finding::good("router", format!("not tested: all peers asked are on the local network; seen at {shown}")),
         ),
         () if ports.len() > 1 => {
             let found = format!("symmetric NAT: each connection gets its own port ({shown}), so hole punching fails");
@@ -190,10 +184,7 @@ fn kind_of_router(outside: &Outside) -> Finding {
             "cone",
             Finding::good(
                 "router",
-                format!(
-                    "cone NAT: all connections share one port ({shown}), so hole \
-                punching works"
-                ),
+                format!("cone NAT: all connections share one port ({shown}), so hole punching works"),
             ),
         ),
         () => {

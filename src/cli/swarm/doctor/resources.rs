@@ -38,14 +38,7 @@ pub fn disk(machine: &MachineConfig) -> Vec<Finding> {
     let free_bytes = match free_bytes(&folder) {
         Ok(free_bytes) => free_bytes,
         Err(error) => {
-            return vec![Finding::wrong(
-                "disk",
-                format!(
-                    "the free space of {shown} cannot be read: \
-            {error}"
-                ),
-                choose,
-            )];
+            return vec![Finding::wrong("disk", format!("the free space of {shown} cannot be read: {error}"), choose)];
         }
     };
     let found = format!(
@@ -54,18 +47,12 @@ pub fn disk(machine: &MachineConfig) -> Vec<Finding> {
         bytes_per_s / 1e6
     );
     let finding = match () {
-        () if free_bytes < LEAST_FREE_BYTES => Finding::wrong(
-            "disk",
-            found,
-            format!(
-                "free some space there, or \
-            {choose}"
-            ),
-        ),
+        () if free_bytes < LEAST_FREE_BYTES => {
+            Finding::wrong("disk", found, format!("free some space there, or {choose}"))
+        }
         () if machine.disk_bytes > free_bytes => {
             let remedy = format!(
-                "the profile sets disk_bytes = {}, which is more than is free: free some space, or set \
-                    less",
+                "the profile sets disk_bytes = {}, which is more than is free: free some space, or set less",
                 machine.disk_bytes
             );
             Finding::poor("disk", found, remedy)
@@ -132,8 +119,7 @@ pub fn clock() -> Vec<Finding> {
             Finding::poor(
                 "clock",
                 found,
-                "only logs and expiry dates depend on it; to synchronise it: timedatectl \
-                set-ntp true",
+                "only logs and expiry dates depend on it; to synchronise it: timedatectl set-ntp true",
             )
             .with("kept", false)
         }

@@ -152,7 +152,7 @@ fn print(output: Output, summary: &Summary) -> anyhow::Result<()> {
         let paths: Vec<String> = paths_behind.iter().map(ToString::to_string).collect();
         output.text(&format!(
             "paths stored without the values that they have not sent, and therefore worse: {}; collect again once they \
-                are scored",
+             are scored",
             paths.join(", ")
         ))?;
     }

@@ -48,8 +48,8 @@ impl Evaluate {
         })?;
         if client.config().model.looks_ahead() {
             globals.output().text(
-                "The routing of this network sees the whole sequence, including the tokens that it predicts, as \
-                    in training.",
+                "The routing of this network sees the whole sequence, including the tokens that it predicts, as in \
+                 training.",
             )?;
         }
         print(globals.output(), &scores, &domains, &client.answered())?;

@@ -22,8 +22,7 @@ pub(in crate::cli::swarm) fn must_be_new(folder: &Path) -> Result<(), Mistake> {
 pub(in crate::cli::swarm) fn read(folder: &Path, name: &str) -> Result<Vec<u8>, Mistake> {
     let path = folder.join(name);
     std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display())).or_mistake(
-        "give a folder with config.json, model.safetensors and tokenizer.json, as save_pretrained writes \
-            it",
+        "give a folder with config.json, model.safetensors and tokenizer.json, as save_pretrained writes it",
     )
 }
 

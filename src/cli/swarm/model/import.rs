@@ -43,10 +43,9 @@ impl Import {
             .map_err(|error| of(&error))
             .or_mistake("only GPT-2, and GPT-NeoX without parallel residuals, can be imported")?;
         let tokenizer = foreign_folder::read(&self.model, "tokenizer.json")?;
-        let known = Tokenizer::from_json(&tokenizer).map_err(|error| of(&error)).or_mistake(
-            "only byte-level BPE tokenizers \
-                can be imported",
-        )?;
+        let known = Tokenizer::from_json(&tokenizer)
+            .map_err(|error| of(&error))
+            .or_mistake("only byte-level BPE tokenizers can be imported")?;
         if known.vocabulary() > full.vocabulary {
             return Err(Mistake::new(of(&format!(
                 "tokenizer.json has {} tokens, config.json says vocab_size = {}",

@@ -101,8 +101,8 @@ impl Whom {
             return Err(Mistake::new(message).hint("leave --route-every out").into());
         }
         if client.config().model.looks_ahead() && self.route_every().is_some() {
-            let message = "--route-every cannot be used with pooling = \"sequence\": its features include the tokens that the \
-                    path is to be chosen for";
+            let message = "--route-every cannot be used with pooling = \"sequence\": its features include the tokens \
+                that the path is to be chosen for";
             return Err(Mistake::new(message).hint("leave --route-every out, or train with another pooling").into());
         }
         match (&self.transducer, self.route_every()) {

@@ -39,8 +39,8 @@ impl Actor {
         let prober = &mut self.swarm.behaviour_mut().prober;
         if !self.seen.contains(&address) && prober.is_enabled() {
             tracing::warn!(
-                "other peers see this peer at more than {SEEN_ADDRESSES} addresses: further ones are not \
-                tested (AutoNAT)"
+                "other peers see this peer at more than {SEEN_ADDRESSES} addresses: further ones are not tested \
+                 (AutoNAT)"
             );
             *prober = None.into();
         }

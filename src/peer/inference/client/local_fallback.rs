@@ -119,8 +119,7 @@ impl LocalFallback {
         let state = ModuleState::decode(&bytes, module, count).map_err(|error| error.to_string())?;
         if state.version != head.version {
             return Err(format!(
-                "its state has version {}, but its owner signed version \
-                {}",
+                "its state has version {}, but its owner signed version {}",
                 state.version, head.version
             ));
         }

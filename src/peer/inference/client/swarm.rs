@@ -246,8 +246,7 @@ impl Visitor {
             }
             if self.told_of.insert(path) {
                 let line = format!(
-                    "path {path}: no peer holds all of its modules; they are fetched, and the path runs on \
-                        this machine"
+                    "path {path}: no peer holds all of its modules; they are fetched, and the path runs on this machine"
                 );
                 (self.told)(&line);
             }

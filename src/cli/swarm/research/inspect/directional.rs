@@ -314,8 +314,7 @@ impl Looking<'_> {
         let title = format!("{:?} next: logit {:.4}, probability {:.4}", found.target, found.logit, found.probability);
         self.shown.table(&title, &["", "logit"], &share_rows(&found.parts))?;
         self.shown.table(
-            "Heads with the largest output, before \
-            routing",
+            "Heads with the largest output, before routing",
             &["", "logit"],
             &share_rows(&found.top_heads),
         )?;
