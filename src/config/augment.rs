@@ -35,8 +35,6 @@ pub struct AugmentError {
 }
 
 impl Augment {
-    /// # Errors
-    /// The first number that is out of range for images of this side.
     pub fn check(&self, side: usize) -> Result<(), AugmentError> {
         let require = |holds, key, found: &dyn ToString, expected| {
             if holds { Ok(()) } else { Err(AugmentError { key, found: found.to_string(), expected }) }

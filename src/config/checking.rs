@@ -12,9 +12,6 @@ const MOST_SCORED_PATHS: u32 = 64;
 
 impl RunConfig {
     /// Checks what the types do not.
-    ///
-    /// # Errors
-    /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), RunConfigError> {
         self.model.check()?;
         check_levels(&self.model, &self.levels)?;

@@ -138,7 +138,7 @@ impl RunConfig {
     /// Reads and checks a run.
     ///
     /// # Errors
-    /// Says which key is wrong, why, and what may stand there.
+    /// Names the wrong key and its allowed values.
     pub fn from_toml(text: &str) -> Result<Self, RunConfigError> {
         let run: Self = toml::from_str(text)?;
         run.check()?;
@@ -151,9 +151,6 @@ impl RunConfig {
     }
 
     /// The grid that the levels span.
-    ///
-    /// # Errors
-    /// If they span none.
     pub fn grid(&self) -> Result<Grid, GridError> {
         let levels = self.levels.iter().map(|level| level.sharing).collect();
         Grid::with_paths(levels, self.paths.unwrap_or(1))
@@ -179,9 +176,6 @@ impl RunConfig {
 
     /// Which of the grid's paths are trained when. Everybody draws the same, from the run's seed. Where the text is shared
     /// out anew, the grid has a level more: the router.
-    ///
-    /// # Errors
-    /// If the levels span no grid, or it cannot be sampled so.
     pub fn slots(&self) -> Result<WorkerSlots, RunConfigError> {
         let mut grid = self.grid()?;
         if self.router_module().is_some() {

@@ -18,9 +18,6 @@ pub struct SampleConfig {
 
 impl SampleConfig {
     /// What is drawn of a grid with this seed.
-    ///
-    /// # Errors
-    /// If the grid cannot be sampled so.
     pub fn of(self, grid: Grid, seed: u64) -> Result<WorkerSlots, SampleError> {
         WorkerSlots::sampled(grid, Sample { slots: self.paths, hold_phases: self.hold_phases, seed })
     }

@@ -10,9 +10,6 @@ use crate::grid::Sharing;
 impl RunConfig {
     /// The stage before the paths, if there is one: every level is one module that all paths share, and documents go to
     /// paths by chance. It has as many paths as are trained at a time afterwards.
-    ///
-    /// # Errors
-    /// If the levels span no grid, or it cannot be sampled.
     pub fn shared_stage(&self) -> Result<Option<Self>, RunConfigError> {
         let training = &self.training;
         if training.shared_phases == 0 {

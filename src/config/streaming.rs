@@ -31,9 +31,6 @@ impl Streaming {
 }
 
 /// As a file may say it.
-///
-/// # Errors
-/// If it is neither a bool nor such a table.
 pub fn read_streaming<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Streaming>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "true, false, or a table of mix and overlap")]

@@ -83,7 +83,7 @@ impl ArmCheckpoint {
     /// Replaces the checkpoint.
     ///
     /// # Errors
-    /// If the disk fails; the old checkpoint is still there then.
+    /// If the disk fails. The old checkpoint is then still there.
     pub fn write(&self, arm: &ArmState) -> Result<(), DiskError> {
         let sizes = |best: &Best| best.levels.iter().map(Vec::len).collect();
         let head = Head {

@@ -53,7 +53,7 @@ pub struct Results<'a> {
 /// what was trained or in the results themselves; after each of them the results are written anew.
 ///
 /// # Errors
-/// If an arm fails, the disk does, or the user asks to stop: the same call goes on.
+/// If an arm or the disk fails, or the user asks to stop. The same call then resumes.
 pub fn run(
     experiment: &Experiment,
     context: &mut ExperimentContext<'_>,

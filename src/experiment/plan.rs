@@ -155,7 +155,7 @@ impl Experiment {
     /// Reads and checks an experiment.
     ///
     /// # Errors
-    /// Says which key or arm is wrong, and why.
+    /// Names the wrong key or arm.
     pub fn from_toml(text: &str) -> Result<Self, PlanError> {
         Self::of(toml::from_str(text)?)
     }
@@ -163,7 +163,7 @@ impl Experiment {
     /// The same of a table, which has no lines to point at.
     ///
     /// # Errors
-    /// Says which key or arm is wrong, and why.
+    /// Names the wrong key or arm.
     pub fn from_table(table: toml::Table) -> Result<Self, PlanError> {
         Self::of(table.try_into()?)
     }

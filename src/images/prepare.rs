@@ -66,7 +66,7 @@ pub struct Prepared {
 /// file.
 ///
 /// # Errors
-/// If a source is none, a class or all of them have no readable image, or the disk fails. No file is left then.
+/// On failure no file is left.
 pub fn prepare(
     sources: &[PathBuf],
     side: usize,

@@ -89,9 +89,6 @@ pub struct Passages {
 
 impl Passages {
     /// Sequences of a set, at most so many of each domain, in order: the longest of each document first.
-    ///
-    /// # Errors
-    /// If none has a token that counts.
     pub fn of(set: &TokenSet, domains: &Domains, starts: Starts, most: usize) -> Result<Self, InspectError> {
         let first = starts.of_document.max(starts.of_sequence).max(1);
         let mut names: Vec<String> = Vec::new();
@@ -155,9 +152,6 @@ impl Subject {
     }
 
     /// The loss of each token of a sequence from `first` on, in nats, while somebody looks on.
-    ///
-    /// # Errors
-    /// If the sequence does not fit.
     pub fn losses(&self, tokens: &[u32], first: usize, watch: &dyn Watch) -> Result<Vec<f64>, InspectError> {
         let (Some((_, inner)), true) = (tokens.split_last(), tokens.len() > first.max(1)) else {
             return Ok(Vec::new());
@@ -170,9 +164,6 @@ impl Subject {
     }
 
     /// Nats and tokens of all passages, while somebody looks on.
-    ///
-    /// # Errors
-    /// If a sequence does not fit.
     pub fn score(&self, passages: &Passages, watch: &dyn Watch) -> Result<(f64, u64), InspectError> {
         let mut sum = (0.0, 0);
         for tokens in &passages.sequences {

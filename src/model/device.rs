@@ -23,7 +23,7 @@ pub enum DeviceError {
 /// Opens the device that a machine's configuration asks for; `auto` takes CUDA where it works and else the CPU.
 ///
 /// # Errors
-/// If `cuda` is asked for and there is none.
+/// If `cuda` is requested but not available.
 pub fn open_device(choice: DeviceChoice) -> Result<Device, DeviceError> {
     keep_freed_memory();
     match choice {

@@ -28,9 +28,6 @@ pub enum ExchangeError {
 }
 
 /// A file of some levels' flat buffers, with notes that every reader of the format shows.
-///
-/// # Errors
-/// If a buffer is not as long as its level's tensors.
 pub fn encode(
     model: &ModelConfig,
     levels: &[(&LevelConfig, &[f32])],
@@ -54,17 +51,11 @@ pub fn encode(
 }
 
 /// The flat buffer of a level, from a file that has its tensors, among others perhaps.
-///
-/// # Errors
-/// If one is missing, of another shape or type, or not finite.
 pub fn decode_level(bytes: &[u8], model: &ModelConfig, level: &LevelConfig) -> Result<Vec<f32>, ExchangeError> {
     decode_level_from(&[bytes], model, level)
 }
 
 /// The same from several files, whichever has each tensor: the levels of an earlier run may have been other ones.
-///
-/// # Errors
-/// As [`decode_level`].
 pub fn decode_level_from(files: &[&[u8]], model: &ModelConfig, level: &LevelConfig) -> Result<Vec<f32>, ExchangeError> {
     let files = files.iter().map(|bytes| SafeTensors::deserialize(bytes)).collect::<Result<Vec<_>, _>>()?;
     let mut values = Vec::new();
@@ -85,9 +76,6 @@ pub fn decode_level_from(files: &[&[u8]], model: &ModelConfig, level: &LevelConf
 }
 
 /// The notes of a file, of which at least the header is given: 8 bytes of length, and as many bytes as they say.
-///
-/// # Errors
-/// If that is no header.
 pub fn notes(header: &[u8]) -> Result<HashMap<String, String>, ExchangeError> {
     #[derive(serde::Deserialize)]
     struct Header {

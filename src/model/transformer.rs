@@ -81,9 +81,6 @@ impl PathModel {
     ///
     /// `precision` is that of training; logits, hidden states and features are always computed in f32, so that machines
     /// agree about routes and scores.
-    ///
-    /// # Errors
-    /// If the configuration makes no model or memory is short.
     pub fn new(
         model: &ModelConfig,
         levels: &[LevelConfig],
@@ -121,26 +118,17 @@ impl PathModel {
     }
 
     /// Copies values into a level.
-    ///
-    /// # Errors
-    /// If there is no such level, or the values are too few, too many or not finite.
     pub fn set_level(&mut self, level: usize, values: &[f32]) -> Result<(), WeightsError> {
         self.weights.set(level, values)
     }
 
     /// A level's values.
-    ///
-    /// # Errors
-    /// If there is no such level.
     pub fn level(&self, level: usize) -> Result<Vec<f32>, WeightsError> {
         self.weights.get(level)
     }
 
     /// Scores of the next token at each position: `[batch, time]` to `[batch, time, vocabulary]`, f32, without gradient. Of
     /// images, those of the class, `[batch, 1, vocabulary]`.
-    ///
-    /// # Errors
-    /// If tokens are no valid sequences of this model.
     pub fn logits(&self, tokens: &Tensor) -> Result<Tensor, ForwardError> {
         let _no_gradient = tch::no_grad_guard();
         let hidden = self.hidden(tokens)?;
@@ -149,9 +137,6 @@ impl PathModel {
 
     /// Hidden states after the final norm: `[batch, time]` to `[batch, time, width]`, f32, without gradient. Of an image it is
     /// the mean over its patches, `[batch, 1, width]`.
-    ///
-    /// # Errors
-    /// If tokens are no valid sequences of this model.
     pub fn hidden(&self, tokens: &Tensor) -> Result<Tensor, ForwardError> {
         let _no_gradient = tch::no_grad_guard();
         self.check(tokens)?;
@@ -159,9 +144,6 @@ impl PathModel {
     }
 
     /// Hidden states as in [`PathModel::hidden`], while somebody looks on.
-    ///
-    /// # Errors
-    /// If tokens are no valid sequences of this model.
     pub fn watched(&self, tokens: &Tensor, watch: &dyn Watch) -> Result<Tensor, ForwardError> {
         let _no_gradient = tch::no_grad_guard();
         self.check(tokens)?;
@@ -170,9 +152,6 @@ impl PathModel {
 
     /// Reads on: hidden states of these tokens, `[1, tokens, width]`, f32, without gradient, as if all that was read before
     /// stood in front of them.
-    ///
-    /// # Errors
-    /// If there are none, or they are no tokens of this model, or all together more than its context.
     pub fn read(&self, memory: &mut Memory, tokens: &[u32]) -> Result<Tensor, ForwardError> {
         let _no_gradient = tch::no_grad_guard();
         if self.config.reads_images() {
@@ -205,9 +184,6 @@ impl PathModel {
     /// image's prefix is all of it.
     ///
     /// All are computed at once: give a moderate number.
-    ///
-    /// # Errors
-    /// If a prefix is empty or no valid sequence of this model.
     pub fn prefix_features(&self, prefixes: &[&[u32]]) -> Result<Vec<f32>, ForwardError> {
         if let Some(empty) = prefixes.iter().position(|prefix| prefix.is_empty()) {
             return Err(ForwardError::Empty(empty));
@@ -340,9 +316,6 @@ impl PathModel {
 
     /// Hidden states of images `[batch, 3, side, side]` whose values go from -1 to 1, recorded by autograd: `[batch, 1,
     /// width]`, while somebody looks on.
-    ///
-    /// # Errors
-    /// If the network reads text, shapes do not fit or memory is short.
     pub(crate) fn watched_pixels(&self, pixels: &Tensor, watch: &dyn Watch) -> Result<Tensor, ForwardError> {
         let patches = self.input.patches().ok_or(ForwardError::NoImages)?;
         let stream = patches.vectors(pixels, &self.exact())?;

@@ -76,9 +76,6 @@ pub struct Weights {
 
 impl Weights {
     /// All zero, until levels are set.
-    ///
-    /// # Errors
-    /// If the configuration makes no model or memory is short.
     pub fn new(model: &ModelConfig, levels: &[LevelConfig], device: Device) -> Result<Self, WeightsError> {
         model.check().map_err(|error| WeightsError::Config(error.to_string()))?;
         check_levels(model, levels).map_err(|error| WeightsError::Config(error.to_string()))?;
@@ -102,9 +99,6 @@ impl Weights {
     }
 
     /// The tensor of this name; it shares the buffer.
-    ///
-    /// # Errors
-    /// If this model has none.
     pub fn tensor(&self, name: &str) -> Result<Tensor, WeightsError> {
         self.leaves()
             .flatten()
@@ -119,9 +113,6 @@ impl Weights {
     }
 
     /// Copies values into a level's buffer.
-    ///
-    /// # Errors
-    /// If there is no such level, or the values are too few, too many or not finite.
     pub fn set(&mut self, level: usize, values: &[f32]) -> Result<(), WeightsError> {
         let levels = self.levels.len();
         let place = self.levels.get_mut(level).ok_or(WeightsError::NoLevel { level, levels })?;
@@ -136,9 +127,6 @@ impl Weights {
     }
 
     /// A level's values.
-    ///
-    /// # Errors
-    /// If there is no such level or the device fails.
     pub fn get(&self, level: usize) -> Result<Vec<f32>, WeightsError> {
         let place = self.levels.get(level).ok_or(WeightsError::NoLevel { level, levels: self.levels.len() })?;
         Ok(to_values(&place.flat)?)
@@ -156,9 +144,6 @@ impl Weights {
     }
 
     /// Changes what is not trained, such as `balance.usage`; as many values as it has.
-    ///
-    /// # Errors
-    /// If there is no such tensor, or values are too few or too many.
     pub(crate) fn write(&mut self, name: &str, values: &[f32]) -> Result<(), WeightsError> {
         let tensor = self.tensor(name)?;
         debug_assert!(!tensor.requires_grad(), "{name} is moved by gradients");

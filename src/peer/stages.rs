@@ -32,9 +32,6 @@ fn others_file(next: &Path) -> PathBuf {
 }
 
 /// Writes that down.
-///
-/// # Errors
-/// If the disk fails.
 pub fn remember_others(next: &Path, others: &[Multiaddr]) -> Result<(), DiskError> {
     let lines: String = others.iter().map(|address| format!("{address}\n")).collect();
     write_file(&others_file(next), lines.as_bytes())
@@ -42,9 +39,6 @@ pub fn remember_others(next: &Path, others: &[Multiaddr]) -> Result<(), DiskErro
 
 /// Whether the others have gone on to another run than the one that this peer has founded: then where, and its own is
 /// removed.
-///
-/// # Errors
-/// If the network does not start, or the disk fails.
 pub async fn elsewhere(folder: &Path) -> anyhow::Result<Option<Multiaddr>> {
     let next = next_folder(folder);
     let (Some((_, _, own)), Some((_, first, before))) = (read_manifest(&next)?, read_manifest(folder)?) else {
@@ -84,9 +78,6 @@ pub struct StageDiscovery {
 
 impl StageDiscovery {
     /// Listens nowhere.
-    ///
-    /// # Errors
-    /// If the network does not start.
     pub async fn start(sponsor: Option<Arc<AccessControl>>) -> Result<Self, StartError> {
         let config = NetworkConfig::visitor(Identity::generate());
         let (network, events) = crate::network::start(config, Arc::new(StoredBlobs::default())).await?;
@@ -117,7 +108,7 @@ impl StageDiscovery {
 /// it is read.
 ///
 /// # Errors
-/// If nobody answers, a shard has no holder that sends it, or the disk fails.
+/// If no peer answers, a shard has no holder, or the disk fails.
 pub async fn gather(entrance: Entrance<'_>, of: RunId, folder: &Path) -> anyhow::Result<Text> {
     let blobs = BlobStore::open(folder)?;
     let access = StoredBlobs::default();

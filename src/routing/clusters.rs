@@ -40,9 +40,6 @@ impl Book {
 
 impl Clusters {
     /// Finds them: one book of as many clusters for each of `counts`. `features` is row-major `[documents, width]`.
-    ///
-    /// # Errors
-    /// If there are fewer documents than clusters in a book, or the features are no finite rows, or fewer than books.
     pub fn fit(
         features: &[f32],
         width: usize,

@@ -30,9 +30,6 @@ impl Router {
     /// of the slice speaks against stays nearly as it is, and a path's share of the training documents changes as its share
     /// of the slice does. Otherwise each path has its share of the slice. Shares are a little evened out so that no path
     /// goes without.
-    ///
-    /// # Errors
-    /// If there is no fit.
     pub fn by_best(rows: Rows<'_>, best: &[u32], current: &Self) -> Result<Self, LogisticError> {
         let Rows { slice, train, width, ancestor } = rows;
         let paths = current.paths();

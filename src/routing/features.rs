@@ -26,9 +26,6 @@ pub enum FeaturesError {
 
 /// The features of documents by their prefixes, row-major `[prefixes, width]`. `extract` is given at most 64 prefixes
 /// at a time, in order, and answers with `width` values for each.
-///
-/// # Errors
-/// If it answers with another number of values, or with such as are not finite.
 pub fn features_of(
     prefixes: &[&[u32]],
     width: usize,

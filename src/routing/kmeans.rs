@@ -62,9 +62,6 @@ pub enum KmeansError {
 
 /// Puts rows (row-major `[n, width]`) into clusters, each round moving centroids to the mean of their rows, at most
 /// `rounds` times. A cluster that runs empty is given the row that lies worst.
-///
-/// # Errors
-/// If there are fewer rows than clusters, or the values are no finite rows.
 pub fn kmeans(
     rows: &[f32],
     width: usize,

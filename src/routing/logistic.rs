@@ -94,10 +94,6 @@ impl Logistic {
     ///
     /// A path that is nobody's best has no part in the fit: it scores the same for every document, below all other
     /// paths on these documents, and is first for no document at all, until [`Logistic::calibrate`] lifts it.
-    ///
-    /// # Errors
-    /// If there are fewer documents than paths, the features are no finite rows, the labels do not fit them or are no
-    /// paths, `l2` is not above 0, or the loss is not finite.
     pub fn fit(features: &[f32], width: usize, labels: &[u32], paths: u32, l2: f64) -> Result<Self, LogisticError> {
         check((features, width), labels, paths, l2)?;
         // Fitted are only the paths that are somebody's best, in order; the others would go to minus infinity.
@@ -118,9 +114,6 @@ impl Logistic {
     /// The same, but that what is penalised is how far weights and biases are from this one's: where the documents say
     /// nothing, all stays nearly as it is. Features are standardised by what they are in `all` documents, so that one which
     /// does not vary in these few keeps its weight.
-    ///
-    /// # Errors
-    /// As [`Logistic::fit`].
     pub fn refit(&self, features: &[f32], labels: &[u32], all: &[f32], l2: f64) -> Result<Self, LogisticError> {
         let width = self.width;
         check((features, width), labels, self.paths(), l2)?;
@@ -151,9 +144,6 @@ impl Logistic {
     /// Documents are whole, and those with the same features go together; so do those of several paths that were
     /// nobody's best, as no feature tells such paths apart. Where that is not in the way, shares come within
     /// two documents of the target. It ends after 100 rounds over the paths, with the best biases that were met.
-    ///
-    /// # Errors
-    /// If there are no documents, the features are no finite rows, or the target is no distribution over the paths.
     pub fn calibrate(&mut self, features: &[f32], target: &[f64]) -> Result<f64, LogisticError> {
         let documents = rows(features, self.width)?;
         if documents == 0 {

@@ -83,9 +83,6 @@ impl ShardIndex {
     /// each, its best first. A document is held out by its key alone, so the same ones are held out however documents are
     /// routed, and from its best path's shard only: the others do not see it. Of documents with the same tokens the first
     /// counts.
-    ///
-    /// # Errors
-    /// If the paths do not fit the documents or the grid, or a path would have nothing to train on.
     pub fn build(set: &TokenSet, routes: &[PathId], paths: u32, held_out_share: f64) -> Result<Self, ShardError> {
         let documents = set.documents();
         let each = (routes.len() / documents.len().max(1)).max(1);
@@ -163,9 +160,6 @@ impl ShardIndex {
     }
 
     /// Reads an encoded index.
-    ///
-    /// # Errors
-    /// If it is not the one encoding of an index.
     pub fn decode(bytes: &[u8]) -> Result<Self, ShardError> {
         let wrong = ShardError::Format;
         let (head, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(wrong("too short"))?;

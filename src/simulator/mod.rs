@@ -60,17 +60,11 @@ pub struct Outcome {
 }
 
 /// Runs one seed of a scenario.
-///
-/// # Errors
-/// The first invariant that broke.
 pub fn run(scenario: &Arc<Scenario>, seed: u64) -> Result<Outcome, Failure> {
     world::World::new(scenario.clone(), seed).run()
 }
 
 /// The same, written down.
-///
-/// # Errors
-/// The first invariant that broke.
 pub fn run_traced(scenario: &Arc<Scenario>, seed: u64, trace: Trace) -> Result<Outcome, Failure> {
     world::World::new(scenario.clone(), seed).traced(trace).run()
 }

@@ -49,8 +49,6 @@ pub enum DocumentError {
 }
 
 impl<'a> Document<'a> {
-    /// # Errors
-    /// If it is none of what a network reads.
     pub(super) fn suits(&self, reads: Reads) -> Result<(), DocumentError> {
         match (self, reads) {
             (Self::Text(_), Reads::Text) => Ok(()),

@@ -62,18 +62,12 @@ impl IdsWriter {
     }
 
     /// Into a file of this folder that has no name, and goes when nobody reads it any more.
-    ///
-    /// # Errors
-    /// If it cannot be made.
     pub fn unnamed(folder: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
         Ok(Self::File { file: BufWriter::new(tempfile::tempfile_in(folder)?), count: 0 })
     }
 
     /// Into a file, behind its first `count` ids; what lies behind those goes.
-    ///
-    /// # Errors
-    /// If it cannot be opened, or has fewer.
     pub fn behind(path: &Path, count: usize) -> io::Result<Self> {
         let mut file = File::options().create(true).truncate(false).read(true).write(true).open(path)?;
         let bytes = (count * ID_BYTES) as u64;
@@ -99,9 +93,6 @@ impl IdsWriter {
     }
 
     /// Writes some more.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn push(&mut self, more: &[u32]) -> io::Result<()> {
         match self {
             Self::Own(ids) => ids.extend_from_slice(more),
@@ -114,9 +105,6 @@ impl IdsWriter {
     }
 
     /// Waits until all of them are on the disk, if that is where they go.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn sync(&mut self) -> io::Result<()> {
         match self {
             Self::Own(_) => Ok(()),
@@ -128,9 +116,6 @@ impl IdsWriter {
     }
 
     /// All of them, to be read.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub(super) fn finish(self) -> io::Result<Ids> {
         match self {
             Self::Own(ids) => Ok(Ids::Own(ids)),

@@ -89,9 +89,6 @@ impl TokenSet {
     /// Writes a token file, little endian: `PSTK`, version u16, bytes an id (2 or 4) u16, documents u32, sequences u32, ids
     /// u64; for each document its number, the length of its copied head and how many sequences it has, u32 each; the length
     /// of each sequence, u32; the ids. A head is copied where the document's first sequence is not in the set.
-    ///
-    /// # Errors
-    /// If the writer fails.
     pub fn write_to(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         let width = self.id_bytes();
         out.write_all(&MAGIC)?;
@@ -128,17 +125,11 @@ impl TokenSet {
     }
 
     /// Reads a token file. Nothing is allocated that the bytes do not pay for.
-    ///
-    /// # Errors
-    /// If it is not one, or does not fit the vocabulary or the context.
     pub fn decode(bytes: &[u8], vocabulary: usize, context: usize) -> Result<Self, TokensError> {
         Self::read(bytes, bytes.len() as u64, (vocabulary, context), IdsWriter::in_memory())
     }
 
     /// Reads a token file of so many bytes, of what a model reads. Its ids go where `ids` says.
-    ///
-    /// # Errors
-    /// If it is not one, or not for the model, or the disk fails.
     pub fn read_for(model: &ModelConfig, file: impl Read, bytes: u64, ids: IdsWriter) -> Result<Self, TokensError> {
         let set = Self::read(file, bytes, (model.ids(), model.context + 1), ids)?;
         if model.reads_images() {
@@ -152,9 +143,6 @@ impl TokenSet {
     }
 
     /// Reads a token file of so many bytes, for a vocabulary and a context. Its ids go where `ids` says.
-    ///
-    /// # Errors
-    /// If it is not one, does not fit the vocabulary or the context, or the disk fails.
     pub fn read(
         file: impl Read,
         bytes: u64,

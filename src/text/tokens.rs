@@ -46,9 +46,6 @@ pub struct Tokenized {
 
 impl Tokenized {
     /// Documents whose ids and whose lengths were written.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn written(ids: IdsWriter, lengths: IdsWriter) -> io::Result<Self> {
         Ok(Self { ids: Arc::new(ids.finish()?), lengths: lengths.finish()?.to_vec() })
     }
@@ -209,9 +206,6 @@ impl TokenSet {
     }
 
     /// The documents of several sets, one set after the other. Their ids go where `ids` says.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn joined(sets: &[Self], ids: IdsWriter) -> io::Result<Self> {
         let mut joined = Building::new(ids);
         for (set, mut document) in sets.iter().flat_map(|set| set.documents().map(move |document| (set, document))) {

@@ -12,9 +12,6 @@ const BATCH_SEQUENCES: usize = 32;
 
 /// For each sequence and each of its targets, the log-probabilities of the vocabulary's first `among` tokens among each
 /// other, `[targets][among]`. What the targets are is no matter, only where.
-///
-/// # Errors
-/// If a sequence does not fit the model.
 pub fn preferences(
     model: &PathModel,
     set: &(impl Sequences + ?Sized),

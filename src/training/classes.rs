@@ -5,9 +5,6 @@ use super::evaluate::{EvaluateError, rows_at_once};
 use crate::model::PathModel;
 
 /// Of how many images the class that the network finds likeliest is the right one.
-///
-/// # Errors
-/// If a sequence is no image of the network.
 pub fn right_classes(model: &PathModel, set: &(impl Sequences + ?Sized)) -> Result<u64, EvaluateError> {
     let _no_gradient = tch::no_grad_guard();
     let (config, products) = (model.config(), model.exact());

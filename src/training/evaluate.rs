@@ -82,9 +82,6 @@ pub enum EvaluateError {
 }
 
 /// The score of all sequences together; see [`evaluate_each`].
-///
-/// # Errors
-/// As [`evaluate_each`].
 pub fn evaluate(
     model: &PathModel,
     set: &(impl Sequences + ?Sized),
@@ -100,9 +97,6 @@ pub fn evaluate(
 /// After each batch it says that it goes on.
 ///
 /// Computed in f32 without gradient, in batches of similar length; summed in f64.
-///
-/// # Errors
-/// If a sequence does not fit the model, or a loss is not finite.
 pub fn evaluate_each(
     model: &PathModel,
     set: &(impl Sequences + ?Sized),
@@ -123,9 +117,6 @@ pub fn evaluate_each(
 }
 
 /// The loss in nats of each token that counts in [`evaluate_each`], for each sequence: they are its last ones.
-///
-/// # Errors
-/// If a sequence does not fit the model.
 pub fn target_losses(
     model: &PathModel,
     set: &(impl Sequences + ?Sized),

@@ -57,9 +57,6 @@ pub fn seen_from(length: usize, context: usize) -> usize {
 }
 
 /// The tokens that follow the prompt; of the text the model sees those from [`seen_from`] on.
-///
-/// # Errors
-/// If the prompt is empty or does not fit the model, or the model's scores are not finite.
 pub fn generate(model: &PathModel, prompt: &[u32], sampling: &Sampling) -> Result<Vec<u32>, GenerateError> {
     if prompt.is_empty() {
         return Err(GenerateError::EmptyPrompt);

@@ -27,9 +27,6 @@ pub enum OuterGradientError {
 
 /// `before - after`, times what the path counts for beside the others of the module, plus this part of the residual that
 /// compression left last time (error feedback), if any.
-///
-/// # Errors
-/// If the lengths differ or a value is not finite.
 pub fn outer_gradient(
     before: &[f32],
     after: &[f32],

@@ -128,8 +128,6 @@ impl DirectionalConfig {
         }
     }
 
-    /// # Errors
-    /// If a number is out of range.
     pub(in crate::config) fn check(&self, around: Around) -> Result<(), DirectionalError> {
         let in_range = |key, found, least, most| {
             if (least..=most).contains(&found) {

@@ -167,8 +167,6 @@ impl DnaError {
 }
 
 impl DnaConfig {
-    /// # Errors
-    /// If a number is out of range or does not fit the others.
     pub(in crate::config) fn check(&self) -> Result<(), DnaError> {
         let Self { modules, steps, top_k, skips, bias_rate, .. } = self;
         let in_range = |key, found, least, most| {

@@ -111,8 +111,6 @@ fn part_names(name: &str, model: &ModelConfig) -> Option<Vec<Part>> {
     (first <= last && last < MOST_OF_A_KIND).then(|| (first..=last).flat_map(parts).collect())
 }
 
-/// # Errors
-/// If a part is unknown, listed twice or missing, or a level is empty.
 pub fn check_levels(model: &ModelConfig, levels: &[LevelConfig]) -> Result<(), LevelError> {
     if levels.len() > usize::from(u16::MAX) {
         return Err(LevelError::TooMany(levels.len()));
@@ -140,9 +138,6 @@ pub fn check_levels(model: &ModelConfig, levels: &[LevelConfig]) -> Result<(), L
 }
 
 /// What swarms must not do, though a network can be laid out so.
-///
-/// # Errors
-/// If what is agreed on without learning lies among what is learnt.
 pub fn check_balance(levels: &[LevelConfig]) -> Result<(), LevelError> {
     let mixed = |level: &LevelConfig| level.parts.len() > 1 && level.parts.iter().any(|part| part == "balance");
     levels.iter().position(mixed).map_or(Ok(()), |level| Err(LevelError::Balance(level)))

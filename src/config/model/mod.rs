@@ -203,8 +203,6 @@ impl ModelConfig {
         Around { width: self.width, heads: self.heads, head_width: self.head_width(), context: self.context }
     }
 
-    /// # Errors
-    /// If sizes are out of range or do not fit each other.
     pub fn check(&self) -> Result<(), ModelError> {
         let in_range = |key, found, least, most| {
             if (least..=most).contains(&found) { Ok(()) } else { Err(ModelError::Size { key, found, least, most }) }

@@ -54,7 +54,7 @@ impl Settings {
     /// Reads a run's file and puts the settings over it.
     ///
     /// # Errors
-    /// The first thing that is wrong, and where it was given.
+    /// The first wrong value, and the file, variable or flag that gave it.
     pub fn run(&self, file: &Path) -> Result<Resolved<RunConfig>, ResolveError> {
         self.resolve(Some(file), |run: &RunConfig| {
             run.check().map_err(|error| (key_of_error(&error), error.to_string()))
@@ -64,7 +64,7 @@ impl Settings {
     /// Reads a machine's profile, if there is one, and puts the settings over it.
     ///
     /// # Errors
-    /// The first thing that is wrong, and where it was given.
+    /// The first wrong value, and the file, variable or flag that gave it.
     pub fn machine(&self, file: Option<&Path>) -> Result<Resolved<MachineConfig>, ResolveError> {
         self.resolve(file, |_| Ok(()))
     }

@@ -74,9 +74,6 @@ impl Setting {
     }
 
     /// `KEY=VALUE`, as in `--set training.phases=3`.
-    ///
-    /// # Errors
-    /// If there is no `=`, or nothing before it.
     pub fn parse(flag: &str, text: &str) -> Result<Self, SettingError> {
         match text.split_once('=') {
             Some((key, value)) if !key.trim().is_empty() => Ok(Self::flag(flag, key.trim(), value.trim())),
@@ -107,9 +104,6 @@ pub struct Settings(pub(in crate::config) Vec<Setting>);
 
 impl Settings {
     /// Takes the variables that begin with `PATHSWARM_` (all others are ignored) and the flags.
-    ///
-    /// # Errors
-    /// If one of them names a key that neither a run nor a machine has.
     pub fn new(
         environment: impl IntoIterator<Item = (String, String)>,
         flags: Vec<Setting>,

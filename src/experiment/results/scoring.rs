@@ -94,9 +94,6 @@ pub fn by_domain(documents: &Documents, scores: &[Score], domains: &Domains, sum
 }
 
 /// What a network makes of the tokens at some places, as it was trained and cut off behind each of them.
-///
-/// # Errors
-/// If a sequence does not fit the model.
 pub fn cut_off(
     model: &PathModel,
     set: &From<'_>,

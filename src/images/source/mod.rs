@@ -176,9 +176,6 @@ impl Found {
 }
 
 /// Finds out what sources hold. Classes are numbered as in `names`, if there are any, else in order of name.
-///
-/// # Errors
-/// If they hold nothing that could be prepared, or cannot be read.
 pub(super) fn find(sources: &[PathBuf], names: Option<&[String]>) -> Result<Found, SourceError> {
     let Some(first) = sources.first() else { return Err(SourceError::None) };
     let kinds = sources.iter().map(|source| is_cifar(source)).collect::<Result<Vec<bool>, _>>()?;

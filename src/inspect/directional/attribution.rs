@@ -39,9 +39,6 @@ pub struct Attribution {
 const TOP: usize = 10;
 
 /// What adds up to the logit of `target` behind `prompt`.
-///
-/// # Errors
-/// If the prompt does not fit.
 pub fn attribute(subject: &Subject, prompt: &[u32], target: u32) -> Result<Attribution, InspectError> {
     let capture = Capture::of(subject, prompt)?;
     let added = capture.added_all();

@@ -89,8 +89,6 @@ impl Intervention {
         Self::weight(Scope { layer: Some(layer), ..Scope::default() }, 0.0)
     }
 
-    /// # Errors
-    /// If it names a layer, head or direction that the model does not have, or the model is a plain one.
     pub fn check(&self, model: &ModelConfig) -> Result<(), InspectError> {
         let directions = model.directional.as_ref().ok_or(InspectError::Plain)?.directions;
         for (scope, _) in &self.0 {

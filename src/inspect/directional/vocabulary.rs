@@ -48,8 +48,6 @@ pub struct Vocabulary {
     pub random: [f64; 2],
 }
 
-/// # Errors
-/// If the network is a plain one, or libtorch refuses.
 pub fn vocabulary(subject: &Subject) -> Result<Vocabulary, InspectError> {
     let config = subject.config();
     let count = config.directional.as_ref().ok_or(InspectError::Plain)?.directions;

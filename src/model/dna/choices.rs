@@ -70,9 +70,6 @@ impl Choices {
 
     /// How much of what a module gives to a token reaches it: its score, and nothing for fill; `[tokens, 1]`, recorded by
     /// autograd. `scores` is `[all tokens, modules]`.
-    ///
-    /// # Errors
-    /// If memory is short.
     pub fn shares(&self, scores: &Tensor) -> Result<Tensor, TchError> {
         let places = on_device(&self.scores, scores.device())?;
         let shares = scores.f_reshape([-1])?.f_index_select(0, &places)?.f_unsqueeze(1)?;
@@ -88,9 +85,6 @@ impl Choices {
 }
 
 /// Integers, where the network lives.
-///
-/// # Errors
-/// If memory is short.
 pub(super) fn on_device(values: &[i64], device: Device) -> Result<Tensor, TchError> {
     Tensor::f_from_slice(values)?.f_to_device(device)
 }

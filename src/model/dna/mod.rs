@@ -40,9 +40,6 @@ pub struct Dna {
 
 impl Dna {
     /// Takes its tensors from the weights; nothing if the model has no pool.
-    ///
-    /// # Errors
-    /// If one is missing.
     pub fn new(weights: &Weights, model: &ModelConfig) -> Result<Option<Self>, WeightsError> {
         let Some(dna) = &model.dna else { return Ok(None) };
         let module = |index| Module::new(weights, index, dna.modules.kind(index), model);
@@ -63,9 +60,6 @@ impl Dna {
     }
 
     /// The residual stream `[batch, time, width]` after all steps. `past` is of the tokens before, if there are any.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub fn forward(
         &self,
         stream: &Tensor,

@@ -31,9 +31,6 @@ pub struct Gathered<'a> {
 
 impl Module {
     /// Takes its tensors from the weights.
-    ///
-    /// # Errors
-    /// If one is missing.
     pub fn new(weights: &Weights, index: usize, kind: ModuleKind, model: &ModelConfig) -> Result<Self, WeightsError> {
         let prefix = format!("module.{index}");
         let attends = matches!(kind, ModuleKind::Transformer | ModuleKind::Attention);
@@ -55,9 +52,6 @@ impl Module {
 
     /// `M(h) - h` of each token, `[tokens + fill, width]`; that of fill is of no use. `past` is of the tokens that it was
     /// given before, if there are any.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub fn change(
         &self,
         given: &Gathered<'_>,

@@ -104,9 +104,6 @@ pub enum HuggingFaceError {
 }
 
 /// `model.safetensors` of a path: `values` are its levels' flat buffers.
-///
-/// # Errors
-/// If the model has no counterpart, or a buffer is not as long as its level.
 pub fn weights(model: &ModelConfig, levels: &[LevelConfig], values: &[Vec<f32>]) -> Result<Vec<u8>, HuggingFaceError> {
     settings::has_counterpart(model)?;
     let ours = by_name(model, levels, values)?;
@@ -151,9 +148,6 @@ fn by_name<'a>(
 }
 
 /// The flat buffers of a model's levels, from the safetensors files of a folder.
-///
-/// # Errors
-/// If a tensor is missing, of another shape or type, or not finite.
 pub fn levels(
     model: &ModelConfig,
     levels: &[LevelConfig],

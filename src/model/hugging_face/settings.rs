@@ -9,8 +9,6 @@ use crate::config::{Activation, Architecture, ModelConfig, Positions};
 const NORM_EPSILON: f64 = 1e-5;
 const ROTARY_BASE: f64 = 10_000.0;
 
-/// # Errors
-/// If neither of their models computes the same.
 pub fn has_counterpart(model: &ModelConfig) -> Result<(), HuggingFaceError> {
     if model.reads_images() {
         return Err(HuggingFaceError::Images);
@@ -29,9 +27,6 @@ pub fn has_counterpart(model: &ModelConfig) -> Result<(), HuggingFaceError> {
 }
 
 /// `config.json` of a model whose tokenizer ends documents with this token.
-///
-/// # Errors
-/// If it has no counterpart.
 pub fn write(model: &ModelConfig, end_of_document: u32) -> Result<Vec<u8>, HuggingFaceError> {
     has_counterpart(model)?;
     let activation = match model.activation {
@@ -153,9 +148,6 @@ fn activation(key: &'static str, found: &str) -> Result<Activation, HuggingFaceE
 }
 
 /// The model that a `config.json` describes.
-///
-/// # Errors
-/// If it is another kind of model, or one that this program cannot compute.
 pub fn read(json: &[u8]) -> Result<ModelConfig, HuggingFaceError> {
     let model = match serde_json::from_slice(json)? {
         Theirs::Gpt2(gpt2) => gpt2.model()?,

@@ -28,9 +28,6 @@ pub struct Attention {
 
 impl Attention {
     /// Takes its tensors from the weights; `prefix` is such as `block.3.attention`.
-    ///
-    /// # Errors
-    /// If one is missing.
     pub fn new(weights: &Weights, prefix: &str, model: &ModelConfig) -> Result<Self, WeightsError> {
         Ok(Self {
             qkv: weights.tensor(&format!("{prefix}.qkv.weight"))?,
@@ -46,9 +43,6 @@ impl Attention {
     /// What the heads say, side by side: `[batch, time, width]` to `[batch, time, heads · head]`. `rotation` is
     /// `[time, 1, 1, head/2]`, complex, if positions are rotary. `past` is of the tokens before, if there are any, and is added
     /// to.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub fn heads(
         &self,
         input: &Tensor,
@@ -64,9 +58,6 @@ impl Attention {
     /// What the heads say of tokens that were gathered from several sequences, so many, `[tokens + fill, width]` to
     /// `[tokens, heads · head]`: each looks at those of its own sequence that were gathered with it, in text those before it.
     /// `rotation` is `[tokens + fill, 1, 1, head/2]`.
-    ///
-    /// # Errors
-    /// As [`Attention::heads`].
     pub fn gathered_heads(
         &self,
         (input, tokens): (&Tensor, i64),
@@ -122,9 +113,6 @@ impl Attention {
     }
 
     /// What heads say, in the residual stream: `[batch, time, width]`.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub fn project(&self, heads: &Tensor, products: &Products) -> Result<Tensor, TchError> {
         products.linear(heads, &self.out, self.out_bias.as_ref())
     }
@@ -184,9 +172,6 @@ fn three(parts: &mut impl Iterator<Item = Tensor>) -> Result<(Tensor, Tensor, Te
 
 /// The complex numbers of length 1 that turn each pair at each position, `[context, 1, 1, head/2]`, or none if positions
 /// are learned.
-///
-/// # Errors
-/// If memory is short.
 pub fn rotation(model: &ModelConfig, device: Device) -> Result<Option<Tensor>, TchError> {
     if model.positions != Positions::Rotary {
         return Ok(None);

@@ -35,9 +35,6 @@ pub struct Block {
 
 impl Block {
     /// Takes its tensors from the weights.
-    ///
-    /// # Errors
-    /// If one is missing.
     pub fn new(weights: &Weights, index: usize, model: &ModelConfig) -> Result<Self, WeightsError> {
         let name = |part: &str| format!("block.{index}.{part}");
         Ok(Self {
@@ -60,9 +57,6 @@ impl Block {
     }
 
     /// The residual stream `[batch, time, width]` after this block. `past` is of the tokens before, if there are any.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub fn forward(
         &self,
         stream: &Tensor,

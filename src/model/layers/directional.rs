@@ -37,9 +37,6 @@ pub struct Directional {
 
 impl Directional {
     /// Takes its tensors from the weights; nothing if the model is a plain one.
-    ///
-    /// # Errors
-    /// If one is missing.
     pub fn new(weights: &Weights, index: usize, model: &ModelConfig) -> Result<Option<Self>, WeightsError> {
         let Some(config) = &model.directional else { return Ok(None) };
         let DirectionalConfig { router_layers, pooling, context_tokens, temperature, .. } = *config;
@@ -60,9 +57,6 @@ impl Directional {
     /// How far each direction is suppressed: of `input`, `[batch, time, width]`, which is what attention is given,
     /// `[batch, time or 1, heads · directions]`, f32. `lengths`, `[batch]`, is how many tokens are no padding, if some are;
     /// `past` is of the tokens before, if there are any.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub fn routing(
         &self,
         input: &Tensor,
@@ -102,9 +96,6 @@ impl Directional {
     }
 
     /// Directions of unit length, `[heads, directions, head]`.
-    ///
-    /// # Errors
-    /// If memory is short.
     pub fn directions(&self) -> Result<Tensor, TchError> {
         let lengths = self.directions.f_norm_scalaropt_dim(2, [-1i64].as_slice(), true)?;
         self.directions.f_div(&lengths.f_clamp_min(LEAST_LENGTH)?)
@@ -112,9 +103,6 @@ impl Directional {
 
     /// What a routing adds to the output projection of `heads`, `[batch, time, inner]`: `[batch, time, width]`, the
     /// suppressed part with a minus. `out` is the projection's weight, `[width, inner]`.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub fn suppression(
         &self,
         heads: &Tensor,

@@ -30,9 +30,6 @@ pub struct Patches {
 
 impl Input {
     /// Takes its tensors from the weights.
-    ///
-    /// # Errors
-    /// If one is missing.
     pub fn new(weights: &Weights, model: &ModelConfig) -> Result<Self, WeightsError> {
         Ok(match model.images {
             None => Self::Tokens {
@@ -51,9 +48,6 @@ impl Input {
 
     /// Vectors `[batch, time, width]` of tokens `[batch, tokens]`, of which the first stands at this position; of images,
     /// each token is a byte.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub fn vectors(&self, tokens: &Tensor, first: i64, products: &Products) -> Result<Tensor, TchError> {
         match self {
             Self::Tokens { vectors, positions } => {
@@ -78,18 +72,12 @@ impl Input {
 
 impl Patches {
     /// Bytes `[batch, 3 · side · side]` as values from -1 to 1, `[batch, 3, side, side]`.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub fn pixels(&self, bytes: &Tensor) -> Result<Tensor, TchError> {
         let values = bytes.f_to_kind(Kind::Float)?.f_mul_scalar(2.0 / 255.0)?.f_sub_scalar(1.0)?;
         values.f_view([-1, 3, self.side, self.side])
     }
 
     /// Vectors `[batch, patches, width]` of images `[batch, 3, side, side]`, patch by patch as one reads.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub fn vectors(&self, pixels: &Tensor, products: &Products) -> Result<Tensor, TchError> {
         let (patch, across) = (self.patch, self.side / self.patch);
         let cut = pixels.f_view([-1, 3, across, patch, across, patch])?.f_permute([0, 2, 4, 1, 3, 5])?;

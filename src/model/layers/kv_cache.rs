@@ -32,9 +32,6 @@ impl Memory {
 
 impl Past {
     /// Adds what comes next, and gives all keys and values.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub(in crate::model) fn extended(&mut self, keys: Tensor, values: Tensor) -> Result<(Tensor, Tensor), TchError> {
         let (keys, values) = match self.pairs.take() {
             None => (keys, values),
@@ -47,9 +44,6 @@ impl Past {
 
 /// Which of `all` tokens each of the last `new` ones attends to: those up to itself. Nothing if that is plain causality, or
 /// all of them.
-///
-/// # Errors
-/// If memory is short.
 pub(in crate::model) fn mask(new: i64, all: i64, device: Device) -> Result<Option<Tensor>, TchError> {
     if new == all || new == 1 {
         return Ok(None);

@@ -54,9 +54,6 @@ impl Products {
     /// `input [.., in]` times `weight [out, in]` transposed, plus the bias: `[.., out]`.
     ///
     /// In bfloat16 the result is bfloat16 too.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub fn linear(&self, input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor, TchError> {
         if self.precision == Precision::Bf16 {
             let bias = bias.map(|bias| bias.f_to_kind(Kind::BFloat16)).transpose()?;
@@ -75,9 +72,6 @@ impl Products {
     }
 
     /// What the residual stream and the norms compute in, from what a product gave.
-    ///
-    /// # Errors
-    /// If memory is short.
     pub fn widen(&self, value: Tensor) -> Result<Tensor, TchError> {
         if self.precision == Precision::Bf16 { value.f_to_kind(Kind::Float) } else { Ok(value) }
     }

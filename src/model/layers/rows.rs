@@ -18,9 +18,6 @@ pub struct Rows {
 
 impl Rows {
     /// Of the tokens that belong to these sequences, `[tokens]`, in ascending order.
-    ///
-    /// # Errors
-    /// If memory is short.
     pub fn of(sequences: &[i64], device: Device) -> Result<Self, TchError> {
         let runs: Vec<&[i64]> = sequences.chunk_by(|a, b| a == b).collect();
         let longest = runs.iter().map(|run| run.len()).max().unwrap_or(0);
@@ -45,9 +42,6 @@ impl Rows {
     }
 
     /// `[tokens, ..]` to `[rows, longest, ..]`.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub fn apart(&self, tokens: &Tensor) -> Result<Tensor, TchError> {
         let mut shape = tokens.size();
         shape.splice(0..1, [self.rows, self.longest]);
@@ -58,9 +52,6 @@ impl Rows {
     }
 
     /// Which places of the table are no filling, `[rows, 1, 1, longest]`; nothing if none is.
-    ///
-    /// # Errors
-    /// If memory is short.
     pub fn present(&self, device: Device) -> Result<Option<Tensor>, TchError> {
         if self.lengths.is_empty() {
             return Ok(None);
@@ -71,9 +62,6 @@ impl Rows {
     }
 
     /// `[rows · longest, width]` to `[tokens, width]`.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub fn together(&self, table: &Tensor) -> Result<Tensor, TchError> {
         match &self.places {
             None => Ok(table.shallow_clone()),

@@ -14,9 +14,6 @@ pub struct TokenPositions {
 
 impl TokenPositions {
     /// Of `[batch, time]` tokens, of which the first so many of each sequence are no padding; all, if `lengths` is none.
-    ///
-    /// # Errors
-    /// If memory is short.
     pub fn of((batch, time): (i64, i64), lengths: Option<&Tensor>, device: Device) -> Result<Self, TchError> {
         let lengths = match lengths {
             None => vec![time; batch as usize],
@@ -38,9 +35,6 @@ impl TokenPositions {
     }
 
     /// From `[batch, time, width]` to `[tokens, width]`.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub fn gather(&self, stream: &Tensor) -> Result<Tensor, TchError> {
         let width = stream.size3()?.2;
         let flat = stream.f_reshape([-1, width])?;
@@ -48,9 +42,6 @@ impl TokenPositions {
     }
 
     /// `tokens` back into `stream`, where padding stays as it was.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub fn put_back(&self, stream: &Tensor, tokens: &Tensor) -> Result<Tensor, TchError> {
         let shape = stream.size();
         match &self.unpadded {
@@ -63,9 +54,6 @@ impl TokenPositions {
 }
 
 /// 64-bit integers of any device on the host.
-///
-/// # Errors
-/// If memory is short.
 pub fn to_integers(tensor: &Tensor) -> Result<Vec<i64>, TchError> {
     let flat = tensor.f_to_device(Device::Cpu)?.f_contiguous()?;
     let mut values = vec![0; flat.numel()];

@@ -34,33 +34,21 @@ pub enum Writer {
 /// Sees what a network computes, block by block, and may put something else in its place.
 pub trait Watch {
     /// How far each direction of a block is suppressed, `[batch, time or 1, heads · directions]`, f32.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     fn routing(&self, _block: usize, routing: Tensor) -> Result<Tensor, TchError> {
         Ok(routing)
     }
 
     /// What tokens chose in a step.
-    ///
-    /// # Errors
-    /// If memory is short.
     fn routed(&self, _routed: &Routed<'_>) -> Result<(), TchError> {
         Ok(())
     }
 
     /// What a block's heads say, `[batch, time, heads · head]`.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     fn heads(&self, _block: usize, heads: Tensor) -> Result<Tensor, TchError> {
         Ok(heads)
     }
 
     /// What is added to the residual stream, `[batch, time, width]`.
-    ///
-    /// # Errors
-    /// If memory is short.
     fn added(&self, _by: Writer, _what: &Tensor) -> Result<(), TchError> {
         Ok(())
     }

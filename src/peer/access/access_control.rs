@@ -133,9 +133,6 @@ fn read_credential(folder: &Path, run: RunId) -> anyhow::Result<Option<Credentia
 }
 
 /// Keeps a credential in a peer's folder.
-///
-/// # Errors
-/// If the disk fails.
 pub fn store_credential(folder: &Path, run: RunId, credential: Credential) -> anyhow::Result<()> {
     let token = InvitationToken { run, addresses: Vec::new(), grant: Grant::Credential(credential) };
     write_file(&invitation_file(folder), format!("{}\n", invitation_token::to_text(&token)?).as_bytes())?;
@@ -144,9 +141,6 @@ pub fn store_credential(folder: &Path, run: RunId, credential: Credential) -> an
 
 impl AccessControl {
     /// The access_control of the peer in a folder; none if its run is open.
-    ///
-    /// # Errors
-    /// If what the folder has cannot be read.
     pub fn of(
         folder: &Path,
         identity: &Identity,
@@ -158,9 +152,6 @@ impl AccessControl {
     }
 
     /// The same, where it is known whose invitations are the first.
-    ///
-    /// # Errors
-    /// If what the folder has cannot be read.
     pub(in crate::peer) fn open(
         folder: &Path,
         identity: &Identity,
@@ -354,9 +345,6 @@ impl AccessControl {
     }
 
     /// An invitation for one peer, for so long.
-    ///
-    /// # Errors
-    /// If this peer has no right to give it.
     pub fn invite(&self, to: PeerKey, rank: u8, lasts_s: u64) -> Result<(RunId, Grant), AccessError> {
         let (run, own) = self.right(rank)?;
         let now = now_s();
@@ -366,9 +354,6 @@ impl AccessControl {
     }
 
     /// An invitation for whoever brings this secret first.
-    ///
-    /// # Errors
-    /// If this peer has no right to give it.
     pub fn invite_once(
         &self,
         secret: [u8; 16],
@@ -384,9 +369,6 @@ impl AccessControl {
     }
 
     /// What a command of this machine shows, which has a key of its own for the occasion.
-    ///
-    /// # Errors
-    /// If this peer is not invited itself.
     pub fn visitor(&self, key: PeerKey) -> Result<AuthenticationRequest, AccessError> {
         match self.invite(key, VISITOR, VISIT_S)? {
             (_, Grant::Credential(credential)) => Ok(AuthenticationRequest::Present(credential)),
@@ -395,9 +377,6 @@ impl AccessControl {
     }
 
     /// Sends a peer away, with all whom it has invited.
-    ///
-    /// # Errors
-    /// If this peer has no right to, or cannot remember it.
     pub fn send_away(&self, of: PeerKey) -> Result<Revocation, AccessError> {
         let mut book = self.book();
         let credential = book.own.clone().ok_or(AccessError::NotInvited(Refusal::None))?;
@@ -422,9 +401,6 @@ impl AccessControl {
     }
 
     /// Takes a one-time invitation back that this peer has made; whoever has used it is sent away.
-    ///
-    /// # Errors
-    /// If it is another's, or that cannot be remembered.
     pub fn take_back(&self, one: &OneTimeInvitation) -> Result<Option<Revocation>, AccessError> {
         let used = {
             let mut book = self.book();

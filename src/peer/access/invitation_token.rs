@@ -40,17 +40,11 @@ pub enum TokenError {
 }
 
 /// A token as one word.
-///
-/// # Errors
-/// If it has more addresses than fit.
 pub fn to_text(token: &InvitationToken) -> Result<String, WireError> {
     Ok(format!("{BEGINS}{}", BASE64_URL_SAFE_NO_PAD.encode(encoding::encode(token)?)))
 }
 
 /// A token from that word, or from the file that it is in.
-///
-/// # Errors
-/// If it is neither.
 pub fn read(text_or_file: &str) -> Result<InvitationToken, TokenError> {
     if text_or_file.trim_start().starts_with(BEGINS) {
         return from_text(text_or_file);
@@ -67,9 +61,6 @@ pub fn read(text_or_file: &str) -> Result<InvitationToken, TokenError> {
 }
 
 /// A token from that word, however its lines were broken.
-///
-/// # Errors
-/// If it is none.
 pub fn from_text(text: &str) -> Result<InvitationToken, TokenError> {
     let word: String = text.split_whitespace().collect();
     let encoded = word.strip_prefix(BEGINS).ok_or(TokenError::Neither)?;

@@ -95,9 +95,6 @@ struct Worker {
 
 impl Aggregator {
     /// Starts the thread. Answers come out of the receiver, one for each command, in order.
-    ///
-    /// # Errors
-    /// If no thread can be started.
     pub fn start(blobs: BlobStore, manifest: &Arc<Manifest>) -> std::io::Result<(Self, mpsc::Receiver<Answer>)> {
         let (work, mut mailbox) = mpsc::channel(MAILBOX);
         let (answers, receiver) = mpsc::channel(MAILBOX);

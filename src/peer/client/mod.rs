@@ -73,9 +73,6 @@ pub(super) struct Visit {
 }
 
 /// Goes to the first of these addresses that answers. What is fetched goes to `blobs`.
-///
-/// # Errors
-/// Why the first did not answer, if none does.
 pub(super) async fn visit(entrance: Entrance<'_>, blobs: Arc<dyn BlobAccess>) -> Result<Visit, VisitError> {
     let identity = Identity::generate();
     let shown = entrance.sponsor.map(|sponsor| sponsor.visitor(identity.key())).transpose()?;

@@ -18,9 +18,6 @@ use crate::protocol::{Node, Record, RunPlan};
 use crate::store::{BlobError, StoreReader};
 
 /// Writes the newest version of every module in these peers' folders to `target`.
-///
-/// # Errors
-/// If a peer still runs, its store is another run's, or no folder has some module.
 pub fn collect_from_stores(manifest: &[u8], folders: &[PathBuf], target: &Path) -> Result<Summary, CollectError> {
     let mut writer = Unfinished::begin(target)?.of_run(manifest)?;
     let mut stores = Stores::open(folders, writer.run())?;
@@ -149,9 +146,6 @@ pub fn peers_below(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The manifest of a peer's run, which lies in its folder or in the one above, as `manifest.json`.
-///
-/// # Errors
-/// If there is none, or it is not the one of the run in the store.
 pub fn manifest_of(folder: &Path) -> Result<Vec<u8>, CollectError> {
     let run = StoreReader::open(&store_folder(folder))?.run();
     let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());

@@ -42,9 +42,6 @@ pub enum Told {
 
 /// Joins the network as a client, by the first of these addresses that answers, and writes the newest version of every
 /// module to `target`.
-///
-/// # Errors
-/// If nobody answers, or a module has no holder that can be reached.
 pub async fn collect_from_swarm(
     entrance: impl Into<Entrance<'_>>,
     target: &Path,

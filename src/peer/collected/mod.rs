@@ -152,7 +152,7 @@ impl Collected {
     /// Opens a folder and checks it.
     ///
     /// # Errors
-    /// Which file is missing, or is not what the manifest names.
+    /// Names the file that is missing or does not match the manifest.
     pub fn open(folder: &Path) -> Result<Self, CollectedError> {
         let (mut manifest, run) = read_manifest(folder)?;
         let unfit = |source: ManifestError| CollectedError::Manifest { path: folder.join(MANIFEST), source };
@@ -227,9 +227,6 @@ impl Collected {
     }
 
     /// The same, in the order of one level that holds all of them.
-    ///
-    /// # Errors
-    /// If the file has changed since the folder was opened.
     pub fn whole_ancestor(&self) -> Result<Vec<f32>, CollectedError> {
         let run = self.manifest.config.undivided();
         let file = read_named(&self.folder, ANCESTOR, self.manifest.ancestor)?;
@@ -247,9 +244,6 @@ impl Collected {
     }
 
     /// A path's parameters, level by level: its own, or what its modules have.
-    ///
-    /// # Errors
-    /// If a file is damaged, or has another model's parameters.
     pub fn levels_of(&self, path: PathId) -> Result<Vec<Vec<f32>>, CollectedError> {
         let Some(expected) = self.best(path) else {
             return self.grid.modules_of(path).into_iter().map(|module| self.parameters_of(module)).collect();
@@ -269,9 +263,6 @@ impl Collected {
     }
 
     /// A module's parameters.
-    ///
-    /// # Errors
-    /// As [`Collected::levels_of`].
     pub fn parameters_of(&self, module: ModuleId) -> Result<Vec<f32>, CollectedError> {
         let path = self.folder.join(module_file(module));
         let wrong = |reason: String| CollectedError::Module { path: path.clone(), reason };
@@ -289,9 +280,6 @@ impl Collected {
     }
 
     /// The test text that the router sends to a path; nothing if it is not in the folder.
-    ///
-    /// # Errors
-    /// If it is not what the manifest names.
     pub fn test_text(&self, path: PathId) -> Result<Option<TokenSet>, CollectedError> {
         let name = test_file(path);
         let bytes = match read_named(&self.folder, &name, self.manifest.shard(path).test) {

@@ -54,7 +54,7 @@ impl DenseCheckpoint {
     /// Keeps the path as it is after so many steps of the schedule, in place of what was kept before.
     ///
     /// # Errors
-    /// If the disk fails; what was kept before is still there then.
+    /// If the disk fails. The old checkpoint is then still there.
     pub fn write(&self, step: u64, dense: &Dense) -> Result<(), DiskError> {
         let mut bytes = [&HEAD[..], &self.of.0, &step.to_le_bytes()].concat();
         put_levels(&mut bytes, &dense.levels);

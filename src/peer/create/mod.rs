@@ -126,7 +126,7 @@ const LEAST_DOCUMENTS: usize = 8;
 /// The store is opened when the text is known to be enough: a mistake leaves nothing behind.
 ///
 /// # Errors
-/// If the text cannot be read or is too small, training fails, or the store does.
+/// If the text cannot be read or is too small, or training or the store fails.
 pub fn create_run(
     plan: Plan<'_>,
     scheduler: &DeviceScheduler,
@@ -324,9 +324,6 @@ fn of_text(run: &RunConfig, text: &Text) -> anyhow::Result<BlobHash> {
 }
 
 /// Puts the manifest of a run into its founder's folder: from then on it is founded.
-///
-/// # Errors
-/// If the disk fails.
 pub fn settle(folder: &Path, manifest: &[u8]) -> anyhow::Result<()> {
     write_manifest(folder, manifest)?;
     unfinished_ancestor(folder, BlobHash::of(b"")).remove();
@@ -368,7 +365,7 @@ fn genesis(
 /// The shards of a run made again from its text: how a peer with its own copy of the corpus gets them.
 ///
 /// # Errors
-/// If a shard comes out differently, or the disk fails.
+/// If a shard differs from the run's, or the disk fails.
 pub fn make_shards(manifest: &Manifest, text: &Text, blobs: &BlobStore) -> anyhow::Result<()> {
     let read = |blob: BlobRef| -> anyhow::Result<Vec<u8>> {
         blobs.get(blob.hash, blob.bytes)?.ok_or_else(|| anyhow::anyhow!("blob {} is not in the store", blob.hash))

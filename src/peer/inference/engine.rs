@@ -21,9 +21,6 @@ use crate::routing::Router;
 use crate::store::BlobStore;
 
 /// What a run's questions are held to.
-///
-/// # Errors
-/// If the manifest's levels make no grid.
 pub(in crate::peer) fn bounds(manifest: &Manifest) -> anyhow::Result<QueryLimits> {
     let config = &manifest.config;
     Ok(QueryLimits {
@@ -36,8 +33,6 @@ pub(in crate::peer) fn bounds(manifest: &Manifest) -> anyhow::Result<QueryLimits
 
 /// Where blobs are read.
 pub(in crate::peer) trait Blobs: Send {
-    /// # Errors
-    /// If the disk fails.
     fn read(&self, blob: BlobRef) -> anyhow::Result<Option<Vec<u8>>>;
 }
 
@@ -102,9 +97,6 @@ impl Engine {
     }
 
     /// The answer.
-    ///
-    /// # Errors
-    /// If a blob cannot be read or is not what it should be, or the device fails.
     pub fn result(&mut self, question: &Query, parts: &PathParts) -> anyhow::Result<QueryResult> {
         Ok(match question {
             Query::Route(prefixes) => {

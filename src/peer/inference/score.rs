@@ -56,7 +56,7 @@ struct Documents {
 /// The scores on the run's own test text. With `every`, the path is chosen anew after so many tokens.
 ///
 /// # Errors
-/// If not all of it is to be had, or a path cannot be result.
+/// If a part of the text or of a path is missing.
 pub fn score_test_text(client: &mut dyn InferenceClient, every: Option<usize>) -> anyhow::Result<Vec<PathScore>> {
     let mut texts = Vec::new();
     let mut missing = Vec::new();
@@ -88,7 +88,7 @@ pub fn score_test_text(client: &mut dyn InferenceClient, every: Option<usize>) -
 /// `every`, the path is chosen anew after so many tokens.
 ///
 /// # Errors
-/// If a path cannot be result, or nothing of the text counts.
+/// If a path has no state, or no token of the text is scored.
 pub fn score_corpus(
     client: &mut dyn InferenceClient,
     corpus: &Corpus,

@@ -66,9 +66,6 @@ pub(in crate::peer) struct InferenceServer {
 
 impl InferenceServer {
     /// Starts the thread. It takes no memory to speak of before the first question.
-    ///
-    /// # Errors
-    /// If no thread can be started.
     pub fn start(
         manifest: Arc<Manifest>,
         device: DeviceChoice,

@@ -89,9 +89,6 @@ pub enum JoinError {
 }
 
 /// Asks the peer at an address for the run's manifest, after it has been shown this.
-///
-/// # Errors
-/// Says what was tried and what was found there.
 pub async fn fetch_manifest(
     network: &NetworkHandle,
     events: &mut NetworkEvents,
@@ -118,9 +115,6 @@ pub async fn fetch_manifest(
 }
 
 /// The answer of the peer at an address to these bytes.
-///
-/// # Errors
-/// If nobody is there, or it does not answer.
 pub(crate) async fn ask(
     network: &NetworkHandle,
     events: &mut NetworkEvents,
@@ -162,9 +156,6 @@ fn refused(address: &Multiaddr, reason: impl ToString) -> JoinError {
 }
 
 /// Fetches a blob into the store.
-///
-/// # Errors
-/// If it cannot be had after several attempts.
 pub async fn fetch_blob(
     network: &NetworkHandle,
     events: &mut NetworkEvents,

@@ -140,9 +140,6 @@ pub enum ManifestError {
 
 impl Manifest {
     /// The bytes whose hash is the run's id.
-    ///
-    /// # Errors
-    /// If they are too many to be sent to a newcomer.
     pub fn encode(&self) -> Result<Vec<u8>, ManifestError> {
         let bytes = serde_json::to_vec_pretty(self)?;
         // An answer's own header and length come on top.
@@ -153,9 +150,6 @@ impl Manifest {
     }
 
     /// Reads and checks a manifest, wherever it came from.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn decode(bytes: &[u8]) -> Result<(Self, RunId), ManifestError> {
         #[derive(Deserialize)]
         struct Versions {
@@ -230,7 +224,7 @@ impl Manifest {
     /// What the protocol needs to know.
     ///
     /// # Errors
-    /// If the shards have not been read. (`decode` has excluded that the levels make no grid, or cannot be sampled so.)
+    /// If the shard table has not been read. (`decode` has checked the grid and its sample.)
     pub fn plan(&self) -> Result<RunPlan, ManifestError> {
         let slots = self.config.slots()?;
         let shards = self.shards.listed();
@@ -271,18 +265,12 @@ impl Manifest {
     }
 
     /// Takes the table of shards, if the manifest only names it.
-    ///
-    /// # Errors
-    /// If it is not the one that it names.
     pub fn take_table(&mut self, bytes: &[u8]) -> Result<(), ManifestError> {
         let paths = self.config.grid()?.path_count() as usize;
         Ok(self.shards.take_table(bytes, paths)?)
     }
 
     /// The same, from a store that may have it.
-    ///
-    /// # Errors
-    /// If it has not, or the disk fails.
     pub fn with_table_in(mut self, blobs: &BlobStore) -> anyhow::Result<Self> {
         if let Some(table) = self.shards.table() {
             let bytes = blobs.get(table.hash, table.bytes)?;
@@ -292,9 +280,6 @@ impl Manifest {
     }
 
     /// Reads a state of the run's router.
-    ///
-    /// # Errors
-    /// If it is not one.
     pub fn router_state(&self, bytes: &[u8]) -> Result<RouterState, StateError> {
         let (paths, run) = (self.shards.listed().len() as u32, &self.config);
         let state = RouterState::decode(bytes, paths, run.model.width, run.routing.prefix_tokens)?;
@@ -304,9 +289,6 @@ impl Manifest {
     }
 
     /// Reads the atlas of the run.
-    ///
-    /// # Errors
-    /// If it is not the run's.
     pub fn decode_atlas(&self, bytes: &[u8]) -> Result<Atlas, AtlasError> {
         let atlas = Atlas::decode(bytes, self.shards.listed().len() as u32)?;
         let documents = self.resharding.map_or(0, |parts| parts.slice_documents as usize);

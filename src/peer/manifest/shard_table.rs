@@ -157,9 +157,6 @@ impl Shards {
     }
 
     /// Takes the table of so many paths.
-    ///
-    /// # Errors
-    /// If it is not the one that is named, or not what it should be.
     pub fn take_table(&mut self, bytes: &[u8], paths: usize) -> Result<(), TableError> {
         let Self::Table(table) = self else { return Ok(()) };
         if BlobRef::of(bytes) != table.table {

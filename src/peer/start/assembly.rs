@@ -75,7 +75,7 @@ impl Peer {
     /// Starts a peer whose manifest and first blobs are in its store.
     ///
     /// # Errors
-    /// If the store is another run's, or in use; the manifest is not this program's; or threads are short.
+    /// If the store is in use or belongs to another run, or the manifest has another version.
     #[expect(clippy::disallowed_methods, reason = "an edge: where the peer's clock begins")]
     pub async fn start(plan: PeerPlan) -> anyhow::Result<Self> {
         let (manifest, run) = Manifest::decode(&plan.manifest)?;
@@ -167,7 +167,7 @@ impl Peer {
     /// Leaves the swarm in order, and waits until that is done.
     ///
     /// # Errors
-    /// What the peer had to stop for before.
+    /// The error that stopped the peer before.
     pub async fn stop(self) -> Result<(), PeerError> {
         let (reply, stopped) = oneshot::channel();
         if self.commands.send(Command::Stop(reply)).await.is_ok() {
@@ -180,7 +180,7 @@ impl Peer {
     /// Waits until the peer stops by itself.
     ///
     /// # Errors
-    /// What it had to stop for.
+    /// The error that stopped the peer.
     pub async fn finished(self) -> Result<(), PeerError> {
         let outcome = self.task.await.unwrap_or(Err(PeerError::Worker("driver")));
         // The store is free for whoever comes next once its threads have ended.

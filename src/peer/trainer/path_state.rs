@@ -153,8 +153,6 @@ impl PathState {
         fixed + (kept + 1) * level_bytes + InnerState::encoded_len(&sizes)
     }
 
-    /// # Errors
-    /// If the bytes are not exactly a state of a model with these level sizes.
     pub fn decode(bytes: &[u8], sizes: &[usize]) -> Result<Self, PathStateError> {
         let header = |version: u16| [&MAGIC[..], &version.to_le_bytes(), &[0; 2]].concat();
         let [rest, with_path, with_best, with_own] = VERSIONS.map(|version| bytes.strip_prefix(&header(version)[..]));
@@ -218,8 +216,6 @@ impl PhaseState {
         bytes
     }
 
-    /// # Errors
-    /// If the bytes are not exactly a state of a model with these level sizes.
     pub fn decode(bytes: &[u8], sizes: &[usize]) -> Result<Self, PathStateError> {
         let rest = bytes.strip_prefix(&MIDDLE).ok_or(PathStateError::Header)?;
         let least = 8 + 4 * sizes.iter().sum::<usize>();

@@ -33,7 +33,7 @@ const RATE: f64 = 0.3;
 /// A network of the ancestor's shape, all in one level, that learns the marks of a training set in so many steps.
 ///
 /// # Errors
-/// If a step fails, or the user asks to stop.
+/// If a step fails or the user asks to stop.
 pub fn fine_tune(
     run: &RunConfig,
     machine: &MachineConfig,
@@ -91,9 +91,6 @@ pub struct Guided {
 
 impl Guided {
     /// Reads a transducer's file for a choice every so many tokens.
-    ///
-    /// # Errors
-    /// If it is not one of this run, or the device cannot be opened.
     pub fn open(
         client: Box<dyn InferenceClient>,
         file: &[u8],
@@ -126,7 +123,7 @@ fn run_paths(run: &RunConfig) -> anyhow::Result<u32> {
 /// of them reads on best.
 ///
 /// # Errors
-/// If the run cannot be asked, the text has no window but its first ones, a step fails, or the user asks to stop.
+/// If the run does not answer, no document is longer than its first window, a step fails, or the user asks to stop.
 pub fn make(
     client: &mut dyn InferenceClient,
     documents: &[String],

@@ -91,9 +91,6 @@ impl Atlas {
     }
 
     /// Reads an encoded atlas of a run with so many paths.
-    ///
-    /// # Errors
-    /// If it is none.
     pub fn decode(bytes: &[u8], paths: u32) -> Result<Self, AtlasError> {
         let wrong = AtlasError::Format;
         let (head, mut rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(wrong("too short"))?;

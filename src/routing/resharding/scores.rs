@@ -67,9 +67,6 @@ impl PathScores {
     }
 
     /// Reads and checks them.
-    ///
-    /// # Errors
-    /// If they are not this run's, or no losses.
     pub fn decode(bytes: &[u8], paths: u32, documents: usize) -> Result<Vec<Self>, ScoresError> {
         let wrong = ScoresError::Format;
         let (head, mut rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(wrong("too short"))?;

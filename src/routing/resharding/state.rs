@@ -78,9 +78,6 @@ impl RouterState {
     }
 
     /// Reads and checks a state; `width` is the model's.
-    ///
-    /// # Errors
-    /// If it is not one of a run with so many paths.
     pub fn decode(bytes: &[u8], paths: u32, width: usize, prefix_tokens: usize) -> Result<Self, StateError> {
         let wrong = StateError::Format;
         if bytes.len() as u64 != Self::size_bytes(paths, width) {

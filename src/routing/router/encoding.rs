@@ -57,9 +57,6 @@ impl Router {
     }
 
     /// Reads an encoded router.
-    ///
-    /// # Errors
-    /// If it is not one, is cut short, or has values that are not finite.
     pub fn decode(bytes: &[u8]) -> Result<Self, RouterError> {
         let wrong = RouterError::Format;
         let (head, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(wrong("too short"))?;

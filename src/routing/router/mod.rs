@@ -63,9 +63,6 @@ impl Router {
     /// Finds one cluster of documents for each path, or where `product` is asked for, clusters of each half of the
     /// features, of which the paths are the pairs. `features` is row-major `[documents, width]`, of finite values, of
     /// which at most 50,000 rows are looked at; `ancestor` is the hash of the parameters that gave them.
-    ///
-    /// # Errors
-    /// If there are fewer documents than clusters, the features are no finite rows, or the paths are no pairs.
     pub fn fit(
         (features, width): (&[f32], usize),
         (paths, product): (u32, bool),
@@ -182,9 +179,6 @@ impl Router {
     }
 
     /// Checks a router that was fetched against the run it is for. `width` is the model's.
-    ///
-    /// # Errors
-    /// What does not fit.
     pub fn check(&self, paths: u32, width: usize, prefix_tokens: usize) -> Result<(), RouterError> {
         let width_fits = !self.needs_features() || self.width() == width;
         let checks = [

@@ -22,7 +22,7 @@ fn left(journal: &[Record], path: PathId) -> Option<BlobRef> {
 }
 
 /// # Errors
-/// If a phase begins with anything else.
+/// If the phase starts from other state.
 pub fn look(journal: &[Record], path: PathId, trainer: Option<BlobRef>) -> Result<(), String> {
     let left = left(journal, path);
     if trainer == left {

@@ -192,7 +192,7 @@ impl Scenario {
     /// Reads and checks a drill.
     ///
     /// # Errors
-    /// Says which key is wrong, and what may stand there.
+    /// Names the wrong key and its allowed values.
     pub fn from_toml(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self = toml::from_str(text)?;
         scenario.check()?;
@@ -200,7 +200,7 @@ impl Scenario {
     }
 
     /// # Errors
-    /// Says which key is wrong, and what may stand there.
+    /// Names the wrong key and its allowed values.
     pub fn check(&self) -> Result<(), ScenarioError> {
         let slots = self.slots()?;
         let share = |share: f64| (0.0..=1.0).contains(&share);
@@ -265,9 +265,6 @@ impl Scenario {
     }
 
     /// Modules, and the paths that are trained. Every seed draws the same.
-    ///
-    /// # Errors
-    /// If the levels make none, or some would be left out.
     pub fn slots(&self) -> Result<WorkerSlots, ScenarioError> {
         let grid = Grid::new(self.swarm.levels.clone())?;
         let Some(sample) = self.swarm.sample else { return Ok(grid.into()) };

@@ -147,8 +147,8 @@ impl Journal {
     /// Appends records, after a crash all of them or none. They are on the disk when this returns.
     ///
     /// # Errors
-    /// If they are too large together, or the disk is full or fails. What was acknowledged before stays; the journal
-    /// can be used again if the disk let go of what was half written, else only after a restart.
+    /// If the records are too large together, or the disk is full or fails. Acknowledged records stay. The journal
+    /// remains usable if the partial write could be truncated, else only after a restart.
     pub fn append_all<R: AsRef<[u8]>>(&mut self, records: &[R]) -> Result<(), JournalError> {
         if self.broken {
             return Err(JournalError::Broken(self.path.clone()));
@@ -172,8 +172,8 @@ impl Journal {
     /// left in doubt, for this makes a new file.
     ///
     /// # Errors
-    /// If a record is too large, or the disk is full or fails. After a crash there are either the old records or the new
-    /// ones.
+    /// If a record is too large, or the disk is full or fails. After a crash, the file has either the old records or
+    /// the new ones.
     pub fn rewrite(&mut self, records: &[Vec<u8>]) -> Result<(), JournalError> {
         let salt = Salt::new();
         let mut contents = header(salt).to_vec();

@@ -149,9 +149,6 @@ pub type Taker<'a> = dyn FnMut(Found<'_>) -> ControlFlow<()> + 'a;
 
 /// Reads all documents of a source into memory. `text` says how large documents are and how much of a kind the default
 /// corpus takes, `reads` what the network wants to be given.
-///
-/// # Errors
-/// If something named cannot be read, nothing is left, or the network reads something else.
 pub fn read_corpus(source: &CorpusSource, (text, reads): (&TextConfig, Reads)) -> Result<Corpus, CorpusError> {
     let (mut documents, mut images, mut domains) = (Vec::new(), Vec::new(), Domains::default());
     let survey = stream_corpus(source, (text, reads), &mut |found| {
@@ -167,9 +164,6 @@ pub fn read_corpus(source: &CorpusSource, (text, reads): (&TextConfig, Reads)) -
 
 impl Corpus {
     /// All documents as ids, each with its end, or the class behind it.
-    ///
-    /// # Errors
-    /// If the tokenizer fails.
     pub fn ids(&self, tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>, TokenizerError> {
         if self.images.is_empty() { tokenizer.encode_all(&self.documents) } else { Ok(self.images.clone()) }
     }
@@ -177,9 +171,6 @@ impl Corpus {
 
 /// Reads all documents of a source, one after the other; of each no more stays in memory than its hash. Otherwise as
 /// [`read_corpus`].
-///
-/// # Errors
-/// If something named cannot be read, nothing is left, or no more is taken.
 pub fn stream_corpus(
     source: &CorpusSource,
     (text, reads): (&TextConfig, Reads),
@@ -229,9 +220,6 @@ impl<'a> Collector<'a> {
     }
 
     /// Classes of a file of images, whose numbers must mean the same in all.
-    ///
-    /// # Errors
-    /// If another file had others.
     pub(super) fn name_classes(&mut self, file: &Path, classes: &[String]) -> Result<(), CorpusError> {
         if self.classes.get_or_insert_with(|| classes.to_vec()) == classes {
             return Ok(());
@@ -240,17 +228,11 @@ impl<'a> Collector<'a> {
     }
 
     /// Hands a document on, unless it is empty or known.
-    ///
-    /// # Errors
-    /// If no more is taken.
     pub(super) fn add(&mut self, kind: &str, text: &str) -> Result<(), CorpusError> {
         self.add_of(kind, None, Document::Text(text))
     }
 
     /// One whose domain the source may name.
-    ///
-    /// # Errors
-    /// If no more is taken, or the network reads something else.
     pub(super) fn add_of(
         &mut self,
         kind: &str,

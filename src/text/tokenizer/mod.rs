@@ -70,9 +70,6 @@ pub struct Tokenizer {
 
 impl Tokenizer {
     /// Learns at most `vocabulary` entries, the 256 bytes and `<|end|>` among them; fewer if the text is small.
-    ///
-    /// # Errors
-    /// If `vocabulary` is out of range or the library fails.
     pub fn train(documents: &[String], vocabulary: usize) -> Result<Self, TokenizerError> {
         if !(MIN_VOCABULARY..=MAX_VOCABULARY).contains(&vocabulary) {
             return Err(TokenizerError::Vocabulary(vocabulary));
@@ -101,9 +98,6 @@ impl Tokenizer {
     }
 
     /// Reads a `tokenizer.json` of byte-level BPE. The bytes may come from anybody.
-    ///
-    /// # Errors
-    /// If it is too large, of another kind, loses text, or knows no end of a document.
     pub fn from_json(json: &[u8]) -> Result<Self, TokenizerError> {
         let pieces = file::check(json)?;
         let mut inner = guarded(|| tokenizers::Tokenizer::from_bytes(json))?;
@@ -145,7 +139,7 @@ impl Tokenizer {
     /// The ids of a text, without an end.
     ///
     /// # Errors
-    /// If the library fails, as it can on a pattern made to fail.
+    /// If the library fails, as it can on a malicious pattern.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         let encoding = guarded(|| self.inner.encode_fast(text, false))?;
         let ids = encoding.get_ids();
@@ -158,9 +152,6 @@ impl Tokenizer {
     }
 
     /// The ids of documents, each with the end of a document behind it; on all cores, in order.
-    ///
-    /// # Errors
-    /// As [`Tokenizer::encode`].
     pub fn encode_all(&self, documents: &[String]) -> Result<Vec<Vec<u32>>, TokenizerError> {
         let ended = |document: &String| {
             let mut ids = self.encode(document)?;

@@ -15,9 +15,6 @@ pub struct AugmentedImages {
 
 impl AugmentedImages {
     /// Of these images, in this order; some may be mixed with the next.
-    ///
-    /// # Errors
-    /// If one is none of the model's.
     pub fn of(
         set: &(impl Sequences + ?Sized),
         chosen: &[usize],

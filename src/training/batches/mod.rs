@@ -159,9 +159,6 @@ pub struct BatchCursor {
 
 impl BatchCursor {
     /// The `count` indices from position `cursor` on, across epochs if need be.
-    ///
-    /// # Errors
-    /// If there are no sequences.
     pub fn take(&mut self, order: &BatchOrder, cursor: u64, count: usize) -> Result<Vec<usize>, BatchError> {
         if order.sequences == 0 {
             return Err(BatchError::NoSequences);
@@ -227,9 +224,6 @@ pub struct Batch {
 
 impl Batch {
     /// Lays out the chosen sequences.
-    ///
-    /// # Errors
-    /// If a sequence does not fit the model.
     pub fn new(
         set: &(impl Sequences + ?Sized),
         chosen: &[usize],
@@ -281,9 +275,6 @@ impl Batch {
     }
 
     /// The rows of `[sequences, time, width]` hidden states that have a target, `[rows, width]`.
-    ///
-    /// # Errors
-    /// If memory is short.
     pub fn scored_rows(&self, hidden: &Tensor) -> Result<Tensor, TchError> {
         let flat = hidden.f_flatten(0, 1)?;
         match &self.rows {

@@ -69,9 +69,6 @@ impl AdamW {
     }
 
     /// Updates every level but for what is not trained, which decays no more than it learns. `gradients` holds each level's, by tensor in the order of its buffer.
-    ///
-    /// # Errors
-    /// If memory is short (CUDA).
     pub fn update(
         &self,
         pool: &ThreadPool,
@@ -148,9 +145,6 @@ impl Step {
 }
 
 /// The norm of all gradients together; not finite if one of them is not.
-///
-/// # Errors
-/// If memory is short (CUDA).
 pub fn norm(pool: &ThreadPool, gradients: &[Vec<Tensor>]) -> Result<f64, TchError> {
     let gradients: Vec<Tensor> = gradients.iter().flatten().map(Tensor::f_contiguous).collect::<Result<_, _>>()?;
     if gradients.iter().any(|gradient| gradient.device().is_cuda()) {

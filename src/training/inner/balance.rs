@@ -37,9 +37,6 @@ impl Watch for Tally {
 
 impl Tally {
     /// Brings the balance of a network up to date with what was counted.
-    ///
-    /// # Errors
-    /// If the network has no balance or memory is short.
     pub fn settle(self, dna: &DnaConfig, weights: &mut Weights) -> Result<(), WeightsError> {
         let counts = self.counts.into_inner();
         let mut biases = to_values(&weights.tensor("balance.biases")?)?;

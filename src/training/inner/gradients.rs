@@ -13,9 +13,6 @@ pub type Gradients = Vec<Vec<Tensor>>;
 
 /// The mean loss, in nats, over the targets of all batches, of which there are `tokens`, and its gradients, while somebody
 /// looks on. What is not trained, or had no part in the loss, has gradients of zero.
-///
-/// # Errors
-/// If memory is short.
 pub fn loss_and_gradients(
     model: &PathModel,
     batches: &[Batch],

@@ -24,9 +24,6 @@ pub struct LossGradient {
 
 /// Forward and backward through the head. `hidden` is `[rows, width]`; gradients are those of `scale` times the sum, in which
 /// each row counts as `weights` say, `[rows]`, if they say anything.
-///
-/// # Errors
-/// If memory is short.
 pub fn cross_entropy(
     products: &Products,
     head: &Tensor,
@@ -65,9 +62,6 @@ pub fn cross_entropy(
 }
 
 /// The loss of each row, `[rows]`, without gradient.
-///
-/// # Errors
-/// If memory is short.
 pub fn row_losses(products: &Products, head: &Tensor, hidden: &Tensor, targets: &Tensor) -> Result<Tensor, TchError> {
     let _no_gradient = tch::no_grad_guard();
     let mut losses = Vec::new();

@@ -52,9 +52,6 @@ pub struct InnerTrainer {
 
 impl InnerTrainer {
     /// A trainer with all parameters zero, until they are loaded. Sets the process's threads.
-    ///
-    /// # Errors
-    /// If the configuration makes no model, or memory or threads are short.
     pub fn new(run: &RunConfig, machine: &MachineConfig, device: Device) -> Result<Self, TrainerError> {
         set_threads(machine.threads);
         let model = PathModel::new(&run.model, &run.levels, device, machine.precision)?;
@@ -85,9 +82,6 @@ impl InnerTrainer {
     }
 
     /// Sets all parameters; the optimiser's state stays.
-    ///
-    /// # Errors
-    /// If there are not as many levels and values as the model has, or a value is not finite.
     pub fn load(&mut self, levels: &[impl AsRef<[f32]>]) -> Result<(), TrainerError> {
         let expected = self.moments.len();
         if levels.len() != expected {
@@ -100,9 +94,6 @@ impl InnerTrainer {
     }
 
     /// Sets the optimiser's state and the data cursor; parameters stay.
-    ///
-    /// # Errors
-    /// If the state is another model's.
     pub fn restore(&mut self, state: &InnerState) -> Result<(), TrainerError> {
         let sizes = self.model.level_sizes();
         if state.moments.len() != sizes.len() {
@@ -130,17 +121,11 @@ impl InnerTrainer {
     }
 
     /// All parameters, by level.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub fn levels(&self) -> Result<Vec<Vec<f32>>, WeightsError> {
         (0..self.moments.len()).map(|level| self.model.level(level)).collect()
     }
 
     /// What is needed to go on later.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub fn state(&self) -> Result<InnerState, TchError> {
         let moments = self
             .moments
@@ -153,7 +138,7 @@ impl InnerTrainer {
     /// Trains on the next batch. The loss is the mean over all its targets, whatever the micro-batch.
     ///
     /// # Errors
-    /// If the batch cannot be made, or loss or gradient are not finite; nothing has changed then.
+    /// If the batch is invalid, or the loss or gradient is not finite. Nothing has then changed.
     pub fn step(
         &mut self,
         set: &(impl Sequences + ?Sized),
@@ -173,9 +158,6 @@ impl InnerTrainer {
 
     /// The gradient of the batch that comes after so many sequences, level by level, and how many targets it has. Nothing
     /// changes.
-    ///
-    /// # Errors
-    /// As [`InnerTrainer::step`].
     pub fn gradient(
         &mut self,
         set: &(impl Sequences + ?Sized),
@@ -194,7 +176,7 @@ impl InnerTrainer {
     /// A step of the optimiser with a gradient, level by level; the data cursor stays.
     ///
     /// # Errors
-    /// If the gradient is not finite; nothing has changed then.
+    /// If the gradient is not finite. Nothing has then changed.
     ///
     /// # Panics
     /// If it is another model's.

@@ -79,9 +79,6 @@ impl InnerState {
     }
 
     /// Reads the state of levels of these sizes.
-    ///
-    /// # Errors
-    /// If the bytes are damaged or those of another model.
     pub fn decode(bytes: &[u8], sizes: &[usize]) -> Result<Self, InnerStateError> {
         let expected = Self::encoded_len(sizes);
         if bytes.get(..MAGIC.len()) != Some(MAGIC) {

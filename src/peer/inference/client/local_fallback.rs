@@ -37,9 +37,6 @@ pub(super) struct LocalFallback {
 
 impl LocalFallback {
     /// One that knows no path yet; what it fetches comes to `blobs`.
-    ///
-    /// # Errors
-    /// If the manifest's levels make no grid.
     pub fn new(manifest: Arc<Manifest>, device: DeviceChoice, blobs: MemoryBlobs) -> anyhow::Result<Self> {
         let (grid, engine) = (manifest.config.grid()?, Engine::new(manifest.clone(), device, Box::new(blobs.clone())));
         Ok(Self { manifest, grid, engine, blobs, knows: BTreeSet::new(), loaded: Vec::new() })
@@ -51,9 +48,6 @@ impl LocalFallback {
     }
 
     /// Fetches what a path is made of, as far as it is not here; why not, if somebody's part is not to be had.
-    ///
-    /// # Errors
-    /// If the network goes away.
     pub async fn learn(&mut self, from: &mut SwarmClient, path: PathId) -> Result<Result<(), String>, Stopped> {
         if self.loaded.iter().any(|(known, _)| *known == path) {
             return Ok(Ok(()));
@@ -166,9 +160,6 @@ impl LocalFallback {
     }
 
     /// Plays a question to a path that has been [learnt](Self::learn).
-    ///
-    /// # Errors
-    /// If what came is not what it should be, or the device fails.
     pub fn play(&mut self, path: PathId, question: &Query) -> anyhow::Result<QueryResult> {
         let parts = self.loaded.iter().find(|(known, _)| *known == path);
         let (_, parts) = parts.ok_or_else(|| anyhow::anyhow!("the placement of path {path} is not known"))?;

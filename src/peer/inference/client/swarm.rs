@@ -113,9 +113,6 @@ struct Trouble {
 
 impl Swarm {
     /// Visits the swarm at an address. What nobody there can play is result here, on a device of this machine.
-    ///
-    /// # Errors
-    /// If nobody answers there, or the tokenizer cannot be had.
     pub fn visit<'a>(at: impl Into<Entrance<'a>>, device: DeviceChoice, told: Teller) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let mut client = runtime.block_on(SwarmClient::connect(at.into())).map_err(AskError::from)?;
