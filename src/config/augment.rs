@@ -26,11 +26,8 @@ pub struct Augment {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("training.augment.{key} = {found}: {expected}")]
 pub struct AugmentError {
-    /// The key.
     pub key: &'static str,
-    /// What stands there.
     pub found: String,
-    /// What may stand there.
     pub expected: &'static str,
 }
 

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 pub enum DeviceChoice {
     /// CUDA if there is some, else the CPU.
     Auto,
-    /// The CPU.
     Cpu,
     /// The first CUDA device.
     Cuda,

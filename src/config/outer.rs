@@ -37,7 +37,6 @@ impl Divide {
 /// What becomes of what compression leaves out of an outer gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unsent {
-    /// It is lost.
     Lost,
     /// This part of it is added to the next outer gradient (error feedback); meanwhile the path does without it.
     SentLater(f32),

@@ -104,34 +104,20 @@ impl RunConfig {
 /// Why a run's configuration makes no sense.
 #[derive(Debug, thiserror::Error)]
 pub enum RunConfigError {
-    /// Not TOML, an unknown key, a wrong type.
     #[error("{0}")]
     Syntax(#[from] toml::de::Error),
-    /// The levels do not cover the model.
     #[error("levels: {0}")]
     Levels(#[from] LevelError),
-    /// The levels make no grid.
     #[error("levels: {0}")]
     Grid(#[from] GridError),
-    /// The grid cannot be sampled so.
     #[error("sample: {0}")]
     Sample(#[from] SampleError),
-    /// The model's sizes do not fit each other.
     #[error("model: {0}")]
     Model(#[from] ModelError),
-    /// Images cannot be changed so.
     #[error(transparent)]
     Augment(#[from] AugmentError),
-    /// A value outside its range.
     #[error("{key} = {found}: {expected}")]
-    Range {
-        /// Dotted key.
-        key: &'static str,
-        /// What stands there.
-        found: String,
-        /// What may stand there.
-        expected: &'static str,
-    },
+    Range { key: &'static str, found: String, expected: &'static str },
 }
 
 impl RunConfig {

@@ -19,7 +19,6 @@ const HASH_BYTES: usize = 32;
 /// The checkpoint file of an arm.
 #[derive(Clone, Debug)]
 pub struct ArmCheckpoint {
-    /// The file.
     pub file: PathBuf,
     /// Tells trainings apart: the file of another one is passed over.
     pub of: BlobHash,

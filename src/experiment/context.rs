@@ -46,7 +46,6 @@ pub struct Source {
 
 /// Where arms are trained.
 pub struct ExperimentContext<'a> {
-    /// This machine.
     pub machine: &'a MachineConfig,
     /// Where unfinished work and ancestors are kept.
     pub folder: PathBuf,

@@ -14,44 +14,18 @@ const DEEPEST: usize = 8;
 /// Why there is no experiment.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// Not to be read.
     #[error("{}: {source}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// Not TOML.
+    Unreadable { path: PathBuf, source: std::io::Error },
     #[error("{}: {source}", path.display())]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// Where and what.
-        source: toml::de::Error,
-    },
-    /// Something that names no files.
+    Syntax { path: PathBuf, source: toml::de::Error },
     #[error("{}: extends must be a file's name, or a list of some", .0.display())]
     Extends(PathBuf),
-    /// Two arms of one name in one file.
     #[error("{}: arm {arm:?} occurs twice", path.display())]
-    Twice {
-        /// The file.
-        path: PathBuf,
-        /// The arm.
-        arm: String,
-    },
-    /// It comes to itself.
+    Twice { path: PathBuf, arm: String },
     #[error("{}: extends forms a cycle", .0.display())]
     Circle(PathBuf),
-    /// No experiment.
     #[error("{}: {source}", path.display())]
-    Plan {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: Box<PlanError>,
-    },
+    Plan { path: PathBuf, source: Box<PlanError> },
 }
 
 /// Reads an experiment.

@@ -22,9 +22,7 @@ pub struct Identity<'a> {
     pub context: &'a ExperimentContext<'a>,
     /// What the arm stands in.
     pub experiment: &'a Experiment,
-    /// Which.
     pub arm: &'a Arm,
-    /// Which.
     pub seed: u64,
     /// The text.
     pub tokens: &'a Tokens,

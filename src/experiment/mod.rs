@@ -43,7 +43,6 @@ const RESULTS: &str = "results.json";
 
 /// Where results go, and what makes them again.
 pub struct Results<'a> {
-    /// The folder.
     pub folder: &'a Path,
     /// The command line.
     pub command: &'a str,

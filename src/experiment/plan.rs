@@ -122,25 +122,12 @@ const MAX_NAME_LENGTH: usize = 64;
 /// Why a file is no experiment.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// Not TOML, an unknown key, a wrong type.
     #[error("{0}")]
     Syntax(#[from] toml::de::Error),
-    /// An arm makes no run.
     #[error("arm {arm:?}: {reason}")]
-    Run {
-        /// Which.
-        arm: String,
-        /// Why.
-        reason: RunConfigError,
-    },
-    /// A value that makes no sense.
+    Run { arm: String, reason: RunConfigError },
     #[error("{what}: {expected}")]
-    Wrong {
-        /// Where.
-        what: String,
-        /// What should stand there.
-        expected: &'static str,
-    },
+    Wrong { what: String, expected: &'static str },
 }
 
 fn one_seed() -> Vec<u64> {

@@ -16,30 +16,14 @@ const CHUNK_BYTES: usize = 64 << 20;
 /// Why images were not prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
-    /// What is wrong with the sources.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// What is wrong with the file to be written.
     #[error(transparent)]
     Prepared(#[from] PreparedError),
-    /// Not a single image.
     #[error("none of {offered} images can be read; the first failure is {}: {reason}", path.display())]
-    NothingReadable {
-        /// How many there are.
-        offered: u64,
-        /// The first.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A class of which nothing is left.
+    NothingReadable { offered: u64, path: PathBuf, reason: String },
     #[error("class {name:?} has no readable image among {offered}; repair them or remove the class")]
-    NothingOfClass {
-        /// The class.
-        name: String,
-        /// How many images it has.
-        offered: u64,
-    },
+    NothingOfClass { name: String, offered: u64 },
 }
 
 /// What became of images.

@@ -15,52 +15,24 @@ use crate::training::inner::loss::row_losses;
 /// Why a path cannot be looked at.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
-    /// Its attention is plain.
     #[error("this run has no [model.directional], so it has no directional attention to inspect")]
     Plain,
-    /// Its tokens have no choice.
     #[error("this run has no [model.dna]: every token goes through every block, so it has no routes to inspect")]
     NoPool,
-    /// There is nothing to read.
     #[error("the text has no sequence of more than {0} tokens, so no token is scored")]
     TooShort(usize),
-    /// Not a part of this network.
     #[error("there is no {what} {found}; this model has {count}, from 0")]
-    Unknown {
-        /// `layer`, `head` or `direction`.
-        what: &'static str,
-        /// Which was named.
-        found: usize,
-        /// How many there are.
-        count: usize,
-    },
-    /// Not an intervention.
+    Unknown { what: &'static str, found: usize, count: usize },
     #[error("{found:?} is not an intervention: {expected}")]
-    Syntax {
-        /// What was given.
-        found: String,
-        /// What would be one.
-        expected: &'static str,
-    },
-    /// No way through the pool.
+    Syntax { found: String, expected: &'static str },
     #[error(
         "{found:?} is not a route: give one word for each of up to {steps} steps: skip, *, or modules of {modules}"
     )]
-    Route {
-        /// What was given.
-        found: String,
-        /// Steps of the network.
-        steps: usize,
-        /// Modules, as they are named.
-        modules: String,
-    },
-    /// Two checkpoints that cannot be compared.
+    Route { found: String, steps: usize, modules: String },
     #[error("the two networks differ in {0}; compare two of one run, or of one configuration")]
     Differ(&'static str),
-    /// The network.
     #[error(transparent)]
     Forward(#[from] ForwardError),
-    /// libtorch refused.
     #[error("the network: {0}")]
     Tensor(#[from] tch::TchError),
 }
@@ -69,7 +41,6 @@ pub enum InspectError {
 pub struct Subject {
     /// The network.
     pub model: PathModel,
-    /// Its tokens.
     pub tokenizer: Tokenizer,
 }
 
@@ -127,7 +98,6 @@ impl Passages {
         self.sequences.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.sequences.is_empty()
     }

@@ -10,12 +10,10 @@ use crate::config::DeviceChoice;
 /// Why a device cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// The library, or one that it needs, is not there.
     #[error(
         "device = \"cuda\": cannot load libtorch's CUDA library: {0}; install the full torch 2.11.0 wheel or use device = \"cpu\""
     )]
     Library(String),
-    /// The library is there, but no device that it can use.
     #[error("device = \"cuda\": libtorch finds no CUDA device; check the driver (nvidia-smi) or use device = \"cpu\"")]
     NoDevice,
 }

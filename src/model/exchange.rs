@@ -12,17 +12,8 @@ pub enum ExchangeError {
     /// Not a safetensors file, or one without a tensor that the model needs.
     #[error("safetensors: {0}")]
     Format(#[from] SafeTensorError),
-    /// A tensor of another shape or type.
     #[error("tensor {name} is {found}, the model needs f32 {expected:?}")]
-    Tensor {
-        /// Its name.
-        name: String,
-        /// What the file has.
-        found: String,
-        /// The model's shape.
-        expected: Vec<usize>,
-    },
-    /// A value that is infinite or not a number.
+    Tensor { name: String, found: String, expected: Vec<usize> },
     #[error("tensor {0} has values that are not finite")]
     NotFinite(String),
 }

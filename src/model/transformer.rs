@@ -17,48 +17,20 @@ use crate::model::weights::{Weights, WeightsError, to_values};
 /// Why a network could not be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
-    /// Not `[batch, time]` of integers.
     #[error("tokens must be a [batch, time] tensor of 64-bit integers, found {kind:?} {shape:?}")]
-    Shape {
-        /// Type of the values.
-        kind: Kind,
-        /// Their shape.
-        shape: Vec<i64>,
-    },
-    /// More tokens than positions.
+    Shape { kind: Kind, shape: Vec<i64> },
     #[error("{found} tokens exceed the context of {context}; cut the sequence")]
-    TooLong {
-        /// Tokens in the sequence.
-        found: usize,
-        /// Longest allowed.
-        context: usize,
-    },
-    /// A token that the embedding does not have.
+    TooLong { found: usize, context: usize },
     #[error("token {token} is outside the vocabulary of {vocabulary}; was this text encoded by another tokenizer?")]
-    Token {
-        /// The token.
-        token: i64,
-        /// Entries of the vocabulary.
-        vocabulary: usize,
-    },
-    /// As many bytes as no image of the network has.
+    Token { token: i64, vocabulary: usize },
     #[error("an image of this network has {expected} bytes, found {found}; was it prepared with another side?")]
-    Image {
-        /// Bytes that there are.
-        found: usize,
-        /// Bytes of an image.
-        expected: usize,
-    },
-    /// Images are not read token by token.
+    Image { found: usize, expected: usize },
     #[error("this network reads images and cannot generate text; use evaluate or inspect with images")]
     NoText,
-    /// Text is not read by the pixel.
     #[error("this network reads text, not images")]
     NoImages,
-    /// A sequence without tokens has no features.
     #[error("sequence {0} is empty")]
     Empty(usize),
-    /// libtorch refused, out of memory most likely.
     #[error("the network: {0}")]
     Tensor(#[from] TchError),
 }

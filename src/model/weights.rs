@@ -12,38 +12,14 @@ use crate::config::{LevelConfig, ModelConfig, level_tensors};
 /// Why parameters cannot be set or read.
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
-    /// The levels or sizes do not make a model.
     #[error("{0}")]
     Config(String),
-    /// There is no such level.
     #[error("level {level} does not exist; this model has {levels}")]
-    NoLevel {
-        /// Which was asked for.
-        level: usize,
-        /// How many there are.
-        levels: usize,
-    },
-    /// Not as many values as the level has.
+    NoLevel { level: usize, levels: usize },
     #[error("level {level} has {expected} parameters, found {found}")]
-    Count {
-        /// Which level.
-        level: usize,
-        /// Its parameters.
-        expected: usize,
-        /// What was given.
-        found: usize,
-    },
-    /// A parameter that is not finite.
+    Count { level: usize, expected: usize, found: usize },
     #[error("level {level}: parameter {index} is {value}; parameters must be finite")]
-    NotFinite {
-        /// Which level.
-        level: usize,
-        /// Where in its buffer.
-        index: usize,
-        /// What stands there.
-        value: f32,
-    },
-    /// libtorch refused, out of memory most likely.
+    NotFinite { level: usize, index: usize, value: f32 },
     #[error("parameters: {0}")]
     Tensor(#[from] TchError),
 }

@@ -18,21 +18,10 @@ const WAITING_LINES: usize = 8192;
 /// Why there is no log.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
-    /// The file cannot be opened.
     #[error("cannot write the log {}: {reason}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        reason: io::Error,
-    },
-    /// Not a level and not filters.
+    File { path: PathBuf, reason: io::Error },
     #[error("{text:?} is not a log level: write error, warn, info, debug or trace, or filters such as pathswarm=debug")]
-    Level {
-        /// What was given.
-        text: String,
-    },
-    /// Something logs already.
+    Level { text: String },
     #[error("logging has already been started")]
     Twice,
 }

@@ -6,22 +6,10 @@ const BATCH: usize = 64;
 /// Why there are no features.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FeaturesError {
-    /// The model gave another number of values than `documents` times `width`.
     #[error("{found} values came for the features of {documents} documents of width {width}")]
-    Count {
-        /// Documents in the batch.
-        documents: usize,
-        /// Values expected for each.
-        width: usize,
-        /// Values that came.
-        found: usize,
-    },
-    /// Infinite, or not a number: the ancestor has diverged.
+    Count { documents: usize, width: usize, found: usize },
     #[error("the features of document {document} are not finite: the ancestor has diverged; lower its learning rate")]
-    NotFinite {
-        /// Position of the document.
-        document: usize,
-    },
+    NotFinite { document: usize },
 }
 
 /// The features of documents by their prefixes, row-major `[prefixes, width]`. `extract` is given at most 64 prefixes

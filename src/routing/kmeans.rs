@@ -39,23 +39,10 @@ impl Clustering {
 /// Why rows cannot be clustered.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum KmeansError {
-    /// Fewer rows than clusters, or no clusters.
     #[error("{rows} documents cannot make {clusters} shards; give more text or use fewer paths")]
-    TooFew {
-        /// Rows.
-        rows: usize,
-        /// Clusters asked for.
-        clusters: usize,
-    },
-    /// The values do not make whole rows.
+    TooFew { rows: usize, clusters: usize },
     #[error("{values} values cannot be divided into rows of width {width}")]
-    Shape {
-        /// Values given.
-        values: usize,
-        /// Width of a row.
-        width: usize,
-    },
-    /// A value that is infinite or not a number.
+    Shape { values: usize, width: usize },
     #[error("row {0} has a value that is not finite")]
     NotFinite(usize),
 }

@@ -37,52 +37,23 @@ pub struct Logistic {
 /// Why there is no fit, or it cannot be calibrated.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum LogisticError {
-    /// Fewer documents than paths, no documents, or no paths.
     #[error("{documents} documents cannot make {paths} shards; give more text or use fewer paths")]
-    TooFew {
-        /// Documents.
-        documents: usize,
-        /// Paths asked for.
-        paths: u32,
-    },
-    /// The values do not make whole rows.
+    TooFew { documents: usize, paths: u32 },
     #[error("{values} values cannot be divided into rows of width {width}")]
-    Shape {
-        /// Values given.
-        values: usize,
-        /// Width of a row.
-        width: usize,
-    },
-    /// Not one label for each document.
+    Shape { values: usize, width: usize },
     #[error("{labels} labels came for {documents} documents")]
-    Labels {
-        /// Documents.
-        documents: usize,
-        /// Labels.
-        labels: usize,
-    },
-    /// A label that is no path.
+    Labels { documents: usize, labels: usize },
     #[error("document {document} is for path {label}, but there are {paths} paths")]
-    Label {
-        /// Position of the document.
-        document: usize,
-        /// Its label.
-        label: u32,
-        /// Paths.
-        paths: u32,
-    },
+    Label { document: usize, label: u32, paths: u32 },
     /// A document with a value that is infinite or not a number.
     #[error("document {0} has a feature that is not finite")]
     NotFinite(usize),
-    /// A strength with which there may be no minimum.
     #[error("the strength of the penalty is {0}, but must be finite and above 0")]
     Strength(f64),
-    /// Not one share for each path, or they are no distribution.
     #[error(
         "the target of calibration is not a distribution over {0} paths: it needs shares from 0 to 1 that add up to 1"
     )]
     Target(usize),
-    /// The loss is not finite.
     #[error("the fit has diverged: the loss is not finite")]
     Diverged,
 }
@@ -207,7 +178,6 @@ impl Logistic {
         self.width
     }
 
-    /// How many paths.
     pub fn paths(&self) -> u32 {
         self.bias.len() as u32
     }

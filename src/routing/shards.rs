@@ -44,29 +44,12 @@ pub struct Shard {
 /// Why there is no shard index.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ShardError {
-    /// The paths do not go with the documents.
     #[error("{paths} paths were given for {documents} documents")]
-    Count {
-        /// Paths given.
-        paths: usize,
-        /// Documents in the set.
-        documents: usize,
-    },
-    /// A path beyond the grid.
+    Count { paths: usize, documents: usize },
     #[error("a document is for path {path}, but there are {paths} paths")]
-    NoSuchPath {
-        /// The path.
-        path: PathId,
-        /// How many there are.
-        paths: u32,
-    },
-    /// A path with nothing to train on.
+    NoSuchPath { path: PathId, paths: u32 },
     #[error("path {path} has no training sequences; give more text or use fewer paths")]
-    Empty {
-        /// The path.
-        path: PathId,
-    },
-    /// Not an encoded index of this version.
+    Empty { path: PathId },
     #[error("not a shard index of version {VERSION}: {0}")]
     Format(&'static str),
 }
@@ -111,7 +94,6 @@ impl ShardIndex {
         }
     }
 
-    /// How many paths.
     pub fn paths(&self) -> u32 {
         self.paths
     }

@@ -28,13 +28,9 @@ pub use trace::Trace;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("seed {seed}: {invariant} at {at_ms} ms: {detail}")]
 pub struct Failure {
-    /// Replays it.
     pub seed: u64,
-    /// Which promise was broken.
     pub invariant: &'static str,
-    /// Virtual time.
     pub at_ms: u64,
-    /// How.
     pub detail: String,
 }
 

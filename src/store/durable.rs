@@ -8,11 +8,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} {}: {source}{}", path.display(), advice(source.kind()))]
 pub struct DiskError {
-    /// For instance `cannot write`.
     pub doing: &'static str,
-    /// The file or folder.
     pub path: PathBuf,
-    /// What the operating system says.
     pub source: io::Error,
 }
 

@@ -42,9 +42,7 @@ pub struct Checkpoint {
 /// The state of a module when the phase was finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModuleCheckpoint {
-    /// The module.
     pub module: ModuleId,
-    /// Its version.
     pub version: Version,
     /// Its encoded state.
     pub state: BlobRef,
@@ -65,18 +63,10 @@ impl Checkpoint {
 /// Why the index could not be opened or used.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// The disk, while a broken index was removed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// sled.
     #[error("the index in {}: {source}", folder.display())]
-    Sled {
-        /// The index's folder.
-        folder: PathBuf,
-        /// What sled says.
-        source: sled::Error,
-    },
-    /// An entry is not what was written.
+    Sled { folder: PathBuf, source: sled::Error },
     #[error("the index in {} holds a damaged entry; restart to rebuild it", .0.display())]
     Damaged(PathBuf),
 }

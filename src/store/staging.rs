@@ -9,13 +9,10 @@ use super::durable::{DiskError, create_folder, open_file, sync_parent};
 /// Why a folder cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum StagingError {
-    /// The disk.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// `/` or `..`.
     #[error("{} cannot be replaced; name a folder inside it", .0.display())]
     NoName(PathBuf),
-    /// Another process is at it.
     #[error("{} is being written by another process; wait for it, or name another folder", .0.display())]
     Busy(PathBuf),
 }

@@ -5,7 +5,6 @@ use crate::config::Reads;
 /// A document on its way from a file to ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Document<'a> {
-    /// Text.
     Text(&'a str),
     /// The bytes of an image's planes, and behind them its class in two bytes, little endian.
     Image(&'a [u8]),
@@ -22,30 +21,16 @@ pub fn is_image(tokens: &[u32], bytes: usize, classes: usize) -> bool {
 /// Why a document is none for a network.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DocumentError {
-    /// A network for images was given text.
     #[error("this run reads images, but the input is text; give a .images file, which pathswarm prepare writes")]
     NoImages,
-    /// A network for text was given images.
     #[error("this run reads text, but the input is images; give text, or a run with [model.images]")]
     NoText,
-    /// An image of another size.
     #[error("the images have {found} pixels a side, and the model reads {side}; prepare them with --side {side}")]
-    Side {
-        /// Of the images.
-        found: usize,
-        /// Of the model.
-        side: usize,
-    },
-    /// More classes than the model has.
+    Side { found: usize, side: usize },
     #[error(
         "an image has class {class} (counted from 0), but model.vocabulary = {classes}; set it to the number of classes"
     )]
-    Class {
-        /// Of the image.
-        class: usize,
-        /// Of the model.
-        classes: usize,
-    },
+    Class { class: usize, classes: usize },
 }
 
 impl<'a> Document<'a> {

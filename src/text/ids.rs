@@ -48,7 +48,6 @@ pub enum IdsWriter {
     Own(Vec<u32>),
     /// Into a file.
     File {
-        /// Which.
         file: BufWriter<File>,
         /// How many there are.
         count: usize,
@@ -87,7 +86,6 @@ impl IdsWriter {
         }
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -18,49 +18,18 @@ const LENGTH_BYTES: usize = 4;
 /// Why bytes are not an encoded [`TokenSet`].
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TokensError {
-    /// Another kind of file, or one from another version.
     #[error("not a token file of version {VERSION}")]
     Header,
-    /// Cut short, or counts that do not fit the size.
     #[error("a token file of {found} bytes, where its header asks for {expected}")]
-    Size {
-        /// By the header.
-        expected: u128,
-        /// In fact.
-        found: u64,
-    },
-    /// Tables that contradict each other.
+    Size { expected: u128, found: u64 },
     #[error("a token file whose table of {0} is invalid")]
     Table(&'static str),
-    /// A sequence that the model cannot take.
     #[error("sequence {sequence} of a token file has {length} tokens; 2 to {context} are possible")]
-    Length {
-        /// Position of the sequence.
-        sequence: usize,
-        /// Its length.
-        length: u32,
-        /// The model's context.
-        context: usize,
-    },
-    /// An id that the tokenizer does not have.
+    Length { sequence: usize, length: u32, context: usize },
     #[error("a token file has the id {id}, but the vocabulary ends at {vocabulary}")]
-    Id {
-        /// The id.
-        id: u32,
-        /// Entries of the vocabulary.
-        vocabulary: usize,
-    },
-    /// A sequence that is none of the model's images.
+    Id { id: u32, vocabulary: usize },
     #[error("sequence {sequence} of a token file is not an image: expected {bytes} bytes and a class below {classes}")]
-    Image {
-        /// Position of the sequence.
-        sequence: usize,
-        /// Bytes of an image.
-        bytes: usize,
-        /// Classes of the model.
-        classes: usize,
-    },
-    /// The disk.
+    Image { sequence: usize, bytes: usize, classes: usize },
     #[error("cannot read or write tokens: {0}")]
     Disk(String),
 }

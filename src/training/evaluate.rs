@@ -57,26 +57,12 @@ impl Sum for Score {
 /// Why a path could not be evaluated.
 #[derive(Debug, thiserror::Error)]
 pub enum EvaluateError {
-    /// The sequences do not fit the model.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// The table of bytes does not belong to this vocabulary.
     #[error("the vocabulary has {expected} tokens, but the byte lengths of {found} are known")]
-    TokenBytes {
-        /// The model's vocabulary.
-        expected: usize,
-        /// Entries of the table.
-        found: usize,
-    },
-    /// The model's scores are no numbers.
+    TokenBytes { expected: usize, found: usize },
     #[error("the loss of sequence {sequence} is {nats}; the model diverged")]
-    NotFinite {
-        /// Which.
-        sequence: usize,
-        /// Its loss.
-        nats: f64,
-    },
-    /// libtorch refused, out of memory most likely.
+    NotFinite { sequence: usize, nats: f64 },
     #[error("evaluation: {0}")]
     Tensor(#[from] TchError),
 }

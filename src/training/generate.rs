@@ -29,16 +29,12 @@ pub struct Sampling {
 /// Why nothing could be generated.
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
-    /// There is nothing to continue.
     #[error("the prompt is empty; give at least one token")]
     EmptyPrompt,
-    /// Not a temperature.
     #[error("temperature = {0}: must be 0 or more, and finite")]
     Temperature(f64),
-    /// The model's scores are no numbers.
     #[error("the model's logits are not finite; it diverged or was never loaded")]
     NotFinite,
-    /// The prompt does not fit the model.
     #[error(transparent)]
     Forward(#[from] ForwardError),
 }

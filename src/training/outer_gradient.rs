@@ -3,26 +3,12 @@
 /// Why there is no outer gradient.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum OuterGradientError {
-    /// The parts do not belong together.
     #[error(
         "an outer gradient needs equal lengths, found {before} parameters before, {after} after, residual {residual}"
     )]
-    Lengths {
-        /// Parameters before the inner steps.
-        before: usize,
-        /// And after.
-        after: usize,
-        /// What compression lost last time.
-        residual: usize,
-    },
-    /// Training left the finite numbers.
+    Lengths { before: usize, after: usize, residual: usize },
     #[error("the outer gradient is {value} at {index}; training diverged, so it is not sent")]
-    NotFinite {
-        /// Where.
-        index: usize,
-        /// What stands there.
-        value: f32,
-    },
+    NotFinite { index: usize, value: f32 },
 }
 
 /// `before - after`, times what the path counts for beside the others of the module, plus this part of the residual that

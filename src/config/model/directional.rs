@@ -65,19 +65,8 @@ const LAST_LAYER: f64 = 0.02;
 /// Why directions do not fit a model.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum DirectionalError {
-    /// A size out of range.
     #[error("directional.{key} = {found}: must be {least} to {most}")]
-    Size {
-        /// The key.
-        key: &'static str,
-        /// What stands there.
-        found: usize,
-        /// Smallest allowed.
-        least: usize,
-        /// Largest allowed.
-        most: usize,
-    },
-    /// A sigmoid's steepness.
+    Size { key: &'static str, found: usize, least: usize, most: usize },
     #[error("directional.temperature = {0}: must be above 0, and finite")]
     Temperature(f64),
 }

@@ -18,11 +18,9 @@ use crate::config::model::parts::{Initial, Part, TensorList};
 pub enum ModuleKind {
     /// Attention and feed-forward.
     Transformer,
-    /// Attention.
     Attention,
     /// Feed-forward.
     Mlp,
-    /// Nothing.
     Identity,
 }
 
@@ -100,53 +98,23 @@ fn bias_rate() -> f64 {
 /// Why a pool and its steps make no network.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum DnaError {
-    /// A size out of range.
     #[error("dna.{key} = {found}: must be {least} to {most}")]
-    Size {
-        /// The key.
-        key: &'static str,
-        /// What stands there.
-        found: usize,
-        /// Smallest allowed.
-        least: usize,
-        /// Largest allowed.
-        most: usize,
-    },
-    /// More choices than modules.
+    Size { key: &'static str, found: usize, least: usize, most: usize },
     #[error(
         "dna.top_k = {top_k}: the pool has only {modules} modules, and a token cannot choose one twice; lower top_k or \
          add modules"
     )]
-    TopK {
-        /// `top_k`
-        top_k: usize,
-        /// Modules of the pool.
-        modules: usize,
-    },
-    /// Nothing is computed.
+    TopK { top_k: usize, modules: usize },
     #[error("dna.modules lists only identities, which compute nothing; add transformer, attention or mlp")]
     NothingToCompute,
-    /// A share that the identities cannot have.
     #[error("dna.skips = {skips}: with {identities} identities and top_k = {top_k} it must be 0 to {most}")]
-    Skips {
-        /// `skips`
-        skips: f64,
-        /// Identities in the pool.
-        identities: usize,
-        /// `top_k`
-        top_k: usize,
-        /// The largest share.
-        most: f64,
-    },
-    /// A step out of range.
+    Skips { skips: f64, identities: usize, top_k: usize, most: f64 },
     #[error("dna.bias_rate = {0}: must be above 0 and at most 1")]
     BiasRate(f64),
-    /// A table without its architecture, or the other way round.
     #[error(
         "architecture = \"dna\" and the table [model.dna] need each other; add the missing one or remove the other"
     )]
     HalfSaid,
-    /// Two kinds of routing.
     #[error("[model.directional] and [model.dna] exclude each other; remove one")]
     Directional,
 }

@@ -26,9 +26,7 @@ pub struct ImagesConfig {
 /// What a network reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
-    /// Text.
     Text,
-    /// Images.
     Images {
         /// Pixels of a side.
         side: usize,
@@ -40,25 +38,12 @@ pub enum Reads {
 /// Why a network cannot read images.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ImagesError {
-    /// No square has so many bytes.
     #[error("context = {0}: for images it must be their bytes, 3 * side * side, such as 3072 for 32 pixels a side")]
     Bytes(usize),
-    /// The image is not a whole number of patches.
     #[error("images.patch = {patch}: must divide the side of {side} pixels")]
-    Patch {
-        /// `patch`
-        patch: usize,
-        /// Pixels of a side.
-        side: usize,
-    },
-    /// What only goes with text.
+    Patch { patch: usize, side: usize },
     #[error("{key}: for images it must be {expected}")]
-    OfText {
-        /// The key.
-        key: &'static str,
-        /// What may stand there.
-        expected: &'static str,
-    },
+    OfText { key: &'static str, expected: &'static str },
 }
 
 impl ImagesError {
@@ -78,7 +63,6 @@ impl ModelConfig {
         self.images.is_some()
     }
 
-    /// What it reads.
     pub fn reads(&self) -> Reads {
         if !self.reads_images() {
             return Reads::Text;

@@ -24,38 +24,18 @@ const MOST_OF_A_KIND: usize = 1 << 14;
 /// Why levels do not cover a model.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LevelError {
-    /// Not the name of a part of this model.
     #[error("level {level} lists {name:?}, which this model does not have; its parts are {parts}")]
-    Unknown {
-        /// Position of the level.
-        level: usize,
-        /// What stands there.
-        name: String,
-        /// What may stand there.
-        parts: String,
-    },
-    /// A part in two places.
+    Unknown { level: usize, name: String, parts: String },
     #[error("{part} is listed in level {first} and again in level {second}; list it once")]
-    Twice {
-        /// The part.
-        part: String,
-        /// Where first.
-        first: usize,
-        /// Where again.
-        second: usize,
-    },
-    /// A part nowhere.
+    Twice { part: String, first: usize, second: usize },
     #[error("no level lists {0}; every parameter must belong to one level")]
     Missing(String),
-    /// A level of nothing.
     #[error("level {0} lists no parts; list some or remove it")]
     Empty(usize),
-    /// What is not trained, with what is.
     #[error(
         "level {0} lists balance among other parts, but balance is aggregated in another way: give it its own level"
     )]
     Balance(usize),
-    /// More levels than a module's name can count.
     #[error("{0} levels are too many; at most 65535")]
     TooMany(usize),
 }

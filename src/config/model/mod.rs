@@ -118,39 +118,18 @@ fn rotary() -> Positions {
 /// Why a model's sizes do not fit each other.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ModelError {
-    /// A size out of range.
     #[error("{key} = {found}: must be {least} to {most}")]
-    Size {
-        /// The key.
-        key: &'static str,
-        /// What stands there.
-        found: usize,
-        /// Smallest allowed.
-        least: usize,
-        /// Largest allowed.
-        most: usize,
-    },
-    /// The heads do not divide the width.
+    Size { key: &'static str, found: usize, least: usize, most: usize },
     #[error("heads = {heads} do not divide width = {width}; change one or give head_width")]
-    Heads {
-        /// `heads`
-        heads: usize,
-        /// `width`
-        width: usize,
-    },
-    /// Rotary positions turn pairs of dimensions.
+    Heads { heads: usize, width: usize },
     #[error("rotary positions need heads of even width, found {0}")]
     OddHead(usize),
-    /// A deviation out of range.
     #[error("initial_deviation = {0}: must be above 0, at most 10")]
     InitialDeviation(f64),
-    /// Its attention's directions.
     #[error(transparent)]
     Directional(#[from] DirectionalError),
-    /// Its pool of modules.
     #[error(transparent)]
     Dna(#[from] DnaError),
-    /// Its images.
     #[error(transparent)]
     Images(#[from] ImagesError),
 }

@@ -7,7 +7,6 @@ use std::fmt;
 pub enum Part {
     /// Token embedding and, if learned, positions.
     Embedding,
-    /// One block.
     Block(usize),
     /// What says which of a block's directions are suppressed, or which modules tokens choose in a step.
     Router(usize),
@@ -47,9 +46,7 @@ pub enum Initial {
     Truncated(f64),
     /// All the same.
     Constant(f64),
-    /// All ones.
     Ones,
-    /// All zeros.
     Zeros,
 }
 

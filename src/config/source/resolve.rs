@@ -22,22 +22,11 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Why there is no usable configuration. Each message names the file, variable or flag, and the key.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
-    /// The file cannot be read.
     #[error("{}: {reason}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        reason: String,
-    },
+    Unreadable { path: PathBuf, reason: String },
     /// What was given is wrong: a syntax error, an unknown key, a wrong type, a value that makes no sense.
     #[error("{place}: {message}")]
-    Refused {
-        /// The file and line, the variable or the flag.
-        place: String,
-        /// The key and what is wrong with it.
-        message: String,
-    },
+    Refused { place: String, message: String },
 }
 
 impl ResolveError {
@@ -213,7 +202,6 @@ fn one_line(message: &str) -> String {
 /// A checked configuration that knows where each value came from.
 #[derive(Debug)]
 pub struct Resolved<T> {
-    /// The configuration.
     pub value: T,
     source: Source,
 }
@@ -230,7 +218,6 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The value.
     pub fn value(&self) -> Value {
         value_of(&self.text)
     }

@@ -41,22 +41,10 @@ impl fmt::Display for Origin {
 /// A setting that sets nothing.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SettingError {
-    /// There is no `=`, or nothing before it.
     #[error("{flag}: {text:?} is not KEY=VALUE")]
-    NoValue {
-        /// The flag.
-        flag: String,
-        /// What stands there.
-        text: String,
-    },
-    /// Neither a run nor a machine has such a key.
+    NoValue { flag: String, text: String },
     #[error("{origin}: there is no key {key:?}; keys begin with {}", all_keys().join(", "))]
-    NoKey {
-        /// The flag or the variable.
-        origin: Origin,
-        /// The key.
-        key: String,
-    },
+    NoKey { origin: Origin, key: String },
 }
 
 /// One key that a flag or a variable sets.

@@ -15,7 +15,6 @@ use crate::training::{EvaluateError, Score, Sequences, target_losses};
 
 /// Sequences of which only tokens from one on count, whatever they begin with.
 pub struct From<'a> {
-    /// Which.
     pub set: &'a TokenSet,
     /// The first that counts.
     pub first: usize,

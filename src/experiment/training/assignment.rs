@@ -41,13 +41,10 @@ pub struct Assignment {
 /// Why the text cannot be shared out.
 #[derive(Debug, thiserror::Error)]
 pub enum AssignmentError {
-    /// A path with nothing to train on.
     #[error("path {0} has no training sequences; give more text or use fewer paths")]
     Empty(PathId),
-    /// No router.
     #[error(transparent)]
     Router(#[from] RouterError),
-    /// No discriminative router.
     #[error("the discriminative router: {0}")]
     Logistic(#[from] crate::routing::LogisticError),
 }

@@ -23,7 +23,6 @@ const MOST_ROWS: usize = 8192;
 
 /// Documents and what every path makes of them.
 pub struct Judged<'a> {
-    /// Which.
     pub documents: &'a Documents,
     /// The path of each.
     pub routes: &'a [PathId],

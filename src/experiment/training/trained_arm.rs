@@ -28,7 +28,6 @@ pub struct DenseArm<'a> {
 
 /// What an arm trains.
 pub enum TrainedArm<'a> {
-    /// Paths.
     Paths(Box<Lockstep<'a>>),
     /// Paths that average each step.
     EveryStep(Box<EveryStep<'a>>),

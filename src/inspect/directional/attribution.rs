@@ -25,9 +25,7 @@ pub struct Share {
 pub struct Attribution {
     /// The token, as text.
     pub target: String,
-    /// The logit.
     pub logit: f64,
-    /// Its probability.
     pub probability: f64,
     /// Embedding, all heads, routing and feed-forward of each layer: what they add sums up to the logit, but for biases.
     pub parts: Vec<Share>,

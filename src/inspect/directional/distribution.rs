@@ -28,7 +28,6 @@ pub struct LayerWeights {
 /// A head whose weights differ most between domains: one of the top quartile.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Specialist {
-    /// Its layer.
     pub layer: usize,
     /// Its number there.
     pub head: usize,

@@ -15,7 +15,6 @@ use crate::seed::Seed;
 /// A text as a point.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// Its domain.
     pub domain: String,
     /// Along the two directions in which texts differ most.
     pub at: [f64; 2],

@@ -25,7 +25,6 @@ pub struct Choices {
 pub struct Given {
     /// Where it begins among the tokens of all modules.
     pub first: usize,
-    /// How many tokens.
     pub tokens: usize,
     /// How many, with fill.
     pub filled: usize,

@@ -38,69 +38,30 @@ impl Layout {
 /// Why a model has no counterpart.
 #[derive(Debug, thiserror::Error)]
 pub enum HuggingFaceError {
-    /// Ours, there.
     #[error(
         "head_width = {head_width} is not width / heads = {width} / {heads}: GPT-2 and GPT-NeoX cannot express this"
     )]
-    HeadWidth {
-        /// `head_width`
-        head_width: usize,
-        /// `width`
-        width: usize,
-        /// `heads`
-        heads: usize,
-    },
-    /// Only ours.
+    HeadWidth { head_width: usize, width: usize, heads: usize },
     #[error("[model.directional] has no counterpart: neither GPT-2 nor GPT-NeoX routes directions of its heads")]
     Directional,
-    /// No language model.
     #[error("[model.images] has no counterpart: GPT-2 and GPT-NeoX read text")]
     Images,
-    /// Tokens that choose their way.
     #[error("architecture = \"dna\" has no counterpart: in GPT-2 and GPT-NeoX every token goes through every block")]
     Dna,
-    /// Theirs, here.
     #[error("config.json: {key} = {found}, this program knows {known}")]
-    Setting {
-        /// The key.
-        key: &'static str,
-        /// What stands there.
-        found: String,
-        /// What might.
-        known: &'static str,
-    },
-    /// Not what `transformers` writes.
+    Setting { key: &'static str, found: String, known: &'static str },
     #[error("config.json: {0}")]
     Json(#[from] serde_json::Error),
-    /// A size out of range.
     #[error("config.json: {0}")]
     Model(#[from] crate::config::ModelError),
-    /// Not a safetensors file.
     #[error("safetensors: {0}")]
     Format(#[from] SafeTensorError),
-    /// A tensor of another shape or type.
     #[error("tensor {name} is {found}, config.json makes it {expected:?} of f32, f16 or bf16")]
-    Tensor {
-        /// Its name.
-        name: String,
-        /// What the file has.
-        found: String,
-        /// Its shape.
-        expected: Vec<usize>,
-    },
-    /// A value that is infinite or not a number.
+    Tensor { name: String, found: String, expected: Vec<usize> },
     #[error("tensor {0} has values that are not finite")]
     NotFinite(String),
-    /// Values that do not make a model.
     #[error("level {level} has {found} values, the model needs {expected}")]
-    Level {
-        /// Which.
-        level: usize,
-        /// How many are there.
-        found: usize,
-        /// How many should be.
-        expected: usize,
-    },
+    Level { level: usize, found: usize, expected: usize },
 }
 
 /// `model.safetensors` of a path: `values` are its levels' flat buffers.

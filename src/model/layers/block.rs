@@ -24,7 +24,6 @@ pub struct Reading<'a> {
     pub watch: &'a dyn Watch,
 }
 
-/// One block.
 pub struct Block {
     index: usize,
     attention_norm: Norm,
@@ -46,7 +45,6 @@ impl Block {
         })
     }
 
-    /// Its attention.
     pub(crate) fn attention(&self) -> &Attention {
         &self.attention
     }

@@ -6,7 +6,6 @@ use crate::model::layers::token_positions::TokenPositions;
 
 /// What tokens chose in one step.
 pub struct Routed<'a> {
-    /// Which step.
     pub step: usize,
     /// Which tokens.
     pub places: &'a TokenPositions,

@@ -17,9 +17,7 @@ use crate::network::limits::{ADDRESSES_PER_PEER, DIALLED_PEERS};
 pub struct Unreachable {
     /// The addresses that were tried; Kademlia may have added some of its own.
     pub tried: Vec<Multiaddr>,
-    /// How long.
     pub waited: Duration,
-    /// What went wrong.
     pub reason: String,
 }
 
@@ -75,7 +73,6 @@ struct Attempt<P> {
 /// What else there is to the peer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
-    /// Nothing.
     Nothing,
     /// A connection through a relay: a direct one is sought.
     ARelay,

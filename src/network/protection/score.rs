@@ -60,7 +60,6 @@ impl Offence {
 /// A peer that is banned, or was lately.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ban {
-    /// Who.
     pub peer: PeerKey,
     /// Until when, in seconds since 1970.
     pub until_s: u64,

@@ -77,10 +77,8 @@ pub enum NotSent {
     /// Too many results wait to be taken, or too many commands to be carried out.
     #[error("too many operations are pending: handle what has arrived, then try again")]
     Busy,
-    /// Larger than a request or response may be.
     #[error("{0} bytes are too many to send: a request or response has at most {CONTROL_BYTES}, send a blob")]
     TooLarge(usize),
-    /// The network has stopped, or its events are no longer taken.
     #[error("the network has stopped")]
     Stopped,
 }

@@ -74,27 +74,16 @@ pub enum AccessChange {
 /// Why somebody cannot invite, or send away.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
-    /// The run lets everybody in.
     #[error("this run is open: any peer that knows an address can join, without an invitation")]
     Open,
-    /// This peer has no credential of its own.
     #[error("this peer is not invited itself: {0}")]
     NotInvited(Refusal),
-    /// Its rank is too low.
     #[error("this peer may not invite others{}", if *.0 > MEMBER { " that may invite in turn" } else { "" })]
     NoRight(u8),
-    /// Not below it.
     #[error("{} was invited neither by this peer nor by a peer that it has invited: {reason}", of.short())]
-    NotYours {
-        /// Whom it is about.
-        of: PeerKey,
-        /// What is said to it.
-        reason: Refusal,
-    },
-    /// Too many are remembered.
+    NotYours { of: PeerKey, reason: Refusal },
     #[error("{0}")]
     Full(&'static str),
-    /// The disk.
     #[error(transparent)]
     Disk(#[from] crate::store::DiskError),
 }

@@ -20,21 +20,12 @@ const MOST_TEXT_BYTES: u64 = 16 * 1024;
 /// Why a text is no invitation.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// The file cannot be read.
     #[error("{path}: {error}")]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        error: std::io::Error,
-    },
-    /// Neither a file nor a token.
+    File { path: PathBuf, error: std::io::Error },
     #[error("neither a file nor an invitation; an invitation begins with {BEGINS}")]
     Neither,
-    /// A part is missing, or was changed.
     #[error("the invitation is incomplete: copy all of it")]
     Broken,
-    /// Another version.
     #[error("the invitation cannot be read: {0}")]
     Wire(#[from] WireError),
 }

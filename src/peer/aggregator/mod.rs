@@ -30,23 +30,14 @@ const MAILBOX: usize = 1;
 /// Why the aggregator had to give up: this peer's disk or memory, never another peer's bytes.
 #[derive(Debug, thiserror::Error)]
 pub enum AggregateError {
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] BlobError),
-    /// A state that should be here is not.
     #[error("module {module}: the state {state} is not in the store")]
-    StateGone {
-        module: ModuleId,
-        /// Its state's hash.
-        state: BlobHash,
-    },
-    /// The sum does not hold what it should.
+    StateGone { module: ModuleId, state: BlobHash },
     #[error("module {module} version {target}: the sum does not hold the expected contributions")]
     Sum { module: ModuleId, target: Version },
-    /// The average cannot be compressed.
     #[error("module {module}: {source}")]
     Encode { module: ModuleId, source: crate::compress::EncodeError },
-    /// What the router is made of does not read.
     #[error("module {module}, the router: {reason}")]
     Router { module: ModuleId, reason: String },
     /// The state does not decode, or the own average does not apply.

@@ -22,19 +22,14 @@ use crate::peer::join::{JoinError, fetch_manifest};
 /// Why a swarm could not be visited.
 #[derive(Debug, thiserror::Error)]
 pub enum VisitError {
-    /// There is nowhere to go.
     #[error("no address was given")]
     NoAddress,
-    /// Nobody at the address, or not one of us.
     #[error(transparent)]
     Join(#[from] JoinError),
-    /// In the name of a peer that has no right to.
     #[error(transparent)]
     Door(#[from] AccessError),
-    /// The network did not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The network went away.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
@@ -66,7 +61,6 @@ pub(super) struct Visit {
     pub client: Client,
     /// Who answered first.
     pub contact: PeerKey,
-    /// Where.
     pub address: Multiaddr,
     /// The manifest's bytes.
     pub manifest: Vec<u8>,

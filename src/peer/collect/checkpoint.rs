@@ -14,9 +14,7 @@ use crate::text::Tokenizer;
 
 /// A path, or its ancestor, and what its tokens mean.
 pub struct Checkpoint {
-    /// Its run.
     pub config: RunConfig,
-    /// Its tokens.
     pub tokenizer: Tokenizer,
     /// Its parameters, level by level.
     pub levels: Vec<Vec<f32>>,

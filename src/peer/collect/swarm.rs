@@ -22,14 +22,12 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub enum Told {
     /// The manifest is here.
     Run {
-        /// The run's name.
         name: String,
         /// Modules to fetch.
         modules: usize,
     },
     /// A module is here: how many of them are now.
     Module {
-        /// Which.
         module: ModuleId,
         /// At which version.
         version: Version,

@@ -63,63 +63,26 @@ pub(super) fn test_file(path: PathId) -> String {
 /// Why a folder is not a collected run, or not a whole one.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectedError {
-    /// Something else is in it, or nothing.
     #[error("{} is not a collected run: it has no {MANIFEST}", .0.display())]
     NotCollected(PathBuf),
-    /// A manifest that does not read.
     #[error("{}: {source}", path.display())]
-    Manifest {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: ManifestError,
-    },
-    /// A file is not there.
+    Manifest { path: PathBuf, source: ManifestError },
     #[error("{} is missing", .0.display())]
     Missing(PathBuf),
-    /// A file cannot be read.
     #[error("{}: {source}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: std::io::Error,
-    },
-    /// A file is not the one that the manifest names.
+    Unreadable { path: PathBuf, source: std::io::Error },
     #[error("{} does not match the manifest: it has {found}, expected {expected}", path.display())]
-    Changed {
-        /// The file.
-        path: PathBuf,
-        /// Its size or hash.
-        found: String,
-        /// The manifest's.
-        expected: String,
-    },
-    /// A module's file is of another run or module, or damaged.
+    Changed { path: PathBuf, found: String, expected: String },
     #[error("{}: {reason}", path.display())]
-    Module {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The tokenizer does not read.
+    Module { path: PathBuf, reason: String },
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// The router does not read, or fits another grid.
     #[error(transparent)]
     Router(#[from] RouterError),
-    /// The ancestor does not read.
     #[error("the ancestor: {0}")]
     Ancestor(#[from] ExchangeError),
-    /// A test text does not read.
     #[error("{}: {source}", path.display())]
-    Tokens {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: TokensError,
-    },
+    Tokens { path: PathBuf, source: TokensError },
 }
 
 /// A module as it was collected.

@@ -22,7 +22,6 @@ pub struct OwnText {
 #[derive(Debug, thiserror::Error)]
 #[error("this run does not send its text to newcomers; a newcomer needs the corpus with hash {corpus}")]
 pub struct NeedsText {
-    /// What the own copy must hash to.
     pub corpus: BlobHash,
 }
 
@@ -30,10 +29,8 @@ pub struct NeedsText {
 #[derive(Debug, thiserror::Error)]
 #[error("{corpus} has hash {found}, but the corpus of the run has hash {expected}")]
 pub struct OtherText {
-    /// What was given.
     pub corpus: String,
     pub found: BlobHash,
-    /// The run's.
     pub expected: BlobHash,
 }
 

@@ -40,7 +40,6 @@ use crate::text::{CorpusSource, Survey, TokenSet};
 
 /// The text that a run is founded on.
 pub enum TextFrom {
-    /// Documents.
     Corpus {
         /// To train on.
         corpus: CorpusSource,
@@ -104,7 +103,6 @@ pub struct CreatedRun {
     pub manifest: Manifest,
     /// The manifest's bytes.
     pub bytes: Vec<u8>,
-    /// Its name.
     pub id: RunId,
     /// The ancestor with its AdamW, for the dense control.
     pub ancestor: Dense,

@@ -13,7 +13,6 @@ use crate::training::Score;
 /// The scores of what one path reads, or of that of one domain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathScore {
-    /// The path.
     pub path: PathId,
     /// The number of their domain, if the text says so.
     pub domain: Option<u32>,
@@ -30,17 +29,8 @@ pub struct PathScore {
 /// Why a run could not be scored on this text.
 #[derive(Debug, thiserror::Error)]
 pub enum ScoringError {
-    /// There is no test text.
     #[error("{place} does not hold the test text of {paths}: {reason}")]
-    NoText {
-        /// The folder, or the swarm.
-        place: String,
-        /// Of which paths.
-        paths: String,
-        /// Why.
-        reason: &'static str,
-    },
-    /// Every document is all prefix.
+    NoText { place: String, paths: String, reason: &'static str },
     #[error("no token of this text is scored: no document is longer than the {0} tokens that choose its path")]
     TooShort(usize),
 }

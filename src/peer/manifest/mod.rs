@@ -88,52 +88,30 @@ pub struct Resharding {
 /// Why a manifest is not this run's, or not one that this program can take part in.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// Not JSON of this shape.
     #[error("the manifest cannot be decoded: {0}")]
     Syntax(#[from] serde_json::Error),
-    /// Founded by another version of the program.
     #[error(
         "the run has wire version {wire} and format version {format}, this program {WIRE_VERSION} and \
          {FORMAT_VERSION}; use the founder's version of pathswarm"
     )]
-    Version {
-        /// Of messages.
-        wire: u16,
-        /// Of files.
-        format: u32,
-    },
-    /// The configuration in it is wrong.
+    Version { wire: u16, format: u32 },
     #[error("the configuration in the manifest: {0}")]
     Config(#[from] RunConfigError),
-    /// The levels in it make no grid.
     #[error("the configuration in the manifest: {0}")]
     Grid(#[from] GridError),
-    /// It is not complete.
     #[error("the manifest names {found} {what}, but its grid has {expected}")]
-    Count {
-        /// Shards or modules.
-        what: &'static str,
-        /// In the manifest.
-        found: usize,
-        /// In the grid.
-        expected: usize,
-    },
-    /// The shards are in a blob, which has not been read.
+    Count { what: &'static str, found: usize, expected: usize },
     #[error("the run's shard table has not been read")]
     NoTable,
-    /// That blob is not what it should be.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// A size in it is not what its configuration makes.
     #[error("the manifest gives module {0} a state of the wrong size")]
     StateSize(ModuleId),
     /// The text is to be shared out anew, and what that takes is not there, or the other way round.
     #[error("the manifest and its configuration differ in whether the text is resharded")]
     Resharding,
-    /// By invitation, and nobody invites; or the other way round.
     #[error("the manifest and its configuration differ in whether the run is by invitation")]
     Admission,
-    /// Too large to be sent.
     #[error("the manifest has {0} bytes, at most {MAX_CONTROL_BYTES} can be sent; use a smaller grid")]
     Large(usize),
 }

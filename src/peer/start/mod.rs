@@ -349,8 +349,6 @@ impl Drop for Abandoned {
 #[derive(Debug, thiserror::Error)]
 #[error("{what} of this run is missing in {}", folder.display())]
 pub struct PartGone {
-    /// The store.
     pub folder: PathBuf,
-    /// Which part.
     pub what: &'static str,
 }

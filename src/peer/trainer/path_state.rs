@@ -59,19 +59,15 @@ pub struct PathState {
 /// Why bytes are no trainer's state of this run.
 #[derive(Debug, thiserror::Error)]
 pub enum PathStateError {
-    /// Not one of ours.
     #[error("not a trainer's state of version {} to {}", VERSIONS[0], VERSIONS[3])]
     Header,
-    /// Not of this model.
     #[error("a trainer's state of {found} bytes; a state of this model has {expected}")]
     Size { found: usize, expected: usize },
     /// Parameters that are said to be the best, and by how much.
     #[error("a trainer's state with invalid best parameters")]
     Best,
-    /// Trained on another path than it can be used for.
     #[error("a trainer's state of another path")]
     OtherPath,
-    /// The part that AdamW needs.
     #[error(transparent)]
     Inner(#[from] InnerStateError),
 }

@@ -62,23 +62,13 @@ pub fn fine_tune(
 /// Why a file is not the transducer of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum TransducerError {
-    /// Another model's, or none.
     #[error("it is not a transducer of this run: {0}")]
     Model(#[from] ExchangeError),
     /// Of another number of paths, or made for another distance between choices.
     #[error(
         "it chooses among {found_paths} paths every {found_every} tokens, not among {paths} paths every {every} tokens"
     )]
-    Purpose {
-        /// Its own.
-        found_paths: String,
-        /// Its own.
-        found_every: String,
-        /// The run's.
-        paths: u32,
-        /// Asked for.
-        every: usize,
-    },
+    Purpose { found_paths: String, found_every: String, paths: u32, every: usize },
 }
 
 /// A run, asked through a transducer where a text goes on.

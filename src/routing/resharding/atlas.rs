@@ -50,7 +50,6 @@ pub struct Atlas {
 /// Why bytes are no atlas.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum AtlasError {
-    /// Another kind of file, cut short, or values that cannot be.
     #[error("not an atlas of version {VERSION}: {0}")]
     Format(&'static str),
 }

@@ -19,30 +19,14 @@ pub struct PathScores {
 /// Why bytes are no scores.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ScoresError {
-    /// Another kind of file, or cut short.
     #[error("not a table of scores of version {VERSION}: {0}")]
     Format(&'static str),
-    /// Paths that are not in order, or not in the grid.
     #[error("scores of path {0}, which are out of order or of no path of this run")]
     Path(PathId),
-    /// As many documents as the slice has not.
     #[error("{found} scores of path {path}, the slice has {expected} documents")]
-    Count {
-        /// Whose.
-        path: PathId,
-        /// How many.
-        found: u32,
-        /// Documents of the slice.
-        expected: usize,
-    },
-    /// Not a loss.
+    Count { path: PathId, found: u32, expected: usize },
     #[error("a score of path {path} is {value}")]
-    Value {
-        /// Whose.
-        path: PathId,
-        /// The score.
-        value: f32,
-    },
+    Value { path: PathId, value: f32 },
 }
 
 impl PathScores {

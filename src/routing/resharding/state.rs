@@ -27,10 +27,8 @@ pub struct RouterState {
 /// Why bytes are no state of a run's router.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// Another kind of file, or another run's.
     #[error("not the state of this run's router: {0}")]
     Format(&'static str),
-    /// The router in it.
     #[error("the state of the router: {0}")]
     Router(#[from] RouterError),
 }
@@ -38,13 +36,10 @@ pub enum StateError {
 /// Why the text stays as it is shared out, though it was due.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum NotShared {
-    /// Nobody scored the slice in time.
     #[error("no path has scored the slice")]
     NoScores,
-    /// No fit.
     #[error(transparent)]
     Fit(#[from] LogisticError),
-    /// A path with nothing to train on.
     #[error("path {0} would have no training sequences")]
     Empty(PathId),
 }

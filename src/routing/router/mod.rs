@@ -36,27 +36,16 @@ pub(in crate::routing) enum Rule {
 /// Why there is no router, or it does not fit.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RouterError {
-    /// No clusters.
     #[error(transparent)]
     Kmeans(#[from] KmeansError),
-    /// The paths are not pairs.
     #[error(
         "{0} paths are not a product of two numbers above 1, as product k-means needs; use another number, or k-means"
     )]
     NoPairs(u32),
-    /// Not an encoded router of this version.
     #[error("not a router of version {FILE_VERSION}: {0}")]
     Format(&'static str),
-    /// Made for another run.
     #[error("the router has {what} {found}, but the run asks for {expected}")]
-    Mismatch {
-        /// Paths, width or prefix.
-        what: &'static str,
-        /// The router's.
-        found: usize,
-        /// The run's.
-        expected: usize,
-    },
+    Mismatch { what: &'static str, found: usize, expected: usize },
 }
 
 impl Router {
@@ -160,7 +149,6 @@ impl Router {
         }
     }
 
-    /// How many paths.
     pub fn paths(&self) -> u32 {
         self.paths
     }

@@ -166,23 +166,14 @@ fn ten_minutes() -> u64 {
 /// Why a scenario cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// Not TOML, an unknown key, a wrong type.
     #[error("{0}")]
     Syntax(#[from] toml::de::Error),
-    /// The levels make no grid.
     #[error("swarm.levels: {0}")]
     Grid(#[from] GridError),
-    /// The grid cannot be sampled so.
     #[error("swarm.sample: {0}")]
     Sample(#[from] SampleError),
-    /// A value outside its range.
     #[error("{key}: {expected}")]
-    Range {
-        /// Dotted key.
-        key: &'static str,
-        /// What may stand there.
-        expected: &'static str,
-    },
+    Range { key: &'static str, expected: &'static str },
 }
 
 /// The most peers of a drill.

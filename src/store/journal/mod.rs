@@ -20,33 +20,17 @@ use crate::store::journal::frames::{
 /// Why a journal could not be opened or written.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The disk.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// Not one of ours, or its first bytes are damaged.
     #[error("{} is not a journal, or its header is damaged; to start without its records, move it away", .0.display())]
     NotAJournal(PathBuf),
-    /// Written by a newer program.
     #[error("{}: format version {version} is unknown, this program reads version {FORMAT_VERSION}", path.display())]
-    Version {
-        /// The file.
-        path: PathBuf,
-        /// What its header says.
-        version: u16,
-    },
-    /// The disk lost something that was acknowledged.
+    Version { path: PathBuf, version: u16 },
     #[error("{} is damaged at byte {offset}, before intact records: the disk has lost synced data; check the disk; to \
         start without the records, move this file away", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Where the damaged frame begins.
-        offset: usize,
-    },
-    /// More than a frame holds.
+    Damaged { path: PathBuf, offset: usize },
     #[error("{0} bytes in one append to the journal; at most {MAX_FRAME_BYTES} fit")]
     TooLarge(usize),
-    /// An earlier failure left the file in doubt.
     #[error("an earlier write to {} failed and its end is uncertain; a rewrite or a restart repairs it", .0.display())]
     Broken(PathBuf),
 }

@@ -52,7 +52,6 @@ impl fmt::Display for CorpusSource {
 pub struct KindCount {
     /// `rust`, `c`, `prose` or `legal` of dependencies; the ending of a file otherwise.
     pub name: String,
-    /// Documents.
     pub documents: u64,
     /// Bytes of UTF-8.
     pub bytes: u64,

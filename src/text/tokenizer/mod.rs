@@ -33,28 +33,17 @@ pub enum TokenizerError {
     /// Not even the bytes fit, or more than a model can have.
     #[error("a vocabulary of {0} entries is not possible: {MIN_VOCABULARY} to {MAX_VOCABULARY}")]
     Vocabulary(usize),
-    /// A file that is too large to be one.
     #[error("a tokenizer of {bytes} bytes is too large: at most {MAX_FILE_BYTES}")]
-    TooLarge {
-        /// Its size.
-        bytes: usize,
-    },
-    /// Not a `tokenizer.json`.
+    TooLarge { bytes: usize },
     #[error("not a tokenizer.json: {0}")]
     Syntax(serde_json::Error),
-    /// A tokenizer of another kind.
     #[error(
         "this tokenizer cannot be used: {reason}; use a byte-level BPE tokenizer, such as that of GPT-2, Llama 3 or \
          Qwen"
     )]
-    Unsupported {
-        /// What is the matter with it.
-        reason: String,
-    },
-    /// Nothing in it ends a document.
+    Unsupported { reason: String },
     #[error("this tokenizer has no token for the end of a document: one of {} is needed", END_OF_DOCUMENT.join(", "))]
     NoEndOfDocument,
-    /// The library failed.
     #[error("the tokenizer failed: {0}")]
     Library(String),
 }

@@ -49,7 +49,6 @@ pub trait Sequences {
         None
     }
 
-    /// Whether there is none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -82,53 +81,19 @@ impl Sequences for [Vec<u32>] {
 /// Why sequences make no batch.
 #[derive(Debug, thiserror::Error)]
 pub enum BatchError {
-    /// There is nothing to train on.
     #[error("the shard has no sequences to train on")]
     NoSequences,
-    /// The order was made for another set.
     #[error("the batch order is for {expected} sequences, found {found}")]
-    Sequences {
-        /// What the order is for.
-        expected: usize,
-        /// What was given.
-        found: usize,
-    },
-    /// A sequence that the model cannot take.
+    Sequences { expected: usize, found: usize },
     #[error("sequence {sequence} has {found} tokens, more than the context of {context}")]
-    TooLong {
-        /// Which.
-        sequence: usize,
-        /// Its tokens.
-        found: usize,
-        /// Longest allowed.
-        context: usize,
-    },
-    /// A token that the embedding does not have.
+    TooLong { sequence: usize, found: usize, context: usize },
     #[error("sequence {sequence}: token {token} is outside the vocabulary of {vocabulary}")]
-    Token {
-        /// Which sequence.
-        sequence: usize,
-        /// The token.
-        token: u32,
-        /// Entries of the vocabulary.
-        vocabulary: usize,
-    },
-    /// A sequence that is no image.
+    Token { sequence: usize, token: u32, vocabulary: usize },
     #[error(
         "sequence {sequence} is not an image of this model: expected {bytes} bytes and then a class below {classes}, \
          found {found} values"
     )]
-    Image {
-        /// Which sequence.
-        sequence: usize,
-        /// Its tokens.
-        found: usize,
-        /// Bytes of an image.
-        bytes: usize,
-        /// Classes of the model.
-        classes: usize,
-    },
-    /// libtorch refused, out of memory most likely.
+    Image { sequence: usize, found: usize, bytes: usize, classes: usize },
     #[error("batch: {0}")]
     Tensor(#[from] TchError),
 }

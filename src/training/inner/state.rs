@@ -20,21 +20,12 @@ pub struct InnerState {
 /// Why bytes are no inner state of this model.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum InnerStateError {
-    /// Not as many bytes as this model's state has.
     #[error("an inner state of this model has {expected} bytes, found {found}")]
-    Length {
-        /// What it should have.
-        expected: usize,
-        /// What there is.
-        found: usize,
-    },
-    /// Not an inner state, or of another format.
+    Length { expected: usize, found: usize },
     #[error("not an inner state of format 1")]
     Magic,
-    /// Damaged.
     #[error("the inner state's checksum does not match; the file is damaged")]
     Checksum,
-    /// Of another model.
     #[error("the inner state has levels of other sizes than this model")]
     Sizes,
     /// A moment that is not finite, or a square that is negative.

@@ -44,22 +44,12 @@ const BUSY: &str = "busy";
 /// Why a swarm did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// Nobody at the address, or not one of us.
     #[error(transparent)]
     Visit(#[from] VisitError),
-    /// The network went away.
     #[error(transparent)]
     Stopped(#[from] Stopped),
-    /// Nobody plays it.
     #[error("no peer can answer for {what}: {reason} (of {asked} peers)")]
-    Nobody {
-        /// The path, or the ancestor.
-        what: String,
-        /// What went wrong last.
-        reason: String,
-        /// How many peers were found in all.
-        asked: usize,
-    },
+    Nobody { what: String, reason: String, asked: usize },
 }
 
 #[expect(clippy::disallowed_methods, reason = "an edge: how long nobody has answered")]
