@@ -1,4 +1,4 @@
-//! What a run's configuration must fulfil beyond its types.
+//! Checks of a run's configuration that its types do not make.
 
 use super::outer::{Codec, Divide, OuterMode, Rescale};
 use super::routing::RoutingMethod;
@@ -7,11 +7,10 @@ use super::training::Decay;
 use crate::config::model::levels::{check_balance, check_levels};
 use crate::grid::{Grid, Sharing, halves};
 
-/// An update counts no more contributions, and a router that hears fewer paths than there are is a poor one.
+/// An update counts at most this many contributions, so a router with more paths would miss scores.
 const MOST_SCORED_PATHS: u32 = 64;
 
 impl RunConfig {
-    /// Checks what the types do not.
     pub fn check(&self) -> Result<(), RunConfigError> {
         self.model.check()?;
         check_levels(&self.model, &self.levels)?;
@@ -73,7 +72,7 @@ impl RunConfig {
             "false where outer.mode is asynchronous, outer.codec is top-k, outer.divide is \"senders\" or outer.rescale is \
              \"radial\"",
         )?;
-        // An update that closes with one contribution is its own direction, and its only sender.
+        // Such an update has one contribution, so its direction is its own and it has one sender.
         if outer.mode == OuterMode::Asynchronous {
             let expected = "not \"radial\" where outer.mode is asynchronous: contributions come one by one";
             require(outer.rescale != Rescale::Radial, "outer.rescale", "radial", expected)?;
@@ -256,7 +255,7 @@ impl RunConfig {
     }
 }
 
-/// Phases before which something happens.
+/// Checks a list of phases before which something happens.
 fn check_phases(key: &'static str, phases: &[u64], all: u64) -> Result<(), RunConfigError> {
     let fit = phases.iter().all(|phase| (1..all).contains(phase)) && phases.is_sorted_by(|a, b| a < b);
     require(fit, key, format!("{phases:?}"), "phases from 1 to the last but one, each after the one before")

@@ -1,6 +1,6 @@
-//! From a file, the environment and flags to one checked value, each part of which knows where it came from.
+//! Merges a file, the environment and flags into one checked value that knows the origin of each part.
 //!
-//! A flag beats the environment, that beats the file, that beats the default.
+//! Flags override the environment, which overrides the file, which overrides the defaults.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -16,21 +16,20 @@ use crate::config::source::key_positions::Places;
 use crate::config::source::schema::keys_of;
 use crate::config::source::settings::{Origin, Setting, Settings, value_of};
 
-/// A longer file is no configuration.
+/// Longer files are refused.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Why there is no usable configuration. Each message names the file, variable or flag, and the key.
+/// Each message names the file, variable or flag, and the key.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
     #[error("{}: {reason}", path.display())]
     Unreadable { path: PathBuf, reason: String },
-    /// What was given is wrong: a syntax error, an unknown key, a wrong type, a value that makes no sense.
+    /// A syntax error, an unknown key, a wrong type, or a value out of range.
     #[error("{place}: {message}")]
     Refused { place: String, message: String },
 }
 
 impl ResolveError {
-    /// What to do about it.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Unreadable { .. } => "give the path of a TOML file; configs/ and peers/ have examples",
@@ -40,7 +39,7 @@ impl ResolveError {
 }
 
 impl Settings {
-    /// Reads a run's file and puts the settings over it.
+    /// Reads a run's file and applies the settings.
     ///
     /// # Errors
     /// The first wrong value, and the file, variable or flag that gave it.
@@ -50,7 +49,7 @@ impl Settings {
         })
     }
 
-    /// Reads a machine's profile, if there is one, and puts the settings over it.
+    /// Reads a machine's profile, if any, and applies the settings.
     ///
     /// # Errors
     /// The first wrong value, and the file, variable or flag that gave it.
@@ -76,7 +75,7 @@ impl Settings {
     }
 }
 
-/// The key that a check complains about, as far as it says.
+/// The key that a check complains about, if it names one.
 fn key_of_error(error: &RunConfigError) -> String {
     match error {
         RunConfigError::Range { key, .. } => (*key).to_owned(),
@@ -105,7 +104,7 @@ fn read(path: &Path) -> Result<String, ResolveError> {
     std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))
 }
 
-/// What a configuration was made of.
+/// The inputs of a configuration.
 #[derive(Debug)]
 struct Source {
     file: Option<PathBuf>,
@@ -114,7 +113,7 @@ struct Source {
 }
 
 impl Source {
-    /// Puts the settings over the file's table; if that is no `T`, says whether the file or a setting is at fault.
+    /// Applies the settings to the file's table. On failure, tells whether the file or a setting is wrong.
     fn value<T: DeserializeOwned>(&self, text: &str, file: &Table) -> Result<T, ResolveError> {
         let error = match over(file, &self.settings).try_into() {
             Ok(value) => return Ok(value),
@@ -131,7 +130,7 @@ impl Source {
         })
     }
 
-    /// What TOML or serde say about the file, in one line.
+    /// One line about what TOML or serde report of the file.
     fn refuse(&self, error: &toml::de::Error) -> ResolveError {
         let file = self.file_name();
         let Some(span) = error.span() else {
@@ -148,7 +147,7 @@ impl Source {
         self.file.as_ref().map_or_else(|| "configuration".to_owned(), |path| path.display().to_string())
     }
 
-    /// Where a key was given: the strongest setting of it or of a table around it, else the file, else nowhere.
+    /// Origin of a key: the strongest setting of it or of a table around it, else the file, else the default.
     fn origin(&self, key: &str) -> Origin {
         let sets = |setting: &&Setting| {
             key.strip_prefix(&setting.key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -162,7 +161,7 @@ impl Source {
         }
     }
 
-    /// As [`Source::origin`], for a message: the file if nobody gave the key.
+    /// As [`Source::origin`], for a message. A default is attributed to the file.
     fn place(&self, key: &str) -> String {
         let first_inside = format!("{key}[0]");
         match (self.origin(key), self.places.line_of(&first_inside)) {
@@ -173,7 +172,7 @@ impl Source {
     }
 }
 
-/// A table with settings put over it, the last the strongest.
+/// Applies settings to a table; later ones override earlier ones.
 fn over(file: &Table, settings: &[Setting]) -> Table {
     let mut whole = file.clone();
     for Setting { key, value, .. } in settings {
@@ -199,7 +198,7 @@ fn one_line(message: &str) -> String {
     message.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A checked configuration that knows where each value came from.
+/// A checked configuration with the origin of each value.
 #[derive(Debug)]
 pub struct Resolved<T> {
     pub value: T,
@@ -213,7 +212,6 @@ pub struct Entry {
     pub key: String,
     /// The value as TOML writes it.
     pub text: String,
-    /// Where it came from.
     pub origin: Origin,
 }
 
@@ -224,7 +222,7 @@ impl Entry {
 }
 
 impl<T: Serialize> Resolved<T> {
-    /// Every value, in the order in which the type lists them.
+    /// Every value, in the order of the type's fields.
     pub fn entries(&self) -> Vec<Entry> {
         let text = toml::to_string(&self.value).expect("what was read from TOML can be written as TOML");
         let entry = |(key, value): (&str, Range<usize>)| Entry {
