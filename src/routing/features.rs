@@ -1,9 +1,8 @@
-//! Features of documents, batch by batch; the model that gives them comes in from outside.
+//! Features of documents, batch by batch. The caller passes the model in.
 
-/// Documents in one batch.
+/// Documents per batch.
 const BATCH: usize = 64;
 
-/// Why there are no features.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FeaturesError {
     #[error("{found} values came for the features of {documents} documents of width {width}")]
@@ -12,8 +11,8 @@ pub enum FeaturesError {
     NotFinite { document: usize },
 }
 
-/// The features of documents by their prefixes, row-major `[prefixes, width]`. `extract` is given at most 64 prefixes
-/// at a time, in order, and answers with `width` values for each.
+/// The features of documents by their prefixes, row-major `[prefixes, width]`. `extract` gets at most 64 prefixes at a
+/// time, in order, and returns `width` values for each.
 pub fn features_of(
     prefixes: &[&[u32]],
     width: usize,

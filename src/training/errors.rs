@@ -1,11 +1,11 @@
-//! What can go wrong with an inner step, or a trainer.
+//! Errors of inner steps and of trainers.
 
 use tch::TchError;
 
 use super::batches::BatchError;
 use crate::model::WeightsError;
 
-/// Why there was no step. Parameters, moments and cursor are as they were before it.
+/// Why a step failed. Parameters, moments and cursor are unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
     #[error(transparent)]
@@ -20,7 +20,6 @@ pub enum StepError {
     Tensor(#[from] TchError),
 }
 
-/// Why there is no trainer, or it cannot take a state.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainerError {
     #[error(transparent)]

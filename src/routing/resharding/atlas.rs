@@ -1,4 +1,4 @@
-//! The features of all documents of a run, and where these lie: what it takes to share them out anew.
+//! The atlas: features of all documents of a run and their place in the founding shards. Resharding needs nothing else.
 
 use crate::names::{BlobHash, PathId};
 use crate::routing::router::MAX_WIDTH;
@@ -8,46 +8,41 @@ const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 60;
 const PLACE_BYTES: usize = 12;
 
-/// Where a document lies: in the text that a path was founded with.
+/// The place of a document in the founding text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Whose founding text.
+    /// The path of the founding shard.
     pub shard: PathId,
-    /// The document's position there.
+    /// Index of the document in it.
     pub document: u32,
-    /// How many sequences it has.
+    /// Number of sequences.
     pub sequences: u32,
 }
 
 /// Documents of one purpose.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Catalogue {
-    /// Where each lies, in order.
+    /// In order.
     pub places: Vec<Place>,
     /// Row-major `[documents, width]`.
     pub features: Vec<f32>,
 }
 
-/// All documents of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Atlas {
-    /// Features of a document.
+    /// Features per document.
     pub width: usize,
-    /// BLAKE3 of the parameters that gave them.
+    /// BLAKE3 of the parameters that computed the features.
     pub ancestor: BlobHash,
-    /// To train on.
     pub train: Catalogue,
-    /// Held out of training.
     pub held_out: Catalogue,
-    /// To test on.
     pub test: Catalogue,
     /// Features of the slice that paths score, row-major `[documents, width]`.
     pub slice: Vec<f32>,
-    /// Where the router that the run was founded with sends each document of it.
+    /// Routes of the slice's documents by the founding router.
     pub slice_routes: Vec<PathId>,
 }
 
-/// Why bytes are no atlas.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum AtlasError {
     #[error("not an atlas of version {VERSION}: {0}")]
@@ -55,14 +50,15 @@ pub enum AtlasError {
 }
 
 impl Atlas {
-    /// How many documents the slice has.
+    /// Number of documents of the slice.
     pub fn slice_documents(&self) -> usize {
         self.slice.len() / self.width.max(1)
     }
 
-    /// Little endian: `PSAT`, version u16, 0 u16, width u32, how many documents there are to train on, held out, to test on
-    /// and in the slice, u32 each; the ancestor's hash; of the first three in turn, in order of places, each place (path, document, sequences,
-    /// u32 each), then the features of all, f32; those of the slice, and its founding routes, u32.
+    /// Little endian: `PSAT`, version u16, 0 u16, width u32; the numbers of documents for training, held out, for
+    /// testing, and in the slice, u32 each; the ancestor's hash. Then for each of the first three: the places in order
+    /// (path, document, sequences, u32 each) and all features, f32. Then the features of the slice and its founding
+    /// routes, u32.
     pub fn encode(&self) -> Vec<u8> {
         let parts = [&self.train, &self.held_out, &self.test];
         let mut bytes = MAGIC.to_vec();
@@ -149,8 +145,8 @@ fn place(bytes: &[u8; PLACE_BYTES]) -> Place {
 pub mod tests {
     use super::*;
 
-    /// Of two paths: documents with a first feature below 0 lie in the shard of path 0, the others in that of path 1, and
-    /// the second feature alternates.
+    /// For two paths: documents with a negative first feature are in the shard of path 0, the others in that of path 1.
+    /// The second feature alternates.
     pub fn two_by_two() -> Atlas {
         let of = |count: u32| {
             let places = (0..2 * count).map(|i| Place { shard: PathId(i / count), document: i % count, sequences: 2 });
