@@ -14,7 +14,6 @@ use crate::model::layers::norm::Norm;
 use crate::model::layers::watch::{Unwatched, Watch, Writer};
 use crate::model::weights::{Weights, WeightsError, to_values};
 
-/// Why a network could not be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
     #[error("tokens must be a [batch, time] tensor of 64-bit integers, found {kind:?} {shape:?}")]
@@ -49,10 +48,10 @@ pub struct PathModel {
 }
 
 impl PathModel {
-    /// A network with all parameters zero, until its levels are set.
+    /// A network with all parameters zero until its levels are set.
     ///
-    /// `precision` is that of training; logits, hidden states and features are always computed in f32, so that machines
-    /// agree about routes and scores.
+    /// `precision` is that of training. Logits, hidden states and features are always computed in f32, so that machines
+    /// agree on routes and scores.
     pub fn new(
         model: &ModelConfig,
         levels: &[LevelConfig],
@@ -79,7 +78,6 @@ impl PathModel {
         &self.config
     }
 
-    /// Where its tensors live.
     pub fn device(&self) -> Device {
         self.weights.device()
     }
@@ -99,31 +97,30 @@ impl PathModel {
         self.weights.get(level)
     }
 
-    /// Scores of the next token at each position: `[batch, time]` to `[batch, time, vocabulary]`, f32, without gradient. Of
-    /// images, those of the class, `[batch, 1, vocabulary]`.
+    /// Logits of the next token at each position: `[batch, time]` to `[batch, time, vocabulary]`, f32, without
+    /// gradient. For images, logits of the class, `[batch, 1, vocabulary]`.
     pub fn logits(&self, tokens: &Tensor) -> Result<Tensor, ForwardError> {
         let _no_gradient = tch::no_grad_guard();
         let hidden = self.hidden(tokens)?;
         Ok(self.exact().linear(&hidden, &self.head, None)?)
     }
 
-    /// Hidden states after the final norm: `[batch, time]` to `[batch, time, width]`, f32, without gradient. Of an image it is
-    /// the mean over its patches, `[batch, 1, width]`.
+    /// Hidden states after the final norm: `[batch, time]` to `[batch, time, width]`, f32, without gradient. For an
+    /// image, the mean over its patches, `[batch, 1, width]`.
     pub fn hidden(&self, tokens: &Tensor) -> Result<Tensor, ForwardError> {
         let _no_gradient = tch::no_grad_guard();
         self.check(tokens)?;
         Ok(self.trunk(&tokens.f_to_device(self.device())?, None, &self.exact())?)
     }
 
-    /// Hidden states as in [`PathModel::hidden`], while somebody looks on.
+    /// As [`PathModel::hidden`], with a watch.
     pub fn watched(&self, tokens: &Tensor, watch: &dyn Watch) -> Result<Tensor, ForwardError> {
         let _no_gradient = tch::no_grad_guard();
         self.check(tokens)?;
         Ok(self.trunk_after(&tokens.f_to_device(self.device())?, (None, watch), &self.exact(), None)?)
     }
 
-    /// Reads on: hidden states of these tokens, `[1, tokens, width]`, f32, without gradient, as if all that was read before
-    /// stood in front of them.
+    /// Hidden states of further tokens, `[1, tokens, width]`, f32, without gradient, after all tokens in the cache.
     pub fn read(&self, memory: &mut Memory, tokens: &[u32]) -> Result<Tensor, ForwardError> {
         let _no_gradient = tch::no_grad_guard();
         if self.config.reads_images() {
@@ -152,10 +149,10 @@ impl PathModel {
         Ok(hidden.f_narrow(1, (all.len() - tokens.len()) as i64, tokens.len() as i64)?)
     }
 
-    /// The mean, over each prefix's tokens, of the hidden state after the final norm: `[prefixes, width]`, row-major. A
-    /// image's prefix is all of it.
+    /// The mean over each prefix of the hidden state after the final norm: `[prefixes, width]`, row-major. The prefix
+    /// of an image is the whole image.
     ///
-    /// All are computed at once: give a moderate number.
+    /// All prefixes are computed at once, so their number should be moderate.
     pub fn prefix_features(&self, prefixes: &[&[u32]]) -> Result<Vec<f32>, ForwardError> {
         if let Some(empty) = prefixes.iter().position(|prefix| prefix.is_empty()) {
             return Err(ForwardError::Empty(empty));
@@ -210,12 +207,12 @@ impl PathModel {
         Ok(())
     }
 
-    /// How everything but training computes products.
+    /// Products outside training.
     pub(crate) fn exact(&self) -> Products {
         Products { precision: Precision::F32, ..self.products }
     }
 
-    /// How training computes products.
+    /// Products of training.
     pub(crate) fn products(&self) -> Products {
         self.products
     }
@@ -249,8 +246,8 @@ impl PathModel {
         &mut self.weights
     }
 
-    /// From tokens on this device, known to be valid, to the hidden states after the final norm; recorded by autograd
-    /// unless that is off. `lengths` is how many tokens of each sequence are no padding, if some are.
+    /// From valid tokens on this device to hidden states after the final norm, recorded by autograd unless it is off.
+    /// `lengths` has the lengths of sequences without padding, if there is any.
     pub(crate) fn trunk(
         &self,
         tokens: &Tensor,
@@ -260,7 +257,7 @@ impl PathModel {
         self.trunk_after(tokens, (lengths, &Unwatched), products, None)
     }
 
-    /// The same, while somebody looks on.
+    /// The same, with a watch.
     pub(crate) fn watched_trunk(
         &self,
         tokens: &Tensor,
@@ -271,7 +268,7 @@ impl PathModel {
         self.trunk_after(tokens, (lengths, watch), products, None)
     }
 
-    /// The same of tokens after those that the blocks remember, so many.
+    /// The same for tokens after those in the caches.
     fn trunk_after(
         &self,
         tokens: &Tensor,
@@ -281,13 +278,13 @@ impl PathModel {
     ) -> Result<Tensor, TchError> {
         let first = past.as_ref().map_or(0, |(_, read)| *read as i64);
         let stream = self.input.vectors(tokens, first, products)?;
-        // All patches of an image are there.
+        // An image has no padding.
         let lengths = lengths.filter(|_| !self.config.reads_images());
         self.through(stream, (lengths, watch), products, past)
     }
 
-    /// Hidden states of images `[batch, 3, side, side]` whose values go from -1 to 1, recorded by autograd: `[batch, 1,
-    /// width]`, while somebody looks on.
+    /// Hidden states of images `[batch, 3, side, side]` with values from -1 to 1, recorded by autograd: `[batch, 1,
+    /// width]`, with a watch.
     pub(crate) fn watched_pixels(&self, pixels: &Tensor, watch: &dyn Watch) -> Result<Tensor, ForwardError> {
         let patches = self.input.patches().ok_or(ForwardError::NoImages)?;
         let stream = patches.vectors(pixels, &self.exact())?;

@@ -1,10 +1,10 @@
-//! A path as `transformers` keeps a model: `config.json` and `model.safetensors`.
+//! A path in the format of `transformers`: `config.json` and `model.safetensors`.
 //!
-//! Learned positions make it a GPT-2, rotary ones a GPT-NeoX without parallel residuals: these compute the same, weight by
-//! weight. Both always have biases; where ours has none, theirs are zero. What they cannot say is a head whose width is
-//! not the model's divided by the heads.
+//! A path with learned positions is a GPT-2; one with rotary positions is a GPT-NeoX without parallel residuals. They
+//! compute the same, weight by weight. Both always have biases, which are zero if the path has none. They cannot
+//! express a head width other than the model's width divided by the heads.
 //!
-//! [`settings`] writes and reads `config.json`, [`tensors`] says how each tensor is called there and how it lies.
+//! [`settings`] reads and writes `config.json`; [`tensors`] maps names and layouts of tensors.
 
 pub mod settings;
 pub mod tensors;
@@ -16,7 +16,7 @@ use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView, seria
 use crate::config::{LevelConfig, ModelConfig, Positions, TensorSpec, level_tensors};
 use tensors::{Theirs, theirs};
 
-/// Which of their models computes the same as ours.
+/// The equivalent model of `transformers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// Learned positions.
@@ -26,7 +26,6 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// That of a model.
     pub fn of(model: &ModelConfig) -> Self {
         match model.positions {
             Positions::Learned => Self::Gpt2,
@@ -35,7 +34,6 @@ impl Layout {
     }
 }
 
-/// Why a model has no counterpart.
 #[derive(Debug, thiserror::Error)]
 pub enum HuggingFaceError {
     #[error(
@@ -81,11 +79,11 @@ pub fn weights(model: &ModelConfig, levels: &[LevelConfig], values: &[Vec<f32>])
         .iter()
         .map(|(theirs, bytes)| Ok((&theirs.name, TensorView::new(Dtype::F32, theirs.shape.clone(), bytes)?)))
         .collect::<Result<Vec<_>, SafeTensorError>>()?;
-    // Without this note `transformers` does not load the file.
+    // `transformers` does not load a file without this metadata.
     Ok(serialize(views, Some(HashMap::from([("format".to_owned(), "pt".to_owned())])))?)
 }
 
-/// Each of our tensors' values.
+/// The values of each tensor by its name here.
 fn by_name<'a>(
     model: &ModelConfig,
     levels: &[LevelConfig],
@@ -197,7 +195,7 @@ mod tests {
         let tokens = [model.vocabulary, model.width];
         let ones: Vec<u8> = (0..tokens[0] * tokens[1]).flat_map(|_| half::bf16::ONE.to_le_bytes()).collect();
         let view = TensorView::new(Dtype::BF16, tokens.to_vec(), &ones).unwrap();
-        // As OpenAI's own file has it, without the model's name in front.
+        // OpenAI's own file has names without the prefix of the model.
         let halves = serialize([("wte.weight", view)], None).unwrap();
         let read = levels(&model, &small_levels(), &[halves, file]).unwrap();
         assert_eq!(read[0][..tokens[0] * tokens[1]], vec![1.0; tokens[0] * tokens[1]]);

@@ -1,4 +1,4 @@
-//! The feed-forward part of a block: two linear layers with GELU between them, behind a norm.
+//! The feed-forward part of a block: two linear layers with GELU between them, after a norm.
 
 use tch::{TchError, Tensor};
 
@@ -33,7 +33,7 @@ impl FeedForward {
         })
     }
 
-    /// What it adds to a residual stream `[.., width]`.
+    /// Its output for a residual stream `[.., width]`.
     pub fn forward(&self, stream: &Tensor, products: &Products) -> Result<Tensor, TchError> {
         let hidden = products.linear(&self.norm.forward(stream)?, &self.inner, self.inner_bias.as_ref())?;
         let fed = products.linear(&hidden.f_gelu(self.approximate)?, &self.outer, self.outer_bias.as_ref())?;

@@ -1,4 +1,4 @@
-//! What the network is given: tokens of a text, or patches of images, as vectors.
+//! The input of the network: token embeddings of text, or patch embeddings of images.
 
 use tch::{Kind, TchError, Tensor};
 
@@ -12,14 +12,14 @@ pub enum Input {
     Tokens {
         /// A vector for each entry of the vocabulary, `[vocabulary, width]`.
         vectors: Tensor,
-        /// A vector for each position, `[context, width]`, if those are learned.
+        /// A vector for each position, `[context, width]`, if positions are learned.
         positions: Option<Tensor>,
     },
     /// Reads images.
     Patches(Patches),
 }
 
-/// Makes vectors of patches: a convolution whose windows do not overlap (ViT, equation 1).
+/// The patch embedding: a convolution without overlap (ViT, equation 1).
 pub struct Patches {
     weight: Tensor,
     bias: Option<Tensor>,
@@ -46,8 +46,8 @@ impl Input {
         })
     }
 
-    /// Vectors `[batch, time, width]` of tokens `[batch, tokens]`, of which the first stands at this position; of images,
-    /// each token is a byte.
+    /// Vectors `[batch, time, width]` of tokens `[batch, tokens]`, the first of which is at position `first`. For
+    /// images, each token is a byte.
     pub fn vectors(&self, tokens: &Tensor, first: i64, products: &Products) -> Result<Tensor, TchError> {
         match self {
             Self::Tokens { vectors, positions } => {
@@ -61,7 +61,7 @@ impl Input {
         }
     }
 
-    /// What reads images, if this does.
+    /// The patch embedding, if it reads images.
     pub fn patches(&self) -> Option<&Patches> {
         match self {
             Self::Patches(patches) => Some(patches),
@@ -77,7 +77,7 @@ impl Patches {
         values.f_view([-1, 3, self.side, self.side])
     }
 
-    /// Vectors `[batch, patches, width]` of images `[batch, 3, side, side]`, patch by patch as one reads.
+    /// Vectors `[batch, patches, width]` of images `[batch, 3, side, side]`, patch by patch, row by row.
     pub fn vectors(&self, pixels: &Tensor, products: &Products) -> Result<Tensor, TchError> {
         let (patch, across) = (self.patch, self.side / self.patch);
         let cut = pixels.f_view([-1, 3, across, patch, across, patch])?.f_permute([0, 2, 4, 1, 3, 5])?;

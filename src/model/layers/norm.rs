@@ -4,7 +4,7 @@ use tch::{TchError, Tensor};
 
 use crate::model::weights::{Weights, WeightsError};
 
-/// What a norm adds to the variance.
+/// Added to the variance.
 pub(crate) const EPSILON: f64 = 1e-5;
 
 /// Layer normalisation with a weight and, if the model has biases, a bias.

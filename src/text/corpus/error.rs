@@ -1,4 +1,4 @@
-//! Why there is no corpus.
+//! Errors of reading a corpus.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,9 @@ use crate::images::PreparedError;
 use crate::text::corpus::Skipped;
 use crate::text::document::DocumentError;
 
-/// The longest line that is read; bounds what a packed file can make of the memory.
+/// The longest line that is read. Bounds the memory for a compressed file.
 pub(super) const MAX_LINE_BYTES: u64 = 64 << 20;
 
-/// Why there is no corpus.
 #[derive(Debug, thiserror::Error)]
 pub enum CorpusError {
     #[error(
@@ -41,7 +40,7 @@ pub enum CorpusError {
     Classes { path: PathBuf },
     #[error("{}: unpack it first; files of images must not be compressed", path.display())]
     Packed { path: PathBuf },
-    /// Text for a network that reads images, or the other way round.
+    /// Text for a network that reads images, or the reverse.
     #[error("{corpus}: {source}")]
     Document { corpus: String, source: DocumentError },
     #[error("no more of the corpus is needed")]
